@@ -28,31 +28,37 @@ class WallClock:
             )
         self.speed, self.monotonic_ns = speed, monotonic_ns
         self._origin_ns: int | None = None
+        self._from_ns = 0
         self.began_unix_s: float | None = None
         """Unix time of emulated 0, to line up with what other programs have recorded."""
 
+    def start_from(self, at_ns: int) -> None:
+        """Let ``start`` begin at this emulated moment, and stand still there until then."""
+        self._from_ns = at_ns
+
     def start(self) -> None:
-        """Set emulated time 0 to now."""
-        self._origin_ns, self.began_unix_s = self.monotonic_ns(), time.time_ns() / NS_PER_S
+        """Set emulated time 0, or the moment of ``start_from``, to now."""
+        self._origin_ns = self.monotonic_ns()
+        self.began_unix_s = time.time_ns() / NS_PER_S - self._from_ns / self.speed / NS_PER_S
 
     def now(self) -> int:
-        """Emulated ns since ``start``; 0 before it."""
+        """Emulated ns since ``start``; before it 0, or the moment of ``start_from``."""
         return self.at_monotonic(self.monotonic_ns())
 
     def at_monotonic(self, monotonic_ns: int) -> int:
         """Convert a CLOCK_MONOTONIC time, from any process of this machine, to emulated ns.
 
-        0 before ``start``.
+        Before ``start`` it does not move.
         """
         if self._origin_ns is None:
-            return 0
-        return int((monotonic_ns - self._origin_ns) * self.speed)
+            return self._from_ns
+        return self._from_ns + int((monotonic_ns - self._origin_ns) * self.speed)
 
     def real_s_until(self, t_ns: int) -> float:
         """Real seconds from now to the emulated moment ``t_ns``; negative if it has passed."""
         now_ns = self.monotonic_ns()
         origin_ns = now_ns if self._origin_ns is None else self._origin_ns
-        return (t_ns / self.speed + (origin_ns - now_ns)) / NS_PER_S
+        return ((t_ns - self._from_ns) / self.speed + (origin_ns - now_ns)) / NS_PER_S
 
     def wait_until(self, t_ns: int) -> None:
         """Sleep until the emulated moment ``t_ns`` and never return early.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 from emulator.errors import BadValue
 from emulator.quantiles import Quantiles
@@ -11,6 +12,8 @@ from emulator.quantiles import Quantiles
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 MOST_STALLS = 5  # listed one by one; further stalls are only counted
+SPREADS = ("transfer_lag", "wake_lag", "handle_time", "last_byte_lead")
+COUNTS = ("transfers_late", "tasks", "overruns", "ahead_of_curve", "stalls", "stalled_ns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +152,37 @@ class Fidelity:
                 f" {emulated_bit_s} bit/s"
             )
         return reasons + list(self._strains)
+
+    def copy(self) -> Fidelity:
+        """Return a copy of all counts; another thread may count meanwhile."""
+        made = Fidelity(self.thresholds, self.host)
+        for name in SPREADS:
+            setattr(made, name, getattr(self, name).copy())
+        for name in COUNTS:
+            setattr(made, name, getattr(self, name))
+        made._first_stalls = list(self._first_stalls)
+        made._slow_paths, made._strains = dict(self._slow_paths), dict(self._strains)
+        return made
+
+    def counts(self) -> dict[str, Any]:
+        """All counts and reasons as plain JSON."""
+        return {
+            **{name: getattr(self, name).counts() for name in SPREADS},
+            **{name: getattr(self, name) for name in COUNTS},
+            "first_stalls": [list(each) for each in self._first_stalls],
+            "slow_paths": {edge: list(rates) for edge, rates in self._slow_paths.items()},
+            "strains": list(self._strains),
+        }
+
+    def take_counts(self, counts: Mapping[str, Any]) -> None:
+        """Go on from ``counts`` of the part of the run before this process; keep own strains."""
+        for name in SPREADS:
+            getattr(self, name).take_counts(counts[name])
+        for name in COUNTS:
+            setattr(self, name, counts[name])
+        self._first_stalls = [(at_ns, length_ns) for at_ns, length_ns in counts["first_stalls"]]
+        self._slow_paths = {edge: (ours, of) for edge, (ours, of) in counts["slow_paths"].items()}
+        self._strains = {**dict.fromkeys(counts["strains"]), **self._strains}
 
     @property
     def verdict(self) -> str:

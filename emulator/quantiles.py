@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from typing import Any
 
 _FINE_BITS = 7  # values below 2**7 are exact; above, there are 2**6 buckets per octave
 _BUCKETS = 2**_FINE_BITS + (64 - _FINE_BITS) * 2 ** (_FINE_BITS - 1)
@@ -28,6 +29,23 @@ class Quantiles:
         self._buckets[(shift << (_FINE_BITS - 1)) + (value >> shift)] += 1
         self.count += 1
         self.max = max(self.max, value)
+
+    def copy(self) -> Quantiles:
+        made = Quantiles()
+        made._buckets, made.count, made.max = self._buckets[:], self.count, self.max
+        return made
+
+    def counts(self) -> list[Any]:
+        """Return [count, max, [[bucket, count], ...]] as plain JSON."""
+        full = [[index, count] for index, count in enumerate(self._buckets) if count]
+        return [self.count, self.max, full]
+
+    def take_counts(self, counts: list[Any]) -> None:
+        """Go on from ``counts`` of another one."""
+        self.count, self.max, full = counts
+        self._buckets = array("Q", bytes(8 * _BUCKETS))
+        for index, count in full:
+            self._buckets[index] = count
 
     def percentile(self, percent: int) -> int | None:
         """The smallest number that at least ``percent`` % of all numbers do not exceed.

@@ -16,7 +16,7 @@ from rich.live import Live
 from edgefl.commands import show
 from edgefl.commands.progress import PLAIN_EVERY_S
 from edgefl.config.experiment import Experiment
-from edgefl.errors import UserError, printable
+from edgefl.errors import printable
 from edgefl.exit_status import FAILED
 from edgefl.loading.file import base_of
 from edgefl.results.live import LiveView
@@ -85,6 +85,7 @@ def run_seeds(
                     more=number + 1 < len(seeds),
                     headline="" if number else _headline(experiment),
                     folder=claim,
+                    resume=resume,
                     **where,
                 )
                 launcher = WallRun(_on_port(one, port), options, screen.say)
@@ -106,7 +107,7 @@ def run_seeds(
 @contextmanager
 def _deaths_told(folder: Path, experiment: Experiment) -> Iterator[None]:
     """Exit with status 1 if a process dies that the run needs, and say how to go on."""
-    from edgefl.hosts.wall.launcher import ProcessDied
+    from edgefl.hosts.wall.answers import ProcessDied
 
     try:
         yield
@@ -117,7 +118,18 @@ def _deaths_told(folder: Path, experiment: Experiment) -> Iterator[None]:
 
 def _unfinished(experiment: Experiment, folder: Path) -> list[Experiment]:
     """The experiment for each seed that has a run left to do."""
-    raise UserError(f"{folder}: runs on the wall clock cannot go on yet")
+    from edgefl.hosts.setup.resumption import RunStage, run_stage
+
+    seeds = experiment.by_seed()
+    return [
+        one
+        for one in seeds
+        if any(
+            run_stage(folder / entry.name / seed_name(one.seed, len(seeds) > 1))
+            is not RunStage.finished
+            for entry in experiment.strategies
+        )
+    ]
 
 
 def _on_port(experiment: Experiment, port: int) -> Experiment:

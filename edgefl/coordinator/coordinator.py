@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-from edgefl.actor import Output, Send
+from edgefl.actor import Broadcast, Output, Send
 from edgefl.coordinator.checks import update_fault
 from edgefl.coordinator.run_state import RunState
 from edgefl.coordinator.tasks import TASK_CLOSED, TASK_TIMED_OUT, OpenTask
@@ -134,12 +134,15 @@ class Coordinator(RunState):
         """
         if task is None or task.message is None:
             return []
+        task.resumed = True
         if task.number not in message.tasks:
             if task.ready:  # its grant was given, or is still to come: the time counts from then
                 self.deadlines.stop(task, now)
             else:
                 self.deadlines.assigned(task, size_of(task.message), None, now)
-            return [Send(task.edge, task.message)]
+            again = Send(task.edge, task.message)
+            # a channel with slots has no free one for it: it counts as delivered
+            return [Broadcast((again,), ()) if self.strategy.schedules_slots else again]
         urge = task.urged and not task.ready
         return [Send(task.edge, UrgeTask(task.number))] if urge else []
 
@@ -175,7 +178,8 @@ class Coordinator(RunState):
         task = self.tasks.of(edge, number)
         if task is None:
             return self._settled(edge, number, now)
-        if task.ready:  # offered again after a resumption: a grant that was given holds
+        if task.ready and task.resumed:  # offered again: a grant that was given holds
+            task.resumed = False
             if task.granted is None:
                 return []
             if task.granted.slots is None:
@@ -190,12 +194,6 @@ class Coordinator(RunState):
         self.deadlines.granted(task, now)
         task.granted = Grant(edge, number)  # nothing schedules the uplink: grant at once
         return [task.granted]
-
-    def damaged(self, edge: str, number: int) -> None:
-        """The update of this task arrived damaged. The edge offers it again, as if anew."""
-        task = self.tasks.of(edge, number)
-        if task is not None:
-            task.ready, task.waits, task.granted = False, False, None
 
     def _settled(self, edge: str, number: int, now: int) -> list[Output]:
         """Record and acknowledge an update of a task that is not open, so that the edge drops it.

@@ -42,6 +42,7 @@ class OpenTask:
     waits: bool = False
     granted: Grant | None = None
     urged: bool = False
+    resumed: bool = False  # the edge came back after a resumption, and has offered nothing since
     asked: bool = False  # training pauses until the answer to its request
     message: Assignment | None = field(default=None, repr=False)
     size_bytes: int = 0

@@ -99,11 +99,12 @@ class FleetReady:
 class StartWorkers:
     """Redirect stderr to the file ``log``, and fork evaluator and job worker.
 
-    ``speed``: of the first strategy.
+    ``speed``: of the first strategy. ``go_on``: keep what is in the file.
     """
 
     log: str
     speed: float
+    go_on: bool = False
 
 
 @message
@@ -144,6 +145,7 @@ class StartRun:
 
     ``more``: another strategy or seed follows. ``strains``: why this host cannot keep up, as far
     as the start check knows. ``speed_auto``: the launcher has chosen the experiment's speed.
+    ``resume``: go on with the run in ``directory``.
     """
 
     experiment: str
@@ -156,6 +158,7 @@ class StartRun:
     more: bool
     strains: tuple[str, ...] = ()
     speed_auto: bool = False
+    resume: bool = False
 
 
 @message
@@ -171,7 +174,7 @@ class StopRun:
 # ------------------------------------------------------------------ evaluator and job worker
 @message
 class EvaluateSnapshot:
-    """Evaluate the weights in ``file``. The evaluator deletes the file."""
+    """Evaluate the weights in ``file``. The coordinator deletes the file."""
 
     version: int
     at_ns: int

@@ -79,7 +79,7 @@ class Record:
         if lost := lost_rows(directory, self.disk, self._sizes):
             raise UserError(f"{lost}, so the run cannot go on from here")
         self.disk.make_folder(directory)
-        self._wall_at: dict[int, float] = {}
+        self.wall_at: dict[int, float] = {}
         self._files: dict[str, RotatedFile] = {}
         self._writers: dict[str, Any] = {}  # of the tables
         self._events = self._open(files.EVENTS)
@@ -182,7 +182,7 @@ class Record:
 
     def snapshot(self, version: int) -> None:
         """Note the current wall time for the metrics row of ``version``."""
-        self._wall_at[version] = self.wall_s()
+        self.wall_at[version] = self.wall_s()
 
     def metrics(
         self,
@@ -197,7 +197,7 @@ class Record:
         self._table(files.METRICS).writerow(
             [
                 *version,
-                f"{self._wall_at.pop(job.version, 0.0):.3f}",
+                f"{self.wall_at.pop(job.version, 0.0):.3f}",
                 "" if train_loss is None else f"{train_loss:.6f}",
                 f"{test_loss:.6f}",
                 f"{accuracy:.6f}",

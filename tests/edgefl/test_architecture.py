@@ -27,7 +27,7 @@ EDGEFL = (
     " hosts.wall.sleep_watch hosts.wall.system"
     " hosts.virtual.pool hosts.virtual"
     " hosts.wall.edge hosts.wall.coordinator hosts.wall.fleet hosts.wall.speed_check"
-    " hosts.wall.remote_edges hosts.wall.launcher launch.host"
+    " hosts.wall.remote_edges hosts.wall.answers hosts.wall.launcher launch.host"
     " launch.inventory launch.placement launch.connections launch commands api cli"
 )
 ORDER = [

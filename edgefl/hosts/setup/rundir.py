@@ -108,9 +108,12 @@ class OpenRun:
         limits = task_limits(experiment, self.entry, base, shares or {})
         self.coordinator = Coordinator(made, experiment, self.record, shares, limits)
 
-    def start_wall(self) -> None:
-        """Set emulated time 0 to now. Wall seconds count from here, without the joining phase."""
-        self._started_s = time.monotonic()
+    def start_wall(self, done_s: float = 0.0) -> None:
+        """Count wall seconds from now on, without the joining phase.
+
+        ``done_s``: those of the run before it was broken off.
+        """
+        self._started_s = time.monotonic() - done_s
 
     def begin(
         self, clock: str, fidelity: Fidelity, more: Mapping[str, Any] = MappingProxyType({})
@@ -201,7 +204,7 @@ class OpenRun:
 
     @property
     def wall_s(self) -> float:
-        return self.record.wall_s()
+        return time.monotonic() - self._started_s
 
     def flush_now_and_then(self) -> None:
         """Flush the files if FLUSH_S seconds have passed since the last flush. Call this often."""

@@ -69,7 +69,6 @@ class VirtualFaults:
     def spoils(self, edge: str, update: Update, now: int) -> bool:
         if not self.lives.take("corrupt", edge):
             return False
-        self.host.coordinator.damaged(edge, update.number)
         self._miss(edge, now)
         self._join(edge, self.host.edges[edge].open_tasks, now)
         self.host.offer(edge, update, now)

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import PROCESS_KINDS
 from edgefl.errors import UserError
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import (
-    BugFound,
     FleetReady,
     ForkEdges,
     InjectFault,
@@ -30,17 +31,18 @@ from edgefl.hosts.process_messages import (
     ProcessExited,
     ProgressLine,
     RunEnded,
-    RunRefused,
     StartRun,
     StartWorkers,
-    StopRun,
 )
 from edgefl.hosts.processes import spawn
 from edgefl.hosts.setup.plan import emulated_devices
+from edgefl.hosts.setup.resumption import RunStage, check_data, run_stage
 from edgefl.hosts.setup.run_folder import RunFolder
 from edgefl.hosts.setup.rundir import clear
+from edgefl.hosts.wall.answers import ProcessDied, checked, failure, first_answer, stop
 from edgefl.hosts.wall.remote_edges import RemoteEdges
 from edgefl.hosts.wall.speed_check import auto_speed, too_fast
+from edgefl.record.files import SUMMARY
 from edgefl.results.rundirs import title
 from edgefl.results.summary import one_line
 
@@ -57,16 +59,13 @@ class Interrupted(Exception):
         self.summaries = summaries
 
 
-class ProcessDied(Exception):
-    """A process that the run needs was killed, or a bug ended it, which it has printed."""
-
-
 @dataclass(frozen=True, slots=True)
 class LaunchOptions:
     """Options of a launch.
 
     ``fleet``: fork the edges here; otherwise wait for edges from other terminals or machines, or
-    for ``remote``, which the caller starts there.
+    for ``remote``, which the caller starts there. ``resume``: go on with the runs in ``out``, and
+    keep those that have finished.
     ``force``: run even if this host is too slow. ``within``: the directory for the results inside
     each strategy's directory, if several seeds run one after the other. ``first``: this is the
     first seed, which deletes earlier runs. ``more``: another seed follows. ``folder``: shared by
@@ -85,6 +84,7 @@ class LaunchOptions:
     headline: str = ""
     folder: RunFolder | None = None
     remote: RemoteEdges | None = None
+    resume: bool = False
 
 
 class WallRun:
@@ -98,10 +98,11 @@ class WallRun:
     ) -> None:
         self.experiment, self.options, self.say = experiment, options, say
         names = [entry.name for entry in experiment.strategies]
-        self.folder = options.folder or RunFolder(options.out, names)
+        self.folder = options.folder or RunFolder(options.out, names, resume=options.resume)
         self.scratch = tempfile.TemporaryDirectory(prefix="edgefl-")
         self.warm: subprocess.Popen[bytes] | None = None
         self.warmed_up = False
+        self.worked = False  # a strategy's run has begun
         self.control: Channel  # to the warm parent
         self.interrupted = False  # Ctrl-C was pressed
         self.exits: list[str] = []  # processes that died in this strategy's run
@@ -127,9 +128,13 @@ class WallRun:
         evaluations, jobs = Channel.pair(), Channel.pair()
         summaries: list[dict[str, Any]] = []
         try:
+            summaries += self._finished()
+            todo = range(len(summaries), len(self.experiment.strategies))
+            if not todo:
+                return summaries
             ready = self._warm_up(evaluations[1], jobs[1])
             self._choose_speed(ready)
-            for index in range(len(self.experiment.strategies)):
+            for index in todo:
                 workers = [evaluations[0], jobs[0]]
                 summary = self._run_strategy(index, ready.data_digest, workers, watch)
                 summaries.append(summary)
@@ -148,6 +153,17 @@ class WallRun:
             raise Interrupted(summaries) from None  # between two strategies, or the second Ctrl-C
         finally:
             self._end()
+
+    def _finished(self) -> list[dict[str, Any]]:
+        """The summaries of the strategies that have finished, if the runs go on."""
+        done = []
+        if self.options.resume:
+            for index in range(len(self.experiment.strategies)):
+                directory = self.directory(index)
+                if run_stage(directory) is not RunStage.finished:
+                    break
+                done.append(orjson.loads((directory / SUMMARY).read_bytes()))
+        return done
 
     def directory(self, index: int) -> Path:
         return self.options.out / self.experiment.strategies[index].name / self.options.within
@@ -170,7 +186,7 @@ class WallRun:
                 calibrate=self.options.fleet and bool(emulated_devices(self.experiment)),
             )
         )
-        ready: FleetReady = _first_answer(self.control, self.warm, "the warm parent")
+        ready: FleetReady = first_answer(self.control, self.warm, "the warm parent", self.say)
         self.warmed_up = True
         return ready
 
@@ -178,18 +194,19 @@ class WallRun:
         """Choose the speed if the config says "auto", and check it.
 
         UserError names a speed that works if the emulated devices train faster than this host.
-        With ``force`` the run goes on.
+        With ``force`` the run goes on, and so does one that was broken off.
         """
         if self.speed_auto:
             speed = auto_speed(self.experiment, self.options.base, ready)
             self.experiment = self.experiment.model_copy(update={"speed": speed})
         found = too_fast(self.experiment, self.options.base, ready)
-        if found and not self.options.force:
+        if found and not (self.options.force or self.options.resume):
             raise UserError(str(found[0]))
         self._announce()
         for each in found:
             self.strains[each.strategy] = each.strain
-            self.say(f"continuing because of --force: {each}")
+            why = "" if self.options.resume else " because of --force"
+            self.say(f"continuing{why}: {each}")
 
     def _announce(self) -> None:
         speed = f"speed {self.experiment.chosen_speed:g} (auto)" if self.speed_auto else ""
@@ -204,7 +221,11 @@ class WallRun:
         control, theirs = Channel.pair()
         self.exits.clear()
         directory = self.directory(index)
-        if index == 0 and self.options.first:
+        resume = self.options.resume and run_stage(directory) is RunStage.broken_off
+        if resume:
+            check_data(directory, data_digest)
+        first = not self.worked and self.options.first
+        if first and self.folder.fd is None:
             for line in self.folder.claim():
                 self.say(line)
         process = spawn(
@@ -213,12 +234,15 @@ class WallRun:
             keep=workers,
             hold=self.folder.fd,  # it may still write after this process has died
         )
-        control.send(self._start_run(index, data_digest))
-        listening: Listening = _first_answer(control, process, "the coordinator")
+        control.send(self._start_run(index, data_digest, resume))
+        listening: Listening = first_answer(control, process, "the coordinator", self.say)
         port = self.port = listening.port
-        if index == 0:  # not earlier: a refused run changes nothing
-            self._clear(directory)
-            self._order(StartWorkers(str(self.log), self.experiment.chosen_speed))
+        if not self.worked:  # not earlier: a refused run changes nothing
+            self.worked = True
+            if not self.options.resume:
+                self._clear(directory)
+            log, speed = str(self.log), self.experiment.chosen_speed
+            self._order(StartWorkers(log, speed, self.options.resume))
         for name in DATA_FILES:
             if (path := Path(self.scratch.name) / name).exists():
                 shutil.copyfile(path, directory / name)
@@ -235,7 +259,7 @@ class WallRun:
         process.wait()
         return summary
 
-    def _start_run(self, index: int, data_digest: str) -> StartRun:
+    def _start_run(self, index: int, data_digest: str, resume: bool) -> StartRun:
         network = self.experiment.network.model_copy(update={"port": self.port})
         experiment = self.experiment.model_copy(update={"network": network})
         strain = self.strains.get(self.experiment.strategies[index].name)
@@ -250,6 +274,7 @@ class WallRun:
             more=self.options.more or index + 1 < len(self.experiment.strategies),
             strains=() if strain is None else (strain,),
             speed_auto=self.speed_auto,
+            resume=resume,
         )
 
     def _order(self, order: Any) -> None:
@@ -306,7 +331,7 @@ class WallRun:
         stopping, failed = False, None
         while True:
             try:
-                match _checked(control.receive(timeout_s=POLL_S)):
+                match checked(control.receive(timeout_s=POLL_S)):
                     case InjectFault() as fault:
                         self._inject(fault, index)
                     case ProgressLine(line):
@@ -318,17 +343,17 @@ class WallRun:
                 self._report_exits()
                 if self._all_edges_died and not stopping:
                     stopping = True
-                    _stop(control, "no edge left")
+                    stop(control, "no edge left")
                 if failed is None:
-                    failed = _refused(watch)
+                    failed = failure(watch)
                     if failed is not None and not stopping:
                         stopping = True
-                        _stop(control, "interrupted")
+                        stop(control, "interrupted")
             except KeyboardInterrupt:
                 if self.interrupted:
                     raise  # a second Ctrl-C ends at once
                 self.interrupted = stopping = True
-                _stop(control, "interrupted")
+                stop(control, "interrupted")
             except EOFError:
                 raise ProcessDied(f"the coordinator died (exit status {process.wait()})") from None
 
@@ -361,39 +386,6 @@ class WallRun:
             raise ProcessDied(
                 f"the warm parent died (exit status {self.warm.wait()}; see {self.log})"
             ) from None
-
-
-def _stop(control: Channel, reason: str) -> None:
-    with suppress(BrokenPipeError):  # the coordinator has just ended
-        control.send(StopRun(reason))
-
-
-def _refused(show: Callable[[], None]) -> OSError | None:
-    """Call ``show``. Returns why the output cannot be written, so that the run first ends in
-    order.
-    """
-    try:
-        show()
-    except OSError as error:
-        return error
-    return None
-
-
-def _first_answer(control: Channel, process: subprocess.Popen[bytes], name: str) -> Any:
-    try:
-        return _checked(control.receive())
-    except EOFError:
-        raise ProcessDied(f"{name} died (exit status {process.wait()})") from None
-
-
-def _checked(message: Any) -> Any:
-    """Return ``message``. UserError or ProcessDied if it reports that the run has failed."""
-    match message:
-        case RunRefused(reason):
-            raise UserError(reason)
-        case BugFound(blame):
-            raise ProcessDied(blame)
-    return message
 
 
 def _text(path: Path | None) -> str | None:

@@ -61,6 +61,10 @@ class System:
     def monotonic_s(self) -> float:
         return self.monotonic_ns() / NS_PER_S
 
+    def unix_s(self) -> float:
+        """The date, as seconds since 1970. It may jump."""
+        return time.time()
+
     def sleep(self, pause_s: float) -> None:
         time.sleep(pause_s)
 

@@ -24,13 +24,13 @@ from edgefl.hosts.setup.replay_run import replay_run
 from edgefl.hosts.virtual.pool.engine import open_pool
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.hosts.wall import array_file
-from edgefl.hosts.wall.coordinator.jobs import JobOrder, Jobs
+from edgefl.hosts.wall.coordinator.job_table import JobOrder, JobTable
+from edgefl.hosts.wall.coordinator.jobs import Jobs
 from edgefl.hosts.wall.coordinator.thread_messages import Worked
 from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.jobs import of_plain, plain
 from edgefl.loading.file import load
 from edgefl.results.tail import read_events
-from emulator.fidelity import Fidelity
 
 OWN = "../support/job_strategies.py:Halving"
 SECTIONS: dict[str, Any] = {
@@ -260,28 +260,29 @@ def test_on_the_wall_clock_the_run_goes_on_without_a_result(
 
 
 def test_a_job_that_cannot_be_handed_over_ends_the_run(tmp_path: Path) -> None:
-    jobs, told = Jobs(Channel.pair()[0], tmp_path, lambda: 7, Fidelity()), SimpleQueue()
+    jobs, told = Jobs(Channel.pair()[0], tmp_path, lambda: 7), SimpleQueue()
     jobs.listen(told.put)
-    jobs.submit(Halve({"no array": object()}, ""), 0, S)
+    jobs.submit(JobOrder(1, Halve({"no array": object()}, ""), 0, S))
     with pytest.raises(Bug, match="not JSON serializable"):
-        jobs.worked(told.get(timeout=10))
+        JobTable().worked(told.get(timeout=10))
 
 
 def test_a_full_disk_ends_the_run_and_says_so(tmp_path: Path) -> None:
     """If it were silent, the strategy would wait for its result for ever."""
-    jobs, told = Jobs(Channel.pair()[0], tmp_path / "gone", lambda: 7, Fidelity()), SimpleQueue()
+    jobs, told = Jobs(Channel.pair()[0], tmp_path / "gone", lambda: 7), SimpleQueue()
     jobs.listen(told.put)
-    jobs.submit(Halve({"weights": vector(1, 2)}, ""), 0, S)
+    jobs.submit(JobOrder(1, Halve({"weights": vector(1, 2)}, ""), 0, S))
     with pytest.raises(
         UserError, match=r"a job \(halve\) could not be handed to its worker: .*No such file"
     ):
-        jobs.worked(told.get(timeout=10))
+        JobTable().worked(told.get(timeout=10))
 
 
 @pytest.mark.parametrize(("users", "kind"), [(True, UserError), (False, Bug)])
 def test_what_a_job_raises_in_its_worker_is_raised_in_the_coordinator(
-    tmp_path: Path, users: bool, kind: type[Exception]
+    users: bool, kind: type[Exception]
 ) -> None:
-    jobs = Jobs(Channel.pair()[0], tmp_path, lambda: 0, Fidelity())
     with pytest.raises(kind, match="what it said"):
-        jobs.worked(Worked(1, JobOrder(1, Halve({}, ""), 0, 2), error="what it said", users=users))
+        JobTable().worked(
+            Worked(1, JobOrder(1, Halve({}, ""), 0, 2), error="what it said", users=users)
+        )

@@ -79,9 +79,13 @@ def test_an_edge_that_lost_an_offered_update_trains_again_under_the_same_grant(
     assert rounds.ready("a", 0) == ["grant a 0"]
 
 
-def test_a_damaged_update_is_offered_as_if_anew(rounds: Desk) -> None:
+def test_an_offer_after_a_broken_session_of_the_resumed_run_is_a_new_one(rounds: Desk) -> None:
+    """As in any run: the transfer was forgotten, so the strategy schedules it again."""
     rounds.ready("a", 0)
-    rounds.coordinator.damaged("a", 0)
+    rounds.hear("a", Joined(1, [0]), now=2 * S)
+    rounds.ready("a", 0)
+    rounds.hear("a", EdgeLost("a"), now=3 * S)
+    rounds.hear("a", Joined(1, [0]), now=3 * S)
     assert rounds.ready("a", 0) == ["grant a 0"]
     assert len(rounds.facts("update_ready")) == 2
 
@@ -158,6 +162,7 @@ def test_an_offer_that_waits_for_its_grant_goes_on_waiting(scheduling: Coordinat
     assert scheduling.receive("a", Ready(0, 8), S // 2) == []
     assert scheduling.strategy.asked == 1
     assert scheduling.wake(2 * S)[-1:] == [Grant("a", 0, (3, 4))]
+    scheduling.receive("a", Joined(1, [0]), 2 * S)
     assert scheduling.receive("a", Ready(0, 8), 2 * S) == [Grant("a", 0, (3, 4))]
 
 

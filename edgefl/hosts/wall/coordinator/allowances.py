@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from edgefl.protocol.errors import LimitExceeded, WireError
@@ -38,6 +39,12 @@ class Allowances:
         said[task] = Said()
         if len(said) > REMEMBERED:
             said.popitem(last=False)
+
+    def knows(self, edge: str, tasks: Iterable[int]) -> None:
+        """An edge of a resumed run has these tasks: they were given before."""
+        for task in tasks:
+            if task not in self._said[edge]:
+                self.given(edge, task)
 
     def new_session(self, edge: str) -> None:
         for said in self._said[edge].values():

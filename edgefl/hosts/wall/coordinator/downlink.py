@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
+from collections.abc import Collection
 
 from edgefl.hosts.exchange import Answers, ends
 from edgefl.hosts.wall.coordinator.allowances import Allowances
 from edgefl.hosts.wall.coordinator.context import TransferContext
+from edgefl.hosts.wall.coordinator.continuation import Continuation
+from edgefl.hosts.wall.coordinator.downloads import REMEMBERED
 from edgefl.hosts.wall.coordinator.flow import Flow
 from edgefl.hosts.wall.coordinator.session import UNKNOWN_RTT, Session
 from edgefl.hosts.wall.coordinator.thread_messages import Carried, CarryAll, Heard
@@ -26,9 +29,7 @@ from edgefl.protocol.messages import (
     ToEdge,
 )
 from edgefl.protocol.transfers import Outgoing
-from emulator.links.network import Transfer
-
-REMEMBERED = 4  # deliveries per edge that can be repeated after a broken session
+from emulator.links.network import Completion, Transfer
 
 
 class Downlink:
@@ -101,22 +102,48 @@ class Downlink:
         return [flow for flow in flows if isinstance(flow.side, Outgoing)]
 
     # ------------------------------------------------------------------ sessions
-    def entered(self, edge: str, held: dict[int, int], now: int) -> list[Flow]:
+    def go_on(self, continuation: Continuation) -> None:
+        """Offer again what was under way when the run was broken off.
+
+        Copies of a broadcast count as delivered: their slots may have passed.
+        """
+        now = continuation.at_ns
+        for edge, told in continuation.delivered.items():
+            self._delivered[edge] = OrderedDict(told)
+        for download, outgoing in continuation.downloads:
+            if download.slotted:
+                self.carry_all(CarryAll(now, 0, [(download.edge, outgoing)], ()))
+            else:
+                self.carry(download.edge, outgoing, now)
+
+    def entered(
+        self, edge: str, held: dict[int, int], tasks: Collection[int], now: int
+    ) -> list[Flow]:
         """Continue the downloads of an edge that has joined again.
 
         ``held``: received bytes by transfer. Flows that the edge does not know are dropped. The
-        others continue at the byte that the edge needs next.
+        others continue at the byte that the edge needs next. ``tasks``: that the edge has. If it
+        has one whose model is still under way, the coordinator was killed just after its delivery.
         """
         done = []
         for flow in self._flows(edge):
             number = flow.transfer.number
             if number not in held or held[number] > flow.body:
+                if flow.transfer.kind == TASK and flow.side.task in tasks:
+                    self._was_delivered(flow, now)
                 self.context.drop(flow, now)
                 continue
             self.context.pacer.resume(flow, held[number], now)
             if held[number] == flow.body and flow.last_byte_ns is None:
                 done += self.context.pacer.last_byte(flow, now)
         return done
+
+    def _was_delivered(self, flow: Flow, now: int) -> None:
+        """The task has started at its edge, but this run does not know it."""
+        transfer = flow.transfer
+        if not flow.known:
+            self.context.tell(Carried(Completion(transfer, now, now, now), now))
+        self.context.tell(Heard(now, transfer.edge, Started(flow.side.task)))
 
     def tell_again(self, edge: str, held: dict[int, int]) -> None:
         """Repeat the deliveries of which the edge has not learned."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -40,12 +40,26 @@ class Evaluator:
             self.system.start(Thread(target=work, name="evaluations", daemon=True))
 
     def submit(self, job: Evaluate) -> None:
-        """Order an evaluation. UserError if there is no room for the snapshot."""
-        path = self.scratch / f"snapshot-{os.getpid()}-{job.version}.f32"
+        """Write a snapshot, and order its evaluation. UserError if there is no room for it."""
+        path = self._path(job.version)
         with written(f"{path}:", TEMPORARY):
             path.write_bytes(job.weights.data)
         self._pending.add(str(path))
         self._orders.put(EvaluateSnapshot(job.version, job.at_ns, str(path)))
+
+    def snapshot(self, version: int) -> np.ndarray | None:
+        """The weights of an evaluation under way; None if there is no file any more."""
+        try:
+            return aligned_copy(np.fromfile(self._path(version), dtype=np.float32))
+        except OSError:
+            return None
+
+    def handled(self, version: int) -> None:
+        """The result is in the journal: a resumed run will not need the snapshot."""
+        self._path(version).unlink(missing_ok=True)
+
+    def _path(self, version: int) -> Path:
+        return self.scratch / f"snapshot-{os.getpid()}-{version}.f32"
 
     def _send(self) -> None:
         with suppress(ConnectionError):  # the evaluator has ended; ``_listen`` reports that
@@ -58,7 +72,7 @@ class Evaluator:
                 result: SnapshotScores = self.channel.receive()
                 if result.file in self._pending:
                     self._pending.discard(result.file)
-                    tell(Evaluated(result.version, _numbers(result.scores)))
+                    tell(Evaluated(result.version, numbers(result.scores)))
         except (EOFError, OSError):
             tell(EvaluatorGone())
 
@@ -69,16 +83,17 @@ def serve(channel: Channel, evaluate: Callable[[Evaluate], Scores]) -> None:
     def scores(order: EvaluateSnapshot) -> SnapshotScores:
         path = Path(order.file)
         weights = aligned_copy(np.fromfile(path, dtype=np.float32))
-        path.unlink()
         found = evaluate(Evaluate(order.version, order.at_ns, weights, 0, 0))
-        return SnapshotScores(order.version, order.file, _texts(found))
+        return SnapshotScores(order.version, order.file, texts(found))
 
     channel.serve(scores)
 
 
-def _texts(scores: Scores) -> tuple[str | None, ...]:
+def texts(scores: Scores) -> tuple[str | None, ...]:
+    """Scores as texts: JSON has no nan."""
     return tuple(None if score is None else repr(score) for score in scores)
 
 
-def _numbers(texts: tuple[str | None, ...]) -> Scores:
-    return cast(Scores, tuple(None if text is None else float(text) for text in texts))
+def numbers(found: Iterable[str | None]) -> Scores:
+    """The scores of ``texts``."""
+    return cast(Scores, tuple(None if text is None else float(text) for text in found))

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
-from edgefl.config.faults import told
+from edgefl.config.faults import PROCESS_KINDS, told
 from edgefl.hosts.fault_lives import Effect, FaultLives
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import InjectFault
@@ -31,11 +32,40 @@ class WallFaults:
     """
 
     def __init__(
-        self, pacing: Pacing, schedule: Schedule, lives: FaultLives, control: Channel
+        self,
+        pacing: Pacing,
+        schedule: Schedule,
+        lives: FaultLives,
+        control: Channel,
+        since_ns: int = 0,
     ) -> None:
+        """``since_ns``: a resumed run goes on there; faults before have happened."""
         self.pacing, self.schedule, self.lives, self.control = pacing, schedule, lives, control
         self._head_start_ns = int(HEAD_START_S * NS_PER_S * pacing.clock.speed)
+        if since_ns:
+            self._catch_up(since_ns)
         self._wait()
+
+    def _catch_up(self, now: int) -> None:
+        """Repeat what still holds of earlier faults: all edges have new processes."""
+        frozen: dict[str, Fault] = {}
+        for fault in self.schedule.pop_due(now):
+            if fault.kind in PROCESS_KINDS:
+                list(self.lives.strike(fault, now))
+            if fault.kind == "freeze" and fault.until_ns > now:
+                frozen[fault.target] = fault
+        for edge in sorted(self.lives.down):
+            self.pacing.agenda.add(now, partial(self._kill_again, edge))
+        for fault in frozen.values():
+            if fault.target not in self.lives.down:
+                self.pacing.agenda.add(now, partial(self._freeze_again, fault))
+
+    def _kill_again(self, edge: str, now: int) -> None:
+        self._ask("kill", edge)
+
+    def _freeze_again(self, fault: Fault, now: int) -> None:
+        self._ask("freeze", fault.target)
+        self._freeze(fault, now)
 
     def _wait(self) -> None:
         if self.schedule.next_due() < FOREVER:

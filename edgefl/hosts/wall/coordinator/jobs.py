@@ -1,6 +1,6 @@
 """The strategy's jobs on the wall clock.
 
-A worker process runs them one after the other. A result is held back until the job's emulated end.
+A worker process runs them one after the other.
 """
 
 from __future__ import annotations
@@ -9,42 +9,27 @@ import math
 import os
 import time
 import traceback
-from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from edgefl.errors import TEMPORARY, Bug, UserError, written
+from edgefl.errors import TEMPORARY, UserError, written
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import DoJob, JobFinished, JobRaised, WorkerDied
 from edgefl.hosts.wall import array_file
+from edgefl.hosts.wall.coordinator.job_table import JobOrder
 from edgefl.hosts.wall.coordinator.thread_messages import Worked
 from edgefl.hosts.wall.edge.worker import Turns
 from edgefl.hosts.wall.system import OWN_SYSTEM, Inbox, System
 from edgefl.jobs import Job, Result, of_plain, plain
 from edgefl.record.rows import snake
-from emulator.agenda import Agenda
-from emulator.fidelity import Fidelity, spread_ms
-from emulator.quantiles import Quantiles
 
 MOST_DEATHS = 3  # after so many dead workers the job itself counts as the cause
-NS_PER_S = 1e9
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class JobOrder:
-    """A job with its emulated start and end."""
-
-    number: int
-    job: Job
-    start_ns: int
-    due_ns: int
 
 
 class Jobs:
-    """The coordinator's end. The logic thread calls its methods.
+    """The coordinator's end. ``job_table`` keeps what is open.
 
     Another thread sends orders and receives results, so that the logic thread never waits.
     """
@@ -54,66 +39,18 @@ class Jobs:
         channel: Channel,
         scratch: Path,
         now: Callable[[], int],
-        fidelity: Fidelity,
         system: System = OWN_SYSTEM,
     ) -> None:
-        self.channel, self.scratch, self.now, self.fidelity = channel, scratch, now, fidelity
+        self.channel, self.scratch, self.now = channel, scratch, now
         self.system = system
         self._orders: Inbox = system.inbox()  # of JobOrder
-        self._held: Agenda[tuple[Job, Result | str]] = Agenda()  # results that are not due yet
-        self._given = 0
-        self._lag: defaultdict[str, Quantiles] = defaultdict(Quantiles)  # by sort of job
-        self._real: defaultdict[str, Quantiles] = defaultdict(Quantiles)
-        self._deaths: Counter[str] = Counter()
 
     def listen(self, tell: Callable[[Any], None]) -> None:
         """Start the thread, which passes the outcome of each order to ``tell``."""
         self.system.start(Thread(target=self._listen, args=(tell,), name="jobs", daemon=True))
 
-    def submit(self, job: Job, now: int, cost_ns: int) -> None:
-        self._given += 1
-        self._orders.put(JobOrder(self._given, job, now, now + cost_ns))
-
-    def worked(self, item: Worked) -> None:
-        """Hold a result until it is due.
-
-        If the job has failed, raise UserError or Bug, as under the virtual clock.
-        """
-        order: JobOrder = item.order
-        if item.error is not None:
-            raise (
-                UserError(item.error)
-                if item.users
-                else Bug(
-                    f"a worker failed at a job ({type(order.job).__name__})",
-                    item.error.splitlines(),
-                )
-            )
-        sort, late_ns = snake(type(order.job).__name__), item.now - order.due_ns
-        self._lag[sort].add(late_ns)
-        self._real[sort].add(int(item.real_s * NS_PER_S))
-        self._deaths[sort] += item.deaths
-        self.fidelity.task(late_ns, order.due_ns - order.start_ns)
-        self._held.add(order.due_ns, (order.job, item.result))
-
-    def next_due(self) -> int:
-        """When the first held result is due."""
-        return self._held.next_due()
-
-    def pop_due(self, now: int) -> list[tuple[Job, Result | str]]:
-        return [held for _, held in self._held.pop_due(now)]
-
-    def summary(self) -> dict[str, Any]:
-        """Statistics by kind of job: count, lag of results, real duration, dead workers."""
-        return {
-            sort: {
-                "count": lag.count,
-                "lag_ms": spread_ms(lag),
-                "real_ms": spread_ms(self._real[sort]),
-                "workers_died": self._deaths[sort],
-            }
-            for sort, lag in sorted(self._lag.items())
-        }
+    def submit(self, order: JobOrder) -> None:
+        self._orders.put(order)
 
     # ------------------------------------------------------------------ the thread
     def _listen(self, tell: Callable[[Any], None]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from edgefl.hosts.exchange import pays_latency, play_moment
+from edgefl.hosts.wall.coordinator.continuation import Continuation
 from edgefl.hosts.wall.coordinator.gaps import Gaps
 from edgefl.hosts.wall.coordinator.quarantine import MOST_RECORDS, PerSecond
 from edgefl.hosts.wall.coordinator.session import (
@@ -28,10 +29,12 @@ from edgefl.hosts.wall.coordinator.thread_messages import (
     Endless,
     Granted,
     Heard,
+    Judged,
     Note,
     Noticed,
     Rang,
     Reject,
+    Resumed,
     WakeAt,
 )
 from edgefl.hosts.wall.coordinator.transport import Transport
@@ -50,6 +53,7 @@ from emulator.units import NS_PER_S
 
 MOST_MESSAGES = 500  # taken from the socket before due pieces are sent
 MANY_FLOWS = 16
+REPORT_NS = 2 * NS_PER_S  # between two reports of what the verdict is made of
 PROBE_PATIENCE_S = 2.0
 
 
@@ -83,6 +87,10 @@ class Pacing:
         self.excused: set[str] = set()  # edges that are silent because of an injected freeze
         self.started = self.over = False
         self.sleep_watch = SleepWatch()
+        self.continuation: Continuation | None = None  # of a run that was broken off
+        self.reports_verdict = False  # to the logic thread, now and then
+        self._reported_ns = 0
+        self._seen: set[str] = set()  # edges that have joined
         self._records = PerSecond()
 
     def run(self) -> None:
@@ -117,6 +125,21 @@ class Pacing:
         if now >= self.sessions.next_tick():
             self._outcomes(self.sessions.tick(now, drained))
             self.router.forget_others(self.sessions.peers())
+            if self.reports_verdict and self.started and now - self._reported_ns > REPORT_NS:
+                self._reported_ns = now
+                self._report_verdict()
+
+    def _report_verdict(self) -> None:
+        """Let a resumed run know what this part of the run counts for the verdict."""
+        counts = [[sort, who, count] for (sort, who), count in self.sessions.counts.items()]
+        fidelity, edges = self.transport.pacer.fidelity, self.sessions.quarantined.edges
+        self.tell(Judged(self.clock.now(), fidelity.copy(), counts, dict(edges)))
+
+    def go_on(self, continuation: Continuation) -> None:
+        """Go on with a run that was broken off, once its edges are back. Call it before ``run``."""
+        self.continuation = continuation
+        self.clock.start_from(continuation.at_ns)
+        self.transport.go_on(continuation)
 
     def _timeout_s(self) -> float:
         until_s = (self.sessions.next_tick() - self.system.monotonic_ns()) / NS_PER_S
@@ -184,7 +207,9 @@ class Pacing:
 
     def _start_if_ready(self) -> None:
         late = self.system.monotonic_s() > self.join_by_s
-        complete = len(self.waiting) == len(self.sessions.expected.edges)
+        resumed = self.continuation
+        awaited = (resumed and resumed.present) or self.sessions.expected.edges
+        complete = self.waiting.keys() >= set(awaited)
         if not (late or complete) or self.over:
             return
         if self.waiting and not late and not self.transport.probes.done(PROBE_PATIENCE_S):
@@ -194,10 +219,17 @@ class Pacing:
             return
         self.started = True
         self.clock.start()
+        if resumed is not None:
+            unix_s = self.system.unix_s()
+            outage_s = max(unix_s - resumed.ended_unix_s, 0.0)
+            self.tell(Resumed(resumed.at_ns, outage_s, unix_s))
+            for edge in sorted({*awaited, *self._seen} - self.waiting.keys()):
+                self.tell(Heard(resumed.at_ns, edge, EdgeLost(edge)))
+            return
         missing = sorted(self.sessions.expected.edges - self.waiting.keys())
         if missing:
             self.tell(Noticed(0, "edges_missing", {"edges": missing}))
-        self.tell(Begin(dict(self.waiting)))
+        self.tell(Begin(dict(self.waiting), self.clock.began_unix_s or 0.0))
 
     def _move(self, now: int) -> None:
         """Process everything that is due by ``now``: pieces first, then completions and alarms.
@@ -327,7 +359,10 @@ class Pacing:
         self.transport.entered(entered.session, join)
         if not self.started:
             self.waiting[edge] = join.samples
+            self._seen.add(edge)
             self._record("edge_waits", {"edge": edge})
+            if self.continuation is not None:
+                self.tell(Heard(self.clock.now(), edge, Joined(join.samples, join.tasks)))
             return
         since_ns = self.silent.pop(edge, None)
         # An edge that still has its tasks was alive: this host or the path was too slow. A native
@@ -350,6 +385,7 @@ class Pacing:
         if gone.reason == SILENT and gone.edge not in self.excused:
             self.silent[gone.edge] = self.system.monotonic_ns() - self.sessions.expected.liveness_ns
         self._record("session_ended", {"edge": gone.edge, "reason": gone.reason})
-        if self.started:
+        if self.started or self.continuation is not None:
             self.transport.gone(gone.edge, now)
+        if self.started:
             self.tell(Heard(now, gone.edge, EdgeLost(gone.edge)))

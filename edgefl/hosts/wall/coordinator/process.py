@@ -10,7 +10,6 @@ import shutil
 import signal
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +18,12 @@ import orjson
 import zmq
 from safetensors.numpy import load_file
 
-import edgefl
-from edgefl.config.experiment import Experiment
 from edgefl.config.faults import revives, schedule
 from edgefl.disk import PatientDisk
 from edgefl.errors import Bug, UserError
 from edgefl.hosts.fault_lives import FaultLives
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import (
-    SHARES,
     BugFound,
     Listening,
     RunEnded,
@@ -37,11 +33,11 @@ from edgefl.hosts.process_messages import (
 from edgefl.hosts.processes import keep_freed_memory
 from edgefl.hosts.setup.network import latencies, network
 from edgefl.hosts.setup.plan import emulated_devices, fidelity
-from edgefl.hosts.setup.rundir import OpenRun
 from edgefl.hosts.wall import keys as curve
 from edgefl.hosts.wall.connections import Watch
 from edgefl.hosts.wall.coordinator.allowances import ReportAllowance
 from edgefl.hosts.wall.coordinator.context import TransferContext
+from edgefl.hosts.wall.coordinator.continuation import continuation
 from edgefl.hosts.wall.coordinator.evaluator import Evaluator
 from edgefl.hosts.wall.coordinator.faults import WallFaults
 from edgefl.hosts.wall.coordinator.flow import PiecePlan
@@ -50,16 +46,20 @@ from edgefl.hosts.wall.coordinator.later import LaterThread
 from edgefl.hosts.wall.coordinator.launcher_end import LauncherEnd
 from edgefl.hosts.wall.coordinator.logic import DISK_FULL, Logic
 from edgefl.hosts.wall.coordinator.open_files import room_for_edges
+from edgefl.hosts.wall.coordinator.opened import OpenedRun, RunOpener
 from edgefl.hosts.wall.coordinator.pacer import Pacer
 from edgefl.hosts.wall.coordinator.pacing import Pacing
 from edgefl.hosts.wall.coordinator.probe import Probes
-from edgefl.hosts.wall.coordinator.session import Expected
+from edgefl.hosts.wall.coordinator.process_task import (
+    CoordinatorTask,
+    coordinator_task,
+    expected,
+    run_id,
+)
 from edgefl.hosts.wall.coordinator.sessions import WHOLE_RUN, Sessions
 from edgefl.hosts.wall.coordinator.thread_messages import Endless, Noticed
 from edgefl.hosts.wall.coordinator.transport import Transport
 from edgefl.hosts.wall.system import OWN_SYSTEM, System
-from edgefl.loading.file import shared_digest, to_json
-from edgefl.protocol.messages import Setup
 from edgefl.protocol.transfers import most_body
 from edgefl.streams import Streams
 from edgefl.vectors import Layout, aligned_copy
@@ -72,25 +72,8 @@ GOODBYE_MS = 1000
 # The grain is 2 ms with the default window of 50 ms. 100 links of 2 Mbit/s then need a third of a
 # core instead of more than half.
 GRAINS_PER_WINDOW = 25
-SILENCE_SHARE = 1.25  # edge timeout / coordinator liveness timeout
 LOGIC_PRIORITY, PACING_PRIORITY = 1, 2
 EXIT_STATUS = {RunEnded: 0, BugFound: 1, RunRefused: 2}
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinatorTask:
-    """What one coordinator process runs. Large data is in files in ``scratch``."""
-
-    experiment: Experiment
-    index: int
-    directory: Path
-    base: Path | None
-    scratch: Path
-    data_digest: str
-    keys: curve.ServerKeys | None
-    more: bool
-    strains: tuple[str, ...]  # why the host is too slow, from the check before the run
-    speed_auto: bool
 
 
 class CoordinatorProcess:
@@ -119,52 +102,62 @@ class CoordinatorProcess:
         self.router, self.said = system.router(self.context, job.keys), system.mailbox()
         self.watch = self._watch(weights.nbytes)
         self.port = self.router.bind(experiment.network.host, experiment.network.port)
-        self.run = self._open_run(weights, layout)
+        evaluator = None if evaluations is None else Evaluator(evaluations, job.scratch, system)
+        disk = PatientDisk(system.disk, self.launcher.room(self._waited_for_room))
+        self.background = LaterThread(system)
+        workers = (bool(evaluator), bool(jobs))
+        later, say = self.background, self.launcher.say
+        opened = RunOpener(job, weights, layout, *workers, disk, later, say).open()
+        self.run = opened.run
         self.fidelity = fidelity(experiment)
         self.clock = WallClock(experiment.chosen_speed, system.monotonic_ns)
-        self.run_id = f"{system.random_bits(64):016x}"  # edges know the run by it
+        self.run_id = run_id(job, system)
         found = expected(job, layout, self.run_id)
         self.sessions = Sessions(found, incarnation=system.random_bits(32) + 1)
         if self.doorman is not None:
             self.doorman.shut_out = self.sessions.quarantined.edges
-        evaluator = None if evaluations is None else Evaluator(evaluations, job.scratch, system)
-        self.jobs = None if jobs is None else self._jobs(jobs)
-        self.logic = Logic(
-            self.run.coordinator,
-            self.run.record,
-            self.said,
-            self.fidelity,
-            None if evaluator is None else evaluator.submit,
-            self.run.start_wall,
-            self.jobs,
-            at_start=lambda: self._ask(LOGIC_PRIORITY),
-            system=system,
-        )
-        for worker in (evaluator, self.jobs):
-            if worker is not None:
-                worker.listen(self.logic.inbox.put)
+        self.done_s = 0.0  # wall seconds of the run before it was broken off
+        self.logic = self._logic(opened, evaluator, jobs)
         self.pacing = self._pacing(weights)
+        self.pacing.reports_verdict = self.run.record.journal is not None
+        if job.resume:
+            self._resume(opened)
         if experiment.faults:
             self._inject_faults()
 
-    def _jobs(self, channel: Channel) -> Jobs:
-        return Jobs(channel, self.job.scratch, self.clock.now, self.fidelity, self.system)
-
-    def _open_run(self, weights: np.ndarray, layout: Layout) -> OpenRun:
-        job, known = self.job, shares(self.job.scratch)
-        self.background = LaterThread(self.system)
-        disk = PatientDisk(self.system.disk, self.launcher.room(self._waited_for_room))
-        return OpenRun(
-            job.experiment,
-            job.index,
-            job.directory,
-            job.base,
-            weights,
-            layout,
-            known,
-            disk,
-            later=self.background,
+    def _logic(self, opened: OpenedRun, evaluator: Evaluator | None, jobs: Channel | None) -> Logic:
+        worker = None if jobs is None else Jobs(jobs, self.job.scratch, self.clock.now, self.system)
+        logic = Logic(
+            opened.core,
+            self.said,
+            self.fidelity,
+            evaluator,
+            worker,
+            begun=lambda: self.run.start_wall(self.done_s),
+            at_start=lambda: self._ask(LOGIC_PRIORITY),
+            system=self.system,
         )
+        logic.checkpoints = opened.writer(evaluator, self.launcher.say, self.system)
+        for end in (evaluator, worker):
+            if end is not None:
+                end.listen(logic.inbox.put)
+        return logic
+
+    def _resume(self, opened: OpenedRun) -> None:
+        """Repeat the inputs in the journal, and tell the pacing thread where the run goes on."""
+        journal, core = self.run.record.journal, opened.core
+        assert journal is not None  # otherwise it could not be opened
+        self.logic.wall_s = opened.wall_s
+        ended_unix_s = self.logic.replay(journal.replay(opened.since, self.launcher.say))
+        self.done_s = self.logic.wall_s
+        self.run.start_wall(self.done_s)
+        if core.judged is not None:
+            self.fidelity.take_counts(core.judged.fidelity.counts())
+            self.sessions.go_on(core.judged.wire, core.judged.quarantined)
+        if core.began_unix_s is not None:
+            self.pacing.go_on(continuation(core, ended_unix_s))
+            self.logic.go_on()
+        self.pacing.over = core.ended  # killed between its end and its summary
 
     def _waited_for_room(self, path: Path, waited_s: float) -> None:
         values = {"file": path.name, "waited_s": round(waited_s, 3)}
@@ -178,8 +171,9 @@ class CoordinatorProcess:
         }
         for reason in self.job.strains:
             self.fidelity.strain(reason)
-        facts = {"run_id": self.run_id, "port": self.port, "data_digest": self.job.data_digest}
-        self.run.begin("wall", self.fidelity, facts)
+        if not self.job.resume:
+            facts = {"run_id": self.run_id, "port": self.port, "data_digest": self.job.data_digest}
+            self.run.begin("wall", self.fidelity, facts)
         self.system.start(self.watch)
         self.control.send(Listening(self.port))
         self.launcher.obey(self.logic.inbox.put)
@@ -194,10 +188,12 @@ class CoordinatorProcess:
             with suppress(UserError):  # so that the user can read what led to the error
                 self.run.record.flush()
             raise self.logic.error
-        if not self.pacing.waiting and not self.run.coordinator.finished:
-            self.run.undo()
+        if not self.pacing.started and not self.run.coordinator.finished:
+            if not self.job.resume:
+                self.run.undo()
+            joined = "come back" if self.job.resume else "joined"
             raise UserError(
-                f"no edge has joined within {self.job.experiment.network.join_timeout_s:g} s"
+                f"no edge has {joined} within {self.job.experiment.network.join_timeout_s:g} s"
                 " (network.join_timeout_s)"
             )
         self.system.join(self.logic)
@@ -216,16 +212,16 @@ class CoordinatorProcess:
             "strangers": self.strangers,
             "quarantined": self.sessions.quarantined.edges,
         }
-        if self.jobs is not None and self.run.coordinator.strategy.runs_jobs:
-            summary["jobs"] = self.jobs.summary()
+        core = self.logic.core
+        if core.jobs is not None and self.run.coordinator.strategy.runs_jobs:
+            summary["jobs"] = core.jobs.summary()
         pace = {
             "speed": self.job.experiment.chosen_speed,
             "speed_auto": self.job.speed_auto,
-            "began_unix_s": self.clock.began_unix_s,
+            "began_unix_s": core.began_unix_s,
+            **({"resumed": core.outages} if core.outages else {}),
         }
-        return self.run.end(
-            "wall", self.logic.now, wall_s, summary, pace, self.logic.hosts.section()
-        )
+        return self.run.end("wall", core.now, wall_s, summary, pace, core.hosts.section())
 
     def _judge_hosts(self) -> None:
         """Add what the hosts of edges have reported to the verdict.
@@ -236,7 +232,7 @@ class CoordinatorProcess:
         edges = set(self.job.experiment.edges.ids())
         strained = self.fidelity.verdict == "strained"
         judged = edges if strained else edges - emulated_devices(self.job.experiment)
-        for reason in self.logic.hosts.strains(judged):
+        for reason in self.logic.core.hosts.strains(judged):
             self.fidelity.strain(reason)
 
     def _watch(self, model_bytes: int) -> Watch:
@@ -260,7 +256,8 @@ class CoordinatorProcess:
         edges = experiment.edges.ids()
         planned = schedule(experiment.faults, edges, Streams(experiment.seed))
         lives = FaultLives(edges, revives(experiment.faults))
-        faults = WallFaults(self.pacing, planned, lives, self.control)
+        since_ns = self.clock.now()  # it stands still until the run begins or goes on
+        faults = WallFaults(self.pacing, planned, lives, self.control, since_ns)
         self.pacing.transport.uplink.faults = faults
 
     def _pacing(self, weights: np.ndarray) -> Pacing:
@@ -304,36 +301,6 @@ class CoordinatorProcess:
         return pacing
 
 
-def shares(scratch: Path) -> dict[str, int]:
-    """Samples by edge, if the warm parent knows the split."""
-    path = scratch / SHARES
-    return orjson.loads(path.read_bytes()) if path.exists() else {}
-
-
-def expected(job: CoordinatorTask, layout: Layout, run_id: str) -> Expected:
-    experiment, entry = job.experiment, job.experiment.strategies[job.index]
-    section = experiment.network
-    return Expected(
-        edges=frozenset(experiment.edges.ids()),
-        package=edgefl.__version__,
-        config_digest=shared_digest(experiment, entry),
-        layout_digest=layout.digest(),
-        data_digest=job.data_digest,
-        setup=Setup(
-            to_json(experiment, entry),
-            entry.strategy,
-            to_ns(section.heartbeat_s),
-            to_ns(SILENCE_SHARE * section.liveness_s),
-            to_ns(section.report_s),
-            run_id,
-        ),
-        keyed=job.keys is not None,
-        heartbeat_ns=to_ns(section.heartbeat_s),
-        liveness_ns=to_ns(section.liveness_s),
-        max_sessions=section.max_edges,
-    )
-
-
 def zmq_context(priority: str) -> zmq.Context:
     """A ZeroMQ context whose threads, which move the bytes, have the pacing thread's priority."""
     context = zmq.Context()
@@ -347,27 +314,14 @@ def run_to_end(
     start: StartRun, control: Channel, evaluations: Channel | None, jobs: Channel | None
 ) -> RunEnded | RunRefused | BugFound:
     try:
-        return RunEnded(CoordinatorProcess(_task(start), control, evaluations, jobs).main())
+        return RunEnded(
+            CoordinatorProcess(coordinator_task(start), control, evaluations, jobs).main()
+        )
     except UserError as error:
         return RunRefused(str(error))
     except Bug as bug:
         print(bug.tell(), file=sys.stderr, flush=True)
         return BugFound(bug.blame())
-
-
-def _task(start: StartRun) -> CoordinatorTask:
-    return CoordinatorTask(
-        Experiment.model_validate_json(start.experiment),
-        start.index,
-        Path(start.directory),
-        Path(start.base) if start.base else None,
-        Path(start.scratch),
-        start.data_digest,
-        curve.load_server(Path(start.keys)) if start.keys else None,
-        start.more,
-        start.strains,
-        start.speed_auto,
-    )
 
 
 def main(control_fd: int, evaluations_fd: int = -1, jobs_fd: int = -1) -> int:

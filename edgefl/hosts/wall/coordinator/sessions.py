@@ -18,6 +18,7 @@ A peer that exceeds a limit (LimitExceeded) is quarantined: see ``quarantine``.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from edgefl.errors import printable
@@ -75,6 +76,12 @@ class Sessions:
         self._recorded = 0
         self._pinged_ns = 0
         self._now = 0  # of the latest call
+
+    def go_on(self, counts: Iterable[Sequence[Any]], quarantined: Mapping[str, str]) -> None:
+        """Go on with the counts [kind, edge, count] and quarantines of a run's earlier part."""
+        for sort, who, count in counts:
+            self.counts[sort, who] += count
+        self.quarantined.edges.update(quarantined)
 
     def receive(
         self, routing: bytes, user: str | None, header: Any, body: Any, now: int

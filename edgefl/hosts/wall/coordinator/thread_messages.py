@@ -12,15 +12,32 @@ from edgefl.protocol.messages import ToCoordinator, ToEdge
 from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.strategies.base.decisions import Grant
 from edgefl.strategies.base.events import EdgeLost
+from emulator.fidelity import Fidelity
 from emulator.links.network import Completion
 
 
 # ------------------------------------------------------------------ pacing -> logic
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The run begins: emulated time 0 is now. ``edges``: joined edges -> samples."""
+    """The run begins: emulated time 0 is now. ``edges``: joined edges -> samples.
+
+    ``unix_s``: the time of this moment.
+    """
 
     edges: dict[str, int]
+    unix_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A run that was broken off goes on: the emulated moment ``now`` is now.
+
+    ``outage_s``: seconds since the last input before. ``unix_s``: the time of this moment.
+    """
+
+    now: int
+    outage_s: float
+    unix_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +117,28 @@ class Evaluated:
 
     version: int
     result: Scores
+
+
+@dataclass(frozen=True, slots=True)
+class Unevaluated:
+    """An evaluation could not be given to the evaluator, for example because the disk is full."""
+
+    version: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What the verdict is made of so far, at emulated ``now``; a resumed run goes on with it.
+
+    ``fidelity``: a copy. ``wire``: [kind, edge, count] of wire errors. ``quarantined``: why, by
+    edge.
+    """
+
+    now: int
+    fidelity: Fidelity
+    wire: list[list[Any]]
+    quarantined: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)

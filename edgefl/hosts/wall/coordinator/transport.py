@@ -15,6 +15,7 @@ from edgefl.hosts.wall.coordinator.allowances import (
     moment,
 )
 from edgefl.hosts.wall.coordinator.context import TransferContext
+from edgefl.hosts.wall.coordinator.continuation import Continuation
 from edgefl.hosts.wall.coordinator.downlink import Downlink
 from edgefl.hosts.wall.coordinator.flow import Flow
 from edgefl.hosts.wall.coordinator.probe import Probes
@@ -80,6 +81,7 @@ class Transport:
         self.allowances, self.reports = Allowances(), reports
         self.downlink = Downlink(context, self.training, self.allowances)
         self.uplink = Uplink(context, self.training, self.allowances, most_bytes)
+        self.resumed = False
         self.notes: dict[tuple[str, type], OpenNote] = {}  # an edge's latest of each kind
 
     def end(self, edge: str, note: ToEdge, now: int) -> None:
@@ -151,14 +153,21 @@ class Transport:
         self.probes.judge(list(self.context.sessions))
 
     # ------------------------------------------------------------------ sessions
+    def go_on(self, continuation: Continuation) -> None:
+        """Go on with the transfers of a run that was broken off; no edge has joined yet."""
+        self.resumed = self.uplink.forgives_past_slots = True
+        self.downlink.go_on(continuation)
+
     def entered(self, session: Session, join: Join) -> None:
         """An edge has joined. Continue with the open tasks and transfers that its Join names."""
         edge, held = session.edge, {pair[0]: pair[1] for pair in join.held}
         self.allowances.new_session(edge)
+        if self.resumed:
+            self.allowances.knows(edge, join.tasks)
         self.reports.new_session(edge)
         self.uplink.entered(edge, join.tasks)
         self._forget_notes(edge, lambda task: task not in join.tasks)
-        self._finish(self.downlink.entered(edge, held, self.context.clock.now()))
+        self._finish(self.downlink.entered(edge, held, join.tasks, self.context.clock.now()))
         self.downlink.tell_again(edge, held)
         self.probes.begin(edge)
 

@@ -22,6 +22,7 @@ from edgefl.protocol.transfers import Incoming
 from edgefl.strategies.base.decisions import Grant
 from emulator.agenda import Ticket
 from emulator.links.network import Transfer
+from emulator.tdma.channel import ChannelLink
 
 MOST_OFFERS = 8  # updates that one edge may have waiting
 
@@ -51,6 +52,7 @@ class Uplink:
     """Uploads; runs in the pacing thread. ``faults``: set before a run with injected faults."""
 
     faults: UplinkFaults | None = None
+    forgives_past_slots = False  # in a resumed run
 
     def __init__(
         self,
@@ -74,7 +76,15 @@ class Uplink:
                 meta = len(offer.meta)
                 transfer = Transfer(number, edge, "up", meta + offer.size, offer.kind)
                 incoming = Incoming(offer, self.most_bytes)
-                waiting.flow = self.context.start(transfer, meta, incoming, now, grant.slots)
+                slots = self._usable(edge, grant.slots, now)
+                waiting.flow = self.context.start(transfer, meta, incoming, now, slots)
+
+    def _usable(self, edge: str, slots: tuple[int, ...] | None, now: int) -> tuple[int, ...] | None:
+        """The granted slots. Those of a grant before a resumption may have passed."""
+        link = self.context.pacer.network.link(edge, "up")
+        if slots is None or not self.forgives_past_slots or not isinstance(link, ChannelLink):
+            return slots
+        return tuple(slot for slot in slots if link.channel.grid.begins(slot) >= now)
 
     def end(self, edge: str, note: ToEdge) -> None:
         """Forget the updates that ``note`` ends."""

@@ -125,7 +125,7 @@ class Warm:
         match message:
             case StartWorkers():
                 self._at_speed(message.speed)
-                self._start_workers(message.log)
+                self._start_workers(message.log, message.go_on)
             case ForkEdges():
                 for edge in message.edges:
                     self._fork_edge(edge, message.address, message.index)
@@ -148,9 +148,10 @@ class Warm:
         experiment = self.learned.experiment.model_copy(update={"speed": speed})
         self.learned = replace(self.learned, experiment=experiment)
 
-    def _start_workers(self, log: str) -> None:
+    def _start_workers(self, log: str, go_on: bool) -> None:
         """Redirect stderr to the file ``log``, then fork evaluator and job worker."""
-        file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        mode = os.O_APPEND if go_on else os.O_TRUNC
+        file = os.open(log, os.O_WRONLY | os.O_CREAT | mode, 0o666)
         os.dup2(file, 2)
         os.close(file)
         self.fork(

@@ -11,7 +11,8 @@ from builders import experiment
 
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import InjectFault, RunEnded, StopRun
-from edgefl.hosts.wall.launcher import LaunchOptions, ProcessDied, WallRun
+from edgefl.hosts.wall.answers import ProcessDied
+from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 
 
 def test_a_run_ends_in_order_when_its_display_cannot_be_written(tmp_path: Path) -> None:

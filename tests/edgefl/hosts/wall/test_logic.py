@@ -15,6 +15,7 @@ from processes import happened
 
 from edgefl.hosts.setup.rundir import OpenRun
 from edgefl.hosts.wall.coordinator.logic import DISK_FULL, Logic
+from edgefl.hosts.wall.coordinator.run_logic import RunLogic
 from edgefl.hosts.wall.coordinator.thread_messages import (
     Begin,
     Heard,
@@ -37,7 +38,8 @@ def ended(directory: Path, *items: Any) -> Logic:
     """A run of 25 emulated seconds whose logic thread has handled these items."""
     given = experiment(stop={"emulated_s": 25.0}, network={"task_timeout_s": 0.0})
     run = OpenRun(given, 0, directory, None, vector(0, 0, 0), layout())
-    logic = Logic(run.coordinator, run.record, Mailbox(), Fidelity(), None, lambda: None)
+    core = RunLogic(run.coordinator, run.record, False, None)
+    logic = Logic(core, Mailbox(), Fidelity())
     for item in (Begin({"a": 10, "b": 10, "c": 10}), *items):
         logic.inbox.put(item)
     logic.run()  # in this thread
@@ -60,7 +62,7 @@ def test_what_is_due_after_the_stop_does_not_happen(tmp_path: Path) -> None:
         Rang(STOP_NS),
         Heard(26 * S, "c", EdgeLost("c")),
     )
-    assert (logic.coordinator.finished, logic.now) == ("emulated_s", STOP_NS)
+    assert (logic.core.coordinator.finished, logic.core.now) == ("emulated_s", STOP_NS)
     assert [line["t"] for line in happened(tmp_path)][-3:] == [20.0, 25.0, 25.0]
     assert len(happened(tmp_path, fact="task_started")) == 2
     assert not happened(tmp_path, event="edge_lost")
@@ -70,22 +72,15 @@ def test_what_is_due_after_the_stop_does_not_happen(tmp_path: Path) -> None:
 @pytest.mark.parametrize("late_s", [24, 26])
 def test_an_interruption_ends_the_run_at_a_moment_of_it(tmp_path: Path, late_s: int) -> None:
     logic = ended(tmp_path, Heard(late_s * S, "a", Joined(10, [])), Interrupt("no edge left"))
-    assert logic.coordinator.finished == "no edge left"
-    assert logic.now == (24 * S if late_s == 24 else 0)
+    assert logic.core.coordinator.finished == "no edge left"
+    assert logic.core.now == (24 * S if late_s == 24 else 0)
 
 
 def test_the_thread_asks_for_its_priority_itself(tmp_path: Path) -> None:
     asked: list[int] = []
     run = OpenRun(experiment(), 0, tmp_path, None, vector(0, 0, 0), layout())
-    logic = Logic(
-        run.coordinator,
-        run.record,
-        Mailbox(),
-        Fidelity(),
-        None,
-        lambda: None,
-        at_start=lambda: asked.append(1),
-    )
+    core = RunLogic(run.coordinator, run.record, False, None)
+    logic = Logic(core, Mailbox(), Fidelity(), at_start=lambda: asked.append(1))
     logic.inbox.put(Interrupt("interrupted"))
     logic.run()
     assert asked == [1]
@@ -112,7 +107,7 @@ def test_reports_about_hosts_are_recorded_and_move_no_event(tmp_path: Path) -> N
         Interrupt("interrupted"),
         HostSaid(5 * S, "a", REPORT),
     )
-    assert logic.now == 3 * S
+    assert logic.core.now == 3 * S
     (told,) = happened(tmp_path, fact="edge_host")
     assert (told["edge"], told["host"], told["cores"]) == ("a", "pi-3", 4)
     rows = read_csv(tmp_path / "hosts.csv")
@@ -120,7 +115,7 @@ def test_reports_about_hosts_are_recorded_and_move_no_event(tmp_path: Path) -> N
         "2.000000000,a,pi-3,0123456789abcdef,42.2,64.2,no,1000,2000,87.3,350000000,0.000000,0.000000",
         "4.000000000,a,pi-3,0123456789abcdef,,-10.0,under-voltage+throttled,1000,2000,87.3,350000000,,0.000000",
     ]
-    assert logic.hosts.section()[0]["throttled"] == {"under-voltage": 1, "throttled": 1}
+    assert logic.core.hosts.section()[0]["throttled"] == {"under-voltage": 1, "throttled": 1}
     assert [line["t"] for line in happened(tmp_path, fact="task_started")] == [3.0]
 
 

@@ -1,0 +1,106 @@
+"""Checkpoints of a run on the wall clock, so that its journal need not be repeated as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from threading import Thread
+from typing import Any
+
+from edgefl.checkpoints.codec import CannotEncode, Encoded, encode
+from edgefl.checkpoints.files import Checkpoints
+from edgefl.errors import UserError
+from edgefl.hosts.wall.coordinator.evaluator import Evaluator
+from edgefl.hosts.wall.coordinator.run_logic import RunLogic
+from edgefl.hosts.wall.system import OWN_SYSTEM, System
+from edgefl.record.journal import Journal
+from emulator.units import NS_PER_S
+
+REPLAY_S = 3.0  # a checkpoint is taken when the replay of the journal would take longer
+READ_BYTE_S = 500_000_000  # how fast a journal is read
+
+
+class CheckpointWriter:
+    """Takes a checkpoint between two items when it is time for one.
+
+    ``externals``: what a resumed process makes itself. ``own``: modules of the user's strategies.
+    ``say`` gets a line if there can be no checkpoints. The logic thread calls all methods; a
+    thread of its own writes the files.
+    """
+
+    def __init__(
+        self,
+        core: RunLogic,
+        journal: Journal,
+        checkpoints: Checkpoints,
+        externals: Mapping[str, object],
+        own: Collection[str],
+        evaluator: Evaluator | None,
+        say: Callable[[str], None],
+        system: System = OWN_SYSTEM,
+    ) -> None:
+        self.core, self.journal, self.checkpoints = core, journal, checkpoints
+        self.externals, self.own, self.evaluator = externals, own, evaluator
+        self.say, self.system = say, system
+        self._handled_ns = self._read_bytes = 0  # since the last checkpoint
+        self._thread: Thread | None = None
+        self._impossible = False
+
+    def handled(self, taken_ns: int, wall_s: float) -> None:
+        """An item was handled in ``taken_ns``. Take a checkpoint if it is time."""
+        self._handled_ns += taken_ns
+        if self.replay_s > REPLAY_S and not self._impossible and not self._writing:
+            self.take(wall_s)
+
+    @property
+    def replay_s(self) -> float:
+        """How long a replay since the last checkpoint would take, about."""
+        read_s = sum(self.journal.sizes().values()) / READ_BYTE_S
+        return self._handled_ns / NS_PER_S + read_s
+
+    @property
+    def _writing(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def take(self, wall_s: float) -> None:
+        """Take a checkpoint of this moment, and let another thread write it."""
+        core, record = self.core, self.core.record
+        pending = core.evaluations
+        core.evaluations = {version: self._whole(job) for version, job in pending.items()}
+        try:
+            root = {"core": core, "wall_at": record.wall_at}
+            encoded = encode(root, self.externals, self.own)
+        except CannotEncode as error:
+            self._impossible = True
+            self.say(f"no checkpoints of this run: {error}; a resumption repeats the whole journal")
+            return
+        finally:
+            core.evaluations = pending
+        record.flush()
+        number = self.journal.begin_segment()
+        self._handled_ns = 0
+        meta = {"sizes": record.sizes(), "wall_s": wall_s}
+        self._thread = Thread(
+            target=self._write, args=(number, encoded, meta), name="checkpoint", daemon=True
+        )
+        self.system.start(self._thread)
+
+    def stop(self) -> None:
+        """Return when no checkpoint is being written any more."""
+        if self._thread is not None:
+            self.system.join(self._thread)
+
+    def _whole(self, job: Any) -> Any:
+        """An evaluation under way with its weights."""
+        weights = None if self.evaluator is None else self.evaluator.snapshot(job.version)
+        return job if weights is None else replace(job, weights=weights)
+
+    def _write(self, number: int, encoded: Encoded, meta: dict[str, Any]) -> None:
+        try:
+            if self.checkpoints.durable:
+                self.core.record.sync()
+            self.checkpoints.write(number, encoded, meta)
+        except (OSError, UserError) as error:
+            self.say(f"checkpoint {number} cannot be written ({error}); the journal goes on")
+            return
+        self.journal.drop_before(self.checkpoints.numbers()[0])

@@ -1,0 +1,117 @@
+"""Open a run directory on the wall clock: for a new run, or to go on with one.
+
+A run goes on from its newest checkpoint, or from its start if there is none; then the inputs in its
+journal are repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from edgefl.checkpoints.codec import CannotDecode, decode
+from edgefl.checkpoints.files import Checkpoint, Checkpoints
+from edgefl.disk import Disk
+from edgefl.errors import UserError
+from edgefl.hosts.setup.rundir import OpenRun, RunSoFar
+from edgefl.hosts.setup.saved_state import externals
+from edgefl.hosts.wall.coordinator.checkpoint_writer import CheckpointWriter
+from edgefl.hosts.wall.coordinator.evaluator import Evaluator
+from edgefl.hosts.wall.coordinator.job_table import JobTable
+from edgefl.hosts.wall.coordinator.process_task import CoordinatorTask, shares
+from edgefl.hosts.wall.coordinator.run_logic import RunLogic
+from edgefl.hosts.wall.system import System
+from edgefl.record.files import CHECKPOINTS
+from edgefl.record.rotated_file import Later
+from edgefl.strategies.base.catalog import own_modules
+from edgefl.vectors import Layout
+
+
+@dataclass(slots=True)
+class OpenedRun:
+    """A run's directory and its state.
+
+    ``since``: the journal's segment that comes next. ``wall_s``: the wall seconds so far.
+    """
+
+    run: OpenRun
+    core: RunLogic
+    checkpoints: Checkpoints
+    since: int = 0
+    wall_s: float = 0.0
+
+    def writer(
+        self, evaluator: Evaluator | None, say: Callable[[str], None], system: System
+    ) -> CheckpointWriter | None:
+        """What takes checkpoints during the run; None if it has no journal."""
+        journal, strategy = self.run.record.journal, self.run.coordinator.strategy
+        if journal is None or not journal.inputs:
+            return None
+        found, own = externals(self.run), own_modules(type(strategy))
+        core, files = self.core, self.checkpoints
+        return CheckpointWriter(core, journal, files, found, own, evaluator, say, system)
+
+
+@dataclass(frozen=True, slots=True)
+class RunOpener:
+    """Opens the directory of ``job``. ``evaluates`` and ``works``: there are such processes.
+
+    ``say`` gets a line about each damaged checkpoint.
+    """
+
+    job: CoordinatorTask
+    weights: np.ndarray
+    layout: Layout
+    evaluates: bool
+    works: bool
+    disk: Disk
+    later: Later
+    say: Callable[[str], None]
+
+    def open(self) -> OpenedRun:
+        """Open a new run, or the one to go on with, as it was at its checkpoint.
+
+        UserError if the run cannot go on.
+        """
+        section = self.job.experiment.record
+        disk, folder = self.disk, self.job.directory / CHECKPOINTS
+        files = Checkpoints(disk, folder, durable=section.durability == "power")
+        if not self.job.resume:
+            return self._opened(files, None, None)
+        if section.durability == "off":
+            raise UserError(
+                f"{self.job.directory}: record.durability is off, so there is no journal to go on"
+                " with"
+            )
+        before = None
+        while (found := files.latest(self.say, before)) is not None:
+            try:
+                return self._opened(files, found, _so_far(found))
+            except CannotDecode as reason:
+                self.say(f"{folder}: checkpoint {found.number} {reason}; the one before is used")
+                before = found.number
+        return self._opened(files, None, RunSoFar({}, 0.0))
+
+    def _opened(
+        self, files: Checkpoints, found: Checkpoint | None, done: RunSoFar | None
+    ) -> OpenedRun:
+        job = self.job
+        known = shares(job.scratch)
+        whole = (job.experiment, job.index, job.directory, job.base, self.weights, self.layout)
+        run = OpenRun(*whole, known, self.disk, done, inputs=True, later=self.later)
+        jobs = JobTable() if self.works else None
+        core = RunLogic(run.coordinator, run.record, self.evaluates, jobs)
+        if found is None:
+            return OpenedRun(run, core, files)
+        own = own_modules(type(run.coordinator.strategy))
+        root = cast(dict[str, Any], decode(found.encoded, externals(run), own))
+        core, run.record.wall_at = root["core"], root["wall_at"]
+        run.coordinator = core.coordinator
+        return OpenedRun(run, core, files, found.number, found.meta["wall_s"])
+
+
+def _so_far(found: Checkpoint) -> RunSoFar:
+    return RunSoFar(found.meta["sizes"], found.meta["wall_s"])

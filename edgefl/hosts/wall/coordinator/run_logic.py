@@ -1,0 +1,255 @@
+"""What the logic thread does with each of its inputs, as a function of these inputs alone.
+
+The same inputs lead to the same state, the same rows in the run's files and the same outputs, so a
+run that was broken off is repeated from its journal. This module opens no file and asks no clock.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any, cast
+
+import numpy as np
+
+from edgefl.actor import Broadcast, Output, Run, Send
+from edgefl.coordinator.coordinator import Coordinator
+from edgefl.errors import Bug
+from edgefl.hosts.wall.coordinator import thread_messages as messages
+from edgefl.hosts.wall.coordinator.downloads import Downloads, ModelDownload
+from edgefl.hosts.wall.coordinator.job_table import JobTable
+from edgefl.jobs import Evaluate
+from edgefl.protocol.errors import WireError
+from edgefl.protocol.host_reports import HostFacts
+from edgefl.protocol.messages import Assignment, Fresh, ToEdge
+from edgefl.protocol.transfers import Outgoing, body_digest
+from edgefl.record.host_table import HostTable
+from edgefl.record.record import Record
+from edgefl.strategies.base.decisions import Finish, Grant
+from emulator.units import FOREVER, NS_PER_S
+
+MOST_EVALUATIONS = 100  # snapshots waiting for the evaluator
+NO_WEIGHTS = np.empty(0, np.float32)
+Wish = Any  # a message to the pacing thread, an Evaluate, or a JobOrder
+
+
+class RunLogic:
+    """The coordinator, and what it needs besides its actor.
+
+    ``now`` never decreases: an event that arrives after a later event counts as simultaneous with
+    it. It never passes the stop time either. An event that was due by the stop time belongs to the
+    run, however late it is handled; a later event does not.
+
+    ``evaluates``: there is an evaluator. ``jobs`` None: there is no job worker.
+    """
+
+    def __init__(
+        self, coordinator: Coordinator, record: Record, evaluates: bool, jobs: JobTable | None
+    ) -> None:
+        self.coordinator, self.record = coordinator, record
+        self.evaluates, self.jobs = evaluates, jobs
+        self.evaluator_gone = False
+        self.hosts = HostTable()
+        self.downloads = Downloads()
+        self.evaluations: dict[int, Evaluate] = {}  # version -> evaluation under way
+        self.keeps_weights = False  # of evaluations under way
+        self.judged: messages.Judged | None = None  # the latest
+        self.outages: list[dict[str, float]] = []
+        self.began_unix_s: float | None = None
+        self.unix_at_0_s = 0.0  # the time of second 0 of the run's own clock, without outages
+        self.now = 0
+        self.ended = False
+        self.alarm = FOREVER  # for which the pacing thread was asked
+        self._transfers = 0
+        self._digested: tuple[Callable[[], np.ndarray | None], str] = (lambda: None, "")
+
+    def handle(self, item: Any) -> list[Wish]:
+        """Handle an input, and return what has to be done, in this order."""
+        wishes = self._wishes(self._handle(item))
+        due = self.next_due()
+        if due < FOREVER and due != self.alarm:
+            self.alarm = due
+            wishes.append(messages.WakeAt(due))
+        return wishes
+
+    # ------------------------------------------------------------------ inputs
+    def _handle(self, item: Any) -> list[Output | Wish]:
+        now = getattr(item, "now", 0)
+        over = self.ended or now > self.coordinator.stop_ns
+        late = (messages.Evaluated, messages.EvaluatorGone, messages.Unevaluated, messages.Judged)
+        if over and not isinstance(item, late):
+            return []  # events after the end are not part of the run
+        if not isinstance(item, messages.Judged):
+            self.now = max(self.now, now)
+        match item:
+            case messages.Begin():
+                self.began_unix_s = item.unix_s
+                return [*self.coordinator.start(item.edges, 0)]
+            case messages.Heard():
+                self.downloads.heard(item)
+                return [*self.coordinator.receive(item.edge, item.message, self.now)]
+            case messages.Whole():
+                return self._whole(item)
+            case messages.Rang():
+                self.alarm = FOREVER
+                return [*self._jobs_due(), *self.coordinator.wake(self.now)]
+            case messages.Worked():
+                assert self.jobs is not None
+                self.jobs.worked(item)
+                return self._jobs_due()
+            case messages.Carried():
+                self.downloads.heard(item)
+                self.coordinator.record.link(item.completion, item.finished_ns)
+            case messages.Interrupt():
+                return [*self.coordinator.finish(item.reason, self.now)]
+            case _:
+                self._note(item)
+        return []
+
+    def _note(self, item: Any) -> None:
+        """Handle an input that is no event of the run, so it has no outputs."""
+        match item:
+            case messages.Measured() if not self.ended:
+                for stretch in item.stretches:
+                    self.record.measured(item.what, item.edge, item.number, stretch)
+            case messages.Noticed():
+                self._fact(item.fact, **item.values)
+            case messages.HostSaid():
+                self._host_said(item)
+            case messages.Evaluated():
+                job = self.evaluations.pop(item.version, None)
+                if job is not None:
+                    self.coordinator.job_done(job, item.result, self.now)
+            case messages.Unevaluated():
+                self.evaluations.pop(item.version, None)
+                self._fact("evaluation_skipped", of_version=item.version, error=item.error)
+            case messages.EvaluatorGone():
+                self._fact("evaluator_gone", unevaluated=sorted(self.evaluations))
+                self.evaluations, self.evaluator_gone = {}, True
+            case messages.Judged():
+                self.judged = item
+            case messages.Resumed():
+                self.evaluator_gone = False
+                self._fact("resumed", outage_s=round(item.outage_s, 3))
+                outage = {"at_s": item.now / NS_PER_S, "outage_s": round(item.outage_s, 3)}
+                self.outages.append(outage)
+
+    def _host_said(self, item: messages.HostSaid) -> None:
+        if isinstance(item.message, HostFacts):
+            facts = self.hosts.facts(item.edge, item.message)
+            self._fact("edge_host", edge=item.edge, **asdict(facts))
+        else:
+            of = self.hosts.report(item.at_ns, item.edge, item.message)
+            if of is not None:
+                self.record.host(item.at_ns, item.edge, of, item.message)
+
+    def _whole(self, item: messages.Whole) -> list[Output | Wish]:
+        try:
+            message: Any = item.incoming.message()
+        except WireError as error:
+            return [messages.Reject(item.edge, str(error))]
+        return [*self.coordinator.receive(item.edge, message, self.now)]
+
+    def _jobs_due(self) -> list[Output | Wish]:
+        """Deliver the job results that are due."""
+        due = [] if self.jobs is None else self.jobs.pop_due(self.now)
+        return [
+            output
+            for job, result in due
+            for output in self.coordinator.job_done(job, result, self.now)
+        ]
+
+    def _fact(self, fact: str, **values: Any) -> None:
+        if not self.ended:  # "finished" is the last line
+            self.coordinator.record.fact(self.now, fact, **values)
+
+    def next_due(self) -> int:
+        """The next emulated moment at which there is something to do."""
+        held = FOREVER if self.jobs is None or self.ended else self.jobs.next_due()
+        return min(self.coordinator.next_due(), held)
+
+    # ------------------------------------------------------------------ outputs
+    def _wishes(self, outputs: list[Output | Wish]) -> list[Wish]:
+        wishes: list[Wish] = []
+        for output in outputs:
+            match output:
+                case Send(message=Assignment() | Fresh() as message):
+                    outgoing = self._outgoing(output.to, message, slotted=False)
+                    wishes.append(messages.Carry(self.now, output.to, outgoing))
+                case Send():
+                    note = cast(ToEdge, output.message)  # a coordinator sends only to edges
+                    self.downloads.noted(output.to, note)
+                    wishes.append(messages.Note(self.now, output.to, note))
+                case Grant():
+                    wishes.append(messages.Granted(self.now, self._next_number(), output))
+                case Broadcast():
+                    number = self._next_number()
+                    copies = [(send.to, self._copy(send)) for send in output.sends]
+                    wishes.append(messages.CarryAll(self.now, number, copies, output.slots))
+                case Run(job=Evaluate()):
+                    wishes += self._evaluate(output.job)
+                case Run():
+                    wishes.append(self._job(output))
+                case Finish():
+                    wishes.append(output)
+                    self.ended = True
+                case _:
+                    wishes.append(output)
+        return wishes
+
+    def _evaluate(self, job: Evaluate) -> list[Wish]:
+        """Order an evaluation. If too many are under way, record that it is skipped."""
+        last = self.coordinator.finished is not None
+        if not self.evaluates or self.evaluator_gone:
+            return []
+        if len(self.evaluations) >= MOST_EVALUATIONS and not last:
+            under_way = len(self.evaluations)
+            self._fact("evaluation_skipped", of_version=job.version, under_way=under_way)
+            return []
+        kept = job if self.keeps_weights else replace(job, weights=NO_WEIGHTS)
+        self.evaluations[job.version] = kept
+        return [job]
+
+    def _job(self, output: Run) -> Wish:
+        if self.jobs is None:
+            raise Bug(f"there is no job worker for {type(output.job).__name__}", [])
+        assert output.duration_ns is not None  # only an evaluation has no emulated cost
+        return self.jobs.order(output.job, self.now, output.duration_ns)
+
+    def _copy(self, send: Send) -> Outgoing:
+        assert isinstance(send.message, Assignment)  # only tasks are broadcast
+        return self._outgoing(send.to, send.message, slotted=True)
+
+    def _outgoing(self, edge: str, message: Assignment | Fresh, slotted: bool) -> Outgoing:
+        number = self._next_number()
+        self.downloads.begin(ModelDownload(number, edge, message, slotted))
+        return self.packed(number, message)
+
+    def packed(self, number: int, message: Assignment | Fresh) -> Outgoing:
+        """Make an outgoing transfer. A model that goes to many edges is digested once."""
+        if len(message.vectors) != 1:
+            return Outgoing(number, message)
+        vector = next(iter(message.vectors.values()))
+        if self._digested[0]() is not vector:
+            self._digested = (weakref.ref(vector), body_digest([vector]))
+        return Outgoing(number, message, self._digested[1])
+
+    def _next_number(self) -> int:
+        """The number of the next transfer. The same after a resumption: edges know it."""
+        self._transfers += 1
+        return self._transfers
+
+    # ------------------------------------------------------------------ checkpoints
+    def forget_weights(self) -> None:
+        """Forget the weights of evaluations under way: their snapshots are files now."""
+        for version, job in self.evaluations.items():
+            self.evaluations[version] = replace(job, weights=NO_WEIGHTS)
+
+    def state(self) -> dict[str, Any]:
+        """All attributes but what is only kept to save time."""
+        return {name: value for name, value in vars(self).items() if name != "_digested"}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._digested = (lambda: None, "")
