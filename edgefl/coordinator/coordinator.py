@@ -104,7 +104,8 @@ class Coordinator(RunState):
 
     # ------------------------------------------------------------------ events
     def _joined(self, edge: str, message: Joined, now: int) -> list[Output]:
-        self.tasks.knows(edge, message.tasks)
+        for number in self.tasks.knows(edge, message.tasks):
+            self.record.fact(now, "unknown_task", edge=edge, task=number)
         outputs: list[Output] = [
             Send(
                 edge,

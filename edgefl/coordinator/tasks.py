@@ -81,17 +81,17 @@ class Tasks:
         task = self.open.get(number)
         return task if task is not None and task.edge == edge else None
 
-    def knows(self, edge: str, numbers: Collection[int]) -> None:
-        """An edge joins with these tasks.
+    def knows(self, edge: str, numbers: Collection[int]) -> list[int]:
+        """An edge joins with these tasks. Returns those that this run has never given.
 
-        It knows more of them than this run has given if the last part of the run's journal was
-        lost, after a loss of power.
+        There are some if the last part of the run's journal was lost, after a loss of power.
         """
-        ahead = {number for number in numbers if number >= self.count}
+        ahead = sorted(number for number in numbers if number >= self.count)
         if ahead:
-            self.foreign[edge] = ahead
+            self.foreign[edge] = set(ahead)
         else:
             self.foreign.pop(edge, None)
+        return ahead
 
     def at_work(self, edge: str) -> OpenTask:
         """The open task of this edge. ValueError if it has none."""

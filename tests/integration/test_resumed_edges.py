@@ -1,0 +1,113 @@
+"""Edges in other terminals stay when their coordinator dies, and go on in the resumed run."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+from exactly_once import check_run
+from processes import happened, start, wait_for
+from terminals import Terminals, end, family, gone
+
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
+
+TWO = """
+name = "two"
+seed = 3
+model = {name = "mlp", hidden = [16]}
+edges = {names = ["a", "b"]}
+training = {epochs = 1, batch_size = 32}
+devices = {samples_per_s = 4000.0}
+links = {up_mbit_s = 2.0, down_mbit_s = 2.0}
+network = {liveness_s = 2.0, heartbeat_s = 0.25, grace_s = 60.0}
+stop = {versions = 24}
+strategies = [{strategy = "fedasync"}]
+"""
+RUNS = Path("runs/two")
+RUN = RUNS / "fedasync"
+AGAIN = "the coordinator was started again and the run goes on"
+
+
+def begun(folder: Path, started: list[subprocess.Popen[str]], *edges: str) -> Terminals:
+    (folder / "two.toml").write_text(TWO)
+    terminals = Terminals(started, "two.toml")
+    for name in ("a", "b"):
+        terminals.edge(name, *edges)
+    wait_for(lambda: len(happened(RUN, event="update_arrived")) >= 4)
+    return terminals
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """End a command and its processes by SIGKILL, as a loss of power does."""
+    processes = family(process)
+    for each in processes:
+        each.kill()
+    process.communicate()
+    assert gone(processes)
+
+
+def test_edges_wait_and_go_on_with_their_tasks(
+    folder: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    terminals = begun(folder, started)
+    edges = started[1:3]
+    kill(terminals.coordinator)
+    assert all(psutil.pid_exists(edge.pid) for edge in edges)
+    resumed = start(started, "coordinator", "--resume", str(RUNS))
+    status, _, err = end(resumed)
+    assert status == 0, err
+    for edge in edges:
+        status, _, err = end(edge)
+        assert status == 0 and AGAIN in err, err
+    found = check_run(RUN)
+    assert not found.faults and found.version == 24
+
+
+def test_an_update_that_the_resumed_run_does_not_know_is_dropped_and_told(
+    folder: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    """The last part of the journal is lost, as after a loss of power: edges know more tasks."""
+    terminals = begun(folder, started, "--state", "state")
+    shutil.copytree(RUN, folder / "before")
+    given = 1 + max(row["task"] for row in happened(RUN, fact="task_started"))
+    wait_for(lambda: len(happened(RUN, event="update_arrived")) >= given + 4)
+    kill(terminals.coordinator)
+    kept = wait_for(lambda: list((folder / "state").glob("*/update-*.safetensors")))
+    name, task = kept[0].parent.name, int(kept[0].stem.removeprefix("update-"))
+    shutil.rmtree(RUN)
+    shutil.move(folder / "before", RUN)
+    status, _, err = end(start(started, "coordinator", "--resume", str(RUNS)))
+    assert status == 0, err
+    said = {each: end(edge) for each, edge in zip(("a", "b"), started[1:3])}
+    assert {status for status, _, _ in said.values()} == {0}, said
+    assert f"{name}: the update of task {task} is dropped: its task was closed" in said[name][2]
+    assert happened(RUN, fact="unknown_task", edge=name, task=task)
+    assert not happened(RUN, event="update_arrived", edge=name, task=task)
+    found = check_run(RUN)
+    # no edge gets the number of a task that it knows already
+    assert [fault for fault in found.faults if ", expected task " not in fault] == []
+    assert found.version == 24
+
+
+def test_both_ends_die_and_an_update_survives(
+    folder: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    terminals = begun(folder, started, "--state", "state")
+    kill(terminals.coordinator)
+    kept = wait_for(lambda: list((folder / "state").glob("*/update-*.safetensors")))
+    name, task = kept[0].parent.name, int(kept[0].stem.removeprefix("update-"))
+    for edge in started[1:3]:
+        edge.kill()
+        edge.communicate()
+    again = [terminals.edge(each, "--state", "state") for each in ("a", "b")]
+    resumed = start(started, "coordinator", "--resume", str(RUNS))
+    status, _, err = end(resumed)
+    assert status == 0, err
+    said = {each: end(edge) for each, edge in zip(("a", "b"), again)}
+    assert {status for status, _, _ in said.values()} == {0}, said
+    assert f"offering kept updates again: of task {task}" in said[name][2]
+    assert not (found := check_run(RUN, [(name, task)])).faults and found.version == 24
+    assert len(happened(RUN, event="update_arrived", task=task)) == 1
