@@ -105,3 +105,14 @@ def test_the_config_may_say_otherwise() -> None:
     assert limits().total_ns is None
     none = experiment(network={"task_timeout_s": 0.0})
     assert task_limits(none, none.strategies[0], None, {}) is None
+
+
+def test_a_resumed_run_knows_which_devices_are_hot() -> None:
+    heat = {"budget_s": 5.0, "hot_share": 0.5, "recovery_s": 1000.0}
+    sections = {"devices": {"samples_per_s": 10.0, "throttling": heat}}
+    unbroken, resumed = limits(**sections), limits(**sections)
+    assert unbroken.training_ns("a", 100, TASK, 0) == 3 * (5 + 10) * S
+    resumed.restore(unbroken.state())
+    later = unbroken.training_ns("a", 100, TASK, 15 * S)
+    assert later > 3 * 19 * S, "it is still hot"
+    assert resumed.training_ns("a", 100, TASK, 15 * S) == later
