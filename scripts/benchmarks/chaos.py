@@ -90,7 +90,9 @@ def kill_coordinator(trial: Trial) -> None:
 
 
 def kill_command(trial: Trial) -> None:
+    """The coordinator's process ends the run, so the edges end, too."""
     trial.run.kill_launcher()
+    trial.run.restart_edges()
     trial.run.resume()
 
 
@@ -133,6 +135,7 @@ class Case:
     most: int = 1_000_000
     cable: bool = False
     machines: bool = False
+    state: bool = False  # edges keep their updates on disk
 
 
 CASES = {
@@ -140,7 +143,7 @@ CASES = {
     "edges frozen for 2 s": Case(partial(freeze_edges, 2.0), 2.0),
     "connections cut or silent": Case(partial(cut_cable, 2.0), 2.0, cable=True),
     "coordinator killed 3 times": Case(kill_coordinator, 5.0, most=3),
-    "command killed": Case(kill_command, 5.0, most=1),
+    "command killed": Case(kill_command, 5.0, most=1, state=True),
     "everything": Case(everything, 2.0),
     "machine cut for 5 s": Case(partial(cut_machine, 5.0), 5.0, most=3, machines=True),
     "machine cut for 30 s": Case(partial(cut_machine, 30.0), 5.0, most=2, machines=True),
@@ -170,9 +173,9 @@ def tried(case: Case, edges: int, versions: int, folder: Path) -> tuple[Trial, f
             keys, host = folder / "keys", pair.FIRST
             curve.new(keys, names)
         words = GRACE if case.machines else ()
-        trial = Trial(
-            ChaosRun(folder, names, host=host, places=where, keys=keys, words=words), versions
-        )
+        made = ChaosRun(folder, names, host=host, places=where, keys=keys, words=words)
+        made.state = case.state
+        trial = Trial(made, versions)
         if case.cable:
             trial.cables = [Cable(trial.run, names[::2])]
         try:

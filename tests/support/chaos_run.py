@@ -47,8 +47,8 @@ class ChaosRun:
     """A coordinator and its edges. ``folder``: their working directory; it holds chaos.toml.
 
     ``host``: where the coordinator listens. ``places``: the network namespaces of the coordinator
-    and of the edges. ``keys``: a folder of CURVE keys for all. ``to``: where edges connect, if not
-    to the coordinator itself: HOST:PORT by edge.
+    and of the edges. ``keys``: a folder of CURVE keys for all. ``state``: edges keep their updates
+    on disk. ``to``: where edges connect, if not to the coordinator itself: HOST:PORT by edge.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ChaosRun:
     ) -> None:
         self.folder, self.names, self.host, self.places = folder, list(edges), host, places
         self.secure = () if keys is None else ("--keys", str(keys))
-        self.words = tuple(words)
+        self.words, self.state = tuple(words), False
         self.port = free_port()
         self.to: dict[str, str] = {}
         self.processes: list[subprocess.Popen[Any]] = []
@@ -99,6 +99,8 @@ class ChaosRun:
         """Start this edge, in a new process."""
         to = self.to.get(edge, f"{self.host}:{self.port}")
         words = ("edge", "--connect", f"tcp://{to}", "--id", edge, *self.secure)
+        if self.state:
+            words = (*words, "--state", str(self.folder / "state" / edge))
         place, witness = self.places[1], str(self.folder / f"{edge}.witness")
         self.edges[edge] = self._start(self.folder / "edges.log", place, witness, *words)
 
@@ -127,6 +129,12 @@ class ChaosRun:
         self.edges[edge].kill()
         self.edges[edge].wait()
         self.start_edge(edge)
+
+    def restart_edges(self) -> None:
+        """Wait until all edges have ended by themselves, and start them again."""
+        for edge in self.names:
+            self.ended(self.edges[edge])
+            self.start_edge(edge)
 
     def kill_coordinator(self) -> None:
         """Kill the process that writes the record; the launcher then ends by itself."""

@@ -165,3 +165,21 @@ def test_a_cut_of_one_direction_and_another_address_lose_no_update(
     pair.move(second, pair.SECOND, pair.THIRD)
     wait_until_all_are_lost(run, 3)
     end(run)
+
+
+def test_a_coordinator_is_killed_and_resumed_in_the_middle_of_transfers(run: ChaosRun) -> None:
+    """A download goes on at the next byte; the dead coordinator held the bytes of an upload."""
+    for key in ("received", "sent"):
+        run.wait_until(lambda key=key: half_way(run, key), "a transfer in its middle")
+        run.kill_coordinator()
+        run.resume()
+        go_on(run)
+    end(run)
+    downloads, uploads = broken(run, "received"), broken(run, "sent")
+    assert downloads and uploads
+    for pieces in downloads:
+        assert_byte_exact(pieces)
+    for pieces in uploads:
+        again = [each for each in pieces if each["session"] == pieces[-1]["session"]]
+        assert_byte_exact(again)
+    assert len(run.rows(fact="resumed")) == 2
