@@ -201,6 +201,10 @@ def read(
             later = (_Segment(directory, each, disk) for each in numbers if each > number)
             marks = chain(segment.marks(end.entries + 1), *(each.marks(0) for each in later))
             if any(mark > (number, end.entries) for mark in marks):
-                raise UserError(str(damage)) from None
+                raise UserError(
+                    f"{damage}, and later entries are whole: the disk has lost data. If you delete"
+                    f" this line of {segment.lines.name} and all later ones (later segments, too),"
+                    " the rest can be used"
+                ) from None
             say(f"{damage}; it was written when the run broke off, so it is left out")
             return

@@ -206,8 +206,11 @@ def test_damage_before_a_durable_entry_is_named(tmp_path: Path) -> None:
     lines, blobs = (tmp_path / f"{FIRST}{end}" for end in (LINES, BLOBS))
     good = lines.read_bytes(), blobs.read_bytes()
     lines.write_bytes(good[0].replace(b'"of":2', b'"of":9'))
-    with pytest.raises(UserError, match=r"000000.jsonl: line 2 is damaged \(checksum differs\)"):
+    damaged = r"000000.jsonl: line 2 is damaged \(checksum differs\), and later entries are whole"
+    with pytest.raises(UserError, match=damaged):
         of(tmp_path)
+    lines.write_bytes(good[0][: good[0].index(b"\n") + 1])
+    assert of(tmp_path) == [1], "the advice in that line works"
     lines.write_bytes(good[0])
     blobs.write_bytes(b"\1" + good[1][1:])
     with pytest.raises(UserError, match=r"000000.bin: the array 'w' of line 1 is damaged"):
