@@ -250,9 +250,10 @@ class _HostEdges:
     """The edges on the hosts, for the launcher of the coordinator."""
 
     def __init__(
-        self, hosts: HostsThread, addresses: Mapping[str, str], logs: HostLogs, folder: Path
+        self, hosts: HostsThread, addresses: Mapping[str, str], logs: HostLogs, task: Launch
     ) -> None:
-        self.hosts, self.addresses, self.logs, self.folder = hosts, addresses, logs, folder
+        self.hosts, self.addresses, self.logs, self.folder = hosts, addresses, logs, task.folder
+        self.resume = task.found is not None
         self._started = False
 
     @property
@@ -263,7 +264,7 @@ class _HostEdges:
         """Start the edges when the first coordinator listens; the others use the same port."""
         if not self._started:
             self._started = True
-            self.logs.open(self.folder)
+            self.logs.open(self.folder, keep=self.resume)
             self.hosts.start_edges(
                 {host: f"tcp://{address}:{port}" for host, address in self.addresses.items()}
             )
@@ -315,5 +316,5 @@ def _run(
         resume,
         fleet=False,
         keys=task.keys,
-        remote=_HostEdges(hosts, addresses, logs, task.folder),
+        remote=_HostEdges(hosts, addresses, logs, task),
     )

@@ -31,14 +31,17 @@ class HostLogs:
         self._sizes: dict[str, int] = {}
         self._lock = Lock()
 
-    def open(self, run: Path) -> None:
-        """Remove the logs of an earlier run in the folder ``run``, and write from now on."""
+    def open(self, run: Path, keep: bool = False) -> None:
+        """Write into the folder ``run`` from now on. ``keep``: after the logs that are there.
+
+        Else those are of an earlier run, and are removed.
+        """
         with self._lock:
             if self._folder is not None:
                 return
             self._folder = run / FOLDER
             self._folder.mkdir(exist_ok=True)
-            for old in self._folder.glob("*.log"):
+            for old in () if keep else self._folder.glob("*.log"):
                 old.unlink()
             for host, line in self._early:
                 self._write(host, line)

@@ -236,7 +236,7 @@ def test_ctrl_c_ends_a_wall_run_in_order(
     assert len(others) == 1 + 2 + 1 + 3  # launcher; warm parent and coordinator; evaluator; edges
     os.killpg(process.pid, signal.SIGINT)
     status, out, err = end(process)
-    assert (status, err) == (130, "") and "next: edgefl compare" in out
+    assert (status, err) == (130, "") and "next: edgefl run --resume runs/small" in out
     assert (
         summary(directory)["finished"] == "interrupted"
         and summary(directory)["updates_applied"] > 0
@@ -254,7 +254,8 @@ def test_ctrl_c_ends_a_virtual_run_in_order(
     wait_for(lambda: happened(directory, event="update_arrived"))
     os.killpg(process.pid, signal.SIGINT)
     status, out, err = end(process)
-    assert status == 130 and "Traceback" not in err and "next: edgefl compare" in out
+    assert status == 130 and "Traceback" not in err
+    assert "next: edgefl run --resume runs/small" in out
     assert summary(directory)["finished"] == "interrupted"
     assert (
         replay_run(directory).version == summary(directory)["versions"] > 0

@@ -149,7 +149,7 @@ def test_ctrl_c_keeps_what_there_is(folder: Path, started: list[subprocess.Popen
     status, out, err = end(process)
     assert (
         (status, "Traceback" in err) == (130, False)
-        and "next: edgefl compare" in out
+        and "next: edgefl run --resume runs/s" in out
         and "2 seeds" not in out
     )
     assert [summary(run)["finished"] for run in runs] == ["interrupted"] * 2
