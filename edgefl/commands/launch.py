@@ -314,6 +314,7 @@ def _run(
         _HostsScreen(hosts, logs),
         task.text(run),
         resume,
+        speed_auto=task.found is not None and task.found.speed_auto,
         fleet=False,
         keys=task.keys,
         remote=_HostEdges(hosts, addresses, logs, task),

@@ -144,6 +144,7 @@ def run(
                 task.folder,
                 text=task.text,
                 resume=task.resume,
+                speed_auto=task.speed_auto,
                 fleet=True,
                 force=force,
             )
@@ -190,6 +191,7 @@ def coordinator(
             screen,
             task.text,
             task.resume,
+            speed_auto=task.speed_auto,
             fleet=False,
             keys=keys,
         )

@@ -15,6 +15,7 @@ from rich.live import Live
 
 from edgefl.commands import show
 from edgefl.commands.progress import PLAIN_EVERY_S
+from edgefl.commands.resume import say_how_to_go_on
 from edgefl.config.experiment import Experiment
 from edgefl.errors import printable
 from edgefl.exit_status import FAILED
@@ -113,6 +114,8 @@ def _deaths_told(folder: Path, experiment: Experiment) -> Iterator[None]:
         yield
     except ProcessDied as death:
         print(f"edgefl: {death}; the files so far are in {folder}", file=sys.stderr)
+        if not death.bug:  # it would happen again
+            say_how_to_go_on(folder, experiment)
         raise typer.Exit(FAILED) from None
 
 

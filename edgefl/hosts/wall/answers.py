@@ -13,7 +13,11 @@ from edgefl.hosts.process_messages import BugFound, ProgressLine, RunRefused, St
 
 
 class ProcessDied(Exception):
-    """A process that the run needs was killed, or a bug ended it, which it has printed."""
+    """A process that the run needs was killed, or a ``bug`` ended it, which it has printed."""
+
+    def __init__(self, message: str, bug: bool = False) -> None:
+        super().__init__(message)
+        self.bug = bug
 
 
 def stop(control: Channel, reason: str) -> None:
@@ -57,5 +61,5 @@ def checked(message: Any) -> Any:
         case RunRefused(reason):
             raise UserError(reason)
         case BugFound(blame):
-            raise ProcessDied(blame)
+            raise ProcessDied(blame, bug=True)
     return message

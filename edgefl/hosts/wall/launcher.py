@@ -65,7 +65,7 @@ class LaunchOptions:
 
     ``fleet``: fork the edges here; otherwise wait for edges from other terminals or machines, or
     for ``remote``, which the caller starts there. ``resume``: go on with the runs in ``out``, and
-    keep those that have finished.
+    keep those that have finished; ``speed_auto``: their speed was chosen by the launcher.
     ``force``: run even if this host is too slow. ``within``: the directory for the results inside
     each strategy's directory, if several seeds run one after the other. ``first``: this is the
     first seed, which deletes earlier runs. ``more``: another seed follows. ``folder``: shared by
@@ -85,6 +85,7 @@ class LaunchOptions:
     folder: RunFolder | None = None
     remote: RemoteEdges | None = None
     resume: bool = False
+    speed_auto: bool = False
 
 
 class WallRun:
@@ -106,7 +107,7 @@ class WallRun:
         self.control: Channel  # to the warm parent
         self.interrupted = False  # Ctrl-C was pressed
         self.exits: list[str] = []  # processes that died in this strategy's run
-        self.speed_auto = experiment.speed == "auto"
+        self.speed_auto = options.speed_auto or experiment.speed == "auto"
         # later the port of the first coordinator: all strategies use it
         self.port = experiment.network.port
         # strategy -> why this host cannot keep up, from the check before the run
@@ -196,7 +197,7 @@ class WallRun:
         UserError names a speed that works if the emulated devices train faster than this host.
         With ``force`` the run goes on, and so does one that was broken off.
         """
-        if self.speed_auto:
+        if self.experiment.speed == "auto":
             speed = auto_speed(self.experiment, self.options.base, ready)
             self.experiment = self.experiment.model_copy(update={"speed": speed})
         found = too_fast(self.experiment, self.options.base, ready)
