@@ -141,15 +141,18 @@ class Journal:
             file.sync()
         self._durable = reached
 
-    def close(self, keep: bool = True) -> None:
-        """Close the files. ``keep``: False: the run has ended, so no replay will need them.
-
-        A journal with payloads stays.
-        """
+    def close(self) -> None:
+        """Close the files."""
         for files in (*self._closing, self._files):
             for file in files:
                 file.close()
-        if not keep and not self.payloads:
+
+    def drop(self) -> None:
+        """Delete the files: the run has ended, and no replay will need them.
+
+        A journal with payloads stays.
+        """
+        if not self.payloads:
             for number in segments(self.directory, self.disk):
                 self._remove(number)
 

@@ -236,18 +236,26 @@ class Record:
             file.sync()
         self.disk.sync_folder(self.directory)
 
-    def close(self, weights: np.ndarray, keep_journal: bool = True) -> None:
+    def close(self, weights: np.ndarray, durable: bool = False) -> None:
         """Close all files, then write the last model into model.safetensors.
 
-        ``keep_journal``: see ``Journal.close``.
+        ``durable``: return when all of them survive a loss of power.
         """
+        if durable:
+            self.flush()
+            self.sync()
         with ExitStack() as each:
             for file in self._files.values():
                 each.callback(file.close)
             if self.journal is not None:
-                each.callback(self.journal.close, keep_journal)
+                each.callback(self.journal.close)
         model = save({"weights": np.ascontiguousarray(weights)})
-        write_whole(self.directory / files.MODEL, model, self.disk)
+        write_whole(self.directory / files.MODEL, model, self.disk, durable)
+
+    def drop_journal(self) -> None:
+        """Delete the journal of a run that has ended, once its summary is written."""
+        if self.journal is not None:
+            self.journal.drop()
 
     def _open(self, name: str, columns: Sequence[str] = ()) -> RotatedFile:
         head = f"{','.join(columns)}\r\n".encode() if columns else None

@@ -116,9 +116,12 @@ class TextRows:
         self.file.write(text.encode())
 
 
-def write_whole(path: Path, data: bytes, disk: Disk | None = None) -> None:
-    """Replace the file by ``data``; if that fails, leave it unchanged and raise UserError."""
+def write_whole(path: Path, data: bytes, disk: Disk | None = None, durable: bool = False) -> None:
+    """Replace the file by ``data``; if that fails, leave it unchanged and raise UserError.
+
+    ``durable``: return when it survives a loss of power.
+    """
     try:
-        (disk or OwnDisk()).replace(path, data)
+        (disk or OwnDisk()).replace(path, data, durable=durable)
     except OSError as error:
         raise not_written(path, error) from error

@@ -67,10 +67,7 @@ def _twin(run: Any, process: Process, fault: Fault) -> None:
 
 def _kill(run: Any, process: Process, fault: Fault) -> None:
     process.fuse = fault.count
-    if fault.target == COORDINATOR:
-        process.at_end.append(lambda: run.coordinator_died(fault))
-    else:
-        run.restarts[process] = fault
+    run.restarts[process] = fault  # the latest one counts
 
 
 def _freeze(run: Any, process: Process, fault: Fault) -> None:

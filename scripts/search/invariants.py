@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ from edgefl.protocol.codec import decode, decode_note, places, says
 from edgefl.protocol.messages import TASK, Acknowledged, Offer, Stamped
 from emulator.units import FOREVER
 from search.machine import NS_PER_S
-from search.scenario import EDGES, EVENTS_FILE, rows_of
+from search.scenario import EDGES, EVENTS_FILE, JOURNAL_FILE, rows_of
 from search.story import Fault, Story
 
 LATE_NS = 2 * NS_PER_S  # by how much an alarm may be late on a host that is not disturbed
@@ -20,6 +21,10 @@ UNHEARD_NS = 5 * NS_PER_S  # so long after all faults of an edge it knows its up
 SETTLED_NS = 5 * NS_PER_S  # so long after a disturbance of the coordinator's host
 GAP_S = 1.2  # a pacing thread that stood still for so long must say so
 SLOW = ("slow", "late", "busy")  # kinds whose count is in ms
+ARRIVED = rb'"event":"update_arrived"[^\n]*"task":%d[,}][^\n]*\n'  # a whole line
+# faults of ExactlyOnce about task numbers
+NUMBERS = ("was given, expected task", "and had a fate before")
+NOTED_S = 5.0  # within this time the verdict so far is in the journal
 FEW = 16  # entries of tables that are not of an offer, a task or an edge
 EVERY = 4  # the tables are looked at after each of so many events
 
@@ -34,10 +39,10 @@ class Invariants:
     def __init__(self, run: Any, story: Story) -> None:
         self.run, self.story = run, story
         self.record = ExactlyOnce()
-        self.rows = 0
         self.acknowledged: dict[tuple[str, int], int] = {}  # (edge, task) -> moment
         self.given: dict[int, tuple[str, int, str]] = {}  # task -> edge, version, digest
-        self.must_strain: list[str] = []  # gaps of the pacing thread that were injected
+        # what was injected and strains the run, and when the coordinator can have noted it
+        self.must_strain: list[tuple[int, str]] = []
         self._calm_ns = 0  # from then on the coordinator's host is undisturbed
         self._struck_ns: dict[str, int] = {}  # edge -> when its latest fault ends
         self._kept: dict[tuple[str, int], int] = {}  # (edge, task) not acknowledged -> since when
@@ -55,15 +60,29 @@ class Invariants:
         if coordinator is None or not coordinator.pacing.started:
             return
         if for_s > GAP_S and coordinator.run.coordinator.finished is None:
-            self.must_strain.append(f"at {self.run.sim.now_ns / NS_PER_S:.3f} s for {for_s:g} s")
+            self._must_strain(f"a gap of {for_s:g} s", for_s)
+
+    def _must_strain(self, why: str, for_s: float) -> None:
+        begun_ns = max(self.run.sim.now_ns, self.run.disk.full_until_ns)
+        noted_ns = begun_ns + round((for_s + NOTED_S) * NS_PER_S)
+        self.must_strain.append((noted_ns, why))
+
+    def died(self, fault: Fault) -> None:
+        """The coordinator has died: what it had not noted for a resumption is not known."""
+        now_ns = self.run.sim.now_ns
+        lost = fault.way == "power"
+        self.must_strain = [each for each in self.must_strain if each[0] < now_ns and not lost]
 
     def waited(self, process: Any) -> None:
         """There is room on the disk again, for which this process of the coordinator waited."""
         coordinator = self.run.coordinator
         if coordinator is None or not process.alive or not coordinator.pacing.started:
             return
+        if process.frozen:
+            self.run.sim.at(process.frozen_until_ns + NS_PER_S, self.waited, process)
+            return
         if coordinator.run.coordinator.finished is None:
-            self.must_strain.append("the disk was full")
+            self._must_strain("the disk was full", 0.0)
 
     def strikes(self, fault: Fault) -> None:
         lasts_s = fault.for_s + (fault.count / 1000 if fault.kind in SLOW else 0.0)
@@ -76,18 +95,15 @@ class Invariants:
         ledger = process.run.coordinator.record
         ledger.recorder = _Observed(ledger.recorder, self)
         self.record = ExactlyOnce()
-        self.rows = 0
+        process.run.record.flush()  # rows of inputs that were repeated
+        file = self.run.disk.files.get(EVENTS_FILE)
+        for row in rows_of(bytes(file.data) if file else b""):
+            self.record.take(row)
         self._calm_ns = max(self._calm_ns, self.run.sim.now_ns + SETTLED_NS)
 
     def row(self, row: Any) -> None:
-        if not self.rows:  # files were cut back before the first row was written
-            file = self.run.disk.files.get(EVENTS_FILE)
-            for before in rows_of(bytes(file.data) if file else b""):
-                self.record.take(before)
-        self.rows += 1
         self.record.take(row)
-        if self.record.faults:
-            raise Broken(self.record.faults[0])
+        self._check_record(self.record)
 
     # ------------------------------------------------------------------ what edges learn
     def _sent(self, edge: str, frames: tuple[bytes, ...]) -> None:
@@ -98,17 +114,37 @@ class Invariants:
                 self.run.sim.tell("acknowledged", edge, note.task)
                 self.acknowledged[edge, note.task] = self.run.sim.now_ns
                 self._check_fate(edge, note.task)
+                self._check_durable(note.task)
         elif says(frames[0], Offer):
             offer = decode(frames[0])[0]
             if offer.kind == TASK:
                 task, version = places(offer.meta)[:2]
                 self._check_given(task, (edge, version, offer.digest))
 
+    def _check_record(self, record: ExactlyOnce, where: str = "") -> None:
+        faults = record.faults
+        if self.story.loses_power:  # then edges know numbers of a history that is lost
+            faults = [each for each in faults if not any(words in each for words in NUMBERS)]
+        if faults:
+            raise Broken(f"{where}{faults[0]}")
+
     def _check_fate(self, edge: str, task: int) -> None:
-        before = len(self.record.faults)
-        self.record.acknowledged(edge, task)
-        if len(self.record.faults) > before:
-            raise Broken(self.record.faults[-1])
+        if not self.story.loses_power:
+            self.record.acknowledged(edge, task)
+            self._check_record(self.record)
+
+    def _check_durable(self, task: int) -> None:
+        """What is acknowledged is in the journal, as ``record.durability`` says.
+
+        Checkpoints replace the journal, so this is only known without them.
+        """
+        scenario, given = self.story.scenario, self.record.tasks.get(task)
+        if scenario.checkpoints or given is None or given.end != "arrived":
+            return
+        file = self.run.disk.files.get(JOURNAL_FILE)
+        kept = b"" if file is None else file.synced if scenario.durability == "power" else file.data
+        if not re.search(ARRIVED % task, bytes(kept)):
+            raise Broken(f"task {task} was acknowledged before it was in the journal")
 
     def _check_given(self, task: int, what: tuple[str, int, str]) -> None:
         if self.story.loses_power:
@@ -189,7 +225,8 @@ class Invariants:
             if len(updates) > MOST_UNACKNOWLEDGED:
                 raise Broken(f"edge {name} keeps {len(updates)} updates")
             for task in updates if host.link.joined else ():
-                if self.record.tasks[task].end:
+                given = self.record.tasks.get(task)
+                if given is not None and given.end:
                     kept[name, task] = self._kept.get((name, task), now_ns)
         self._kept = kept
         for (name, task), since_ns in kept.items():
@@ -205,14 +242,15 @@ class Invariants:
             raise Broken("the run does not end")
         if summary["finished"] != "versions":
             raise Broken(f"the run ends by {summary['finished']!r}")
+        if self.story.scenario.durability == "power":
+            self.run.disk.lose_power()  # nothing may be lost after the end either
         found = ExactlyOnce()
         for row in rows_of(bytes(self.run.disk.files[EVENTS_FILE].data)):
             found.take(row)
         if not self.story.loses_power:
             for edge, task in self.acknowledged:
                 found.acknowledged(edge, task)
-        if found.faults:
-            raise Broken(f"in the record: {found.faults[0]}")
+        self._check_record(found, "in the record: ")
         for name, value in (
             ("versions", found.version),
             ("updates_received", found.arrived),
@@ -221,7 +259,7 @@ class Invariants:
             if summary[name] != value:
                 raise Broken(f"summary: {name} is {summary[name]}, the record has {value}")
         if self.must_strain and summary["fidelity"]["verdict"] != "strained":
-            raise Broken(f"it does not strain the run: {self.must_strain[0]}")
+            raise Broken(f"it does not strain the run: {self.must_strain[0][1]}")
 
 
 class _Observed:

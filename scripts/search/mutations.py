@@ -10,9 +10,11 @@ from unittest.mock import patch
 from edgefl.actor import Send
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.coordinator.tasks import OpenTask, Tasks
+from edgefl.hosts.wall.coordinator.committer import Committer
 from edgefl.hosts.wall.coordinator.sessions import Sessions
 from edgefl.hosts.wall.coordinator.uplink import Uplink
 from edgefl.protocol.messages import Acknowledged
+from edgefl.record.row_file import RowFile
 
 Change = tuple[type, str, Callable[..., Any]]  # class, name of its method, replacement
 
@@ -100,6 +102,27 @@ def late_hello() -> list[Change]:
     return [(Sessions, "_replace", final)]
 
 
+def acknowledged_before_journal() -> list[Change]:
+    """What an item causes leaves before the item is in the journal."""
+    commit = Committer.commit
+
+    def early(self: Committer, then: Callable[[], None]) -> None:
+        then()
+        commit(self, lambda: None)
+
+    return [(Committer, "commit", early)]
+
+
+def restart_truncates() -> list[Change]:
+    """A process that is started again empties the files with which it goes on."""
+    begin = RowFile.__init__
+
+    def emptied(self: RowFile, path: Any, disk: Any = None, *_: Any, **more: Any) -> None:
+        begin(self, path, disk, **{**more, "keep_bytes": 0})
+
+    return [(RowFile, "__init__", emptied)]
+
+
 MUTATIONS: dict[str, Callable[[], list[Change]]] = {
     each.__name__: each
     for each in (
@@ -109,6 +132,8 @@ MUTATIONS: dict[str, Callable[[], list[Change]]] = {
         task_never_closed,
         agenda_outlives_offers,
         late_hello,
+        acknowledged_before_journal,
+        restart_truncates,
     )
 }
 

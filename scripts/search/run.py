@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
+import os
 import traceback
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
+from edgefl.errors import UserError
 from edgefl.hosts.wall.coordinator.process import CoordinatorProcess
 from edgefl.hosts.wall.edge.host import EdgeHost
 from edgefl.protocol.errors import Refused, Unreachable
+from edgefl.record.files import CONFIG, SUMMARY
 from search.disk import SimulatedDisk
 from search.faults import plan
 from search.invariants import Broken, Invariants
 from search.machine import NS_PER_S, Process, Simulation, TurnsInACircle, running
 from search.network import SimulatedNetwork
-from search.scenario import EDGES, PORT, World
+from search.scenario import EDGES, PORT, RUN, World
 from search.story import COORDINATOR, Fault, Story
 from search.system import SimulatedInbox, SimulatedSystem
 from search.workers import Worker, evaluating, working
@@ -24,6 +30,7 @@ from search.workers import Worker, evaluating, working
 PATIENCE_S = 60.0
 AGAIN_NS = NS_PER_S  # an edge that gives up is started again, as by systemd
 REFUSED_NS = 10 * NS_PER_S  # one whose place a second process has taken: by its user
+FULL = os.strerror(errno.ENOSPC)
 MOST_S = 150.0  # after the last fault: by then the run has ended
 BUILD_NS = 2 * NS_PER_S  # the longest time in which an edge loads its data
 COMPUTE_NS = 20_000_000  # the longest real time of a slice of training
@@ -87,6 +94,7 @@ class Run:
         self.hosts: dict[str, EdgeHost] = {}
         self.summary: dict[str, Any] | None = None
         self.worker: Worker | None = None
+        self.gave_up: str | None = None  # why the run cannot go on after a loss of power
         self.twins: set[str] = set()  # edges of which there were two processes
         self.errors: list[BaseException] = []
         self.restarts: dict[Process, Fault] = {}  # edges to be started again once they are dead
@@ -96,6 +104,7 @@ class Run:
 
     def play(self) -> Outcome:
         """Run to the end."""
+        self.world.begin(self.story.scenario, lambda: self.sim.now_ns / NS_PER_S)
         plan(self, self.story.faults)
         self.start_coordinator()
         for edge in EDGES:
@@ -107,6 +116,8 @@ class Run:
                 self._check()
             except (Broken, TurnsInACircle) as broken:
                 return self._outcome(str(broken))
+            except Exception as error:
+                return self._outcome(f"the search itself fails: {error!r}")
             finally:
                 for process in self.processes.values():
                     process.at_end.clear()
@@ -117,7 +128,7 @@ class Run:
 
     @property
     def over(self) -> bool:
-        return self.summary is not None or bool(self.errors)
+        return self.summary is not None or bool(self.errors) or self.gave_up is not None
 
     def _check(self) -> None:
         for error in self.errors:
@@ -126,7 +137,8 @@ class Run:
             shown = "".join(traceback.format_exception(error))
             self.said.write(shown)
             raise Broken(f"{type(error).__name__}: {error}")
-        self.watch.check_end()
+        if self.gave_up is None:
+            self.watch.check_end()
 
     def _outcome(self, broken: str | None) -> Outcome:
         sim = self.sim
@@ -138,12 +150,34 @@ class Run:
         self.processes[COORDINATOR] = process
         system = SimulatedSystem(process, self.network, self.disk)
         process.start(lambda: self._coordinate(system), "main")
-        process.at_end.append(lambda: self._take_error(process))
+        process.at_end.append(lambda: self._coordinator_ended(process))
+
+    def _coordinator_ended(self, process: Process) -> None:
+        """A run that cannot begin on a full disk is started again, as by its user."""
+        begun, fault = self.coordinator is not None, self.restarts.pop(process, None)
+        if process.killed and fault is not None:
+            self._coordinator_died(fault)
+            return
+        if self.story.loses_power and isinstance(process.error, UserError) and not begun:
+            self.gave_up = str(process.error)  # what it needs was not synced, and it says so
+            return
+        if isinstance(process.error, UserError) and FULL in str(process.error) and not begun:
+            self.sim.tell("coordinator cannot start:", process.error)
+            self.sim.after(AGAIN_NS, self.start_coordinator)
+        else:
+            self._take_error(process)
 
     def _coordinate(self, system: SimulatedSystem) -> None:
         self.sim.tell("coordinator starts")
         scenario = self.story.scenario
-        task, learned = self.world.coordinator_task(scenario), self.world.learned(scenario)
+        if system.disk.exists(RUN / SUMMARY):  # it died after its end
+            self.summary = orjson.loads(system.disk.read(RUN / SUMMARY))
+            return
+        resume = system.disk.exists(RUN / CONFIG)
+        task, learned = (
+            self.world.coordinator_task(scenario, resume),
+            self.world.learned(scenario),
+        )
         self.worker = working(system, learned) if learned.runs_jobs else None
         evaluator = evaluating(system, learned)
         made = CoordinatorProcess(task, Control(system), evaluator, self.worker, system)
@@ -152,10 +186,11 @@ class Run:
         self.summary = made.main()
         self.sim.tell("coordinator ends:", self.summary["finished"])
 
-    def coordinator_died(self, fault: Fault) -> None:
+    def _coordinator_died(self, fault: Fault) -> None:
         """The process was killed: it is started again, and goes on."""
         if fault.way == "power":
             self.disk.lose_power()
+        self.watch.died(fault)
         self.coordinator = None
         self.sim.after(round(fault.for_s * NS_PER_S), self.start_coordinator)
 
@@ -184,8 +219,8 @@ class Run:
         self.hosts[system.process.name] = host
         again_ns = AGAIN_NS
         try:
-            host.run(PATIENCE_S)
-            return
+            if not host.run(PATIENCE_S).more:
+                return  # the run has ended
         except Unreachable as reason:
             self.sim.tell(name, "gives up:", reason)
         except Refused as reason:

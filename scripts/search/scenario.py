@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,19 +16,23 @@ from safetensors.numpy import save_file
 from edgefl.config.experiment import Experiment
 from edgefl.hosts.setup import rundir
 from edgefl.hosts.setup.learning import Learning, learning
-from edgefl.hosts.wall.coordinator.process import CoordinatorTask
+from edgefl.hosts.wall.coordinator import checkpoint_writer
+from edgefl.hosts.wall.coordinator.process_task import CoordinatorTask
 from edgefl.hosts.wall.edge.side import side
 from edgefl.hosts.wall.edge.work import EdgeSide
 from edgefl.protocol.messages import Setup
 from edgefl.record import files
+from emulator import clock
+from emulator.units import NS_PER_S
 
 FOLDER = Path(__file__).resolve().parent  # its task.py is the experiments' own code
 EDGES = ("e0", "e1", "e2", "e3")
 PORT = 5000
 RUN = Path("/simulated/run")  # a folder of the simulated disk
-EVENTS_FILE = RUN / files.EVENTS
+EVENTS_FILE, JOURNAL_FILE = RUN / files.EVENTS, RUN / "journal" / "journal-000000.jsonl"
 SEED = 7
 VERSIONS = 12
+OFTEN_S, NEVER_S = 0.02, 1e9  # a checkpoint is taken when a replay would take so long
 
 SLOTS: dict[str, Any] = {
     "medium": {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 20.0, "rate_mbit_s": 0.5}
@@ -54,13 +59,14 @@ class Scenario:
     """What the run itself is, without its faults.
 
     ``pace``: how fast devices and links are, as a factor. ``bounded``: tasks have one limit in all
-    (``network.task_timeout_s``).
+    (``network.task_timeout_s``). ``checkpoints``: they are taken, every few seconds.
     """
 
     scheme: str
     durability: str
     pace: float = 1.0
     bounded: bool = False
+    checkpoints: bool = False
 
 
 def random_scenario(rng: np.random.Generator) -> Scenario:
@@ -70,6 +76,7 @@ def random_scenario(rng: np.random.Generator) -> Scenario:
         str(rng.choice(["process", "power"])),
         float(rng.choice([0.5, 1.0, 2.0])),
         bool(rng.random() < 0.2),
+        bool(rng.random() < 0.7),
     )
 
 
@@ -113,6 +120,12 @@ class World:
         self._learned: dict[bool, Learning] = {}
         rundir.git_commit = lambda folder=None: "simulated"  # it would start a process each time
 
+    def begin(self, scenario: Scenario, now_s: Callable[[], float]) -> None:
+        """Begin a run. Both files below have clocks of their own for what they record."""
+        rundir.time = SimpleNamespace(monotonic=now_s)
+        clock.time = SimpleNamespace(time_ns=lambda: round(now_s() * NS_PER_S))
+        checkpoint_writer.REPLAY_S = OFTEN_S if scenario.checkpoints else NEVER_S
+
     def learned(self, scenario: Scenario) -> Learning:
         """The data and the model, for this scenario's experiment."""
         found, server = experiment(scenario), "unlabelled" in SCHEMES[scenario.scheme][1]
@@ -123,7 +136,7 @@ class World:
             save_file({"weights": made.initial_weights()}, self.scratch / "initial.safetensors")
         return replace(self._learned[server], experiment=found, _chosen={})
 
-    def coordinator_task(self, scenario: Scenario) -> CoordinatorTask:
+    def coordinator_task(self, scenario: Scenario, resume: bool) -> CoordinatorTask:
         learned = self.learned(scenario)
         return CoordinatorTask(
             experiment(scenario),
@@ -136,6 +149,7 @@ class World:
             more=False,
             strains=(),
             speed_auto=False,
+            resume=resume,
         )
 
     def edge_side(self, scenario: Scenario, edge: str, setup: Setup) -> EdgeSide:

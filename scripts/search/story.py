@@ -14,7 +14,6 @@ from search.scenario import EDGES, Scenario, random_scenario
 COORDINATOR = "coordinator"
 MOST_FAULTS = 7
 LAST_S = 10.0  # faults begin by then; an undisturbed run takes about so long
-WAITING = frozenset({"crash"})
 SOME_BYTES = 6_000  # about the size of a model
 
 
@@ -129,7 +128,7 @@ class Story:
         scenario = random_scenario(rng)
         count = int(rng.integers(1, MOST_FAULTS + 1))
         moments = sorted(round(float(rng.uniform(0.0, LAST_S)), 3) for _ in range(count))
-        kinds = rng.choice(sorted(KINDS.keys() - WAITING), count)
+        kinds = rng.choice(sorted(KINDS), count)
         faults = (KINDS[str(kind)](rng, at_s) for kind, at_s in zip(kinds, moments, strict=True))
         return cls(seed, scenario, tuple(faults))
 
@@ -149,6 +148,7 @@ class Story:
         """The story in lines."""
         scenario = self.scenario
         more = ", tasks with one limit" if scenario.bounded else ""
+        more += ", checkpoints" if scenario.checkpoints else ""
         head = f"{scenario.scheme}, durability {scenario.durability}, pace {scenario.pace:g}{more}"
         return [head, *map(str, self.faults)]
 

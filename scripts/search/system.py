@@ -13,6 +13,8 @@ from search.disk import ProcessDisk, SimulatedDisk
 from search.machine import NS_PER_S, Process, SimulatedThread, running
 from search.network import SimulatedDealer, SimulatedNetwork, SimulatedRouter
 
+UNIX_S = 1.7e9  # the date at the start of each simulation
+
 
 class SimulatedSystem(System):
     """What one process takes from its machine."""
@@ -29,6 +31,9 @@ class SimulatedSystem(System):
     def passed_ns(self) -> int:
         return self.process.monotonic_ns() + self.process.slept_ns
 
+    def unix_s(self) -> float:
+        return UNIX_S + self.process.sim.now_ns / NS_PER_S
+
     def sleep(self, pause_s: float) -> None:
         self.process.call("sleep")
         until_ns = self.process.sim.now_ns + round(pause_s * NS_PER_S)
@@ -36,7 +41,8 @@ class SimulatedSystem(System):
 
     # ------------------------------------------------------------------ threads
     def start(self, thread: Thread) -> None:
-        self._threads[thread] = self.process.start(thread.run, thread.name)
+        started = self._threads[thread] = self.process.start(thread.run, thread.name)
+        thread.is_alive = lambda: not started.ended
 
     def join(self, thread: Thread, timeout_s: float | None = None) -> None:
         timeout_ns = None if timeout_s is None else round(timeout_s * NS_PER_S)

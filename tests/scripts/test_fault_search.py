@@ -24,6 +24,59 @@ def test_runs_without_a_mutation_break_nothing() -> None:
     assert found == [] and events > 40_000
 
 
+@pytest.mark.parametrize(
+    ("scheme", "durability", "faults"),
+    [
+        # edges know tasks that the journal has lost
+        (
+            "fedprox",
+            "process",
+            [
+                Fault("freeze", 0.8, "coordinator", 4.0),
+                Fault("kill", 2.0, "coordinator", 1.0, 124, "power"),
+            ],
+        ),
+        # the disk is full while the run is opened again: it says so, and begins later
+        (
+            "tdma-fl",
+            "process",
+            [
+                Fault("kill", 3.18, "coordinator", 2.59, 126, "process"),
+                Fault("full", 3.374, "coordinator", 6.198, 710),
+            ],
+        ),
+        # the power fails once config.toml is written, and again later
+        (
+            "fedprox",
+            "power",
+            [
+                Fault("kill", 1.0, "coordinator", 2.0, 1, "power"),
+                Fault("kill", 5.0, "coordinator", 1.0, 40, "power"),
+            ],
+        ),
+        # the update of a task that timed out is dropped
+        (
+            "port",
+            "process",
+            [Fault("block", 0.0, "e3", 2.0, way="up"), Fault("jump", 9.0, "coordinator", 13.0)],
+        ),
+    ],
+)
+def test_what_it_has_found_stays_mended(scheme: str, durability: str, faults: list[Fault]) -> None:
+    outcome = fault_search.played(Story(7, Scenario(scheme, durability), tuple(faults)))
+    assert outcome.broken is None
+
+
+@pytest.mark.parametrize("calls", range(1, 27, 3))
+def test_a_run_that_dies_at_its_end_is_finished_by_the_next_process(calls: int) -> None:
+    """Between its last version, its summary and the end of its journal."""
+    ending = Story(5, Scenario("fedavg", "power"), ())
+    end_s = fault_search.played(ending).simulated_s
+    fault = Fault("kill", round(end_s - 0.13, 4), "coordinator", 1.0, calls, "power")
+    outcome = fault_search.played(replace(ending, faults=(fault,)))
+    assert outcome.broken is None and outcome.simulated_s > end_s
+
+
 @pytest.mark.parametrize("name", sorted(MUTATIONS))
 def test_a_mutation_is_found(name: str) -> None:
     runs, _, found = fault_search.chunk(name, range(FIRST, FIRST + MOST_RUNS))
@@ -46,7 +99,7 @@ def test_a_story_survives_json_and_every_kind_of_fault_is_drawn() -> None:
     stories = [Story.of(seed) for seed in range(300)]
     assert all(Story.from_json(story.to_json()) == story for story in stories)
     kinds = {fault.kind for story in stories for fault in story.faults}
-    assert kinds >= KINDS.keys() - {"crash"}
+    assert kinds >= KINDS.keys() - {"crash"}  # a kill of the coordinator
     assert any(fault.target == "coordinator" for story in stories for fault in story.faults)
 
 

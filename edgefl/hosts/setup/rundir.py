@@ -133,7 +133,8 @@ class OpenRun:
             facts["reconstructed"] = True  # displays show this next to the name
         with writable(self.directory):
             text = dump(self.experiment, {FACTS: facts})
-            self.disk.replace(self.directory / files.CONFIG, text.encode())
+            # durable, once per run: without it the run cannot be resumed
+            self.disk.replace(self.directory / files.CONFIG, text.encode(), durable=True)
 
     def end(
         self,
@@ -162,10 +163,9 @@ class OpenRun:
             **({} if self.experiment.unlabelled is None else {"unlabelled": self._unlabelled()}),
         }
         goes_on = self.coordinator.finished in BROKEN_OFF
-        self.record.close(self.coordinator.weights, keep_journal=goes_on)
-        with suppress(OSError):  # not empty, or missing
-            (self.directory / "journal").rmdir()
-        return write_summary(
+        durable = clock == "wall" and self.experiment.record.durability == "power"
+        self.record.close(self.coordinator.weights, durable)
+        summary = write_summary(
             self.directory,
             head,
             self.counters,
@@ -173,7 +173,13 @@ class OpenRun:
             fidelity,
             hosts,
             self.disk,
+            durable,
         )
+        if not goes_on:
+            self.record.drop_journal()
+        with suppress(OSError):  # not empty, or missing
+            (self.directory / "journal").rmdir()
+        return summary
 
     def _unlabelled(self) -> dict[str, Any]:
         """Facts about the unlabelled samples for summary.json.

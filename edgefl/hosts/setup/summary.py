@@ -26,6 +26,7 @@ def write_summary(
     fidelity: dict[str, Any],
     hosts: Sequence[Mapping[str, Any]] = (),
     disk: Disk | None = None,
+    durable: bool = False,
 ) -> dict[str, Any]:
     """Write and return the summary of a run whose other files are complete and closed.
 
@@ -41,5 +42,7 @@ def write_summary(
         **({"hosts": list(hosts)} if hosts else {}),
     }
     summary |= {"warnings": warnings(summary), "fidelity": fidelity}
-    write_whole(directory / SUMMARY, orjson.dumps(summary, option=orjson.OPT_INDENT_2), disk)
+    write_whole(
+        directory / SUMMARY, orjson.dumps(summary, option=orjson.OPT_INDENT_2), disk, durable
+    )
     return summary

@@ -333,7 +333,8 @@ def test_segments_are_read_in_order_and_dropped_when_checkpoints_make_them_needl
     again = opened(tmp_path, resumed=True)
     assert [entry.item["of"] for entry in _quietly(again, 2)] == [5, 6]
     put(again, 7)
-    again.close(keep=False)
+    again.close()
+    again.drop()
     assert names(tmp_path) == [], "the run has ended: nothing is left to replay"
 
 
@@ -351,7 +352,8 @@ def test_a_journal_with_payloads_keeps_all_segments(tmp_path: Path) -> None:
     journal.begin_segment()
     put(journal, 2)
     journal.drop_before(1)
-    journal.close(keep=False)
+    journal.close()
+    journal.drop()
     assert of(tmp_path) == [1, 2] and len(names(tmp_path)) == 4
 
 

@@ -16,7 +16,7 @@ from edgefl.checkpoints.codec import CannotDecode, decode
 from edgefl.checkpoints.files import Checkpoint, Checkpoints
 from edgefl.disk import Disk
 from edgefl.errors import UserError
-from edgefl.hosts.setup.rundir import OpenRun, RunSoFar
+from edgefl.hosts.setup.rundir import OpenRun, RunSoFar, writable
 from edgefl.hosts.setup.saved_state import externals
 from edgefl.hosts.wall.coordinator.checkpoint_writer import CheckpointWriter
 from edgefl.hosts.wall.coordinator.evaluator import Evaluator
@@ -101,7 +101,8 @@ class RunOpener:
         job = self.job
         known = shares(job.scratch)
         whole = (job.experiment, job.index, job.directory, job.base, self.weights, self.layout)
-        run = OpenRun(*whole, known, self.disk, done, inputs=True, later=self.later)
+        with writable(job.directory):
+            run = OpenRun(*whole, known, self.disk, done, inputs=True, later=self.later)
         jobs = JobTable() if self.works else None
         core = RunLogic(run.coordinator, run.record, self.evaluates, jobs)
         if found is None:

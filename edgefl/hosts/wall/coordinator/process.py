@@ -33,6 +33,7 @@ from edgefl.hosts.process_messages import (
 from edgefl.hosts.processes import keep_freed_memory
 from edgefl.hosts.setup.network import latencies, network
 from edgefl.hosts.setup.plan import emulated_devices, fidelity
+from edgefl.hosts.setup.rundir import writable
 from edgefl.hosts.wall import keys as curve
 from edgefl.hosts.wall.connections import Watch
 from edgefl.hosts.wall.coordinator.allowances import ReportAllowance
@@ -148,7 +149,9 @@ class CoordinatorProcess:
         journal, core = self.run.record.journal, opened.core
         assert journal is not None  # otherwise it could not be opened
         self.logic.wall_s = opened.wall_s
-        ended_unix_s = self.logic.replay(journal.replay(opened.since, self.launcher.say))
+        self.pacing.transport.resumed = True  # edges may know tasks that this history never gave
+        with writable(self.job.directory):
+            ended_unix_s = self.logic.replay(journal.replay(opened.since, self.launcher.say))
         self.done_s = self.logic.wall_s
         self.run.start_wall(self.done_s)
         if core.judged is not None:

@@ -9,6 +9,7 @@ import orjson
 
 import edgefl
 from edgefl.config.experiment import Experiment
+from edgefl.config.toml import parsed
 from edgefl.errors import undamaged
 from edgefl.hosts.process_messages import SHARES, StartRun
 from edgefl.hosts.wall import keys as curve
@@ -17,7 +18,6 @@ from edgefl.hosts.wall.system import System
 from edgefl.loading.file import FACTS, shared_digest, to_json
 from edgefl.protocol.messages import Setup
 from edgefl.record.files import CONFIG
-from edgefl.results.rundirs import read_config
 from edgefl.vectors import Layout
 from emulator.units import to_ns
 
@@ -91,5 +91,6 @@ def run_id(job: CoordinatorTask, system: System) -> str:
     """The random name of the run, by which edges know it; that of a run that goes on."""
     if not job.resume:
         return f"{system.random_bits(64):016x}"
-    with undamaged(job.directory / CONFIG):
-        return str(read_config(job.directory)[FACTS]["run_id"])
+    path = job.directory / CONFIG
+    with undamaged(path):
+        return str(parsed(system.disk.read(path).decode())[FACTS]["run_id"])
