@@ -24,13 +24,13 @@ from pathlib import Path
 SCRIPTS = Path(__file__).resolve().parent
 sys.path[:0] = [str(SCRIPTS), str(SCRIPTS.parent), str(SCRIPTS.parent / "tests" / "support")]
 
-from search.mutations import MUTATIONS, mutated  # noqa: E402 - after the path is set
-from search.run import Outcome, Run  # noqa: E402
-from search.scenario import World  # noqa: E402
-from search.shrink import shrunk  # noqa: E402
-from search.story import Story  # noqa: E402
+from search.mutations import MUTATIONS, mutated  # noqa: E402  # after the path is set
+from search.run import Outcome, Run  # noqa: E402  # after the path is set
+from search.scenario import World  # noqa: E402  # after the path is set
+from search.shrink import shrunk  # noqa: E402  # after the path is set
+from search.story import Story  # noqa: E402  # after the path is set
 
-from edgefl.errors import nearest  # noqa: E402
+from edgefl.errors import nearest  # noqa: E402  # after the path is set
 
 CHUNK = 25  # runs that a process gets at a time
 AGAIN_EVERY = 20  # one of so many runs is played twice: its trace must be the same

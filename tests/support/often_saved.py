@@ -28,5 +28,5 @@ if __name__ == "__main__":
     from edgefl.hosts.virtual import run
 
     assert run.SavedRun is saved_run.SavedRun
-    run.SavedRun = OftenSaved  # type: ignore[misc]
+    run.SavedRun = OftenSaved  # type: ignore[misc]  # that is the point
     main()
