@@ -25,7 +25,10 @@ def conclude(experiment: Experiment, folder: Path) -> list[Row]:
         scheme for entry in experiment.strategies if rundirs.runs_of(scheme := folder / entry.name)
     ]
     rows = compare.load(*schemes)
+    again = go_on(folder, experiment)
     if not rows:
+        if again:  # all runs were killed early
+            show.hint(again)
         return []
     console = Console()
     console.print(table.table(rows, console.width))
@@ -44,5 +47,5 @@ def conclude(experiment: Experiment, folder: Path) -> list[Row]:
         for line in family.leave(schemes, folder):
             show.line(line)
     summary = rundirs.runs_of(schemes[0])[0] / "summary.json"
-    show.hint(go_on(folder, experiment) or f"edgefl compare {folder}, or look into {summary}")
+    show.hint(again or f"edgefl compare {folder}, or look into {summary}")
     return rows
