@@ -16,7 +16,7 @@ from edgefl.hosts.wall.system import OWN_SYSTEM, System
 from edgefl.record.journal import Journal
 from emulator.units import NS_PER_S
 
-REPLAY_S = 3.0  # a checkpoint is taken when the replay of the journal would take longer
+REPLAY_S = 2.0  # a checkpoint is taken when the replay of the journal would take longer
 READ_BYTE_S = 500_000_000  # how fast a journal is read
 
 

@@ -212,7 +212,8 @@ class Pacing:
         complete = self.waiting.keys() >= set(awaited)
         if not (late or complete) or self.over:
             return
-        if self.waiting and not late and not self.transport.probes.done(PROBE_PATIENCE_S):
+        measured = resumed is not None or self.transport.probes.done(PROBE_PATIENCE_S)
+        if self.waiting and not late and not measured:
             return
         if not self.waiting:
             self.over = True  # no edge has joined: the process reports it to the launcher
