@@ -42,7 +42,7 @@ class CheckpointWriter:
         self.core, self.journal, self.checkpoints = core, journal, checkpoints
         self.externals, self.own, self.evaluator = externals, own, evaluator
         self.say, self.system = say, system
-        self._handled_ns = self._read_bytes = 0  # since the last checkpoint
+        self._handled_ns = 0  # since the last checkpoint
         self._thread: Thread | None = None
         self._impossible = False
 
@@ -99,6 +99,7 @@ class CheckpointWriter:
         try:
             if self.checkpoints.durable:
                 self.core.record.sync()
+                self.journal.disk.sync_folder(self.journal.directory)  # the segment after it
             self.checkpoints.write(number, encoded, meta)
         except (OSError, UserError) as error:
             self.say(f"checkpoint {number} cannot be written ({error}); the journal goes on")

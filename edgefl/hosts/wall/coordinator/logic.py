@@ -27,6 +27,7 @@ from edgefl.jobs import Evaluate
 from edgefl.record.journal_reader import JournalEntry
 from edgefl.strategies.base.decisions import Finish
 from emulator.fidelity import Fidelity
+from emulator.units import FOREVER
 
 FLUSH_S = 0.3
 DISK_FULL = "disk_full"  # a fact: the coordinator has waited for room on its disk
@@ -119,9 +120,8 @@ class Logic(Thread):
         open_evaluations = list(core.evaluations.values()) if self.evaluator is not None else []
         core.keeps_weights = False
         core.forget_weights()
-        wakes = (
-            [messages.WakeAt(due)] if (due := core.next_due()) < core.coordinator.stop_ns else []
-        )
+        due = core.next_due()
+        wakes = [messages.WakeAt(due)] if due < FOREVER else []
         self._leave(None, [*open_evaluations, *open_jobs, *wakes])
 
     def _next(self) -> None:
@@ -145,7 +145,7 @@ class Logic(Thread):
             self.committer.commit(partial(self._leave, item, wishes))
         taken_ns = self.system.monotonic_ns() - started
         self._judge(item, taken_ns)
-        if self.checkpoints is not None:
+        if self.checkpoints is not None and not self._interrupted:  # nothing resumes after that
             self.checkpoints.handled(taken_ns, self.wall_s)
 
     def _handle(self, item: Any) -> list[Wish]:
