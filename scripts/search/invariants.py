@@ -14,7 +14,7 @@ from edgefl.protocol.messages import TASK, Acknowledged, Offer, Stamped
 from emulator.units import FOREVER
 from search.machine import NS_PER_S
 from search.scenario import EDGES, EVENTS_FILE, JOURNAL_FILE, rows_of
-from search.story import Fault, Story
+from search.story import COORDINATOR, Fault, Story
 
 LATE_NS = 2 * NS_PER_S  # by how much an alarm may be late on a host that is not disturbed
 UNHEARD_NS = 5 * NS_PER_S  # so long after all faults of an edge it knows its update's fate
@@ -88,6 +88,13 @@ class Invariants:
         lasts_s = fault.for_s + (fault.count / 1000 if fault.kind in SLOW else 0.0)
         end_ns = self.run.sim.now_ns + round(lasts_s * NS_PER_S)
         self._struck_ns[fault.target] = max(self._struck_ns.get(fault.target, 0), end_ns)
+        if fault.target == COORDINATOR and fault.kind in ("freeze", "sleep"):
+            # it notes nothing meanwhile
+            now_ns, later_ns = self.run.sim.now_ns, round(fault.for_s * NS_PER_S)
+            self.must_strain = [
+                (noted_ns + later_ns if noted_ns > now_ns else noted_ns, why)
+                for noted_ns, why in self.must_strain
+            ]
 
     # ------------------------------------------------------------------ the record
     def recorded_by(self, process: Any) -> None:
