@@ -184,7 +184,9 @@ class Uplink:
     def done(self, flow: Flow, at_ns: int) -> None:
         """Pass the update, complete at ``at_ns``, to the logic thread. A new offer starts anew."""
         edge, incoming = flow.transfer.edge, flow.side
-        del self.waiting[edge][incoming.offer.transfer]
+        waiting = self.waiting[edge].pop(incoming.offer.transfer)
+        if waiting.ready is not None:  # a grant of before a resumption may be earlier than this
+            self.context.agenda.cancel(waiting.ready)
         twice = self.faults is not None and self.faults.repeats(edge)
         # a copy, because the logic thread frees the body of the first one
         for each in (incoming, copy(incoming)) if twice else (incoming,):
