@@ -39,7 +39,7 @@ edges = {{count = {edges}}}
 training = {{epochs = 1, batch_size = 32}}
 devices = {{samples_per_s = 2000.0}}
 links = {{up_mbit_s = 2.0, down_mbit_s = 2.0, latency_ms = 5.0}}
-network = {{heartbeat_s = 0.2, liveness_s = 1.0, grace_s = 60.0}}
+network = {{heartbeat_s = 0.2, liveness_s = 1.0, grace_s = 60.0, task_timeout_s = 0}}
 evaluation = {{every_versions = 0}}
 stop = {{versions = {versions}}}
 strategies = [{{strategy = "fedasync", concurrency = {edges}}}]
