@@ -112,7 +112,7 @@ class Coordinator(RunState):
                 Acknowledged(number) if self.tasks.settled(edge, number) else CancelTask(number),
             )
             for number in message.tasks
-            if number not in self.tasks.open
+            if self.tasks.of(edge, number) is None
         ]
         task = self.tasks.by_edge.get(edge)
         if edge in self.present:

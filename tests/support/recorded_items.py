@@ -47,6 +47,9 @@ class Paper:
         if isinstance(order, JobOrder):
             self.jobs.append(order)
 
+    def expect(self, job: Evaluate) -> None:
+        pass
+
     def handled(self, version: int) -> None:
         self.lines.append(f"evaluated {version}")
 

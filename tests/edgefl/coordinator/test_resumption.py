@@ -174,3 +174,9 @@ def test_an_urged_edge_is_urged_again_if_it_still_trains(scheduling: Coordinator
     assert scheduling.receive("a", Joined(1, [0]), S) == []
     (again,) = scheduling.receive("a", Joined(1, []), S)
     assert isinstance(again.message, Assignment)
+
+
+def test_a_task_that_now_belongs_to_another_edge_is_cancelled(rounds: Desk) -> None:
+    """The edge has a number from the lost part, which this run has given to another edge since."""
+    assert rounds.hear("b", Joined(1, [0, 1]), now=2 * S) == ["b <- CancelTask 0"]
+    assert rounds.update("a", 0, 3, 0, 0, now=3 * S) == [f"a {ACK} 0"]

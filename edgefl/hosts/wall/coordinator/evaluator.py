@@ -33,22 +33,33 @@ class Evaluator:
         self._orders: Inbox = system.inbox()  # of EvaluateSnapshot
         # files under evaluation; identifies late results for an earlier strategy's coordinator
         self._pending: set[str] = set()
+        self._unwritten: dict[int, np.ndarray] = {}  # weights of snapshots that are no files yet
 
     def listen(self, tell: Callable[[Any], None]) -> None:
         """Start the threads, which pass every result to ``tell``."""
         for work in (partial(self._listen, tell), self._send):
             self.system.start(Thread(target=work, name="evaluations", daemon=True))
 
+    def expect(self, job: Evaluate) -> None:
+        """Its snapshot will be submitted, maybe later by another thread."""
+        self._unwritten[job.version] = job.weights
+
     def submit(self, job: Evaluate) -> None:
         """Write a snapshot, and order its evaluation. UserError if there is no room for it."""
         path = self._path(job.version)
-        with written(f"{path}:", TEMPORARY):
-            path.write_bytes(job.weights.data)
+        try:
+            with written(f"{path}:", TEMPORARY):
+                path.write_bytes(job.weights.data)
+        finally:
+            self._unwritten.pop(job.version, None)
         self._pending.add(str(path))
         self._orders.put(EvaluateSnapshot(job.version, job.at_ns, str(path)))
 
     def snapshot(self, version: int) -> np.ndarray | None:
         """The weights of an evaluation under way; None if there is no file any more."""
+        weights = self._unwritten.get(version)
+        if weights is not None:
+            return weights
         try:
             return aligned_copy(np.fromfile(self._path(version), dtype=np.float32))
         except OSError:

@@ -73,7 +73,8 @@ def _worked(head: Row, item: messages.Worked) -> tuple[Row, Arrays]:
     if isinstance(item.result, str):
         return values, {}
     vectors, numbers = item.result
-    named = {name: repr(float(number)) for name, number in numbers.items()}
+    # a whole number stays one; as text, because JSON has no nan
+    named = {name: n if isinstance(n, int) else repr(float(n)) for name, n in numbers.items()}
     return {**values, "result": named}, vectors
 
 
@@ -99,7 +100,8 @@ def item(given: Row, arrays: Arrays, orders: Mapping[int, JobOrder]) -> Any:
         case "Worked":
             values["order"] = orders[values["order"]]
             if not isinstance(values["result"], str):
-                found = {name: float(text) for name, text in values["result"].items()}
+                named = values["result"].items()
+                found = {name: float(n) if isinstance(n, str) else n for name, n in named}
                 values["result"] = dict(arrays), found
     return getattr(messages, kind)(**values)
 

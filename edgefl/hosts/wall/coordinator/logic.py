@@ -141,6 +141,10 @@ class Logic(Thread):
         self.wall_s = self._clock_s()
         wishes = self._handle(item)
         self._keep(item)
+        if self.evaluator is not None:
+            for wish in wishes:
+                if isinstance(wish, Evaluate):  # a checkpoint may be taken before it leaves
+                    self.evaluator.expect(wish)
         if wishes or isinstance(item, messages.Evaluated):
             self.committer.commit(partial(self._leave, item, wishes))
         taken_ns = self.system.monotonic_ns() - started

@@ -5,11 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import orjson
 import pytest
 from recorded_items import HandRun, items
 
 from edgefl.disk import OwnDisk
+from edgefl.hosts.wall.coordinator import items as rows
 from edgefl.hosts.wall.coordinator import thread_messages as messages
+from edgefl.hosts.wall.coordinator.evaluator import Evaluator
+from edgefl.hosts.wall.coordinator.job_table import JobOrder
+from edgefl.hosts.wall.coordinator.run_logic import RunLogic
 from emulator.units import NS_PER_S as S
 
 ROUNDS: dict[str, Any] = {"strategies": [{"strategy": "fedavg", "clients_per_round": 3}]}
@@ -59,3 +65,31 @@ def test_a_durable_checkpoint_has_a_durable_segment_after_it(
     run = begun(tmp_path, record={"durability": "power"})
     run.checkpoint()
     assert "journal" in synced[: synced.index("checkpoints")]
+
+
+def test_a_checkpoint_has_the_model_of_an_evaluation_that_waits_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With durability "power" its snapshot is not a file before the journal is durable."""
+    run = HandRun(tmp_path, **ROUNDS, record={"durability": "power"})
+    channel: Any = None
+    evaluator = Evaluator(channel, tmp_path)
+    assert run.writer is not None
+    run.logic.evaluator = run.writer.evaluator = evaluator
+    run.give(messages.Begin({"a": 10, "b": 10, "c": 10}, 1000.0))
+    assert evaluator._path(0).exists() is False
+    run.checkpoint()
+    monkeypatch.setattr(RunLogic, "forget_weights", lambda core: None)
+    again = HandRun(tmp_path, resume=True, **ROUNDS, record={"durability": "power"})
+    assert again.logic.core.evaluations[0].weights.size == 3
+    run.logic.committer.sync()
+    assert evaluator._path(0).exists() and not evaluator._unwritten
+
+
+def test_whole_numbers_of_a_job_stay_whole_in_the_journal() -> None:
+    job: Any = object()
+    order = JobOrder(1, job, 0, 1)
+    given = {"clusters": 3, "loss": float("inf")}
+    row, arrays = rows.row(messages.Worked(1, order, ({"x": np.zeros(1, np.float32)}, given)))
+    found = rows.item(orjson.loads(orjson.dumps(row)), arrays, {1: order})
+    assert found.result[1] == given and isinstance(found.result[1]["clusters"], int)
