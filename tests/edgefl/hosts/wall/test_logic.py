@@ -23,6 +23,7 @@ from edgefl.hosts.wall.coordinator.thread_messages import (
     Interrupt,
     Noticed,
     Rang,
+    WakeAt,
 )
 from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.protocol.messages import Joined, Started
@@ -93,6 +94,16 @@ def test_a_run_that_has_waited_for_room_on_its_disk_is_strained(tmp_path: Path) 
     assert (row["t"], row["waited_s"]) == (7.0, 12.25)
     assert logic.fidelity.verdict == "strained"
     assert logic.fidelity.reasons() == ["the coordinator waited 12.2 s for room on its disk"]
+
+
+def test_a_resumed_run_ends_at_its_stop_though_nothing_else_is_due(tmp_path: Path) -> None:
+    given = experiment(stop={"emulated_s": 25.0}, network={"task_timeout_s": 0.0})
+    run = OpenRun(given, 0, tmp_path, None, vector(0, 0, 0), layout())
+    core = RunLogic(run.coordinator, run.record, False, None)
+    core.handle(Begin({"a": 10}))  # repeated from the journal: what it asks for does not leave
+    said = Mailbox()
+    Logic(core, said, Fidelity()).go_on()
+    assert list(said.take(woken=True)) == [WakeAt(STOP_NS)]
 
 
 # ------------------------------------------------------------------ reports about hosts
