@@ -49,6 +49,7 @@ from edgefl.protocol.messages import (
 
 SILENT = "silent"  # why a session ended: no frame arrived within the liveness timeout
 WHOLE_RUN = "run"  # key of counts that belong to no edge
+MOST_ENDED = 1_000  # sessions of which a late Hello is recognised
 MOST_TEXT = 500  # of a reason, which may quote the peer
 MOST_FAULTS = 500  # recorded with their reasons in a run; the others are only counted
 REPLACED = "replaced by a new session"
@@ -72,6 +73,7 @@ class Sessions:
         # (kind, edge or WHOLE_RUN, reason), taken by the host
         self.faults: list[tuple[str, str, str]] = []
         self.quarantined = Quarantine()
+        self._ended: dict[bytes, int] = {}  # routing id -> number of its latest session
         self._answered, self._records = PerSecond(), PerSecond()
         self._recorded = 0
         self._pinged_ns = 0
@@ -224,6 +226,8 @@ class Sessions:
         self, routing: bytes, user: str | None, hello: Hello, number: int, now: int
     ) -> list[SessionOutcome]:
         known, session = self.by_routing.get(routing), Session(routing, hello.edge, number, now)
+        if known is None and self._ended.get(routing) == number:
+            return self._stale(routing, number)  # it came twice, and late: the edge has gone on
         outcomes = [] if known is None else self._drop(known, REPLACED)
         fault = self._fault(user, hello)
         if self.expected.keyed and user is not None and user != hello.edge:
@@ -365,6 +369,9 @@ class Sessions:
 
     def _drop(self, session: Session, reason: str) -> list[SessionOutcome]:
         self.by_routing.pop(session.routing, None)
+        self._ended[session.routing] = session.number
+        if len(self._ended) > MOST_ENDED:
+            del self._ended[next(iter(self._ended))]
         self.quarantined.leave(session.routing, self._now)
         if self.by_edge.get(session.edge) is not session:
             return []

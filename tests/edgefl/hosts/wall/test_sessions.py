@@ -249,6 +249,18 @@ def test_a_hello_that_comes_late_does_not_end_the_newer_try() -> None:
     assert isinstance(story.says("newer yet", JOIN)[-1], Entered)
 
 
+def test_a_hello_that_comes_again_after_its_session_has_ended_is_stale() -> None:
+    """Otherwise the Join behind it would end the newer session for ever."""
+    story = Story()
+    story.says("old", HELLO, incarnation=0, number=1)
+    story.says("new", HELLO, incarnation=0, number=2)
+    story.says("new", JOIN, number=2)
+    again = story.says("old", HELLO, incarnation=0, number=1)
+    assert [type(each.message) for each in again] == [Refuse] and not again[0].message.final
+    assert story.says("old", JOIN, number=1) == [], "at most one answer in a second"
+    assert story.sessions.by_edge["pi-1"].number == 2
+
+
 def test_a_hello_does_not_end_a_session_that_has_joined() -> None:
     story = Story()
     story.joins("newer")
