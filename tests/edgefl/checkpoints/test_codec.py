@@ -99,7 +99,6 @@ def test_the_tree_of_an_object_and_an_array() -> None:
         *(np.dtype(np.float32), array("Q", [1, 1 << 63])),
         *(doubled, list, Plain.Inner),
     ],
-    ids=repr,
 )
 def test_a_value_comes_back_equal(value: object) -> None:
     for root in (value, [value], {"k": value}, (value,)):
