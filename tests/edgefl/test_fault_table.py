@@ -10,8 +10,9 @@ PAGE = ROOT / "docs" / "reference" / "faults-survived.md"
 
 
 def test_each_fault_has_a_test_that_exists() -> None:
-    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
-    faults = [row for row in rows if not row.startswith("| fault ")]
+    lines = PAGE.read_text().splitlines()
+    four = [line for line in lines if line.startswith("| ") and line.count(" |") == 4]
+    faults = [row for row in four if not row.startswith("| fault ")]
     named = {row: re.findall(r"`(test_\w+)`", row) for row in faults}
     assert len(faults) > 20 and all(named.values())
     sources = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]

@@ -64,11 +64,11 @@ def test_cut_and_silent_connections_are_made_again(run: ChaosRun) -> None:
     cut, silent = run.names[:2], run.names[2:4]
     cables = Cable(run, cut), Cable(run, silent)
     run.start()
+    cables[1].silence()
     for _ in range(2):
         cables[0].cut()
         time.sleep(CUT_S)
         cables[0].restore()
-    cables[1].silence()
     for edge in silent:
         run.wait_for_row(event="edge_lost", edge=edge)
     cables[1].end_silence()
