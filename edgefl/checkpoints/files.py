@@ -53,7 +53,10 @@ class Checkpoints:
 
         ``meta``: plain JSON about it. OSError if it cannot be written: then those before stay.
         """
-        self.disk.make_folder(self.folder)
+        if not self.disk.exists(self.folder):
+            self.disk.make_folder(self.folder)
+            if self.durable:
+                self.disk.sync_folder(self.folder.parent)
         arrays = self._path(number, "safetensors")
         self._replace(arrays, lambda file: _write_arrays(file, encoded.arrays))
         body = orjson.dumps(

@@ -45,10 +45,11 @@ def unpacked(part: Path, disk: Disk | None = None) -> bytes:
     return zlib.decompress(data, GZIP) if part.suffix == PACKED else data
 
 
-def pack(part: Path, disk: Disk) -> None:
-    """Compress a part, and replace it."""
+def pack(part: Path, disk: Disk, durable: bool = False) -> None:
+    """Compress a part, and replace it. ``durable``: the rows survive a loss of power."""
     packer, rows = zlib.compressobj(wbits=GZIP), disk.view(part)
     chunks = (rows[at : at + CHUNK_BYTES] for at in range(0, len(rows), CHUNK_BYTES))
     packed = [packer.compress(chunk) for chunk in chunks]
-    disk.replace(part.with_name(f"{part.name}{PACKED}"), b"".join([*packed, packer.flush()]))
+    data = b"".join([*packed, packer.flush()])
+    disk.replace(part.with_name(f"{part.name}{PACKED}"), data, durable=durable)
     disk.remove(part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,12 +28,14 @@ class Rotation:
     """When a table goes on in a new file, and which parts stay.
 
     ``keep``: so many parts of each table; None: all. ``later``: calls what it gets, one after the
-    other, maybe in another thread.
+    other, maybe in another thread. ``durable``: packed parts survive a loss of power, and so do
+    rows before a ``sync``.
     """
 
     part_bytes: int = PART_BYTES
     keep: int | None = None
     later: Later = at_once
+    durable: bool = False
 
 
 class RotatedFile:
@@ -51,6 +54,7 @@ class RotatedFile:
         known = sizes or {}
         self.part = last_part(path, known)
         self._held: int | None = None  # a run may go on after this part
+        self._full: deque[RowFile] = deque()  # parts that need a last sync
         keep_bytes = known.get(path.name, 0)
         self._undo_rotations(keep_bytes)
         self.head = disk.read(path).partition(b"\n")[0] + b"\n" if head is None else head
@@ -91,13 +95,24 @@ class RotatedFile:
         self._file.flush()
 
     def sync(self) -> None:
-        self._file.sync()
+        """Return when all flushed rows survive a loss of power. Another thread may do this."""
+        latest = self._file  # a rotation meanwhile puts it among the full ones, or has done so
+        while self._full:
+            part = self._full.popleft()
+            part.sync()
+            part.close()
+        latest.sync()
 
     def close(self) -> None:
-        self._file.close()
+        for file in (*self._full, self._file):
+            file.close()
 
     def _rotate(self) -> None:
-        self.close()
+        if self.rotation.durable:
+            self._file.flush()
+            self._full.append(self._file)
+        else:
+            self._file.close()
         self.part += 1
         part = part_path(self.path, self.part)
         try:
@@ -112,7 +127,7 @@ class RotatedFile:
         """Pack a part, and remove those up to number ``last``."""
         with suppress(OSError):  # it stays unpacked, and can be read all the same
             self._remove(last)
-            pack(part, self.disk)
+            pack(part, self.disk, self.rotation.durable)
 
     def _remove(self, last: int) -> None:
         with suppress(OSError):  # the next call removes it
@@ -125,7 +140,7 @@ class RotatedFile:
         found = parts(self.path, self.disk)
         if self.part + 1 in found:
             rows = unpacked(found[self.part + 1], self.disk)[:keep_bytes]
-            self.disk.replace(self.path, rows)
+            self.disk.replace(self.path, rows, durable=self.rotation.durable)
         for number, path in found.items():
             if number > self.part:
                 self.disk.remove(path)

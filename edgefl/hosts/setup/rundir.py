@@ -95,6 +95,7 @@ class OpenRun:
             self.disk.make_folder(directory)
         with writable(directory):
             keep, late = experiment.record.keep, LATE if done is None else AT_THE_END
+            durable = inputs and experiment.record.durability == "power"
             for name in written(directory, self.disk, late):
                 self.disk.remove(directory / name)
             self.record = Record(
@@ -103,7 +104,7 @@ class OpenRun:
                 self._journal(weights, layout, inputs, done),
                 self.disk,
                 None if done is None else done.sizes,
-                Rotation(keep=None if keep == "all" else keep, later=later),
+                Rotation(keep=None if keep == "all" else keep, later=later, durable=durable),
             )
         limits = task_limits(experiment, self.entry, base, shares or {})
         self.coordinator = Coordinator(made, experiment, self.record, shares, limits)

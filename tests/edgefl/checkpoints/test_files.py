@@ -51,6 +51,15 @@ def test_a_checkpoint_comes_back(tmp_path: Path, durable: bool) -> None:
     assert state["odd"].tolist() == [1 + 2j] and state["small"][2].shape == ()
 
 
+def test_the_name_of_its_folder_survives_a_loss_of_power(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(OwnDisk, "sync_folder", lambda disk, folder: synced.append(folder))
+    write(tmp_path / "checkpoints", 1, 2, durable=True)
+    assert synced[0] == tmp_path and set(synced[1:]) == {tmp_path / "checkpoints"}
+
+
 def test_both_files_can_be_read_by_others_and_are_private(tmp_path: Path) -> None:
     write(tmp_path, 0)
     names = ["checkpoint-000000.json", "checkpoint-000000.safetensors"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from builders import small_run
 
-from edgefl.disk import OwnDisk
+from edgefl.disk import OwnDisk, OwnFile
 from edgefl.errors import UserError
 from edgefl.hosts.setup import rundir
 from edgefl.hosts.setup.rundir import clear, unfinished
@@ -110,6 +111,30 @@ def test_a_part_that_was_not_packed_before_a_crash_is_packed_by_the_next_record(
     (tmp_path / "rows-000001.csv.gz.part").write_bytes(b"half")
     RotatedFile(tmp_path / "rows.csv", OwnDisk(), Rotation(10), sizes).close()
     assert {"rows-000001.csv.gz", "rows-000002.csv.gz", "rows.csv"} == set(names(tmp_path))
+
+
+def test_full_parts_survive_a_loss_of_power_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[int] = set()
+    sync = OwnFile.sync
+
+    def noted(file: OwnFile) -> None:
+        sync(file)
+        synced.add(os.fstat(file._fd).st_ino)
+
+    monkeypatch.setattr(OwnFile, "sync", noted)
+    works: Works = []
+    file = grown(tmp_path / "rows.csv", 5, Rotation(25, later=works.append, durable=True))
+    file.flush()
+    file.sync()
+    paths = [tmp_path / name for name in names(tmp_path)]
+    assert len(paths) == 3 and {path.stat().st_ino for path in paths} <= synced
+    for work in works:
+        work()
+    assert [path.suffix for path in map(Path, names(tmp_path))] == [".gz", ".gz", ".csv"]
+    assert {(tmp_path / name).stat().st_ino for name in names(tmp_path)} <= synced
+    file.close()
 
 
 # ------------------------------------------------------------------ reading

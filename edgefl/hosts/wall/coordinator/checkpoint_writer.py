@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from threading import Thread
@@ -37,11 +38,17 @@ class CheckpointWriter:
         own: Collection[str],
         evaluator: Evaluator | None,
         say: Callable[[str], None],
+        sizes: Mapping[str, int] | None = None,
         system: System = OWN_SYSTEM,
     ) -> None:
+        """``sizes``: of the files at the checkpoint from which the run goes on."""
         self.core, self.journal, self.checkpoints = core, journal, checkpoints
         self.externals, self.own, self.evaluator = externals, own, evaluator
         self.say, self.system = say, system
+        # of the files at the checkpoints that are kept
+        self._sizes: deque[Mapping[str, int]] = deque([sizes] if sizes else [], checkpoints.keep)
+        if sizes:
+            core.record.hold(sizes)
         self._handled_ns = 0  # since the last checkpoint
         self._thread: Thread | None = None
         self._impossible = False
@@ -79,7 +86,8 @@ class CheckpointWriter:
         record.flush()
         number = self.journal.begin_segment()
         self._handled_ns = 0
-        meta = {"sizes": record.sizes(), "wall_s": wall_s}
+        meta = {"sizes": (sizes := record.sizes()), "wall_s": wall_s}
+        record.hold(self._sizes[0] if self._sizes else sizes)
         self._thread = Thread(
             target=self._write, args=(number, encoded, meta), name="checkpoint", daemon=True
         )
@@ -104,4 +112,5 @@ class CheckpointWriter:
         except (OSError, UserError) as error:
             self.say(f"checkpoint {number} cannot be written ({error}); the journal goes on")
             return
+        self._sizes.append(meta["sizes"])
         self.journal.drop_before(self.checkpoints.numbers()[0])

@@ -6,7 +6,7 @@ journal are repeated.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -35,6 +35,7 @@ class OpenedRun:
     """A run's directory and its state.
 
     ``since``: the journal's segment that comes next. ``wall_s``: the wall seconds so far.
+    ``sizes``: of the files at the checkpoint from which the run goes on.
     """
 
     run: OpenRun
@@ -42,6 +43,7 @@ class OpenedRun:
     checkpoints: Checkpoints
     since: int = 0
     wall_s: float = 0.0
+    sizes: Mapping[str, int] | None = None
 
     def writer(
         self, evaluator: Evaluator | None, say: Callable[[str], None], system: System
@@ -52,7 +54,9 @@ class OpenedRun:
             return None
         found, own = externals(self.run), own_modules(type(strategy))
         core, files = self.core, self.checkpoints
-        return CheckpointWriter(core, journal, files, found, own, evaluator, say, system)
+        return CheckpointWriter(
+            core, journal, files, found, own, evaluator, say, self.sizes, system
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,8 @@ class RunOpener:
         root = cast(dict[str, Any], decode(found.encoded, externals(run), own))
         core, run.record.wall_at = root["core"], root["wall_at"]
         run.coordinator = core.coordinator
-        return OpenedRun(run, core, files, found.number, found.meta["wall_s"])
+        meta = found.meta
+        return OpenedRun(run, core, files, found.number, meta["wall_s"], meta["sizes"])
 
 
 def _so_far(found: Checkpoint) -> RunSoFar:

@@ -62,6 +62,7 @@ from edgefl.hosts.wall.coordinator.thread_messages import Endless, Noticed
 from edgefl.hosts.wall.coordinator.transport import Transport
 from edgefl.hosts.wall.system import OWN_SYSTEM, System
 from edgefl.protocol.transfers import most_body
+from edgefl.results.summary import BROKEN_OFF
 from edgefl.streams import Streams
 from edgefl.vectors import Layout, aligned_copy
 from emulator.clock import WallClock
@@ -202,6 +203,8 @@ class CoordinatorProcess:
         self.system.join(self.logic)
         wall_s = self.run.wall_s
         self.logic.settle(SETTLE_S)
+        if self.run.coordinator.finished not in BROKEN_OFF:
+            self.run.record.hold(None)
         self.background.stop()
         if self.doorman is not None:
             self.doorman.stop()

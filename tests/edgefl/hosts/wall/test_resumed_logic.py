@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,14 @@ import pytest
 from recorded_items import HandRun, items
 
 from edgefl.disk import OwnDisk
+from edgefl.hosts.setup import rundir
 from edgefl.hosts.wall.coordinator import items as rows
 from edgefl.hosts.wall.coordinator import thread_messages as messages
 from edgefl.hosts.wall.coordinator.evaluator import Evaluator
 from edgefl.hosts.wall.coordinator.job_table import JobOrder
 from edgefl.hosts.wall.coordinator.run_logic import RunLogic
+from edgefl.record.parts import parts
+from edgefl.record.rotated_file import Rotation
 from emulator.units import NS_PER_S as S
 
 ROUNDS: dict[str, Any] = {"strategies": [{"strategy": "fedavg", "clients_per_round": 3}]}
@@ -93,3 +97,23 @@ def test_whole_numbers_of_a_job_stay_whole_in_the_journal() -> None:
     row, arrays = rows.row(messages.Worked(1, order, ({"x": np.zeros(1, np.float32)}, given)))
     found = rows.item(orjson.loads(orjson.dumps(row)), arrays, {1: order})
     assert found.result[1] == given and isinstance(found.result[1]["clusters"], int)
+
+
+def test_parts_of_tables_that_a_checkpoint_needs_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With record.keep only the latest parts stay, but for those since the checkpoints."""
+    monkeypatch.setattr(rundir, "Rotation", partial(Rotation, 500))
+    keep = {**ROUNDS, "record": {"keep": 1}}
+    run = HandRun(tmp_path, **keep)
+    for number, item in enumerate(items(run)):
+        run.give(item)
+        if number == 8:
+            run.checkpoint()
+    run.logic.journal.flush()
+    files = run.files()
+    assert len(parts(tmp_path / "events.jsonl")) > 2
+    again = HandRun(tmp_path, resume=True, **keep)
+    assert (again.said, again.files()) == ([], files)
+    again.run.record.hold(None)
+    assert len(parts(tmp_path / "events.jsonl")) == 1
