@@ -165,6 +165,21 @@ def segments(directory: Path, disk: Disk) -> list[int]:
     return sorted(found) or [0] * (f"{OLD}{LINES}" in names)
 
 
+def segments_from(directory: Path, disk: Disk, since: int) -> list[int]:
+    """The numbers of the segments from number ``since`` on; UserError if one is missing."""
+    numbers = [number for number in segments(directory, disk) if number >= since]
+    if not numbers:
+        raise UserError(
+            f"{directory}: no journal here ({segment_name(since)}{LINES}); a run keeps one with"
+            " record.payloads = true"
+        )
+    missing = sorted(set(range(since, numbers[-1])) - set(numbers))
+    if missing:
+        names = listed([f"{segment_name(number)}{LINES}" for number in missing])
+        raise UserError(f"{directory}: parts of the journal are missing: {names}")
+    return numbers
+
+
 def read(
     directory: Path,
     disk: Disk | None = None,
@@ -178,17 +193,7 @@ def read(
     missing, or if an earlier entry or one of its arrays is damaged.
     """
     disk = disk or OwnDisk()
-    numbers = [number for number in segments(directory, disk) if number >= since]
-    if not numbers:
-        raise UserError(
-            f"{directory}: no journal here ({segment_name(since)}{LINES}); a run keeps one with"
-            " record.payloads = true"
-        )
-    missing = sorted(set(range(since, numbers[-1])) - set(numbers))
-    if missing:
-        names = listed([f"{segment_name(number)}{LINES}" for number in missing])
-        raise UserError(f"{directory}: parts of the journal are missing: {names}")
-    for number in numbers:
+    for number in (numbers := segments_from(directory, disk, since)):
         segment, end = _Segment(directory, number, disk), Position(number)
         try:
             for index in range(len(segment.rows)):

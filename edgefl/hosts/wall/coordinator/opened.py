@@ -25,6 +25,8 @@ from edgefl.hosts.wall.coordinator.process_task import CoordinatorTask, shares
 from edgefl.hosts.wall.coordinator.run_logic import RunLogic
 from edgefl.hosts.wall.system import System
 from edgefl.record.files import CHECKPOINTS
+from edgefl.record.journal_reader import segments, segments_from
+from edgefl.record.record import JOURNAL
 from edgefl.record.rotated_file import Later
 from edgefl.strategies.base.catalog import own_modules
 from edgefl.vectors import Layout
@@ -103,6 +105,8 @@ class RunOpener:
         self, files: Checkpoints, found: Checkpoint | None, done: RunSoFar | None
     ) -> OpenedRun:
         job = self.job
+        if done is not None:
+            self._check_journal(0 if found is None else found.number)
         known = shares(job.scratch)
         whole = (job.experiment, job.index, job.directory, job.base, self.weights, self.layout)
         with writable(job.directory):
@@ -117,6 +121,12 @@ class RunOpener:
         run.coordinator = core.coordinator
         meta = found.meta
         return OpenedRun(run, core, files, found.number, meta["wall_s"], meta["sizes"])
+
+    def _check_journal(self, since: int) -> None:
+        """UserError if segments are missing; not later, because then rows are dropped already."""
+        folder = self.job.directory / JOURNAL
+        if since or segments(folder, self.disk):
+            segments_from(folder, self.disk, since)
 
 
 def _so_far(found: Checkpoint) -> RunSoFar:

@@ -12,6 +12,7 @@ import pytest
 from recorded_items import HandRun, items
 
 from edgefl.disk import OwnDisk
+from edgefl.errors import UserError
 from edgefl.hosts.setup import rundir
 from edgefl.hosts.wall.coordinator import items as rows
 from edgefl.hosts.wall.coordinator import thread_messages as messages
@@ -117,3 +118,16 @@ def test_parts_of_tables_that_a_checkpoint_needs_are_kept(
     assert (again.said, again.files()) == ([], files)
     again.run.record.hold(None)
     assert len(parts(tmp_path / "events.jsonl")) == 1
+
+
+def test_a_run_that_cannot_be_resumed_keeps_its_files(tmp_path: Path) -> None:
+    """Both checkpoints are damaged, and what was before them is not in the journal any more."""
+    run = begun(tmp_path)
+    for _ in range(3):
+        run.checkpoint()
+    files = run.files()
+    for path in (tmp_path / "checkpoints").glob("*.json"):
+        path.write_bytes(b"{}")
+    with pytest.raises(UserError, match="parts of the journal are missing: journal-000000.jsonl"):
+        HandRun(tmp_path, resume=True, **ROUNDS)
+    assert run.files() == files
