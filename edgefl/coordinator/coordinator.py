@@ -186,7 +186,7 @@ class Coordinator(RunState):
             if task.granted.slots is None:
                 self.deadlines.granted(task, now)
             return [task.granted]
-        task.ready, task.size_bytes = True, message.size_bytes
+        task.ready, task.resumed, task.size_bytes = True, False, message.size_bytes
         self.deadlines.stop(task, now)
         if self.strategy.schedules_uplink:
             task.waits = True

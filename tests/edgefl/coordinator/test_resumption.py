@@ -166,6 +166,15 @@ def test_an_offer_that_waits_for_its_grant_goes_on_waiting(scheduling: Coordinat
     assert scheduling.receive("a", Ready(0, 8), 2 * S) == [Grant("a", 0, (3, 4))]
 
 
+def test_an_update_that_arrives_damaged_later_is_scheduled_again(scheduling: Coordinator) -> None:
+    """Its edge trained during the outage: only an offer of before has its grant already."""
+    assert scheduling.receive("a", Joined(1, [0]), 0) == []
+    assert scheduling.receive("a", Ready(0, 8), S) == []
+    scheduling.wake(2 * S)
+    assert scheduling.receive("a", Ready(0, 8), 3 * S) == [], "not the slots of the first grant"
+    assert scheduling.strategy.asked == 2
+
+
 def test_an_urged_edge_is_urged_again_if_it_still_trains(scheduling: Coordinator) -> None:
     assert scheduling.receive("a", Joined(1, [0]), 0) == []
     scheduling.wake(S)
