@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -138,7 +139,7 @@ class RotatedFile:
     def _undo_rotations(self, keep_bytes: int) -> None:
         """Make the rows that are to stay the latest part, and remove later parts."""
         found = parts(self.path, self.disk)
-        if self.part + 1 in found:
+        if keep_bytes and self.part + 1 in found:
             rows = unpacked(found[self.part + 1], self.disk)[:keep_bytes]
             self.disk.replace(self.path, rows, durable=self.rotation.durable)
         for number, path in found.items():
@@ -173,7 +174,10 @@ def lost_rows(directory: Path, disk: Disk, sizes: Mapping[str, int]) -> str:
         if later is None and max(found, default=0) > last:
             return f"{part_path(path, last + 1)}: was deleted"
         if later is not None:  # the rows are in a part now
-            found_bytes = len(unpacked(later, disk))
+            try:
+                found_bytes = len(unpacked(later, disk))
+            except zlib.error:
+                return f"{later}: is damaged"
         else:
             found_bytes = disk.size(path) if disk.exists(path) else 0
         if found_bytes < size_bytes:

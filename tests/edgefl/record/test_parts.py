@@ -137,6 +137,22 @@ def test_full_parts_survive_a_loss_of_power_too(
     file.close()
 
 
+def test_a_part_that_a_loss_of_power_has_torn_is_named_if_its_rows_are_needed(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "rows.csv"
+    file = grown(path, 2, Rotation(25))
+    file.flush()
+    sizes = file.sizes()
+    file.write(b"row 00002\n")
+    file.close()
+    part = tmp_path / "rows-000001.csv.gz"
+    part.write_bytes(part.read_bytes()[:-12])
+    assert lost_rows(tmp_path, OwnDisk(), sizes) == f"{part}: is damaged"
+    RotatedFile(path, OwnDisk(), Rotation(25)).close()
+    assert names(tmp_path) == ["rows.csv"], "all rows are written again"
+
+
 # ------------------------------------------------------------------ reading
 def test_a_reader_follows_a_table_through_its_parts(tmp_path: Path) -> None:
     path, works = tmp_path / "rows.csv", list[Callable[[], None]]()
