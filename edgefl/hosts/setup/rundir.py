@@ -19,6 +19,7 @@ import numpy as np
 import orjson
 from safetensors.numpy import save
 
+from edgefl.checkpoints.files import Checkpoints
 from edgefl.config.experiment import Experiment
 from edgefl.config.groups import traces
 from edgefl.coordinator.coordinator import Coordinator
@@ -178,8 +179,10 @@ class OpenRun:
         )
         if not goes_on:
             self.record.drop_journal()
-        with suppress(OSError):  # not empty, or missing
-            (self.directory / "journal").rmdir()
+            Checkpoints(self.disk, self.directory / files.CHECKPOINTS).clear()
+        for name in FOLDERS:
+            with suppress(OSError):  # not empty, or missing
+                (self.directory / name).rmdir()
         return summary
 
     def _unlabelled(self) -> dict[str, Any]:

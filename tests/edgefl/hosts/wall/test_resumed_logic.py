@@ -21,6 +21,7 @@ from edgefl.hosts.wall.coordinator.job_table import JobOrder
 from edgefl.hosts.wall.coordinator.run_logic import RunLogic
 from edgefl.record.parts import parts
 from edgefl.record.rotated_file import Rotation
+from emulator.fidelity import Fidelity
 from emulator.units import NS_PER_S as S
 
 ROUNDS: dict[str, Any] = {"strategies": [{"strategy": "fedavg", "clients_per_round": 3}]}
@@ -131,3 +132,15 @@ def test_a_run_that_cannot_be_resumed_keeps_its_files(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="parts of the journal are missing: journal-000000.jsonl"):
         HandRun(tmp_path, resume=True, **ROUNDS)
     assert run.files() == files
+
+
+@pytest.mark.parametrize(("reason", "stays"), [("versions", False), ("interrupted", True)])
+def test_checkpoints_and_journal_stay_only_if_the_run_can_be_resumed(
+    tmp_path: Path, reason: str, stays: bool
+) -> None:
+    run = begun(tmp_path)
+    run.checkpoint()
+    run.run.coordinator.finished = reason
+    run.run.end("wall", S, 1.0, Fidelity().summary())
+    folders = [tmp_path / "checkpoints", tmp_path / "journal"]
+    assert [path.exists() for path in folders] == [stays, stays]
