@@ -59,6 +59,10 @@ class CheckpointWriter:
         if self.replay_s > REPLAY_S and not self._impossible and not self._writing:
             self.take(wall_s)
 
+    def repeated(self, taken_ns: int) -> None:
+        """The journal since the last checkpoint was repeated in ``taken_ns``."""
+        self._handled_ns += taken_ns
+
     @property
     def replay_s(self) -> float:
         """How long a replay since the last checkpoint would take, about."""

@@ -106,11 +106,13 @@ class Logic(Thread):
         """
         jobs = self.core.jobs
         orders = {} if jobs is None else jobs.open
-        self.core.keeps_weights = True
+        self.core.keeps_weights, started = True, self.system.monotonic_ns()
         for entry in entries:
             self.wall_s = entry.wall_s
             item = items.item(entry.item, entry.arrays, orders)
             self._handle(item)
+        if self.checkpoints is not None:
+            self.checkpoints.repeated(self.system.monotonic_ns() - started)
         return self.core.unix_at_0_s + self.wall_s
 
     def go_on(self) -> None:

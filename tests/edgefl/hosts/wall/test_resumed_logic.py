@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from edgefl.hosts.wall.coordinator import thread_messages as messages
 from edgefl.hosts.wall.coordinator.evaluator import Evaluator
 from edgefl.hosts.wall.coordinator.job_table import JobOrder
 from edgefl.hosts.wall.coordinator.run_logic import RunLogic
+from edgefl.hosts.wall.system import System
+from edgefl.record.journal_reader import JournalEntry
 from edgefl.record.parts import parts
 from edgefl.record.rotated_file import Rotation
 from emulator.fidelity import Fidelity
@@ -144,3 +147,28 @@ def test_checkpoints_and_journal_stay_only_if_the_run_can_be_resumed(
     run.run.end("wall", S, 1.0, Fidelity().summary())
     folders = [tmp_path / "checkpoints", tmp_path / "journal"]
     assert [path.exists() for path in folders] == [stays, stays]
+
+
+class StoppedClock(System):
+    """Its time passes only where a test says so."""
+
+    now_ns = 0
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+
+def test_a_replay_that_took_long_leads_to_a_checkpoint(tmp_path: Path) -> None:
+    """Otherwise it would be longer after each of several crashes."""
+    run, system = begun(tmp_path), StoppedClock()
+    run.logic.checkpoints, run.logic.system = run.writer, system
+
+    def entries() -> Iterator[JournalEntry]:
+        system.now_ns += 10 * S
+        yield from ()
+
+    run.logic.replay(entries())
+    run.give(messages.Noticed(S, "stranger", {}))
+    assert run.writer is not None
+    run.writer.stop()
+    assert [path.name for path in (tmp_path / "checkpoints").glob("*.json")]
