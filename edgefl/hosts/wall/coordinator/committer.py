@@ -20,8 +20,8 @@ Then = Callable[[], None]
 class Committer:
     """Calls what waits for the journal, in order. None: there is no journal to wait for.
 
-    ``failed`` is called in the committer's thread if the disk refuses. After that nothing is
-    called, and ``commit`` raises the error.
+    ``failed`` is called in the committer's thread if the disk refuses, or if a call fails. After
+    that nothing is called, and ``commit`` raises the error.
     """
 
     def __init__(
@@ -74,8 +74,12 @@ class Committer:
                 self.error = error
                 self.failed(error)
                 return
-            for _ in range(ready):
-                self._waiting.popleft()()
+            try:
+                for _ in range(ready):
+                    self._waiting.popleft()()
+            except Exception as error:  # a bug: without this the run would wait for ever
+                self.error = error
+                self.failed(error)
 
     def stop(self) -> None:
         """Return when nothing waits any more, and the thread has ended."""

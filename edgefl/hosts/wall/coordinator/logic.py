@@ -203,7 +203,7 @@ class Logic(Thread):
             self.inbox.put(messages.Unevaluated(job.version, str(error)))
 
     def _disk_refuses(self, error: BaseException) -> None:
-        """The journal cannot be made durable. Called in the committer's thread."""
+        """The journal cannot be made durable, or a bug. Called in the committer's thread."""
         if self.error is None:
             self._fail(error)
 

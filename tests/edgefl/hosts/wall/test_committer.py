@@ -115,3 +115,18 @@ def test_a_host_without_threads_syncs_itself(tmp_path: Path) -> None:
     committer.sync()
     assert (done, disk.syncs) == ([1, 2], 2)
     journal.close()
+
+
+def test_a_bug_in_what_waited_ends_the_run_and_not_only_the_thread(tmp_path: Path) -> None:
+    disk, journal = opened(tmp_path, power=True)
+    disk.may_sync.set()
+    told: list[BaseException] = []
+    committer = Committer(journal, told.append)
+    committer.start()
+    put(journal, 1)
+    committer.commit(lambda: [][0])
+    committer.stop()
+    assert [type(each) for each in told] == [IndexError]
+    with pytest.raises(IndexError):
+        committer.commit(lambda: None)
+    journal.close()
