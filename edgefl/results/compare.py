@@ -57,8 +57,8 @@ class Row:
 
     @property
     def mark(self) -> str:
-        """The verdict, or "interrupted" if the user ended the run."""
-        return summary.INTERRUPTED if self.finished == summary.INTERRUPTED else self.verdict
+        """The verdict, or "interrupted" if the run was broken off before its own end."""
+        return summary.INTERRUPTED if self.finished in summary.BROKEN_OFF else self.verdict
 
 
 def load(*paths: Path) -> list[Row]:

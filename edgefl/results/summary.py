@@ -65,10 +65,17 @@ def one_line(summary: Mapping[str, Any], name: str) -> str:
     besides = "".join(f"; {warning}" for warning in summary["warnings"])
     verdict, finished = summary["fidelity"]["verdict"], summary["finished"]
     end = (
-        f"interrupted ({verdict} so far)" if finished == INTERRUPTED else f"{verdict} ({finished})"
+        f"{interruption(finished)} ({verdict} so far)"
+        if finished in BROKEN_OFF
+        else f"{verdict} ({finished})"
     )
     again = f", resumed {'once' if resumed == 1 else f'{resumed} times'}" if resumed else ""
     return f"{name}: {summary['versions']} versions, {times}{accuracy}{again}, {end}{besides}"
+
+
+def interruption(finished: str | None, after: str = "") -> str:
+    """Return "interrupted after 2.5 emulated s: launcher gone"; ``finished`` is the end reason."""
+    return f"{INTERRUPTED}{after}" + ("" if finished == INTERRUPTED else f": {finished}")
 
 
 def evaluations(metrics_rows: Iterable[Mapping[str, Any]]) -> list[tuple[float, float]]:

@@ -10,7 +10,7 @@ from rich.text import Text
 from edgefl.results.compare import UNFINISHED, Row, byte_unit, schemes
 from edgefl.results.plain_table import plain_table
 from edgefl.results.spread import of_rows, verdict
-from edgefl.results.summary import INTERRUPTED
+from edgefl.results.summary import INTERRUPTED, interruption
 
 COLOURS = {"faithful": "green", "strained": "yellow", INTERRUPTED: "red", UNFINISHED: "red"}
 RECEIVED, APPLIED, DISCARDED = "re-\nceived", "ap-\nplied", "disc.\n"  # updates
@@ -142,8 +142,9 @@ def _notes(rows: Sequence[Row], found: dict[str, list[Row]]) -> list[Text]:
         if row.resumptions:
             notes.append(Text(f"{name}: {_outages(row)}", style="dim"))
         if row.mark == INTERRUPTED:
-            after = f"{name}: interrupted after {_seconds(row.emulated_s or 0.0)} emulated s"
-            notes.append(Text(after + "; the mean still includes it" * several, style="red"))
+            after = f" after {_seconds(row.emulated_s or 0.0)} emulated s"
+            told = f"{name}: {interruption(row.finished, after)}"
+            notes.append(Text(told + "; the mean still includes it" * several, style="red"))
     return notes
 
 

@@ -25,7 +25,7 @@ def warnings(facts: Facts) -> list[str]:
 
 def no_version(facts: Facts) -> str | None:
     """Warn if a run ended by itself without a new model."""
-    if facts["versions"] or facts.get("finished") in (None, "interrupted"):
+    if facts["versions"] or facts.get("finished") in (None, "interrupted", "launcher gone"):
         return None
     return "no new model was made: the last model is the initial model"
 

@@ -119,6 +119,15 @@ def test_an_interrupted_run_is_marked(tmp_path: Path) -> None:
     assert lines[3].split()[-1] == "interrupted"
     assert lines[-1].strip() == "fedavg: interrupted after 10.0 emulated s"
     assert "interrupted (faithful so far)" in one_line(FACTS | {"finished": "interrupted"}, "x")
+
+
+@pytest.mark.parametrize("end", ["launcher gone", "no edge left"])
+def test_a_run_that_was_broken_off_is_not_called_faithful(tmp_path: Path, end: str) -> None:
+    rows = compare.load(run(tmp_path / "fedavg", finished=end))
+    lines = shown(rows)
+    assert lines[3].split()[-1] == "interrupted"
+    assert lines[-1].strip() == f"fedavg: interrupted after 10.0 emulated s: {end}"
+    assert f"interrupted: {end} (faithful so far)" in one_line(FACTS | {"finished": end}, "x")
     assert "faithful (versions)" in one_line(FACTS, "x")
 
 

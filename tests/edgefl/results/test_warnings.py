@@ -100,7 +100,7 @@ def test_what_is_told_of_updates_and_tasks(values: dict[str, Any], sentences: li
     assert warnings(facts(**values)) == sentences
 
 
-@pytest.mark.parametrize("end", [None, "interrupted"])
+@pytest.mark.parametrize("end", [None, "interrupted", "launcher gone"])
 def test_a_run_that_did_not_end_by_itself_could_have_made_a_model(end: str | None) -> None:
     assert warnings(facts(versions=0, finished=end)) == []
 
