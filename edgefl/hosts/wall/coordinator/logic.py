@@ -160,9 +160,13 @@ class Logic(Thread):
         return self.core.handle(item)
 
     def _keep(self, item: Any) -> None:
-        """Write the item into the journal. A resumed run does not repeat an interruption."""
+        """Write the item into the journal.
+
+        A resumed run does not repeat an interruption, but it keeps what the verdict is made of.
+        """
         self._interrupted |= isinstance(item, messages.Interrupt)
-        if self.journal is not None and not self._interrupted:
+        kept = isinstance(item, messages.Judged) or not self._interrupted
+        if self.journal is not None and kept:
             self.journal.input(*items.row(item), self.wall_s)
         if isinstance(item, messages.Whole):
             item.incoming.body = None  # free it: the message has aligned copies

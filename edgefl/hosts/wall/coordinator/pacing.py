@@ -284,6 +284,8 @@ class Pacing:
                     self._endless(wish.fd)
                 case Finish():
                     self.transport.overdue(self.clock.now())
+                    if self.reports_verdict and self.started and wish.reason in BROKEN_OFF_ENDS:
+                        self._report_verdict()
                     self._outcomes(
                         self.sessions.finish(
                             wish.reason, more=self.more and wish.reason not in BROKEN_OFF_ENDS

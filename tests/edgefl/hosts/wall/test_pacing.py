@@ -26,6 +26,7 @@ from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.hosts.wall.system import System
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import Join, Ready
+from edgefl.strategies.base.decisions import Finish
 from emulator.agenda import Agenda
 from emulator.clock import WallClock
 from emulator.fidelity import Fidelity
@@ -59,6 +60,26 @@ def test_a_late_wake_tells_completions_and_alarms_in_the_order_of_their_moments(
     pacing._obey(True)
     pacing._move(50)
     assert told == ["pieces", "completion 10", Rang(20), "completion 30", Rang(30), "completion 40"]
+
+
+@pytest.mark.parametrize(("end", "reports"), [("launcher gone", 1), ("emulated_s", 0)])
+def test_what_the_verdict_is_made_of_is_told_when_a_run_is_broken_off(
+    end: str, reports: int
+) -> None:
+    told: list[Any] = []
+    sessions: Any = SimpleNamespace(
+        faults=[], counts={}, quarantined=SimpleNamespace(edges={}), finish=lambda reason, more: []
+    )
+    clock: Any = SimpleNamespace(now=lambda: 7)
+    router: Any = None
+    pacing = Pacing(router, sessions, clock, Mailbox(), told.append, 1.0, False)
+    transport: Any = SimpleNamespace(
+        overdue=lambda now: None, pacer=SimpleNamespace(fidelity=Fidelity())
+    )
+    pacing.transport, pacing.started, pacing.reports_verdict = transport, True, True
+    pacing.said.put(Finish(end))
+    pacing._obey(True)
+    assert pacing.over and [item.now for item in told] == [7] * reports
 
 
 def test_alarms_ring_behind_everything_else_of_their_moment() -> None:

@@ -50,6 +50,18 @@ def test_a_resumed_run_is_woken_for_its_end(tmp_path: Path) -> None:
     assert "WakeAt(at_ns=2000000000)" in again.paper.lines
 
 
+def test_the_verdict_so_far_is_kept_at_an_interruption(tmp_path: Path) -> None:
+    run = begun(tmp_path)
+    fidelity = Fidelity()
+    fidelity.transfer(9 * S, 1 * S)
+    for item in (messages.Interrupt("interrupted"), messages.Judged(1 * S, fidelity, [], {})):
+        run.give(item)
+    run.logic.journal.flush()
+    core = HandRun(tmp_path, resume=True, **ROUNDS).logic.core
+    assert core.judged is not None and core.judged.fidelity.verdict == "strained"
+    assert not core.ended
+
+
 def test_no_checkpoint_of_an_interrupted_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
