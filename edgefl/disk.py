@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -98,6 +99,8 @@ class OwnFile:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
         self.path = path
         self._fd = os.open(path, flags if keep_bytes else flags | os.O_TRUNC, mode)
+        # also closes a file whose run was given up without an end
+        self._closed = weakref.finalize(self, os.close, self._fd)
         if private:
             os.chmod(path, mode)  # an existing file would keep its own mode
         if 0 < keep_bytes < os.fstat(self._fd).st_size:
@@ -113,9 +116,8 @@ class OwnFile:
         os.ftruncate(self._fd, size_bytes)
 
     def close(self) -> None:
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            os.close(fd)
+        self._fd = -1
+        self._closed()
 
 
 class OwnDisk:

@@ -104,7 +104,10 @@ class Run:
 
     def play(self) -> Outcome:
         """Run to the end."""
-        self.world.begin(self.story.scenario, lambda: self.sim.now_ns / NS_PER_S)
+        with self.world.during(self.story.scenario, lambda: self.sim.now_ns / NS_PER_S):
+            return self._played()
+
+    def _played(self) -> Outcome:
         plan(self, self.story.faults)
         self.start_coordinator()
         for edge in EDGES:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import orjson
@@ -118,13 +120,20 @@ class World:
     def __init__(self, scratch: Path) -> None:
         self.scratch = scratch
         self._learned: dict[bool, Learning] = {}
-        rundir.git_commit = lambda folder=None: "simulated"  # it would start a process each time
 
-    def begin(self, scenario: Scenario, now_s: Callable[[], float]) -> None:
-        """Begin a run. Both files below have clocks of their own for what they record."""
-        rundir.time = SimpleNamespace(monotonic=now_s)
-        clock.time = SimpleNamespace(time_ns=lambda: round(now_s() * NS_PER_S))
-        checkpoint_writer.REPLAY_S = OFTEN_S if scenario.checkpoints else NEVER_S
+    @contextmanager
+    def during(self, scenario: Scenario, now_s: Callable[[], float]) -> Iterator[None]:
+        """A run of this scenario. Two modules have clocks of their own for what they record."""
+        replay_s = OFTEN_S if scenario.checkpoints else NEVER_S
+        unix = SimpleNamespace(time_ns=lambda: round(now_s() * NS_PER_S))
+        with (
+            # git would be a new process each time
+            patch.object(rundir, "git_commit", lambda folder=None: "simulated"),
+            patch.object(rundir, "time", SimpleNamespace(monotonic=now_s)),
+            patch.object(clock, "time", unix),
+            patch.object(checkpoint_writer, "REPLAY_S", replay_s),
+        ):
+            yield
 
     def learned(self, scenario: Scenario) -> Learning:
         """The data and the model, for this scenario's experiment."""

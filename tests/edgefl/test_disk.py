@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import stat
 from pathlib import Path
 
@@ -141,3 +142,13 @@ def test_an_error_that_no_room_mends_is_raised_at_once(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="no room"):
         PatientDisk(small, waits).replace(tmp_path / "state", b"data")
     assert not waits.told and not list(tmp_path.iterdir())
+
+
+def test_a_file_that_is_given_up_is_closed(tmp_path: Path) -> None:
+    file = OwnDisk().append(tmp_path / "rows")
+    file.write(b"row")
+    fd = file._fd
+    os.fstat(fd)
+    del file
+    with pytest.raises(OSError):
+        os.fstat(fd)
