@@ -124,7 +124,7 @@ class Checkpoints:
             self.disk.sync_folder(self.folder)
 
     def _read(self, number: int) -> Checkpoint:
-        """Read a checkpoint. ValueError if it is damaged, OSError if it cannot be read."""
+        """Read a checkpoint. ValueError if it is damaged, OSError if its JSON cannot be read."""
         text = self.disk.read(self._path(number, "json"))
         start = len(HEAD) + DIGEST_LENGTH + len(MIDDLE)
         body, digest = text[start : -len(TAIL)], text[len(HEAD) : len(HEAD) + DIGEST_LENGTH]
@@ -134,8 +134,8 @@ class Checkpoints:
         path = self._path(number, "safetensors")
         try:
             arrays = load(self.disk.read(path))
-        except OSError:
-            raise
+        except OSError as error:
+            raise ValueError(f"{path.name}: cannot be read: {error.strerror}") from error
         except Exception as error:  # safetensors has its own exceptions
             raise ValueError(f"{path.name}: {error}") from error
         if {name: _digest(array) for name, array in arrays.items()} != found["arrays"]:

@@ -111,7 +111,7 @@ def validated(
     problem = (
         _none_of(tried)
         if len(tried) > 1
-        else _problem(worst, _fields(model, key[:-1], also), source)
+        else _problem(worst, _fields(model, key[:-1], also), source, (*at, *key))
     )
     raise source.error((*at, *key), problem)
 
@@ -177,10 +177,14 @@ def _fields(model: type[BaseModel], loc: Loc, also: Sequence[str]) -> list[str]:
     return [*model.model_fields, *also]
 
 
-def _problem(detail: ErrorDetails, valid: list[str], source: Source) -> str:
+def _problem(detail: ErrorDetails, valid: list[str], source: Source, whole: Loc) -> str:
     kind, value = detail["type"], detail["input"]
     if kind == "extra_forbidden":
-        return f"unknown key{source.near(str(detail['loc'][-1]), valid)}"
+        name = str(detail["loc"][-1])
+        near = source.near(name, valid)
+        # a key of another choice for this table is unknown here: it is not the nearest one
+        itself = repr(".".join(map(str, whole))) in near
+        return f"unknown key{nearest(name, valid) if itself else near}"
     if kind == "missing":
         given = [key for key in value if key not in valid] if isinstance(value, dict) else []
         typo = get_close_matches(str(detail["loc"][-1]), given, n=1)

@@ -21,7 +21,7 @@ from edgefl.hosts.setup import origin as origins
 from edgefl.hosts.setup.origin import Origin, digests, origin_of
 from edgefl.hosts.setup.run_folder import RunFolder
 from edgefl.loading.file import FACTS, load
-from edgefl.record.files import CONFIG, EXPERIMENT, SUMMARY
+from edgefl.record.files import CONFIG, EVENTS, EXPERIMENT, SUMMARY
 from edgefl.results.rundirs import read_config, runs_of, seed_name, title
 from edgefl.results.summary import BROKEN_OFF
 
@@ -170,8 +170,8 @@ def experiment_folder(given: Path) -> Path:
             raise UserError(f"--resume {given}: is no directory{_near(given)}")
         if runs_of(given) or any(runs_of(child) for child in given.iterdir()):
             raise UserError(
-                f"--resume {given}: has no {EXPERIMENT}: its runs were begun by an edgefl that"
-                " could not resume"
+                f"--resume {given}: has no {EXPERIMENT}, from which runs are resumed: it was"
+                " removed, or an older edgefl began them"
             )
     except OSError as error:
         raise UserError(f"--resume {given}: cannot be read ({error.strerror})") from error
@@ -201,13 +201,20 @@ def _chosen(
     experiment: Experiment, origin: Origin, runs: Sequence[RunPart]
 ) -> tuple[Experiment, bool]:
     """The experiment with speed and port of its latest run; whether the speed was chosen."""
-    begun = [run.config for run in runs if run.stage is not RunStage.not_begun]
+    begun = [run for run in runs if run.stage is not RunStage.not_begun]
     if not begun or origin.clock == origins.VIRTUAL:
         return experiment, False
     changes: dict[str, Any] = {}
+    latest = begun[-1].config
     if experiment.speed == "auto":
-        changes["speed"] = float(begun[-1]["speed"])
-    port = begun[-1].get(FACTS, {}).get("port")
+        speed = latest.get("speed")
+        if not isinstance(speed, float):
+            file = begun[-1].directory / CONFIG
+            raise UserError(
+                f"{file}: speed: expected the number that the run has chosen, found {speed!r}"
+            )
+        changes["speed"] = speed
+    port = latest.get(FACTS, {}).get("port")
     if origin.command != origins.RUN and isinstance(port, int):
         changes["network"] = experiment.network.model_copy(update={"port": port})
     return experiment.model_copy(update=changes), experiment.speed == "auto"
@@ -228,12 +235,23 @@ def _check_digests(folder: Path, experiment: Experiment, origin: Origin) -> None
 
 def _check_same(experiment: Experiment, run: RunPart) -> None:
     if run.stage is RunStage.not_begun:
+        _check_begun(run.directory)
         return
     found = differences(experiment.model_dump(exclude_none=True), run.config, CHOSEN)
     if found:
         raise UserError(
             f"{run.directory / CONFIG}: is of another config than {EXPERIMENT} above it:"
             f" {listed(found, MOST_DIFFERENCES)}"
+        )
+
+
+def _check_begun(directory: Path) -> None:
+    """Raise UserError if a run without a whole config.toml has rows: they would be removed."""
+    rows = directory / EVENTS
+    if rows.is_file() and rows.stat().st_size:
+        raise UserError(
+            f"{directory / CONFIG}: is missing or damaged, but the run has begun: bring the file"
+            f" back, or remove {directory}, and it runs anew"
         )
 
 

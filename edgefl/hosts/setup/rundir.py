@@ -45,6 +45,7 @@ from emulator.fidelity import Fidelity
 from emulator.units import NS_PER_S
 
 FLUSH_S = 0.5
+OUT = "expected --out DIR that can be written"
 FIRST_BYTES = b'{"t":'  # of events.jsonl
 
 
@@ -92,9 +93,9 @@ class OpenRun:
         self._started_s = self._flushed_s - (0.0 if done is None else done.wall_s)
         # before anything is written: it may raise UserError
         made = strategy(experiment, self.entry, base, weights, layout)
-        with writable(directory, "made"):
+        with writable(directory, "made", done is not None):
             self.disk.make_folder(directory)
-        with writable(directory):
+        with writable(directory, resumed=done is not None):
             keep, late = experiment.record.keep, LATE if done is None else AT_THE_END
             durable = inputs and experiment.record.durability == "power"
             for name in written(directory, self.disk, late):
@@ -245,15 +246,18 @@ class OpenRun:
 
 
 @contextmanager
-def writable(directory: Path, to_be: str = "written") -> Iterator[None]:
-    """Turn an OSError while writing to ``directory`` into a UserError of one line."""
+def writable(directory: Path, to_be: str = "written", resumed: bool = False) -> Iterator[None]:
+    """Turn an OSError while writing to ``directory`` into a UserError of one line.
+
+    ``resumed``: the run cannot go on in another directory.
+    """
     try:
         yield
     except OSError as error:
         place = error.filename or directory
-        raise UserError(
-            f"{place}: cannot be {to_be} ({error.strerror}); expected --out DIR that can be written"
-        ) from error
+        what = f"{place}: cannot be {to_be} ({error.strerror})"
+        instead = "make it writable, for a run goes on in its own directory" if resumed else OUT
+        raise UserError(f"{what}; {instead}") from error
 
 
 def clear(folder: Path, names: Collection[str], but: Path | None = None) -> list[str]:

@@ -106,7 +106,11 @@ DAMAGES = {
         lambda data: data[:-1] + bytes([data[-1] ^ 1]),
         "checkpoint-000002.safetensors: its digest differs",
     ),
-    "gone": (".safetensors", None, "No such file or directory"),
+    "gone": (
+        ".safetensors",
+        None,
+        "(checkpoint-000002.safetensors: cannot be read: No such file or directory)",
+    ),
 }
 
 

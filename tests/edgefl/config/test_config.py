@@ -69,6 +69,7 @@ def replaced(said: str, instead: str) -> str:
         ),
         ("[training]", "[trainin]", "trainin: unknown key (nearest: 'training')"),
         ("[stop]", "[stopp]", "stopp: unknown key (nearest: 'stop')"),
+        ('name = "dirichlet"', 'name = "iid"', "partition.alpha: unknown key (valid: name)"),
         ("versions = 3", "zzz = 3", "stop.zzz: unknown key (valid: emulated_s, updates, versions)"),
         (
             "alpha = 0.5\n[model]",

@@ -82,6 +82,7 @@ def test_a_torn_summary_is_none_and_a_torn_config_no_run(folder: Path) -> None:
     (run / "summary.json").write_text('{"finished": "vers')
     assert stages(folder) == {"fedavg": "broken off"}
     (run / "config.toml").write_text('name = "ru')
+    (run / "events.jsonl").write_text("")
     assert stages(folder) == {"fedavg": "not begun"}
 
 
@@ -136,9 +137,12 @@ def test_without_any_run_no_near_one_is_named(folder: Path) -> None:
 
 def test_runs_of_an_older_edgefl_cannot_be_resumed(folder: Path) -> None:
     run = begin_run(folder, experiment())
-    said = "has no experiment.toml: its runs were begun by an edgefl that could not resume"
+    said = "it was removed, or an older edgefl began them"
     for path in (folder, run):
-        assert refused(path) == f"--resume {path}: {said}"
+        assert (
+            refused(path)
+            == f"--resume {path}: has no experiment.toml, from which runs are resumed: {said}"
+        )
 
 
 @pytest.mark.parametrize("text", ["", "[run", "name = 1", "[run]\ncommand = 'run'"])
@@ -146,6 +150,27 @@ def test_a_damaged_experiment_file_is_one_line(folder: Path, text: str) -> None:
     begin_folder(folder, experiment())
     (folder / "experiment.toml").write_text(text)
     assert refused(folder).startswith("runs/quick/experiment.toml: is damaged (")
+
+
+@pytest.mark.parametrize("text", [None, "[run"])
+def test_a_run_that_has_lost_its_config_is_not_begun_anew(folder: Path, text: str | None) -> None:
+    begin_folder(folder, experiment())
+    run = begin_run(folder, experiment())
+    if text is None:
+        (run / "config.toml").unlink()
+    else:
+        (run / "config.toml").write_text(text)
+    said = "is missing or damaged, but the run has begun: bring the file back, or remove"
+    assert refused(folder) == f"{run / 'config.toml'}: {said} {run}, and it runs anew"
+
+
+def test_a_chosen_speed_that_is_gone_is_one_line(folder: Path) -> None:
+    begin_folder(folder, experiment(speed="auto"))
+    run = begin_run(folder, experiment(speed=0.25))
+    config = run / "config.toml"
+    config.write_text(config.read_text().replace("speed = 0.25", ""))
+    line = "speed: expected the number that the run has chosen, found None"
+    assert refused(folder) == f"{config}: {line}"
 
 
 # ---------------------------------------------------------------------- what has changed

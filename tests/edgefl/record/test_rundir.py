@@ -10,7 +10,7 @@ from builders import experiment, layout, vector
 
 from edgefl.errors import UserError
 from edgefl.hosts.setup.plan import fidelity
-from edgefl.hosts.setup.rundir import OpenRun, clear, git_commit
+from edgefl.hosts.setup.rundir import OpenRun, RunSoFar, clear, git_commit
 from edgefl.reports import registry
 
 
@@ -51,6 +51,20 @@ def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path, name: str) ->
         match=rf"{name}: cannot be written \(.*\); expected --out DIR that can be written$",
     ):
         opened(tmp_path)
+
+
+def test_a_resumed_run_is_not_sent_to_another_directory(tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl" / "in the way").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"make it writable, for a run goes on in its own dir.*$"):
+        OpenRun(
+            experiment(),
+            0,
+            tmp_path,
+            None,
+            vector(0, 0, 0),
+            layout(),
+            done=RunSoFar({}, 0.0),
+        )
 
 
 def test_a_config_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ class RunOpener:
             self._check_journal(0 if found is None else found.number)
         known = shares(job.scratch)
         whole = (job.experiment, job.index, job.directory, job.base, self.weights, self.layout)
-        with writable(job.directory):
+        with writable(job.directory, resumed=done is not None):
             run = OpenRun(*whole, known, self.disk, done, inputs=True, later=self.later)
         jobs = JobTable() if self.works else None
         core = RunLogic(run.coordinator, run.record, self.evaluates, jobs)

@@ -151,7 +151,7 @@ class CoordinatorProcess:
         assert journal is not None  # otherwise it could not be opened
         self.logic.wall_s = opened.wall_s
         self.pacing.transport.resumed = True  # edges may know tasks that this history never gave
-        with writable(self.job.directory):
+        with writable(self.job.directory, resumed=True):
             ended_unix_s = self.logic.replay(journal.replay(opened.since, self.launcher.say))
         self.done_s = self.logic.wall_s
         self.run.start_wall(self.done_s)
