@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -53,6 +54,17 @@ def spawn(
         if channel not in (keep or []):
             channel.close()
     return process
+
+
+def end_in(patience_s: float, process: subprocess.Popen[bytes]) -> None:
+    """Wait for the end of a process; kill it after ``patience_s``, or at a Ctrl-C."""
+    try:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(patience_s)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            process.wait()
 
 
 def fork(name: str, work: Callable[[], int | None]) -> int:
@@ -143,6 +155,26 @@ def _interrupt(number: int, frame: Any) -> None:
         handler(signal.SIGINT, frame)
     else:
         raise KeyboardInterrupt
+
+
+@contextmanager
+def ctrl_c_held_back() -> Iterator[None]:
+    """Handle a Ctrl-C that comes during the block after it. For a short block, in the main thread.
+
+    In another thread there is nothing to do: Python handles signals in the main thread.
+    """
+    former = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(former):
+        yield
+        return
+    pressed: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
+        if pressed:
+            former(signal.SIGINT, None)
 
 
 def _control(option: int, value: int | bytes) -> None:

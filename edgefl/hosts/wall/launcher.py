@@ -34,7 +34,7 @@ from edgefl.hosts.process_messages import (
     StartRun,
     StartWorkers,
 )
-from edgefl.hosts.processes import spawn
+from edgefl.hosts.processes import ctrl_c_held_back, end_in, spawn
 from edgefl.hosts.setup.plan import emulated_devices
 from edgefl.hosts.setup.resumption import RunStage, check_data, run_stage
 from edgefl.hosts.setup.run_folder import RunFolder
@@ -100,7 +100,10 @@ class WallRun:
         self.experiment, self.options, self.say = experiment, options, say
         names = [entry.name for entry in experiment.strategies]
         self.folder = options.folder or RunFolder(options.out, names, resume=options.resume)
-        self.scratch = tempfile.TemporaryDirectory(prefix="edgefl-")
+        self.scratch = tempfile.TemporaryDirectory(
+            prefix="edgefl-",
+            ignore_cleanup_errors=True,  # after a second Ctrl-C the coordinator still writes there
+        )
         self.warm: subprocess.Popen[bytes] | None = None
         self.warmed_up = False
         self.worked = False  # a strategy's run has begun
@@ -307,18 +310,17 @@ class WallRun:
             self.options.out.rmdir()
 
     def _end(self) -> None:
-        if self.warm is not None:
-            self.control.close()
-            if not self.warmed_up:  # it reads no messages while it loads
-                self.warm.kill()
-            try:
-                self.warm.wait(timeout=END_PATIENCE_S)
-            except subprocess.TimeoutExpired:
-                self.warm.kill()
-        self.scratch.cleanup()
-        self.folder.undo()
-        if self.options.folder is None:
-            self.folder.release()
+        try:
+            if self.warm is not None:
+                self.control.close()
+                # it reads no messages while it loads
+                end_in(END_PATIENCE_S if self.warmed_up else 0.0, self.warm)
+        finally:
+            with ctrl_c_held_back():  # a folder that is half deleted would stay
+                self.scratch.cleanup()
+                self.folder.undo()
+                if self.options.folder is None:
+                    self.folder.release()
 
     # ------------------------------------------------------------------ while a strategy runs
     def _watch(

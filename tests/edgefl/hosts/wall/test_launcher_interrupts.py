@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from builders import experiment
 
+from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import RunEnded, StopRun
 from edgefl.hosts.wall.launcher import Interrupted, LaunchOptions, WallRun
 
@@ -87,3 +89,49 @@ def test_a_second_press_does_not_wait(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         wall_run(tmp_path, TWO)._watch(control, None, 0, lambda: None)
     assert control.sent == [StopRun("interrupted")]
+
+
+class Warm:
+    """A warm parent that does not end before it is killed."""
+
+    returncode: int | None = None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            raise KeyboardInterrupt
+        return self.returncode
+
+    def kill(self) -> None:
+        self.returncode = -signal.SIGKILL
+
+
+def test_a_press_while_the_warm_parent_ends_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, warm = wall_run(tmp_path, TWO), Warm()
+    monkeypatch.setattr(run, "warm", warm)
+    run.control, _ = Channel.pair()
+    run.warmed_up = True
+    with pytest.raises(KeyboardInterrupt):
+        run._end()
+    assert warm.returncode == -signal.SIGKILL
+    assert not Path(run.scratch.name).exists()
+
+
+def test_a_press_while_files_are_deleted_waits_until_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, steps = wall_run(tmp_path, TWO), []
+    delete = run.scratch.cleanup
+
+    def pressed() -> None:
+        signal.raise_signal(signal.SIGINT)
+        delete()
+        steps.append("deleted")
+
+    monkeypatch.setattr(run.scratch, "cleanup", pressed)
+    monkeypatch.setattr(run.folder, "undo", lambda: steps.append("undone"))
+    with pytest.raises(KeyboardInterrupt):
+        run._end()
+    assert steps == ["deleted", "undone"]
+    assert not Path(run.scratch.name).exists()
