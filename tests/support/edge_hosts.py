@@ -10,7 +10,7 @@ from processes import EchoTrainer
 
 from edgefl.edges.edge import Edge
 from edgefl.hosts.wall.edge.host import EdgeHost
-from edgefl.hosts.wall.edge.work import EdgeSide
+from edgefl.hosts.wall.edge.work import EdgeSide, EdgeWork
 from edgefl.hosts.wall.edge.worker import OwnMachine
 from edgefl.hosts.wall.system import System
 from edgefl.protocol.codec import decode, encode
@@ -61,12 +61,15 @@ class Script:
         self.waits: list[float] = []
         self.number = self.hung_up = 0
         self.cut: list[bool] = []  # whether the connection has closed, at each look
+        self.work: EdgeWork  # the edge's part in the run, which the host drops at its end
 
     def wait(self, other_fd: int, timeout_s: float) -> None:
         self.waits.append(timeout_s)
         self.clock.s += timeout_s
 
     def receive(self) -> Iterator[list[Any]]:
+        if self.edge_host.work is not None:
+            self.work = self.edge_host.work
         if self.words and (word := self.words.pop(0)) is not None:
             message, incarnation, *body = word
             frames = [encode(message, incarnation, self.number), *body]
@@ -87,7 +90,10 @@ class Script:
 
     def host(self) -> EdgeHost:
         address = "tcp://192.0.2.1:1"
-        return EdgeHost("e000", address, None, lambda setup: side(), OwnMachine(), self.clock)
+        self.edge_host = EdgeHost(
+            "e000", address, None, lambda setup: side(), OwnMachine(), self.clock
+        )
+        return self.edge_host
 
 
 def side(trainer: Any = None) -> EdgeSide:

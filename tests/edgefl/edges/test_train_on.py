@@ -383,6 +383,5 @@ def test_what_came_of_a_download_that_is_too_late_is_forgotten(
     script = Script(
         (SETUP, 7), (Welcome(), 7), (offer, 7), *late, (RunFinished("versions", False), 7)
     )
-    host = script.host()
-    host.run()
-    assert list(host._work.transfers.downloads) == left
+    script.host().run()
+    assert list(script.work.transfers.downloads) == left

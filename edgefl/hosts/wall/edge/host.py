@@ -120,6 +120,7 @@ class EdgeHost:
         finally:
             if self.work is not None:
                 self.work.end(over=self._is_over())
+                self.work = None  # they refer to each other, and hold models and descriptors
             self.reporter.end()
             self.context.destroy(linger=0)
 

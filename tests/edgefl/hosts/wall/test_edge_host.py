@@ -6,6 +6,8 @@ One test sends an update that is really too large.
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -273,3 +275,17 @@ def test_an_update_beyond_the_limits_closes_its_task(
         capfd.readouterr().err.count("e000: an update cannot be sent: 65 vectors, at most 64; ")
         == 1
     )
+
+
+def test_an_edge_that_has_run_is_freed_without_the_collector() -> None:
+    """An edge that joins run after run would keep descriptors and a model of each one."""
+    script = Script((SETUP, 7), (Welcome(), 7), (RunFinished("versions", False), 7))
+    host = script.host()
+    host.run()
+    freed = weakref.ref(host)
+    gc.disable()
+    try:
+        del host, script.edge_host, script.work
+        assert freed() is None
+    finally:
+        gc.enable()

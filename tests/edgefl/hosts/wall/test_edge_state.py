@@ -16,7 +16,6 @@ from edge_hosts import SETUP, Clock, Script, side
 from edgefl.disk import OwnDisk
 from edgefl.edges.edge import Edge
 from edgefl.errors import UserError
-from edgefl.hosts.wall.edge.host import EdgeHost
 from edgefl.hosts.wall.edge.state_folder import KeptState, KeptUpdate, StateFolder
 from edgefl.hosts.wall.edge.state_keeper import StateKeeper
 from edgefl.hosts.wall.edge.transfers import EdgeTransfers
@@ -268,11 +267,10 @@ def test_the_task_in_training_is_named_after_the_end_of_the_process(folder: Stat
 
 
 # ------------------------------------------------------------------ the edge
-def run(script: Script, folder: StateFolder) -> EdgeHost:
+def run(script: Script, folder: StateFolder) -> None:
     host = script.host()
     host.state = folder
     host.run()
-    return host
 
 
 @pytest.mark.parametrize(("reason", "stays"), [("interrupted", True), ("versions", False)])
@@ -307,11 +305,11 @@ def test_a_new_process_offers_what_the_former_one_has_kept(
         (Stamped(9, encode_note(Acknowledged(3))), 7),
         (RunFinished("versions", False), 7),
     )
-    host = run(script, folder)
+    run(script, folder)
     (join,) = [each for each in script.said if isinstance(each, Join)]
     (offer,) = [each for each in script.said if isinstance(each, Offer)]
     assert join.tasks == [3] and (offer.transfer, offer.due_ns) == (6, 15)
-    assert host._work.edge.memory["c"].tolist() == [3.0], "the rule's memory goes on from there"
+    assert script.work.edge.memory["c"].tolist() == [3.0], "the rule's memory goes on from there"
     assert capsys.readouterr().err.splitlines() == [
         "e000: offering kept updates again: of task 3",
         "e000: the training for task 4 was lost when this edge ended",
