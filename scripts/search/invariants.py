@@ -88,7 +88,7 @@ class Invariants:
         lasts_s = fault.for_s + (fault.count / 1000 if fault.kind in SLOW else 0.0)
         end_ns = self.run.sim.now_ns + round(lasts_s * NS_PER_S)
         self._struck_ns[fault.target] = max(self._struck_ns.get(fault.target, 0), end_ns)
-        if fault.target == COORDINATOR and fault.kind in ("freeze", "sleep"):
+        if fault.target == COORDINATOR and fault.kind in ("freeze", "sleep", "full"):
             # it notes nothing meanwhile
             now_ns, later_ns = self.run.sim.now_ns, round(fault.for_s * NS_PER_S)
             self.must_strain = [

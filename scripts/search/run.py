@@ -96,6 +96,7 @@ class Run:
         self.worker: Worker | None = None
         self.gave_up: str | None = None  # why the run cannot go on after a loss of power
         self.twins: set[str] = set()  # edges of which there were two processes
+        self.left: set[str] = set()  # edges that were told that the run is over
         self.errors: list[BaseException] = []
         self.restarts: dict[Process, Fault] = {}  # edges to be started again once they are dead
         self.said = io.StringIO()  # what the processes have printed
@@ -177,6 +178,7 @@ class Run:
             self.summary = orjson.loads(system.disk.read(RUN / SUMMARY))
             return
         resume = system.disk.exists(RUN / CONFIG)
+        self._edges_come_back()
         task, learned = (
             self.world.coordinator_task(scenario, resume),
             self.world.learned(scenario),
@@ -188,6 +190,13 @@ class Run:
         self.coordinator = made
         self.summary = made.main()
         self.sim.tell("coordinator ends:", self.summary["finished"])
+
+    def _edges_come_back(self) -> None:
+        """After a loss of power a run goes on whose edges have heard its end: as by its user."""
+        if self.story.loses_power:
+            for name in sorted(self.left):
+                self.start_edge(name)
+            self.left.clear()
 
     def _coordinator_died(self, fault: Fault) -> None:
         """The process was killed: it is started again, and goes on."""
@@ -223,7 +232,8 @@ class Run:
         again_ns = AGAIN_NS
         try:
             if not host.run(PATIENCE_S).more:
-                return  # the run has ended
+                self.left.add(name)
+                return
         except Unreachable as reason:
             self.sim.tell(name, "gives up:", reason)
         except Refused as reason:
