@@ -158,13 +158,14 @@ class Run:
 
     def _coordinator_ended(self, process: Process) -> None:
         """A run that cannot begin on a full disk is started again, as by its user."""
-        begun, fault = self.coordinator is not None, self.restarts.pop(process, None)
+        made, fault = self.coordinator, self.restarts.pop(process, None)
         if process.killed and fault is not None:
             self._coordinator_died(fault)
             return
-        if self.story.loses_power and isinstance(process.error, UserError) and not begun:
+        if self.story.loses_power and isinstance(process.error, UserError) and made is None:
             self.gave_up = str(process.error)  # what it needs was not synced, and it says so
             return
+        begun = made is not None and made.pacing.started
         if isinstance(process.error, UserError) and FULL in str(process.error) and not begun:
             self.sim.tell("coordinator cannot start:", process.error)
             self.sim.after(AGAIN_NS, self.start_coordinator)
