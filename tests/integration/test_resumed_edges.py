@@ -20,7 +20,7 @@ seed = 3
 model = {name = "mlp", hidden = [16]}
 edges = {names = ["a", "b"]}
 training = {epochs = 1, batch_size = 32}
-devices = {samples_per_s = 4000.0}
+devices = {samples_per_s = 1000.0}
 links = {up_mbit_s = 2.0, down_mbit_s = 2.0}
 network = {liveness_s = 2.0, heartbeat_s = 0.25, grace_s = 60.0}
 stop = {versions = 24}
@@ -38,6 +38,23 @@ def begun(folder: Path, started: list[subprocess.Popen[str]], *edges: str) -> Te
         terminals.edge(name, *edges)
     wait_for(lambda: len(happened(RUN, event="update_arrived")) >= 4)
     return terminals
+
+
+def kill_while_an_edge_trains(process: subprocess.Popen[str]) -> Path:
+    """Kill the coordinator; return the update that an edge has kept when its training ended."""
+
+    def training() -> bool:
+        rows = happened(RUN)
+        latest = {
+            row["edge"]: row.get("fact")
+            for row in rows
+            if row.get("fact") == "task_started" or row.get("event") == "update_arrived"
+        }
+        return "task_started" in latest.values()
+
+    wait_for(training)
+    kill(process)
+    return wait_for(lambda: list(Path("state").glob("*/update-*.safetensors")))[0]
 
 
 def kill(process: subprocess.Popen[str]) -> None:
@@ -74,9 +91,8 @@ def test_an_update_that_the_resumed_run_does_not_know_is_dropped_and_told(
     shutil.copytree(RUN, folder / "before")
     given = 1 + max(row["task"] for row in happened(RUN, fact="task_started"))
     wait_for(lambda: len(happened(RUN, event="update_arrived")) >= given + 4)
-    kill(terminals.coordinator)
-    kept = wait_for(lambda: list((folder / "state").glob("*/update-*.safetensors")))
-    name, task = kept[0].parent.name, int(kept[0].stem.removeprefix("update-"))
+    kept = kill_while_an_edge_trains(terminals.coordinator)
+    name, task = kept.parent.name, int(kept.stem.removeprefix("update-"))
     shutil.rmtree(RUN)
     shutil.move(folder / "before", RUN)
     status, _, err = end(start(started, "coordinator", "--resume", str(RUNS)))
@@ -96,9 +112,8 @@ def test_both_ends_die_and_an_update_survives(
     folder: Path, started: list[subprocess.Popen[str]]
 ) -> None:
     terminals = begun(folder, started, "--state", "state")
-    kill(terminals.coordinator)
-    kept = wait_for(lambda: list((folder / "state").glob("*/update-*.safetensors")))
-    name, task = kept[0].parent.name, int(kept[0].stem.removeprefix("update-"))
+    kept = kill_while_an_edge_trains(terminals.coordinator)
+    name, task = kept.parent.name, int(kept.stem.removeprefix("update-"))
     for edge in started[1:3]:
         edge.kill()
         edge.communicate()
