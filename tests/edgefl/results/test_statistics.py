@@ -1,0 +1,172 @@
+"""Intervals and paired tests: by hand, and against scipy on known data."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+
+from edgefl.results import statistics as own
+
+# accuracies of two schemes over ten seeds, and a few of them
+FEDAVG = [0.896, 0.921, 0.884, 0.902, 0.915, 0.871, 0.908, 0.893, 0.899, 0.911]
+FEDBUFF = [0.948, 0.931, 0.912, 0.899, 0.944, 0.921, 0.918, 0.907, 0.935, 0.940]
+SAMPLES = {
+    "two": [1.0, 4.0],
+    "three": [2.0, 4.0, 9.0],
+    "five": FEDBUFF[:5],
+    "six": FEDAVG[:6],
+    "ten": FEDAVG,
+    "skewed": [1.0, 1.1, 1.2, 1.3, 2.0, 3.5, 9.0, 30.0],
+}
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 9, 10, 29, 200])
+def test_students_distribution_is_that_of_scipy(freedom: int) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    for t in (0.0, 0.3, 1.0, 2.5, 12.0, 63.0):
+        expected = 1 - 2 * stats.t.sf(t, freedom)
+        assert own.t_within(t, freedom) == pytest.approx(expected, abs=1e-13)
+    for confidence in (0.5, 0.9, 0.95, 0.99):
+        expected = stats.t.ppf((1 + confidence) / 2, freedom)
+        assert own.t_quantile(confidence, freedom) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_students_interval_is_that_of_scipy(name: str) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    values = SAMPLES[name]
+    expected = stats.t.interval(0.95, len(values) - 1, loc=np.mean(values), scale=stats.sem(values))
+    found = own.interval(values, "t")
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_bootstrap_is_the_expanded_percentile_interval_of_scipy(name: str) -> None:
+    """scipy has the percentile interval; Hesterberg's has the quantiles of a larger confidence.
+
+    With up to six values ours has all resamples; scipy's random ones have a standard error. The
+    quantiles' densities are unknown, so the allowed difference is a share of the width.
+    """
+    stats = pytest.importorskip("scipy.stats")
+    values, n = SAMPLES[name], len(SAMPLES[name])
+    share = NormalDist().cdf(-math.sqrt(n / (n - 1)) * stats.t.ppf(0.975, n - 1))
+    expected = stats.bootstrap(
+        (values,),
+        np.mean,
+        confidence_level=1 - 2 * share,
+        method="percentile",
+        n_resamples=50_000,
+        rng=np.random.default_rng(1),
+    ).confidence_interval
+    found = own.interval(values, "resampling")
+    assert found is not None
+    allowed = 0.03 * (expected.high - expected.low)
+    assert found.low == pytest.approx(expected.low, abs=allowed)
+    assert found.high == pytest.approx(expected.high, abs=allowed)
+
+
+def test_the_bootstrap_of_two_values_by_hand() -> None:
+    """The four resamples of 0 and 1 have the means 0, .5, .5, 1; the quantiles lie at the ends.
+
+    t = 12.706 for one degree, times sqrt(2): the normal share beyond that is 0 in floats.
+    """
+    assert own.interval([0.0, 1.0], "resampling") == own.Interval(0.0, 1.0, "resampling")
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 6, 10])
+def test_the_permutation_test_is_that_of_scipy(n: int) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    values, baseline = FEDBUFF[:n], FEDAVG[:n]
+    expected = stats.permutation_test(
+        (values, baseline),
+        lambda x, y, axis: np.mean(x - y, axis=axis),
+        permutation_type="samples",
+        n_resamples=np.inf,
+    ).pvalue
+    found = own.paired_test(values, baseline, "resampling")
+    assert found.p == pytest.approx(expected)
+    assert found.difference == pytest.approx(np.mean(values) - np.mean(baseline))
+
+
+def test_a_sampled_permutation_test_is_near_the_exact_one() -> None:
+    """Twenty pairs: p by N random sign changes has a standard error of sqrt(p (1-p) / N)."""
+    stats = pytest.importorskip("scipy.stats")
+    values, baseline = (np.array(each + each) for each in (FEDBUFF, FEDAVG))
+    values[::3] -= 0.04  # p is near the middle, where there is something to differ
+    exact = stats.permutation_test(
+        (values, baseline),
+        lambda x, y, axis: np.mean(x - y, axis=axis),
+        permutation_type="samples",
+        n_resamples=200_000,
+        rng=np.random.default_rng(2),
+    ).pvalue
+    found = own.paired_test(values.tolist(), baseline.tolist())
+    assert found.method == "resampling" and found.p is not None
+    assert found.p == pytest.approx(exact, abs=5 * math.sqrt(0.25 / own.RESAMPLES))
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 10])
+def test_the_paired_t_test_is_that_of_scipy(n: int) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    expected = stats.ttest_rel(FEDBUFF[:n], FEDAVG[:n]).pvalue
+    assert own.paired_test(FEDBUFF[:n], FEDAVG[:n], "t").p == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_permutation_test_by_hand() -> None:
+    """Differences 1, 2, 4: the sums of all signs are +-7, +-5, +-3, +-1; two are as far as 7."""
+    assert own.paired_test([1, 2, 4], [0, 0, 0], "resampling").p == 2 / 8
+    # -1, 2, 4: the sum 5 is reached or passed by +-5 and +-7
+    assert own.paired_test([-1, 2, 4], [0, 0, 0], "resampling").p == 4 / 8
+    # equal sums that floats round differently still count as equal
+    assert own.paired_test([0.1, 0.2, 0.3], [0, 0, 0], "resampling").p == 2 / 8
+
+
+def test_differences_that_do_not_vary() -> None:
+    for method in ("resampling", "t"):
+        assert own.paired_test([1, 2, 3], [1, 2, 3], method).p == 1  # type: ignore[arg-type]  # both are methods
+    assert own.paired_test([2, 3, 4], [1, 2, 3], "t").p == 0
+    assert own.interval([5.0, 5.0, 5.0], "t") == own.Interval(5.0, 5.0, "t")
+    assert own.interval([5.0] * 7) == own.Interval(5.0, 5.0, "resampling")
+
+
+def test_too_few_values() -> None:
+    assert own.interval([]) is None and own.interval([1.0]) is None
+    assert own.paired_test([], []) == own.PairedTest(0, 0.0, None, "t")
+    assert own.paired_test([3], [1]) == own.PairedTest(1, 2.0, None, "t")
+    with pytest.raises(ValueError, match="zip"):
+        own.paired_test([1, 2], [1])
+
+
+def test_auto_resamples_from_six_seeds_on() -> None:
+    """With five seeds the smallest p is 2/32 = 0.0625: nothing is below 0.05."""
+    assert [own.chosen(n) for n in (2, 5, 6, 30)] == ["t", "t", "resampling", "resampling"]
+    rising = [float(n) for n in range(1, 7)]
+    assert own.paired_test(rising[:5], [0] * 5, "resampling").p == 0.0625
+    assert own.paired_test(rising, [0] * 6).p == 0.03125
+
+
+def test_the_same_values_give_the_same_interval() -> None:
+    assert own.interval(FEDAVG) == own.interval(FEDAVG)
+
+
+def test_holms_adjustment_by_hand() -> None:
+    """Three tests: 0.01 * 3, then 0.02 * 2, then 0.03 * 1, which must not be below the former."""
+    assert own.holm([0.03, 0.01, 0.02]) == pytest.approx([0.04, 0.03, 0.04])
+    assert own.holm([0.5, None, 0.6]) == [1.0, None, 1.0]
+    assert own.holm([]) == []
+
+
+def test_intervals_cover_the_mean_as_often_as_they_say() -> None:
+    """500 samples of ten normal values: the share that covers lies near 95 %.
+
+    Three standard errors of a share of 0.95 over 500 are 0.029; the bootstrap's own share is 0.94.
+    """
+    rng = np.random.default_rng(3)
+    for method in ("resampling", "t"):
+        found = [own.interval(rng.normal(size=10).tolist(), method) for _ in range(500)]  # type: ignore[arg-type]  # both are methods
+        covering = sum(each.low <= 0 <= each.high for each in found if each is not None)
+        assert abs(covering / 500 - 0.945) < 0.034
