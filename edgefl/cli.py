@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from edgefl.commands import (
     check,
+    compare_runs,
     configs,
     data,
     edge,
@@ -69,7 +70,7 @@ app.command()(check.check)
 app.command()(run.coordinator)
 app.command()(edge.edge)
 app.command()(launch.launch)
-app.command()(results.compare)
+app.command()(compare_runs.compare)
 app.command()(results.plot)
 app.command()(results.replay)
 app.command()(profile.profile)

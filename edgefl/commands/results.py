@@ -1,4 +1,4 @@
-"""``edgefl compare``, ``edgefl plot``, ``edgefl replay``: the results in run directories."""
+"""``edgefl plot``, ``edgefl replay``: the results in run directories."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from edgefl.commands import show
-from edgefl.commands.resume import go_on_of
 from edgefl.errors import UserError, needs
 from edgefl.reports.registry import families
 
@@ -18,25 +16,6 @@ Runs = Annotated[
     list[Path],
     typer.Argument(metavar="DIR...", help="Run directories, or the directory of an experiment."),
 ]
-
-
-def compare(runs: Runs) -> None:
-    """Compare runs, finished or not, in a table."""
-    from edgefl.results import compare as results
-    from edgefl.results.table import table
-
-    rows = results.load(*runs)
-    if not rows:
-        raise UserError(
-            f"{runs[0]}: no run directory here (expected one with events.jsonl, or a directory of"
-            " such directories)"
-        )
-    console = Console()
-    console.print(table(rows, console.width))
-    for family in FAMILIES:
-        show.table(console, family.table(runs))
-    again = go_on_of(runs[0]) if len(runs) == 1 else ""
-    show.hint(again or f"edgefl plot {' '.join(map(str, runs))}")
 
 
 FAMILIES = families().values()

@@ -54,6 +54,8 @@ class Row:
     warnings: str = ""  # all of them in one line
     resumptions: int = 0
     outage_s: float = 0.0  # wall seconds between a break and the resumption, all together
+    joules: float | None = None  # None: its config has no powers
+    joules_to_target: float | None = None
 
     @property
     def mark(self) -> str:
@@ -98,6 +100,7 @@ def load_run(run: Path, name: str) -> Row:
             "finished",
         )
     }
+    energy = facts.get("energy", {})
     counts = {
         key: facts.get(key, 0) for key in ("versions", "updates_applied", "bytes_up", "bytes_down")
     }
@@ -112,6 +115,8 @@ def load_run(run: Path, name: str) -> Row:
         warnings="; ".join(facts.get("warnings", ())),
         resumptions=len(outages := facts.get("resumed", ())),
         outage_s=sum(each["outage_s"] for each in outages),
+        joules=energy.get("joules"),
+        joules_to_target=energy.get("joules_to_target"),
         **numbers,
         **counts,
     )
@@ -126,9 +131,17 @@ def schemes(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
-    """Write comparison.csv, one row per run: seconds with 9 decimals, a missing value empty."""
-    columns = [field.name for field in fields(Row)]
+    """Write comparison.csv, one row per run: seconds with 9 decimals, a missing value empty.
+
+    It has columns of joules only if a run has joules.
+    """
+    columns = [field.name for field in fields(Row) if is_told(field.name, rows)]
     write_table(path, columns, ([getattr(row, column) for column in columns] for row in rows))
+
+
+def is_told(quantity: str, rows: Iterable[Row]) -> bool:
+    """Return whether files have a column of this quantity: of joules only if a run has them."""
+    return not quantity.startswith("joules") or any(row.joules is not None for row in rows)
 
 
 def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

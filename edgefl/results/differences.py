@@ -31,7 +31,7 @@ IGNORED = {
     "run",
 }
 COUNTED = ("network.grace_s", "network.task_timeout_s")  # emulated seconds, although in [network]
-FACTS = ("clock", "data_digest")  # of [run]
+CLOCK, DIGEST = "clock", "data_digest"  # of [run]; each seed has its own data_digest
 NO_CONFIG = "config.toml"
 SHOWN_KEYS = 5
 Config = Mapping[str, Any]
@@ -129,7 +129,11 @@ def _of_scheme(
 
 def _telling(configs: Sequence[Config], key: str) -> list[Config]:
     """Return the configs that tell ``key``: runs of an older version have not noted each fact."""
-    return [config for config in configs if key not in FACTS or key in config]
+    return [config for config in configs if not _is_fact(key) or key in config]
+
+
+def _is_fact(key: str) -> bool:
+    return key == CLOCK or key.startswith(DIGEST)
 
 
 def _differs(config: Config, key: str, usual: Config) -> bool:
@@ -147,7 +151,9 @@ def _facts(run: Path) -> dict[str, Any] | None:
     found = {key: value for key, value in _flat(config) if not _is_ignored(key)}
     if found.get("data.source") == "shard":
         found["data.source"] = "partition"  # a shard is an edge's share of it, in a file
-    return found | {key: fact for key in FACTS if (fact := config.get("run", {}).get(key))}
+    facts = config.get("run", {})
+    keys = {CLOCK: CLOCK, DIGEST: f"{DIGEST} of seed {config.get('seed')}"}
+    return found | {key: facts[fact] for fact, key in keys.items() if fact in facts}
 
 
 def _is_ignored(key: str) -> bool:

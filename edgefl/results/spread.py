@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgefl.results.compare import UNFINISHED, Row, schemes, write_table
+from edgefl.results.compare import UNFINISHED, Row, is_told, schemes, write_table
 from edgefl.results.summary import INTERRUPTED
 
 QUANTITIES = (
@@ -25,6 +25,8 @@ QUANTITIES = (
     "staleness_mean",
     "emulated_s",
     "wall_s",
+    "joules",
+    "joules_to_target",
 )
 
 
@@ -77,10 +79,11 @@ def write_csv(rows: Sequence[Row], path: Path) -> None:
 
     Every quantity has its mean, its sample standard deviation, and the number of runs that have it.
     """
-    columns = [f"{quantity}_{part}" for quantity in QUANTITIES for part in ("mean", "std", "n")]
+    quantities = [quantity for quantity in QUANTITIES if is_told(quantity, rows)]
+    columns = [f"{quantity}_{part}" for quantity in quantities for part in ("mean", "std", "n")]
     lines = []
     for name, of_scheme in schemes(rows).items():
-        spreads = [of_rows(of_scheme, quantity) for quantity in QUANTITIES]
+        spreads = [of_rows(of_scheme, quantity) for quantity in quantities]
         numbers = [value for each in spreads for value in (each.mean, each.deviation, each.n)]
         lines.append(
             [

@@ -8,12 +8,14 @@ from rich.table import Table
 from rich.text import Text
 
 from edgefl.results.compare import UNFINISHED, Row, byte_unit, schemes
+from edgefl.results.forms import count, seconds, share, three_digits
 from edgefl.results.plain_table import plain_table
 from edgefl.results.spread import of_rows, verdict
 from edgefl.results.summary import INTERRUPTED, interruption
 
 COLOURS = {"faithful": "green", "strained": "yellow", INTERRUPTED: "red", UNFINISHED: "red"}
 RECEIVED, APPLIED, DISCARDED = "re-\nceived", "ap-\nplied", "disc.\n"  # updates
+JOULES = "energy\nJ"
 NAME, VERDICT = "strategy\n", "verdict\n"
 NARROWEST_NAME = 8
 # order in which columns are left out in a narrow terminal
@@ -76,24 +78,31 @@ def _columns(found: dict[str, list[Row]]) -> dict[str, list[str]]:
     def cells(quantity: str, form: Callable[[float], str]) -> list[str]:
         return [_cell(runs, quantity, form) for runs in found.values()]
 
+    target = _target_heading(found)
+    to_target_j = f"{target}\nJ"
     columns = {
         NAME: [
             name if len(runs) == 1 else f"{name}\n{len(runs)} seeds" for name, runs in found.items()
         ],
-        "acc.\nfinal": cells("final_accuracy", _share),
-        "acc.\nbest": cells("best_accuracy", _share),
-        _target_heading(found): cells("time_to_target_s", _seconds),
-        "ver-\nsions": cells("versions", _count),
-        RECEIVED: cells("updates_received", _count),
-        APPLIED: cells("updates_applied", _count),
-        DISCARDED: cells("updates_discarded", _count),
-        f"up\n{unit}": cells("bytes_up", lambda value: _three_digits(value / size)),
-        f"down\n{unit}": cells("bytes_down", lambda value: _three_digits(value / size)),
+        "acc.\nfinal": cells("final_accuracy", share),
+        "acc.\nbest": cells("best_accuracy", share),
+        f"{target}\ns": cells("time_to_target_s", seconds),
+        "ver-\nsions": cells("versions", count),
+        RECEIVED: cells("updates_received", count),
+        APPLIED: cells("updates_applied", count),
+        DISCARDED: cells("updates_discarded", count),
+        f"up\n{unit}": cells("bytes_up", lambda value: three_digits(value / size)),
+        f"down\n{unit}": cells("bytes_down", lambda value: three_digits(value / size)),
         "stale\navg/max": [_staleness(runs) for runs in found.values()],
-        "emul.\ns": cells("emulated_s", _seconds),
+        "emul.\ns": cells("emulated_s", seconds),
+        JOULES: cells("joules", three_digits),
+        to_target_j: cells("joules_to_target", three_digits),
         VERDICT: [_verdict(runs) for runs in found.values()],
     }
     rows = [row for runs in found.values() for row in runs]
+    for heading in (JOULES, to_target_j):
+        if all(row.joules is None for row in rows):
+            del columns[heading]
     if not any(row.updates_discarded for row in rows):
         del columns[DISCARDED]
     if all(row.updates_received in (None, row.updates_applied) for row in rows):
@@ -142,7 +151,7 @@ def _notes(rows: Sequence[Row], found: dict[str, list[Row]]) -> list[Text]:
         if row.resumptions:
             notes.append(Text(f"{name}: {_outages(row)}", style="dim"))
         if row.mark == INTERRUPTED:
-            after = f" after {_seconds(row.emulated_s or 0.0)} emulated s"
+            after = f" after {seconds(row.emulated_s or 0.0)} emulated s"
             told = f"{name}: {interruption(row.finished, after)}"
             notes.append(Text(told + "; the mean still includes it" * several, style="red"))
     return notes
@@ -191,38 +200,4 @@ def _staleness(runs: Sequence[Row]) -> str:
 
 def _target_heading(found: dict[str, list[Row]]) -> str:
     targets = {row.target_accuracy for runs in found.values() for row in runs} - {None}
-    return (f"to {targets.pop():g}" if len(targets) == 1 else "target") + "\ns"
-
-
-def _share(value: float) -> str:
-    return f"{value:.3f}"
-
-
-def _count(value: float) -> str:
-    """Format a count with at most five characters: 7, 7.3 (a mean), 1234, 12.3k, 1.23M."""
-    for size, unit in ((1e6, "M"), (1e4, "k")):
-        if value >= size:
-            return _three_digits(value / (1e6 if unit == "M" else 1e3)) + unit
-    return (
-        str(value) if isinstance(value, int) else f"{value:.1f}" if value < 100 else f"{value:.0f}"
-    )
-
-
-def _three_digits(value: float) -> str:
-    if value == 0:
-        return "0"
-    return (
-        "<0.01"
-        if value < 0.01
-        else (
-            f"{value:.2f}"
-            if value < 0.1
-            else f"{value:#.3g}".rstrip(".")
-            if value < 999.5
-            else f"{value:.0f}"
-        )
-    )
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 10_000 else f"{value:.0f}"
+    return f"to {targets.pop():g}" if len(targets) == 1 else "target"

@@ -106,7 +106,7 @@ def test_the_clock_and_the_data_themselves_count(tmp_path: Path) -> None:
     assert found(a=[virtual], b=[wall], c=[other]) == {
         "a": ["clock = virtual instead of wall"],
         "b": [],
-        "c": ["data_digest = 2 instead of 1"],
+        "c": ["data_digest of seed 1 = 2 instead of 1"],
     }, "a run that has not noted its data's digest may have the same data"
 
 

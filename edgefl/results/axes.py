@@ -1,0 +1,71 @@
+"""What a result can be measured over: emulated time, versions, bytes, joules or real time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgefl.errors import UserError, nearest
+from edgefl.results.summary import number
+from edgefl.results.tail import read_csv
+
+Evaluations = Sequence[tuple[float, float]]  # (x, accuracy), in order of emulated time
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An x that each evaluation of a run has: the sum of some columns of metrics.csv.
+
+    ``unit``: "" for a count. ``missing``: why a run may not have it.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    unit: str
+    label: str
+    missing: str = "its metrics.csv is of an older version"
+
+    def value(self, row: Mapping[str, Any]) -> float | None:
+        """Return x of a row of metrics.csv; None if a column is missing or not a number."""
+        values = [number(row.get(column)) for column in self.columns]
+        there = [value for value in values if value is not None]
+        return sum(there) if len(there) == len(values) else None
+
+
+AXES = {
+    axis.name: axis
+    for axis in (
+        Axis("emulated_s", ("emulated_s",), "s", "emulated seconds"),
+        Axis("wall_s", ("wall_s",), "s", "wall-clock seconds"),
+        Axis("version", ("version",), "", "versions"),
+        Axis("bytes", ("bytes_up", "bytes_down"), "B", "bytes sent, up and down"),
+        Axis("joules", ("joules",), "J", "joules", "its config has no powers"),
+    )
+}
+ALIASES = {"round": "version", "rounds": "version", "time": "emulated_s", "energy": "joules"}
+
+
+def named(name: str) -> Axis:
+    """Return an axis by its name or alias. UserError for an unknown one."""
+    found = AXES.get(ALIASES.get(name, name))
+    if found is None:
+        raise UserError(f"--x {name}: there is no such x{nearest(name, AXES)}")
+    return found
+
+
+def evaluations(run: Path, axis: Axis) -> Evaluations:
+    """Return what a run, finished or not, has evaluated; [] if it has no such x."""
+    found = []
+    for row in read_csv(run / "metrics.csv"):
+        t, x, accuracy = number(row.get("emulated_s")), axis.value(row), number(row.get("accuracy"))
+        if t is not None and x is not None and accuracy is not None:
+            found.append((t, x, accuracy))
+    found.sort(key=lambda each: each[0])
+    return [(x, accuracy) for _, x, accuracy in found]
+
+
+def to_target(evaluated: Evaluations, target: float) -> float | None:
+    """Return x of the first model with at least the accuracy ``target``; None if there is none."""
+    return next((x for x, accuracy in evaluated if accuracy >= target), None)

@@ -1,0 +1,227 @@
+"""Several runs as schemes with their spread over seeds, against a baseline and on a chosen x."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from edgefl.errors import UserError, nearest, undamaged
+from edgefl.results import axes, compare, rundirs, spread
+from edgefl.results.compare import Row
+from edgefl.results.differences import Difference, differences
+from edgefl.results.effects import Effect, Reached, difference, speed_up
+from edgefl.results.spread import Spread
+from edgefl.results.statistics import Interval, Method, holm, interval
+
+ACCURACIES = {
+    "final": "final_accuracy",
+    "best": "best_accuracy",
+    "last10": "convergence_accuracy",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is compared, and how.
+
+    ``x``: a name of ``AXES``; None is "emulated_s". ``target``: an accuracy from 0 to 1 in place of
+    the runs' own. ``accuracy``: a key of ACCURACIES.
+    """
+
+    baseline: str | None = None
+    x: str | None = None
+    target: float | None = None
+    accuracy: str = "final"
+    method: Method = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number over the seeds of a scheme; the interval is that of the mean."""
+
+    spread: Spread
+    interval: Interval | None
+
+    @classmethod
+    def of(cls, values: Sequence[float | None], method: Method) -> Estimate:
+        """Estimate the mean; None stands for a run without the number."""
+        found = spread.spread(values)
+        there = [value for value in values if value is not None]
+        return cls(found, None if found.mean is None else interval(there, method))
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedScheme:
+    """One strategy with its runs, one per seed; ``gain`` and ``speed_up`` are over the baseline.
+
+    ``gain``: the difference of accuracies.
+    """
+
+    name: str
+    rows: tuple[Row, ...]
+    accuracy: Estimate
+    to_target: Estimate
+    reached: tuple[Reached, ...]
+    differs: tuple[Difference, ...]
+    gain: Effect | None = None
+    speed_up: Effect | None = None
+
+    @property
+    def verdict(self) -> str:
+        return spread.verdict(self.rows)
+
+    @property
+    def seeds(self) -> list[int | None]:
+        return [row.seed for row in self.rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The answer: the schemes in the order of the runs.
+
+    ``target`` is None if the runs have none in common. ``baseline`` is a scheme's name.
+    """
+
+    question: Question
+    axis: axes.Axis
+    target: float | None
+    baseline: str | None
+    schemes: tuple[ComparedScheme, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def is_more_than_rows(self) -> bool:
+        """Whether there are several seeds, or something was asked that no run says of itself."""
+        asked = (self.question.baseline, self.question.x, self.question.target)
+        return any(len(each.rows) > 1 for each in self.schemes) or asked != (None, None, None)
+
+
+def answer(paths: Sequence[Path], question: Question) -> Comparison:
+    """Load all runs in ``paths`` or below, finished or not, and compare them.
+
+    UserError for a path without a run, an unknown x or baseline, and if a target is needed and the
+    runs have none in common.
+    """
+    axis = axes.named(question.x or "emulated_s")
+    found = rundirs.find(paths)
+    baseline = None if question.baseline is None else scheme_named(question.baseline, found)
+    rows = {name: tuple(_row(run, name) for run in runs) for name, runs in found.items()}
+    target = _target(rows, question)
+    differ = differences(found, baseline)
+    schemes = []
+    for name, runs in found.items():
+        reached = tuple(_reached(run, axis, target) for run in runs)
+        accuracies = [getattr(row, ACCURACIES[question.accuracy]) for row in rows[name]]
+        schemes.append(
+            ComparedScheme(
+                name,
+                rows[name],
+                Estimate.of(accuracies, question.method),
+                Estimate.of([each.x for each in reached], question.method),
+                reached,
+                differ[name],
+            )
+        )
+    if axis.name != "emulated_s" and not any(
+        each.end is not None for s in schemes for each in s.reached
+    ):
+        raise UserError(f"--x {question.x}: no run has {axis.label}: {axis.missing}")
+    against = next((each for each in schemes if each.name == baseline), None)
+    compared = schemes if against is None else _against(schemes, against, question)
+    every = tuple(row for of_scheme in rows.values() for row in of_scheme)
+    return Comparison(question, axis, target, baseline, tuple(compared), every)
+
+
+def scheme_named(name: str, found: Sequence[str] | dict[str, list[Path]]) -> str:
+    """Return the scheme that is meant by ``name``: its own name, or a unique end of it.
+
+    UserError with the nearest name.
+    """
+    if name in found:
+        return name
+    plain = {each: each.removesuffix(" (reconstructed)") for each in found}
+    ends = [each for each, short in plain.items() if f"/{short}".endswith(f"/{name.strip('/')}")]
+    if len(ends) == 1:
+        return ends[0]
+    if ends:
+        raise UserError(f"--baseline {name}: there are several: {', '.join(ends)}")
+    raise UserError(f"--baseline {name}: there is no such run{nearest(name, found)}")
+
+
+def _row(run: Path, name: str) -> Row:
+    with undamaged(run):
+        return compare.load_run(run, name)
+
+
+def _target(rows: dict[str, tuple[Row, ...]], question: Question) -> float | None:
+    """Return the target that all runs have. UserError if the question cannot do without one."""
+    if question.target is not None:
+        return question.target
+    targets: dict[float | None, str] = {}
+    for name, of_scheme in rows.items():
+        for row in of_scheme:
+            targets.setdefault(row.target_accuracy, name)
+    if len(targets) == 1 and (question.x is None or None not in targets):
+        return next(iter(targets))
+    if question.x is None and question.baseline is None:
+        return None
+    if len(targets) == 1:
+        raise UserError("the runs have no evaluation.target_accuracy: say --target 0.9")
+    said = ", ".join(
+        f"{name} {'none' if target is None else f'{target:g}'}" for target, name in targets.items()
+    )
+    raise UserError(f"the runs have no common target accuracy ({said}): say --target 0.9")
+
+
+def _reached(run: Path, axis: axes.Axis, target: float | None) -> Reached:
+    evaluated = axes.evaluations(run, axis)
+    end = max((x for x, _ in evaluated), default=None)
+    return Reached(None if target is None else axes.to_target(evaluated, target), end)
+
+
+def _against(
+    schemes: Sequence[ComparedScheme], baseline: ComparedScheme, question: Question
+) -> list[ComparedScheme]:
+    """Add the effects of all schemes but the baseline, with p adjusted for their number."""
+    others = [each for each in schemes if each is not baseline]
+    gains, speeds = [], []
+    for each in others:
+        pairs = paired_places(each, baseline)
+        field = ACCURACIES[question.accuracy]
+        gains.append(
+            difference(
+                [getattr(each.rows[own], field) for own, _ in pairs],
+                [getattr(baseline.rows[base], field) for _, base in pairs],
+                question.method,
+            )
+        )
+        speeds.append(
+            speed_up(
+                [each.reached[own] for own, _ in pairs],
+                [baseline.reached[base] for _, base in pairs],
+                question.method,
+            )
+        )
+    done = {
+        each.name: replace(each, gain=gain, speed_up=speed)
+        for each, gain, speed in zip(others, _adjusted(gains), _adjusted(speeds))
+    }
+    return [done.get(each.name, each) for each in schemes]
+
+
+def paired_places(own: ComparedScheme, baseline: ComparedScheme) -> list[tuple[int, int]]:
+    """Return the positions of runs with the same seed; two single runs are always a pair."""
+    if len(own.rows) == len(baseline.rows) == 1:
+        return [(0, 0)]
+    places = {seed: place for place, seed in enumerate(baseline.seeds) if seed is not None}
+    return [
+        (place, places[seed])
+        for place, seed in enumerate(own.seeds)
+        if seed is not None and seed in places
+    ]
+
+
+def _adjusted(effects: Sequence[Effect]) -> list[Effect]:
+    values = [None if each.test is None else each.test.p for each in effects]
+    return [replace(each, adjusted=p) for each, p in zip(effects, holm(values))]

@@ -1,0 +1,270 @@
+"""A comparison as a grid of texts, for the terminal, Markdown, LaTeX and HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from edgefl.errors import UserError, nearest
+from edgefl.results import spread
+from edgefl.results.compare import byte_unit
+from edgefl.results.comparison import ComparedScheme, Comparison, Estimate
+from edgefl.results.differences import told
+from edgefl.results.effects import Effect
+from edgefl.results.forms import count, probability, seconds, share, three_digits
+from edgefl.results.statistics import CONFIDENCE, ENOUGH, Interval
+
+DIFFERS, NOT_FAITHFUL = "*", "†"  # marks behind a scheme's name
+PLUS_MINUS, TIMES = "±", "\u00d7"
+MISSING = "-"
+PERCENT = 100 * CONFIDENCE
+Form = Callable[[float], str]
+
+
+@dataclass(frozen=True, slots=True)
+class GridColumn:
+    """A heading with its unit, the cells, one per scheme, and how they are aligned."""
+
+    heading: str
+    cells: tuple[str, ...]
+    left: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Columns by key, and sentences below them. Marks behind names: DIFFERS, NOT_FAITHFUL."""
+
+    columns: dict[str, GridColumn] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def headings(self) -> list[str]:
+        return [column.heading for column in self.columns.values()]
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """Return the cells, scheme by scheme."""
+        return list(zip(*(column.cells for column in self.columns.values())))
+
+
+def grid(comparison: Comparison, keys: Sequence[str] = ()) -> Grid:
+    """Return the grid with the columns ``keys``, or with those that there is something for.
+
+    UserError for an unknown key.
+    """
+    made = _columns(comparison)
+    for key in keys:
+        if key not in made:
+            raise UserError(f"--columns {key}: there is no such column{nearest(key, made)}")
+    chosen = keys or [key for key in _usual(comparison) if key in made]
+    named = dict.fromkeys(("name", *chosen))  # each once, the names first
+    return Grid({key: made[key] for key in named}, tuple(notes(comparison)))
+
+
+def _usual(comparison: Comparison) -> list[str]:
+    several = any(len(each.rows) > 1 for each in comparison.schemes)
+    against = comparison.baseline is not None
+    reached = comparison.target is not None
+    joules = any(row.joules is not None for row in comparison.rows)
+    keys = {
+        "seeds": several,
+        "accuracy": True,
+        "accuracy_interval": several,
+        "gain": against,
+        "gain_interval": against and several,
+        "gain_p": against and several,
+        "to_target": reached,
+        "to_target_interval": reached and several,
+        "speed_up": reached and against,
+        "speed_up_interval": reached and against and several,
+        "speed_up_p": reached and against and several,
+        "joules": joules,
+        "verdict": True,
+    }
+    return [key for key, wanted in keys.items() if wanted]
+
+
+def _columns(comparison: Comparison) -> dict[str, GridColumn]:
+    schemes = comparison.schemes
+    target = "target" if comparison.target is None else f"{comparison.target:g}"
+    unit, in_unit = _unit(comparison)
+
+    def column(heading: str, cell: Callable[[ComparedScheme], str]) -> GridColumn:
+        return GridColumn(heading, tuple(map(cell, schemes)))
+
+    of_baseline = f"vs {comparison.baseline}"
+    percent = f"{PERCENT:g} % interval"
+    return {
+        "name": GridColumn("strategy", tuple(map(marked, schemes)), left=True),
+        "seeds": column("seeds", lambda each: str(len(each.rows))),
+        "accuracy": column(
+            f"accuracy, {comparison.question.accuracy}", lambda each: value(each.accuracy, share)
+        ),
+        "accuracy_interval": column(percent, lambda each: bounds(each.accuracy.interval, share)),
+        "gain": column(f"points {of_baseline}", lambda each: effect(each.gain, points)),
+        "gain_interval": column(
+            percent, lambda each: bounds(each.gain and each.gain.interval, points)
+        ),
+        "gain_p": column("p", lambda each: p_value(each.gain)),
+        "to_target": column(f"to {target}{unit}", lambda each: value(each.to_target, in_unit)),
+        "to_target_interval": column(
+            percent, lambda each: bounds(each.to_target.interval, in_unit)
+        ),
+        "speed_up": column(f"speed-up {of_baseline}", lambda each: effect(each.speed_up, times)),
+        "speed_up_interval": column(
+            percent, lambda each: bounds(each.speed_up and each.speed_up.interval, times)
+        ),
+        "speed_up_p": column("p", lambda each: p_value(each.speed_up)),
+        **{name: _of_rows(comparison, name) for name in spread.QUANTITIES},
+        "verdict": GridColumn("verdict", tuple(each.verdict for each in schemes), left=True),
+    }
+
+
+def _of_rows(comparison: Comparison, quantity: str) -> GridColumn:
+    """Return the column of a field of ``Row``: mean and deviation."""
+    found = [spread.of_rows(each.rows, quantity) for each in comparison.schemes]
+    heading, form = quantity.replace("_", " "), count
+    if quantity.startswith("bytes"):
+        size, unit = byte_unit(max((each.mean or 0.0 for each in found), default=0.0))
+        heading, form = f"{heading.split()[1]} ({unit})", lambda number: three_digits(number / size)
+    elif quantity.endswith("_s"):
+        heading, form = f"{quantity.removesuffix('_s').replace('_', ' ')} (s)", seconds
+    elif quantity == "joules":
+        heading, form = "energy (J)", three_digits
+    elif "accuracy" in quantity or quantity == "stability":
+        form = share
+    return GridColumn(heading, tuple(value(Estimate(each, None), form) for each in found))
+
+
+def _unit(comparison: Comparison) -> tuple[str, Form]:
+    """Return the unit of x behind a heading, and how a value is shown in it."""
+    unit = comparison.axis.unit
+    if unit == "B":
+        reached = [each.x or 0.0 for scheme in comparison.schemes for each in scheme.reached]
+        size, unit = byte_unit(max(reached, default=0.0))
+        return f" ({unit})", lambda number: three_digits(number / size)
+    if unit == "s":
+        return " (s)", seconds
+    return (f" ({unit})", three_digits) if unit else (f" ({comparison.axis.label})", count)
+
+
+def marked(scheme: ComparedScheme) -> str:
+    """Return the name with the marks of a scheme that differs or is not faithful."""
+    marks = (DIFFERS if scheme.differs else "") + (
+        NOT_FAITHFUL if scheme.verdict != "faithful" else ""
+    )
+    return f"{scheme.name} {marks}".rstrip()
+
+
+def value(estimate: Estimate, form: Form) -> str:
+    """Return "0.948 ± 0.019": mean and sample deviation; "2 of 3" if not all runs have it."""
+    over = estimate.spread
+    if over.mean is None:
+        return f"{over.n} of {over.of}" if over.n else MISSING
+    if over.deviation is None:
+        return form(over.mean)
+    return f"{form(over.mean)} {PLUS_MINUS} {form(over.deviation)}"
+
+
+def bounds(interval: Interval | None, form: Form) -> str:
+    return MISSING if interval is None else f"[{form(interval.low)}, {form(interval.high)}]"
+
+
+def effect(found: Effect | None, form: Form) -> str:
+    """Return the size, a bound such as "> 3.11", or "2 of 3" if not all pairs have it."""
+    if found is None:
+        return MISSING
+    if found.size is None:
+        return f"{found.having} of {found.pairs}" if found.having else MISSING
+    return f"{found.bound} {form(found.size)}".strip()
+
+
+def p_value(found: Effect | None) -> str:
+    return MISSING if found is None or found.adjusted is None else probability(found.adjusted)
+
+
+def points(difference: float) -> str:
+    """Format a difference of accuracies in percentage points, with its sign."""
+    return f"{100 * difference:+.1f}"
+
+
+def times(ratio: float) -> str:
+    return f"{ratio:#.3g}".rstrip(".") + TIMES if ratio < 999.5 else f"{ratio:.0f}{TIMES}"
+
+
+def notes(comparison: Comparison) -> list[str]:
+    """Return the sentences below the table: how it was made, and what a reader must know."""
+    return [
+        *notes_on_statistics(comparison),
+        *notes_on_configs(comparison),
+        *_of_verdicts(comparison),
+    ]
+
+
+def notes_on_statistics(comparison: Comparison) -> list[str]:
+    """Return which intervals and tests the table has, and what limits them."""
+    without = comparison.target is None and comparison.baseline is not None
+    return [
+        *_of_method(comparison),
+        *_of_pairs(comparison),
+        *(["no target accuracy, so no speed-up: --target 0.9 would give one"] * without),
+    ]
+
+
+def notes_on_configs(comparison: Comparison) -> list[str]:
+    """Return which schemes differ in more than the strategy."""
+    return [
+        f"{DIFFERS} {scheme.name} differs: {told(scheme.differs)}"
+        for scheme in comparison.schemes
+        if scheme.differs
+    ]
+
+
+def _of_verdicts(comparison: Comparison) -> list[str]:
+    found = []
+    for scheme in comparison.schemes:
+        if scheme.verdict != "faithful":
+            reasons = dict.fromkeys(row.reasons for row in scheme.rows if row.reasons)
+            why = f": {'; '.join(reasons)}" if reasons else ""
+            found.append(f"{NOT_FAITHFUL} {scheme.name}: {scheme.verdict}{why}")
+    return found
+
+
+def _of_method(comparison: Comparison) -> list[str]:
+    """Return which intervals and tests the table has, and for how many comparisons p holds."""
+    found = {
+        each.interval.method
+        for scheme in comparison.schemes
+        for each in (scheme.accuracy, scheme.to_target, scheme.gain, scheme.speed_up)
+        if each is not None and each.interval is not None
+    }
+    lines = []
+    tested = comparison.baseline is not None
+    if "resampling" in found:
+        lines.append(
+            f"{PERCENT:g} % intervals: bootstrap" + "; p: paired permutation test" * tested
+        )
+    if "t" in found:
+        few = f" (fewer than {ENOUGH} seeds, so normal values are assumed)"
+        lines.append(
+            f"{PERCENT:g} % intervals: Student's t"
+            + "; p: paired t-test" * tested
+            + few * (comparison.question.method == "auto")
+        )
+    others = len(comparison.schemes) - 1
+    if tested and lines and others > 1:
+        lines.append(f"p is adjusted for {others} comparisons (Holm)")
+    return lines
+
+
+def _of_pairs(comparison: Comparison) -> list[str]:
+    """Return which schemes share only some seeds with the baseline."""
+    most = next(
+        (len(each.rows) for each in comparison.schemes if each.name == comparison.baseline), 0
+    )
+    return [
+        f"{scheme.name}: only {scheme.gain.pairs} of its {len(scheme.rows)} runs have a seed in"
+        f" common with {comparison.baseline}"
+        for scheme in comparison.schemes
+        if scheme.gain is not None and scheme.gain.pairs < max(len(scheme.rows), most)
+    ]

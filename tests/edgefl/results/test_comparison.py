@@ -1,0 +1,308 @@
+"""Many runs against a baseline: x, target, pairs of seeds, what differs, runs that were killed."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compared_runs import evaluated_run
+
+from edgefl.errors import UserError
+from edgefl.results import records, spread
+from edgefl.results.comparison import Comparison, Question, answer
+from edgefl.results.grid import grid
+from edgefl.results.markup import latex, markdown
+
+SLOW, FAST = [0.1, 0.3, 0.5, 0.7, 0.8], [0.1, 0.5, 0.8, 0.85, 0.9]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three seeds of two schemes; fedbuff reaches the target in half the time of fedavg."""
+    for seed in (1, 2, 3):
+        evaluated_run(tmp_path / "fedavg" / f"seed{seed}", seed, SLOW, step_s=seed)
+        evaluated_run(tmp_path / "fedbuff" / f"seed{seed}", seed, FAST, step_s=seed)
+    return tmp_path
+
+
+def ask(*paths: Path, **changes: Any) -> Comparison:
+    return answer(paths, Question(**changes))
+
+
+def cells(comparison: Comparison, key: str) -> list[str]:
+    return list(grid(comparison, [key]).columns[key].cells)
+
+
+def test_without_a_baseline_there_are_means_and_intervals(folder: Path) -> None:
+    found = ask(folder)
+    assert [each.name for each in found.schemes] == ["fedavg", "fedbuff"]
+    fedavg, fedbuff = found.schemes
+    assert fedavg.accuracy.spread.mean == pytest.approx(0.8)
+    assert [each.x for each in fedbuff.reached] == [2.0, 4.0, 6.0]
+    assert fedbuff.to_target.spread.mean == 4.0
+    interval = fedbuff.to_target.interval
+    assert interval is not None and interval.method == "t"
+    assert (interval.low, interval.high) == pytest.approx((4 - 4.968, 4 + 4.968), abs=1e-3)
+    assert fedavg.gain is fedbuff.speed_up is None
+    assert list(grid(found).columns) == [
+        "name",
+        "seeds",
+        "accuracy",
+        "accuracy_interval",
+        "to_target",
+        "to_target_interval",
+        "verdict",
+    ]
+
+
+def test_against_a_baseline_each_seed_is_a_pair(folder: Path) -> None:
+    fedavg, fedbuff = ask(folder, baseline="fedavg").schemes
+    assert fedavg.gain is fedavg.speed_up is None
+    assert fedbuff.gain is not None and fedbuff.speed_up is not None
+    assert fedbuff.gain.size == pytest.approx(0.1)
+    assert fedbuff.speed_up.size == pytest.approx(2), "in every seed, although the times differ"
+    assert fedbuff.speed_up.interval is not None
+    assert fedbuff.speed_up.interval.low == pytest.approx(2)
+    assert fedbuff.speed_up.adjusted == 0, "three equal ratios leave no doubt under normality"
+
+
+@pytest.mark.parametrize(
+    ("x", "times"),
+    [
+        ("emulated_s", [4.0, 8.0, 12.0]),
+        ("version", [4.0, 4.0, 4.0]),
+        ("round", [4.0, 4.0, 4.0]),
+        ("bytes", [12_000.0] * 3),
+        ("wall_s", [4.0, 8.0, 12.0]),
+    ],
+)
+def test_the_target_on_each_x(folder: Path, x: str, times: list[float]) -> None:
+    found = ask(folder, x=x)
+    assert [each.x for each in found.schemes[0].reached] == times
+
+
+def test_another_target_is_read_from_the_evaluations(folder: Path) -> None:
+    found = ask(folder, target=0.85, baseline="fedavg")
+    assert [each.x for each in found.schemes[1].reached] == [3.0, 6.0, 9.0]
+    assert [each.x for each in found.schemes[0].reached] == [None] * 3
+    assert cells(found, "speed_up") == ["-", "> 1.33\u00d7"], "fedavg ends at 4, 8 and 12"
+    assert cells(found, "to_target") == ["-", "6.00 ± 3.00"]
+
+
+def test_only_common_seeds_are_pairs(folder: Path) -> None:
+    evaluated_run(folder / "fedasync" / "seed3", 3, FAST, step_s=3)
+    evaluated_run(folder / "fedasync" / "seed4", 4, FAST, step_s=1)
+    found = ask(folder, baseline="fedavg")
+    asynchronous = next(each for each in found.schemes if each.name == "fedasync")
+    assert asynchronous.gain is not None and asynchronous.gain.pairs == 1
+    assert asynchronous.gain.test is not None and asynchronous.gain.test.p is None
+    notes = grid(found).notes
+    assert "fedasync: only 1 of its 2 runs have a seed in common with fedavg" in notes
+    assert "* fedasync differs: seeds = [3, 4] instead of [1, 2, 3]" in notes
+
+
+def test_several_tests_are_adjusted(folder: Path) -> None:
+    for seed in (1, 2, 3):
+        evaluated_run(folder / "other" / f"seed{seed}", seed, [0.1, 0.8 + seed / 100], step_s=seed)
+        evaluated_run(folder / "third" / f"seed{seed}", seed, [0.1, 0.8 + seed / 90], step_s=seed)
+    found = ask(folder, baseline="fedavg")
+    gains = [each.gain for each in found.schemes if each.gain is not None]
+    raw = [each.test.p for each in gains if each.test is not None and each.test.p is not None]
+    assert len(raw) == 3 and min(raw) == 0
+    assert [each.adjusted for each in gains] == pytest.approx([0, 2 * raw[1], 2 * raw[1]])
+    assert "p is adjusted for 3 comparisons (Holm)" in grid(found).notes
+
+
+def test_six_seeds_are_resampled(tmp_path: Path) -> None:
+    for seed in range(1, 7):
+        evaluated_run(tmp_path / "a" / f"seed{seed}", seed, [0.1, 0.7])
+        evaluated_run(tmp_path / "b" / f"seed{seed}", seed, [0.1, 0.7 + seed / 50])
+    found = ask(tmp_path, baseline="a", target=0.5)
+    assert found.schemes[1].gain is not None
+    assert found.schemes[1].gain.adjusted == 2 / 64
+    assert "95 % intervals: bootstrap; p: paired permutation test" in grid(found).notes
+    t = ask(tmp_path, baseline="a", target=0.5, method="t")
+    assert "95 % intervals: Student's t; p: paired t-test" in grid(t).notes
+
+
+def test_two_single_runs_are_a_pair_whatever_their_seeds(tmp_path: Path) -> None:
+    paths = [
+        evaluated_run(tmp_path / "a", 1, SLOW),
+        evaluated_run(tmp_path / "b", 7, FAST, config={"links": {"up_mbit_s": 2.0}}),
+    ]
+    found = ask(*paths, baseline="a")
+    assert found.schemes[1].speed_up is not None
+    assert (found.schemes[1].speed_up.size, found.schemes[1].speed_up.test) == (
+        pytest.approx(2),
+        replace(found.schemes[1].speed_up.test, p=None),
+    )
+    assert grid(found).notes == (
+        "* b differs: links.up_mbit_s = 2 instead of 10, seeds = [7] instead of [1]",
+    )
+    assert cells(found, "name") == ["a", "b *"]
+
+
+def test_a_killed_run_counts_as_far_as_it_got(folder: Path) -> None:
+    evaluated_run(folder / "killed" / "seed1", 1, FAST[:4], killed=True)
+    found = ask(folder, baseline="fedavg")
+    killed = found.schemes[-1]
+    assert (killed.verdict, killed.reached[0].x, killed.reached[0].end) == ("unfinished", 2.0, 3.0)
+    assert killed.gain is not None and killed.gain.size == pytest.approx(0.85 - 0.8)
+    assert killed.speed_up is not None and killed.speed_up.size == pytest.approx(2)
+    assert cells(found, "name")[-1] == "killed *†"
+    assert any(note.startswith("† killed: unfinished: no complete") for note in grid(found).notes)
+
+
+def test_a_strained_run_is_marked(tmp_path: Path) -> None:
+    evaluated_run(tmp_path / "a", 1, SLOW)
+    late = {"verdict": "strained", "reasons": ["7 of 39 transfers late"]}
+    evaluated_run(tmp_path / "b", 1, SLOW, fidelity=late)
+    found = ask(tmp_path)
+    assert cells(found, "name") == ["a", "b †"]
+    assert grid(found).notes == ("† b: strained: 7 of 39 transfers late",)
+
+
+# ------------------------------------------------------------------ bad input
+@pytest.mark.parametrize(
+    ("question", "line"),
+    [
+        ({"x": "byte"}, "--x byte: there is no such x (nearest: 'bytes')"),
+        (
+            {"x": "moons"},
+            "--x moons: there is no such x (valid: bytes, emulated_s, joules, version, wall_s)",
+        ),
+        ({"baseline": "fedvag"}, "--baseline fedvag: there is no such run (nearest: 'fedavg')"),
+        ({"x": "joules"}, "--x joules: no run has joules: its config has no powers"),
+    ],
+)
+def test_unknown_names(folder: Path, question: dict[str, Any], line: str) -> None:
+    with pytest.raises(UserError) as caught:
+        ask(folder, **question)
+    assert str(caught.value) == line
+
+
+def test_a_baseline_may_be_the_end_of_a_name(tmp_path: Path) -> None:
+    for experiment in ("x", "y"):
+        for scheme in ("fedavg", f"only_{experiment}"):
+            evaluated_run(tmp_path / experiment / scheme, 1, SLOW)
+    paths = [tmp_path / "x", tmp_path / "y"]
+    assert ask(*paths, baseline="only_x").baseline == "only_x"
+    assert ask(*paths, baseline="x/fedavg").baseline == "x/fedavg"
+    with pytest.raises(UserError) as caught:
+        ask(*paths, baseline="fedavg")
+    assert str(caught.value) == "--baseline fedavg: there are several: x/fedavg, y/fedavg"
+
+
+def test_runs_without_a_common_target(tmp_path: Path) -> None:
+    evaluated_run(tmp_path / "a", 1, SLOW, target=0.8)
+    evaluated_run(tmp_path / "b", 1, FAST, target=0.9)
+    evaluated_run(tmp_path / "c", 1, FAST, target=None)
+    said = "the runs have no common target accuracy (a 0.8, b 0.9, c none): say --target 0.9"
+    for question in ({"baseline": "a"}, {"x": "bytes"}):
+        with pytest.raises(UserError) as caught:
+            ask(tmp_path, **question)
+        assert str(caught.value) == said
+        assert ask(tmp_path, target=0.5, **question).target == 0.5
+    assert ask(tmp_path).target is None, "a plain table needs none"
+
+
+def test_runs_without_any_target_have_differences_but_no_x(tmp_path: Path) -> None:
+    evaluated_run(tmp_path / "a", 1, SLOW, target=None)
+    evaluated_run(tmp_path / "b", 1, FAST, target=None)
+    found = ask(tmp_path, baseline="a")
+    assert cells(found, "gain") == ["-", "+10.0"] and "speed_up" not in grid(found).columns
+    assert grid(found).notes == ("no target accuracy, so no speed-up: --target 0.9 would give one",)
+    with pytest.raises(UserError, match=r"have no evaluation.target_accuracy: say --target 0.9"):
+        ask(tmp_path, x="bytes")
+
+
+# ------------------------------------------------------------------ what is made of it
+def test_markdown(folder: Path) -> None:
+    evaluated_run(folder / "a_b", 1, SLOW, fidelity={"verdict": "strained", "reasons": ["late"]})
+    chosen = grid(ask(folder, baseline="fedavg"), ["accuracy", "speed_up", "bytes_up"])
+    assert markdown(chosen).splitlines()[:5] == [
+        "| strategy | accuracy, final | speed-up vs fedavg | up (kB) |",
+        "| :-- | --: | --: | --: |",
+        "| a\\_b \\*† | 0.800 | 1.00\u00d7 | 4.00 |",
+        "| fedavg | 0.800 ± 0.000 | - | 4.00 ± 0 |",
+        "| fedbuff | 0.900 ± 0.000 | 2.00\u00d7 | 4.00 ± 0 |",
+    ]
+
+
+def test_markdown_is_a_table_to_a_parser(folder: Path) -> None:
+    parser = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable("table")
+    evaluated_run(folder / "we|rd_<b>", 1, SLOW)
+    chosen = grid(ask(folder, baseline="fedavg"))
+    tokens = parser.parse(markdown(chosen))
+    rows = [token for token in tokens if token.type == "tr_open"]
+    cells = [
+        tokens[place + 1].children[0].content
+        for place, token in enumerate(tokens)
+        if token.type == "td_open"
+    ]
+    assert len(rows) == 1 + len(chosen.rows)
+    shown = ["".join(row.split()) for row in cells]
+    assert shown == ["".join(cell.split()) for row in chosen.rows for cell in row]
+
+
+def test_latex(folder: Path) -> None:
+    evaluated_run(
+        folder / "a_b", 1, SLOW, fidelity={"verdict": "strained", "reasons": ["5 % late"]}
+    )
+    found = ask(folder, baseline="fedbuff")
+    text = latex(grid(found, ["accuracy_interval", "gain", "speed_up"]), "edgefl compare runs")
+    assert text.splitlines()[:8] == [
+        r"% \usepackage{booktabs}; made by: edgefl compare runs",
+        r"\begin{tabular}{lrrr}",
+        r"\toprule",
+        r"strategy & 95 \% interval & points vs fedbuff & speed-up vs fedbuff \\",
+        r"\midrule",
+        r"a\_b${}^{\ast\dagger}$ & -- & $-$10.0 & 0.500$\times$ \\",
+        r"fedavg & {[0.800, 0.800]} & $-$10.0 & 0.500$\times$ \\",
+        r"fedbuff & {[0.900, 0.900]} & -- & -- \\",
+    ]
+    assert r"${}^{\dagger}$ a\_b: strained: 5 \% late\par" in text.splitlines()
+
+
+def test_an_unknown_column(folder: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        grid(ask(folder), ["speedup"])
+    assert str(caught.value) == "--columns speedup: there is no such column (nearest: 'speed_up')"
+
+
+def test_a_row_per_scheme_or_run(folder: Path) -> None:
+    found = ask(folder, baseline="fedavg", x="bytes")
+    schemes = records.of_schemes(found)
+    records.write_csv(schemes, folder / "schemes.csv")
+    (first, second) = csv.DictReader((folder / "schemes.csv").open())
+    assert (first["name"], first["runs"], first["gain"]) == ("fedavg", "3", "")
+    assert float(second["gain"]) == pytest.approx(0.1)
+    assert float(second["to_target_mean"]) == 6000 and second["x"] == "bytes"
+    assert float(second["speed_up"]) == pytest.approx(2) and second["speed_up_pairs"] == "3"
+    assert {f"{each}_mean" for each in spread.QUANTITIES if "joules" not in each} <= set(second)
+    assert not any("joules" in key for key in second), "no run has joules"
+    runs = records.of_runs(found)
+    assert [(each["name"], each["seed"], each["to_target"]) for each in runs] == [
+        (name, seed, x) for name, x in (("fedavg", 12_000), ("fedbuff", 6000)) for seed in (1, 2, 3)
+    ]
+
+
+def test_parquet_has_the_numbers(folder: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    found = records.of_schemes(ask(folder, baseline="fedavg"))
+    records.write_parquet(found, folder / "x.parquet")
+    assert parquet.read_table(folder / "x.parquet").to_pylist() == found
+    types = parquet.read_schema(folder / "x.parquet")
+    assert str(types.field("stability_mean").type) == "double", "although no run has it"
+
+
+def test_joules_have_columns_if_a_run_has_them(folder: Path) -> None:
+    energy = {"joules": 40.0, "joules_to_target": 20.0}
+    evaluated_run(folder / "powered", 1, SLOW, energy=energy)
+    found = ask(folder)
+    assert cells(found, "joules") == ["-", "-", "40.0"]
+    assert records.of_runs(found)[-1]["joules_to_target"] == 20.0
+    assert "joules" in grid(found).columns
