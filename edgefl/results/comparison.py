@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from edgefl.errors import UserError, nearest, undamaged
 from edgefl.results import axes, compare, rundirs, spread
 from edgefl.results.compare import Row
 from edgefl.results.differences import Difference, differences
-from edgefl.results.effects import Effect, Reached, difference, speed_up
+from edgefl.results.effects import PairedEffect, Reached, difference, speed_up
 from edgefl.results.spread import Spread
 from edgefl.results.statistics import Interval, Method, holm, interval
 
@@ -37,18 +38,22 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class SeedEstimate:
     """A number over the seeds of a scheme; the interval is that of the mean."""
 
     spread: Spread
     interval: Interval | None
 
     @classmethod
-    def of(cls, values: Sequence[float | None], method: Method) -> Estimate:
-        """Estimate the mean; None stands for a run without the number."""
+    def of(
+        cls, values: Sequence[float | None], method: Method, highest: float = math.inf
+    ) -> SeedEstimate:
+        """Estimate the mean of values from 0 to ``highest``; None: a run without the number."""
         found = spread.spread(values)
-        there = [value for value in values if value is not None]
-        return cls(found, None if found.mean is None else interval(there, method))
+        there = interval([value for value in values if value is not None], method)
+        if found.mean is None or there is None:
+            return cls(found, None)
+        return cls(found, there.within(0, highest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +65,12 @@ class ComparedScheme:
 
     name: str
     rows: tuple[Row, ...]
-    accuracy: Estimate
-    to_target: Estimate
+    accuracy: SeedEstimate
+    to_target: SeedEstimate
     reached: tuple[Reached, ...]
     differs: tuple[Difference, ...]
-    gain: Effect | None = None
-    speed_up: Effect | None = None
+    gain: PairedEffect | None = None
+    speed_up: PairedEffect | None = None
 
     @property
     def verdict(self) -> str:
@@ -117,8 +122,8 @@ def answer(paths: Sequence[Path], question: Question) -> Comparison:
             ComparedScheme(
                 name,
                 rows[name],
-                Estimate.of(accuracies, question.method),
-                Estimate.of([each.x for each in reached], question.method),
+                SeedEstimate.of(accuracies, question.method, 1),
+                SeedEstimate.of([each.x for each in reached], question.method),
                 reached,
                 differ[name],
             )
@@ -194,6 +199,7 @@ def _against(
                 [getattr(each.rows[own], field) for own, _ in pairs],
                 [getattr(baseline.rows[base], field) for _, base in pairs],
                 question.method,
+                largest=1,
             )
         )
         speeds.append(
@@ -222,6 +228,6 @@ def paired_places(own: ComparedScheme, baseline: ComparedScheme) -> list[tuple[i
     ]
 
 
-def _adjusted(effects: Sequence[Effect]) -> list[Effect]:
+def _adjusted(effects: Sequence[PairedEffect]) -> list[PairedEffect]:
     values = [None if each.test is None else each.test.p for each in effects]
     return [replace(each, adjusted=p) for each, p in zip(effects, holm(values))]

@@ -21,7 +21,7 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class PairedEffect:
     """A scheme against the baseline over pairs of runs.
 
     ``size``: the mean difference or the speed-up; None if not known. ``bound``: ">" or "<" if the
@@ -39,26 +39,32 @@ class Effect:
 
 
 def difference(
-    own: Sequence[float | None], baseline: Sequence[float | None], method: Method
-) -> Effect:
+    own: Sequence[float | None],
+    baseline: Sequence[float | None],
+    method: Method,
+    largest: float = math.inf,
+) -> PairedEffect:
     """Return the mean difference, own minus baseline; entry i of both is a pair.
+
+    ``largest``: the largest one that is possible, for the interval.
 
     There is none unless all pairs have both numbers (survivorship bias).
     """
     pairs = [(a, b) for a, b in zip(own, baseline, strict=True) if a is not None and b is not None]
     if not pairs or len(pairs) < len(own):
-        return Effect(len(own), len(pairs))
+        return PairedEffect(len(own), len(pairs))
     values = [a - b for a, b in pairs]
-    return Effect(
+    found = interval(values, method)
+    return PairedEffect(
         len(own),
         len(pairs),
         math.fsum(values) / len(values),
-        interval=interval(values, method),
+        interval=None if found is None else found.within(-largest, largest),
         test=paired_test([a for a, _ in pairs], [b for _, b in pairs], method),
     )
 
 
-def speed_up(own: Sequence[Reached], baseline: Sequence[Reached], method: Method) -> Effect:
+def speed_up(own: Sequence[Reached], baseline: Sequence[Reached], method: Method) -> PairedEffect:
     """Return how many times as much x the baseline needs to the target; entry i is a pair.
 
     It is the geometric mean of the pairs' ratios, so that a speed-up of 2 and one of 1/2 cancel,
@@ -72,7 +78,7 @@ def speed_up(own: Sequence[Reached], baseline: Sequence[Reached], method: Method
     if pairs and len(known) == len(pairs):
         logs = [math.log(ratio) for ratio in known]
         of_logs = difference(logs, [0.0] * len(logs), method)
-        return Effect(
+        return PairedEffect(
             len(pairs),
             having,
             math.exp(math.fsum(logs) / len(logs)),
@@ -86,8 +92,8 @@ def speed_up(own: Sequence[Reached], baseline: Sequence[Reached], method: Method
         there = [ratio for ratio in bounds if ratio is not None]
         if pairs and len(there) == len(pairs):
             size = math.exp(math.fsum(map(math.log, there)) / len(there))
-            return Effect(len(pairs), having, size, bound)
-    return Effect(len(pairs), having)
+            return PairedEffect(len(pairs), having, size, bound)
+    return PairedEffect(len(pairs), having)
 
 
 def _ratio(own: float | None, baseline: float | None) -> float | None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from edgefl.errors import UserError, nearest
 from edgefl.results import spread
 from edgefl.results.compare import byte_unit
-from edgefl.results.comparison import ComparedScheme, Comparison, Estimate
+from edgefl.results.comparison import ComparedScheme, Comparison, SeedEstimate
 from edgefl.results.differences import told
-from edgefl.results.effects import Effect
+from edgefl.results.effects import PairedEffect
 from edgefl.results.forms import count, probability, seconds, share, three_digits
 from edgefl.results.statistics import CONFIDENCE, ENOUGH, Interval
 
@@ -133,7 +133,7 @@ def _of_rows(comparison: Comparison, quantity: str) -> GridColumn:
         heading, form = "energy (J)", three_digits
     elif "accuracy" in quantity or quantity == "stability":
         form = share
-    return GridColumn(heading, tuple(value(Estimate(each, None), form) for each in found))
+    return GridColumn(heading, tuple(value(SeedEstimate(each, None), form) for each in found))
 
 
 def _unit(comparison: Comparison) -> tuple[str, Form]:
@@ -156,7 +156,7 @@ def marked(scheme: ComparedScheme) -> str:
     return f"{scheme.name} {marks}".rstrip()
 
 
-def value(estimate: Estimate, form: Form) -> str:
+def value(estimate: SeedEstimate, form: Form) -> str:
     """Return "0.948 ± 0.019": mean and sample deviation; "2 of 3" if not all runs have it."""
     over = estimate.spread
     if over.mean is None:
@@ -170,7 +170,7 @@ def bounds(interval: Interval | None, form: Form) -> str:
     return MISSING if interval is None else f"[{form(interval.low)}, {form(interval.high)}]"
 
 
-def effect(found: Effect | None, form: Form) -> str:
+def effect(found: PairedEffect | None, form: Form) -> str:
     """Return the size, a bound such as "> 3.11", or "2 of 3" if not all pairs have it."""
     if found is None:
         return MISSING
@@ -179,7 +179,7 @@ def effect(found: Effect | None, form: Form) -> str:
     return f"{found.bound} {form(found.size)}".strip()
 
 
-def p_value(found: Effect | None) -> str:
+def p_value(found: PairedEffect | None) -> str:
     return MISSING if found is None or found.adjusted is None else probability(found.adjusted)
 
 
@@ -259,12 +259,12 @@ def _of_method(comparison: Comparison) -> list[str]:
 
 def _of_pairs(comparison: Comparison) -> list[str]:
     """Return which schemes share only some seeds with the baseline."""
-    most = next(
-        (len(each.rows) for each in comparison.schemes if each.name == comparison.baseline), 0
-    )
-    return [
-        f"{scheme.name}: only {scheme.gain.pairs} of its {len(scheme.rows)} runs have a seed in"
-        f" common with {comparison.baseline}"
-        for scheme in comparison.schemes
-        if scheme.gain is not None and scheme.gain.pairs < max(len(scheme.rows), most)
-    ]
+    by_name = {each.name: each for each in comparison.schemes}
+    lines = []
+    for scheme in comparison.schemes:
+        if scheme.gain is not None and comparison.baseline is not None:
+            most = max(len(scheme.rows), len(by_name[comparison.baseline].rows))
+            if scheme.gain.pairs < most:
+                few = f"{scheme.gain.pairs} of {most} seeds"
+                lines.append(f"{scheme.name}: {few} in common with {comparison.baseline}")
+    return lines

@@ -11,9 +11,9 @@ from typing import Any
 from edgefl.errors import needs
 from edgefl.results import spread
 from edgefl.results.compare import Row, is_told, replace_file, write_table
-from edgefl.results.comparison import ComparedScheme, Comparison, Estimate
+from edgefl.results.comparison import ComparedScheme, Comparison, SeedEstimate
 from edgefl.results.differences import told
-from edgefl.results.effects import Effect
+from edgefl.results.effects import PairedEffect
 
 Record = Mapping[str, Any]
 
@@ -57,7 +57,7 @@ def _of_scheme(comparison: Comparison, scheme: ComparedScheme) -> Record:
     }
 
 
-def _of_estimate(name: str, estimate: Estimate) -> Record:
+def _of_estimate(name: str, estimate: SeedEstimate) -> Record:
     found = estimate.interval
     return {
         f"{name}_mean": estimate.spread.mean,
@@ -69,8 +69,8 @@ def _of_estimate(name: str, estimate: Estimate) -> Record:
     }
 
 
-def _of_effect(name: str, effect: Effect | None) -> Record:
-    found = Effect(0, 0) if effect is None else effect
+def _of_effect(name: str, effect: PairedEffect | None) -> Record:
+    found = PairedEffect(0, 0) if effect is None else effect
     return {
         name: found.size,
         f"{name}_low": None if found.interval is None else found.interval.low,

@@ -37,6 +37,11 @@ class Interval:
     high: float
     method: Used
 
+    def within(self, lowest: float, highest: float) -> Interval:
+        """Return the part that is possible for the quantity, such as 0 to 1 for an accuracy."""
+        low, high = (min(max(each, lowest), highest) for each in (self.low, self.high))
+        return Interval(low, high, self.method)
+
 
 @dataclass(frozen=True, slots=True)
 class PairedTest:

@@ -45,7 +45,9 @@ def test_without_a_baseline_there_are_means_and_intervals(folder: Path) -> None:
     assert fedbuff.to_target.spread.mean == 4.0
     interval = fedbuff.to_target.interval
     assert interval is not None and interval.method == "t"
-    assert (interval.low, interval.high) == pytest.approx((4 - 4.968, 4 + 4.968), abs=1e-3)
+    assert (interval.low, interval.high) == pytest.approx((0, 4 + 4.968), abs=1e-3), (
+        "no time is below 0"
+    )
     assert fedavg.gain is fedbuff.speed_up is None
     assert list(grid(found).columns) == [
         "name",
@@ -100,7 +102,7 @@ def test_only_common_seeds_are_pairs(folder: Path) -> None:
     assert asynchronous.gain is not None and asynchronous.gain.pairs == 1
     assert asynchronous.gain.test is not None and asynchronous.gain.test.p is None
     notes = grid(found).notes
-    assert "fedasync: only 1 of its 2 runs have a seed in common with fedavg" in notes
+    assert "fedasync: 1 of 3 seeds in common with fedavg" in notes
     assert "* fedasync differs: seeds = [3, 4] instead of [1, 2, 3]" in notes
 
 
@@ -277,7 +279,7 @@ def test_a_row_per_scheme_or_run(folder: Path) -> None:
     found = ask(folder, baseline="fedavg", x="bytes")
     schemes = records.of_schemes(found)
     records.write_csv(schemes, folder / "schemes.csv")
-    (first, second) = csv.DictReader((folder / "schemes.csv").open())
+    (first, second) = csv.DictReader((folder / "schemes.csv").read_text().splitlines())
     assert (first["name"], first["runs"], first["gain"]) == ("fedavg", "3", "")
     assert float(second["gain"]) == pytest.approx(0.1)
     assert float(second["to_target_mean"]) == 6000 and second["x"] == "bytes"

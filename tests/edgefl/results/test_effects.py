@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from edgefl.results.effects import Effect, Reached, difference, speed_up
+from edgefl.results.effects import PairedEffect, Reached, difference, speed_up
 from edgefl.results.statistics import paired_test
 
 
@@ -21,9 +21,14 @@ def test_the_difference_is_the_mean_over_pairs() -> None:
     assert found.test == paired_test([0.9, 0.8, 0.7], [0.7, 0.7, 0.6], "t")
 
 
+def test_an_interval_has_no_impossible_differences() -> None:
+    found = difference([0.9, 0.2], [0.7, 0.7], "t", largest=1)
+    assert found.interval is not None and (found.interval.low, found.interval.high) == (-1, 1)
+
+
 def test_no_difference_over_the_lucky_seeds_only() -> None:
-    assert difference([0.9, None, 0.7], [0.7, 0.7, 0.6], "auto") == Effect(3, 2)
-    assert difference([], [], "auto") == Effect(0, 0)
+    assert difference([0.9, None, 0.7], [0.7, 0.7, 0.6], "auto") == PairedEffect(3, 2)
+    assert difference([], [], "auto") == PairedEffect(0, 0)
 
 
 def test_the_speed_up_is_the_geometric_mean_of_the_ratios() -> None:
@@ -49,15 +54,15 @@ def test_twice_as_fast_and_half_as_fast_cancel() -> None:
 def test_a_baseline_that_never_gets_there_gives_a_bound() -> None:
     """The baseline needs more than the 100 of its end, so the ratios are 4 and above 20."""
     found = speed_up(reached(2, 5), reached(8, None), "t")
-    assert found == Effect(2, 1, pytest.approx(math.sqrt(4 * 20)), ">")
+    assert found == PairedEffect(2, 1, pytest.approx(math.sqrt(4 * 20)), ">")
     found = speed_up(reached(8, None), reached(2, 5), "t")
-    assert found == Effect(2, 1, pytest.approx(math.sqrt(1 / (4 * 20))), "<")
+    assert found == PairedEffect(2, 1, pytest.approx(math.sqrt(1 / (4 * 20))), "<")
 
 
 def test_no_speed_up_if_each_misses_the_target_once_or_the_end_is_not_known() -> None:
-    assert speed_up(reached(2, None), reached(None, 2), "t") == Effect(2, 0)
-    assert speed_up(reached(2, 5), reached(8, None, end=None), "t") == Effect(2, 1)
-    assert speed_up([], [], "t") == Effect(0, 0)
+    assert speed_up(reached(2, None), reached(None, 2), "t") == PairedEffect(2, 0)
+    assert speed_up(reached(2, 5), reached(8, None, end=None), "t") == PairedEffect(2, 1)
+    assert speed_up([], [], "t") == PairedEffect(0, 0)
 
 
 def test_a_first_model_at_the_target_has_no_ratio() -> None:
