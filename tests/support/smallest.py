@@ -27,6 +27,7 @@ SMALLEST_BENCHMARKS = {
     "evil_edges.py": ["--seconds", "0.5", "--attack", "offers"],
     "fleet.py": ["--edges", "2"],
     "growth.py": ["--case", "small", "--rounds", "20"],
+    "intervals.py": ["--samples", "100", "--seeds", "3", "--seeds", "6"],
     "machines.py": ["--quick"],
     "over_machines.py": ["--tiny", "--page", "page.md"],
     "profile_circle.py": ["--quick"],
