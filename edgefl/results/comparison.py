@@ -15,6 +15,7 @@ from edgefl.results.effects import PairedEffect, Reached, difference, speed_up
 from edgefl.results.spread import Spread
 from edgefl.results.statistics import Interval, Method, holm, interval
 
+TARGET = "evaluation.target_accuracy"
 ACCURACIES = {
     "final": "final_accuracy",
     "best": "best_accuracy",
@@ -111,9 +112,12 @@ def answer(paths: Sequence[Path], question: Question) -> Comparison:
     axis = axes.named(question.x or "emulated_s")
     found = rundirs.find(paths)
     baseline = None if question.baseline is None else scheme_named(question.baseline, found)
-    rows = {name: tuple(_row(run, name) for run in runs) for name, runs in found.items()}
+    rows = {
+        name: tuple(_row(run, name, question.target) for run in runs)
+        for name, runs in found.items()
+    }
     target = _target(rows, question)
-    differ = differences(found, baseline)
+    differ = differences(found, baseline, () if question.target is None else (TARGET,))
     schemes = []
     for name, runs in found.items():
         reached = tuple(_reached(run, axis, target) for run in runs)
@@ -154,9 +158,19 @@ def scheme_named(name: str, found: Sequence[str] | dict[str, list[Path]]) -> str
     raise UserError(f"--baseline {name}: there is no such run{nearest(name, found)}")
 
 
-def _row(run: Path, name: str) -> Row:
+def _row(run: Path, name: str, target: float | None) -> Row:
+    """Load a run; with a ``target``, as if it had been the target of the run."""
     with undamaged(run):
-        return compare.load_run(run, name)
+        row = compare.load_run(run, name)
+    if target is None or target == row.target_accuracy:
+        return row
+    evaluated = axes.evaluations(run, axes.AXES["emulated_s"])
+    return replace(
+        row,
+        target_accuracy=target,
+        time_to_target_s=axes.to_target(evaluated, target),
+        joules_to_target=None,
+    )
 
 
 def _target(rows: dict[str, tuple[Row, ...]], question: Question) -> float | None:
@@ -172,7 +186,7 @@ def _target(rows: dict[str, tuple[Row, ...]], question: Question) -> float | Non
     if question.x is None and question.baseline is None:
         return None
     if len(targets) == 1:
-        raise UserError("the runs have no evaluation.target_accuracy: say --target 0.9")
+        raise UserError(f"the runs have no {TARGET}: say --target 0.9")
     said = ", ".join(
         f"{name} {'none' if target is None else f'{target:g}'}" for target, name in targets.items()
     )

@@ -6,7 +6,7 @@ transport on the wall clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,18 +60,22 @@ class Difference:
 
 
 def differences(
-    schemes: Mapping[str, Sequence[Path]], baseline: str | None = None
+    schemes: Mapping[str, Sequence[Path]],
+    baseline: str | None = None,
+    without: Collection[str] = (),
 ) -> dict[str, tuple[Difference, ...]]:
     """Return in what each scheme differs; () for a scheme that is like the others.
 
     ``schemes``: run directories by name, as of ``rundirs.find``. What is usual is what ``baseline``
-    has, or else most runs; of equally many, the first one.
+    has, or else most runs; of equally many, the first one. ``without``: keys that do not count.
     """
     configs = {name: [_facts(run) for run in runs] for name, runs in schemes.items()}
     seeds = {name: _seeds(runs) for name, runs in schemes.items()}
     like = list(schemes) if baseline is None else [baseline]
     known = [config for name in like for config in configs[name] if config is not None]
-    keys = sorted({key for runs in configs.values() for config in runs for key in config or ()})
+    keys = sorted(
+        {key for runs in configs.values() for config in runs for key in config or ()} - set(without)
+    )
     usual = {key: _most([_value(each, key) for each in _telling(known, key)]) for key in keys}
     usual_seeds = _most([seeds[name] for name in like])
     return {

@@ -87,7 +87,7 @@ def _student(sample: np.ndarray, confidence: float) -> tuple[float, float]:
 
 
 def _bootstrap(sample: np.ndarray, confidence: float) -> tuple[float, float]:
-    """The expanded percentile interval: T. Hesterberg, The American Statistician 69 (2015), 3.2.
+    """The expanded percentile interval: T. Hesterberg, The American Statistician 69 (2015).
 
     The plain percentile interval is too narrow by about sqrt((n-1)/n) and by z in place of t. The
     quantiles are moved outwards by both.

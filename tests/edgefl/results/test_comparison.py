@@ -207,7 +207,9 @@ def test_runs_without_a_common_target(tmp_path: Path) -> None:
         with pytest.raises(UserError) as caught:
             ask(tmp_path, **question)
         assert str(caught.value) == said
-        assert ask(tmp_path, target=0.5, **question).target == 0.5
+        found = ask(tmp_path, target=0.5, **question)
+        assert (found.target, grid(found).notes) == (0.5, ())
+        assert [row.time_to_target_s for row in found.rows] == [2.0, 1.0, 1.0]
     assert ask(tmp_path).target is None, "a plain table needs none"
 
 
