@@ -102,18 +102,14 @@ def _columns(comparison: Comparison) -> dict[str, GridColumn]:
         ),
         "accuracy_interval": column(percent, lambda each: bounds(each.accuracy.interval, share)),
         "gain": column(f"points {of_baseline}", lambda each: effect(each.gain, points)),
-        "gain_interval": column(
-            percent, lambda each: bounds(each.gain and each.gain.interval, points)
-        ),
+        "gain_interval": column(percent, lambda each: of_effect(each.gain, points)),
         "gain_p": column("p", lambda each: p_value(each.gain)),
         "to_target": column(f"to {target}{unit}", lambda each: value(each.to_target, in_unit)),
         "to_target_interval": column(
             percent, lambda each: bounds(each.to_target.interval, in_unit)
         ),
         "speed_up": column(f"speed-up {of_baseline}", lambda each: effect(each.speed_up, times)),
-        "speed_up_interval": column(
-            percent, lambda each: bounds(each.speed_up and each.speed_up.interval, times)
-        ),
+        "speed_up_interval": column(percent, lambda each: of_effect(each.speed_up, times)),
         "speed_up_p": column("p", lambda each: p_value(each.speed_up)),
         **{name: _of_rows(comparison, name) for name in spread.QUANTITIES},
         "verdict": GridColumn("verdict", tuple(each.verdict for each in schemes), left=True),
@@ -123,7 +119,8 @@ def _columns(comparison: Comparison) -> dict[str, GridColumn]:
 def _of_rows(comparison: Comparison, quantity: str) -> GridColumn:
     """Return the column of a field of ``Row``: mean and deviation."""
     found = [spread.of_rows(each.rows, quantity) for each in comparison.schemes]
-    heading, form = quantity.replace("_", " "), count
+    heading = quantity.replace("_", " ")
+    form: Form = count
     if quantity.startswith("bytes"):
         size, unit = byte_unit(max((each.mean or 0.0 for each in found), default=0.0))
         heading, form = f"{heading.split()[1]} ({unit})", lambda number: three_digits(number / size)
@@ -168,6 +165,10 @@ def value(estimate: SeedEstimate, form: Form) -> str:
 
 def bounds(interval: Interval | None, form: Form) -> str:
     return MISSING if interval is None else f"[{form(interval.low)}, {form(interval.high)}]"
+
+
+def of_effect(found: PairedEffect | None, form: Form) -> str:
+    return MISSING if found is None else bounds(found.interval, form)
 
 
 def effect(found: PairedEffect | None, form: Form) -> str:
