@@ -6,6 +6,7 @@ EVENTS, LINKS, METRICS, SLOTS = "events.jsonl", "links.csv", "metrics.csv", "slo
 MEASURED = "measured.csv"
 LABELS, EDGES, HOSTS = "labels.csv", "edges.csv", "hosts.csv"
 MODEL, SUMMARY, CONFIG = "model.safetensors", "summary.json", "config.toml"
+ALL_EDGES = "*"  # in links.csv and slots.csv: a broadcast to many edges
 CHECKPOINTS = "checkpoints"  # the folder of a run's checkpoints
 EXPERIMENT = "experiment.toml"  # in the folder of all runs of an experiment
 

@@ -9,6 +9,7 @@ from edgefl.config.experiment import Experiment
 from edgefl.config.faults import gated, outages
 from edgefl.config.groups import parts, trace
 from edgefl.config.links import Links, Medium
+from edgefl.record.files import ALL_EDGES
 from edgefl.streams import Streams
 from emulator import profiles
 from emulator.capacity import Capacity
@@ -28,7 +29,7 @@ from emulator.units import NS_PER_S, to_ns
 
 BIT_PER_MBIT = 1_000_000
 DIRECTIONS = ("up", "down")
-ALL = "*"  # not an edge's id: a broadcast's link, up to the moment when it leaves the channel
+ALL = ALL_EDGES  # a broadcast's link, up to the moment when it leaves the channel
 
 
 @dataclass(frozen=True, slots=True)
