@@ -16,6 +16,7 @@ from edgefl.commands import (
     configs,
     data,
     edge,
+    export,
     hosts,
     jobs,
     keys,
@@ -72,6 +73,7 @@ app.command()(edge.edge)
 app.command()(launch.launch)
 app.command()(compare_runs.compare)
 app.command()(results.plot)
+app.command()(export.export)
 app.command()(results.replay)
 app.command()(profile.profile)
 app.command()(jobs.jobs)

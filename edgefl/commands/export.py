@@ -1,0 +1,40 @@
+"""``edgefl export``: runs in the formats of other tools."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from edgefl.commands import show
+from edgefl.commands.results import Runs
+from edgefl.errors import UserError
+from edgefl.exports import export_format
+
+FORMATS = export_format.names()
+
+
+def export(
+    runs: Runs,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.")
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out",
+            metavar="PATH",
+            help="The file or folder; with mlflow also the address of a server.",
+            show_default="named after the format, here",
+        ),
+    ] = None,
+) -> None:
+    """Write runs, finished or not, in a format that other tools open."""
+    if to is None:
+        show.rows([(name, export_format.one_line(name)) for name in FORMATS])
+        raise UserError("--to: missing: one of these formats")
+    found = export_format.find(to)
+    place = found.out if out is None else out
+    for line in found.write(export_format.runs_of(runs), place):
+        show.line(line)
+    show.hint(found.view(place))

@@ -1,0 +1,1 @@
+"""Runs in the formats of other tools. The folder is the registry: one file, one format."""
