@@ -61,11 +61,6 @@ def device_profile(name: str, **overrides: Any) -> DeviceProfile:
     return DeviceProfile(name, _number("samples_per_s", said.get("samples_per_s", figure.value)))
 
 
-def known(name: str) -> str:
-    """Return ``name`` if it is a link or a device, else raise BadValue with the nearest name."""
-    return valid_name("profile", name, [*LINKS, *DEVICES])
-
-
 def _overridden(name: str, overrides: Mapping[str, Any], fields: Iterable[str]) -> dict[str, Any]:
     said = {key: value for key, value in overrides.items() if value is not None}
     for key in said:

@@ -131,6 +131,10 @@ class Stop(Section):
     """End the run after this many updates were received and not discarded."""
     emulated_s: float | None = Field(None, gt=0, le=9e9)  # a moment in ns must fit into 63 bits
     """End the run after this many emulated seconds."""
+    target_joules: float | None = Field(None, gt=0)
+    """End the run when all edges together have used this much modelled energy, in joules. Needs
+    `[devices.energy]` or `[links.radio]`.
+    """
 
     @property
     def at_ns(self) -> int:
@@ -139,8 +143,9 @@ class Stop(Section):
 
     @model_validator(mode="after")
     def _one_given(self) -> Stop:
-        if self.versions is None and self.updates is None and self.emulated_s is None:
-            raise ValueError("give at least one of versions, updates, emulated_s")
+        limits = (self.versions, self.updates, self.emulated_s, self.target_joules)
+        if all(limit is None for limit in limits):
+            raise ValueError("give at least one of versions, updates, emulated_s, target_joules")
         return self
 
 

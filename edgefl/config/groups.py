@@ -85,7 +85,12 @@ def check(experiment: Experiment, source: Source, base: Path | None) -> None:
     Without ``base``, trace files are not read.
     """
     _check_traces(experiment.medium, ("medium",), source, base)
-    for index, part in enumerate(parts(experiment, source)):
+    found = parts(experiment, source)
+    modelled = any(part.devices.energy or part.links.radio for part in found)
+    if experiment.stop.target_joules is not None and not modelled:
+        said = "expected with [devices.energy] or [links.radio]: without, no energy is modelled"
+        raise source.error(("stop", "target_joules"), said)
+    for index, part in enumerate(found):
         loc: Loc = ("groups", index, "links") if experiment.groups else ("links",)
         if part.links.kind == "native":
             continue

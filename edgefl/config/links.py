@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from edgefl.config.energy import DeviceEnergy, RadioEnergy
 from edgefl.config.section import Section
 from emulator import profiles
 from emulator.units import to_ns
@@ -73,6 +74,7 @@ class Links(Section):
     """When the traces start. `"run"`: with the run. `"first_byte"`: with the first transfer on the
     link.
     """
+    radio: RadioEnergy | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -83,6 +85,8 @@ class Links(Section):
     def _profile_exists(self) -> Links:
         if self.profile is not None:
             profiles.link_profile(self.profile)
+        if self.radio is not None:
+            self.radio.power(self.profile)
         return self
 
 
@@ -166,6 +170,7 @@ class Devices(Section):
     """
     throttling: Throttling | None = None
     bursts: Bursts | None = None
+    energy: DeviceEnergy | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -176,6 +181,8 @@ class Devices(Section):
     def _whole(self) -> Devices:
         if self.profile is not None:
             profiles.device_profile(self.profile)
+        if self.energy is not None:
+            self.energy.power(self.profile)
         if self.spread == "lognormal" and self.sigma is None:
             raise ValueError(
                 'sigma: missing; spread = "lognormal" needs it (the standard deviation of the'

@@ -79,7 +79,10 @@ class Coordinator(RunState):
         raise TypeError(f"no such message: {message!r}")
 
     def next_due(self) -> int:
-        return FOREVER if self.finished else self.alarms.agenda.next_due()
+        if self.finished:
+            return FOREVER
+        due, energy = self.alarms.agenda.next_due(), self.record.energy
+        return due if energy is None else min(due, energy.next_due())
 
     def wake(self, now: int) -> list[Output]:
         """Ring the alarms that are due."""
@@ -87,6 +90,8 @@ class Coordinator(RunState):
         for name in self.alarms.due(now):
             if not self.finished:
                 outputs += self._ring(name, now)
+        if not self.finished and self.record.energy is not None and self.record.energy.reached(now):
+            outputs += self.finish("target_joules", now)
         return outputs
 
     def job_done(

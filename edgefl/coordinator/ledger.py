@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from edgefl.jobs import Evaluate
 from edgefl.record.counters import Counters
+from edgefl.record.energy import EnergyBook
 from edgefl.record.rows import Row, event_line, event_row
 from edgefl.strategies.base.decisions import Decision
 from edgefl.strategies.base.events import Event
@@ -27,6 +29,9 @@ class Recorder(Protocol):
     def link(self, completion: Completion, finished_ns: int) -> None:
         """Record the end of a transfer."""
 
+    def energy(self, fields: Sequence[Any]) -> None:
+        """Record what an edge has used: a row of energy.csv."""
+
     def snapshot(self, version: int) -> None:
         """Record that this version, as it is now, will be evaluated."""
 
@@ -42,10 +47,13 @@ class Recorder(Protocol):
 
 
 class Ledger:
-    """Counts, keeps the latest events for reports of bugs, and passes all on to ``recorder``."""
+    """Counts, keeps the latest events for reports of bugs, and passes all on to ``recorder``.
 
-    def __init__(self, recorder: Recorder) -> None:
-        self.recorder = recorder
+    ``energy`` None: the run has no model of its energy.
+    """
+
+    def __init__(self, recorder: Recorder, energy: EnergyBook | None = None) -> None:
+        self.recorder, self.energy = recorder, energy
         self.counters = Counters()
         self._story: deque[tuple[int, Row]] = deque(maxlen=STORY_LENGTH)
 
@@ -72,17 +80,25 @@ class Ledger:
         whole = event_line(row, version, decisions, numbers)
         self.counters.take(whole)
         self.recorder.event(now, event, decisions, whole)
+        self._spend(now, whole)
 
     def fact(self, now: int, fact: str, **values: Any) -> None:
         """Record something that is not an event for the strategy."""
         row = {"fact": fact, **values}
         self.counters.take(row)
         self.recorder.fact(now, row)
+        self._spend(now, row)
 
     def link(self, completion: Completion, finished_ns: int) -> None:
         """Record the end of a transfer, and count its bytes."""
         self.counters.link(completion.transfer.direction, completion.transfer.size)
         self.recorder.link(completion, finished_ns)
+        for fields in () if self.energy is None else self.energy.link(completion):
+            self.recorder.energy(fields)
+
+    def _spend(self, now: int, row: Row) -> None:
+        for fields in () if self.energy is None else self.energy.take(now, row):
+            self.recorder.energy(fields)
 
     def story(self) -> list[str]:
         """The latest events, one line each."""

@@ -17,6 +17,7 @@ from edgefl.coordinator.tasks import TASK_CLOSED, Alarms, OpenTask, Tasks
 from edgefl.jobs import Evaluate
 from edgefl.protocol.codec import size_of
 from edgefl.protocol.messages import Assignment, CancelTask, Fresh, NothingNewer, UrgeTask
+from edgefl.record.energy import EnergyBook
 from edgefl.strategies.base import decisions as do
 from edgefl.strategies.base import events as ev
 from edgefl.strategies.base.decisions import Finish, Grant
@@ -34,12 +35,16 @@ class RunState:
         recorder: Recorder,
         shares: Mapping[str, int] | None = None,
         limits: TaskLimits | None = None,
+        energy: EnergyBook | None = None,
     ) -> None:
-        """``shares``: samples by edge, where the split is known. ``limits`` None: no deadlines."""
+        """``shares``: samples by edge, where the split is known. ``limits`` None: no deadlines.
+
+        ``energy`` None: the run has no model of its energy.
+        """
         self.strategy = strategy
         self.experiment = experiment
         self.claims = Claims(shares or {}, experiment.training.batch_size)
-        self.record = Ledger(recorder)
+        self.record = Ledger(recorder, energy)
         self.version = 0
         self.weights = strategy.weights
         self.weights.flags.writeable = False  # edges, archive and evaluation share this array

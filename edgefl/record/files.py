@@ -5,6 +5,7 @@ from __future__ import annotations
 EVENTS, LINKS, METRICS, SLOTS = "events.jsonl", "links.csv", "metrics.csv", "slots.csv"
 MEASURED = "measured.csv"
 LABELS, EDGES, HOSTS = "labels.csv", "edges.csv", "hosts.csv"
+ENERGY = "energy.csv"
 MODEL, SUMMARY, CONFIG = "model.safetensors", "summary.json", "config.toml"
 ALL_EDGES = "*"  # in links.csv and slots.csv: a broadcast to many edges
 CHECKPOINTS = "checkpoints"  # the folder of a run's checkpoints
@@ -26,6 +27,9 @@ LINK_COLUMNS = ("edge", "direction", "kind", "bytes", "offered_s", "scheduled_s"
 MEASURED_COLUMNS = ("what", "edge", "number", "began_s", "ended_s", "amount")
 PING, TRAINING = "ping", "training"
 SLOT_COLUMNS = ("begins_s", "ends_s", "edge", "direction", "kind")
+# ``joules``: above idle power. The row of state "idle" begins when its edge joins; it has the power
+# in ``watts`` instead.
+ENERGY_COLUMNS = ("edge", "state", "began_s", "ended_s", "joules", "watts")
 HOST_COLUMNS = (
     "emulated_s",
     "edge",

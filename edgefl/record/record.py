@@ -1,5 +1,5 @@
 """The files of a running run: events.jsonl, links.csv, metrics.csv, slots.csv, labels.csv,
-measured.csv, hosts.csv.
+measured.csv, hosts.csv, energy.csv.
 
 At the end it adds the last model.
 """
@@ -39,6 +39,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     files.MEASURED: files.MEASURED_COLUMNS,
     files.LABELS: (),  # as many as the data set has labels
     files.HOSTS: files.HOST_COLUMNS,
+    files.ENERGY: files.ENERGY_COLUMNS,
 }
 ALWAYS = (files.LINKS, files.METRICS)  # the others are made with their first row
 JOURNAL = "journal/"  # the journal's folder
@@ -179,6 +180,10 @@ class Record:
                 *(None if each is None else f"{each / 1_000_000:.6f}" for each in counted),
             ]
         )
+
+    def energy(self, fields: Sequence[Any]) -> None:
+        """Write a row of energy.csv."""
+        self._table(files.ENERGY).writerow(fields)
 
     def snapshot(self, version: int) -> None:
         """Note the current wall time for the metrics row of ``version``."""

@@ -1,13 +1,23 @@
-"""``emulator profiles``: the named links and devices, with the source of every number."""
+"""``emulator profiles``: named links, devices and radios, with the source of every number."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from emulator import profiles as named
+from emulator.energy.power import (
+    NEEDED_OF_RADIO,
+    DevicePower,
+    RadioPower,
+    device_power,
+    radio_power,
+)
+from emulator.energy.power_table import DEVICE_POWER, POWER_SOURCES, RADIOS
+from emulator.errors import valid_name
 from emulator.profile_table import DEVICES, LINKS, REFERENCE_STEP, SOURCES, ProfileFigure
 
 
@@ -17,21 +27,27 @@ def profiles(
         typer.Argument(help="Show this one, with the source of every number.", metavar="NAME"),
     ] = None,
 ) -> None:
-    """List the named links and devices, and the sources of their numbers."""
+    """List the named links, devices and radios, and the sources of their numbers."""
     if name is None:
         _list()
-    elif named.known(name) in LINKS:
-        _show(name, LINKS[name], _link_lines(named.link_profile(name)))
+        return
+    known = valid_name("profile", name, [*LINKS, *DEVICES, *DEVICE_POWER, *RADIOS])
+    typer.echo(name)
+    if known in LINKS:
+        _show(LINKS[name], SOURCES, _link_lines(named.link_profile(name)))
+    if known in DEVICES:
+        speed = f"samples_per_s = {named.device_profile(name).samples_per_s:g}"
+        _show({"samples_per_s": DEVICES[name]}, SOURCES, [speed])
+    if known in DEVICE_POWER:
+        _show(DEVICE_POWER[name], POWER_SOURCES, _power_lines("devices.energy", device_power(name)))
+    if known in RADIOS:
+        _show(RADIOS[name], POWER_SOURCES, _power_lines("links.radio", radio_power(name)))
+    if known in LINKS:
         typer.echo(
             "\nNext: such a link in front of a program: emulator proxy --listen 127.0.0.1:9000"
             f" --to 127.0.0.1:8000 --profile {name}"
         )
     else:
-        _show(
-            name,
-            {"samples_per_s": DEVICES[name]},
-            [f"samples_per_s = {named.device_profile(name).samples_per_s:g}"],
-        )
         typer.echo("\nNext: how many such devices this host can emulate: emulator calibrate")
 
 
@@ -63,9 +79,10 @@ def _list() -> None:
         typer.echo(
             f"{name:<12} {named.device_profile(name).samples_per_s:>13g}  {_sources([figure])}"
         )
+    _list_power()
     typer.echo("\nsources")
-    for key, text in SOURCES.items():
-        typer.echo(f"{key:<14} {text}")
+    for key, text in {**SOURCES, **POWER_SOURCES}.items():
+        typer.echo(f"{key:<15} {text}")
     typer.echo(
         "\nNext: the source of each number of a profile: emulator profiles lte; the speed of this"
         " host: emulator calibrate"
@@ -76,14 +93,41 @@ def _sources(figures: Iterable[ProfileFigure]) -> str:
     return ", ".join(dict.fromkeys(figure.source for figure in figures))
 
 
-def _show(name: str, figures: Mapping[str, ProfileFigure], lines: list[str]) -> None:
-    typer.echo(name)
+def _list_power() -> None:
+    """The power of devices and radios, for [devices.energy] and [links.radio]."""
+    typer.echo(f"\n{'device':<12} {'idle':>9} {'compute':>9}  power of the whole device, in W")
+    for name, figures in DEVICE_POWER.items():
+        power = device_power(name)
+        numbers = f"{power.idle_w:>9g} {power.compute_w:>9g}"
+        typer.echo(f"{name:<12} {numbers}  {_sources(figures.values())}")
+    typer.echo(f"\n{'radio':<12} {'idle':>9} {'send':>9} {'receive':>9}  in W; tail, J per Mbit")
+    for name, figures in RADIOS.items():
+        radio = radio_power(name)
+        numbers = f"{radio.idle_w:>9g} {radio.send_w:>9g} {radio.receive_w:>9g}"
+        more = ""
+        if radio.tail_s:
+            bits = f"{radio.send_j_mbit:g} and {radio.receive_j_mbit:g} J per Mbit"
+            more = f" + {bits}; {radio.tail_w:g} W for {radio.tail_s:g} s after a transfer;"
+        typer.echo(f"{name:<12} {numbers} {more} {_sources(figures.values())}")
+
+
+def _show(
+    figures: Mapping[str, ProfileFigure], sources: Mapping[str, str], lines: list[str]
+) -> None:
     for key, figure in figures.items():
         typer.echo(f"{key:<14} {figure.value:<10} {figure.remark}")
-        typer.echo(f"{'':<14} {'':<10} {SOURCES[figure.source]}")
+        typer.echo(f"{'':<14} {'':<10} {sources[figure.source]}")
     typer.echo("\nto paste into a config (change any value):")
     for line in lines:
         typer.echo(line)
+    typer.echo()
+
+
+def _power_lines(table: str, power: DevicePower | RadioPower) -> list[str]:
+    numbers = {
+        key: value for key, value in asdict(power).items() if value or key in NEEDED_OF_RADIO
+    }
+    return [f"[{table}]", *(f"{key} = {value:g}" for key, value in numbers.items())]
 
 
 def _link_lines(link: named.LinkProfile) -> list[str]:

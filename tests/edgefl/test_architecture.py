@@ -13,7 +13,7 @@ from source_tree import Source, source_files
 # is a folder or a file; a module belongs to the longest entry that fits.
 EMULATOR = (
     "errors ranges units quantiles agenda clock host capacity delay compute faults links tdma"
-    " fidelity profile_table profiles calibrate proxy kernel lab pytest_plugin commands cli"
+    " fidelity profile_table profiles energy calibrate proxy kernel lab pytest_plugin commands cli"
 )
 EDGEFL = (
     "exit_status errors disk by_name streams vectors vector_terms vector_store checkpoints"
@@ -50,6 +50,7 @@ SHARED_FILE_NAMES = {
     "codec",
     "device",
     "edge",
+    "energy",
     "errors",
     "faults",
     "files",

@@ -14,9 +14,12 @@ import pytest
 from builders import EXAMPLES
 from pages import command_lines
 
+from edgefl.config.energy import DeviceEnergy, RadioEnergy
 from edgefl.config.experiment import Devices, Links
 from emulator import profiles
 from emulator.cli import run
+from emulator.energy.power import device_power, radio_power
+from emulator.energy.power_table import DEVICE_POWER, RADIOS
 from emulator.profile_table import DEVICES, LINKS
 
 COMMANDS = (
@@ -101,16 +104,22 @@ def test_the_readme_lines_that_need_nothing_work_and_end_with_a_hint(
     assert last == "Next: open timeline.png" if "--figure" in words else last.startswith("Next: ")
 
 
-@pytest.mark.parametrize("name", [*LINKS, *DEVICES])
+@pytest.mark.parametrize("name", [*LINKS, *DEVICES, "phone"])
 def test_what_is_there_to_paste_is_what_a_config_takes(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = (
-        said(["profiles", name], 0, capsys).partition("to paste into a config")[2].splitlines()[1:]
-    )
-    table = tomllib.loads("\n".join(line for line in lines if " = " in line))
+    blocks = said(["profiles", name], 0, capsys).split("to paste into a config")[1:]
+    tables = [tomllib.loads(block.partition("\n")[2].partition("\n\n")[0]) for block in blocks]
+    if name in DEVICE_POWER:
+        (energy,) = (table["devices"]["energy"] for table in tables if "devices" in table)
+        assert DeviceEnergy(**energy).power(None) == device_power(name)
+    if name in RADIOS:
+        (radio,) = (table["links"]["radio"] for table in tables if "links" in table)
+        assert RadioEnergy(**radio).power(None) == radio_power(name)
+    table = tables[0]
     if name in DEVICES:
         assert Devices(**table).samples_per_s == profiles.device_profile(name).samples_per_s
+    if name not in LINKS:
         return
     link, links = profiles.link_profile(name), Links(**table)
     assert (links.up_mbit_s, links.down_mbit_s, links.latency_ms) == (

@@ -25,7 +25,8 @@ task = "{SUPPORT / "own_task.py"}:build"
 stop = {{ versions = 20 }}
 seeds = [1, 2]
 edges = {{ count = 4 }}
-devices = {{ samples_per_s = 200.0, slowest_ratio = 3.0 }}
+devices = {{ samples_per_s = 200.0, slowest_ratio = 3.0, energy = {{ profile = "pi4" }} }}
+links = {{ radio = {{ profile = "lte" }} }}
 [[strategies]]
 strategy = "fedbuff"
 concurrency = 3

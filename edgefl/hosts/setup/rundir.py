@@ -25,6 +25,7 @@ from edgefl.config.groups import traces
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.disk import Disk, OwnDisk
 from edgefl.errors import UserError
+from edgefl.hosts.setup.energy import energy_book
 from edgefl.hosts.setup.limits import task_limits
 from edgefl.hosts.setup.plan import strategy
 from edgefl.hosts.setup.summary import write_summary
@@ -108,8 +109,8 @@ class OpenRun:
                 None if done is None else done.sizes,
                 Rotation(keep=None if keep == "all" else keep, later=later, durable=durable),
             )
-        limits = task_limits(experiment, self.entry, base, shares or {})
-        self.coordinator = Coordinator(made, experiment, self.record, shares, limits)
+        more = task_limits(experiment, self.entry, base, shares or {}), energy_book(experiment)
+        self.coordinator = Coordinator(made, experiment, self.record, shares, *more)
 
     def start_wall(self, done_s: float = 0.0) -> None:
         """Count wall seconds from now on, without the joining phase.
@@ -166,6 +167,7 @@ class OpenRun:
             **({} if self.experiment.unlabelled is None else {"unlabelled": self._unlabelled()}),
         }
         goes_on = self.coordinator.finished in BROKEN_OFF
+        book = self.coordinator.record.energy
         durable = clock == "wall" and self.experiment.record.durability == "power"
         self.record.close(self.coordinator.weights, durable)
         summary = write_summary(
@@ -177,6 +179,7 @@ class OpenRun:
             hosts,
             self.disk,
             durable,
+            None if book is None else book.section(emulated_ns),
         )
         if not goes_on:
             self.record.drop_journal()

@@ -13,6 +13,7 @@ from edgefl.record.counters import Counters
 from edgefl.record.files import METRICS, SUMMARY
 from edgefl.record.row_file import write_whole
 from edgefl.reports.registry import sections
+from edgefl.results.energy import joules_to_target
 from edgefl.results.summary import outcome
 from edgefl.results.tail import read_csv
 from edgefl.results.warnings import warnings
@@ -27,17 +28,21 @@ def write_summary(
     hosts: Sequence[Mapping[str, Any]] = (),
     disk: Disk | None = None,
     durable: bool = False,
+    energy: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Write and return the summary of a run whose other files are complete and closed.
 
     ``head``: the caller's facts about the run, "emulated_s" among them. ``fidelity``: the verdict.
-    ``hosts``: one entry for each host that has told about itself.
+    ``hosts``: one entry for each host that has told about itself. ``energy``: its section, without
+    the joules to the target.
     """
+    found = outcome(read_csv(directory / METRICS), target_accuracy)
     summary = {
         **head,
         **counters.of_updates(),
-        **outcome(read_csv(directory / METRICS), target_accuracy),
+        **found,
         **counters.of_run(),
+        **({} if energy is None else _energy(directory, energy, found)),
         **sections(directory, counters.marks, head["emulated_s"]),
         **({"hosts": list(hosts)} if hosts else {}),
     }
@@ -46,3 +51,10 @@ def write_summary(
         directory / SUMMARY, orjson.dumps(summary, option=orjson.OPT_INDENT_2), disk, durable
     )
     return summary
+
+
+def _energy(
+    directory: Path, section: Mapping[str, Any], found: Mapping[str, float | None]
+) -> dict[str, Any]:
+    to_target = joules_to_target(directory, found["time_to_target_s"])
+    return {"energy": {**section, "joules_to_target": to_target}}

@@ -70,7 +70,11 @@ def replaced(said: str, instead: str) -> str:
         ("[training]", "[trainin]", "trainin: unknown key (nearest: 'training')"),
         ("[stop]", "[stopp]", "stopp: unknown key (nearest: 'stop')"),
         ('name = "dirichlet"', 'name = "iid"', "partition.alpha: unknown key (valid: name)"),
-        ("versions = 3", "zzz = 3", "stop.zzz: unknown key (valid: emulated_s, updates, versions)"),
+        (
+            "versions = 3",
+            "zzz = 3",
+            "stop.zzz: unknown key (valid: emulated_s, target_joules, updates, versions)",
+        ),
         (
             "alpha = 0.5\n[model]",
             "alpha = 0.5\nmin_sample = 2\n[model]",
@@ -94,7 +98,11 @@ def replaced(said: str, instead: str) -> str:
         ),
         # missing
         ("[stop]\nversions = 3", "", "stop: missing"),
-        ("versions = 3", "", "stop: give at least one of versions, updates, emulated_s"),
+        (
+            "versions = 3",
+            "",
+            "stop: give at least one of versions, updates, emulated_s, target_joules",
+        ),
         ('name = "mlp"', 'nam = "mlp"', "model.name: missing; 'nam' is given, is it this key?"),
         ('strategy = "fedasync"', "", "strategies[1].strategy: missing"),
         ('name = "dirichlet"\nalpha = 0.5', 'name = "dirichlet"', "partition.alpha: missing"),

@@ -1,0 +1,158 @@
+"""The energy of a run: joules per edge and state, and over time.
+
+It reads energy.csv and summary.json, also of a run that still goes on or was killed. All functions
+return None for a run without energy, and count up to the end of the run or to its latest row.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from edgefl.record.files import ENERGY, METRICS, SUMMARY
+from edgefl.record.parts import parts
+from edgefl.results.summary import number
+from edgefl.results.tail import read_csv
+from emulator.energy.account import IDLE, STATES
+
+MODELLED, MEASURED = "modelled", "measured"
+EdgeJoules = dict[str, float]  # "joules", and by state "idle_j", "compute_j", ...
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyCurve:
+    """All edges' joules since the start, at ``seconds``; straight lines in between."""
+
+    seconds: np.ndarray
+    joules: np.ndarray
+
+    def at(self, seconds: float | Sequence[float] | np.ndarray) -> np.ndarray:
+        """The joules at these emulated seconds; after the end, those of the end."""
+        return np.interp(seconds, self.seconds, self.joules)
+
+
+def joules(run: Path) -> dict[str, EdgeJoules] | None:
+    """The modelled joules of each edge: ``joules`` in all, and those of each state.
+
+    ``idle_j`` is the idle power over the whole time. What the other states need comes on top.
+    """
+    section = _section(run)
+    if section is not None:
+        return {
+            edge: {key: value for key, value in each.items() if not key.endswith("_s")}
+            for edge, each in section["by_edge"].items()
+        }
+    rows = _rows(run)
+    return None if not rows else _by_edge(rows, _end_s(run, rows))
+
+
+def whole_joules(run: Path) -> float | None:
+    """The modelled joules of all edges together."""
+    section = _section(run)
+    if section is not None:
+        return float(section["joules"])
+    found = joules(run)
+    return None if found is None else sum(each["joules"] for each in found.values())
+
+
+def joules_over_time(run: Path, edge: str | None = None) -> EnergyCurve | None:
+    """The modelled joules of all edges together, or of one, over emulated seconds.
+
+    The energy of a transfer or a training grows evenly from its beginning to its end. None also if
+    old parts of energy.csv were deleted (``record.keep``).
+    """
+    rows = _rows(run)
+    if not rows or _begins_late(run):
+        return None
+    chosen = [row for row in rows if edge is None or row["edge"] == edge]
+    return curve(chosen, _end_s(run, rows))
+
+
+def joules_at(run: Path, seconds: Sequence[float]) -> list[float] | None:
+    """The modelled joules of all edges at these emulated seconds, such as those of evaluations."""
+    found = joules_over_time(run)
+    return None if found is None else [float(each) for each in found.at(seconds)]
+
+
+def joules_to_target(run: Path, time_to_target_s: float | None) -> float | None:
+    """The modelled joules at the moment when the target accuracy was reached."""
+    found = None if time_to_target_s is None else joules_at(run, [time_to_target_s])
+    return None if found is None else found[0]
+
+
+def curve(rows: Iterable[Mapping[str, Any]], end_s: float) -> EnergyCurve:
+    """The sum of these rows of energy.csv up to ``end_s``."""
+    steps: defaultdict[float, float] = defaultdict(float)  # by moment: the change of power (W)
+    jumps: defaultdict[float, float] = defaultdict(float)  # by moment: joules all at once
+    for row in rows:
+        began_s = float(row["began_s"])
+        if row["state"] == IDLE:
+            ended_s = max(end_s, began_s)
+            watts = float(row["watts"])
+        else:
+            ended_s = float(row["ended_s"])
+            if ended_s <= began_s:
+                jumps[began_s] += float(row["joules"])
+                continue
+            watts = float(row["joules"]) / (ended_s - began_s)
+        steps[began_s] += watts
+        steps[ended_s] -= watts
+    moments = np.array(sorted({0.0, *steps, *jumps}))
+    powers = np.cumsum([steps.get(each, 0.0) for each in moments])
+    grown = np.concatenate(([0.0], np.cumsum(powers[:-1] * np.diff(moments))))
+    grown += np.cumsum([jumps.get(each, 0.0) for each in moments])
+    return EnergyCurve(moments, np.maximum.accumulate(grown))
+
+
+def _by_edge(rows: Sequence[Mapping[str, Any]], end_s: float) -> dict[str, EdgeJoules]:
+    found: dict[str, EdgeJoules] = {}
+    for row in rows:
+        of = found.setdefault(
+            row["edge"], {"joules": 0.0, **{f"{state}_j": 0.0 for state in STATES}}
+        )
+        if row["state"] == IDLE:
+            amount = float(row["watts"]) * max(0.0, end_s - float(row["began_s"]))
+        else:
+            amount = float(row["joules"])
+        of[f"{row['state']}_j"] += amount
+        of["joules"] += amount
+    return dict(sorted(found.items()))
+
+
+def _section(run: Path) -> dict[str, Any] | None:
+    try:
+        summary = orjson.loads((run / SUMMARY).read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return None
+    found = summary.get("energy") if isinstance(summary, dict) else None
+    return found if isinstance(found, dict) and found.get("kind") == MODELLED else None
+
+
+def _rows(run: Path) -> list[dict[str, str]]:
+    """The rows of energy.csv about states."""
+    return [row for row in read_csv(run / ENERGY) if row["state"] in STATES]
+
+
+def _begins_late(run: Path) -> bool:
+    """Whether the first part of energy.csv was deleted."""
+    found = parts(run / ENERGY)
+    return bool(found) and min(found) > 1
+
+
+def _end_s(run: Path, rows: Sequence[Mapping[str, Any]]) -> float:
+    """The end of the run; of one without a summary, its latest moment in energy.csv and metrics."""
+    try:
+        found = number(orjson.loads((run / SUMMARY).read_bytes()).get("emulated_s"))
+    except (OSError, orjson.JSONDecodeError, AttributeError):
+        found = None
+    if found is not None:
+        return found
+    ends = [float(row["ended_s"] or row["began_s"]) for row in rows]
+    ends += [number(row.get("emulated_s")) or 0.0 for row in read_csv(run / METRICS)]
+    return max(ends, default=0.0)

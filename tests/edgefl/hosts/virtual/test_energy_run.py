@@ -1,0 +1,184 @@
+"""Energy of whole runs under the virtual clock: by hand, as a stop, and without a trace if off."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import tomli_w
+from builders import small_run
+
+from edgefl.errors import UserError
+from edgefl.loading.file import load
+from edgefl.record.files import ENERGY
+from edgefl.results import energy
+from edgefl.results.tail import read_csv
+
+UP_BYTE_S, DOWN_BYTE_S, LATENCY_S = 8 / 10_000, 8 / 40_000, 0.01
+RADIO = {"idle_w": 0.5, "send_w": 2.5, "receive_w": 1.5}
+# edge a: a Pi 4 with a radio; b: other numbers, and only its device; c: costs nothing
+GROUPS: list[dict[str, Any]] = [
+    {
+        "name": "first",
+        "count": 1,
+        "links": {"radio": RADIO},
+        "devices": {"energy": {"profile": "pi4"}, "samples_per_s": 1.0},
+    },
+    {
+        "name": "second",
+        "count": 1,
+        "devices": {"energy": {"idle_w": 1.0, "compute_w": 11.0}, "samples_per_s": 2.0},
+    },
+    {"name": "third", "count": 1, "devices": {"samples_per_s": 4.0}},
+]
+ALL: dict[str, Any] = {
+    "links": {"up_mbit_s": 0.01, "down_mbit_s": 0.04, "latency_ms": 10.0, "radio": RADIO},
+    "devices": {"samples_per_s": 1.0, "energy": {"idle_w": 1.0, "compute_w": 11.0}},
+}
+
+
+def test_three_edges_by_hand_to_the_joule(tmp_path: Path) -> None:
+    """Two rounds of FedAvg: each lasts as long as its slowest edge, a."""
+    summary, run = small_run(tmp_path, groups=GROUPS, stop={"versions": 2})
+    rows = read_csv(run / "links.csv")
+    up, down = (
+        next(int(row["bytes"]) for row in rows if row["direction"] == way) for way in ("up", "down")
+    )
+    samples = {"a": 0, "b": 0}
+    for row in read_csv(run / ENERGY):
+        if row["state"] == "compute":
+            rate = {"a": 1.0, "b": 2.0}[row["edge"]]
+            samples[row["edge"]] = round((float(row["ended_s"]) - float(row["began_s"])) * rate)
+    assert all(samples.values())
+    sent_s, received_s = up * UP_BYTE_S, down * DOWN_BYTE_S
+    round_s = LATENCY_S + received_s + samples["a"] / 1.0 + sent_s + LATENCY_S
+    assert summary["emulated_s"] == pytest.approx(2 * round_s, abs=1e-6)
+    a = {
+        "idle_j": (2.7 + 0.5) * 2 * round_s,
+        "compute_j": (6.4 - 2.7) * 2 * samples["a"],
+        "send_j": (2.5 - 0.5) * 2 * sent_s,
+        "receive_j": (1.5 - 0.5) * 2 * received_s,
+        "tail_j": 0.0,
+    }
+    b = {"idle_j": 1.0 * 2 * round_s, "compute_j": (11.0 - 1.0) * 2 * samples["b"] / 2.0}
+    b |= {"send_j": 0.0, "receive_j": 0.0, "tail_j": 0.0}
+    by_edge = summary["energy"]["by_edge"]
+    for edge, expected in (("a", a), ("b", b)):
+        found = {key: by_edge[edge][key] for key in expected}
+        assert found == pytest.approx(expected, abs=1e-4), edge
+        assert by_edge[edge]["joules"] == pytest.approx(sum(expected.values()), abs=1e-4)
+    assert set(by_edge) == {"a", "b"}, "c has no model of its energy"
+    whole = sum(a.values()) + sum(b.values())
+    assert summary["energy"]["kind"] == "modelled"
+    assert summary["energy"]["joules"] == pytest.approx(whole, abs=1e-4) and whole > 100
+
+
+def test_waiting_costs_the_idle_power_and_no_more(tmp_path: Path) -> None:
+    """The last edge of a round computes; the others are idle until it has delivered."""
+    summary, _ = small_run(tmp_path, groups=GROUPS, stop={"versions": 1})
+    b = summary["energy"]["by_edge"]["b"]
+    assert b["idle_s"] == pytest.approx(summary["emulated_s"])
+    assert b["compute_s"] < 0.6 * b["idle_s"]
+    assert b["joules"] == pytest.approx(1.0 * b["idle_s"] + 10.0 * b["compute_s"])
+
+
+def test_the_file_and_the_summary_agree_at_every_moment(tmp_path: Path) -> None:
+    summary, run = small_run(tmp_path, **ALL, stop={"versions": 3})
+    found = energy.joules_over_time(run)
+    assert found is not None
+    assert found.joules[-1] == pytest.approx(summary["energy"]["joules"])
+    assert (found.joules[1:] >= found.joules[:-1]).all()
+    assert found.seconds[-1] == summary["emulated_s"]
+    by_edge = energy.joules(run)
+    assert by_edge is not None
+    for edge, each in by_edge.items():
+        own = energy.joules_over_time(run, edge)
+        assert own is not None and own.joules[-1] == pytest.approx(each["joules"])
+    (run / "summary.json").unlink()  # as after kill -9
+    after_crash = energy.joules(run)
+    assert after_crash is not None
+    for edge, each in by_edge.items():
+        assert after_crash[edge] == pytest.approx(each), edge
+
+
+def test_joules_to_target_are_those_at_its_moment(tmp_path: Path) -> None:
+    given = {"target_accuracy": 0.01}
+    summary, run = small_run(tmp_path, **ALL, stop={"versions": 2}, evaluation=given)
+    reached_s = summary["time_to_target_s"]
+    assert reached_s is not None
+    expected = energy.joules_at(run, [reached_s])
+    assert [summary["energy"]["joules_to_target"]] == expected
+
+
+@pytest.mark.parametrize("target", [50.0, 333.25])
+def test_a_run_ends_at_its_target_of_joules(tmp_path: Path, target: float) -> None:
+    summary, run = small_run(tmp_path, **ALL, stop={"target_joules": target})
+    assert summary["finished"] == "target_joules"
+    # transfers that still are under way at the end are not counted
+    assert summary["energy"]["joules"] == pytest.approx(target, abs=1e-6)
+    found = energy.joules_over_time(run)
+    assert found is not None and found.joules[-1] == pytest.approx(target, abs=1e-6)
+
+
+def test_another_limit_may_come_first(tmp_path: Path) -> None:
+    stop = {"target_joules": 1e6, "versions": 1}
+    summary, _ = small_run(tmp_path, **ALL, stop=stop)
+    assert summary["finished"] == "versions"
+
+
+def test_the_same_seed_leaves_the_same_bytes(tmp_path: Path) -> None:
+    given = ALL | {"stop": {"target_joules": 300.0}}
+    _, one = small_run(tmp_path / "1", **given)
+    _, two = small_run(tmp_path / "2", **given)
+    for name in (ENERGY, "events.jsonl", "links.csv"):
+        assert (one / name).read_bytes() == (two / name).read_bytes()
+
+
+def test_the_model_of_energy_changes_no_other_file(tmp_path: Path) -> None:
+    """Off, which is the default, there is no trace of it; on, all else stays as it was."""
+    plain = ALL | {"links": {**ALL["links"], "radio": None}, "devices": {"samples_per_s": 1.0}}
+    stop = {"stop": {"versions": 3}}
+    off_summary, off = small_run(tmp_path / "off", **plain, **stop)
+    on_summary, on = small_run(tmp_path / "on", **ALL, **stop)
+    assert not (off / ENERGY).exists() and "energy" not in off_summary
+    text = (off / "config.toml").read_text()
+    assert not any(key in text for key in ("energy]", "target_joules", "radio]"))
+    for name in ("events.jsonl", "links.csv", "model.safetensors"):
+        assert (on / name).read_bytes() == (off / name).read_bytes()
+    assert {key for key in on_summary if key not in off_summary} == {"energy"}
+    small_run(tmp_path / "on", **plain, **stop)
+    assert not (on / ENERGY).exists(), "a rerun removes the file of the former run"
+
+
+def test_rows_are_plain_csv(tmp_path: Path) -> None:
+    _, run = small_run(tmp_path, **ALL, stop={"versions": 1})
+    with (run / ENERGY).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["state"] for row in rows[:3]] == ["idle"] * 3
+    assert {row["edge"] for row in rows} == {"a", "b", "c"}
+    assert all(float(row["joules"]) > 0 for row in rows[3:])
+    facts = orjson.loads((run / "summary.json").read_bytes())["energy"]
+    assert list(facts) == ["kind", "joules", "by_edge", "joules_to_target"]
+
+
+@pytest.mark.parametrize(
+    ("sections", "said"),
+    [
+        ({"stop": {"target_joules": 5.0}}, "target_joules"),
+        ({"devices": {"energy": {}}}, "idle_w: missing"),
+        ({"devices": {"energy": {"profile": "pi44"}}}, "did you mean pi4?"),
+        ({"devices": {"energy": {"idle_w": 3.0, "compute_w": 2.0}}}, "at least the idle power"),
+        ({"links": {"radio": {"idle_w": 1.0, "send_w": 2.0}}}, "receive_w: missing"),
+    ],
+    ids=["no model", "no numbers", "near name", "less than idle", "half a radio"],
+)
+def test_bad_sections_are_one_line(sections: dict[str, Any], said: str, tmp_path: Path) -> None:
+    base: dict[str, Any] = {"stop": {"versions": 1}, "strategies": [{"strategy": "fedavg"}]}
+    path = tmp_path / "config.toml"
+    path.write_text(tomli_w.dumps(base | sections))
+    with pytest.raises(UserError) as raised:
+        load(path)
+    assert said in str(raised.value) and "\n" not in str(raised.value)
