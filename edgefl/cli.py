@@ -22,6 +22,7 @@ from edgefl.commands import (
     keys,
     launch,
     new,
+    plot,
     profile,
     results,
     run,
@@ -72,7 +73,7 @@ app.command()(run.coordinator)
 app.command()(edge.edge)
 app.command()(launch.launch)
 app.command()(compare_runs.compare)
-app.command()(results.plot)
+app.command()(plot.plot)
 app.command()(export.export)
 app.command()(results.replay)
 app.command()(profile.profile)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 def conclude(experiment: Experiment, folder: Path) -> list[Row]:
     """Compare the strategies of the experiment that have results, and return their runs."""
+    from edgefl.reports import gallery
     from edgefl.reports.family import drawable
     from edgefl.reports.registry import families
     from edgefl.results import compare, rundirs, spread, table
@@ -36,10 +37,8 @@ def conclude(experiment: Experiment, folder: Path) -> list[Row]:
     if len(experiment.by_seed()) > 1:
         spread.write_csv(rows, folder / "comparison_seeds.csv")
     if drawable():
-        from edgefl.results import plots
-
-        figures = plots.accuracy(schemes, folder / "figures" / "accuracy.png")
-        show.line(f"figure: {figures[0]}")
+        for path in gallery.leave(schemes, {"accuracy": folder / "figures" / "accuracy"}):
+            show.line(f"figure: {path}")
     else:
         show.line("no figures: matplotlib is not installed: pip install 'edgefl[lab]'")
     for family in families().values():

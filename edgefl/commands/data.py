@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgefl.commands import plot as figures
 from edgefl.commands import show
 from edgefl.commands.configs import Config
-from edgefl.errors import UserError, nearest, needs
+from edgefl.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from edgefl.config.experiment import Experiment
@@ -81,28 +82,36 @@ def get(
 def plot(
     config: Config,
     overrides: Overrides = None,
-    out: Annotated[
-        Path,
-        typer.Option("--out", metavar="FILE.png", help="The figure; a PDF is written next to it."),
-    ] = Path("labels.png"),
+    out: figures.Out = None,
+    formats: figures.Formats = None,
+    width: figures.Width = "",
+    title: figures.Title = "",
+    numbers: figures.Numbers = None,
 ) -> None:
     """Draw how many samples of each label every edge has."""
     import numpy as np
 
-    with needs("lab", "a figure"):
-        from edgefl.results import partition_plot as label_plot
-    show.png(out)
+    from edgefl.results.compare import replace_file
+    from edgefl.results.figures import labels
+    from edgefl.results.figures.output import drawn, save
+    from edgefl.results.figures.style import PlotStyle
+
+    out, forms = figures.files(out or Path("labels.png"), formats)
+    style = PlotStyle(width=figures.chosen_width(width), title=title)
     learned = _learned(config, overrides)
     targets = learned.train[1].numpy()
     counts = [
-        np.bincount(targets[rows], minlength=learned.task.dataset.classes)
+        np.bincount(targets[rows], minlength=learned.task.dataset.classes).tolist()
         for rows in learned.shards.values()
     ]
-    for path in label_plot.labels(np.stack(counts, axis=1), list(learned.shards), out):
+    found = labels.of_counts(dict(zip(learned.shards, counts)))
+    if numbers is not None:
+        replace_file(numbers, found.csv().encode())
+    for path in save(drawn(labels.PLOT, found, style), out, forms):
         show.line(str(path))
     sizes, kinds = (
-        sorted(int(count.sum()) for count in counts),
-        sorted(int((count > 0).sum()) for count in counts),
+        sorted(sum(count) for count in counts),
+        sorted(sum(number > 0 for number in count) for count in counts),
     )
     show.line(
         f"samples per edge: {sizes[0]} to {sizes[-1]}, median {sizes[len(sizes) // 2]}; labels per"

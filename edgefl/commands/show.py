@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import typer
 from rich.console import Console
@@ -12,7 +11,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from edgefl import __version__
-from edgefl.errors import UserError, printable
+from edgefl.errors import printable
 
 
 def rows(entries: Sequence[tuple[str, str]]) -> None:
@@ -60,15 +59,3 @@ def table(console: Console, shown: Table | None) -> None:
 def hint(command: str) -> None:
     """Print the last line of a command: what to do next."""
     Console().print(Text(f"next: {command}", style="dim"), soft_wrap=True)
-
-
-def png(path: Path) -> Path:
-    """Check the path of a figure: the PNG; a PDF is written next to it.
-
-    UserError for another suffix, because a PNG must not be named "figure.svg".
-    """
-    if path.suffix != ".png" or path.is_dir():
-        raise UserError(
-            f"--out {path}: expected a file that ends in .png (a PDF is written next to it)"
-        )
-    return path

@@ -6,14 +6,15 @@ none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgefl.results.figures.base import Plot, open_runs
+from edgefl.results.figures.output import LEFT, left
+
 if TYPE_CHECKING:
     from rich.table import Table
-
-Draw = Callable[[Sequence[Path], Path], list[Path]]
 
 
 class Family:
@@ -25,8 +26,6 @@ class Family:
     ORDER: int = 1000  # position in summary.json and on the terminal, smallest first
     MARK: str  # runs that have this event, reported number or file
     FILES: tuple[str, ...] = ()  # paths that ``leave`` may write, in the experiment's folder
-    KINDS: tuple[str, ...] = ()  # values of ``edgefl plot --kind``
-    OF: str = ""  # which runs these figures are about, for help and messages
 
     def section(self, run: Path, emulated_s: float) -> dict[str, Any] | None:
         """Return the family's section of summary.json, or None.
@@ -39,12 +38,8 @@ class Family:
         """Return a table for the terminal, shown below the comparison."""
         return None
 
-    def figures(self) -> Mapping[str, Draw]:
-        """Return for each kind the function that draws it.
-
-        It takes directories and a file name that ends in .png. It returns the PNG and the PDF, or
-        [] if no run has data for the figure.
-        """
+    def plots(self) -> Mapping[str, Plot]:
+        """Return the family's kinds of figures by name: values of ``edgefl plot --kind``."""
         return {}
 
     def leave(self, directories: Sequence[Path], folder: Path) -> list[str]:
@@ -57,7 +52,7 @@ class Family:
 
 def pictures(*names: str) -> tuple[str, ...]:
     """Return the file names of these figures, PNG and PDF, in the experiment's folder."""
-    return tuple(f"figures/{name}.{kind}" for name in names for kind in ("png", "pdf"))
+    return tuple(f"figures/{name}.{kind}" for name in names for kind in LEFT)
 
 
 def drawable() -> bool:
@@ -78,10 +73,10 @@ def draw(
     """
     if not drawable():
         return []
-    drawings = family.figures()
-    drawn = [
+    plots, runs = family.plots(), open_runs(directories)
+    paths = [
         path
         for kind, name in names.items()
-        for path in drawings[kind](directories, folder / "figures" / f"{name}.png")[:1]
+        for path in left(plots[kind], runs, folder / "figures" / name)
     ]
-    return [f"figure{'s' * (len(drawn) > 1)}: {', '.join(map(str, drawn))}"] if drawn else []
+    return [f"figure{'s' * (len(paths) > 1)}: {', '.join(map(str, paths))}"] if paths else []

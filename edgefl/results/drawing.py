@@ -15,17 +15,16 @@ LEGEND_SHARE = 0.97  # of the figure's width
 NOISE = 1e-9  # relative to the largest value: smaller differences are rounding
 
 
-def legend_above(figure: Figure, axes: Axes, columns: int = LEGEND_COLUMNS) -> None:
-    """Put the legend of ``axes`` above all axes, in as many columns as fit the figure's width.
+def legend_above(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
+    """Put a legend above all axes, in as many columns as fit the figure's width.
 
     Names that are too long for one column are wrapped. The figure grows by the legend's height. It
     must have a constrained layout.
     """
-    handles, labels = axes.get_legend_handles_labels()
     if not labels:
         return
     room = LEGEND_SHARE * figure.get_figwidth()
-    for count in range(min(len(labels), columns), 0, -1):
+    for count in range(min(len(labels), LEGEND_COLUMNS), 0, -1):
         width, height = _placed(figure, handles, labels, count)
         if width <= room:
             break
@@ -57,21 +56,13 @@ def _placed(
     return box.width / figure.dpi, box.height / figure.dpi
 
 
-def panels(figure: Figure, count: int, columns: int, label: str) -> list[Axes]:
-    """Return ``count`` axes in rows of at most ``columns``, with a shared x axis.
-
-    The lowest axes of each column have the x ``label``.
-    """
-    rows = -(-count // columns)
-    columns = -(-count // rows)  # rows of equal length, as far as possible
-    grid = figure.subplots(rows, columns, sharex=True, squeeze=False).ravel().tolist()
-    for spare in grid[count:]:
-        spare.remove()
-    for lowest in grid[max(0, count - columns) : count]:
-        lowest.tick_params(labelbottom=True)
-        lowest.set_xlabel(label)
-    used: list[Axes] = grid[:count]
-    return used
+def label_lowest(panels: Sequence[Axes], label: str) -> None:
+    """Give the lowest panel of each column the x ``label`` and ticks; they share the x axis."""
+    places = [(axes, axes.get_subplotspec()) for axes in panels]
+    lowest = {place.colspan.start: axes for axes, place in places if place is not None}
+    for axes in lowest.values():  # the last one of each column
+        axes.tick_params(labelbottom=True)
+        axes.set_xlabel(label)
 
 
 def is_constant(values: Sequence[float]) -> bool:

@@ -34,7 +34,8 @@ from trials import (
 )
 
 from edgefl.errors import UserError
-from edgefl.results.plots import COLOURS, MARKERS, STYLE, save
+from edgefl.results.figures.canvas import COLOURS, MARKERS, STYLE
+from edgefl.results.figures.output import LEFT, save
 
 MAIN = CONFIGS / "fmnist_lenet.toml"
 SLOWEST_S, TASK_SAMPLES = 200.0, 3000.0  # 600 samples, five epochs
@@ -180,8 +181,7 @@ def draw(gains: Sequence[Gain], target: float, path: Path) -> Path:
             ncols=3,
             frameon=False,
         )
-        save(figure, path.with_suffix(".pdf"), "pdf")
-        return save(figure, path, "png")
+        return save(figure, path.with_suffix(""), LEFT)[0]
 
 
 def line(

@@ -24,8 +24,8 @@ from trials import (
 )
 
 from edgefl.errors import UserError
+from edgefl.reports import gallery
 from edgefl.reports.dissemination import table as dissemination_table
-from edgefl.results import plots
 
 MAIN = CONFIGS / "fmnist_links50.toml"
 UP_MBIT_S, DOWN_MBIT_S = 20.0, 100.0  # of the links with factor 1
@@ -68,7 +68,8 @@ def main() -> None:
     for each in trials:
         done = [ours.folder / each.name / label for label in LABELS if ours.results(each, label)]
         if done:
-            say(f"figure: {plots.accuracy(done, ours.folder / 'figures' / f'{each.name}.png')[0]}")
+            figure = gallery.write("accuracy", done, ours.folder / "figures" / each.name)[0]
+            say(f"figure: {figure}")
     end(ours, whole)
 
 

@@ -22,7 +22,7 @@ from trials import QUICK, Study, Trial, arguments, end, entries, run, say, study
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 from edgefl.loading.file import load
-from edgefl.reports.slots import figures as slots_plot
+from edgefl.reports import gallery
 from edgefl.reports.slots import section as slots
 from edgefl.results.spread import spread
 from edgefl.results.summary import number
@@ -88,7 +88,8 @@ def main() -> None:
     )
     done = [ours.folder / trial.name / label for label in labels if ours.results(trial, label)]
     if done:
-        say(f"figure: {slots_plot.loss(done, ours.folder / 'figures' / f'{trial.name}.png')[0]}")
+        figure = gallery.write("slot-loss", done, ours.folder / "figures" / trial.name)[0]
+        say(f"figure: {figure}")
     _best(rows)
     end(ours, whole)
 

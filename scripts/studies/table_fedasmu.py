@@ -35,8 +35,9 @@ from trials import (
 
 from edgefl.errors import UserError
 from edgefl.loading.file import load
+from edgefl.reports import gallery
 from edgefl.reports.dissemination import table as dissemination_table
-from edgefl.results import plots, rundirs
+from edgefl.results import rundirs
 
 COLUMNS = (
     "method",
@@ -117,7 +118,7 @@ def show(ours: Study, trial: Trial, labels: Sequence[str], target: str) -> None:
     )
     done = [ours.folder / trial.name / label for label in labels if ours.results(trial, label)]
     if done:
-        figure = plots.accuracy(done, ours.folder / "figures" / f"{trial.name}.png")[0]
+        figure = gallery.write("accuracy", done, ours.folder / "figures" / trial.name)[0]
         say(f"figure: {figure}; for the rest: edgefl compare {ours.folder / trial.name}")
 
 

@@ -28,10 +28,8 @@ from tuning import Points, Tuning
 
 from edgefl.errors import UserError
 from edgefl.loading.file import load
-from edgefl.reports.by_label import figures as runtime_plot
+from edgefl.reports import gallery
 from edgefl.reports.by_label import section as labels
-from edgefl.reports.distillation import figures as distillation_plot
-from edgefl.results import plots
 from edgefl.results.spread import spread as spread_of
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "fedecho"
@@ -182,11 +180,9 @@ class Comparison:
 
     def _draw(self, name: str, runs: Sequence[Path]) -> None:
         figures = self.ours.folder / "figures"
-        paths = (
-            plots.accuracy(runs, figures / f"{name}.png")[:1]
-            + runtime_plot.runtimes(runs, figures / f"{name}-runtimes.png")[:1]
-        )
-        paths += distillation_plot.distillation(runs, figures / f"{name}-distillation.png")[:1]
+        names = {"accuracy": name}
+        names |= {kind: f"{name}-{kind}" for kind in ("runtimes", "distillation")}
+        paths = gallery.leave(runs, {kind: figures / each for kind, each in names.items()})
         say(f"figures: {', '.join(map(str, paths))}")
 
 

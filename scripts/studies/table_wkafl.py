@@ -22,9 +22,8 @@ from trials import Study, Trial, arguments, end, entries, numbers, run, say, stu
 from tuning import Tuning
 
 from edgefl.loading.file import load
-from edgefl.reports.aggregation import figures as aggregation_plot
+from edgefl.reports import gallery
 from edgefl.reports.aggregation import table as aggregation_table
-from edgefl.results import plots
 from edgefl.results.spread import spread
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "wkafl"
@@ -172,11 +171,9 @@ class Comparison:
         )
         figures = self.ours.folder / "figures"
         paths = [done[label] for label in self.entries if label in done]
-        say(
-            f"figures: {plots.accuracy(paths, figures / f'{self.name}.png')[0]},"
-            f" {figures / f'{self.name}-aggregation.png'}"
-        )
-        aggregation_plot.aggregation(paths, figures / f"{self.name}-aggregation.png")
+        names = {"accuracy": self.name, "aggregation": f"{self.name}-aggregation"}
+        left = gallery.leave(paths, {kind: figures / name for kind, name in names.items()})
+        say(f"figures: {', '.join(map(str, left))}")
         return whole
 
     def _values(self, trial: Trial, label: str, key: str) -> list[Any]:

@@ -93,11 +93,11 @@ def summary(directory: Path) -> dict[str, Any]:
             "run small.toml strategies.0.period_s=1e-12",
             "strategies[0].period_s: expected greater than or equal to 0.000000001",
         ),
-        ("plot small --out accuracy.svg", "--out accuracy.svg: expected a file that ends in .png"),
+        ("plot small --out accuracy.jpg", "--out accuracy.jpg: expected a file that ends in .png"),
         ("plot small --out .", "--out .: expected a file that ends in .png"),
         (
-            "data plot small.toml --out labels.pdf",
-            "--out labels.pdf: expected a file that ends in .png",
+            "data plot small.toml --out labels.jpg",
+            "--out labels.jpg: expected a file that ends in .png",
         ),
     ],
 )

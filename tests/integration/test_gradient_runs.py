@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from builders import EXAMPLES, experiment, small_run
+from drawn import of_runs
 from processes import SMALL, happened
 from rich.console import Console
 
@@ -23,6 +24,7 @@ from edgefl.hosts.virtual.pool.engine import open_pool
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load
+from edgefl.reports import gallery
 from edgefl.reports.aggregation import figures as aggregation_plot
 from edgefl.reports.aggregation import section as aggregation
 from edgefl.reports.aggregation import table as aggregation_table
@@ -204,9 +206,14 @@ def test_figure_2b_s_points() -> None:
     ]
 
 
-def test_eight_schemes_look_different_and_gradients_are_counted_in_whole_numbers() -> None:
-    values = [values for _, values in aggregation.steps(EVENTS)]
-    left, right = aggregation_plot._draw({f"s{number}": values for number in range(8)}).axes
+def test_eight_schemes_look_different_and_gradients_are_counted_in_whole_numbers(
+    tmp_path: Path,
+) -> None:
+    for number in range(8):
+        run = tmp_path / f"s{number}"
+        run.mkdir()
+        (run / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in EVENTS))
+    left, right = of_runs("aggregation", tmp_path).axes
     looks = {(patches[0].get_facecolor(), patches[0].get_hatch()) for patches in left.containers}
     lines = {(line.get_color(), line.get_linestyle()) for line in right.lines}
     assert len(looks) == len(lines) == 8
@@ -252,7 +259,7 @@ def test_summary_table_csv_and_figure_of_a_run(tmp_path: Path) -> None:
     )
     assert all(
         path.stat().st_size > 1000
-        for path in aggregation_plot.aggregation([directory], tmp_path / "a.png")
+        for path in gallery.write("aggregation", [directory], tmp_path / "a")
     )
 
 
@@ -263,4 +270,4 @@ def test_a_scheme_without_such_steps_has_no_such_section(tmp_path: Path) -> None
         strategies=[{"strategy": "fedbuff", "buffer_size": 2}],
     )
     assert "aggregation" not in found and aggregation_table.load([directory]) == []
-    assert aggregation_plot.aggregation([directory], tmp_path / "a.png") == []
+    assert gallery.leave([directory], {"aggregation": tmp_path / "a"}) == []

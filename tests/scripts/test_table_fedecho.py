@@ -16,9 +16,7 @@ from paths import STUDIES
 from studies import pretended
 
 from edgefl.loading.file import load
-from edgefl.reports.by_label import figures as runtime_plot
-from edgefl.reports.distillation import figures as distillation_plot
-from edgefl.results import plots
+from edgefl.reports import gallery
 
 BEST = {"fedecho": "local-0.01-distil-0.0003", "fadas": "server-0.0003"}
 
@@ -61,12 +59,9 @@ def test_the_best_point_of_each_method_goes_into_the_table(
 ) -> None:
     study_type, drawn = importlib.import_module("trials").Study, []
     monkeypatch.setattr(study_type, "do", pretended(leave))
-    for module, name in (
-        (plots, "accuracy"),
-        (runtime_plot, "runtimes"),
-        (distillation_plot, "distillation"),
-    ):
-        monkeypatch.setattr(module, name, lambda paths, out: drawn.append(out.name) or [out])
+    monkeypatch.setattr(
+        gallery, "leave", lambda runs, names: drawn.extend(out.name for out in names.values()) or []
+    )
     table = script.Comparison(
         study_type(tmp_path, (1, 2), 1, False, ("data.dir=elsewhere",)),
         script.CONFIGS / "cifar10_lenet.toml",

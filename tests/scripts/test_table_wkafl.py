@@ -13,8 +13,7 @@ from paths import STUDIES
 from studies import pretended
 
 from edgefl.loading.file import load
-from edgefl.reports.aggregation import figures as aggregation_plot
-from edgefl.results import plots
+from edgefl.reports import gallery
 
 NAME = "wkafl-mnist-1000-10"
 BEST = {"wkafl": 0.05, "sasgd": 0.1}
@@ -55,8 +54,7 @@ def test_the_best_rate_of_each_method_goes_into_the_table(
 ) -> None:
     study_type = importlib.import_module("trials").Study
     monkeypatch.setattr(study_type, "do", pretended(leave))
-    monkeypatch.setattr(plots, "accuracy", lambda paths, out: [out])
-    monkeypatch.setattr(aggregation_plot, "aggregation", lambda paths, out: [out])
+    monkeypatch.setattr(gallery, "leave", lambda paths, names: list(names.values()))
     ours = study_type(tmp_path, (1, 2, 3), 1, False)
     table = script.Comparison(
         ours, script.CONFIGS / "mnist_1000_10.toml", ["wkafl", "sasgd"], (0.02, 0.05, 0.1)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from edgefl.record.files import EVENTS
 from edgefl.reports.aggregation import section as steps
-from edgefl.reports.family import Draw, Family, draw, pictures
+from edgefl.reports.aggregation.figures import AggregationPlot
+from edgefl.reports.family import Family, draw, pictures
+from edgefl.results.figures.base import Plot
 from edgefl.results.tail import read_events
 
 if TYPE_CHECKING:
@@ -21,8 +23,6 @@ class Aggregation(Family):
     ORDER = 20
     MARK = steps.MARK
     FILES = ("aggregation.csv", *pictures("aggregation"))
-    KINDS = ("aggregation",)
-    OF = "wkafl and the methods it is compared with"
 
     def section(self, run: Path, emulated_s: float) -> dict[str, Any] | None:
         return steps.section(steps.steps(read_events(run / EVENTS)))
@@ -33,10 +33,8 @@ class Aggregation(Family):
         found = table.load(directories)
         return table.table(found) if found else None
 
-    def figures(self) -> Mapping[str, Draw]:
-        from edgefl.reports.aggregation.figures import aggregation
-
-        return {"aggregation": aggregation}
+    def plots(self) -> Mapping[str, Plot]:
+        return {"aggregation": AggregationPlot()}
 
     def leave(self, directories: Sequence[Path], folder: Path) -> list[str]:
         from edgefl.reports.aggregation import table

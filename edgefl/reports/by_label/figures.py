@@ -1,73 +1,60 @@
-"""figures/runtimes.png: accuracy over time on the data that each runtime class of devices holds.
-
-It has one panel per class and one line per scheme.
-"""
+"""Accuracy over time on the data that each runtime class of devices holds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-import matplotlib
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from edgefl.reports.by_label.section import by_runtime
+from edgefl.results.figures.base import Plot, PlotData, Runs, first_seeds
+from edgefl.results.figures.style import PlotStyle
 
-from edgefl.errors import UserError
-from edgefl.reports.by_label.section import Points, by_runtime
-from edgefl.results import rundirs
-from edgefl.results.drawing import legend_above
-from edgefl.results.plots import STYLE, look, save, unit_of_time
+if TYPE_CHECKING:
+    from edgefl.results.figures.canvas import Canvas
 
+COLUMNS = ("name", "runtime", "emulated_s", "accuracy")
 # order of the panels, by the first word of a runtime class
 SLOWER = {"short": 1, "medium": 2, "long": 3}
 
 
-def runtimes(dirs: Sequence[Path], out_png: Path) -> list[Path]:
-    """Draw the figure for the first seed of each scheme in ``dirs``; return the two files.
+class RuntimesPlot(Plot):
+    """Accuracy on the data of each runtime class of devices, over time; one panel per class."""
 
-    UserError if no run has accuracies by label.
-    """
-    found = {name: by_runtime(runs[0]) for name, runs in rundirs.find(dirs).items()}
-    found = {name: values for name, values in found.items() if values}
-    if not found:
-        raise UserError(
-            f"no labels.csv in any run of {', '.join(str(path) for path in dirs)}: run with"
-            " evaluation.by_label = true"
-        )
-    with matplotlib.rc_context(STYLE):
-        figure = _draw(found)
-        return [save(figure, out_png, "png"), save(figure, out_png.with_suffix(".pdf"), "pdf")]
+    OF = "runs with evaluation.by_label = true"
+
+    def data(self, runs: Runs, style: PlotStyle) -> PlotData:
+        rows = [
+            (name, runtime, t, share)
+            for name, run in first_seeds(runs)
+            for runtime, points in by_runtime(run.path).items()
+            for t, share in points
+        ]
+        return PlotData(COLUMNS, rows)
+
+    def draw(self, data: PlotData, canvas: Canvas) -> None:
+        from matplotlib.ticker import PercentFormatter
+
+        from edgefl.results.figures.canvas import axis_of, look
+
+        classes = sorted(data.by("runtime"), key=_slowness)
+        unit, label = axis_of("emulated_s", max(data["emulated_s"]))
+        across = min(len(classes), 3)
+        panels = canvas.panels(len(classes), across, 2.2, sharey=True)
+        schemes = list(data.by("name"))
+        for axes, runtime in zip(panels, classes):
+            of_class = data.where(runtime=runtime)
+            for place, scheme in enumerate(schemes):
+                points = of_class.where(name=scheme)
+                x = [t / unit for t in points["emulated_s"]]
+                text = canvas.text(scheme)
+                axes.plot(x, points["accuracy"], label=text, **look(place), linewidth=0.9)
+            axes.set_title(f"what {runtime} devices hold", fontsize=7)
+            axes.set_xlabel(label)
+            axes.set_ylim(0, 1)
+            axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        for axes in panels[::across] if canvas.is_page else panels:
+            axes.set_ylabel("Accuracy by label, weighted")
+        canvas.legend(panels[0])
 
 
-def _draw(found: Mapping[str, Mapping[str, Points]]) -> Figure:
-    classes = sorted(
-        {name for values in found.values() for name in values},
-        key=lambda name: (SLOWER.get(name.split()[0], 0), name),
-    )
-    figure = Figure(figsize=(2.3 * max(len(classes), 2) + 0.4, 2.7), dpi=300, layout="constrained")
-    FigureCanvasAgg(figure)
-    seconds, unit = unit_of_time(
-        max(t for values in found.values() for points in values.values() for t, _ in points)
-    )
-    panels = figure.subplots(1, len(classes), sharey=True, squeeze=False)[0]
-    for axes, runtime in zip(panels, classes):
-        for place, (scheme, values) in enumerate(found.items()):
-            points = values.get(runtime, [])
-            axes.plot(
-                [t / seconds for t, _ in points],
-                [share for _, share in points],
-                label=scheme,
-                **look(place),
-                linewidth=0.9,
-            )
-        axes.set_title(f"what {runtime} devices hold", fontsize=7)
-        axes.set_xlabel(f"Emulated time ({unit})")
-        axes.set_ylim(0, 1)
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-        axes.grid(color="0.9", linewidth=0.5)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-    panels[0].set_ylabel("Accuracy by label, weighted")
-    legend_above(figure, panels[0])
-    return figure
+def _slowness(runtime: str) -> tuple[int, str]:
+    return SLOWER.get(runtime.split()[0], 0), runtime

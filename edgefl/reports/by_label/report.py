@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from edgefl.record.files import LABELS
+from edgefl.reports.by_label.figures import RuntimesPlot
 from edgefl.reports.by_label.section import by_runtime
-from edgefl.reports.family import Draw, Family, draw, pictures
+from edgefl.reports.family import Family, draw, pictures
+from edgefl.results.figures.base import Plot
 from edgefl.results.rundirs import runs_of
 
 
@@ -17,13 +19,9 @@ class ByLabel(Family):
     ORDER = 50
     MARK = LABELS
     FILES = pictures("runtimes")
-    KINDS = ("runtimes",)
-    OF = "runs with evaluation.by_label = true"
 
-    def figures(self) -> Mapping[str, Draw]:
-        from edgefl.reports.by_label.figures import runtimes
-
-        return {"runtimes": runtimes}
+    def plots(self) -> Mapping[str, Plot]:
+        return {"runtimes": RuntimesPlot()}
 
     def leave(self, directories: Sequence[Path], folder: Path) -> list[str]:
         if not any(by_runtime(runs[0]) for each in directories if (runs := runs_of(each))):

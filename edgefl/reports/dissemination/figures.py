@@ -1,23 +1,22 @@
-"""figures/controls.png: a scheme's learned parameters, and the weights they give, over time."""
+"""Learned parameters, the weights they give, and the refresh points that were chosen."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from edgefl.reports.dissemination.section import refresh_points, reported, updates
+from edgefl.results.figures.base import Plot, PlotData, Runs, first_seeds
+from edgefl.results.figures.style import PlotStyle
 
-from edgefl.reports.dissemination.section import reported, updates
-from edgefl.results import rundirs
-from edgefl.results.drawing import fit_constant, is_constant, legend_above, panels
-from edgefl.results.plots import COLOURS, MARKERS, STYLE, save, unit_of_time
-from edgefl.results.tail import read_events
+if TYPE_CHECKING:
+    from edgefl.results.figures.canvas import Canvas
 
+OF = "fedasmu, fedssmu and their ablations"
+CONTROLS = ("name", "parameter", "emulated_s", "value")
+REFRESH_POINTS = ("name", "refresh_point", "updates", "share")
 # from the server's "report" decisions: number -> title
 SERVER = {
     "alpha": "alpha, weight of an update",
@@ -34,26 +33,84 @@ DEVICE = {
 }
 PANELS = {**SERVER, **DEVICE}
 SLIGHT = 0.01
-MOST_COLUMNS = 4
 
 Points = list[tuple[float, float]]  # (emulated s, value)
 
 
-def controls(dirs: Sequence[Path], out_png: Path) -> list[Path]:
-    """Draw the figure for the first seed of each scheme in ``dirs``.
+class ControlsPlot(Plot):
+    """Learned weights and the parameters that they come from, over time: one panel each."""
 
-    Return the two files written, or [] if no run has such parameters.
-    """
-    found = {
-        name: series(read_events(runs[0] / "events.jsonl"))
-        for name, runs in rundirs.find(dirs).items()
-    }
-    found = {name: values for name, values in found.items() if any(values.values())}
-    if not found:
-        return []
-    with matplotlib.rc_context(STYLE):
-        figure = _draw(found)
-        return [save(figure, out_png, "png"), save(figure, out_png.with_suffix(".pdf"), "pdf")]
+    OF = OF
+    LIMITS = LOG = "x"  # each panel has another y
+
+    def data(self, runs: Runs, style: PlotStyle) -> PlotData:
+        rows = [
+            (name, parameter, t, value)
+            for name, run in first_seeds(runs)
+            for parameter, points in series(run.events).items()
+            for t, value in points
+        ]
+        return PlotData(CONTROLS, rows)
+
+    def draw(self, data: PlotData, canvas: Canvas) -> None:
+        from edgefl.results.drawing import fit_constant, label_lowest
+        from edgefl.results.figures.canvas import axis_of, dots
+
+        there = data.by("parameter")
+        parameters = [parameter for parameter in PANELS if parameter in there]
+        schemes = list(data.by("name"))
+        unit, label = axis_of("emulated_s", max(data["emulated_s"]))
+        panels = canvas.panels(len(parameters), 4, 1.4, narrow=2, sharex=True)
+        label_lowest(panels, label)
+        for axes, parameter in zip(panels, parameters):
+            shown = there[parameter]["value"]
+            base = _base(shown)
+            for place, scheme in enumerate(schemes):
+                # dots, not a line, because values next to each other are from different devices
+                points = there[parameter].where(name=scheme)
+                x = [t / unit for t in points["emulated_s"]]
+                y = [value - base for value in points["value"]]
+                axes.plot(x, y, **dots(place), markersize=1.8, alpha=0.6)
+            title = f"{parameter} - {base:.12g}" if base else PANELS[parameter]
+            axes.set_title(title, fontsize=7)
+            axes.ticklabel_format(axis="y", useOffset=False, scilimits=(-3, 4))
+            axes.yaxis.get_offset_text().set_fontsize(6)
+            fit_constant(axes, shown)
+        for place, name in enumerate(schemes):  # invisible lines, for the legend only
+            panels[0].plot([], [], label=canvas.text(name), **dots(place), markersize=4.5)
+        canvas.legend(panels[0])
+
+
+class RefreshPointsPlot(Plot):
+    """After how many epochs devices asked for a fresher model; over all seeds of a scheme."""
+
+    OF = OF
+    WIDTH = "column"
+
+    def data(self, runs: Runs, style: PlotStyle) -> PlotData:
+        rows: list[tuple[Any, ...]] = []
+        for name, of_scheme in runs.items():
+            counts = Counter(at for run in of_scheme for at in refresh_points(run.events))
+            total = counts.total()
+            rows += [(name, at, counts[at], counts[at] / total) for at in sorted(counts)]
+        return PlotData(REFRESH_POINTS, rows)
+
+    def draw(self, data: PlotData, canvas: Canvas) -> None:
+        from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+        from edgefl.results.figures.canvas import filled
+
+        (axes,) = canvas.panels(1, 1, 2.2)
+        schemes = data.by("name")
+        width = 0.8 / len(schemes)
+        for place, (name, each) in enumerate(schemes.items()):
+            x = [at + (place - (len(schemes) - 1) / 2) * width for at in each["refresh_point"]]
+            axes.bar(x, each["share"], width, label=canvas.text(name), **filled(place))
+        axes.set_xlabel("Refresh point (finished epochs)")
+        axes.set_ylabel("Share of the requests")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        canvas.legend(axes)
 
 
 def series(events: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
@@ -77,71 +134,16 @@ def _add(
             found[name].append((t, float(values[name])))
 
 
-def _draw(found: Mapping[str, Mapping[str, Points]]) -> Figure:
-    titles = {
-        name: title
-        for name, title in PANELS.items()
-        if any(values[name] for values in found.values())
-    }
-    rows = -(-len(titles) // MOST_COLUMNS)
-    figure = Figure(figsize=(7.0, 0.2 + 1.6 * rows), dpi=300, layout="constrained")
-    FigureCanvasAgg(figure)
-    seconds, unit = unit_of_time(
-        max(t for values in found.values() for points in values.values() for t, _ in points)
-    )
-    drawn = panels(figure, len(titles), MOST_COLUMNS, f"Emulated time ({unit})")
-    for axes, (name, title) in zip(drawn, titles.items()):
-        shown = [value for values in found.values() for _, value in values[name]]
-        base = _base(shown)
-        for place, values in enumerate(found.values()):
-            _scatter(axes, place, [(t / seconds, value - base) for t, value in values[name]])
-        axes.set_title(f"{name} - {base:.12g}" if base else title, fontsize=7)
-        axes.ticklabel_format(axis="y", useOffset=False, scilimits=(-3, 4))
-        axes.yaxis.get_offset_text().set_fontsize(6)
-        axes.grid(color="0.9", linewidth=0.5)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-        fit_constant(axes, shown)
-    for place, name in enumerate(found):  # invisible lines, for the legend only
-        figure.axes[0].plot([], [], label=name, linewidth=0, **_marker(place), markersize=4.5)
-    legend_above(figure, figure.axes[0])
-    return figure
-
-
 def _base(values: Sequence[float]) -> float:
     """Return what to subtract from a panel's values so that its axis shows small differences.
 
     It is the first value, rounded, if the values differ by less than SLIGHT; else 0.
     """
+    from edgefl.results.drawing import is_constant
+
     spread = max(values) - min(values)
     return (
         round(values[0], math.ceil(-math.log10(spread)))
         if not is_constant(values) and spread < SLIGHT * abs(values[0])
         else 0.0
     )
-
-
-def _scatter(axes: Axes, place: int, points: Points) -> None:
-    """Draw dots, not a line, because values next to each other are from different devices."""
-    axes.plot(
-        [t for t, _ in points],
-        [value for _, value in points],
-        linewidth=0,
-        **_marker(place),
-        markersize=1.8,
-        alpha=0.6,
-    )
-
-
-def _marker(place: int) -> dict[str, Any]:
-    # colours and markers repeat from the eighth scheme on, with hollow markers
-    lap, at = divmod(place, len(COLOURS))
-    return {
-        "color": COLOURS[at],
-        "marker": MARKERS[at],
-        **(
-            {"markerfacecolor": "none", "markeredgewidth": 0.4}
-            if lap % 2
-            else {"markeredgewidth": 0}
-        ),
-    }

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from edgefl.record.files import EVENTS, LINKS
 from edgefl.reports.dissemination import section as costs
-from edgefl.reports.family import Draw, Family, draw, pictures
+from edgefl.reports.dissemination.figures import ControlsPlot, RefreshPointsPlot
+from edgefl.reports.family import Family, draw, pictures
+from edgefl.results.figures.base import Plot
 from edgefl.results.tail import read_csv, read_events
 
 if TYPE_CHECKING:
@@ -21,8 +23,6 @@ class Dissemination(Family):
     ORDER = 10
     MARK = costs.MARK
     FILES = ("dissemination.csv", *pictures("controls"))
-    KINDS = ("controls",)
-    OF = "fedasmu, fedssmu and their ablations"
 
     def section(self, run: Path, emulated_s: float) -> dict[str, Any] | None:
         return costs.section(read_events(run / EVENTS), read_csv(run / LINKS), emulated_s)
@@ -33,10 +33,8 @@ class Dissemination(Family):
         found = table.load(directories)
         return table.table(found) if found else None
 
-    def figures(self) -> Mapping[str, Draw]:
-        from edgefl.reports.dissemination.figures import controls
-
-        return {"controls": controls}
+    def plots(self) -> Mapping[str, Plot]:
+        return {"controls": ControlsPlot(), "refresh-points": RefreshPointsPlot()}
 
     def leave(self, directories: Sequence[Path], folder: Path) -> list[str]:
         from edgefl.reports.dissemination import table

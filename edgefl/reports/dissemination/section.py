@@ -48,11 +48,7 @@ def section(
         "too_late": sum(bool(event["numbers"].get("too_late")) for event in updates(events)),
         "waiting_total_s": math.fsum(waits),
         "waiting_mean_s": fmean(waits) if waits else None,
-        "refresh_points": _histogram(
-            event["numbers"]["refresh_point"]
-            for event in updates(events)
-            if event["numbers"].get("asked") and "refresh_point" in event["numbers"]
-        ),
+        "refresh_points": _histogram(refresh_points(events)),
         "extra_bytes_down": extra_down,
         "extra_bytes_up": extra_up,
         "use_up": link_use(events, links, "up", emulated_s),
@@ -85,6 +81,16 @@ def updates(events: Iterable[Row]) -> list[Row]:
         event
         for event in events
         if event.get("event") == "update_arrived" and isinstance(event.get("numbers"), dict)
+    ]
+
+
+def refresh_points(events: Iterable[Row]) -> list[int]:
+    """Return the refresh points of the updates whose device asked for a fresher model."""
+    return [
+        int(event["numbers"]["refresh_point"])
+        for event in updates(events)
+        if event["numbers"].get("asked")
+        and number(event["numbers"].get("refresh_point")) is not None
     ]
 
 

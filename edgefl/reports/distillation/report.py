@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from edgefl.reports.family import Draw, Family, draw, pictures
+from edgefl.reports.distillation.figures import DistillationPlot
+from edgefl.reports.family import Family, draw, pictures
+from edgefl.results.figures.base import Plot
 
 
 class Distillation(Family):
@@ -14,13 +16,9 @@ class Distillation(Family):
     ORDER = 40
     MARK = "teachers"
     FILES = pictures("distillation")
-    KINDS = ("distillation",)
-    OF = "strategies that distil, such as fedecho"
 
-    def figures(self) -> Mapping[str, Draw]:
-        from edgefl.reports.distillation.figures import distillation
-
-        return {"distillation": distillation}
+    def plots(self) -> Mapping[str, Plot]:
+        return {"distillation": DistillationPlot()}
 
     def leave(self, directories: Sequence[Path], folder: Path) -> list[str]:
         return draw(self, directories, folder, {"distillation": "distillation"})

@@ -1,168 +1,143 @@
-"""Figures of runs on a TDMA channel: timeline, staleness over rounds, loss over slots.
-
-Every figure function returns the PNG and the PDF that it wrote.
-"""
+"""Runs on a TDMA channel: who uses which slot, staleness over rounds, loss over slots."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib
-import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import MaxNLocator
-
-from edgefl.errors import UserError
 from edgefl.reports.slots import section as slots
-from edgefl.results import rundirs
-from edgefl.results.drawing import legend_above
-from edgefl.results.plots import COLOURS, MARKERS, STYLE, WIDE, over_seeds, save
-from edgefl.results.summary import number
-from edgefl.results.tail import read_csv, read_events
-from emulator.tdma.figure import LOOKS
+from edgefl.results.figures.base import Plot, PlotData, RunFiles, Runs, first_seeds
+from edgefl.results.figures.curves import evaluations, line_rows
+from edgefl.results.figures.style import PlotStyle
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from edgefl.results.figures.canvas import Canvas
+
+OF = "slotted strategies (tdma-fl, idfl, sync-tdma-fl), run past their first broadcast"
+SLOTS = ("name", "edge", "what", "begin_slot", "end_slot")
+STALENESS = ("name", "round", "least", "most")
+LOSS = ("name", "runs", "slot", "loss", "deviation")
+ROUND = "round"  # ``what`` of a row without an edge: a round ends here
 MOST_ROWS, MOST_SLOTS, LEAST_SLOTS = 24, 160, 40
 MOST_PANELS = 6
-Seeds = list[tuple[list[float], list[float]]]
 
 
-def timeline(dirs: Sequence[Path], out_png: Path) -> list[Path]:
-    """Draw when each device computes, waits, transmits and receives, over slots.
+class SlotsPlot(Plot):
+    """When each device computes, waits, transmits and receives, over slots; rounds as lines."""
 
-    A device is a row; each of the first MOST_PANELS schemes has a panel, of its first seed.
-    """
-    found = {
-        name: runs[0] for name, runs in rundirs.find(dirs).items() if slots.is_slotted(runs[0])
-    }
-    if not found:
-        raise _none(dirs)
-    with matplotlib.rc_context(STYLE | {"hatch.linewidth": 0.5}):
-        return _saved(_panels(dict(list(found.items())[:MOST_PANELS])), out_png)
+    OF = OF
+    LIMITS = "x"
+    LOG = ""
 
+    def data(self, runs: Runs, style: PlotStyle) -> PlotData:
+        found = {name: _bars(name, run) for name, run in first_seeds(runs)}
+        slotted = [rows for rows in found.values() if rows][:MOST_PANELS]
+        return PlotData(SLOTS, [row for rows in slotted for row in rows])
 
-def staleness(dirs: Sequence[Path], out_png: Path) -> list[Path]:
-    """Draw the staleness of each round's updates, in rounds, from the freshest to the stalest."""
-    rounds = {
-        name: slots.rounds(read_events(runs[0] / "events.jsonl"))
-        for name, runs in rundirs.find(dirs).items()
-    }
-    found = {
-        name: [(at, each) for at, each in enumerate(values) if "staleness_most" in each]
-        for name, values in rounds.items()
-    }
-    if not any(found.values()):
-        raise _none(dirs)
-    with matplotlib.rc_context(STYLE):
-        figure, axes = _one("Round", "Staleness (rounds)")
-        for place, (name, values) in enumerate(found.items()):
-            x = [at for at, _ in values]
-            least = [each["staleness_least"] for _, each in values]
-            most = [each["staleness_most"] for _, each in values]
-            axes.plot(x, most, label=name, **_looks(place))
-            axes.fill_between(
-                x, least, most, color=COLOURS[place % len(COLOURS)], alpha=0.25, linewidth=0
-            )
-        axes.set_ylim(bottom=0)
-        _legend(figure, axes)
-        return _saved(figure, out_png)
+    def draw(self, data: PlotData, canvas: Canvas) -> None:
+        from matplotlib.patches import Patch
 
+        from emulator.tdma.figure import LOOKS
 
-def loss(dirs: Sequence[Path], out_png: Path) -> list[Path]:
-    """Draw train loss over slots: mean and deviation over the seeds of each scheme.
-
-    The axis is logarithmic if the losses differ widely, as when a model diverged.
-    """
-    curves: dict[str, Seeds] = {}
-    for name, runs in rundirs.find(dirs).items():
-        rows = [
+        schemes = data.by("name")
+        edges = {name: sorted({*each["edge"]} - {None}) for name, each in schemes.items()}
+        heights = [1.0 + 0.14 * min(len(names), MOST_ROWS) for names in edges.values()]
+        panels = canvas.panels(
+            len(schemes), 1, sum(heights) / len(heights), gridspec_kw={"height_ratios": heights}
+        )
+        for axes, (name, each) in zip(panels, schemes.items()):
+            _slots(axes, each, edges[name])
+            shown = min(len(edges[name]), MOST_ROWS)
+            part = f" (the first {shown} of {len(edges[name])} devices)"
+            axes.set_title(canvas.text(name) + part * (shown < len(edges[name])))
+        panels[-1].set_xlabel("Slot (rounds end at the dark lines)")
+        canvas.legend_of(
             [
-                (number(row["emulated_s"]), number(row["train_loss"]))
-                for row in read_csv(run / "metrics.csv")
-            ]
-            for run in runs
-        ]
-        points = [
-            [(t / slots.slot_s(run), y) for t, y in each if t is not None and y is not None]
-            for run, each in zip(runs, rows)
-        ]
-        curves[name] = [([t for t, _ in each], [y for _, y in each]) for each in points if each]
-    if not any(curves.values()):
-        raise UserError(
-            f"no train_loss in any metrics.csv of {', '.join(map(str, dirs))}"
-            " (evaluation.train_samples)"
-        )
-    with matplotlib.rc_context(STYLE):
-        figure, axes = _one("Slot", "Train loss")
-        for place, (name, seeds) in enumerate(item for item in curves.items() if item[1]):
-            line = over_seeds(seeds)
-            axes.plot(line.x, line.mean, label=name, **_looks(place))
-            if line.deviation is not None:
-                axes.fill_between(
-                    line.x,
-                    line.mean - line.deviation,
-                    line.mean + line.deviation,
-                    color=COLOURS[place % len(COLOURS)],
-                    alpha=0.2,
-                    linewidth=0,
+                Patch(
+                    facecolor=colour, hatch=hatch, edgecolor="white" if hatch else "0.6", label=what
                 )
-        _logarithmic_if_wide(
-            axes, np.concatenate([over_seeds(seeds).mean for seeds in curves.values() if seeds])
+                for what, (colour, hatch) in LOOKS.items()
+            ]
         )
-        _legend(figure, axes)
-        return _saved(figure, out_png)
 
 
-# ------------------------------------------------------------------ drawing
-def _logarithmic_if_wide(axes: Axes, losses: np.ndarray) -> None:
-    drawn = losses[np.isfinite(losses) & (losses > 0)]
-    if drawn.size and drawn.max() > WIDE * drawn.min():
-        axes.set_yscale("log")
-        axes.set_ylim(drawn.min() / 1.5, drawn.max() * 1.5)  # because a band may reach below 0
-        axes.set_ylabel(f"{axes.get_ylabel()}, logarithmic")
+class SlotStalenessPlot(Plot):
+    """Staleness of each round's updates, in rounds, from the freshest to the stalest."""
+
+    OF = OF
+    WIDTH = "column"
+
+    def data(self, runs: Runs, style: PlotStyle) -> PlotData:
+        rows = [
+            (name, at, each["staleness_least"], each["staleness_most"])
+            for name, run in first_seeds(runs)
+            for at, each in enumerate(slots.rounds(run.events))
+            if "staleness_most" in each
+        ]
+        return PlotData(STALENESS, rows)
+
+    def draw(self, data: PlotData, canvas: Canvas) -> None:
+        from edgefl.results.figures.canvas import look, marked
+
+        (axes,) = canvas.panels(1, 1, 2.2)
+        for place, (name, each) in enumerate(data.by("name").items()):
+            axes.plot(each["round"], each["most"], label=canvas.text(name), **marked(place))
+            band = {"color": look(place)["color"], "alpha": 0.25, "linewidth": 0}
+            axes.fill_between(each["round"], each["least"], each["most"], **band)
+        axes.set_xlabel("Round")
+        axes.set_ylabel("Staleness (rounds)")
+        axes.set_xlim(left=0)
+        axes.set_ylim(bottom=0)
+        canvas.legend(axes)
 
 
-def _panels(runs: Mapping[str, Path]) -> Figure:
-    read = {
-        name: (read_events(run / "events.jsonl"), slots.slot_s(run)) for name, run in runs.items()
-    }
-    last = {name: _last_slot(slots.rounds(events)) for name, (events, _) in read.items()}
-    edges = {
-        name: sorted(
-            {
-                edge
-                for event in events
-                for decision in event.get("decisions", ())
-                if decision["do"] == "assign"
-                for edge in decision["edges"]
-            }
-        )
-        for name, (events, _) in read.items()
-    }
-    heights = [1.0 + 0.14 * min(len(names), MOST_ROWS) for names in edges.values()]
-    figure = Figure(figsize=(7.0, 0.4 + sum(heights)), dpi=200, layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(len(runs), 1, squeeze=False, height_ratios=heights)[:, 0]
-    for axes, (name, (events, slot_s)) in zip(panels, read.items()):
-        _timeline(
-            axes,
-            name,
-            edges[name],
-            slots.bars(events, slot_s, last[name]),
-            slots.rounds(events),
-            last[name],
-        )
-    panels[-1].set_xlabel("Slot (rounds end at the dark lines)")
-    handles = [
-        Patch(facecolor=colour, hatch=hatch, edgecolor="white" if hatch else "0.6", label=what)
-        for what, (colour, hatch) in LOOKS.items()
+class SlotLossPlot(Plot):
+    """Train loss over slots: mean and deviation over the seeds of each scheme."""
+
+    OF = "runs on a TDMA channel with evaluation.train_samples"
+    WIDTH = "column"
+
+    def data(self, runs: Runs, style: PlotStyle) -> PlotData:
+        rows: list[tuple[Any, ...]] = []
+        for name, of_scheme in runs.items():
+            on_channel = [run for run in of_scheme if run.config.get("medium", {}).get("slot_ms")]
+            curves = [_over_slots(run) for run in on_channel]
+            rows += [(name, len(of_scheme), *row) for row in line_rows(curves)]
+        return PlotData(LOSS, rows)
+
+    def draw(self, data: PlotData, canvas: Canvas) -> None:
+        from edgefl.results.figures.curves import draw_line, logarithmic_if_wide
+
+        (axes,) = canvas.panels(1, 1, 2.2)
+        axes.set_xlabel("Slot")
+        axes.set_ylabel("Train loss")
+        for place, (name, each) in enumerate(data.by("name").items()):
+            values = each["slot"], each["loss"], each["deviation"]
+            draw_line(axes, place, canvas.text(name), *values)
+        axes.set_xlim(left=0)
+        logarithmic_if_wide(axes, data["loss"])
+        canvas.legend(axes)
+
+
+def _over_slots(run: RunFiles) -> tuple[list[float], list[float]]:
+    times, losses = evaluations(run, "emulated_s", "train_loss")
+    return [t / slots.slot_s(run.path) for t in times], list(losses)
+
+
+def _bars(name: str, run: RunFiles) -> list[tuple[Any, ...]]:
+    """Return a run's rows up to the last slot to show; [] if no round has ended."""
+    rounds = slots.rounds(run.events)
+    if not rounds:
+        return []
+    last = _last_slot(rounds)
+    bars = slots.bars(run.events, slots.slot_s(run.path), last)
+    ends = [int(each[slots.MARK]) for each in rounds if each[slots.MARK] <= last]
+    return [
+        *((name, bar.edge, bar.what, bar.begin, min(bar.end, last)) for bar in bars),
+        *((name, None, ROUND, end, end) for end in ends),
     ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=4, frameon=False)
-    return figure
 
 
 def _last_slot(rounds: Sequence[Mapping[str, float]]) -> int:
@@ -171,85 +146,28 @@ def _last_slot(rounds: Sequence[Mapping[str, float]]) -> int:
     return min(shown, MOST_SLOTS, int(rounds[-1][slots.MARK]))
 
 
-def _timeline(
-    axes: Axes,
-    name: str,
-    edges: list[str],
-    bars: list[slots.Bar],
-    rounds: Sequence[Mapping[str, float]],
-    last: int,
-) -> None:
+def _slots(axes: Axes, data: PlotData, edges: Sequence[str]) -> None:
+    from matplotlib.patches import Rectangle
+    from matplotlib.ticker import MaxNLocator
+
+    from emulator.tdma.figure import LOOKS
+
     rows = {edge: row for row, edge in enumerate(edges[:MOST_ROWS])}
+    last = max(data["end_slot"])
     axes.add_patch(Rectangle((0, -0.5), last, len(rows), facecolor=LOOKS["wait"][0], linewidth=0))
-    for bar in bars:
-        if bar.edge in rows:
-            colour, hatch = LOOKS[bar.what]
-            corner, width = (bar.begin, rows[bar.edge] - 0.4), min(bar.end, last) - bar.begin
-            axes.add_patch(
-                Rectangle(
-                    corner,
-                    width,
-                    0.8,
-                    facecolor=colour,
-                    hatch=hatch,
-                    edgecolor="white" if hatch else "none",
-                    linewidth=0,
-                )
-            )
+    for _, edge, what, begin, end in data.rows:
+        if edge in rows:
+            colour, hatch = LOOKS[what]
+            look: dict[str, Any] = {"facecolor": colour, "hatch": hatch, "linewidth": 0}
+            look["edgecolor"] = "white" if hatch else "none"
+            axes.add_patch(Rectangle((begin, rows[edge] - 0.4), end - begin, 0.8, **look))
+        elif what == ROUND:
+            axes.axvline(end, color="0.25", linewidth=0.7)
     axes.set_xlim(0, last)
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_xticks(range(last + 1), minor=True)
+    axes.set_xticks(range(int(last) + 1), minor=True)
+    axes.grid(visible=False)
     axes.grid(axis="x", which="minor", color="0.6", linewidth=0.3)
     axes.tick_params(axis="x", which="minor", length=0)
-    for each in rounds:
-        if each[slots.MARK] <= last:
-            axes.axvline(each[slots.MARK], color="0.25", linewidth=0.7)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=16, integer=True))
     axes.set_yticks(list(rows.values()), list(rows), fontsize=5)
-    axes.set_title(
-        (
-            name
-            if len(rows) == len(edges)
-            else f"{name} (the first {len(rows)} of {len(edges)} devices)"
-        ),
-        fontsize=8,
-    )
-
-
-def _one(x: str, y: str) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(4.6, 2.8), dpi=300, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    axes.grid(color="0.9", linewidth=0.5)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
-
-
-def _looks(place: int) -> dict[str, Any]:
-    dashed = "--" if place // len(COLOURS) % 2 else "-"
-    marker = {
-        "marker": MARKERS[place % len(MARKERS)],
-        "markersize": 4,
-        "markeredgewidth": 0,
-        "markevery": (0.03 + 0.02 * place % 0.15, 0.15),
-    }
-    return {"color": COLOURS[place % len(COLOURS)], "linestyle": dashed, "linewidth": 1.0, **marker}
-
-
-def _legend(figure: Figure, axes: Axes) -> None:
-    axes.set_xlim(left=0)
-    legend_above(figure, axes)
-
-
-def _saved(figure: Figure, out_png: Path) -> list[Path]:
-    return [save(figure, out_png, "png"), save(figure, out_png.with_suffix(".pdf"), "pdf")]
-
-
-def _none(dirs: Sequence[Path]) -> UserError:
-    return UserError(
-        f"no round of a slotted strategy in {', '.join(map(str, dirs))}: expected tdma-fl, idfl or"
-        " sync-tdma-fl, run past its first broadcast"
-    )

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from edgefl.record.files import EVENTS, METRICS
-from edgefl.reports.family import Draw, Family, draw, pictures
+from edgefl.reports.family import Family, draw, pictures
 from edgefl.reports.slots import section as slots
+from edgefl.reports.slots.figures import SlotLossPlot, SlotsPlot, SlotStalenessPlot
+from edgefl.results.figures.base import Plot
 from edgefl.results.rundirs import runs_of
 from edgefl.results.tail import read_csv, read_events
 
@@ -19,19 +21,15 @@ class Slots(Family):
     ORDER = 30
     MARK = slots.MARK
     FILES = pictures("timeline", "staleness", "loss_over_slots")
-    KINDS = ("timeline", "staleness", "loss")
-    OF = "slotted strategies"
 
     def section(self, run: Path, emulated_s: float) -> dict[str, Any] | None:
         return slots.section(slots.rounds(read_events(run / EVENTS)))
 
-    def figures(self) -> Mapping[str, Draw]:
-        from edgefl.reports.slots import figures
-
+    def plots(self) -> Mapping[str, Plot]:
         return {
-            "timeline": figures.timeline,
-            "staleness": figures.staleness,
-            "loss": figures.loss,
+            "slots": SlotsPlot(),
+            "slot-staleness": SlotStalenessPlot(),
+            "slot-loss": SlotLossPlot(),
         }
 
     def leave(self, directories: Sequence[Path], folder: Path) -> list[str]:
@@ -40,9 +38,9 @@ class Slots(Family):
         played = {each: section for each, section in sections.items() if section is not None}
         if not played:
             return []
-        names = {"timeline": "timeline", "staleness": "staleness"}
+        names = {"slots": "timeline", "slot-staleness": "staleness"}
         if any(row.get("train_loss") for each in played for row in read_csv(first[each] / METRICS)):
-            names["loss"] = "loss_over_slots"
+            names["slot-loss"] = "loss_over_slots"
         lines = [_line(each.name, section) for each, section in played.items()]
         return lines + draw(self, list(played), folder, names)
 

@@ -142,7 +142,7 @@ def test_keys_new(edgefl: Command, tmp_path: Path) -> None:
         (["edge", "--name", "e000"], "No such option: --name (say --id NAME)"),
         (
             ["plot", "x", "--kind", "agregation"],
-            "Invalid value for '--kind': expected one of accuracy, ",
+            "--kind agregation: no such figure (nearest: 'aggregation')",
         ),
         (
             ["run", "c.toml", "--clock", "virtul"],
@@ -165,11 +165,6 @@ def test_bad_input_is_one_line_and_status_2(
     status, out, err = edgefl(*words)
     assert (status, out) == (2, "") and list(tmp_path.iterdir()) == []
     assert err.startswith(f"edgefl: {line}") and err.count("\n") == 1
-
-
-def test_the_nearest_figure_is_named(edgefl: Command) -> None:
-    err = edgefl("plot", "x", "--kind", "agregation")[2]
-    assert err.endswith("runtimes, found 'agregation' (nearest: 'aggregation')\n")
 
 
 def test_help_without_a_command(edgefl: Command) -> None:

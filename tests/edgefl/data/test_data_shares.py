@@ -328,7 +328,7 @@ def test_the_partition_is_drawn(
     changes = [] if edges == 3 else ["edges.names=[]", f"edges.count={edges}"]
     command.plot(config, changes, tmp_path / "labels.png")
     with Image.open(tmp_path / "labels.png") as figure:
-        assert figure.size == (2100, 1080)
+        assert figure.size == (2100, 1065)
         assert len(np.unique(np.asarray(figure.convert("L").resize((60, 30))))) > 50, (
             "there is something on it"
         )

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn import of_runs
 from rich.console import Console
 
 from edgefl.coordinator.ledger import Ledger
@@ -17,10 +18,8 @@ from edgefl.errors import UserError
 from edgefl.hosts.setup.summary import write_summary
 from edgefl.record.record import Record
 from edgefl.record.rows import event_row
-from edgefl.reports.by_label import figures as runtime_plot
-from edgefl.reports.dissemination import figures as controls_plot
-from edgefl.reports.distillation import figures as distillation_plot
-from edgefl.results import compare, plots, rundirs, summary
+from edgefl.reports import gallery
+from edgefl.results import compare, rundirs, summary
 from edgefl.results.live import LiveView, human_rate
 from edgefl.results.summary import one_line
 from edgefl.results.table import table
@@ -338,7 +337,7 @@ def test_find_names_runs_apart(tmp_path: Path) -> None:
 def test_figure(tmp_path: Path) -> None:
     finished_run(tmp_path / "fedavg")
     write_metrics(tmp_path / "fedbuff", [(0.0, 0.2)])  # a single evaluation, nothing sent yet
-    files = plots.accuracy([tmp_path], tmp_path / "figures" / "accuracy.png")
+    files = gallery.write("accuracy", [tmp_path], tmp_path / "figures" / "accuracy")
     assert [file.name for file in files] == ["accuracy.png", "accuracy.pdf"]
     assert files[0].read_bytes().startswith(b"\x89PNG") and files[1].read_bytes().startswith(
         b"%PDF"
@@ -347,43 +346,18 @@ def test_figure(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("most", "scale", "left"), [(10, "linear", 0.0), (11, "log", 1.0)])
 def test_bytes_of_far_more_than_one_size_have_a_logarithmic_axis(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, scale: str, left: float
+    tmp_path: Path, most: int, scale: str, left: float
 ) -> None:
-    drawn: list[Any] = []
-    monkeypatch.setattr(plots, "save", lambda figure, path, kind: drawn.append(figure) or path)
     for name, sent in (("moon", 1), ("wkafl", most)):
         finished_run(tmp_path / name)
         rows = [f"{v},{v},{v},,0.5,0.5,{v * sent * 500_000},{v * sent * 500_000}\n" for v in (0, 1)]
         (tmp_path / name / "metrics.csv").write_text(METRICS + "".join(rows))
-    plots.accuracy([tmp_path], tmp_path / "a.png")
-    over_time, over_bytes = drawn[0].axes
+    over_time, over_bytes = of_runs("accuracy", tmp_path).axes
     assert (over_time.get_xscale(), over_bytes.get_xscale(), over_bytes.get_xlim()[0]) == (
         "linear",
         scale,
         pytest.approx(left),
     )
-
-
-@pytest.mark.parametrize("module", [controls_plot, distillation_plot, runtime_plot])
-def test_no_two_of_fourteen_schemes_look_alike(module: Any) -> None:
-    """There are seven colours, but configs with nine and with fourteen such schemes."""
-    panels = {
-        controls_plot: controls_plot.PANELS,
-        distillation_plot: distillation_plot.PANELS,
-        runtime_plot: ("long",),
-    }[module]
-    figure = module._draw(
-        {
-            f"scheme {number}": {name: [(0.0, 0.5), (1.0, 0.6)] for name in panels}
-            for number in range(14)
-        }
-    )
-    lines = [line for line in figure.axes[0].get_lines() if not line.get_label().startswith("_")]
-    looks = {
-        (line.get_color(), line.get_linestyle(), line.get_marker(), line.get_markerfacecolor())
-        for line in lines
-    }
-    assert len(lines) == len(looks) == 14
 
 
 def test_a_name_in_brackets_is_shown_as_it_is(tmp_path: Path) -> None:
@@ -395,8 +369,8 @@ def test_a_name_in_brackets_is_shown_as_it_is(tmp_path: Path) -> None:
 
 def test_figure_without_evaluations_is_refused(tmp_path: Path) -> None:
     write_metrics(tmp_path, [])
-    with pytest.raises(UserError, match="nothing to plot"):
-        plots.accuracy([tmp_path], tmp_path / "accuracy.png")
+    with pytest.raises(UserError, match="nothing to draw"):
+        gallery.write("accuracy", [tmp_path], tmp_path / "accuracy")
 
 
 def test_live_view_follows_the_run(tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from drawn import of_runs
 from rich.console import Console
 
+from edgefl.reports import gallery
 from edgefl.reports.dissemination import figures as controls_plot
 from edgefl.reports.dissemination import section as dissemination
 from edgefl.reports.dissemination import table as dissemination_table
@@ -323,34 +325,36 @@ def test_the_parameters_over_time(tmp_path: Path) -> None:
         (8.0, -0.125),
     ]
     run_directory(tmp_path / "fedasmu", EVENTS)
-    written = controls_plot.controls([tmp_path], tmp_path / "figures" / "controls.png")
+    written = gallery.write("controls", [tmp_path], tmp_path / "figures" / "controls")
     assert [path.name for path in written] == ["controls.png", "controls.pdf"] and all(
         path.stat().st_size > 1000 for path in written
     )
 
 
-def test_a_parameter_that_hardly_moves_is_drawn_as_its_change(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_parameter_that_hardly_moves_is_drawn_as_its_change(tmp_path: Path) -> None:
     """Otherwise its axis is labelled "1e-6+4.9999e-1"."""
-    drawn = {}
-    monkeypatch.setattr(
-        controls_plot,
-        "save",
-        lambda figure, path, kind: drawn.setdefault("figure", figure) and path,
-    )
     moving = [
         {**event, "decisions": [{"do": "report", "values": {"alpha": 0.5, "lambda": value}}]}
         for event in EVENTS
         for value in (1.0000003, 1.00001)
     ]
     run_directory(tmp_path / "fedasmu", moving)
-    controls_plot.controls([tmp_path], tmp_path / "controls.png")
-    alpha, changed = drawn["figure"].axes[:2]
+    alpha, changed = of_runs("controls", tmp_path).axes[:2]
     assert (alpha.get_title(), changed.get_title()) == ("alpha, weight of an update", "lambda - 1")
     assert sorted(set(changed.lines[0].get_ydata().round(8))) == pytest.approx([3e-7, 1e-5])
 
 
 def test_no_figure_without_such_parameters(tmp_path: Path) -> None:
     run_directory(tmp_path / "fedavg", EVENTS[:2])
-    assert controls_plot.controls([tmp_path], tmp_path / "controls.png") == []
+    assert gallery.leave([tmp_path], {"controls": tmp_path / "controls"}) == []
+
+
+def test_the_histogram_of_refresh_points(tmp_path: Path) -> None:
+    """Of EVENTS, as in the section: two updates asked after 2 epochs, one after 3."""
+    for seed in (1, 2):
+        run_directory(tmp_path / "fedasmu" / f"seed{seed}", EVENTS)
+    (bars,) = of_runs("refresh-points", tmp_path).axes[0].containers
+    assert [(bar.get_center()[0], bar.get_height()) for bar in bars] == [
+        (2, pytest.approx(2 / 3)),
+        (3, pytest.approx(1 / 3)),
+    ]

@@ -9,12 +9,11 @@ import pytest
 import torch
 from builders import small_run
 
-from edgefl.commands import results
+from edgefl.commands import plot as command
 from edgefl.data.task import right_answers
 from edgefl.errors import UserError
 from edgefl.models.by_label import RightByLabel
-from edgefl.reports.by_label import figures as runtime_plot
-from edgefl.reports.by_label.figures import runtimes
+from edgefl.reports import gallery
 from edgefl.reports.by_label.section import by_runtime
 from edgefl.reports.distillation.figures import series
 from edgefl.reports.registry import families
@@ -101,20 +100,12 @@ def test_the_figures_are_drawn_after_a_run(run: Path) -> None:
 def test_they_can_be_drawn_again(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    results.plot([run], tmp_path / "again.png", results.Figure("distillation"))
+    command.plot([run], tmp_path / "again.png", "distillation")
     assert (tmp_path / "again.pdf").stat().st_size > 1000 and "again.png" in capsys.readouterr().out
     for kind, of in (("controls", "fedasmu"), ("aggregation", "wkafl")):
-        with pytest.raises(UserError, match=f"nothing to draw; --kind {kind} is for {of}"):
-            results.plot([run], tmp_path / "none.png", results.Figure(kind))
+        with pytest.raises(UserError, match=f"--kind {kind}: nothing to draw in .*; it is of {of}"):
+            command.plot([run], tmp_path / "none.png", kind)
     assert not list(tmp_path.glob("none*"))
-
-
-def test_panels_go_from_the_fastest_devices_to_the_slowest() -> None:
-    points = [(0.0, 0.1), (1.0, 0.5)]
-    figure = runtime_plot._draw({"a": dict.fromkeys(("long (mild)", "medium", "short"), points)})
-    assert [axes.get_title() for axes in figure.axes] == [
-        f"what {name} devices hold" for name in ("short", "medium", "long (mild)")
-    ]
 
 
 def test_rounds_are_read_from_the_reports() -> None:
@@ -142,4 +133,4 @@ def test_without_accuracies_by_label_nothing_is_drawn(tmp_path: Path) -> None:
     assert not [line for each in families().values() for line in each.leave([directory], tmp_path)]
     assert not (tmp_path / "figures").exists() and not (directory / "labels.csv").exists()
     with pytest.raises(UserError, match="evaluation.by_label = true"):
-        runtimes([directory], tmp_path / "x.png")
+        gallery.write("runtimes", [directory], tmp_path / "x")

@@ -17,6 +17,7 @@ import edgefl.reports
 from edgefl.record.counters import Counters
 from edgefl.reports.family import Family
 from edgefl.reports.registry import families, files, sections
+from edgefl.results.figures.base import Plot
 from edgefl.results.tail import read_events
 
 FAMILIES = families()
@@ -114,7 +115,8 @@ def test_the_folders_are_the_families() -> None:
 def test_a_family_has_the_interface(name: str) -> None:
     family = FAMILIES[name]
     assert isinstance(family, Family) and isinstance(family.MARK, str) and family.FILES
-    assert set(family.figures()) == set(family.KINDS) and (family.OF or not family.KINDS)
+    for plot in family.plots().values():
+        assert isinstance(plot, Plot) and plot.OF != Plot.OF and plot.about.endswith(".")
 
 
 def test_orders_marks_files_and_kinds_are_unique() -> None:
@@ -122,7 +124,7 @@ def test_orders_marks_files_and_kinds_are_unique() -> None:
         [family.ORDER for family in FAMILIES.values()],
         [family.MARK for family in FAMILIES.values()],
         list(files()),
-        ["accuracy", *(kind for family in FAMILIES.values() for kind in family.KINDS)],
+        [kind for family in FAMILIES.values() for kind in family.plots()],
     ):
         assert len(values) == len(set(values))
 

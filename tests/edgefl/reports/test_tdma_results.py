@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from builders import EXAMPLES, small_run
+from drawn import of_runs
 from paths import STUDIES
 from tdma_rounds import play, slotted
 from typer.testing import CliRunner
@@ -16,7 +17,7 @@ from edgefl.cli import app
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import learning
-from edgefl.reports.slots import figures as slots_plot
+from edgefl.reports import gallery
 from edgefl.reports.slots import section as slots
 from edgefl.reports.slots.section import Bar
 from edgefl.results.tail import read_csv, read_events
@@ -71,8 +72,8 @@ def test_the_bars_are_those_of_the_papers_figure(folder: Path) -> None:
 
 
 def test_the_figures_are_drawn(folder: Path, tmp_path: Path) -> None:
-    for name in ("timeline", "staleness", "loss"):
-        files = getattr(slots_plot, name)([folder], tmp_path / f"{name}.png")
+    for name in ("slots", "slot-staleness", "slot-loss", "timeline"):
+        files = gallery.write(name, [folder], tmp_path / name)
         assert [path.suffix for path in files] == [".png", ".pdf"] and all(
             path.stat().st_size > 5_000 for path in files
         )
@@ -87,27 +88,23 @@ def test_the_command_draws_them(folder: Path, tmp_path: Path) -> None:
 
 def test_without_slots_there_is_nothing_to_draw(tmp_path: Path) -> None:
     _, directory = small_run(tmp_path, stop={"versions": 1})
-    for draw in (slots_plot.timeline, slots_plot.staleness):
-        with pytest.raises(UserError, match="no round of a slotted strategy"):
-            draw([directory], tmp_path / "x.png")
-    with pytest.raises(UserError, match="no run on a TDMA channel"):
-        slots_plot.loss([directory], tmp_path / "x.png")
+    for kind, of in (("slots", "slotted"), ("slot-staleness", "slotted"), ("slot-loss", "TDMA")):
+        with pytest.raises(UserError, match=f"{kind}: nothing to draw.*{of}"):
+            gallery.write(kind, [directory], tmp_path / "x")
 
 
 @pytest.mark.parametrize(("worst", "scale"), [(3.0, "linear"), (300.0, "log")])
 def test_a_loss_that_runs_away_does_not_flatten_the_others(
-    worst: float, scale: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    worst: float, scale: str, tmp_path: Path
 ) -> None:
-    figures: list[Any] = []
-    monkeypatch.setattr(slots_plot, "_saved", lambda figure, out: figures.append(figure) or [out])
-    monkeypatch.setattr(slots_plot.slots, "slot_s", lambda run: 0.1)
     for seed, high in ((1, worst), (2, 1.0)):
         run = tmp_path / "x" / f"seed{seed}"
         run.mkdir(parents=True)
         (run / "summary.json").write_text("{}")
+        (run / "config.toml").write_text("[medium]\nslot_ms = 100.0\n")
         (run / "metrics.csv").write_text(f"emulated_s,train_loss\n1.0,{high}\n2.0,0.5\n")
-    slots_plot.loss([tmp_path / "x"], tmp_path / "x.png")
-    (axes,) = figures[0].axes
+    (axes,) = of_runs("slot-loss", tmp_path / "x").axes
+    assert axes.get_lines()[0].get_xdata().tolist() == pytest.approx([10.0, 20.0])
     assert axes.get_yscale() == scale and (axes.get_ylim()[0] > 0 or scale == "linear")
 
 

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import experiment
+from drawn import of_runs
 from rich.console import Console
 
 from edgefl.errors import UserError
 from edgefl.loading.file import dump, load
-from edgefl.results import compare, plots, rundirs, spread
+from edgefl.results import compare, rundirs, spread
+from edgefl.results.figures import curves
 from edgefl.results.table import table
 
 CONFIG = "[stop]\nversions = 3\n[[strategies]]\nstrategy = 'fedavg'\n"
@@ -281,26 +283,21 @@ def test_the_line_of_several_seeds_by_hand() -> None:
     """One curve is 0, 1 at x = 0, 2. The other is 0, 0.5 at x = 0, 1 and then constant. At x = 1
     they have 0.5 and 0.5; at x = 2, where the first ends, 1 and 0.5.
     """
-    line = plots.over_seeds([([0, 2], [0.0, 1.0]), ([0, 1, 4], [0.0, 0.5, 0.5])])
+    line = curves.over_seeds([([0, 2], [0.0, 1.0]), ([0, 1, 4], [0.0, 0.5, 0.5])])
     assert line.x.tolist() == [0, 1, 2] and line.mean.tolist() == [0, 0.5, 0.75]
     assert line.deviation is not None and line.deviation.tolist() == pytest.approx(
         [0, 0, 0.25 * 2**0.5]
     )
-    assert plots.over_seeds([([0, 1], [0.1, 0.2])]).deviation is None
+    assert curves.over_seeds([([0, 1], [0.1, 0.2])]).deviation is None
     many = np.linspace(0, 1, 1001).tolist()
-    assert len(plots.over_seeds([(many, many), ([0.0, 1.0], [0.0, 1.0])]).x) == plots.MOST_POINTS
+    assert len(curves.over_seeds([(many, many), ([0.0, 1.0], [0.0, 1.0])]).x) == curves.MOST_POINTS
 
 
-def test_the_figure_has_one_line_and_one_band_for_each_scheme(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_figure_has_one_line_and_one_band_for_each_scheme(tmp_path: Path) -> None:
     for seed in (1, 2):
         run(tmp_path / "fedavg" / f"seed{seed}", seed)
     run(tmp_path / "fedbuff", 1)
-    drawn: list[Any] = []
-    monkeypatch.setattr(plots, "save", lambda figure, path, kind: drawn.append(figure) or path)
-    plots.accuracy([tmp_path], tmp_path / "a.png")
-    over_time = drawn[0].axes[0]
+    over_time = of_runs("accuracy", tmp_path).axes[0]
     assert [line.get_label() for line in over_time.lines] == ["fedavg", "fedbuff", "target 80%"]
     assert len(over_time.collections) == 1
 

@@ -1,0 +1,148 @@
+"""What each kind of figure derives from: its numbers, and the files of the runs.
+
+No file of this folder imports matplotlib at its top, since a base install has none.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from edgefl.record.files import EVENTS, LINKS, METRICS, SLOTS, SUMMARY
+from edgefl.results import rundirs
+from edgefl.results.figures.style import PlotStyle
+from edgefl.results.tail import read_csv, read_events
+
+if TYPE_CHECKING:
+    from edgefl.results.figures.canvas import Canvas
+
+
+@dataclass(frozen=True, slots=True)
+class PlotData:
+    """The numbers behind a figure, as a table; a figure is drawn from nothing else.
+
+    A cell is a text, a number or None. Times are in emulated seconds, sizes in bytes, shares from 0
+    to 1.
+    """
+
+    columns: tuple[str, ...]
+    rows: list[tuple[Any, ...]]
+
+    def __getitem__(self, column: str) -> list[Any]:
+        """Return the values of a column."""
+        place = self.columns.index(column)
+        return [row[place] for row in self.rows]
+
+    def by(self, column: str) -> dict[Any, PlotData]:
+        """Return the rows of each value of a column, in the order of their first rows."""
+        place = self.columns.index(column)
+        found: dict[Any, PlotData] = {}
+        for row in self.rows:
+            found.setdefault(row[place], PlotData(self.columns, [])).rows.append(row)
+        return found
+
+    def where(self, **values: Any) -> PlotData:
+        """Return the rows that have these values."""
+        wanted = [(self.columns.index(column), value) for column, value in values.items()]
+        rows = [row for row in self.rows if all(row[at] == value for at, value in wanted)]
+        return PlotData(self.columns, rows)
+
+    def csv(self) -> str:
+        """Return the table as CSV with a header; None is an empty field."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows(self.rows)
+        return text.getvalue()
+
+
+class RunFiles:
+    """The files of one run, finished or not; each is read once, when it is needed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def events(self) -> list[dict[str, Any]]:
+        """The rows of events.jsonl."""
+        return read_events(self.path / EVENTS)
+
+    @cached_property
+    def metrics(self) -> list[dict[str, str]]:
+        """The rows of metrics.csv."""
+        return read_csv(self.path / METRICS)
+
+    @cached_property
+    def links(self) -> list[dict[str, str]]:
+        """The rows of links.csv."""
+        return read_csv(self.path / LINKS)
+
+    @cached_property
+    def slots(self) -> list[dict[str, str]]:
+        """The rows of slots.csv; [] without a channel with slots."""
+        return read_csv(self.path / SLOTS)
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The run's config.toml; {} if it is missing."""
+        return rundirs.read_config(self.path)
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The run's summary.json; {} if the run has not ended."""
+        try:
+            facts = orjson.loads((self.path / SUMMARY).read_bytes())
+        except (FileNotFoundError, orjson.JSONDecodeError):
+            return {}
+        return facts if isinstance(facts, dict) else {}
+
+
+Runs = Mapping[str, Sequence[RunFiles]]  # of each scheme, by seed
+
+
+def open_runs(directories: Sequence[Path]) -> Runs:
+    """Return the runs of each scheme in ``directories`` by display name; see ``rundirs.find``."""
+    found = rundirs.find(directories)
+    return {name: [RunFiles(path) for path in paths] for name, paths in found.items()}
+
+
+def first_seeds(runs: Runs) -> Iterator[tuple[str, RunFiles]]:
+    """Yield the name and the first run of each scheme."""
+    return ((name, of_scheme[0]) for name, of_scheme in runs.items())
+
+
+class Plot(ABC):
+    """A kind of figure; derive a class and bind an instance to ``PLOT``.
+
+    The first line of the class's docstring is shown by ``edgefl plot --list``.
+    """
+
+    OF = "every run"  # which runs have it, for messages
+    X: tuple[str, ...] = ()  # choices of ``PlotStyle.x``
+    LIMITS = "xy"  # axes with numbers, which can have limits
+    LOG = "xy"  # axes that can be logarithmic
+    WIDTH = "page"  # unless the user chooses another one
+
+    @abstractmethod
+    def data(self, runs: Runs, style: PlotStyle) -> PlotData:
+        """Return the numbers behind the figure, without rows if no run has any.
+
+        UserError with the reason if these runs cannot have it together.
+        """
+
+    @abstractmethod
+    def draw(self, data: PlotData, canvas: Canvas) -> None:
+        """Draw ``data``, which has rows, on the empty ``canvas``."""
+
+    @property
+    def about(self) -> str:
+        """One line about the figure."""
+        return (type(self).__doc__ or "").partition("\n")[0]

@@ -1,0 +1,132 @@
+"""Curves over a run's evaluations: means over seeds, and how they are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgefl.results.axes import AXES, named
+from edgefl.results.figures.base import PlotData, RunFiles
+from edgefl.results.summary import number
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from edgefl.results.figures.canvas import Canvas
+
+X = (*AXES, "round")  # a version, under the name that synchronous schemes use
+MOST_POINTS = 400  # of a mean curve; more are not visible
+Points = tuple[Sequence[float], Sequence[float]]  # x and y
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A scheme's mean over x.
+
+    ``deviation`` is the sample standard deviation over its seeds, None for a single run.
+    """
+
+    x: np.ndarray
+    mean: np.ndarray
+    deviation: np.ndarray | None
+
+
+def over_seeds(curves: Sequence[Points]) -> Line:
+    """Return the mean of several (x, y) curves, interpolated linearly.
+
+    It has every x of any curve within the range that all curves cover.
+    """
+    if len(curves) == 1:
+        return Line(np.array(curves[0][0]), np.array(curves[0][1]), None)
+    first, last = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
+    x = np.unique(np.concatenate([np.asarray(x) for x, _ in curves]))
+    x = x[(x >= first) & (x <= last)]
+    if len(x) > MOST_POINTS:
+        x = np.linspace(first, last, MOST_POINTS)
+    y = np.stack([np.interp(x, xs, ys) for xs, ys in curves])
+    return Line(x, y.mean(axis=0), y.std(axis=0, ddof=1))
+
+
+def evaluations(run: RunFiles, x: str, y: str) -> Points:
+    """Return a run's finite values of the column ``y`` of metrics.csv, in order of time."""
+    axis = named(x)
+    pairs = [
+        (at, value)
+        for row in sorted(run.metrics, key=lambda row: number(row.get("emulated_s")) or 0.0)
+        if (at := axis.value(row)) is not None and (value := number(row.get(y))) is not None
+    ]
+    return [at for at, _ in pairs], [value for _, value in pairs]
+
+
+def line_rows(curves: Sequence[Points]) -> list[tuple[float, float, float | None]]:
+    """Return (x, mean, deviation) over several (x, y) curves; curves without points do not count.
+
+    [] if none has points, or if the ranges of x have nothing in common.
+    """
+    there = [points for points in curves if len(points[0])]
+    if not there:
+        return []
+    line = over_seeds(there)
+    spread = [None] * len(line.x) if line.deviation is None else line.deviation.tolist()
+    return list(zip(line.x.tolist(), line.mean.tolist(), spread))
+
+
+def rows_of(runs: Sequence[RunFiles], x: str, y: str) -> list[tuple[float, float, float | None]]:
+    """Return (x, mean, deviation) of a column of metrics.csv over a scheme's runs."""
+    return line_rows([evaluations(run, x, y) for run in runs])
+
+
+def draw_curves(axes: Axes, data: PlotData, canvas: Canvas, column: str) -> None:
+    """Draw a line per scheme, with a band of a standard deviation to each side if it has one.
+
+    ``data``: rows with the columns "name", "x", "at", ``column`` and "deviation", of one x. If one
+    scheme has sent far more bytes than another, the axis is logarithmic.
+    """
+    from edgefl.results.figures.canvas import axis_of, is_wide
+
+    x, schemes = data["x"][0], data.by("name")
+    unit, label = axis_of(x, max(data["at"]))
+    logarithmic = x == "bytes" and is_wide([max(each["at"]) for each in schemes.values()])
+    axes.set_xlabel(label + ", logarithmic" * logarithmic)
+    for place, (name, each) in enumerate(schemes.items()):
+        # With points at 0, matplotlib draws a horizontal line from the left edge to the next point.
+        kept = [row for row in each.rows if not logarithmic or row[each.columns.index("at")] > 0]
+        shown = PlotData(each.columns, kept)
+        at = [value / unit for value in shown["at"]]
+        draw_line(axes, place, canvas.text(name), at, shown[column], shown["deviation"])
+    axes.set_xlim(left=0)
+    if logarithmic:
+        axes.set_xscale("log")
+        axes.set_xlim(left=min(at for at in data["at"] if at > 0) / unit)
+
+
+def draw_line(
+    axes: Axes,
+    place: int,
+    name: str,
+    x: Sequence[float],
+    mean: Sequence[float],
+    deviation: Sequence[float | None],
+) -> None:
+    """Draw the ``place``-th scheme; ``deviation``: to each side, None without a band."""
+    from edgefl.results.figures.canvas import look, marked
+
+    axes.plot(x, mean, label=name, **marked(place))
+    if None not in deviation:
+        middle, half = np.array(mean, dtype=float), np.array(deviation, dtype=float)
+        band = {"color": look(place)["color"], "alpha": 0.2, "linewidth": 0}
+        axes.fill_between(x, middle - half, middle + half, **band)
+
+
+def logarithmic_if_wide(axes: Axes, losses: Sequence[float]) -> None:
+    """Make the axis logarithmic if the losses differ widely, as when a model diverged."""
+    from edgefl.results.figures.canvas import is_wide
+
+    drawn = [loss for loss in losses if loss > 0]
+    if is_wide(drawn):
+        axes.set_yscale("log")
+        axes.set_ylim(min(drawn) / 1.5, max(drawn) * 1.5)  # because a band may reach below 0
+        axes.set_ylabel(f"{axes.get_ylabel()}, logarithmic")

@@ -1,0 +1,60 @@
+"""How many updates have which staleness."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from edgefl.results.figures.base import Plot, PlotData, Runs
+from edgefl.results.figures.staleness import updates
+from edgefl.results.figures.style import PlotStyle
+
+if TYPE_CHECKING:
+    from edgefl.results.figures.canvas import Canvas
+
+COLUMNS = ("name", "staleness", "updates", "share")
+MOST_BARS = 60  # more are drawn as steps
+
+
+class StalenessHistogram(Plot):
+    """Histogram of the updates' staleness at their arrival, over all seeds of a scheme."""
+
+    OF = "runs with at least one update"
+    WIDTH = "column"
+
+    def data(self, runs: Runs, style: PlotStyle) -> PlotData:
+        rows: list[tuple[Any, ...]] = []
+        for name, of_scheme in runs.items():
+            counts = Counter(gap for run in of_scheme for _, _, gap in updates(run.events))
+            total = counts.total()
+            rows += [
+                (name, gap, counts[gap], counts[gap] / total)
+                for gap in range(max(counts, default=-1) + 1)
+            ]
+        return PlotData(COLUMNS, rows)
+
+    def draw(self, data: PlotData, canvas: Canvas) -> None:
+        from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+        from edgefl.results.figures.canvas import filled, marked
+
+        (axes,) = canvas.panels(1, 1, 2.2)
+        schemes = data.by("name")
+        width = 0.8 / len(schemes)
+        for place, (name, each) in enumerate(schemes.items()):
+            if len(data.rows) <= MOST_BARS:
+                shift = (place - (len(schemes) - 1) / 2) * width
+                at = [gap + shift for gap in each["staleness"]]
+                axes.bar(at, each["share"], width, label=canvas.text(name), **filled(place))
+            else:
+                style = marked(place) | {"drawstyle": "steps-mid"}
+                axes.plot(each["staleness"], each["share"], label=canvas.text(name), **style)
+        axes.set_xlabel("Staleness (versions)")
+        axes.set_ylabel("Share of the updates")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        axes.set_ylim(bottom=0)
+        canvas.legend(axes)
+
+
+PLOT = StalenessHistogram()

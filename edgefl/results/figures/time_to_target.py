@@ -1,0 +1,80 @@
+"""Time, bytes or versions until the target accuracy, as bars."""
+
+from __future__ import annotations
+
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from edgefl.results.figures.base import Plot, PlotData, Runs
+from edgefl.results.figures.curves import X
+from edgefl.results.figures.style import PlotStyle
+from edgefl.results.figures.targets import common_target, to_target
+from edgefl.results.statistics import interval
+
+if TYPE_CHECKING:
+    from edgefl.results.figures.canvas import Canvas
+
+COLUMNS = ("name", "target", "x", "seed", "at", "mean", "low", "high")
+
+
+class TimeToTarget(Plot):
+    """Bars of the time to the target accuracy: mean over seeds, 95 % interval, a dot per seed."""
+
+    OF = "runs with a common target accuracy that at least one reaches"
+    X = X
+    LIMITS = LOG = "y"
+    WIDTH = "column"
+
+    def data(self, runs: Runs, style: PlotStyle) -> PlotData:
+        target, x = common_target(runs, style), style.x or "emulated_s"
+        rows: list[tuple[Any, ...]] = []
+        for name, of_scheme in runs.items():
+            reached = [to_target(run, target, x) for run in of_scheme]
+            there = [each for each in reached if each is not None]
+            all_do = len(there) == len(reached)
+            mean, around = fmean(there) if all_do else None, interval(there) if all_do else None
+            ends = (None, None) if around is None else (around.low, around.high)
+            rows += [
+                (name, target, x, run.config.get("seed"), at, mean, *ends)
+                for run, at in zip(of_scheme, reached)
+            ]
+        reached_at_all = any(row[4] is not None for row in rows)
+        return PlotData(COLUMNS, rows if reached_at_all else [])
+
+    def draw(self, data: PlotData, canvas: Canvas) -> None:
+        from edgefl.results.figures.canvas import axis_of, filled
+
+        (axes,) = canvas.panels(1, 1, 2.2)
+        unit, label = axis_of(data["x"][0], max(at for at in data["at"] if at is not None))
+        schemes = data.by("name")
+        for place, each in enumerate(schemes.values()):
+            seeds = [at / unit for at in each["at"] if at is not None]
+            mean, low, high = (each[column][0] for column in ("mean", "low", "high"))
+            if mean is None:  # a mean over the seeds that reached it would be too good
+                text = f"{len(seeds)} of {len(each.rows)}"
+                axes.text(place, 0, text, ha="center", va="bottom", fontsize=7)
+            else:
+                axes.bar(place, mean / unit, 0.7, **filled(place))
+            if low is not None:
+                error = [[(mean - low) / unit], [(high - mean) / unit]]
+                axes.errorbar(place, mean / unit, error, color="black", capsize=3, linewidth=0.9)
+            if len(each.rows) > 1:
+                dots: dict[str, Any] = {
+                    "color": "black",
+                    "markerfacecolor": "white",
+                    "markeredgewidth": 0.7,
+                }
+                axes.plot([place + 0.22] * len(seeds), seeds, "o", markersize=3, **dots)
+        names = [canvas.text(name) for name in schemes]
+        crowded = sum(map(len, names)) > (34 if not canvas.is_page else 80)
+        turned: dict[str, Any] = (
+            {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if crowded else {}
+        )
+        axes.set_xticks(range(len(names)), names, **turned)
+        axes.grid(visible=False, axis="x")
+        axes.set_ylim(bottom=0)
+        share = f"{100 * data['target'][0]:g}% accuracy"
+        axes.set_ylabel(f"{label.replace('Emulated time', 'Time')} to {share}")
+
+
+PLOT = TimeToTarget()

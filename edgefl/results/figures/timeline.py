@@ -1,0 +1,163 @@
+"""What each edge does over time: computing, sending, receiving, waiting, faults, merges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from edgefl.results.figures.base import Plot, PlotData, RunFiles, Runs, first_seeds
+from edgefl.results.figures.style import PlotStyle
+from edgefl.results.intervals import AWAY, COMPUTE, DOWNLINK, FAULT, UPLINK, Slice
+from edgefl.results.timeline import Timeline
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from edgefl.results.figures.canvas import Canvas
+
+COLUMNS = ("name", "edge", "lane", "what", "begin_s", "end_s", "task", "bytes")
+MARK = "instant"  # the lane of what takes no time; its end is its begin
+MERGE = "merge"
+MOST_EDGES, MOST_PANELS = 24, 6  # of a panel; of a figure
+MOST_SLICES = 420  # of a panel's edges; later ones are left out, unless --xlim asks for them
+
+# colour, hatch, and what the legend says; the brightness differs too, for grey prints
+LOOKS = {
+    "training": ("#56B4E9", "", "training"),
+    "wait": ("#F0E442", "", "waiting, in a task"),
+    "send": ("#D55E00", "", "sending"),
+    "receive": ("#00523B", "", "receiving"),
+    "away": ("#FFFFFF", "xxxxx", "away or faulty"),
+}
+# of an edge's row: top and height. Faults are drawn over the whole row.
+PLACES = {COMPUTE: (-0.42, 0.44), UPLINK: (0.05, 0.18), DOWNLINK: (0.26, 0.18)}
+WHOLE = (-0.42, 0.86)
+
+
+class EdgeTimeline(Plot):
+    """Timeline: when each edge trains, waits, sends and receives; faults, and merged updates."""
+
+    OF = "runs in which at least one edge has got a task"
+    LIMITS = "x"
+    LOG = ""
+
+    def data(self, runs: Runs, style: PlotStyle) -> PlotData:
+        found = [_rows(name, run) for name, run in list(first_seeds(runs))[:MOST_PANELS]]
+        busy = [rows for rows in found if any(row[2] in PLACES for row in rows)]
+        return PlotData(COLUMNS, [row for rows in busy for row in rows])
+
+    def draw(self, data: PlotData, canvas: Canvas) -> None:
+        from edgefl.results.figures.canvas import axis_of
+
+        schemes = data.by("name")
+        shown = {name: _first(each, canvas.style) for name, each in schemes.items()}
+        heights = [0.45 + 0.15 * len(edges) for edges, _ in shown.values()]
+        panels = canvas.panels(
+            len(schemes), 1, sum(heights) / len(heights), gridspec_kw={"height_ratios": heights}
+        )
+        used: dict[str, None] = {}
+        unit, label = axis_of("emulated_s", max(until_s for _, until_s in shown.values()))
+        for axes, (name, each) in zip(panels, schemes.items()):
+            edges, until_s = shown[name]
+            for what in _panel(axes, each, edges, until_s, unit):
+                used[what] = None
+            total, text = len(each.by("edge")), canvas.text(name)
+            part = f" (the first {len(edges)} of {total} edges)" if total > len(edges) else ""
+            axes.set_title(text + part)
+            axes.set_xlabel(label)
+        _legend(canvas, used)
+
+
+def _rows(name: str, run: RunFiles) -> list[tuple[Any, ...]]:
+    found = Timeline()
+    found.take_events(run.events)
+    found.take_slots(run.slots)
+    found.take_links(run.links)
+    found.no_more_rows()
+    slices = [each for each in (*found.slices, *found.open_slices()) if each.kind != "idle"]
+    rows = [
+        (name, each.edge, each.lane, each.kind, each.begin_s, end_s, each.task, each.size_bytes)
+        for each in slices
+        if (end_s := _end(each, found.emulated_s)) > each.begin_s
+    ]
+    marks = [
+        (name, each.edge, MARK, each.kind, each.t_s, each.t_s, each.task, None)
+        for each in found.instants
+    ]
+    return sorted(rows + marks, key=lambda row: (row[4], row[1], row[2]))
+
+
+def _end(each: Slice, now_s: float) -> float:
+    return now_s if each.end_s is None else each.end_s
+
+
+def _first(data: PlotData, style: PlotStyle) -> tuple[list[str], float]:
+    """Return the edges to show, and until when: the end, or when the panel would be too full."""
+    edges = sorted(data.by("edge"))[:MOST_EDGES]
+    kept = set(edges)
+    ends = [row[5] for row in data.rows if row[1] in kept and row[2] in PLACES]
+    last = max((row[5] for row in data.rows), default=0.0)
+    whole = style.xlim is not None or len(ends) <= MOST_SLICES
+    return edges, float(last if whole else sorted(ends)[MOST_SLICES])
+
+
+def _panel(
+    axes: Axes, data: PlotData, edges: Sequence[str], until_s: float, unit: float
+) -> Iterable[str]:
+    """Draw a run's edges up to ``until_s``; yield the keys of LOOKS that occur."""
+    from matplotlib.collections import PatchCollection
+
+    rows = {edge: row for row, edge in enumerate(edges)}
+    patches: dict[str, list[Any]] = {what: [] for what in LOOKS}
+    merges = []
+    for _, edge, lane, kind, begin_s, end_s, _, _ in data.rows:
+        if edge not in rows or begin_s > until_s:
+            continue
+        if lane == MARK:
+            merges += [(begin_s / unit, rows[edge])] if kind == MERGE else []
+            continue
+        what = AWAY if lane in (FAULT, AWAY) else str(kind)
+        top, height = PLACES.get(str(lane), WHOLE)
+        patches[what].append(_box(begin_s, min(end_s, until_s), rows[edge] + top, height, unit))
+    for what, boxes in patches.items():
+        if boxes:
+            yield what
+            colour, hatch, _ = LOOKS[what]
+            look: Mapping[str, Any] = {"facecolor": colour, "hatch": hatch, "linewidth": 0}
+            if what == AWAY:
+                look = {"facecolor": "none", "hatch": hatch, "edgecolor": "0.35", "linewidth": 0}
+            axes.add_collection(PatchCollection(boxes, label=what, **look))
+    if merges:
+        yield MERGE
+        x, y = zip(*merges)
+        axes.plot(x, y, linewidth=0, marker="|", color="black", markersize=6, markeredgewidth=0.8)
+    axes.set_xlim(0, until_s / unit)
+    axes.set_ylim(len(edges) - 0.5, -0.55)
+    axes.set_yticks(range(len(edges)), edges, fontsize=6)
+    axes.grid(visible=False, axis="y")
+    axes.tick_params(axis="y", length=0)
+
+
+def _box(begin_s: Any, end_s: Any, top: float, height: float, unit: float) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((begin_s / unit, top), (end_s - begin_s) / unit, height)
+
+
+def _legend(canvas: Canvas, used: Iterable[str]) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    there = set(used)
+    handles: list[Any] = [
+        Patch(facecolor=colour, hatch=hatch, edgecolor="0.35", linewidth=0.4, label=text)
+        for what, (colour, hatch, text) in LOOKS.items()
+        if what in there
+    ]
+    if MERGE in there:
+        mark: dict[str, Any] = {"linewidth": 0, "marker": "|", "markersize": 7, "color": "black"}
+        handles.append(Line2D([], [], label="update merged", **mark))
+    canvas.legend_of(handles)
+
+
+PLOT = EdgeTimeline()

@@ -1,0 +1,195 @@
+"""The numbers behind each figure of every run, from a recorded run, by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recorded import DOWN, END_S, METRICS, UP, killed, record
+
+from edgefl.errors import UserError
+from edgefl.reports import gallery
+from edgefl.results.figures.base import PlotData, open_runs
+from edgefl.results.figures.link_use import use
+from edgefl.results.figures.staleness import parts
+from edgefl.results.figures.style import PlotStyle
+
+RUN_FIGURES = (
+    "accuracy",
+    "devices",
+    "link-use",
+    "loss",
+    "staleness",
+    "staleness-histogram",
+    "time-to-target",
+    "timeline",
+)
+
+
+def numbers(kind: str, folder: Path, **style: Any) -> PlotData:
+    return gallery.data(kind, open_runs([folder]), PlotStyle(**style))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An experiment with one run: "slow"."""
+    record(tmp_path / "slow")
+    return tmp_path
+
+
+def test_a_run_has_the_figures_of_every_run(folder: Path) -> None:
+    assert tuple(gallery.available([folder])) == RUN_FIGURES
+
+
+def test_accuracy_over_time_and_bytes(folder: Path) -> None:
+    found = numbers("accuracy", folder)
+    assert found["accuracy"] == [0.1, 0.5, 0.8, 0.9] * 2
+    assert found.where(x="emulated_s")["at"] == [0.0, 4.0, 7.0, 8.0]
+    assert found.where(x="bytes")["at"] == [0.0, 2500.0, 4000.0, 4500.0]
+    assert set(found["target"]) == {0.8} and set(found["deviation"]) == {None}
+    assert found.csv().splitlines()[1] == "slow,1,0.8,emulated_s,0.0,0.1,"
+
+
+@pytest.mark.parametrize(
+    ("x", "at"),
+    [
+        ("version", [0.0, 1.0, 2.0, 3.0]),
+        ("round", [0.0, 1.0, 2.0, 3.0]),
+        ("bytes", [0.0, 2500.0, 4000.0, 4500.0]),
+    ],
+)
+def test_another_x(folder: Path, x: str, at: list[float]) -> None:
+    assert numbers("accuracy", folder, x=x)["at"] == at
+    assert numbers("loss", folder, x=x).where(of="test")["at"] == at
+
+
+def test_loss_of_both_sets(folder: Path) -> None:
+    found = numbers("loss", folder)
+    assert found.where(of="test")["loss"] == [2.0, 1.0, 0.5, 0.4]
+    assert found.where(of="train")["loss"] == [2.1, 1.1, 0.6, 0.45]
+
+
+def test_seeds_have_a_mean_and_a_deviation(tmp_path: Path) -> None:
+    """At 8 s the first seed has 0.9. The second, twice as slow, has (0.5 + 0.5) / 2 = 0.5 there."""
+    for seed, slower in ((1, 1.0), (2, 2.0)):
+        record(tmp_path / "slow" / f"seed{seed}", seed, slower=slower)
+    found = numbers("accuracy", tmp_path, x="emulated_s")
+    assert set(found["runs"]) == {2} and max(found["at"]) == 8.0
+    assert found["accuracy"][-1] == pytest.approx(0.7)
+    assert found["deviation"][-1] == pytest.approx(0.4 / 2**0.5)
+
+
+def test_staleness_over_time(folder: Path) -> None:
+    """Updates arrive at 4, 7 and 8 s: in parts 20, 35 and 39 of 40, of 0.2 s each."""
+    found = numbers("staleness", folder)
+    assert found["at"] == pytest.approx([4.1, 7.1, 7.9])
+    assert found["mean"] == found["low"] == found["high"] == [0.0, 1.0, 1.0]
+
+
+def test_parts_have_a_mean_and_percentiles() -> None:
+    points = [(0.0, float(value)) for value in range(11)] + [(39.9, 7.0)]
+    first, last = parts(points, 40.0)
+    assert first == (0.5, 11, 5.0, 1.0, 9.0) and last == (39.5, 1, 7.0, 7.0, 7.0)
+    assert parts([(0.0, 1.0)], 0.0) == [(0.0, 1, 1.0, 1.0, 1.0)]
+
+
+def test_the_histogram_of_staleness_is_over_all_seeds(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        record(tmp_path / "slow" / f"seed{seed}", seed)
+    found = numbers("staleness-histogram", tmp_path)
+    assert found.rows == [
+        ("slow", 0, 2, pytest.approx(1 / 3)),
+        ("slow", 1, 4, pytest.approx(2 / 3)),
+    ]
+
+
+@pytest.mark.parametrize(("x", "cost"), [("emulated_s", 7.0), ("bytes", 4000.0), ("version", 2.0)])
+def test_the_cost_of_the_target(folder: Path, x: str, cost: float) -> None:
+    assert numbers("time-to-target", folder, x=x).rows == [
+        ("slow", 0.8, x, 1, cost, cost, None, None)
+    ]
+
+
+def test_the_interval_of_the_time_to_the_target(tmp_path: Path) -> None:
+    """7 and 14 s: mean 10.5, deviation 3.5 sqrt 2, and t = 12.706 with one degree of freedom."""
+    for seed, slower in ((1, 1.0), (2, 2.0)):
+        record(tmp_path / "slow" / f"seed{seed}", seed, slower=slower)
+    found = numbers("time-to-target", tmp_path)
+    assert found["at"] == [7.0, 14.0] and found["mean"] == [10.5, 10.5]
+    assert found["low"][0] == pytest.approx(10.5 - 12.706 * 3.5, abs=0.01)
+    assert found["high"][0] == pytest.approx(10.5 + 12.706 * 3.5, abs=0.01)
+
+
+def test_there_is_no_mean_unless_every_seed_reaches_the_target(tmp_path: Path) -> None:
+    record(tmp_path / "slow" / "seed1", 1)
+    record(tmp_path / "slow" / "seed2", 2, metrics=METRICS[:2])
+    found = numbers("time-to-target", tmp_path)
+    assert found["at"] == [7.0, None] and found["mean"] == [None, None]
+
+
+def test_without_a_common_target_one_is_asked_for(tmp_path: Path) -> None:
+    record(tmp_path / "one", target=0.8)
+    record(tmp_path / "other", target=None)
+    with pytest.raises(UserError, match=r"no common target.*one: 0\.8, other: none.*--target 0\.9"):
+        numbers("time-to-target", tmp_path)
+    assert numbers("time-to-target", tmp_path, target=0.5)["at"] == [4.0, 4.0]
+    with pytest.raises(UserError, match="nothing to draw.*that at least one reaches"):
+        numbers("time-to-target", tmp_path, target=0.95)
+
+
+def test_devices_from_the_fastest(folder: Path) -> None:
+    assert numbers("devices", folder).rows == [
+        ("slow", "a", 2, 2.0, 2.0, 2.0),
+        ("slow", "b", 1, 5.0, 5.0, 5.0),
+    ]
+
+
+def test_link_use_adds_up(folder: Path) -> None:
+    """Uplinks are busy for 3 of 16 s, downlinks too; the rates over time are the bytes."""
+    found = numbers("link-use", folder)
+    for direction, size in (("up", 3 * UP), ("down", 3 * DOWN)):
+        own = found.where(direction=direction)
+        length = END_S / len(own.rows)
+        assert sum(own["busy"]) * length * 2 == pytest.approx(3.0)
+        assert sum(own["mbit_s"]) * length == pytest.approx(size * 8e-6)
+
+
+def test_link_use_by_hand() -> None:
+    """Two transfers that overlap make their link busy once; a broadcast makes all links busy."""
+    edges = [[(0.0, 2.0, 1e6), (1.0, 3.0, 1e6)], []]
+    assert use(edges, 2, 4.0, parts=2) == [
+        (1.0, pytest.approx(0.5), pytest.approx(6.0)),
+        (3.0, pytest.approx(0.25), pytest.approx(2.0)),
+    ]
+    assert use([[]], 2, 4.0, [(0.0, 2.0, 1e6)], parts=2) == [
+        (1.0, pytest.approx(1.0), pytest.approx(4.0)),
+        (3.0, 0.0, 0.0),
+    ]
+
+
+def test_the_timeline_has_every_stretch(folder: Path) -> None:
+    found = numbers("timeline", folder)
+    assert [row[1:6] for row in found.where(edge="a").rows if row[2] != "instant"] == [
+        ("a", "downlink", "receive", 0.0, 1.0),
+        ("a", "compute", "training", 1.0, 3.0),
+        ("a", "uplink", "send", 3.0, 4.0),
+        ("a", "downlink", "receive", 4.0, 5.0),
+        ("a", "compute", "training", 5.0, 7.0),
+        ("a", "uplink", "send", 7.0, 8.0),
+    ]
+    merges = found.where(lane="instant", what="merge")
+    assert list(zip(merges["edge"], merges["begin_s"])) == [("a", 4.0), ("b", 7.0), ("a", 8.0)]
+
+
+@pytest.mark.parametrize("kind", RUN_FIGURES)
+def test_a_killed_run_has_what_it_had_so_far(kind: str, folder: Path, tmp_path: Path) -> None:
+    whole = numbers(kind, folder)
+    run = killed(folder / "slow")
+    assert numbers(kind, folder) == whole
+    with (run / "events.jsonl").open("rb+") as file:
+        file.truncate(0)
+    for name in ("links.csv", "metrics.csv"):
+        (run / name).unlink()
+    with pytest.raises(UserError, match="nothing to draw|no common target"):
+        numbers(kind, folder)

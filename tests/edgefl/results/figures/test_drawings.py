@@ -1,0 +1,247 @@
+"""What is drawn: the data, in a width for print, with the user's options, readable in grey."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from drawn import of_rows, of_runs
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from recorded import METRICS, killed, record
+
+from edgefl.errors import UserError
+from edgefl.reports import gallery
+from edgefl.results.figures import canvas, output, timeline
+from edgefl.results.figures.base import PlotData, open_runs
+from edgefl.results.figures.labels import of_counts
+from edgefl.results.figures.style import WIDTHS, PlotStyle
+
+# deuteranopia: Machado, Oliveira and Fernandes, 2009, for linear RGB
+DEUTERANOPIA = np.array(
+    [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]]
+)
+GREY = np.array([0.2126, 0.7152, 0.0722])  # of linear RGB, IEC 61966-2-1
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An experiment with two schemes: "fast", with two seeds, and "slow"."""
+    record(tmp_path / "fast" / "seed1", 1)
+    record(tmp_path / "fast" / "seed2", 2, slower=1.5)
+    record(tmp_path / "slow", slower=2.0)
+    return tmp_path
+
+
+def points(axes: Axes, label: str) -> tuple[list[float], list[float]]:
+    (line,) = (line for line in axes.get_lines() if line.get_label() == label)
+    return list(line.get_xdata()), list(line.get_ydata())
+
+
+def test_the_lines_are_the_data(folder: Path) -> None:
+    over_time, over_bytes = of_runs("accuracy", folder).axes
+    assert points(over_time, "slow") == ([0.0, 8.0, 14.0, 16.0], [0.1, 0.5, 0.8, 0.9])
+    assert points(over_bytes, "slow") == ([0.0, 2.5, 4.0, 4.5], [0.1, 0.5, 0.8, 0.9])
+    assert points(over_time, "target 80%")[1] == [0.8, 0.8]
+    assert len(over_time.collections) == 1, "the band of the two seeds"
+    test, train = of_runs("loss", folder, x="version").axes
+    assert points(test, "slow") == ([0, 1, 2, 3], [2.0, 1.0, 0.5, 0.4])
+    assert points(train, "slow") == ([0, 1, 2, 3], [2.1, 1.1, 0.6, 0.45])
+
+
+def test_bars_have_the_mean_and_a_dot_for_each_seed(folder: Path) -> None:
+    (axes,) = of_runs("time-to-target", folder).axes
+    heights = [patch.get_height() for patch in axes.patches]
+    assert heights == pytest.approx([8.75, 14.0])
+    dots = [line for line in axes.get_lines() if line.get_marker() == "o"]
+    assert [list(line.get_ydata()) for line in dots] == [[7.0, 10.5]]
+    assert axes.get_ylabel() == "Time (s) to 80% accuracy"
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["fast", "slow"]
+
+
+def test_a_scheme_whose_seeds_do_not_all_reach_the_target_has_no_bar(tmp_path: Path) -> None:
+    record(tmp_path / "x" / "seed1", 1)
+    record(tmp_path / "x" / "seed2", 2, metrics=METRICS[:2])
+    (axes,) = of_runs("time-to-target", tmp_path).axes
+    assert not axes.patches and [text.get_text() for text in axes.texts] == ["1 of 2"]
+
+
+def test_boxes_of_the_timeline_are_where_the_edges_are(folder: Path) -> None:
+    (axes, _) = of_runs("timeline", folder).axes
+    boxes = {each.get_label(): len(each.get_paths()) for each in axes.collections}
+    assert boxes == {"training": 3, "send": 3, "receive": 3}
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["a", "b"]
+    (merges,) = axes.get_lines()
+    assert list(merges.get_xdata()) == [4.0, 7.0, 8.0] and list(merges.get_ydata()) == [0, 1, 0]
+
+
+def test_a_long_run_s_timeline_is_its_beginning_unless_the_user_asks_for_another_part() -> None:
+    rows = [
+        ("x", f"e{edge:02d}", "compute", "training", float(at), at + 0.5, at, None)
+        for at in range(100)
+        for edge in range(30)
+    ]
+    (axes,) = of_rows("timeline", timeline.COLUMNS, rows).axes
+    assert axes.get_title() == "x (the first 24 of 30 edges)"
+    assert axes.get_xlim()[1] == pytest.approx(timeline.MOST_SLICES / 24, abs=1)
+    (axes,) = of_rows("timeline", timeline.COLUMNS, rows, xlim=(90.0, None)).axes
+    assert axes.get_xlim() == (90.0, 99.5)
+    assert len(axes.collections[0].get_paths()) == 24 * 100
+
+
+def test_device_speeds_and_their_range() -> None:
+    rows = [("x", "a", 3, 2.0, 1.0, 4.0), ("x", "b", 1, 5.0, 5.0, 5.0)]
+    columns = ("name", "edge", "tasks", "median_s", "least_s", "most_s")
+    (axes,) = of_rows("devices", columns, rows).axes
+    assert points(axes, "x") == ([0, 1], [2.0, 5.0])
+    spans = [path.vertices[:, 1].tolist() for path in axes.collections[0].get_paths()]
+    assert spans == [[1.0, 4.0], [5.0, 5.0]]
+
+
+def test_the_partition_is_a_map_with_totals() -> None:
+    numbers = of_counts({"a": [3, 0], "b": [1, 5]})
+    assert numbers.rows == [("a", 0, 3), ("a", 1, 0), ("b", 0, 1), ("b", 1, 5)]
+    figure = of_rows("labels", numbers.columns, numbers.rows)
+    totals, grid, bar = figure.axes
+    assert [patch.get_height() for patch in totals.patches] == [3, 6]
+    assert grid.get_images()[0].get_array().tolist() == [[3, 1], [0, 5]]
+    assert bar.get_ylabel() == "Samples of the label"
+
+
+# ------------------------------------------------------------------ for print
+def fonts(figure: Figure) -> set[float]:
+    texts = [
+        text for axes in figure.axes for text in axes.get_xticklabels() + axes.get_yticklabels()
+    ]
+    labels = [label for axes in figure.axes for label in (axes.xaxis.label, axes.yaxis.label)]
+    legends = [text for legend in figure.legends for text in legend.get_texts()]
+    return {text.get_fontsize() for text in (*texts, *labels, *legends)}
+
+
+@pytest.mark.parametrize("kind", ["accuracy", "loss", "staleness", "timeline", "link-use"])
+def test_a_width_for_print_changes_no_font(kind: str, folder: Path) -> None:
+    column, page = (of_runs(kind, folder, width=width) for width in WIDTHS)
+    assert (column.get_figwidth(), page.get_figwidth()) == (3.33, 7.0)
+    assert fonts(column) == fonts(page) and max(fonts(page)) == 8
+    one_below_the_other = {axes.get_subplotspec().colspan.start for axes in column.axes}
+    assert one_below_the_other == {0}
+
+
+@pytest.mark.parametrize(
+    ("form", "start"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")]
+)
+def test_a_figure_has_the_same_bytes_each_time(form: str, start: bytes, folder: Path) -> None:
+    first, again = (output.rendered(of_runs("accuracy", folder), form) for _ in range(2))
+    assert first == again and first.startswith(start)
+
+
+def test_a_pdf_has_its_fonts_and_an_svg_needs_none(folder: Path) -> None:
+    figure = of_runs("time-to-target", folder)
+    assert b"/FontFile2" in output.rendered(figure, "pdf")
+    assert b"<text" not in output.rendered(figure, "svg")
+
+
+# ------------------------------------------------------------------ grey, and colour-blind readers
+def linear(colour: Any) -> np.ndarray:
+    values = np.array(to_rgb(colour))
+    return np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+
+
+def lightness(rgb: np.ndarray) -> float:
+    """CIE L*, from 0 (black) to 100 (white)."""
+    return float(116 * np.cbrt(max(GREY @ rgb, 0.008856)) - 16)
+
+
+def lab(rgb: np.ndarray) -> np.ndarray:
+    to_xyz = np.array(
+        [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    )
+    x, y, z = np.cbrt(np.maximum(to_xyz @ rgb / np.array([0.9505, 1.0, 1.089]), 0.008856))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def least_distance(colours: Iterable[Any], seen: np.ndarray) -> float:
+    labs = [lab(np.clip(seen @ linear(colour), 0, 1)) for colour in colours]
+    return min(
+        float(np.linalg.norm(one - other)) for at, one in enumerate(labs) for other in labs[:at]
+    )
+
+
+def test_colours_differ_for_colour_blind_readers() -> None:
+    """A difference of 10 is seen at a glance. Matplotlib's own colours have 3.7."""
+    assert least_distance(canvas.COLOURS, DEUTERANOPIA) > 10
+    solid = [colour for colour, hatch, _ in timeline.LOOKS.values() if not hatch]
+    assert least_distance(solid, DEUTERANOPIA) > 10
+
+
+def test_what_edges_do_differs_in_grey() -> None:
+    greys = [lightness(linear(colour)) for colour, hatch, _ in timeline.LOOKS.values() if not hatch]
+    gaps = [high - low for low, high in zip(sorted(greys), sorted(greys)[1:])]
+    assert min(gaps) > 12
+
+
+def test_schemes_differ_without_their_colours() -> None:
+    lines = [
+        (canvas.marked(place)["marker"], canvas.look(place)["linestyle"]) for place in range(14)
+    ]
+    bars = [canvas.filled(place)["hatch"] for place in range(7)]
+    assert len(set(lines)) == 14 and len(set(bars)) == 7
+
+
+# ------------------------------------------------------------------ the user's options
+def test_limits_scales_title_and_labels(folder: Path) -> None:
+    style = {"x": "emulated_s", "xlim": (1.0, 20.0), "ylim": (0.05, None), "log": "y"}
+    names = {"slow": "Slow and steady", "x": "Time", "y": "Share"}
+    figure = of_runs("accuracy", folder, **style, title="Two schemes", labels=names)
+    (axes,) = figure.axes
+    assert axes.get_xlim() == (1.0, 20.0) and axes.get_ylim()[0] == 0.05
+    assert (axes.get_yscale(), axes.get_xscale()) == ("log", "linear")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("Time", "Share")
+    (legend,) = figure.legends
+    assert legend.get_title().get_text() == "Two schemes"
+    assert "Slow and steady" in [text.get_text() for text in legend.get_texts()]
+
+
+def test_a_title_without_a_legend(folder: Path) -> None:
+    figure = of_runs("time-to-target", folder, title="Costs")
+    assert figure.get_suptitle() == "Costs" and not figure.legends
+
+
+@pytest.mark.parametrize(
+    ("kind", "style", "line"),
+    [
+        ("accurac", {}, r"--kind accurac: no such figure \(nearest: 'accuracy'\)"),
+        ("accuracy", {"x": "byte"}, r"--x byte: expected one of emulated_s.*nearest: 'bytes'"),
+        ("timeline", {"x": "bytes"}, "--x bytes: this figure has no choice of x"),
+        ("timeline", {"log": "x"}, "--log x: the x axis of --kind timeline is always linear"),
+        ("time-to-target", {"xlim": (0, 1)}, "--xlim: no limits for the x axis of --kind time-to"),
+        ("accuracy", {"xlim": (0, 1)}, "two x axes: choose one with --x"),
+        ("loss", {"ylim": (0, 1), "log": "y"}, "--ylim: a logarithmic axis begins above 0"),
+        ("loss", {"labels": {"slwo": "Slow"}}, r"--label slwo: .*nearest: 'slow'"),
+        ("runtimes", {}, "nothing to draw in fast, slow; it is of runs with evaluation"),
+    ],
+)
+def test_bad_input(kind: str, style: dict[str, Any], line: str, folder: Path) -> None:
+    with pytest.raises(UserError, match=line):
+        of_runs(kind, folder, **style)
+
+
+@pytest.mark.parametrize("width", ["", *WIDTHS])
+def test_a_killed_run_is_drawn(width: str, folder: Path) -> None:
+    killed(folder / "slow")
+    for kind in gallery.available([folder]):
+        figure = of_runs(kind, folder, width=width)
+        assert figure.axes and output.rendered(figure, "svg")
+
+
+def test_a_figure_is_drawn_from_its_data_alone(folder: Path) -> None:
+    for kind in gallery.available([folder]):
+        numbers = gallery.data(kind, open_runs([folder]))
+        copy = PlotData(numbers.columns, [tuple(row) for row in numbers.rows])
+        own = PlotStyle()
+        drawn, again = (output.drawn(gallery.find(kind), each, own) for each in (numbers, copy))
+        assert output.rendered(drawn, "svg") == output.rendered(again, "svg")
