@@ -15,50 +15,93 @@ from edgefl.errors import UserError, undamaged
 from edgefl.record.old_names import renamed
 from edgefl.record.parts import PACKED, parts, unpacked
 
+FINGERPRINT_BYTES = 256  # of the rows before: they tell whether a file has only grown
+
 
 class Tail:
     """Reader of a growing text file and its parts (``edgefl.record.parts``).
 
-    A missing file counts as empty. A last line without its newline is not returned yet.
+    A missing file counts as empty. A last line without its newline is not returned yet. ``anew``
+    counts how often the file began again, or lost rows, as when a run is resumed or done again:
+    then all its rows are returned once more.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._part = self._offset = 0  # the last part that was read, and the bytes of the next one
+        self._older = b""  # rows of parts that are not returned yet
+        self._last = b""  # the bytes before the offset, which stay as long as the file only grows
+        self.anew = 0
 
-    def read_new(self) -> list[str]:
-        """Return the complete lines added since the last call. UserError names a damaged part."""
-        while True:
-            found = parts(self._path)
-            if max(found, default=0) < self._part:
-                self._part = self._offset = 0  # the file was written anew
-            new = [number for number in found if number > self._part]
-            data, begin = _read(self._path, 0 if new else self._offset)
-            if parts(self._path).keys() == found.keys():
-                break  # else the file has become a part meanwhile
-        older = b""
-        if new:
-            older = b"".join(_rows(found[number]) for number in new)[self._offset :]
-            self._part = new[-1]
-        whole = data[: data.rfind(b"\n") + 1]
-        self._offset = begin + len(whole)
-        whole = older + whole
+    def read_new(self, most_bytes: int | None = None) -> list[str]:
+        """Return the complete lines added since the last call. UserError names a damaged part.
+
+        ``most_bytes``: leave further lines to the next call, so that a long file needs little
+        memory. One line is always returned, however long it is.
+        """
+        whole, more = self._chunk(most_bytes)
+        while more and most_bytes is None:
+            chunk, more = self._chunk(None)
+            whole += chunk
         # Not splitlines(): a JSON string may contain other line separators, such as U+2028.
         return [
             line.rstrip("\r") for line in whole.decode("utf-8", errors="replace").split("\n")[:-1]
         ]
 
+    def _chunk(self, most: int | None) -> tuple[bytes, bool]:
+        """The next complete lines, and whether they are those of a part, so that others follow."""
+        while not self._older:
+            found = parts(self._path)
+            if max(found, default=0) < self._part:
+                self._begin_again()
+            new = [number for number in found if number > self._part]
+            if new:
+                self._older = _rows(found[new[0]])[self._offset :]
+                self._part, self._offset, self._last = new[0], 0, b""
+                continue
+            whole, grown = self._read(most)
+            if parts(self._path).keys() != found.keys():
+                continue  # the file has become a part meanwhile
+            if not grown:
+                self._begin_again()
+            self._offset += len(whole)
+            self._last = (self._last + whole)[-FINGERPRINT_BYTES:]
+            return whole, False
+        end = _end_of_lines(self._older, most)
+        data, self._older = self._older[:end], self._older[end:]
+        return data, True
 
-def _read(path: Path, begin: int) -> tuple[bytes, int]:
-    """The bytes of a file from ``begin`` on, or all if it is shorter, and where they begin."""
-    try:
-        with path.open("rb") as file:
-            if file.seek(0, os.SEEK_END) < begin:
-                begin = 0  # the file was written anew
-            file.seek(begin)
-            return file.read(), begin
-    except FileNotFoundError:
-        return b"", 0
+    def _read(self, most: int | None) -> tuple[bytes, bool]:
+        """The complete lines of the file from the offset on, and True.
+
+        If the file has not only grown: its lines from the beginning on, and False.
+        """
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset - len(self._last))
+                grown = file.read(len(self._last)) == self._last
+                file.seek(self._offset if grown else 0)
+                data = file.read(-1 if most is None else most)
+                while b"\n" not in data and (more := file.read(most or -1)):
+                    data += more  # a long line
+        except FileNotFoundError:
+            return b"", self._offset == 0
+        return data[: data.rfind(b"\n") + 1], grown
+
+    def _begin_again(self) -> None:
+        self._part, self._offset, self._last = 0, 0, b""
+        self.anew += 1
+
+
+def _end_of_lines(rows: bytes, most: int | None) -> int:
+    """Where the last complete line within ``most`` bytes ends, or the first line if it is longer.
+
+    All of ``rows`` if they have no such end.
+    """
+    if most is None or len(rows) <= most:
+        return len(rows)
+    end = rows.rfind(b"\n", 0, most) + 1 or rows.find(b"\n", most) + 1
+    return end or len(rows)
 
 
 def _rows(part: Path) -> bytes:
@@ -80,9 +123,14 @@ class TableTail:
         self._tail = Tail(path)
         self._columns: list[str] = []
 
-    def read_new(self) -> list[dict[str, str]]:
-        """Return the complete rows added since the last call."""
-        rows = list(csv.reader(self._tail.read_new()))
+    @property
+    def anew(self) -> int:
+        """How often the file began again, see ``Tail``."""
+        return self._tail.anew
+
+    def read_new(self, most_bytes: int | None = None) -> list[dict[str, str]]:
+        """Return the complete rows added since the last call, see ``Tail``."""
+        rows = list(csv.reader(self._tail.read_new(most_bytes)))
         if rows and not self._columns:
             self._columns = rows[0]
         return [

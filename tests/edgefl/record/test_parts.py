@@ -190,7 +190,7 @@ def test_a_table_that_becomes_a_part_while_it_is_read_is_read_once(
 
     monkeypatch.setattr(tails, "parts", looked)
     assert Tail(path).read_new() == ["row 00000", "row 00001", "row 00002"]
-    assert len(calls) == 4, "it has looked again"
+    assert len(calls) == 5, "it has looked again"
 
 
 def test_a_table_that_was_written_anew_is_read_anew(tmp_path: Path) -> None:
@@ -250,3 +250,31 @@ def test_a_run_that_keeps_one_part_says_what_it_has_deleted(
     assert number > 3 and summary["parts_deleted"]["events.jsonl"] == number - 1
     assert f"{number - 1} of events.jsonl" in summary["warnings"][-1]
     assert summary["updates_received"] > len(read_events(directory / "events.jsonl"))
+
+
+@pytest.mark.parametrize("most", [1, 10, 15, 25, 1000])
+def test_a_reader_in_small_steps_returns_each_row_once(tmp_path: Path, most: int) -> None:
+    path = tmp_path / "rows.csv"
+    file, tail, seen = grown(path, 40, Rotation(25)), Tail(path), list[str]()
+    file.flush()
+    while new := tail.read_new(most):
+        assert len(new) <= max(most // 10, 1)  # a row has 10 bytes, and one is always returned
+        seen += new
+    file.write(b"row 00040\n")
+    file.close()
+    assert [*seen, *tail.read_new(most)] == [f"row {number:05d}" for number in range(41)]
+    assert tail.anew == 0
+
+
+def test_a_reader_notices_that_rows_were_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("a 1\nb 1\nc 1\n")
+    tail = Tail(path)
+    assert tail.read_new() == ["a 1", "b 1", "c 1"]
+    path.write_text("a 1\nb 2\nc 2\nd 2\n")  # it went on after its first row, and is longer now
+    assert tail.read_new() == ["a 1", "b 2", "c 2", "d 2"] and tail.anew == 1
+    path.unlink()
+    assert tail.read_new() == [] and tail.anew == 2
+    assert tail.read_new() == [] and tail.anew == 2
+    path.write_text("a 3\n")
+    assert tail.read_new() == ["a 3"] and tail.anew == 2
