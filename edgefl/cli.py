@@ -27,8 +27,10 @@ from edgefl.commands import (
     results,
     run,
     show,
+    view,
 )
 from edgefl.commands import list as listings
+from edgefl.commands.live_option import LiveCommand
 from edgefl.commands.option_errors import explained
 from edgefl.errors import Bug, UserError, printable
 from edgefl.exit_status import BAD_INPUT, FAILED, INTERRUPTED, OVER
@@ -67,13 +69,14 @@ def edgefl(
     """Federated learning, measured on the wall clock over a real network."""
 
 
-app.command()(run.run)
+app.command(cls=LiveCommand)(run.run)
 app.command()(check.check)
-app.command()(run.coordinator)
+app.command(cls=LiveCommand)(run.coordinator)
 app.command()(edge.edge)
-app.command()(launch.launch)
+app.command(cls=LiveCommand)(launch.launch)
 app.command()(compare_runs.compare)
 app.command()(plot.plot)
+app.command()(view.view)
 app.command()(export.export)
 app.command()(results.replay)
 app.command()(profile.profile)

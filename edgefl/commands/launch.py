@@ -18,6 +18,7 @@ from edgefl.commands.conclude import conclude
 from edgefl.commands.configs import ConfigOrNone
 from edgefl.commands.inventories import AcceptKeys, InventoryPath
 from edgefl.commands.launch_task import Launch
+from edgefl.commands.live_option import Live, live
 from edgefl.commands.require import Require, requirements
 from edgefl.commands.resume import Resume, hint_after_ctrl_c, resumed
 from edgefl.commands.run import Out, Overrides, finish
@@ -73,6 +74,7 @@ def launch(
     restarts: Restarts = 3,
     partial: Partial = False,
     accept_new_host_keys: AcceptKeys = False,
+    live_port: Live = None,
     require: Require = None,
 ) -> None:
     """Run an experiment on the hosts of an inventory: keys, data, code and edges get there, logs
@@ -107,7 +109,7 @@ def launch(
 
         preview(task, overrides or ())
         return
-    with hint_after_ctrl_c(task.folder, task.experiment):
+    with live(live_port, task.folder), hint_after_ctrl_c(task.folder, task.experiment):
         to_the_end = _launched(task)
     finish(conclude(task.experiment, task.folder), demands, True, to_the_end)
 

@@ -17,6 +17,7 @@ from edgefl.commands import virtual as on_virtual
 from edgefl.commands import wall as on_wall
 from edgefl.commands.conclude import conclude
 from edgefl.commands.configs import ConfigOrNone, listing
+from edgefl.commands.live_option import Live, live
 from edgefl.commands.require import Require, Requirement, requirements, unmet
 from edgefl.commands.resume import Resume, hint_after_ctrl_c, resumed
 from edgefl.commands.run_task import RunTask
@@ -109,6 +110,7 @@ def run(
     workers: Workers = 1,
     engine: Engine = EngineName.local,
     ray_address: RayAddress = None,
+    live_port: Live = None,
     require: Require = None,
 ) -> None:
     """Run every strategy of an experiment on this machine and compare them.
@@ -130,13 +132,12 @@ def run(
     _only_here(task)
     task.tell()
     whole = True
-    with hint_after_ctrl_c(task.folder, task.experiment):
+    with live(live_port, task.folder), hint_after_ctrl_c(task.folder, task.experiment):
         if task.clock == VIRTUAL:
             runs = on_virtual.VirtualRuns(
                 task.experiment, base_of(task.config), task.folder, power, task.text, task.resume
             )
-            whole = runs.run()
-            to_the_end = not runs.interrupted
+            whole, to_the_end = runs.run(), not runs.interrupted
         else:
             to_the_end = on_wall.run_seeds(
                 task.experiment,
@@ -160,6 +161,7 @@ def coordinator(
     announce: Announce = False,
     insecure: Insecure = False,
     table: ShowTable = True,
+    live_port: Live = None,
     require: Require = None,
 ) -> None:
     """Start a coordinator and wait for edges from other terminals or machines (`edgefl edge`)."""
@@ -181,6 +183,7 @@ def coordinator(
     task.tell()
     with (
         on_wall.announced(experiment, keys is not None) if announce else nullcontext() as listening,
+        live(live_port, task.folder),
         hint_after_ctrl_c(task.folder, experiment),
     ):
         screen = on_wall.Screen(listening)

@@ -24,6 +24,7 @@ COMMAND_LINE = ("edgefl/cli", "edgefl/commands/", "emulator/cli")
 FREE = (
     "edgefl/hosts/",
     "edgefl/launch/",
+    "edgefl/live/",
     *COMMAND_LINE,
     "emulator/clock.py",
     "emulator/proxy/",
@@ -151,7 +152,7 @@ def rooms(source: Source) -> Iterator[Finding]:
         if (
             imported.of("edgefl.hosts")
             and not imported.typing_only
-            and not source.within("edgefl/hosts/", "edgefl/launch/", *COMMAND_LINE)
+            and not source.within("edgefl/hosts/", "edgefl/launch/", "edgefl/live/", *COMMAND_LINE)
         ):
             yield imported.line, "only launches and the command line wire hosts"
 

@@ -70,7 +70,7 @@ def test_ci_and_a_commit_run_the_same_tools() -> None:
     assert checked.returncode == 0, checked.stdout.decode()
 
 
-PINNED = ("lab", "launch", "discover", "dev", "docs")  # extras of constraints.txt
+PINNED = ("lab", "launch", "live", "discover", "dev", "docs")  # extras of constraints.txt
 
 
 def test_the_tested_versions_of_all_direct_dependencies_are_pinned() -> None:

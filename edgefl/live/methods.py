@@ -1,0 +1,87 @@
+"""What single families of methods report: learned weights, refreshes, rounds and slots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from edgefl.live.series import LatestItems, ThinnedItems
+from edgefl.reports.dissemination.section import reported
+from edgefl.reports.slots.section import MARK as OF_ROUND
+from edgefl.results.summary import number
+
+MOST_POINTS, MOST_NAMES, MOST_SLOTS, MOST_ROUNDS = 2000, 24, 5000, 2000
+DEVICE = ("beta", "gamma", "upsilon", "reward")  # numbers of an update with a merged fresh model
+
+Row = Mapping[str, Any]
+
+
+class Methods:
+    """Numbers that strategies report, by name, and the use of TDMA slots.
+
+    ``place_of``: the index of an edge on the page.
+    """
+
+    def __init__(self) -> None:
+        self.learned: dict[str, ThinnedItems[list[Any]]] = {}
+        self.refresh: LatestItems[list[Any]] = LatestItems(MOST_POINTS)
+        self.rounds: LatestItems[dict[str, Any]] = LatestItems(MOST_ROUNDS)
+        self.slots: LatestItems[list[Any]] = LatestItems(MOST_SLOTS)
+
+    def take(self, row: Row, place_of: Mapping[str, int], slot_s: float | None) -> None:
+        """Take a row of events.jsonl."""
+        decisions = row.get("decisions", ())
+        for decision in decisions:
+            if decision.get("do") == "report" and OF_ROUND in decision["values"]:
+                self.rounds.add(dict(decision["values"]))
+        if slot_s is not None:
+            for slot in _granted(decisions, slot_s, place_of):
+                self.slots.add(slot)
+        if row.get("event") != "update_arrived" or not isinstance(row.get("numbers"), dict):
+            return
+        edge, numbers = place_of.get(row["edge"], -1), row["numbers"]
+        values = {name: value for name, value in reported(row).items() if name != OF_ROUND}
+        if numbers.get("merged"):
+            values |= {name: numbers[name] for name in DEVICE if name in numbers}
+        for name, value in values.items():
+            self._point(name, row["t"], value, edge)
+        if numbers.get("asked"):
+            self.refresh.add([row["t"], edge, _point_of(numbers), None, _outcome(numbers)])
+
+    def take_slots(self, rows: Iterable[Mapping[str, str]], place_of: Mapping[str, int]) -> None:
+        """Take rows of slots.csv."""
+        for row in rows:
+            begin, end = number(row.get("begins_s")), number(row.get("ends_s"))
+            if begin is not None and end is not None:
+                edge = place_of.get(row.get("edge", ""), -1)
+                self.slots.add([begin, end, edge, row.get("direction"), row.get("kind")])
+
+    def _point(self, name: str, t: float, value: Any, edge: int) -> None:
+        if name not in self.learned and len(self.learned) == MOST_NAMES:
+            return
+        if (finite := number(value)) is not None:
+            self.learned.setdefault(name, ThinnedItems(MOST_POINTS)).add([t, finite, edge])
+
+
+def _granted(
+    decisions: Iterable[Row], slot_s: float, place_of: Mapping[str, int]
+) -> Iterator[list[Any]]:
+    """The slots that a strategy gives out: of an uplink to one edge, of a broadcast to all (-1)."""
+    for decision in decisions:
+        if decision.get("do") == "grant" and decision.get("slots"):
+            slots, edge, way = decision["slots"], place_of.get(decision["edge"], -1), "up"
+        elif decision.get("do") == "assign" and decision.get("broadcast"):
+            slots, edge, way = decision["broadcast"], -1, "down"
+        else:
+            continue
+        yield [slots[0] * slot_s, (slots[-1] + 1) * slot_s, edge, way, "granted"]
+
+
+def _point_of(numbers: Row) -> float | None:
+    return number(numbers.get("refresh_point"))
+
+
+def _outcome(numbers: Row) -> str:
+    if numbers.get("merged"):
+        return "merged"
+    return "too late" if numbers.get("too_late") else "nothing newer"

@@ -1,0 +1,232 @@
+"""What the page shows of one run, from its rows; does no input or output.
+
+A reader has a ``Seen`` and gets what is new since. docs/reference/live.md describes the messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from edgefl.live.health import Health
+from edgefl.live.link_bins import CapacityAt, LinkBins
+from edgefl.live.log_lines import GOOD, Log
+from edgefl.live.methods import Methods
+from edgefl.live.run_facts import RunFacts
+from edgefl.live.series import LatestItems, ThinnedItems
+from edgefl.live.slices import Slices
+from edgefl.results.intervals import LANES
+from edgefl.results.intervals import Slice as Interval
+from edgefl.results.progress import EdgeStatus, Progress
+from edgefl.results.summary import number
+from edgefl.results.timeline import Timeline
+
+MOST_METRICS, MOST_GAPS, MOST_MARKS, MOST_LINES = 4000, 4000, 5000, 500
+KEPT_TASKS = 64  # beginnings of tasks per edge, to find the tasks of transfers
+COUNTERS = ("version", "emulated_s", "wall_s", "train_loss", "test_loss", "accuracy")
+BYTES = ("bytes_up", "bytes_down")
+
+Row = Mapping[str, Any]
+LANE_NUMBERS = {lane: place for place, lane in enumerate(LANES)}
+
+
+@dataclass(slots=True)
+class Seen:
+    """How much of a run a reader has got: totals by the name of a part."""
+
+    generation: int = 0
+    totals: dict[str, int] = field(default_factory=dict)
+
+    def new(self, name: str, total: int) -> bool:
+        """Note that the reader gets all of a part now; False if it had it."""
+        before = self.totals.get(name, -1)
+        self.totals[name] = total
+        return before != total
+
+
+class RunModel:
+    """The reducers of one run."""
+
+    def __init__(self, facts: RunFacts, capacity_at: CapacityAt) -> None:
+        self.facts = facts
+        self.edges: dict[str, int] = {edge: at for at, edge in enumerate(facts.edges)}
+        self.progress = Progress(edges={edge: EdgeStatus() for edge in facts.edges})
+        self.timeline = Timeline(keep=KEPT_TASKS)
+        self.slices, self.link_bins, self.health = Slices(), LinkBins(capacity_at), Health()
+        self.methods, self.words = Methods(), Log()
+        self.metrics: ThinnedItems[list[float | None]] = ThinnedItems(MOST_METRICS)
+        self.gaps: ThinnedItems[list[Any]] = ThinnedItems(MOST_GAPS)
+        self.marks: LatestItems[list[Any]] = LatestItems(MOST_MARKS)
+        self.log: LatestItems[list[Any]] = LatestItems(MOST_LINES)
+        self.strange_rows = 0  # of another version of edgefl, or damaged: they are left out
+        self.changes = 0
+        self._states: dict[str, tuple[tuple[Any, ...], int]] = {}  # edge -> state, change
+        self._target_reached = False
+
+    # ------------------------------------------------------------------ rows
+    def take_events(self, rows: Sequence[Row]) -> None:
+        """Take lines of events.jsonl, in order."""
+        for take in (self._take_one_by_one, self.timeline.take_events):
+            left, over = iter(rows), False
+            while not over:
+                try:
+                    take(left)
+                    over = True
+                except (KeyError, TypeError, ValueError, AttributeError):
+                    self.strange_rows += 1  # go on with the next row
+        self._drain()
+
+    def take_links(self, rows: list[dict[str, str]]) -> None:
+        """Take rows of links.csv."""
+        for take in (self.progress, self.timeline):
+            take.take_links(rows)
+        self.link_bins.take(rows)
+        self.health.take_links(rows)
+        self._drain()
+
+    def take_slots(self, rows: list[dict[str, str]]) -> None:
+        """Take rows of slots.csv, before the rows of links.csv about the same transfers."""
+        self.timeline.take_slots(rows)
+        self.methods.take_slots(rows, self.edges)
+
+    def take_metrics(self, rows: list[dict[str, str]]) -> None:
+        """Take rows of metrics.csv."""
+        self.progress.take_metrics(rows)
+        for row in rows:
+            point = [number(row.get(name)) for name in (*COUNTERS, *BYTES)]
+            if point[1] is not None:
+                self.metrics.add(point)
+                self._target(point)
+                self.changes += 1
+
+    def take_hosts(self, rows: list[dict[str, str]]) -> None:
+        """Take rows of hosts.csv."""
+        self.progress.take_hosts(rows)
+        self.health.take_hosts(rows)
+
+    def no_more_rows(self) -> None:
+        """The files end here, for now: what waits for other rows is taken as it is."""
+        self.timeline.no_more_rows()
+        self._drain()
+
+    def _take_one_by_one(self, rows: Iterator[Row]) -> None:
+        for row in rows:
+            self.changes += 1
+            self.progress.take_events((row,))
+            self.methods.take(row, self.edges, self.facts.slot_s)
+            for kind, text in self.words.lines(row):
+                self.log.add([row["t"], kind, text])
+
+    def _target(self, point: list[float | None]) -> None:
+        target, accuracy = self.facts.target_accuracy, point[5]
+        if target is not None and accuracy is not None and accuracy >= target:
+            if not self._target_reached:
+                text = f"accuracy {target:g} reached with version {int(point[0] or 0)}"
+                self.log.add([point[1], GOOD, text])
+            self._target_reached = True
+
+    def _drain(self) -> None:
+        """Take over what the timeline has found, so that it does not grow."""
+        found = self.timeline
+        for one in found.slices:
+            self.slices.add(self._shown(one))
+        for each in found.instants:
+            text = "" if each.version is None else f"version {each.version}"
+            self.marks.add([each.kind, each.t_s, self._place(each.edge), text])
+        for t_s, version in found.versions:
+            self.marks.add(["publish", t_s, -1, f"version {version}"])
+        for gap in found.staleness:
+            self.gaps.add([gap.t_s, self._place(gap.edge), gap.versions])
+        for drained in (found.slices, found.instants, found.versions, found.staleness):
+            drained.clear()
+        for edge, status in self.progress.edges.items():
+            state = (status.state, status.task, status.since_s)
+            if edge not in self._states or self._states[edge][0] != state:
+                self._place(edge)
+                self._states[edge] = (state, self.changes)
+
+    def _place(self, edge: str) -> int:
+        """The index of an edge on the page; -1 for no single edge."""
+        return self.edges.setdefault(edge, len(self.edges)) if edge not in ("", "*") else -1
+
+    def _shown(self, one: Interval) -> list[Any]:
+        lane = LANE_NUMBERS[one.lane]
+        return [self._place(one.edge), lane, one.kind, *one[3:]]
+
+    # ------------------------------------------------------------------ news
+    def open_slices(self) -> list[list[Any]]:
+        """What goes on, in the form of slices without an end."""
+        return [self._shown(one) for one in self.timeline.open_slices()]
+
+    def news(self, seen: Seen, full: bool) -> dict[str, Any]:
+        """Return all parts with something new, and note them in ``seen``."""
+        found: dict[str, Any] = {}
+        if full:
+            found["config"] = self.facts.config
+        names = list(self.edges)
+        since = seen.totals.get("edges", 0)
+        if seen.new("edges", len(names)):
+            found["edges" if full else "edges_added"] = names[since:]
+        before = seen.totals.get("states", -1)
+        if seen.new("states", self.changes):
+            states = self._states.items()
+            found["states"] = [[self.edges[e], *s] for e, (s, at) in states if at > before]
+            found["open"] = self.open_slices()
+        self._lists(found, seen)
+        self._slices(found, seen, full)
+        self._wholes(found, seen)
+        return {key: value for key, value in found.items() if value not in ([], {})}
+
+    def _lists(self, found: dict[str, Any], seen: Seen) -> None:
+        """Add what is appended."""
+        lists: dict[str, LatestItems[Any] | ThinnedItems[Any]] = {
+            "metrics": self.metrics,
+            "staleness": self.gaps,
+            "marks": self.marks,
+            "log": self.log,
+            "slots": self.methods.slots,
+            "rounds": self.methods.rounds,
+            "refresh": self.methods.refresh,
+        }
+        for name, series in lists.items():
+            found[name] = _since(series, seen, name)
+        found["metrics"] = sorted(found["metrics"], key=lambda point: point[1])
+        learned = {
+            name: _since(series, seen, f"learned {name}")
+            for name, series in self.methods.learned.items()
+        }
+        found["learned"] = {name: points for name, points in learned.items() if points}
+
+    def _slices(self, found: dict[str, Any], seen: Seen, full: bool) -> None:
+        since = seen.totals.get("slices", 0)
+        if not seen.new("slices", self.slices.total):
+            return
+        if full:
+            found["slices"], found["slices_from"] = self.slices.newest()
+        elif (new := self.slices.since(since)) is None:
+            found["slices_gap"] = True
+        else:
+            found["slices"] = new
+
+    def _wholes(self, found: dict[str, Any], seen: Seen) -> None:
+        """Add what replaces its predecessor."""
+        parts: dict[str, tuple[int, Callable[[], Any]]] = {
+            "links": (
+                self.link_bins.changed,
+                lambda: self.link_bins.whole(self.progress.emulated_s),
+            ),
+            "fidelity": (self.health.changed, lambda: self.health.whole(self.progress)),
+            "staleness_counts": (self.gaps.total, self._histogram),
+        }
+        for name, (total, whole) in parts.items():
+            if seen.new(name, total):
+                found[name] = whole()
+
+    def _histogram(self) -> dict[str, int]:
+        return {str(gap): n for gap, n in sorted(self.progress.counters.staleness.items())}
+
+
+def _since(series: LatestItems[Any] | ThinnedItems[Any], seen: Seen, name: str) -> list[Any]:
+    since = seen.totals.get(name, 0)
+    return series.since(since) if seen.new(name, series.total) else []

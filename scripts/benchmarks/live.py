@@ -1,0 +1,266 @@
+"""What the live page costs a run, and how much memory it takes.
+
+    python scripts/benchmarks/live.py [--json FILE] [--edges N] [--turns N] [--seconds S] [--hour S]
+
+First the same run on the wall clock, in turns without and with --live and a reader of the page:
+the CPU time of the coordinator's process, and the verdict. Then an hour of events under the virtual
+clock, while a server and a reader follow it: the server's memory, and the largest message.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from pathlib import Path
+from statistics import median
+from threading import Event, Thread
+from urllib.parse import urlsplit
+
+import orjson
+import psutil
+import tomli_w
+from table import Row, arguments, host_line, load, report, run, say
+
+from edgefl.errors import UserError
+
+COORDINATOR, SERVER = "edgefl.hosts.wall.coordinator.process", "edgefl.live.serve"
+CPU_GOAL, GROWTH_GOAL, MESSAGE_GOAL = "<= 2", "<= 40", "<= 4"  # percent, MB, MB
+LOOK_S, PATIENCE_S = 0.1, 60.0
+MB = 1e6
+ADDRESS = re.compile(r"http://\S+/")
+
+
+def config(edges: int, seconds: float) -> dict[str, object]:
+    """Return an experiment that sends and writes much, and trains nothing."""
+    return {
+        "name": "live",
+        "model": {"name": "mlp", "hidden": [16]},
+        "training": {"trainer": "none"},
+        "partition": {"name": "iid"},
+        "edges": {"count": edges},
+        "links": {"up_mbit_s": 1.0, "down_mbit_s": 2.0, "latency_ms": 5.0},
+        "devices": {"samples_per_s": 1000.0 / edges, "slowest_ratio": 2.0},
+        "evaluation": {"every_versions": 20},
+        "stop": {"emulated_s": seconds},
+        "strategies": [{"strategy": "fedbuff", "concurrency": edges, "buffer_size": 10}],
+    }
+
+
+@dataclass(slots=True)
+class Reader:
+    """A page that is open: reads the stream of events, and keeps nothing but its size."""
+
+    address: str
+    messages: int = 0
+    bytes: int = 0
+    largest: int = 0
+    bye: bool = False
+    over: Event = field(default_factory=Event)
+
+    def read(self) -> None:
+        where = urlsplit(self.address)
+        assert where.hostname is not None
+        connection = HTTPConnection(where.hostname, where.port, timeout=PATIENCE_S)
+        with suppress(OSError):
+            connection.request("GET", f"{where.path}api/stream")
+            answer = connection.getresponse()
+            while not self.over.is_set() and (line := answer.readline()):
+                self.messages += line.startswith(b"event: update")
+                self.bye = self.bye or line.startswith(b"event: bye")
+                self.bytes += len(line)
+                self.largest = max(self.largest, len(line))
+        connection.close()
+
+
+@contextmanager
+def reading(address: str) -> Iterator[Reader]:
+    reader = Reader(address)
+    thread = Thread(target=reader.read, daemon=True)
+    thread.start()
+    try:
+        yield reader
+    finally:
+        reader.over.set()
+        thread.join(PATIENCE_S)
+
+
+def edgefl(folder: Path, *words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "edgefl.cli", *words]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder
+    )
+
+
+def address_of(process: subprocess.Popen[str]) -> str:
+    """Return the page's address that a command prints."""
+    assert process.stdout is not None
+    said = ""
+    for line in process.stdout:
+        if found := ADDRESS.search(line):
+            return found[0]
+        said += line
+    raise UserError(f"no page: {said}")
+
+
+# ------------------------------------------------------------------ the coordinator's CPU
+@dataclass(slots=True)
+class Turn:
+    """One run: CPU seconds of its processes by the module that they run, and its verdict."""
+
+    cpu_s: dict[str, float]
+    verdict: str
+    updates: int
+    reader: Reader | None = None
+
+
+def turn(folder: Path, seconds: float, live: bool) -> Turn:
+    """Run the experiment in ``folder``, with a page and a reader if ``live``."""
+    process = edgefl(folder, "run", "live.toml", *(["--live", "0"] if live else []))
+    cpu_s: dict[str, float] = {}
+    reader = None
+    try:
+        if live:
+            with reading(address_of(process)) as reader:
+                _watch(process, cpu_s)
+        else:
+            _watch(process, cpu_s)
+    finally:
+        process.kill()
+        process.wait()
+    summary = orjson.loads((folder / "runs" / "live" / "fedbuff" / "summary.json").read_bytes())
+    return Turn(cpu_s, summary["fidelity"]["verdict"], summary["updates_received"], reader)
+
+
+def _watch(process: subprocess.Popen[str], cpu_s: dict[str, float]) -> None:
+    """Note the CPU times of the run's processes until it ends."""
+    assert process.stdout is not None
+    drained = Thread(target=process.stdout.read, daemon=True)
+    drained.start()
+    while process.poll() is None:
+        with suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(process.pid).children(recursive=True):
+                with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                    for module in (COORDINATOR, SERVER):
+                        if module in child.cmdline():
+                            times = child.cpu_times()
+                            cpu_s[module] = times.user + times.system
+        time.sleep(LOOK_S)
+
+
+def cpu_rows(edges: int, turns: int, seconds: float) -> list[Row]:
+    found: dict[bool, list[Turn]] = {False: [], True: []}
+    with tempfile.TemporaryDirectory(prefix="bench-live-") as place:
+        folder = Path(place)
+        (folder / "live.toml").write_text(tomli_w.dumps(config(edges, seconds)))
+        for number in range(turns):
+            for live in (False, True) if number % 2 == 0 else (True, False):
+                say(f"turn {number + 1} of {turns}, {'with' if live else 'without'} the page")
+                found[live].append(turn(folder, seconds, live))
+    without, with_page = (
+        [each.cpu_s.get(COORDINATOR, 0.0) for each in found[live]] for live in (False, True)
+    )
+    more = (median(with_page) / median(without) - 1) * 100 if median(without) else None
+    readers = [each.reader for each in found[True] if each.reader is not None]
+    same = {each.verdict for each in found[False]} == {each.verdict for each in found[True]}
+    return [
+        Row("updates of a run", median(each.updates for each in found[True])),
+        Row("CPU of the coordinator without the page, median", median(without), "s"),
+        Row("its spread", max(without) - min(without), "s"),
+        Row("CPU of the coordinator with the page, median", median(with_page), "s"),
+        Row("more CPU in the coordinator with the page", more, "%", CPU_GOAL),
+        Row("CPU of the page's server", median(_server_s(found[True])), "s"),
+        Row("verdicts without the page", ", ".join(each.verdict for each in found[False])),
+        Row("verdicts with the page", ", ".join(each.verdict for each in found[True])),
+        Row("same verdicts", int(same), "", ">= 1"),
+        Row("messages to the page", median(each.messages for each in readers)),
+        Row("streams that ended in order", sum(each.bye for each in readers) / turns, "", ">= 1"),
+    ]
+
+
+def _server_s(turns: list[Turn]) -> list[float]:
+    return [each.cpu_s.get(SERVER, 0.0) for each in turns]
+
+
+# ------------------------------------------------------------------ memory after an hour
+def memory_rows(edges: int, seconds: float) -> list[Row]:
+    """Follow a run under the virtual clock, from its beginning to its end."""
+    with tempfile.TemporaryDirectory(prefix="bench-live-") as place:
+        folder = Path(place)
+        (folder / "live.toml").write_text(tomli_w.dumps(config(edges, seconds)))
+        say(f"{seconds:g} emulated s with {edges} edges under the virtual clock")
+        words = ("run", "live.toml", "--clock", "virtual", "--live", "0")
+        process = edgefl(folder, *words)
+        events = folder / "runs" / "live" / "fedbuff" / "events.jsonl"
+        sizes: list[tuple[int, float]] = []  # bytes of events so far, resident MB of the server
+        try:
+            with reading(address_of(process)) as reader:
+                _follow(process, listener(process, reader), events, sizes)
+        finally:
+            process.kill()
+            process.wait()
+        total, rows = sizes[-1][0], events.read_bytes().count(b"\n")
+    quarter = next(rss for size, rss in sizes if size >= total / 4)
+    most = max(rss for _, rss in sizes)
+    return [
+        Row("rows of events.jsonl", rows),
+        Row("events.jsonl", total / MB, "MB"),
+        Row("the server's memory after a quarter", quarter, "MB"),
+        Row("the server's memory at most", most, "MB"),
+        Row("growth after the first quarter", most - quarter, "MB", GROWTH_GOAL),
+        Row("messages to the page", reader.messages),
+        Row("largest message", reader.largest / MB, "MB", MESSAGE_GOAL),
+        Row("all messages", reader.bytes / MB, "MB"),
+    ]
+
+
+def listener(process: subprocess.Popen[str], reader: Reader) -> psutil.Process:
+    """Return the page's server, a child of the run's process."""
+    port = urlsplit(reader.address).port
+    for child in psutil.Process(process.pid).children(recursive=True):
+        listening = [each for each in child.net_connections() if each.status == "LISTEN"]
+        if port in {each.laddr.port for each in listening}:
+            return child
+    raise UserError("no server of the page")
+
+
+def _follow(
+    run_process: subprocess.Popen[str],
+    server: psutil.Process,
+    events: Path,
+    sizes: list[tuple[int, float]],
+) -> None:
+    assert run_process.stdout is not None
+    Thread(target=run_process.stdout.read, daemon=True).start()
+    while run_process.poll() is None:
+        with suppress(psutil.NoSuchProcess, FileNotFoundError):
+            rss, size = server.memory_info().rss / MB, events.stat().st_size
+            sizes.append((size, rss))
+        time.sleep(LOOK_S)
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--edges", type=int, default=100, metavar="N", help="default: 100")
+    parser.add_argument("--turns", type=int, default=5, metavar="N", help="default: 5")
+    parser.add_argument("--seconds", type=float, default=30.0, metavar="S", help="of a turn")
+    parser.add_argument("--hour", type=float, default=3600.0, metavar="S", help="emulated seconds")
+    chosen, host = parser.parse_args(), host_line()
+    if min(chosen.edges, chosen.turns) < 1:
+        raise UserError("--edges and --turns: expected 1 or more")
+    rows = [
+        *cpu_rows(chosen.edges, chosen.turns, chosen.seconds),
+        *memory_rows(chosen.edges, chosen.hour),
+        Row("load after", float(load())),
+    ]
+    report(f"The live page of a run with {chosen.edges} edges", host, rows, chosen.json)
+
+
+if __name__ == "__main__":
+    run(main)
