@@ -1,0 +1,171 @@
+// Accuracy and loss over a choice of x; link use and capacity; staleness.
+
+import { Chart } from "./charts.js";
+import { theme } from "./theme.js";
+import { bytes, count, digits, el, rate, tick } from "./util.js";
+
+const X = {
+  emulated_s: { name: "emulated time", format: null },
+  version: { name: "version", format: (value) => count(value) },
+  bytes_up: { name: "bytes up", format: (value) => bytes(value) },
+  wall_s: { name: "wall time", format: (value, step) => tick(value, step) },
+};
+const MOST_GAPS = 12;
+
+/** The first `n` values of a column, without a copy. */
+const head = (points, name, n) => points.column(name).subarray(0, n);
+
+export class Curves {
+  constructor(view) {
+    this.view = view;
+    this.x = "emulated_s";
+    this.choice = el("select", { "aria-label": "x of the curves", onchange: () => {
+      this.x = this.choice.value;
+      this._make();
+      this.draw(this.runs);
+    } }, ...Object.entries(X).map(([value, { name }]) => el("option", { value }, name)));
+    this.loss = "test_loss";
+    this.charts = {};
+    this.root = el("div", { class: "pair" });
+    this.tools = el("label", { class: "inline" }, "over ", this.choice);
+    this._make();
+  }
+
+  _make() {
+    Object.values(this.charts).forEach((chart) => chart.remove());
+    const { format } = X[this.x];
+    const over = this.x === "emulated_s" ? this.view : null;
+    const empty = "no evaluation yet";
+    this.charts = {
+      accuracy: new Chart({ title: "Accuracy", view: over, xFormat: format, empty,
+        format: (value) => digits(value, 4), axisFormat: (value) => digits(value, 2) }),
+      loss: new Chart({ title: "Loss", view: over, xFormat: format, empty, log: this.log,
+        format: (value) => digits(value, 4),
+        axisFormat: (value) => String(Number(value.toPrecision(3))) }),
+    };
+    this.charts.loss.tools.append(this._lossTools());
+    this.root.replaceChildren(...Object.values(this.charts).map((chart) => chart.root));
+  }
+
+  _lossTools() {
+    const set = el("select", { "aria-label": "which loss", onchange: () => {
+      this.loss = set.value;
+      this.draw(this.runs);
+    } }, el("option", { value: "test_loss" }, "test"),
+    el("option", { value: "train_loss" }, "train"));
+    set.value = this.loss;
+    const log = el("input", { type: "checkbox", onchange: () => {
+      this.log = this.charts.loss.log = log.checked;
+      this.draw(this.runs);
+    } });
+    log.checked = Boolean(this.log);
+    return el("span", {}, set, el("label", { class: "inline" }, log, " log"));
+  }
+
+  draw(runs) {
+    this.runs = runs;
+    for (const [chart, column] of [["accuracy", "accuracy"], ["loss", this.loss]]) {
+      this.charts[chart].set(runs.map((run) => {
+        const n = run.metrics.upTo(this.view.paused ? this.view.pausedAt : NaN);
+        const target = chart === "accuracy" ? run.config.target_accuracy : null;
+        return { label: run.name, ...theme.look(run.place), x: head(run.metrics, this.x, n),
+          y: head(run.metrics, column, n), lines: target ? [{ value: target }] : [] };
+      }));
+    }
+  }
+}
+
+/** "2.5 Mb/s" */
+const shortRate = (value) => rate(value).replace("bit/s", "b/s")
+  .replace(/(\.\d*?)0+ /, "$1 ").replace(/\. /, " ");
+
+export class Links {
+  constructor(view) {
+    this.view = view;
+    const chart = (title) => new Chart({ title, view, steps: true, zero: true, format: rate,
+      axisFormat: shortRate, empty: "no transfer yet" });
+    this.up = chart("Uplink use and capacity");
+    this.down = chart("Downlink use and capacity");
+    this.limits = el("input", { type: "checkbox", onchange: () => this.draw(this.runs) });
+    this.limits.checked = true;
+    this.tools = el("label", { class: "inline" }, this.limits, " capacity");
+    this.root = el("div", { class: "pair" }, this.up.root, this.down.root);
+  }
+
+  draw(runs) {
+    this.runs = runs;
+    for (const [chart, way] of [[this.up, "up"], [this.down, "down"]]) {
+      chart.set(runs.filter((run) => run.links).flatMap((run) => this._lines(run, way)));
+    }
+  }
+
+  _lines(run, way) {
+    const { from_s: from, bin_s: width } = run.links;
+    const end = this.view.paused ? this.view.pausedAt : Infinity;
+    const x = run.links[way].map((_, bin) => from + bin * width).filter((time) => time <= end);
+    const look = theme.look(run.place);
+    const lines = [{ label: run.name, ...look, x, y: run.links[way].slice(0, x.length) }];
+    const most = (run.links[`${way}_capacity`] ?? []).slice(0, x.length);
+    if (this.limits.checked && most.some((value) => value !== null)) {
+      lines.push({ label: `${run.name} capacity`, colour: look.colour, dash: [2, 4], thin: true, x,
+        y: most.map((value) => value ?? NaN) });
+    }
+    return lines;
+  }
+}
+
+export class Staleness {
+  constructor(view) {
+    this.view = view;
+    this.chart = new Chart({ title: "Staleness of each update, versions", view, dots: true,
+      zero: true, whole: true, format: (value) => count(value),
+      axisFormat: (value) => digits(value, 0),
+      empty: "no update yet" });
+    this.table = el("div", { class: "histogram" });
+    this.root = el("div", { class: "pair" }, this.chart.root,
+      el("figure", { class: "chart" }, el("figcaption", {},
+        el("span", { class: "name" }, "Staleness, share of updates")), this.table));
+    this.shown = "";
+  }
+
+  draw(runs) {
+    this.chart.set(runs.map((run) => {
+      const n = run.staleness.upTo(this.view.paused ? this.view.pausedAt : NaN);
+      return { label: run.name, ...theme.look(run.place), x: head(run.staleness, "t", n),
+        y: head(run.staleness, "gap", n) };
+    }));
+    const key = JSON.stringify(runs.map((run) => [run.name, run.place, run.gaps, theme.dark]));
+    if (key !== this.shown && !this.view.paused) {
+      this.shown = key;
+      this.table.replaceChildren(...runs.map((run) => histogram(run.name, run.gaps, run.place)));
+    }
+  }
+}
+
+/** A row of bars: value -> count, as shares; values from MOST_GAPS on are one bar. */
+export function histogram(name, counts, place) {
+  const bars = new Map();
+  let [all, sum] = [0, 0];
+  for (const [value, n] of Object.entries(counts)) {
+    const at = Math.min(MOST_GAPS, Number(value));
+    bars.set(at, (bars.get(at) ?? 0) + n);
+    all += n;
+    sum += n * Number(value);
+  }
+  const last = Math.max(3, ...bars.keys());
+  const most = Math.max(1, ...bars.values());
+  const cells = Array.from({ length: last + 1 }, (_, value) => {
+    const n = bars.get(value) ?? 0;
+    const bar = el("span", { class: "bar" });
+    bar.style.height = `${(100 * n) / most}%`;
+    bar.style.background = theme.look(place).colour;
+    const text = value === MOST_GAPS ? `${value}+` : String(value);
+    return el("div", { class: "cell", title: `${text}: ${count(n)} of ${count(all)}` },
+      el("span", { class: "column", "aria-hidden": "true" }, bar),
+      el("span", { class: "value", "aria-label": `${text}: ${count(n)}` }, text));
+  });
+  const mean = all ? `mean ${digits(sum / all, 2)}, ${count(all)} updates` : "no update yet";
+  return el("div", { class: "bars" }, el("div", { class: "title" }, el("b", {}, name), ` ${mean}`),
+    el("div", { class: "cells" }, ...cells));
+}
+

@@ -1,0 +1,290 @@
+// The page: takes the server's updates and draws what has changed.
+
+import { shareCursor } from "./charts.js";
+import { Curves, Links, Staleness } from "./curves.js";
+import { Fidelity, Words } from "./details.js";
+import { attachKeys, helpDialog } from "./keys.js";
+import { Learned, Slots } from "./methods.js";
+import { Run } from "./run.js";
+import { AddDialog, RunTable } from "./runs.js";
+import { Scrubber } from "./scrubber.js";
+import { Stream } from "./stream.js";
+import { MOST_RUNS, theme } from "./theme.js";
+import { LaneSet } from "./lanes.js";
+import { Timeline } from "./timeline.js";
+import { clamp, el, seconds, setText } from "./util.js";
+import { View } from "./view.js";
+
+const at = (id) => document.getElementById(id);
+const LEAST_FRAME_MS = 500; // between frames without news: the run needs the processor
+const FOLLOW_S = [5, 10, 30, 60, 300, 1800];
+const TABLE_NEWS = ["head", "state", "trouble", "fidelity", "finished", "staleness_counts", "full"];
+const ARCHIVE_MARGIN = 0.5; // of a window, on each side
+
+const view = new View();
+const stream = new Stream();
+const runs = new Map(); // id -> Run, those that are shown
+let known = []; // all runs of the server
+let timelines = new Map(); // id -> Timeline
+let panels = new Map(); // id -> {fidelity, words, slots, root}
+const curves = new Curves(view);
+const links = new Links(view);
+const stale = new Staleness(view);
+const learned = new Learned(view);
+const scrubber = new Scrubber(view);
+const table = new RunTable((id) => choose([...runs.keys()].filter((each) => each !== id)));
+const help = helpDialog();
+const add = new AddDialog(stream, (ids, all) => {
+  if (all) known = all;
+  choose([...runs.keys(), ...ids.filter((id) => !runs.has(id))]);
+});
+
+const tip = {
+  node: el("div", { class: "tip", "aria-hidden": "true" }),
+  show(event, lines) {
+    this.node.replaceChildren(...lines.map((line) => el("div", {}, line)));
+    this.node.classList.add("on");
+    const { offsetWidth: w, offsetHeight: h } = this.node;
+    const x = clamp(event.clientX + 14, 4, innerWidth - w - 4);
+    const below = event.clientY + 18;
+    const y = below + h > innerHeight ? event.clientY - h - 12 : below;
+    this.node.style.transform = `translate(${x}px, ${Math.max(2, y)}px)`;
+  },
+  hide() {
+    this.node.classList.remove("on");
+  },
+};
+
+// ---------------------------------------------------------------- choice of runs
+function fromAddress() {
+  const found = new URLSearchParams(location.hash.slice(1)).get("runs");
+  return found ? found.split(",").filter(Boolean) : [];
+}
+
+/** Shows these runs; all of them begin again with a full update. */
+function choose(ids) {
+  const wanted = ids.slice(0, MOST_RUNS);
+  for (const id of [...runs.keys()]) if (!wanted.includes(id)) runs.delete(id);
+  for (const id of wanted) {
+    const about = known.find((each) => each.id === id);
+    if (about && !runs.has(id)) runs.set(id, new Run(about, freePlace()));
+  }
+  history.replaceState(null, "", `#runs=${[...runs.keys()].join(",")}`);
+  at("too-many").hidden = ids.length <= MOST_RUNS;
+  build();
+  stream.choose([...runs.keys()]);
+}
+
+function freePlace() {
+  const taken = new Set([...runs.values()].map((run) => run.place));
+  let place = 0;
+  while (taken.has(place)) place += 1;
+  return place;
+}
+
+function takeRuns(all) {
+  known = all;
+  for (const about of all) {
+    const run = runs.get(about.id);
+    if (run) {
+      run.about = about;
+      run.changed.add("state");
+    }
+  }
+  if (!runs.size && all.length) {
+    const asked = fromAddress().filter((id) => all.some((each) => each.id === id));
+    choose(asked.length ? asked : [all[0].id]);
+  }
+  draw.soon();
+}
+
+// ---------------------------------------------------------------- panels of each run
+async function askOlder(run, from, to) {
+  const key = `${from.toFixed(3)} ${to.toFixed(3)} ${run.lanes.completeFrom}`;
+  if (run.askedFor === key || stream.asked.has(run.id)) return;
+  run.askedFor = key;
+  const margin = (to - from) * ARCHIVE_MARGIN;
+  const found = await stream.window(run.id, Math.max(0, from - margin),
+    Math.min(run.lanes.completeFrom, to + margin));
+  if (!found) return;
+  if (found.exact) {
+    found.lanes = new LaneSet();
+    if (run.edges.length) found.lanes.lanes(run.edges.length - 1);
+    for (const slice of found.slices) found.lanes.put(slice);
+    delete found.slices;
+  }
+  run.archive = found;
+  draw.all = true;
+  draw.soon();
+}
+
+function build() {
+  timelines = new Map();
+  panels = new Map();
+  const [many, lines, details, slotted] = [[...runs.values()], [], [], []];
+  for (const run of many) {
+    const timeline = new Timeline(run, view, tip, askOlder);
+    timelines.set(run.id, timeline);
+    lines.push(el("section", { class: "panel run-timeline", "data-run": run.name },
+      el("h2", {}, many.length > 1 ? `Timeline, ${run.name}` : "Timeline"), timeline.root));
+    const parts = { fidelity: new Fidelity(), words: new Words(view), slots: new Slots(run, view) };
+    const name = many.length > 1 ? `, ${run.name}` : "";
+    details.push(el("div", { class: "pair run-details", "data-run": run.name },
+      el("section", { class: "panel" }, el("h2", {}, `Events${name}`), parts.words.root),
+      el("section", { class: "panel" }, el("h2", {}, `Fidelity and hosts${name}`),
+        parts.fidelity.root)));
+    parts.slots.root.hidden = true;
+    slotted.push(parts.slots.root);
+    panels.set(run.id, parts);
+  }
+  at("timelines").replaceChildren(...lines);
+  at("details").replaceChildren(...details);
+  at("slots").replaceChildren(...slotted);
+  for (const node of [at("timelines"), at("details")]) node.dataset.runs = String(many.length);
+  draw.all = draw.table = true;
+  draw.soon();
+}
+
+// ---------------------------------------------------------------- drawing
+const draw = {
+  all: true, // the time that is shown has changed, not only the runs
+  table: true, // the table's rows have changed, not only its numbers
+  asked: false,
+  last: 0,
+  soon() {
+    if (this.asked) return;
+    this.asked = true;
+    requestAnimationFrame(() => {
+      this.asked = false;
+      this.now();
+    });
+  },
+  now() {
+    const shown = [...runs.values()];
+    view.setEnd(Math.max(0, ...shown.map((run) => run.now())));
+    const moved = this.all || (!view.paused && view.mode !== "fixed");
+    const news = new Set(shown.flatMap((run) => [...run.changed]));
+    const any = (...names) => this.all || names.some((name) => news.has(name));
+    this.last = performance.now();
+    for (const run of shown) this.run(run, moved);
+    if (this.table || (!view.paused && any(...TABLE_NEWS))) {
+      table.draw(shown);
+      tellTitle(shown);
+    }
+    if (!view.paused || this.all) {
+      if (moved || any("metrics", "config")) curves.draw(shown);
+      if (moved || any("links")) links.draw(shown);
+      if (moved || any("staleness", "staleness_counts")) stale.draw(shown);
+      const has = shown.some((run) => run.learned.size || run.refresh.count);
+      learned.root.hidden = !has;
+      if (has && (moved || any("learned", "refresh"))) learned.draw(shown);
+    }
+    scrubber.draw(shown);
+    tellTime();
+    this.all = this.table = false;
+    if (!view.paused) for (const run of shown) run.changed.clear();
+  },
+  run(run, moved) {
+    const timeline = timelines.get(run.id);
+    const { fidelity, words, slots } = panels.get(run.id);
+    const { changed } = run;
+    if (changed.has("full") || changed.has("edges_added")) timeline.order();
+    const lines = ["slices", "open", "marks", "states", "full"].some((name) => changed.has(name));
+    if (moved || this.all || (lines && !view.paused)) timeline.draw();
+    if (view.paused && !this.all) return;
+    if (this.all || changed.has("fidelity") || changed.has("full")) fidelity.draw(run);
+    if (changed.has("log") || changed.has("full")) words.draw(run);
+    slots.root.hidden = !run.slots.items.length && run.config.medium !== "tdma";
+    if (slots.root.hidden) return;
+    if (moved || changed.has("slots")) slots.draw();
+    if (["slots", "rounds", "full"].some((name) => changed.has(name))) slots.tell();
+  },
+};
+
+/** The tab's title: the run and how far it is. */
+function tellTitle(shown) {
+  const [run] = shown;
+  const share = run?.head.share;
+  const going = run?.state === "running" && Number.isFinite(share);
+  const part = going ? ` ${Math.round(share * 100)} %` : "";
+  const more = shown.length > 1 ? ` and ${shown.length - 1} more` : "";
+  document.title = run ? `${run.name}${part}${more}, edgefl` : "edgefl";
+}
+
+function tellTime() {
+  const [from, to] = view.range;
+  setText(at("range"), `${seconds(Math.max(0, from))} to ${seconds(to)}`);
+  at("pause").setAttribute("aria-pressed", String(view.paused));
+  setText(at("pause-text"), view.paused ? "Go on" : "Pause");
+  at("all").setAttribute("aria-pressed", String(view.mode === "all"));
+  const { value } = at("follow");
+  const span = FOLLOW_S.includes(view.span) ? String(view.span) : "other";
+  const wanted = view.mode === "follow" ? span : "";
+  if (value !== wanted && document.activeElement !== at("follow")) at("follow").value = wanted;
+  const behind = view.paused ? view.end - view.pausedAt : 0;
+  setText(at("behind"), view.paused ? `paused, ${seconds(behind)} behind` : "");
+}
+
+/** Lets time lines move between updates, seldom enough not to disturb the run. */
+function tickAlong() {
+  const moving = [...runs.values()].some((run) => run.rate > 0 && run.state === "running");
+  if (moving && !view.paused && !document.hidden
+    && performance.now() - draw.last >= LEAST_FRAME_MS) draw.soon();
+}
+
+// ---------------------------------------------------------------- start
+const CONNECTION = { connecting: "connecting …", open: "", ended: "The server has ended. "
+  + "The page keeps what it has.", broken: "No connection to the server; trying again …" };
+
+function start() {
+  at("runs").append(table.root);
+  at("scrubber").append(scrubber.root);
+  at("curves").append(curves.root);
+  at("curve-tools").append(curves.tools);
+  at("links").append(links.root);
+  at("link-tools").append(links.tools);
+  at("stale").append(stale.root);
+  at("learned").append(learned.root);
+  learned.root.hidden = true;
+  document.body.append(add.root, help, tip.node);
+  at("follow").append(el("option", { value: "", disabled: true }, "follow …"),
+    el("option", { value: "other", hidden: true }, "following"),
+    ...FOLLOW_S.map((s) => el("option", { value: s }, `last ${seconds(s, 0)}`)));
+  const act = { pause: () => view.pause(), add: () => add.open([...runs.keys()]),
+    theme: () => theme.toggle(), help: () => help.showModal() };
+  for (const [id, use] of Object.entries({ ...act, all: () => view.all(),
+    closer: () => view.zoom(0.6), wider: () => view.zoom(1 / 0.6) })) {
+    at(id).addEventListener("click", use);
+  }
+  at("follow").addEventListener("change", () => view.follow(Number(at("follow").value)));
+  attachKeys(view, act, (node) => [...timelines.values()].find(({ root }) => root.contains(node)));
+  shareCursor(view);
+  const again = () => {
+    draw.all = true;
+    draw.soon();
+  };
+  view.addEventListener("change", again);
+  view.addEventListener("cursor", () => {
+    timelines.forEach((timeline) => timeline.draw());
+    scrubber.draw();
+  });
+  theme.addEventListener("change", () => {
+    draw.table = true;
+    again();
+  });
+  addEventListener("resize", again);
+  document.addEventListener("visibilitychange", again);
+  stream.addEventListener("runs", ({ detail }) => takeRuns(detail));
+  stream.addEventListener("update", ({ detail }) => {
+    runs.get(detail.run)?.take(detail);
+    if (!document.hidden) draw.soon();
+  });
+  stream.addEventListener("state", ({ detail }) => {
+    setText(at("connection"), CONNECTION[detail]);
+    document.body.dataset.connection = detail;
+  });
+  setInterval(tickAlong, LEAST_FRAME_MS);
+  stream.choose(fromAddress());
+}
+
+start();

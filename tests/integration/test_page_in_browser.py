@@ -1,0 +1,267 @@
+"""The live page in a real browser: what it shows of a run that grows, and how it is used."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser import Page, browser, refusal
+from growing_run import GrowingRun
+from processes import SMALL, wait_for
+from typer.testing import CliRunner
+
+from edgefl.cli import app
+
+pytest.importorskip("starlette", reason="the extra live is not installed")
+pytest.importorskip("uvicorn", reason="the extra live is not installed")
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(bool(refusal()), reason=refusal() or "a browser can be driven"),
+]
+SHOWN_RANGE = "document.getElementById('range').textContent"
+SECOND = 'strategies = [{strategy = "fedasync", concurrency = 3}, {strategy = "fedavg"}]'
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two finished runs on the virtual clock."""
+    folder = tmp_path_factory.mktemp("finished")
+    config = SMALL.replace(SMALL[SMALL.index("strategies") :], SECOND)
+    (folder / "small.toml").write_text(config)
+    done = CliRunner().invoke(
+        app, ["run", str(folder / "small.toml"), "--clock", "virtual", "--out", str(folder)]
+    )
+    assert done.exit_code == 0, done.output
+    return folder / "small"
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with browser(tmp_path_factory.mktemp("browser")) as page:
+        yield page
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> GrowingRun:
+    """A run that has written its first half."""
+    found = GrowingRun(finished / "fedasync", tmp_path / "runs" / "fedasync")
+    found.grow(found.end_s / 2)
+    return found
+
+
+@pytest.fixture
+def page(chromium: Page, run: GrowingRun) -> Iterator[Page]:
+    """The page of ``run``; at the end, nothing was asked off loopback, and nothing complained."""
+    from edgefl.live.serve import address, listen, serve
+
+    listening, (read_end, write_end) = listen(0, "--port"), os.pipe()
+    server = threading.Thread(
+        target=serve, args=(listening, "token", [run.directory], read_end), daemon=True
+    )
+    server.start()
+    chromium.hosts()
+    chromium.complaints()
+    chromium.size(1280, 900)
+    chromium.prefers("light")
+    chromium.open(address(listening, "token"))
+    chromium.wait("document.querySelector('td.version')?.textContent.match(/[0-9]/)")
+    yield chromium
+    assert chromium.complaints() == []
+    assert chromium.hosts() == {"127.0.0.1"}
+    chromium.open("about:blank")
+    chromium.complaints()
+    os.close(write_end)
+    server.join()
+    os.close(read_end)
+
+
+def version(page: Page) -> int:
+    return int(page.text("td.version"))
+
+
+def states(page: Page) -> dict[str, str]:
+    """The state of each edge as the page says it."""
+    script = (
+        "return [...document.querySelectorAll('.tl-edge:not([hidden])')]"
+        ".map((it) => [it.querySelector('.who').textContent, it.dataset.state])"
+    )
+    return dict(page.js(script))
+
+
+def test_curves_grow_and_edges_change_their_state(page: Page, run: GrowingRun) -> None:
+    before, states_before = version(page), states(page)
+    accuracy = page.picture("#curves .chart:first-child canvas")
+    lanes = page.picture(".tl-canvas")
+    assert set(states_before) == {"e000", "e001", "e002"}
+    assert page.colours(".tl-canvas") > 4
+    run.grow(0.8 * run.end_s)
+    wait_for(lambda: version(page) > before)
+    wait_for(lambda: page.picture("#curves .chart:first-child canvas") != accuracy)
+    wait_for(lambda: page.picture(".tl-canvas") != lanes)
+    assert "fedasync 0." in page.js(
+        "return document.querySelector('#curves figure').getAttribute('aria-label')"
+    )
+    run.finish()
+    wait_for(lambda: page.text("td.state") == "finished")
+    assert "8" in page.text("td.version")
+    assert states(page) != states_before
+    assert page.texts(".words li")
+
+
+def test_zoom_by_keys_wheel_and_pointer(page: Page) -> None:
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    whole, lanes = page.js(f"return {SHOWN_RANGE}"), page.picture(".tl-canvas")
+    page.press("+")
+    zoomed = page.wait(f"{SHOWN_RANGE} !== arguments[0] && {SHOWN_RANGE}", whole)
+    wait_for(lambda: page.picture(".tl-canvas") != lanes)
+    page.press(Keys.ARROW_LEFT)
+    page.wait(f"{SHOWN_RANGE} !== arguments[0]", zoomed)
+    page.press("0")
+    page.wait(f"{SHOWN_RANGE} === arguments[0]", whole)
+
+    canvas = page.driver.find_element(By.CSS_SELECTOR, ".tl-canvas")
+    page.js("arguments[0].scrollIntoView({block: 'center'})", canvas)
+    drag = ActionChains(page.driver).move_to_element(canvas)
+    drag.key_down(Keys.SHIFT).click_and_hold().move_by_offset(150, 0).release().key_up(Keys.SHIFT)
+    drag.perform()
+    page.wait(f"{SHOWN_RANGE} !== arguments[0]", whole)
+    ActionChains(page.driver).double_click(canvas).perform()
+    page.wait(f"{SHOWN_RANGE} === arguments[0]", whole)
+    page.js(
+        "arguments[0].dispatchEvent(new WheelEvent('wheel',"
+        " {deltaY: -300, ctrlKey: true, bubbles: true, cancelable: true, clientX: 700}))",
+        canvas,
+    )
+    page.wait(f"{SHOWN_RANGE} !== arguments[0]", whole)
+
+
+def test_pause_holds_what_is_shown_and_goes_on_with_all(page: Page, run: GrowingRun) -> None:
+    before = version(page)
+    page.press(" ")
+    page.wait("document.getElementById('pause').getAttribute('aria-pressed') === 'true'")
+    lanes = page.picture(".tl-canvas")
+    run.finish()
+    page.wait("document.getElementById('behind').textContent.match(/paused, [0-9.]*[1-9]/)")
+    assert version(page) == before
+    assert page.picture(".tl-canvas") == lanes
+    page.press(" ")
+    wait_for(lambda: version(page) == 8)
+    assert page.text("#behind") == ""
+    assert page.picture(".tl-canvas") != lanes
+
+
+def test_a_second_run_is_added_and_hidden(page: Page, finished: Path) -> None:
+    def add(path: str) -> None:
+        page.js("document.getElementById('path').value = arguments[0]", path)
+        page.click("dialog.add form button")
+
+    page.click("#add")
+    add("no/such/run")
+    line = page.wait("document.querySelector('dialog.add .error').textContent")
+    assert "no/such/run" in line
+    add(str(finished / "fedavg"))
+    page.wait("document.querySelectorAll('.runs tbody tr').length === 2")
+    page.wait("document.querySelectorAll('.timeline').length === 2")
+    page.wait(
+        "[...document.querySelectorAll('td.version')].every((it) => /[0-9]/.test(it.textContent))"
+    )
+    names = page.texts("#curves figure:first-child .legend .entry")
+    assert [name.split()[0] for name in names] == page.js(
+        "return [...document.querySelectorAll('.runs tbody tr')].map((it) => it.dataset.run)"
+    )
+    # the browser's own console line about status 400 is the one that was asked for
+    assert all("400" in each for each in page.complaints())
+    page.js("document.querySelectorAll('.runs .close button')[1].click()")
+    page.wait("document.querySelectorAll('.timeline').length === 1")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1280, 1920])
+def test_no_width_needs_sideways_scrolling(
+    page: Page, run: GrowingRun, width: int, scheme: str, tmp_path: Path
+) -> None:
+    page.size(width, 900)
+    page.prefers(scheme)
+    page.wait("document.documentElement.dataset.theme === arguments[0]", scheme)
+    page.wait("document.querySelector('.tl-canvas').clientWidth > 100")
+    assert page.js("return document.documentElement.scrollWidth") <= width
+    outside = page.js(
+        "return [...document.querySelectorAll('button, select, input, canvas, h2')]"
+        ".filter((it) => it.checkVisibility() && !it.closest('.scroll-x'))"
+        ".map((it) => [it.outerHTML.slice(0, 80), it.getBoundingClientRect()])"
+        ".filter(([, box]) => box.right > innerWidth + 1 || box.left < -1).map(([html]) => html)"
+    )
+    assert outside == []
+    page.shoot(Path(os.environ.get("LIVE_PICTURES", tmp_path)) / f"page-{width}-{scheme}.png")
+
+
+def test_everything_is_reached_by_the_keyboard(page: Page) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    page.js("document.querySelector('.tl-scroll').focus()")
+    page.press(Keys.ARROW_DOWN, ".tl-scroll")
+    page.wait("document.querySelector('.tl-status').textContent.startsWith('e000')")
+    page.press(Keys.ARROW_DOWN, ".tl-scroll")
+    page.wait("document.querySelector('.tl-status').textContent.startsWith('e001')")
+    page.press("?")
+    page.wait("document.querySelector('dialog.help').open")
+    page.press(Keys.ESCAPE, "dialog.help")
+    page.wait("!document.querySelector('dialog.help').open")
+    nameless = page.js(
+        "return [...document.querySelectorAll('button, select, input, [tabindex=\"0\"]')].filter("
+        "(it) => !(it.textContent.trim() || it.ariaLabel || it.labels?.length || it.placeholder))"
+        ".map((it) => it.outerHTML.slice(0, 90))"
+    )
+    assert nameless == []
+
+
+HOUR_OF_100_EDGES = """
+const { Run } = await import(new URL("page/run.js", location));
+const run = new Run({id: "r9", name: "hour", state: "running"}, 0);
+const edges = Array.from({length: 100}, (_, at) => `e${at}`);
+run.take({run: "r9", full: true, now_s: 0, edges, slices_from: 0});
+for (let t = 1; t <= 3600; t += 1) {
+  const update = {run: "r9", full: false, now_s: t, slices: [], metrics: [], staleness: [],
+    marks: [], log: [], slots: [], learned: {alpha: []}, refresh: []};
+  for (let edge = 0; edge < 100; edge += 1) {
+    update.slices.push([edge, 2, "receive", t - 1, t - 0.8, t, 1e5],
+      [edge, 0, "training", t - 0.8, t - 0.3, t, null], [edge, 1, "send", t - 0.3, t, t, 1e5]);
+    update.staleness.push([t, edge, edge % 7]);
+    update.marks.push(["merge", t, edge, `version ${t}`]);
+    update.learned.alpha.push([t, edge / 100, edge]);
+    update.refresh.push([t, edge, 1, 0.5, "merged"]);
+    update.log.push([t, "info", `edge ${edge} did something at ${t}`]);
+    update.slots.push([t, t + 0.1, edge, "up", "update"]);
+  }
+  update.metrics.push([t, t, t, 1, 1, 0.5, t, t]);
+  run.take(update);
+}
+return {slices: run.lanes.count, from: run.lanes.completeFrom, metrics: run.metrics.count,
+  last: run.metrics.last("version"), staleness: run.staleness.count, log: run.log.items.length,
+  marks: run.marks.items.length, slots: run.slots.items.length,
+  learned: run.learned.get("alpha").count, refresh: run.refresh.count};
+"""
+
+
+def test_an_hour_of_a_hundred_edges_has_a_bound(page: Page) -> None:
+    kept = page.later(HOUR_OF_100_EDGES)
+    assert 60_000 < kept["slices"] <= 120_000  # of 1,080,000
+    assert 3000 < kept["from"] < 3600  # from here on no slice is missing
+    assert kept["last"] == 3600
+    assert kept["metrics"] == 3600
+    for name, most in {
+        "staleness": 4096,
+        "log": 1250,
+        "marks": 6250,
+        "slots": 7500,
+        "learned": 2048,
+        "refresh": 2048,
+    }.items():
+        assert 0 < kept[name] <= most, name
