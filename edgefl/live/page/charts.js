@@ -6,6 +6,8 @@ import { el, lowerBound, setText, tick } from "./util.js";
 const { uPlot } = window;
 const MOST_DRAWN = 6000; // points of all series of a chart
 const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 100000];
+const TIME = [...[-6, -5, -4, -3, -2, -1, 0].flatMap((ten) => [1, 2, 5].map((n) => n * 10 ** ten)),
+  10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400, 864000];
 const charts = new Set();
 
 /** Where the cursor of a chart over time is, all other charts and timelines show it, too. */
@@ -164,7 +166,8 @@ export class Chart {
       padding: [8, 10, 0, 0],
       scales: { x: { time: false, auto: false }, y: { auto: false, distr: this.log ? 3 : 1 } },
       axes: [
-        { ...axis, size: 28, gap: 3, space: 64, values: xValues },
+        { ...axis, size: 28, gap: 3, space: 64, values: xValues,
+          ...(options.view ? { incrs: TIME } : {}) },
         { ...axis, size: 58, gap: 3, ...(options.whole ? { incrs: WHOLE } : {}),
           values: (plot, values) => values.map((value) => (
             value === null ? "" : (options.axisFormat ?? options.format)(value))) },

@@ -213,7 +213,8 @@ function tellTitle(shown) {
 
 function tellTime() {
   const [from, to] = view.range;
-  setText(at("range"), `${seconds(Math.max(0, from))} to ${seconds(to)}`);
+  const places = to - from < 0.1 ? 4 : to - from < 20 ? 2 : 1;
+  setText(at("range"), `${seconds(Math.max(0, from), places)} to ${seconds(to, places)}`);
   at("pause").setAttribute("aria-pressed", String(view.paused));
   setText(at("pause-text"), view.paused ? "Go on" : "Pause");
   at("all").setAttribute("aria-pressed", String(view.mode === "all"));
