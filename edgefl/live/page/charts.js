@@ -182,15 +182,15 @@ export class Chart {
   }
 
   _line(each) {
-    const dots = this.options.dots;
+    const { dots, steps } = this.options;
     return {
       label: each.label,
       stroke: each.colour,
       width: dots ? 0 : each.thin ? 1 : 1.75,
       dash: each.dash,
       spanGaps: true,
-      paths: dots ? () => null : this.options.steps ? uPlot.paths.stepped({ align: 1 }) : undefined,
-      points: { show: dots ? true : (plot, at, low, high) => high - low < 40 && !each.thin,
+      paths: dots ? () => null : steps ? uPlot.paths.stepped({ align: 1 }) : undefined,
+      points: { show: dots ? true : (plot, at, low, high) => high - low < 40 && !steps,
         size: dots ? 4 : 5, fill: each.colour, width: 0 },
     };
   }

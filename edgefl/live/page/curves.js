@@ -99,16 +99,22 @@ export class Links {
     }
   }
 
+  /** Bins as steps. The bin that is being filled is left out, because its rate is too low. */
   _lines(run, way) {
     const { from_s: from, bin_s: width } = run.links;
-    const end = this.view.paused ? this.view.pausedAt : Infinity;
-    const x = run.links[way].map((_, bin) => from + bin * width).filter((time) => time <= end);
+    const end = this.view.paused ? this.view.pausedAt : run.nowS;
+    const going = this.view.paused || run.state === "running";
+    const full = Math.floor((end - from) / width + 1e-9);
+    const n = Math.max(0, going ? Math.min(full, run.links[way].length) : run.links[way].length);
+    const x = Array.from({ length: n + 1 }, (_, bin) => from + bin * width);
+    const steps = (values) => [...values.slice(0, n), values[n - 1]].map((value) => value ?? NaN);
     const look = theme.look(run.place);
-    const lines = [{ label: run.name, ...look, x, y: run.links[way].slice(0, x.length) }];
-    const most = (run.links[`${way}_capacity`] ?? []).slice(0, x.length);
+    if (!n) return [];
+    const lines = [{ label: run.name, ...look, x, y: steps(run.links[way]) }];
+    const most = run.links[`${way}_capacity`] ?? [];
     if (this.limits.checked && most.some((value) => value !== null)) {
       lines.push({ label: `${run.name} capacity`, colour: look.colour, dash: [2, 4], thin: true, x,
-        y: most.map((value) => value ?? NaN) });
+        y: steps(most) });
     }
     return lines;
   }
