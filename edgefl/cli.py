@@ -24,6 +24,7 @@ from edgefl.commands import (
     new,
     plot,
     profile,
+    report,
     results,
     run,
     show,
@@ -77,6 +78,7 @@ app.command(cls=LiveCommand)(launch.launch)
 app.command()(compare_runs.compare)
 app.command()(plot.plot)
 app.command()(view.view)
+app.command()(report.report)
 app.command()(export.export)
 app.command()(results.replay)
 app.command()(profile.profile)

@@ -20,7 +20,7 @@ EDGEFL = (
     " jobs catalog"
     " protocol strategies.base actor"
     " strategies.dissemination strategies config record.files data models edges record"
-    " coordinator results reports exports loading profile hosts.fault_lives hosts.ipc"
+    " coordinator results reports exports loading html_report profile hosts.fault_lives hosts.ipc"
     " hosts.process_messages hosts.processes hosts.room hosts.setup hosts.exchange hosts.wall.keys"
     " hosts.wall.connections"
     " hosts.wall.wire hosts.wall.discovery hosts.wall.array_file hosts.wall.mailbox"

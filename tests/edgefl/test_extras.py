@@ -105,6 +105,9 @@ def test_a_run_on_a_base_install_ends_in_order_without_figures(tmp_path: Path) -
             "edgefl: a figure needs the package 'matplotlib', which is not installed:"
             " pip install 'edgefl[lab]'\n"
         )
+    written = edgefl("report", "runs/base", cwd=tmp_path)
+    assert (written.returncode, written.stderr) == (0, "")
+    assert "No figures: matplotlib was not installed" in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.processes

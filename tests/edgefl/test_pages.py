@@ -28,6 +28,7 @@ ALONE = (
     "datasets",
     "compare",
     "plot",
+    "report",
     "replay",
 )  # commands that need no edge
 SHORT = ["stop.emulated_s=15", "edges.count=3"]

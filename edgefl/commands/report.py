@@ -1,0 +1,35 @@
+"""``edgefl report``: one HTML file about runs."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgefl.commands import show
+from edgefl.commands.compare_runs import Baseline
+from edgefl.commands.results import Runs
+from edgefl.errors import UserError
+
+SUFFIXES = (".html", ".htm")
+
+
+def report(
+    runs: Runs,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE.html", help="The report.")] = Path(
+        "report.html"
+    ),
+    baseline: Baseline = None,
+) -> None:
+    """Write one HTML file about runs that opens without a server: tables, figures, verdicts."""
+    if out.suffix not in SUFFIXES or out.is_dir():
+        raise UserError(f"--out {out}: expected a file that ends in .html")
+
+    from edgefl.html_report.document import write
+
+    write(runs, out, baseline)
+    size = out.stat().st_size / 1e6
+    show.line(f"{out}: {size:.2g} MB; open it in a browser, or send it: it needs no other file")
+    show.hint(shlex.join(["edgefl", "export", *map(str, runs[:1]), "--to", "perfetto"]))

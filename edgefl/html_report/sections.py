@@ -1,0 +1,219 @@
+"""The tables of a report that no command prints: what was run, verdicts, hosts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from edgefl.config.experiment import StrategyEntry
+from edgefl.html_report.html_tables import HtmlTable, of_rows
+from edgefl.html_report.reported_runs import ReportedRun
+from edgefl.loading.file import FACTS
+from edgefl.results.compare import Row, schemes
+from edgefl.results.comparison import Comparison
+from edgefl.results.spread import of_rows as spread_of
+
+# What a reader wants to know first; the rest is in the whole config.
+SETUP = (
+    *("task", "data", "partition", "unlabelled", "model", "training", "edges", "links", "devices"),
+    *("groups", "medium", "faults", "stop", "evaluation"),
+)
+LONGEST = 300  # characters of a value
+GB = 1e9
+
+
+def glance(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """Return the most important facts: (what, value)."""
+    found = schemes(rows)
+    faithful = sum(row.mark == "faithful" for row in rows)
+    schemes_of = f" ({counted(len(found), 'scheme')})" if len(found) != len(rows) else ""
+    facts = [
+        ("runs", f"{len(rows)}{schemes_of}"),
+        ("faithful runs", f"{faithful} of {len(rows)}"),
+        *_first(found, rows),
+    ]
+    ends = {
+        name: end
+        for name, of in found.items()
+        if (end := spread_of(of, "final_accuracy").mean) is not None
+    }
+    if ends:
+        best = max(ends, key=ends.__getitem__)
+        facts.append(("highest final accuracy", f"{ends[best]:.3f} ({best})"))
+    return facts
+
+
+def counted(number: int, what: str) -> str:
+    """Return "1 scheme" or "2 schemes"."""
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def _first(found: Mapping[str, Sequence[Row]], rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """Return the scheme that reaches the target first, if all runs have the same target."""
+    targets = {row.target_accuracy for row in rows}
+    times = {
+        name: time
+        for name, of in found.items()
+        if (time := spread_of(of, "time_to_target_s").mean) is not None
+    }
+    target = targets.pop()
+    if targets or target is None or not times:
+        return []
+    first = min(times, key=times.__getitem__)
+    return [(f"first to accuracy {target:g}", f"{first}, after {times[first]:.4g} emulated s")]
+
+
+def setup(config: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return the parts of a config that say what was run: (part, its keys and values)."""
+    shown = []
+    for part in SETUP:
+        value = config.get(part)
+        if isinstance(value, Mapping):
+            shown.append((part, [(k, words(each)) for k, each in value.items() if each != []]))
+        elif isinstance(value, list):
+            shown += [(part, [(str(place), words(each))]) for place, each in enumerate(value, 1)]
+        elif value is not None:
+            shown.append((part, [("", words(value))]))
+    return shown
+
+
+def words(value: Any) -> str:
+    """Return a value of a config as a reader would write it; long ones are cut."""
+    if value is None:
+        return "not given"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
+
+
+def strategies(runs: Sequence[ReportedRun]) -> HtmlTable:
+    """Return a table with the options of each scheme, as its config has them."""
+    rows = []
+    for name, run in {run.name: run for run in reversed(runs)}.items():
+        entries = {StrategyEntry(**entry).name: entry for entry in run.config.get("strategies", ())}
+        entry = entries.get(run.facts.get("strategy", ""), {})
+        options = [
+            f"{key} = {words(value)}"
+            for key, value in entry.items()
+            if key not in ("strategy", "label")
+        ]
+        method = entry.get("strategy", run.row.strategy)
+        rows.append((name, method, ", ".join(options) or "defaults"))
+    return of_rows(("name", "strategy", "options"), rows[::-1])
+
+
+def verdicts(runs: Sequence[ReportedRun]) -> HtmlTable:
+    """Return a table with the verdict of each run and the numbers behind it."""
+    headings = (
+        *("run", "verdict", "transfers", "late, p99 ms", "late, max ms", "tasks"),
+        *("overran", "stalls", "stalled s"),
+    )
+    rows = []
+    for run in runs:
+        fidelity = run.summary.get("fidelity", {})
+        late = fidelity.get("transfer_lag_ms", {})
+        numbers = ("tasks", "compute_overruns", "stalls", "stalled_s")
+        rows.append(
+            (
+                *(run.title, run.row.mark, fidelity.get("transfers")),
+                *(late.get("p99"), late.get("max")),
+                *(fidelity.get(name) for name in numbers),
+            )
+        )
+    return of_rows(headings, rows)
+
+
+def reasons(runs: Sequence[ReportedRun]) -> list[tuple[str, str, list[str]]]:
+    """Return (run, verdict, its reasons) of every run that is not faithful."""
+    return [
+        (run.title, run.row.verdict, run.row.reasons.split("; ")) for run in runs if run.row.reasons
+    ]
+
+
+def hosts(runs: Sequence[ReportedRun]) -> HtmlTable | None:
+    """Return a table of the hosts that edges have told about; None if they have told nothing."""
+    headings = (
+        *("run", "host", "edges", "model", "CPU", "cores", "memory GB", "system", "Python"),
+        *("torch", "CPU mean %", "CPU max %", "max °C", "throttled"),
+    )
+    rows = [
+        _host(run.title, host)
+        for run in runs
+        for host in run.summary.get("hosts", ())
+        if isinstance(host, dict)
+    ]
+    return _without_empty(of_rows(headings, rows)) if rows else None
+
+
+def _host(title: str, host: Mapping[str, Any]) -> tuple[Any, ...]:
+    cpu, heat = host.get("cpu_percent") or {}, host.get("temperature_c") or {}
+    throttled = host.get("throttled")
+    told = None if throttled is None else ", ".join(f"{k}: {n}" for k, n in throttled.items())
+    memory = host.get("memory_bytes")
+    return (
+        *(title, host.get("host"), len(host.get("edges", ())), host.get("model") or None),
+        *(host.get("cpu"), host.get("cores"), None if memory is None else round(memory / GB, 1)),
+        *(host.get("system"), host.get("python"), host.get("torch")),
+        *(cpu.get("mean"), cpu.get("max"), heat.get("max"), "no" if told == "" else told),
+    )
+
+
+def _without_empty(table: HtmlTable) -> HtmlTable:
+    """Return the table without the columns that are empty in all rows."""
+    kept = [
+        place
+        for place in range(len(table.headings))
+        if any(row[place] != ("",) for row in table.rows)
+    ]
+    return HtmlTable(
+        title=table.title,
+        headings=tuple(table.headings[place] for place in kept),
+        numbers=tuple(table.numbers[place] for place in kept),
+        rows=tuple(tuple(row[place] for place in kept) for row in table.rows),
+        notes=table.notes,
+    )
+
+
+def machines(runs: Sequence[ReportedRun]) -> HtmlTable | None:
+    """Return a table of the machines that ran the coordinator, or the whole virtual run."""
+    rows = []
+    for run in runs:
+        host = run.facts.get("host", {})
+        memory = host.get("memory_bytes")
+        rows.append(
+            (
+                *(run.title, host.get("cpu_model"), host.get("cores")),
+                *(None if memory is None else round(memory / GB, 1), host.get("kernel")),
+                *(host.get("python"), host.get("coordinator_priority")),
+            )
+        )
+    headings = ("run", "CPU", "cores", "memory GB", "system", "Python", "coordinator's priority")
+    facts = {row[1:] for row in rows}
+    if len(facts) == 1:  # one machine: once is enough
+        rows = [("all runs", *rows[0][1:])]
+    table = _without_empty(of_rows(headings, rows))
+    return table if len(table.headings) > 1 else None
+
+
+def without_facts(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config that can be run again, without folders and names of the first machine."""
+    return {key: value for key, value in config.items() if key != FACTS}
+
+
+def differing(found: Comparison) -> HtmlTable | None:
+    """Return in what the configs of the schemes differ, apart from the strategy; None if in
+    nothing.
+    """
+    rows = [
+        (
+            scheme.name,
+            each.key,
+            words(each.value),
+            words(each.instead),
+            ", ".join(each.runs) or "all",
+        )
+        for scheme in found.schemes
+        for each in scheme.differs
+    ]
+    headings = ("strategy", "key", "value", "of the others", "runs")
+    return of_rows(headings, rows) if rows else None

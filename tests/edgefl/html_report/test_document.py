@@ -1,0 +1,246 @@
+"""The report as one HTML file: what it shows, that it needs nothing else, and texts of others."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import EXAMPLES
+from html_pages import HtmlPage
+
+from edgefl.errors import UserError
+from edgefl.hosts.setup.learning import learning
+from edgefl.hosts.setup.origin import RUN, VIRTUAL, Origin
+from edgefl.hosts.virtual.run import run_virtual
+from edgefl.html_report import embedded_figures
+from edgefl.html_report.document import document, write
+from edgefl.loading.file import load
+from edgefl.record.files import EXPERIMENT
+from edgefl.results import compare
+
+CONFIG = """
+name = "seen"
+task = "my_task.py:build"
+[edges]
+names = ["a", "b", "c"]
+[links]
+up_mbit_s = 0.01
+down_mbit_s = 0.04
+latency_ms = 10.0
+[stop]
+versions = 3
+[evaluation]
+target_accuracy = 0.5
+[[strategies]]
+strategy = "fedavg"
+[[strategies]]
+strategy = "fedasync"
+alpha = 0.25
+"""
+HOST = {
+    "host": "pi-1",
+    "machine": "2ec8d37fb00db88a",
+    "model": "Raspberry Pi 5",
+    "cpu": "Cortex-A76",
+    "cores": 4,
+    "memory_bytes": 8_000_000_000,
+    "edges": ["a", "b"],
+    "cpu_percent": {"mean": 81.3, "max": 88.7},
+    "temperature_c": None,
+    "throttled": None,
+}
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an experiment with two finished runs, as `edgefl run` leaves it."""
+    base = tmp_path_factory.mktemp("mine")
+    shutil.copy(EXAMPLES / "my_task.py", base)
+    (base / "seen.toml").write_text(CONFIG)
+    experiment = load(base / "seen.toml")
+    folder = base / "runs" / "seen"
+    folder.mkdir(parents=True)
+    (folder / EXPERIMENT).write_text(Origin(RUN, VIRTUAL, base).text(experiment))
+    learned = learning(experiment, base)
+    for index, entry in enumerate(experiment.strategies):
+        run_virtual(learned, index, folder / entry.name)
+    return folder
+
+
+@pytest.fixture
+def folder(recorded: Path, tmp_path: Path) -> Path:
+    """A copy of ``recorded`` that a test may change."""
+    return Path(shutil.copytree(recorded, tmp_path / "seen"))
+
+
+def page(*paths: Path) -> HtmlPage:
+    return HtmlPage(document(paths))
+
+
+def changed(path: Path, **facts: Any) -> None:
+    """Change keys of a summary.json."""
+    path.write_text(json.dumps(json.loads(path.read_text()) | facts))
+
+
+def table(shown: HtmlPage, first: str) -> list[list[str]]:
+    """Return the table whose first heading and first cell of the second column are these."""
+    return next(rows for rows in shown.tables if rows[0][1] == first)
+
+
+def test_the_file_is_whole_and_needs_nothing_else(recorded: Path) -> None:
+    html = document([recorded])
+    shown = HtmlPage(html)
+    assert shown.wrong == []
+    assert all(address.startswith(("data:", "#")) for address in shown.addresses)
+    assert [address for address in shown.addresses if address.startswith("#")] == [
+        f"#{each}" for each in shown.ids if not each.startswith("figure-")
+    ], "each section is in the contents"
+    assert "script" not in shown.tags and "url(" not in html and "@import" not in html
+    assert "default-src 'none'" in html, "the browser refuses every request"
+    assert document([recorded]) == html, "the same runs give the same bytes"
+
+
+def test_the_numbers_are_those_of_the_comparison(recorded: Path) -> None:
+    shown = page(recorded)
+    rows = {row.name: row for row in compare.load(recorded)}
+    headings, *lines = table(shown, "acc. final")
+    assert [line[0] for line in lines] == ["fedavg", "fedasync"] == list(rows)
+    place = {name: at for at, name in enumerate(headings)}
+    for line in lines:
+        row = rows[line[0]]
+        assert line[place["acc. final"]] == f"{row.final_accuracy:.3f}"
+        assert line[place["versions"]] == str(row.versions)
+        assert line[place["verdict"]] == "faithful"
+    best = max(rows.values(), key=lambda row: row.final_accuracy or 0.0)
+    assert f"{best.final_accuracy:.3f} ({best.name})" in shown.text
+    assert "faithful runs 2 of 2" in shown.text
+
+
+def test_what_was_run(recorded: Path) -> None:
+    shown = page(recorded)
+    assert table(shown, "strategy")[1:] == [
+        ["fedavg", "fedavg", "defaults"],
+        ["fedasync", "fedasync", "alpha = 0.25"],
+    ]
+    assert "links kind emulated up_mbit_s 0.01" in shown.text
+    assert shown.text.count("up_mbit_s 0.01") == 1, "both runs had the same: it is shown once"
+
+
+def test_a_run_with_another_setup_is_shown_with_its_own(folder: Path) -> None:
+    config = folder / "fedavg" / "config.toml"
+    config.write_text(config.read_text().replace("up_mbit_s = 0.01", "up_mbit_s = 0.5"))
+    shown = page(folder).text
+    assert "fedavg task" in shown and "up_mbit_s 0.5" in shown and "up_mbit_s 0.01" in shown
+
+
+def test_the_config_in_the_report_runs_again(recorded: Path, tmp_path: Path) -> None:
+    shown = page(recorded)
+    at = next(each for each in shown.addresses if each.startswith("data:application/toml"))
+    text = base64.b64decode(at.partition(",")[2]).decode()
+    assert text.strip() in "\n".join(shown.texts), "it can be read in the report, too"
+    shutil.copy(EXAMPLES / "my_task.py", tmp_path)
+    (tmp_path / "seen.toml").write_text(text)
+    assert load(tmp_path / "seen.toml") == load(recorded / EXPERIMENT)
+    assert "edgefl run seen.toml --clock virtual" in shown.text
+    assert "my_task.py" in shown.text
+    assert str(recorded.parents[1]) not in "\n".join(shown.texts), "no folder of this machine"
+
+
+def test_a_run_that_was_killed_is_shown_as_far_as_it_got(folder: Path) -> None:
+    run = folder / "fedavg"
+    (run / "summary.json").unlink()
+    with (run / "metrics.csv").open("a") as file:
+        file.write("4,9.9")
+    shown = page(folder)
+    assert shown.wrong == []
+    assert table(shown, "verdict")[1][:3] == ["fedavg", "unfinished", ""]
+    assert "no complete summary.json: the run crashed or still runs" in shown.text
+    assert "(torn last line in metrics.csv)" in shown.text
+    assert "faithful runs 1 of 2" in shown.text
+
+
+def test_a_run_that_was_copied_alone_or_has_no_config(folder: Path, tmp_path: Path) -> None:
+    alone = Path(shutil.move(folder / "fedasync", tmp_path / "alone"))
+    shown = page(alone)
+    assert "edgefl run seen.toml --clock virtual" in shown.text
+    (alone / "config.toml").write_text("[edges\n")
+    shown = page(alone)
+    assert shown.wrong == [] and "no readable config" in shown.text
+
+
+def test_reasons_and_hosts(folder: Path) -> None:
+    reasons = ["7 of 39 transfers late", "the coordinator stalled for 2.1 s"]
+    fidelity = {"verdict": "strained", "reasons": reasons, "transfers": 39}
+    changed(folder / "fedavg" / "summary.json", fidelity=fidelity, hosts=[HOST])
+    shown = page(folder)
+    assert f"fedavg: strained {' '.join(reasons)}" in shown.text
+    columns = ("host", "edges", "model", "CPU", "cores", "memory GB", "CPU mean %", "CPU max %")
+    values = ("pi-1", "2", "Raspberry Pi 5", "Cortex-A76", "4", "8", "81.3", "88.7")
+    assert table(shown, "host") == [["run", *columns], ["fedavg", *values]]
+    assert "max °C" not in shown.text, "a column that is empty is left out"
+    assert HOST["machine"] not in shown.html
+
+
+def test_texts_of_others_are_no_html(folder: Path) -> None:
+    evil = '<script>alert(1)</script>"><img src=//x.example/y>'
+    host = HOST | {"host": evil, "cpu": evil}
+    fidelity = {"verdict": "strained", "reasons": [evil]}
+    changed(folder / "fedavg" / "summary.json", fidelity=fidelity, hosts=[host], warnings=[evil])
+    renamed = folder.with_name("<b>a & b")
+    folder.rename(renamed)
+    shown = page(renamed, renamed / "fedavg")
+    assert shown.wrong == [] and "script" not in shown.tags and "b" not in shown.tags[:20]
+    assert all(address.startswith(("data:", "#")) for address in shown.addresses)
+    assert shown.text.count("<script>alert(1)</script>") >= 4, "they are shown as they are"
+
+
+def test_a_baseline_and_what_differs(folder: Path) -> None:
+    config = folder / "fedavg" / "config.toml"
+    config.write_text(config.read_text().replace("up_mbit_s = 0.01", "up_mbit_s = 0.5"))
+    shown = HtmlPage(document([folder], "fedasync"))
+    assert any("vs fedasync" in heading for rows in shown.tables for heading in rows[0])
+    assert table(shown, "key")[1:] == [["fedavg", "links.up_mbit_s", "0.5", "0.01", "all"]]
+    assert "differences" in shown.ids and "differences" not in page(folder / "fedavg").ids
+
+
+def test_figures_are_svg_with_their_numbers(recorded: Path) -> None:
+    html = document([recorded])
+    shown = HtmlPage(html)
+    kinds = [each.removeprefix("figure-") for each in shown.ids if each.startswith("figure-")]
+    assert {"accuracy", "loss", "timeline", "staleness"} <= set(kinds)
+    assert html.count("data:image/svg+xml;base64,") == len(kinds)
+    numbers = [each for each in shown.addresses if each.startswith("data:text/csv")]
+    text = base64.b64decode(numbers[kinds.index("accuracy")].partition(",")[2]).decode()
+    assert text.splitlines()[0].startswith("name,") and "\nfedasync," in text
+
+
+def test_a_figure_of_very_many_points_is_a_png(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded_figures, "MOST_SVG", 1000)
+    monkeypatch.setattr(embedded_figures, "MOST_CSV", 10)
+    html = document([recorded])
+    assert "data:image/svg" not in html and html.count("data:image/png") >= 4
+    assert "data:text/csv" not in html and "(CSV)" not in html
+
+
+def test_several_seeds_have_one_line_and_their_own_verdicts(folder: Path) -> None:
+    for seed in (1, 2):
+        run = Path(shutil.copytree(folder / "fedavg", folder / "fedprox" / f"seed{seed}"))
+        changed(run / "summary.json", seed=seed, final_accuracy=0.5 + 0.1 * seed)
+    shown = page(folder / "fedprox")
+    assert table(shown, "acc. final")[1][:2] == ["fedprox2 seeds", "0.650±.071"]
+    assert [row[0] for row in table(shown, "verdict")[1:]] == ["fedprox seed 1", "fedprox seed 2"]
+    assert "runs 2 (1 scheme)" in shown.text
+
+
+def test_no_run_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no run in it"):
+        write([tmp_path], tmp_path / "report.html")
+    with pytest.raises(UserError, match="no such directory"):
+        write([tmp_path / "nowhere"], tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
