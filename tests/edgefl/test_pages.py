@@ -27,6 +27,7 @@ ALONE = (
     "models",
     "datasets",
     "compare",
+    "export",
     "plot",
     "report",
     "replay",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 
 from paths import ROOT
@@ -33,8 +34,12 @@ def blocks(language: str, pages: Sequence[Path] = PAGES) -> list[str]:
 
 
 def command_lines(program: str, pages: Sequence[Path] = PAGES) -> list[list[str]]:
-    """Return the arguments of each line that starts with ``program``, every line once."""
+    """Return the arguments of each line that starts with ``program``, every line once.
+
+    A file that the output goes to (``> table.tex``) is left out.
+    """
     shown = blocks("sh", pages)
     lines = [line for block in shown for line in block.replace("\\\n", " ").splitlines()]
     found = [shlex.split(line, comments=True) for line in lines if line.startswith(f"{program} ")]
-    return [list(words) for words in dict.fromkeys(tuple(each[1:]) for each in found)]
+    arguments = (tuple(takewhile(lambda word: word != ">", each[1:])) for each in found)
+    return [list(words) for words in dict.fromkeys(arguments)]
