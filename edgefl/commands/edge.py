@@ -131,12 +131,11 @@ def edge(
         # inside: a signal may arrive while torch is imported
         from edgefl.hosts.wall.edge.membership import Membership
         from edgefl.hosts.wall.edge.side import SideBuilder
-        from edgefl.hosts.wall.keys import load_edge
 
         def builder() -> SideBuilder:
             return SideBuilder(name, config, data, allow_task or [], shards)
 
-        own = load_edge(keys, name) if keys else None
+        own = _keys(keys, name)
         find = _find(connect, discover, experiment, own, insecure)
         builder().own()  # a mistake in it ends this command now, not when a coordinator answers
         member = Membership(name, own, find, builder, show.line, _claimed(state, name))
@@ -153,6 +152,15 @@ def edge(
     except KeyboardInterrupt:
         show.line(f"{name}: leaving")
     show.hint("the coordinator has the results: edgefl compare DIR")
+
+
+def _keys(folder: Path | None, name: str) -> EdgeKeys | None:
+    """The keys of this edge. UserError also if this host lacks the meter that its user names."""
+    from edgefl.hosts.wall.edge.host_meter import host_meter
+    from edgefl.hosts.wall.keys import load_edge
+
+    host_meter()
+    return load_edge(folder, name) if folder else None
 
 
 def _claimed(folder: Path | None, name: str) -> StateFolder | None:

@@ -70,7 +70,7 @@ def run_seeds(
     from edgefl.hosts.setup.run_folder import RunFolder
     from edgefl.hosts.wall.launcher import Interrupted, LaunchOptions, WallRun
 
-    seeds = _unfinished(experiment, folder) if resume else experiment.by_seed()
+    seeds = _seeds(experiment, folder, resume)
     several = len(experiment.by_seed()) > 1
     port, screen = experiment.network.port, screen or Screen()
     claim = RunFolder(folder, [entry.name for entry in experiment.strategies], text, resume)
@@ -103,6 +103,17 @@ def run_seeds(
     finally:
         screen.close()
         claim.release()
+
+
+def _seeds(experiment: Experiment, folder: Path, resume: bool) -> list[Experiment]:
+    """The experiment for each seed to run.
+
+    UserError if this host does not have the meter that its user names.
+    """
+    from edgefl.hosts.wall.edge.host_meter import host_meter
+
+    host_meter()
+    return _unfinished(experiment, folder) if resume else experiment.by_seed()
 
 
 @contextmanager

@@ -52,7 +52,8 @@ class HostReport:
     of THROTTLING, now or since the last report. ``sent_bytes`` and ``received_bytes``: the
     interface's counters. ``edge_cpu_permille``: of one core, by the edge's process.
     ``ran_us``: how long this process has computed since its first report. ``waited_us``: how long
-    it was ready to compute meanwhile, but had no core.
+    it was ready to compute meanwhile, but had no core. ``energy_uj``: what the host's meter has
+    counted since this process's first report; None: it has no meter, or it did not answer.
     """
 
     cpu_permille: Annotated[int | None, Limit(1000)]
@@ -64,3 +65,4 @@ class HostReport:
     rss_bytes: Count
     ran_us: MaybeCount
     waited_us: MaybeCount
+    energy_uj: MaybeCount = None

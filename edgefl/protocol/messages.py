@@ -28,7 +28,7 @@ import numpy as np
 from edgefl.protocol.field_limits import Count, Digest, Id, Limit, Offset, Text
 from edgefl.protocol.host_reports import HostFacts, HostReport
 
-PROTOCOL = 4
+PROTOCOL = 5
 # for the Setup frame, which has a whole config; the codec computes the limit of other headers
 MAX_HEADER_BYTES = 1 << 20
 MAX_PIECE_BYTES = 1 << 20

@@ -29,6 +29,7 @@ PING, TRAINING = "ping", "training"
 SLOT_COLUMNS = ("begins_s", "ends_s", "edge", "direction", "kind")
 # ``joules``: above idle power. The row of state "idle" begins when its edge joins; it has the power
 # in ``watts`` instead.
+MEASURED_STATE = "measured"  # in energy.csv: what a meter has counted, its idle power included
 ENERGY_COLUMNS = ("edge", "state", "began_s", "ended_s", "joules", "watts")
 HOST_COLUMNS = (
     "emulated_s",

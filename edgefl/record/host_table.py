@@ -21,10 +21,11 @@ from edgefl.protocol.host_reports import (
 )
 
 SHOWN_EDGES = 5
-US_PER_S = 1_000_000
+US_PER_S = UJ_PER_J = 1_000_000
 # A native edge whose threads wait for a core for longer than this share of their computing time
 # does not show the speed of its device.
 MOST_WAITING = 0.2
+COUNTED = ("sent_bytes", "received_bytes", "ran_us", "waited_us", "energy_uj")
 JUDGED_US = 5 * US_PER_S  # of computing and waiting; less says little
 
 
@@ -80,7 +81,10 @@ class EdgeReports:
     received_bytes: int = 0
     ran_us: int = 0
     waited_us: int = 0
+    energy_uj: int = 0
+    metered: bool = False  # a meter has counted during the run
     before: HostReport | None = None  # the latest report, also before the run's start
+    before_ns: int = 0
 
     def take(self, report: HostReport) -> None:
         self.reports += 1
@@ -89,8 +93,9 @@ class EdgeReports:
         self.cpu_permille.take(report.cpu_permille)
         self.temperature_mk.take(report.temperature_mk)
         self.rss_bytes.take(report.rss_bytes)
+        self.metered |= report.energy_uj is not None
         before = self.before or report
-        for name in ("sent_bytes", "received_bytes", "ran_us", "waited_us"):
+        for name in COUNTED:
             grown = (getattr(report, name) or 0) - (getattr(before, name) or 0)
             if None not in (getattr(report, name), getattr(before, name)) and grown > 0:
                 setattr(self, name, getattr(self, name) + grown)
@@ -130,8 +135,19 @@ class HostTable:
             return None
         if now > 0:
             found.take(report)
-        found.before = report
+        found.before, found.before_ns = report, now
         return found.facts
+
+    def measured(self, edge: str, report: HostReport) -> tuple[int, float] | None:
+        """Joules that this report adds to the one before it, and the moment of that one (ns).
+
+        None if a meter has not counted both.
+        """
+        found = self.edges.get(edge)
+        before = None if found is None else found.before
+        if found is None or before is None or None in (before.energy_uj, report.energy_uj):
+            return None
+        return found.before_ns, ((report.energy_uj or 0) - (before.energy_uj or 0)) / UJ_PER_J
 
     def section(self) -> list[dict[str, Any]]:
         """The hosts for summary.json, in the order of their first edges."""
@@ -200,7 +216,12 @@ def _host(edges: list[str], of: list[EdgeReports]) -> dict[str, Any]:
         "waiting_share_max": round(max(each.waiting for each in of), 3),
         "sent_bytes": sum(each.sent_bytes for each in of),
         "received_bytes": sum(each.received_bytes for each in of),
+        **({"joules": _joules(of)} if any(each.metered for each in of) else {}),
     }
+
+
+def _joules(of: list[EdgeReports]) -> float:
+    return sum(each.energy_uj for each in of) / UJ_PER_J
 
 
 def _spread(extent: Extent, unit: int) -> dict[str, float] | None:

@@ -26,10 +26,13 @@ speed = 2
 model = {name = "mlp", hidden = [16]}
 edges = {names = ["a", "b", "c"]}
 training = {trainer = "none"}
-links = {up_mbit_s = 0.05, down_mbit_s = 0.1, latency_ms = 20.0}
 stop = {versions = 2}
 network = {realtime = "off"}
 strategies = [{strategy = "fedavg"}]
+[links]
+up_mbit_s = 0.05
+down_mbit_s = 0.1
+latency_ms = 20.0
 [links.radio]
 idle_w = 0.5
 send_w = 8.5

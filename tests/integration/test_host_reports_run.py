@@ -10,6 +10,7 @@ import orjson
 import psutil
 import pytest
 from host_reports import FACTS, REPORT
+from plugs import plug
 from processes import Coordinator, Peer, happened, wait_for
 
 from edgefl.protocol.messages import Refuse
@@ -66,6 +67,27 @@ def test_edges_report_nothing_if_the_config_says_so(tmp_path: Path) -> None:
     wait_for(lambda: len(happened(coordinator.directory, event="update_arrived")) >= 100)
     summary = coordinator.end()
     assert "hosts" not in summary and not (coordinator.directory / "hosts.csv").exists()
+
+
+def test_the_meter_of_a_host_counts_once_for_its_edges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with plug(b'{"apower": 8.0}') as address:
+        monkeypatch.setenv("EDGEFL_METER", address)
+        coordinator = started(tmp_path)
+        for edge in "ab":
+            coordinator.echo(edge)
+        table = coordinator.directory / "energy.csv"
+        rows = wait_for(lambda: (found := read_csv(table)) and found[1:] and found)
+        summary = coordinator.end()
+    assert len({row["edge"] for row in rows}) == 1, "one of both edges speaks for their host"
+    for row in rows:
+        assert row["state"] == "measured"
+        seconds = float(row["ended_s"]) - float(row["began_s"])
+        assert float(row["joules"]) == pytest.approx(8.0 * seconds, abs=4.0)
+    energy = summary["energy"]
+    assert energy["kind"] == "measured" and energy["joules"] == energy["measured_joules"] > 0
+    assert summary["hosts"][0]["joules"] == energy["joules"]
 
 
 @pytest.mark.parametrize("message", [FACTS, REPORT], ids=["facts", "reports"])

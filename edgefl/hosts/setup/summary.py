@@ -13,7 +13,7 @@ from edgefl.record.counters import Counters
 from edgefl.record.files import METRICS, SUMMARY
 from edgefl.record.row_file import write_whole
 from edgefl.reports.registry import sections
-from edgefl.results.energy import joules_to_target
+from edgefl.results.energy import MEASURED, joules_to_target
 from edgefl.results.summary import outcome
 from edgefl.results.tail import read_csv
 from edgefl.results.warnings import warnings
@@ -42,7 +42,7 @@ def write_summary(
         **counters.of_updates(),
         **found,
         **counters.of_run(),
-        **({} if energy is None else _energy(directory, energy, found)),
+        **_energy(directory, energy, found, hosts),
         **sections(directory, counters.marks, head["emulated_s"]),
         **({"hosts": list(hosts)} if hosts else {}),
     }
@@ -54,7 +54,16 @@ def write_summary(
 
 
 def _energy(
-    directory: Path, section: Mapping[str, Any], found: Mapping[str, float | None]
+    directory: Path,
+    section: Mapping[str, Any] | None,
+    found: Mapping[str, float | None],
+    hosts: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
+    """The section about energy: modelled, measured by the hosts' meters, or both."""
+    metered = [host["joules"] for host in hosts if "joules" in host]
+    measured = {"measured_joules": sum(metered)} if metered else {}
+    if section is None:
+        whole = {"kind": MEASURED, "joules": sum(metered), **measured}
+        return {"energy": whole} if metered else {}
     to_target = joules_to_target(directory, found["time_to_target_s"])
-    return {"energy": {**section, "joules_to_target": to_target}}
+    return {"energy": {**section, "joules_to_target": to_target, **measured}}

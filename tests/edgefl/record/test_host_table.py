@@ -48,6 +48,35 @@ def test_temperatures_may_be_below_zero() -> None:
     assert (celsius(None), celsius(337_350), celsius(263_150)) == (None, 64.2, -10.0)
 
 
+# ------------------------------------------------------------------ energy
+def metered(*reports: tuple[int, int | None]) -> tuple[HostTable, list[tuple[int, float] | None]]:
+    """The table, and what each report adds; reports are (seconds, microjoules)."""
+    found, added = HostTable(), []
+    found.facts("a", FACTS)
+    for at_s, energy_uj in reports:
+        report = replace(REPORT, energy_uj=energy_uj)
+        added.append(found.measured("a", report))
+        found.report(at_s * NS_PER_S, "a", report)
+    return found, added
+
+
+def test_a_meter_counts_from_the_runs_start() -> None:
+    found, added = metered((0, 5_000_000), (2, 9_000_000), (4, 9_500_000))
+    assert added == [None, (0, 4.0), (2 * NS_PER_S, 0.5)]
+    assert found.section()[0]["joules"] == 4.5
+
+
+def test_a_reading_that_is_missing_leaves_a_gap() -> None:
+    found, added = metered((0, 0), (2, None), (4, 7_000_000), (6, 8_000_000))
+    assert added == [None, None, None, (4 * NS_PER_S, 1.0)]
+    assert found.section()[0]["joules"] == 1.0
+
+
+def test_a_host_without_a_meter_has_no_joules() -> None:
+    found, added = metered((0, None), (2, None))
+    assert added == [None, None] and "joules" not in found.section()[0]
+
+
 # ------------------------------------------------------------------ strains
 def test_a_host_that_throttles_is_a_reason_for_all_devices() -> None:
     found = table(**{"pi-1": [0, 0], "pi-2": [0, 5, 4]})

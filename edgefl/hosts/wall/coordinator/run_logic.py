@@ -24,10 +24,11 @@ from edgefl.protocol.errors import WireError
 from edgefl.protocol.host_reports import HostFacts
 from edgefl.protocol.messages import Assignment, Fresh, ToEdge
 from edgefl.protocol.transfers import Outgoing, body_digest
+from edgefl.record.files import MEASURED_STATE
 from edgefl.record.host_table import HostTable
 from edgefl.record.record import Record
 from edgefl.strategies.base.decisions import Finish, Grant
-from emulator.units import FOREVER, NS_PER_S
+from emulator.units import FOREVER, NS_PER_S, seconds_text
 
 MOST_EVALUATIONS = 100  # snapshots waiting for the evaluator
 NO_WEIGHTS = np.empty(0, np.float32)
@@ -140,9 +141,13 @@ class RunLogic:
             facts = self.hosts.facts(item.edge, item.message)
             self._fact("edge_host", edge=item.edge, **asdict(facts))
         else:
+            measured = self.hosts.measured(item.edge, item.message)
             of = self.hosts.report(item.at_ns, item.edge, item.message)
             if of is not None:
                 self.record.host(item.at_ns, item.edge, of, item.message)
+            if measured is not None and item.at_ns > 0:
+                moments = (seconds_text(measured[0]), seconds_text(item.at_ns))
+                self.record.energy((item.edge, MEASURED_STATE, *moments, measured[1], None))
 
     def _whole(self, item: messages.Whole) -> list[Output | Wish]:
         try:

@@ -14,13 +14,17 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from edgefl.errors import UserError
+from edgefl.hosts.wall.edge.host_meter import host_meter
 from edgefl.protocol.host_reports import (
     FREQUENCY_CAPPED,
     THERMAL_EVENT,
@@ -28,6 +32,7 @@ from edgefl.protocol.host_reports import (
     HostFacts,
     HostReport,
 )
+from emulator.energy.meters import Meter
 from emulator.host import host_facts
 
 HOST_NAME = "EDGEFL_HOST"  # environment variable: the name of this host in reports
@@ -86,6 +91,8 @@ class Machine:
         self._throttling = ThrottleReader(root, run)
         self._threads: dict[str, tuple[int, int]] = {}  # thread -> ns that it ran and waited
         self._ran_ns = self._waited_ns = 0
+        self._meter: Meter | None = None
+        self._meter_known = False  # it is opened by the edge that speaks for its host
 
     def facts(self) -> HostFacts:
         """What the machine is. This may take long: a name may have to be looked up."""
@@ -132,7 +139,15 @@ class Machine:
             rss_bytes=self._asked(lambda: self._process.memory_info().rss) or 0,
             ran_us=self._ran_ns // NS_PER_US if counted else None,
             waited_us=self._waited_ns // NS_PER_US if counted else None,
+            energy_uj=self._energy_uj() if for_host else None,
         )
+
+    def _energy_uj(self) -> int | None:
+        if not self._meter_known:
+            self._meter_known = True
+            with suppress(UserError):  # the command that started this edge has checked it
+                self._meter = host_meter(self.root)
+        return None if self._meter is None else self._meter.read_uj(time.monotonic_ns())
 
     def _asked(self, question: Callable[[], Any]) -> Any:
         """The answer; None if the system does not tell."""

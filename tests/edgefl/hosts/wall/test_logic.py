@@ -27,6 +27,7 @@ from edgefl.hosts.wall.coordinator.thread_messages import (
 )
 from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.protocol.messages import Joined, Started
+from edgefl.results import energy
 from edgefl.results.tail import read_csv
 from edgefl.strategies.base.events import EdgeLost
 from emulator.fidelity import Fidelity
@@ -128,6 +129,22 @@ def test_reports_about_hosts_are_recorded_and_move_no_event(tmp_path: Path) -> N
     ]
     assert logic.core.hosts.section()[0]["throttled"] == {"under-voltage": 1, "throttled": 1}
     assert [line["t"] for line in happened(tmp_path, fact="task_started")] == [3.0]
+
+
+def test_what_a_meter_has_counted_is_recorded(tmp_path: Path) -> None:
+    reports = [replace(REPORT, energy_uj=joules * 1_000_000) for joules in (3, 7, 12)]
+    logic = ended(
+        tmp_path,
+        HostSaid(0, "a", FACTS),
+        *(HostSaid(number * 2 * S, "a", each) for number, each in enumerate(reports)),
+        Interrupt("interrupted"),
+    )
+    assert [",".join(row.values()) for row in read_csv(tmp_path / "energy.csv")] == [
+        "a,measured,0.000000000,2.000000000,4.0,",
+        "a,measured,2.000000000,4.000000000,5.0,",
+    ]
+    assert logic.core.hosts.section()[0]["joules"] == 9.0
+    assert energy.joules(tmp_path) is None, "it was not modelled"
 
 
 def test_a_run_without_reports_has_no_such_file(tmp_path: Path) -> None:

@@ -10,8 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from plugs import plug
 
+from edgefl.errors import UserError
 from edgefl.hosts.wall.edge import machine as edge_machine
+from edgefl.hosts.wall.edge.host_meter import host_meter
 from edgefl.hosts.wall.edge.machine import (
     BOARD,
     BOOT_ID,
@@ -25,6 +28,7 @@ from edgefl.hosts.wall.edge.machine import (
 )
 from edgefl.protocol.codec import decode, encode
 from edgefl.protocol.host_reports import HostFacts, HostReport
+from emulator.units import NS_PER_S
 
 FIRMWARE = "sys/devices/platform/soc/soc:firmware/get_throttled"
 ADDRESS = "tcp://127.0.0.1:7700"
@@ -96,6 +100,41 @@ def test_a_report_of_a_system_that_tells_everything(tmp_path: Path) -> None:
         ran_us=None,
         waited_us=None,
     )
+
+
+def test_the_edge_that_speaks_for_its_host_reads_the_meter_that_its_user_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zone = "sys/class/powercap/intel-rapl:0"
+    put(tmp_path, f"{zone}/name", "package-0")
+    put(tmp_path, f"{zone}/energy_uj", "100")
+    assert machine(tmp_path).report().energy_uj is None, "it is off unless it is named"
+    monkeypatch.setenv("EDGEFL_METER", "rapl")
+    found = machine(tmp_path)
+    assert found.report(for_host=False).energy_uj is None
+    assert found.report().energy_uj == 0
+    put(tmp_path, f"{zone}/energy_uj", "350")
+    assert found.report().energy_uj == 250
+
+
+@pytest.mark.parametrize("named", ["rapl", "ina219", "wattmeter"])
+def test_a_meter_that_this_host_does_not_have_is_one_line(
+    named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEFL_METER", named)
+    with pytest.raises(UserError, match=f"^EDGEFL_METER: (meter ')?{named}") as raised:
+        host_meter(tmp_path)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.processes
+def test_a_plug_is_asked_over_http(monkeypatch: pytest.MonkeyPatch) -> None:
+    with plug(b'{"apower": 4.0}') as address:
+        monkeypatch.setenv("EDGEFL_METER", address)
+        found = host_meter()
+        assert found is not None
+        assert (found.read_uj(0), found.read_uj(NS_PER_S)) == (0, 4_000_000)
+    assert found.read_uj(2 * NS_PER_S) is None, "it is gone"
 
 
 @pytest.mark.processes
