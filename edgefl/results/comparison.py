@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -142,19 +142,25 @@ def answer(paths: Sequence[Path], question: Question) -> Comparison:
     return Comparison(question, axis, target, baseline, tuple(compared), every)
 
 
-def scheme_named(name: str, found: Sequence[str] | dict[str, list[Path]]) -> str:
-    """Return the scheme that is meant by ``name``: its own name, or a unique end of it.
+def scheme_named(name: str, found: Mapping[str, Sequence[Path]]) -> str:
+    """Return the scheme that is meant by ``name``: its name, a unique end of it, or its directory.
 
     UserError with the nearest name.
     """
     if name in found:
         return name
-    plain = {each: each.removesuffix(" (reconstructed)") for each in found}
-    ends = [each for each, short in plain.items() if f"/{short}".endswith(f"/{name.strip('/')}")]
-    if len(ends) == 1:
-        return ends[0]
-    if ends:
-        raise UserError(f"--baseline {name}: there are several: {', '.join(ends)}")
+    folder = Path(name).resolve()
+    plain = {each: f"/{each.removesuffix(' (reconstructed)')}" for each in found}
+    meant = [
+        each
+        for each, runs in found.items()
+        if folder in (runs[0].resolve(), rundirs.scheme_folder(runs[0]))
+        or plain[each].endswith(f"/{name.strip('/')}")
+    ]
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        raise UserError(f"--baseline {name}: there are several: {', '.join(meant)}")
     raise UserError(f"--baseline {name}: there is no such run{nearest(name, found)}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from edgefl.errors import UserError, nearest
@@ -12,7 +13,7 @@ from edgefl.results.comparison import ComparedScheme, Comparison, SeedEstimate
 from edgefl.results.differences import told
 from edgefl.results.effects import PairedEffect
 from edgefl.results.forms import count, probability, seconds, share, three_digits
-from edgefl.results.statistics import CONFIDENCE, ENOUGH, Interval
+from edgefl.results.statistics import CONFIDENCE, ENOUGH, Interval, pairs_needed, smallest_p
 
 DIFFERS, NOT_FAITHFUL = "*", "†"  # marks behind a scheme's name
 PLUS_MINUS, TIMES = "±", "\u00d7"
@@ -93,6 +94,7 @@ def _columns(comparison: Comparison) -> dict[str, GridColumn]:
         return GridColumn(heading, tuple(map(cell, schemes)))
 
     of_baseline = f"vs {comparison.baseline}"
+    factor = "speed-up" if comparison.axis.unit == "s" else "factor"
     percent = f"{PERCENT:g} % interval"
     return {
         "name": GridColumn("strategy", tuple(map(marked, schemes)), left=True),
@@ -108,7 +110,7 @@ def _columns(comparison: Comparison) -> dict[str, GridColumn]:
         "to_target_interval": column(
             percent, lambda each: bounds(each.to_target.interval, in_unit)
         ),
-        "speed_up": column(f"speed-up {of_baseline}", lambda each: effect(each.speed_up, times)),
+        "speed_up": column(f"{factor} {of_baseline}", lambda each: effect(each.speed_up, times)),
         "speed_up_interval": column(percent, lambda each: of_effect(each.speed_up, times)),
         "speed_up_p": column("p", lambda each: p_value(each.speed_up)),
         **{name: _of_rows(comparison, name) for name in spread.QUANTITIES},
@@ -160,7 +162,11 @@ def value(estimate: SeedEstimate, form: Form) -> str:
         return f"{over.n} of {over.of}" if over.n else MISSING
     if over.deviation is None:
         return form(over.mean)
-    return f"{form(over.mean)} {PLUS_MINUS} {form(over.deviation)}"
+    shown, deviation = form(over.mean), form(over.deviation)
+    with suppress(ValueError):  # no plain numbers, such as 12.3k or <0.01
+        float(shown)
+        deviation = f"{float(deviation):.{len(shown.partition('.')[2])}f}"
+    return f"{shown} {PLUS_MINUS} {deviation}"
 
 
 def bounds(interval: Interval | None, form: Form) -> str:
@@ -255,7 +261,24 @@ def _of_method(comparison: Comparison) -> list[str]:
     others = len(comparison.schemes) - 1
     if tested and lines and others > 1:
         lines.append(f"p is adjusted for {others} comparisons (Holm)")
-    return lines
+    return [*lines, *_too_few(comparison)]
+
+
+def _too_few(comparison: Comparison) -> list[str]:
+    """Return how many seeds the permutation tests need before any p can be significant."""
+    tests = len(comparison.schemes) - 1
+    pairs = {
+        each.test.n
+        for scheme in comparison.schemes
+        for each in (scheme.gain, scheme.speed_up)
+        if each is not None and each.test is not None and each.test.method == "resampling"
+    }
+    needed = pairs_needed(tests)
+    if min(pairs, default=needed) >= needed:
+        return []
+    lowest = probability(smallest_p(min(pairs), tests))
+    few = f"with {min(pairs)} seeds no p can be below {lowest}"
+    return [f"{few}: at least {needed} seeds are needed, or --method t"]
 
 
 def _of_pairs(comparison: Comparison) -> list[str]:

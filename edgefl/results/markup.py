@@ -65,7 +65,7 @@ def latex(grid: Grid, made_by: str = "") -> str:
     ]
     if grid.notes:
         lines += ["", r"\smallskip", r"{\footnotesize"]
-        lines += [f"{_latex_note(note)}\\par" for note in grid.notes]
+        lines += [f"\\noindent {_latex_note(note)}\\par" for note in grid.notes]
         lines.append("}")
     return "\n".join(lines) + "\n"
 

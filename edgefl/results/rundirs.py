@@ -29,6 +29,12 @@ def title(run: Path) -> str:
     return f"{whole.parent.name} seed {match[1]}" if match else whole.name
 
 
+def scheme_folder(run: Path) -> Path:
+    """Return the directory of a run's scheme: of a seed's run, the one above it."""
+    whole = run.resolve()
+    return whole.parent if SEED.fullmatch(whole.name) else whole
+
+
 def is_run(path: Path) -> bool:
     """Return whether ``path`` is the directory of one run, finished or not."""
     return any((path / mark).is_file() for mark in MARKS)

@@ -171,6 +171,19 @@ def holm(values: Sequence[float | None]) -> list[float | None]:
     return adjusted
 
 
+def smallest_p(n: int, tests: int = 1) -> float:
+    """Return the smallest p of a permutation test of ``n`` pairs, adjusted for several tests."""
+    return min(1.0, tests * 2.0 ** (1 - n))
+
+
+def pairs_needed(tests: int) -> int:
+    """Return how many pairs a permutation test needs before any p is significant."""
+    n = ENOUGH
+    while smallest_p(n, tests) > 1 - CONFIDENCE:
+        n += 1
+    return n
+
+
 def t_within(t: float, freedom: int) -> float:
     """Return the probability that |T| <= ``t`` of Student's T with ``freedom`` degrees.
 

@@ -130,6 +130,23 @@ def test_six_seeds_are_resampled(tmp_path: Path) -> None:
     assert "95 % intervals: Student's t; p: paired t-test" in grid(t).notes
 
 
+def test_tests_that_cannot_be_significant_say_so(tmp_path: Path) -> None:
+    for seed in range(1, 7):
+        for place, name in enumerate("abc"):
+            evaluated_run(tmp_path / name / f"seed{seed}", seed, [0.1, 0.7 + place * seed / 50])
+    told = "with 6 seeds no p can be below 0.062: at least 7 seeds are needed, or --method t"
+    assert told in grid(ask(tmp_path, baseline="a", target=0.5)).notes
+    assert told not in grid(ask(tmp_path, baseline="a", target=0.5, method="t")).notes
+    assert told not in grid(ask(tmp_path, target=0.5)).notes
+
+
+def test_a_deviation_has_the_decimals_of_its_mean(tmp_path: Path) -> None:
+    for seed, bytes_up in ((1, 1_000_000), (2, 1_200_000), (3, 1_150_000)):
+        evaluated_run(tmp_path / "a" / f"seed{seed}", seed, SLOW, bytes_up=bytes_up)
+    assert cells(ask(tmp_path), "bytes_up") == ["1.12 ± 0.10"]
+    assert cells(ask(tmp_path), "versions") == ["4.0 ± 0.0"]
+
+
 def test_two_single_runs_are_a_pair_whatever_their_seeds(tmp_path: Path) -> None:
     paths = [
         evaluated_run(tmp_path / "a", 1, SLOW),
@@ -193,6 +210,7 @@ def test_a_baseline_may_be_the_end_of_a_name(tmp_path: Path) -> None:
     paths = [tmp_path / "x", tmp_path / "y"]
     assert ask(*paths, baseline="only_x").baseline == "only_x"
     assert ask(*paths, baseline="x/fedavg").baseline == "x/fedavg"
+    assert ask(*paths, baseline=f"{tmp_path}/y/fedavg/").baseline == "y/fedavg"
     with pytest.raises(UserError) as caught:
         ask(*paths, baseline="fedavg")
     assert str(caught.value) == "--baseline fedavg: there are several: x/fedavg, y/fedavg"
@@ -231,8 +249,8 @@ def test_markdown(folder: Path) -> None:
         "| strategy | accuracy, final | speed-up vs fedavg | up (kB) |",
         "| :-- | --: | --: | --: |",
         "| a\\_b \\*† | 0.800 | 1.00\u00d7 | 4.00 |",
-        "| fedavg | 0.800 ± 0.000 | - | 4.00 ± 0 |",
-        "| fedbuff | 0.900 ± 0.000 | 2.00\u00d7 | 4.00 ± 0 |",
+        "| fedavg | 0.800 ± 0.000 | - | 4.00 ± 0.00 |",
+        "| fedbuff | 0.900 ± 0.000 | 2.00\u00d7 | 4.00 ± 0.00 |",
     ]
 
 
@@ -268,7 +286,7 @@ def test_latex(folder: Path) -> None:
         r"fedavg & {[0.800, 0.800]} & $-$10.0 & 0.500$\times$ \\",
         r"fedbuff & {[0.900, 0.900]} & -- & -- \\",
     ]
-    assert r"${}^{\dagger}$ a\_b: strained: 5 \% late\par" in text.splitlines()
+    assert r"\noindent ${}^{\dagger}$ a\_b: strained: 5 \% late\par" in text.splitlines()
 
 
 def test_an_unknown_column(folder: Path) -> None:

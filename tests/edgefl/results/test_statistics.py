@@ -149,6 +149,12 @@ def test_auto_resamples_from_six_seeds_on() -> None:
     assert own.paired_test(rising, [0] * 6).p == 0.03125
 
 
+def test_several_permutation_tests_need_more_seeds() -> None:
+    """One test: 2/64 is below 0.05; two tests: 4/64 is not, 4/128 is; 19 tests: 38/1024."""
+    assert [own.pairs_needed(tests) for tests in (1, 2, 19)] == [6, 7, 10]
+    assert own.smallest_p(6, 2) == 4 / 64 and own.smallest_p(2, 9) == 1.0
+
+
 def test_the_same_values_give_the_same_interval() -> None:
     assert own.interval(FEDAVG) == own.interval(FEDAVG)
 
