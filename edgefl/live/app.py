@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).with_name("page")
 TICK_S = 0.5  # between two messages about a run
 READ_S = 0.3  # of reading in one tick, so that a long run does not hold up the others
+LOOK_S = 2.0  # between two looks for new runs
 ALIVE_S = 15.0  # between two signs of life
 MOST_STREAMS = 32
 MOST_BODY = 10_000  # bytes
@@ -43,6 +44,7 @@ class Server:
         self.feeds, self.stopping = feeds, stopping
         self.streams = 0
         self._reader = ThreadPoolExecutor(1, "reader")
+        self._looked_s = 0.0
         self._read_at: dict[RunFeed, float] = {}
         self._more: set[RunFeed] = set()  # feeds whose files have rows that are not read yet
 
@@ -146,7 +148,10 @@ class Server:
             self.streams -= 1
 
     def _look(self) -> list[dict[str, Any]]:
-        self.feeds.look()
+        now_s = time.monotonic()
+        if now_s - self._looked_s > LOOK_S:
+            self._looked_s = now_s
+            self.feeds.look()
         return self.feeds.told(time.time())
 
     def _news(self, feed: RunFeed, seen: Seen) -> dict[str, Any] | None:

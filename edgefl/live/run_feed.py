@@ -49,9 +49,8 @@ class RunFeed:
     def _begin(self) -> None:
         self.generation += 1
         self._config = self._mark()
-        self.model = RunModel(
-            RunFacts.of(self.run, read_config(self.run)), self._capacity_of(self.run)
-        )
+        self._capacity: CapacityAt | None = None  # made when it is needed: it may read traces
+        self.model = RunModel(RunFacts.of(self.run, read_config(self.run)), self._capacity_at)
         self._events = Tail(self.run / files.EVENTS)
         self._tables = {
             name: TableTail(self.run / name)
@@ -61,6 +60,10 @@ class RunFeed:
         self._read_at_s = 0.0
         self._summary_mark: object = None
         self._told = -1  # changes at the last news
+
+    def _capacity_at(self, way: str, at_s: float) -> float | None:
+        self._capacity = self._capacity or self._capacity_of(self.run)
+        return self._capacity(way, at_s)
 
     # ------------------------------------------------------------------ reading
     def read(self, clock_s: float) -> bool:

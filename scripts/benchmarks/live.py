@@ -1,10 +1,10 @@
 """What the live page costs a run, and how much memory it takes.
 
-    python scripts/benchmarks/live.py [--json FILE] [--edges N] [--turns N] [--seconds S] [--hour S]
+    python scripts/benchmarks/live.py [--json FILE] [--edges N] [--turns N] [--browser] ...
 
 First the same run on the wall clock, in turns without and with --live and a reader of the page:
 the CPU time of the coordinator's process, and the verdict. Then an hour of events under the virtual
-clock, while a server and a reader follow it: the server's memory, and the largest message.
+clock, which a server, a reader and maybe the page in a browser follow: their memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from pathlib import Path
@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 import orjson
 import psutil
 import tomli_w
+from live_browser import Browser
 from table import Row, arguments, host_line, load, report, run, say
 
 from edgefl.errors import UserError
@@ -189,34 +190,56 @@ def _server_s(turns: list[Turn]) -> list[float]:
 
 
 # ------------------------------------------------------------------ memory after an hour
-def memory_rows(edges: int, seconds: float) -> list[Row]:
+@dataclass(slots=True)
+class Sizes:
+    """Over the bytes of events.jsonl: resident MB of the server, and heap MB of the page."""
+
+    server: list[tuple[int, float]] = field(default_factory=list)
+    page: list[tuple[int, float]] = field(default_factory=list)
+
+
+def memory_rows(edges: int, seconds: float, with_browser: bool) -> list[Row]:
     """Follow a run under the virtual clock, from its beginning to its end."""
-    with tempfile.TemporaryDirectory(prefix="bench-live-") as place:
+    sizes, errors = Sizes(), list[str]()
+    with tempfile.TemporaryDirectory(prefix="bench-live-") as place, ExitStack() as stack:
         folder = Path(place)
         (folder / "live.toml").write_text(tomli_w.dumps(config(edges, seconds)))
+        browser = stack.enter_context(Browser()) if with_browser else None
         say(f"{seconds:g} emulated s with {edges} edges under the virtual clock")
         words = ("run", "live.toml", "--clock", "virtual", "--live", "0")
         process = edgefl(folder, *words)
         events = folder / "runs" / "live" / "fedbuff" / "events.jsonl"
-        sizes: list[tuple[int, float]] = []  # bytes of events so far, resident MB of the server
         try:
             with reading(address_of(process)) as reader:
-                _follow(process, listener(process, reader), events, sizes)
+                if browser is not None:
+                    browser.open(reader.address)
+                _follow(process, listener(process, reader), events, sizes, browser)
         finally:
             process.kill()
             process.wait()
-        total, rows = sizes[-1][0], events.read_bytes().count(b"\n")
-    quarter = next(rss for size, rss in sizes if size >= total / 4)
-    most = max(rss for _, rss in sizes)
+        if browser is not None:
+            errors = browser.errors()
+        rows = events.read_bytes().count(b"\n")
     return [
         Row("rows of events.jsonl", rows),
-        Row("events.jsonl", total / MB, "MB"),
-        Row("the server's memory after a quarter", quarter, "MB"),
-        Row("the server's memory at most", most, "MB"),
-        Row("growth after the first quarter", most - quarter, "MB", GROWTH_GOAL),
-        Row("messages to the page", reader.messages),
+        Row("events.jsonl", sizes.server[-1][0] / MB, "MB"),
+        *_growth("server", sizes.server),
+        *(_growth("page", sizes.page) if sizes.page else []),
+        *([Row("errors in the browser", len(errors), "", "<= 0")] if with_browser else []),
+        Row("messages to the reader", reader.messages),
         Row("largest message", reader.largest / MB, "MB", MESSAGE_GOAL),
         Row("all messages", reader.bytes / MB, "MB"),
+    ]
+
+
+def _growth(what: str, sizes: list[tuple[int, float]]) -> list[Row]:
+    """Rows about memory (MB) over bytes of events."""
+    quarter = next(memory for size, memory in sizes if size >= sizes[-1][0] / 4)
+    most = max(memory for _, memory in sizes)
+    return [
+        Row(f"memory of the {what} after a quarter of the rows", quarter, "MB"),
+        Row(f"memory of the {what} at most", most, "MB"),
+        Row(f"growth of the {what} after the first quarter", most - quarter, "MB", GROWTH_GOAL),
     ]
 
 
@@ -234,14 +257,17 @@ def _follow(
     run_process: subprocess.Popen[str],
     server: psutil.Process,
     events: Path,
-    sizes: list[tuple[int, float]],
+    sizes: Sizes,
+    browser: Browser | None,
 ) -> None:
     assert run_process.stdout is not None
     Thread(target=run_process.stdout.read, daemon=True).start()
     while run_process.poll() is None:
         with suppress(psutil.NoSuchProcess, FileNotFoundError):
-            rss, size = server.memory_info().rss / MB, events.stat().st_size
-            sizes.append((size, rss))
+            size = events.stat().st_size
+            sizes.server.append((size, server.memory_info().rss / MB))
+            if browser is not None:
+                sizes.page.append((size, browser.heap_bytes() / MB))
         time.sleep(LOOK_S)
 
 
@@ -251,12 +277,13 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5, metavar="N", help="default: 5")
     parser.add_argument("--seconds", type=float, default=30.0, metavar="S", help="of a turn")
     parser.add_argument("--hour", type=float, default=3600.0, metavar="S", help="emulated seconds")
+    parser.add_argument("--browser", action="store_true", help="with the page in chromium, too")
     chosen, host = parser.parse_args(), host_line()
     if min(chosen.edges, chosen.turns) < 1:
         raise UserError("--edges and --turns: expected 1 or more")
     rows = [
         *cpu_rows(chosen.edges, chosen.turns, chosen.seconds),
-        *memory_rows(chosen.edges, chosen.hour),
+        *memory_rows(chosen.edges, chosen.hour, chosen.browser),
         Row("load after", float(load())),
     ]
     report(f"The live page of a run with {chosen.edges} edges", host, rows, chosen.json)
