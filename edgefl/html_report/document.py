@@ -88,7 +88,7 @@ def _tables(found: Comparison, paths: Sequence[Path]) -> list[HtmlTable]:
     shown = [of_terminal(table.table(found.rows, WIDTH))]
     if found.is_more_than_rows:
         over_seeds = of_terminal(comparison_table.table(found))
-        shown.append(replace(over_seeds, notes=tuple(grid.notes_on_statistics(found))))
+        shown.append(replace(over_seeds, notes=tuple(grid.notes(found))))
     of_families = (family.table(paths) for family in families().values())
     return shown + [of_terminal(each) for each in of_families if each is not None]
 

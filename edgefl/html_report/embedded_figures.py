@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from edgefl.errors import UserError
 from edgefl.reports import gallery
-from edgefl.results.figures.base import open_runs
+from edgefl.results.figures.base import Plot, open_runs
 from edgefl.results.figures.output import drawn, rendered
 from edgefl.results.figures.style import PlotStyle
 
@@ -25,11 +25,12 @@ KINDS = {"svg": "image/svg+xml", "png": "image/png"}
 @dataclass(frozen=True, slots=True)
 class EmbeddedFigure:
     """``image`` and ``numbers`` (a CSV file, "" if it is too large) are addresses that hold the
-    data.
+    data. ``width``: "column" or "page".
     """
 
     kind: str
     title: str
+    width: str
     image: str
     numbers: str
 
@@ -49,17 +50,18 @@ def figures(paths: Sequence[Path]) -> tuple[list[EmbeddedFigure], list[str]]:
             continue
         if numbers.rows:
             figure = drawn(plot, numbers, own)
-            found.append(_embedded(kind, plot.about, figure, numbers.csv().encode()))
+            found.append(_embedded(kind, plot, figure, numbers.csv().encode()))
     return found, left_out
 
 
-def _embedded(kind: str, title: str, figure: Figure, numbers: bytes) -> EmbeddedFigure:
+def _embedded(kind: str, plot: Plot, figure: Figure, numbers: bytes) -> EmbeddedFigure:
     form, image = "svg", rendered(figure, "svg")
     if len(image) > MOST_SVG:
         form, image = "png", rendered(figure, "png")
     return EmbeddedFigure(
         kind=kind,
-        title=title,
+        title=plot.about,
+        width=plot.WIDTH,
         image=data_uri(image, KINDS[form]),
         numbers=data_uri(numbers, "text/csv") if len(numbers) <= MOST_CSV else "",
     )
