@@ -164,7 +164,10 @@ def compare(
             show.line(f"numbers: {path}")
     if not (markdown or latex):
         again = go_on_of(runs[0]) if len(runs) == 1 else ""
-        show.hint(again or f"edgefl plot {' '.join(map(str, runs))}")
+        if again:
+            show.hint(again)
+        else:
+            show.hint_about("plot", runs)
 
 
 def _print_tables(found: Comparison, runs: list[Path]) -> None:

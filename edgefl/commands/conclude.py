@@ -45,6 +45,8 @@ def conclude(experiment: Experiment, folder: Path) -> list[Row]:
         show.table(console, family.table(schemes))
         for line in family.leave(schemes, folder):
             show.line(line)
-    summary = rundirs.runs_of(schemes[0])[0] / "summary.json"
-    show.hint(again or f"edgefl compare {folder}, or look into {summary}")
+    if again:
+        show.hint(again)
+    else:
+        show.hint_about("compare", [folder])
     return rows

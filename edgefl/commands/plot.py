@@ -109,7 +109,7 @@ def plot(
     out, forms = files(out or Path(f"{kind}.png"), formats)
     for path in gallery.write(kind, runs, out, style, forms, data):
         show.line(str(path))
-    show.hint(f"edgefl compare {' '.join(map(str, runs))}")
+    show.hint_about("view", runs)
 
 
 def files(out: Path, formats: Sequence[str] | None) -> tuple[Path, tuple[str, ...]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -32,4 +31,4 @@ def report(
     write(runs, out, baseline)
     size = out.stat().st_size / 1e6
     show.line(f"{out}: {size:.2g} MB; open it in a browser, or send it: it needs no other file")
-    show.hint(shlex.join(["edgefl", "export", *map(str, runs[:1]), "--to", "perfetto"]))
+    show.hint_about("export", runs, "--to", "perfetto")

@@ -34,4 +34,4 @@ def replay(
         f"{run}: {result.events} events, the same decisions, {result.version} versions, bit-equal"
         " weights"
     )
-    show.hint(f"edgefl compare {run}")
+    show.hint_about("compare", [run])

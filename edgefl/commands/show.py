@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import typer
 from rich.console import Console
@@ -59,3 +61,8 @@ def table(console: Console, shown: Table | None) -> None:
 def hint(command: str) -> None:
     """Print the last line of a command: what to do next."""
     Console().print(Text(f"next: {command}", style="dim"), soft_wrap=True)
+
+
+def hint_about(command: str, runs: Sequence[Path], *options: str) -> None:
+    """Print a command about ``runs`` as the next one, quoted so that it can be copied."""
+    hint(shlex.join(["edgefl", command, *map(str, runs), *options]))

@@ -53,4 +53,4 @@ def view(
             webbrowser.open(where)
         with suppress(KeyboardInterrupt):
             serve(listening, token, runs)
-    show.hint(f"edgefl compare {' '.join(map(str, runs))}")
+    show.hint_about("report", runs)

@@ -73,7 +73,7 @@ def test_a_growing_run_is_shown_as_it_grows(
         process.send_signal(signal.SIGINT)
         assert ("bye", {}) in list(events(stream))
     status, out, err = end(process)
-    assert (status, err) == (0, "") and out.endswith("next: edgefl compare runs\n")
+    assert (status, err) == (0, "") and out.endswith("next: edgefl report runs\n")
 
 
 def test_a_page_beside_a_run_ends_with_it(
