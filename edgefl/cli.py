@@ -28,6 +28,7 @@ from edgefl.commands import (
     results,
     run,
     show,
+    sweep,
     view,
 )
 from edgefl.commands import list as listings
@@ -71,6 +72,7 @@ def edgefl(
 
 
 app.command(cls=LiveCommand)(run.run)
+app.command()(sweep.sweep)
 app.command()(check.check)
 app.command(cls=LiveCommand)(run.coordinator)
 app.command()(edge.edge)

@@ -21,10 +21,10 @@ from edgefl.commands.live_option import Live, live
 from edgefl.commands.require import Require, Requirement, requirements, unmet
 from edgefl.commands.resume import Resume, hint_after_ctrl_c, resumed
 from edgefl.commands.run_task import RunTask
-from edgefl.commands.virtual import EngineName, Power
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import FAILED, INTERRUPTED, NOT_MET
 from edgefl.hosts.setup.origin import COORDINATOR, RUN, VIRTUAL, WALL, Origin
+from edgefl.hosts.virtual.workers import EngineName, Power
 from edgefl.loading.file import base_of
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def run(
         assert config is not None
         origin = Origin(RUN, given or WALL, base_of(config), options)
         task = RunTask.new(config, overrides or (), out, origin)
-    power = _power(task.clock, workers, engine, ray_address)
+    power = power_of(task.clock, workers, engine, ray_address)
     _only_here(task)
     task.tell()
     whole = True
@@ -239,7 +239,7 @@ def _only_here(task: RunTask) -> None:
         )
 
 
-def _power(clock: str, workers: int, engine: EngineName, ray_address: str | None) -> Power:
+def power_of(clock: str, workers: int, engine: EngineName, ray_address: str | None) -> Power:
     """Return the workers to use; UserError for options that would have no effect."""
     if clock == WALL and (workers > 1 or engine is not EngineName.local or ray_address is not None):
         raise UserError(

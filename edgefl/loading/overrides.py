@@ -25,11 +25,11 @@ def apply(raw: dict[str, Any], overrides: Sequence[str]) -> dict[Loc, str]:
                 f"{as_override(text)}: expected key.path=value, such as training.epochs=2 or"
                 " strategies.0.alpha=0.5"
             )
-        origins[_put(raw, keys, _value(value), text)] = text
+        origins[_put(raw, keys, toml_value(value), text)] = text
     return origins
 
 
-def _value(text: str) -> Any:
+def toml_value(text: str) -> Any:
     """Parse a TOML value; any other text is itself the value, so that text needs no quotes."""
     try:
         tables = parsed(f"value = {text}")

@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median, stdev
 
-import orjson
-
 from edgefl.results.summary import evaluations
 from edgefl.results.tail import read_csv
-
-LATE_S = 500.0  # emulated time at a run's end that late_accuracy covers
+from edgefl.sweep.metrics import facts_of, late_accuracy
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +37,7 @@ class Result:
 
 def result(run: Path, seed: int) -> Result:
     """Read the results of a finished run."""
-    facts = orjson.loads((run / "summary.json").read_bytes())
+    facts = facts_of(run)
     late = late_accuracy(evaluations(read_csv(run / "metrics.csv")), facts["emulated_s"])
     accuracies = (late, facts["convergence_accuracy"], facts["final_accuracy"])
     discarded = sum(facts["updates_discarded"].values())
@@ -55,20 +52,6 @@ def result(run: Path, seed: int) -> Result:
         *sent,
         facts["staleness"],
     )
-
-
-def late_accuracy(points: Sequence[tuple[float, float]], end_s: float) -> float | None:
-    """Return the mean accuracy over the last LATE_S before ``end_s``; None without points.
-
-    ``points``: (emulated s, accuracy); each accuracy holds until the next point.
-    """
-    begin_s = max(0.0, end_s - LATE_S)
-    total, seconds = 0.0, 0.0
-    for (at_s, accuracy), (next_s, _) in zip(points, [*points[1:], (end_s, 0.0)]):
-        held_s = min(next_s, end_s) - max(at_s, begin_s)
-        if held_s > 0:
-            total, seconds = total + held_s * accuracy, seconds + held_s
-    return total / seconds if seconds else None
 
 
 def mean(results: Sequence[Result], quantity: str) -> float | None:

@@ -1,33 +1,36 @@
-"""Trials of a study: a config with changes, run by ``edgefl run`` once.
+"""Trials of a study: a config with changes, whose runs are done by the machinery of edgefl sweep.
 
 A trial's config is OUT/configs/TRIAL.toml; it extends the original config and can be run by hand.
-The output of edgefl is in OUT/logs/TRIAL.log, results are in OUT/TRIAL/.
+Results are in OUT/TRIAL/.
 """
 
 from __future__ import annotations
 
 import argparse
-import shlex
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-import orjson
 import tomli_w
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from trial_results import Result, result
 
-from edgefl.config.experiment import Experiment, StrategyEntry
-from edgefl.errors import UserError
-from edgefl.loading.file import load
+from edgefl.commands.sweep import SweepLines
+from edgefl.config.experiment import Experiment
+from edgefl.errors import Bug, UserError
+from edgefl.exit_status import BAD_INPUT, FAILED
+from edgefl.hosts.setup.rundir import remove_run
+from edgefl.hosts.virtual.workers import Power
+from edgefl.loading.file import base_of, load
 from edgefl.results import compare
-from edgefl.results.rundirs import seed_name
+from edgefl.results.rundirs import is_run, seed_name
+from edgefl.sweep.folder import locked
+from edgefl.sweep.sweep_runs import SweepRun, do
 from emulator.errors import BadValue
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "fedasmu"
@@ -35,7 +38,6 @@ CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "fedasmu"
 QUICK = {"stop": {"emulated_s": 150.0}, "evaluation": {"every_s": 150.0}}
 PLAIN_WIDTH = 140  # width of a table in a file or a pipe
 WORDS = ("method", "setting", "point", "against")  # columns of text
-LOG_LINES = 12  # shown after a failed run
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class Study:
                 say(f"{place}: done before ({', '.join(entry.name for entry in whole.strategies)})")
                 continue
             say(f"{place}: {', '.join(missing)}, seeds {', '.join(map(str, self.seeds))} ...")
-            if not self._run(trial, missing):
+            if not self._run(trial, whole):
                 failed.append(trial.name)
                 say(
                     f"  seeds are missing of: {', '.join(self._missing(trial)[1])}; tables use the"
@@ -93,89 +95,87 @@ class Study:
 
     # ------------------------------------------------------------------ one trial
     def _whole(self, trial: Trial) -> Experiment:
-        return load(self._write(trial, trial.entries), self.overrides)
+        return load(self._write(trial), self.overrides)
+
+    def _all_runs(self, trial: Trial, whole: Experiment) -> list[SweepRun]:
+        """Return every run of a trial, seed by seed."""
+        base = base_of(self._config(trial))
+        places = [
+            _runs(self.folder / trial.name / entry.name, self.seeds) for entry in whole.strategies
+        ]
+        return [
+            SweepRun(one, index, runs[number], base)
+            for number, one in enumerate(whole.by_seed())
+            for index, runs in enumerate(places)
+        ]
 
     def _done(self, trial: Trial, label: str) -> list[tuple[int, Path]]:
         """Return (seed, run) of a strategy's results of exactly this trial.
 
         An old run of another config is not one, if a failed run did not replace it.
         """
-        whole, runs = self._whole(trial), _runs(self.folder / trial.name / label, self.seeds)
-        (entry,) = [entry for entry in whole.strategies if entry.name == label] or [None]
+        runs = self._all_runs(trial, self._whole(trial))
         return [
-            (one.seed, run)
-            for one, run in zip(whole.by_seed(), runs)
-            if entry is not None and _is_result_of(run, one, entry)
+            (run.experiment.seed, run.directory)
+            for run in runs
+            if run.entry.name == label and run.is_done
         ]
 
     def _missing(self, trial: Trial) -> tuple[Experiment, list[str]]:
         """Return (the trial as an experiment, labels of the strategies without all results)."""
         whole = self._whole(trial)
-        return whole, [
-            entry.name
-            for entry in whole.strategies
-            if not self._is_done(whole, entry, self.folder / trial.name / entry.name)
-        ]
+        open_runs = [run for run in self._all_runs(trial, whole) if not run.is_done]
+        names = {run.entry.name for run in open_runs}
+        return whole, [entry.name for entry in whole.strategies if entry.name in names]
 
-    def _is_done(self, whole: Experiment, entry: StrategyEntry, directory: Path) -> bool:
-        return all(
-            _is_result_of(run, one, entry)
-            for run, one in zip(_runs(directory, self.seeds), whole.by_seed())
-        )
+    def _run(self, trial: Trial, whole: Experiment) -> bool:
+        """Do what is missing; return whether it succeeded. After a Ctrl-C the study ends."""
+        lines = SweepLines()
+        runs = self._all_runs(trial, whole)
+        missing = [run for run in runs if not run.is_done]
+        try:
+            with locked(self.folder / trial.name):
+                for label in self._alone(trial, whole):
+                    remove_run(label)
+                lines.start(len(runs), len(missing), self.workers)
+                did = do(missing, Power(self.workers), lines)
+        except KeyboardInterrupt:
+            _stop()
+        except (UserError, BadValue) as error:
+            say(f"  failed (exit status {BAD_INPUT}):\n    {error}")
+            return False
+        except Bug as bug:
+            say(f"  failed (exit status {FAILED}):\n{bug.tell()}\n{bug.blame()}")
+            return False
+        finally:
+            lines.close()
+        if did.interrupted:
+            _stop()
+        return did.whole
 
-    def _run(self, trial: Trial, labels: Sequence[str]) -> bool:
-        """Call ``edgefl run`` for the strategies ``labels``; return whether it succeeded.
+    def _alone(self, trial: Trial, whole: Experiment) -> list[Path]:
+        """Return the directories with a single seed's run of an earlier command.
 
-        Ctrl-C also reaches this child process. It ends normally, and then so does the study.
+        It would be taken for the result of several seeds, which are one level below.
         """
-        entries = [entry for entry in trial.entries if _label(entry) in labels]
-        words = [
-            "run",
-            str(self._write(trial, entries)),
-            "--clock",
-            "virtual",
-            "--workers",
-            str(self.workers),
-            "--out",
-            str(self.folder),
-            *self.overrides,
-        ]
-        log = self.folder / "logs" / f"{trial.name}.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        say(f"  edgefl {shlex.join(words)}   (output: {log})")
-        with log.open("w", encoding="utf-8") as file:
-            child = subprocess.Popen(
-                [sys.executable, "-m", "edgefl.cli", *words], stdout=file, stderr=subprocess.STDOUT
-            )
-            try:
-                status = child.wait()
-            except KeyboardInterrupt:
-                child.wait()
-                say("stopped; run the same command again to continue")
-                raise SystemExit(130) from None
-        self._write(trial, trial.entries)  # the file lists all strategies again
-        if status:
-            say(f"  failed (exit status {status}):")
-            say(
-                "\n".join(
-                    "    " + line
-                    for line in log.read_text(encoding="utf-8", errors="replace").splitlines()[
-                        -LOG_LINES:
-                    ]
-                )
-            )
-        return status == 0
+        if len(self.seeds) == 1:
+            return []
+        places = [self.folder / trial.name / entry.name for entry in whole.strategies]
+        return [place for place in places if is_run(place)]
 
-    def _write(self, trial: Trial, entries: Sequence[Mapping[str, Any]]) -> Path:
+    def _config(self, trial: Trial) -> Path:
+        return self.folder / "configs" / f"{trial.name}.toml"
+
+    def _write(self, trial: Trial) -> Path:
         changes = _merged(trial.changes, QUICK) if self.quick else trial.changes
-        path = self.folder / "configs" / f"{trial.name}.toml"
+        path = self._config(trial)
         path.parent.mkdir(parents=True, exist_ok=True)
         config = {
             "extends": str(trial.base.resolve()),
             "name": trial.name,
             "seeds": list(self.seeds),
             **changes,
-            "strategies": [dict(entry) for entry in entries],
+            "strategies": [dict(entry) for entry in trial.entries],
         }
         path.write_text(tomli_w.dumps(config), encoding="utf-8")
         return path
@@ -190,8 +190,9 @@ def entries(config: Path, *names: str) -> list[dict[str, Any]]:
     return [found[name] for name in names]
 
 
-def _label(entry: Mapping[str, Any]) -> str:
-    return entry.get("label") or entry["strategy"]
+def _stop() -> NoReturn:
+    say("stopped; run the same command again to continue")
+    raise SystemExit(130)
 
 
 def _runs(directory: Path, seeds: Sequence[int]) -> list[Path]:
@@ -203,26 +204,6 @@ def _runs(directory: Path, seeds: Sequence[int]) -> list[Path]:
     if len(seeds) == 1 and (among / "summary.json").is_file():
         return [among]
     return [directory / seed_name(seed, len(seeds) > 1) for seed in seeds]
-
-
-def _is_result_of(run: Path, experiment: Experiment, entry: StrategyEntry) -> bool:
-    """Return whether ``run`` is a finished run of this experiment, of one seed, with ``entry``."""
-    try:
-        before, summary = (
-            load(run / "config.toml"),
-            orjson.loads((run / "summary.json").read_bytes()),
-        )
-    except (UserError, OSError, orjson.JSONDecodeError):
-        return False
-    same = before.model_dump(exclude={"strategies"}) == experiment.model_dump(
-        exclude={"strategies"}
-    )
-    return (
-        same
-        and entry in before.strategies
-        and summary.get("label") == entry.name
-        and summary.get("finished") != "interrupted"
-    )
 
 
 def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

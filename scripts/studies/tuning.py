@@ -12,6 +12,11 @@ from typing import Any
 
 from trials import Study, Trial, tell
 
+from edgefl.sweep.choice import Tried, best_of
+from edgefl.sweep.metrics import metric
+from edgefl.sweep.settings import Setting
+
+METRIC, POINT = metric("convergence_accuracy"), "point"
 SEED = 11  # used in no table
 COLUMNS = ("method", "point", "accuracy", "final_accuracy", "versions", "best")
 
@@ -52,16 +57,14 @@ class Tuning:
                 for point in points
                 for each in alone.results(trial, run_name(label, point))
             }
-            reached = {
-                point: each.convergence_accuracy
-                for point, each in found.items()
-                if each.convergence_accuracy is not None
-            }
-            if reached:
-                best[label] = max(reached, key=reached.__getitem__)
+            reached = {point: each.convergence_accuracy for point, each in found.items()}
+            tried = [Tried(Setting(((POINT, name),)), value) for name, value in reached.items()]
+            top = best_of(tried, METRIC)
+            if top is not None:
+                best[label] = top.setting[POINT]
             stars = {point: "*" if best.get(label) == point else None for point in found}
             rows += [
-                (label, point, reached.get(point), each.final_accuracy, each.versions, stars[point])
+                (label, point, reached[point], each.final_accuracy, each.versions, stars[point])
                 for point, each in found.items()
             ]
         tell(f"{title}, seed {SEED}", COLUMNS, rows, ours.folder / f"{self.name}.csv")

@@ -28,7 +28,7 @@ EDGEFL = (
     " hosts.virtual.pool hosts.virtual"
     " hosts.wall.edge hosts.wall.coordinator hosts.wall.fleet hosts.wall.speed_check"
     " hosts.wall.remote_edges hosts.wall.answers hosts.wall.launcher launch.host"
-    " launch.inventory launch.placement launch.connections launch live"
+    " launch.inventory launch.placement launch.connections launch live sweep"
     " commands api cli"
 )
 ORDER = [

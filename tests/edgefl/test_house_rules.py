@@ -32,6 +32,8 @@ FREE = (
     "emulator/lab/",
     "emulator/calibrate.py",
 )
+# Rooms that may import hosts, as the command line may.
+WIRING = ("edgefl/hosts/", "edgefl/launch/", "edgefl/live/", "edgefl/sweep/")
 BANNED_MODULES = {
     "time",
     "sched",
@@ -152,9 +154,9 @@ def rooms(source: Source) -> Iterator[Finding]:
         if (
             imported.of("edgefl.hosts")
             and not imported.typing_only
-            and not source.within("edgefl/hosts/", "edgefl/launch/", "edgefl/live/", *COMMAND_LINE)
+            and not source.within(*WIRING, *COMMAND_LINE)
         ):
-            yield imported.line, "only launches and the command line wire hosts"
+            yield imported.line, "only launches, sweeps and the command line wire hosts"
 
 
 def bans(source: Source) -> Iterator[Finding]:

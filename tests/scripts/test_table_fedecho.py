@@ -115,7 +115,7 @@ def test_all_methods_have_the_same_time_and_tuning_hears_of_no_other_config_s_ov
     ] * 2
     assert {ours.seeds for ours, _ in done[::2]} == {(11,)}
     for ours, trial in done:
-        whole = load(ours._write(trial, trial.entries))
+        whole = load(ours._write(trial))
         assert (
             whole.evaluation.every_versions == 5
             and whole.evaluation.by_label

@@ -17,6 +17,7 @@ SUMMARY = {
     "versions": 5,
     "updates_applied": 5,
     "updates_discarded": {},
+    "finished": "emulated_s",
     "bytes_up": 1,
     "bytes_down": 1,
     "staleness": {},

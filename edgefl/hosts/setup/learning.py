@@ -204,15 +204,17 @@ class Learning:
         return self._union[size]
 
 
-def with_seed(learned: Learning, experiment: Experiment) -> Learning:
-    """The same data and model for another seed of the experiment.
+def with_experiment(learned: Learning, experiment: Experiment) -> Learning:
+    """The same data and model for another experiment, such as one with another seed.
 
-    The shares are cut anew for that seed, unless they came with the data.
+    Its task, data, model and unlabelled samples must be the same. The shares are cut anew, unless
+    they came with the data.
     """
     if learned.own_digest:
-        return replace(learned, experiment=experiment, _union={})
+        return replace(learned, experiment=experiment, _union={}, _chosen={})
+    _check_server_samples(experiment, learned.base, len(learned.task.dataset.train_x))
     shares = material.cut(experiment, learned.base, learned.task.dataset)
-    return replace(learned, experiment=experiment, shards=shares, _union={})
+    return replace(learned, experiment=experiment, shards=shares, _union={}, _chosen={})
 
 
 def learning(

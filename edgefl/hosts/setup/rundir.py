@@ -280,13 +280,20 @@ def clear(folder: Path, names: Collection[str], but: Path | None = None) -> list
         ]
         for directory in runs:
             if _scheme(folder, directory) in names:
-                _remove(directory, written(directory, OwnDisk()))
+                remove_run(directory)
                 if directory.parent != folder:
                     with suppress(OSError):  # not empty: other seeds, or the user's files
                         directory.parent.rmdir()
         if runs:
             _remove(folder, registry.files())
     return sorted({_scheme(folder, run) for run in runs} - set(names))
+
+
+def remove_run(directory: Path) -> None:
+    """Delete the files that a run has written to ``directory``; other files stay."""
+    with writable(directory):
+        if _is_ours(directory):
+            _remove(directory, written(directory, OwnDisk()))
 
 
 def unfinished(folder: Path, names: Collection[str]) -> bool:

@@ -17,7 +17,7 @@ from edgefl.data import edge_data as material
 from edgefl.data import shards
 from edgefl.data.partition import dirichlet
 from edgefl.errors import UserError
-from edgefl.hosts.setup.learning import learning, with_seed
+from edgefl.hosts.setup.learning import learning, with_experiment
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.loading.file import load, shared_digest
 
@@ -95,11 +95,12 @@ def test_each_side_needs_its_own_file_alone(config: Path, tmp_path: Path) -> Non
 def test_shards_keep_their_shares_whatever_the_seed(config: Path, tmp_path: Path) -> None:
     command.shard(config, tmp_path / "cut")
     learned = learning(given(config, data__source="shard", data__dir=tmp_path / "cut"), tmp_path)
-    other = with_seed(learned, learned.experiment.model_copy(update={"seed": 5}))
+    other = with_experiment(learned, learned.experiment.model_copy(update={"seed": 5}))
     assert other.samples == learned.samples and other.data_digest() == learned.data_digest()
     whole = learning(given(config), tmp_path)
     assert (
-        with_seed(whole, whole.experiment.model_copy(update={"seed": 5})).samples != whole.samples
+        with_experiment(whole, whole.experiment.model_copy(update={"seed": 5})).samples
+        != whole.samples
     )
 
 

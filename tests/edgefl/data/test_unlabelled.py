@@ -14,7 +14,7 @@ from edgefl.data.dataset import Dataset
 from edgefl.data.fitting import fitted
 from edgefl.data.unlabelled import unlabelled
 from edgefl.errors import UserError
-from edgefl.hosts.setup.learning import learning, with_seed
+from edgefl.hosts.setup.learning import learning, with_experiment
 from edgefl.loading.file import load
 
 
@@ -45,7 +45,7 @@ def test_held_out_samples_are_evenly_spaced_and_no_edge_has_them() -> None:
 
 def test_every_seed_has_the_same_ones() -> None:
     one = learned(unlabelled={"size": 50})
-    other = with_seed(one, one.experiment.model_copy(update={"seed": 2}))
+    other = with_experiment(one, one.experiment.model_copy(update={"seed": 2}))
     assert other.unlabelled is one.unlabelled
     assert sorted(np.concatenate(list(other.shards.values()))) == sorted(
         np.concatenate(list(one.shards.values()))

@@ -320,14 +320,14 @@ def test_the_partition_the_speeds_and_the_first_model_depend_on_the_seed() -> No
     pytest.importorskip("torch")
     from builders import EXAMPLES
 
-    from edgefl.hosts.setup.learning import learning, with_seed
+    from edgefl.hosts.setup.learning import learning, with_experiment
     from edgefl.hosts.setup.plan import devices
 
     one, two = experiment(
         task="my_task.py:build", seeds=[1, 2], devices={"slowest_ratio": 5.0}
     ).by_seed()
     first = learning(one, EXAMPLES)
-    second, alone = with_seed(first, two), learning(two, EXAMPLES)
+    second, alone = with_experiment(first, two), learning(two, EXAMPLES)
     assert all(np.array_equal(second.shards[edge], alone.shards[edge]) for edge in alone.shards)
     assert not all(np.array_equal(second.shards[edge], first.shards[edge]) for edge in alone.shards)
     assert np.array_equal(second.initial_weights(), alone.initial_weights()) and not np.array_equal(

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import socket
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,34 @@ class RayWorker:
         self.executor.forget(number)
 
 
+@contextmanager
+def one_cluster(workers: int, address: str | None) -> Iterator[None]:
+    """Let all backends of the block use one cluster, that at ``address`` or their own.
+
+    UserError if there is no such cluster.
+    """
+    ray = _installed()
+    ours = not ray.is_initialized()
+    if ours:
+        _connect(ray, address, workers)
+    try:
+        yield
+    finally:
+        if ours:
+            ray.shutdown()
+
+
+def _installed() -> Any:
+    """Return the module ray. UserError without it."""
+    try:
+        import ray
+    except ImportError:
+        raise UserError(
+            "--engine ray needs Ray, which is not installed: pip install 'edgefl[ray]'"
+        ) from None
+    return ray
+
+
 class RayBackend:
     """A WorkerBackend on the cluster at ``address``; None: on its own cluster.
 
@@ -70,13 +98,7 @@ class RayBackend:
     """
 
     def __init__(self, learned: Learning, workers: int, address: str | None) -> None:
-        try:
-            import ray
-        except ImportError:
-            raise UserError(
-                "--engine ray needs Ray, which is not installed: pip install 'edgefl[ray]'"
-            ) from None
-        self._ray = ray
+        self._ray = ray = _installed()
         self._ours = not ray.is_initialized()
         if self._ours:
             _connect(ray, address, workers)

@@ -1,0 +1,264 @@
+"""``edgefl sweep``: many settings of an experiment, a directory for each run."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from edgefl.commands import show
+from edgefl.commands.configs import Config
+from edgefl.commands.progress import ProgressLines
+from edgefl.commands.run import Engine, Overrides, RayAddress, power_of
+from edgefl.commands.run_task import RESULTS, warn
+from edgefl.errors import UserError, printable
+from edgefl.exit_status import FAILED, INTERRUPTED
+from edgefl.hosts.setup.origin import VIRTUAL
+from edgefl.hosts.virtual.workers import EngineName, Power
+from edgefl.loading.file import load
+from edgefl.results.pace import clock
+
+if TYPE_CHECKING:
+    from edgefl.sweep.search import Sweep
+    from edgefl.sweep.sweep_runs import Did, SweepRun
+    from edgefl.sweep.time_left import TimeLeft
+
+Grid = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--grid",
+        metavar="KEY=V1,V2",
+        help="A key of the config and its values; seed=1,2,3 repeats every setting. May be given"
+        " several times. With --sampler also KEY=LOW..HIGH or KEY=LOW..HIGH:log.",
+    ),
+]
+Workers = Annotated[
+    int, typer.Option("--workers", min=1, help="Number of processes. The results are the same.")
+]
+SamplerName = Annotated[
+    str | None,
+    typer.Option(
+        "--sampler",
+        metavar="random|optuna",
+        help="Choose --trials settings instead of every combination.",
+        show_default="every combination",
+    ),
+]
+Trials = Annotated[
+    int | None,
+    typer.Option(
+        "--trials",
+        min=1,
+        help="Settings of each strategy that --sampler chooses.",
+        show_default="20",
+    ),
+]
+MetricName = Annotated[
+    str, typer.Option("--metric", metavar="NAME", help="What the best setting is best in.")
+]
+BestSeed = Annotated[
+    int | None,
+    typer.Option(
+        "--best-seed",
+        min=0,
+        help="The seed on which the best setting is chosen; it is in no mean of the table.",
+        show_default="11, or the next free one",
+    ),
+]
+NoBest = Annotated[bool, typer.Option("--no-best", help="Choose no setting: no run for that.")]
+OnlyBest = Annotated[
+    bool,
+    typer.Option("--only-best", help="Run the seeds of the table only with the best settings."),
+]
+Extend = Annotated[
+    int,
+    typer.Option(
+        "--extend",
+        min=0,
+        help="While a best value lies at an edge of its grid, try up to so many settings more.",
+    ),
+]
+Fair = Annotated[
+    bool,
+    typer.Option(
+        "--fair",
+        help="Refuse different numbers of settings, or different times, of the strategies.",
+    ),
+]
+SweepOut = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="Results are written to DIR; runs that are there already are not repeated.",
+        show_default="runs/<name of the experiment>-sweep",
+    ),
+]
+
+
+def sweep(
+    config: Config,
+    overrides: Overrides = None,
+    grid: Grid = None,
+    workers: Workers = 1,
+    engine: Engine = EngineName.local,
+    ray_address: RayAddress = None,
+    sampler: SamplerName = None,
+    trials: Trials = None,
+    metric: MetricName = "convergence_accuracy",
+    best_seed: BestSeed = None,
+    no_best: NoBest = False,
+    only_best: OnlyBest = False,
+    extend: Extend = 0,
+    fair: Fair = False,
+    out: SweepOut = None,
+) -> None:
+    """Run an experiment with many settings, under the virtual clock, and find the best one.
+
+    The same command again skips the runs that are done, also after Ctrl-C or a crash.
+    """
+    from edgefl.sweep import metrics
+    from edgefl.sweep.search import TRIALS, Sweep, SweepPlan, free_seed
+    from edgefl.sweep.settings import parse
+
+    _check_options(sampler, trials, best_seed, (no_best, only_best, extend))
+    power = power_of(VIRTUAL, workers, engine, ray_address)
+    axes, seeds = parse(grid or (), ranges=sampler is not None)
+    wanted = metrics.metric(metric)
+    whole = load(config, overrides or ())
+    if best_seed is None and not no_best:
+        best_seed = free_seed(seeds or [one.seed for one in whole.by_seed()])
+    plan = SweepPlan(
+        config,
+        axes,
+        tuple(overrides or ()),
+        seeds,
+        wanted,
+        best_seed,
+        sampler,
+        trials or TRIALS,
+        extend,
+        only_best,
+        fair,
+    )
+    asked = Sweep(plan, out or RESULTS / f"{whole.name}-sweep")
+    warn(whole, config)
+    _do(asked, power)
+
+
+def _check_options(
+    sampler: str | None, trials: int | None, best_seed: int | None, best: tuple[bool, bool, int]
+) -> None:
+    no_best, only_best, extend = best
+    if trials is not None and sampler is None:
+        raise UserError(
+            f"--trials {trials}: expected --sampler random or --sampler optuna with it; without a"
+            " sampler every combination of the values is run"
+        )
+    if sampler is not None and extend:
+        raise UserError(f"--extend {extend}: is for grids, expected no --sampler with it")
+    for given, option in (
+        (best_seed is not None, f"--best-seed {best_seed}"),
+        (only_best, "--only-best"),
+        (extend > 0, f"--extend {extend}"),
+    ):
+        if no_best and given:
+            raise UserError(f"{option}: has no effect with --no-best: leave one of them out")
+
+
+def _do(asked: Sweep, power: Power) -> None:
+    """Do the sweep and print what it has found; typer.Exit if it did not come to its end."""
+    again = shlex.join(["edgefl", *sys.argv[1:]])
+    did = _done(asked, power, SweepLines(), again)
+    _conclude(asked, "" if did.to_the_end else again)
+    if not did.to_the_end:
+        raise typer.Exit(INTERRUPTED if did.interrupted else FAILED)
+
+
+def _done(asked: Sweep, power: Power, lines: SweepLines, again: str) -> Did:
+    """Do the sweep; after a second Ctrl-C, which ends it at once, say how to go on."""
+    from edgefl.sweep.sweep_runs import Did, do
+
+    def do_runs(runs: Sequence[SweepRun]) -> Did:
+        missing = [run for run in runs if not run.is_done]
+        at_once = power.workers if power.engine is EngineName.local else 1
+        lines.start(len(runs), len(missing), at_once)
+        return do(missing, power, lines)
+
+    counts = [f"{each.name} {len(first)}" for each, first in asked.first]
+    own = "" if asked.best_seed is None else f", and seed {asked.best_seed} to choose the best"
+    seeds = ", ".join(map(str, asked.seeds))
+    show.line(f"{asked.folder.path}: settings: {', '.join(counts)}; seeds {seeds}{own}")
+    show.warning(asked.unequal())
+    begun = False
+    try:
+        with asked.claimed():
+            begun = True
+            return asked.do(do_runs)
+    except KeyboardInterrupt:
+        if not begun:
+            raise
+        print(f"edgefl: to go on with it: {printable(again)}", file=sys.stderr, flush=True)
+        return Did(interrupted=True)
+    finally:
+        lines.close()
+
+
+def _conclude(asked: Sweep, again: str) -> None:
+    """Print the table and write the files of what is done."""
+    from edgefl.sweep import outcome
+
+    rows = outcome.setting_rows(asked)
+    if rows:
+        console = Console()
+        console.print(outcome.table(asked, rows))
+        for line in outcome.best_lines(asked, rows):
+            show.line(line)
+        for path in outcome.write(asked, rows):
+            show.line(str(path))
+    show.hint(again or f"edgefl compare {shlex.quote(str(asked.folder.path))}")
+
+
+class SweepLines(ProgressLines):
+    """The progress of the runs, and of the sweep: how many are done, and the time left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._left: TimeLeft | None = None
+        self._before = 0
+        self._runs = 0
+
+    def start(self, runs: int, missing: int, at_once: int) -> None:
+        """Begin a batch of ``runs``, of which ``missing`` are not done."""
+        from edgefl.sweep.time_left import TimeLeft
+
+        self._runs += runs
+        self._before = self._runs - missing
+        self._left = TimeLeft(missing, max(min(at_once, missing), 1), time.monotonic())
+        if missing < runs:
+            self.say(f"done before: {runs - missing} of {runs} runs")
+
+    def _overall(self) -> str:
+        if self._left is None:
+            return ""
+        left_s = self._left.left_s(time.monotonic())
+        left = "" if left_s is None or not left_s else f", about {clock(left_s)} left"
+        return f"{self._before + self._left.done} of {self._runs} runs{left}"
+
+    def show(self, name: str, text: str) -> None:
+        if self.console.is_terminal:
+            self._lines.pop("sweep", None)
+            self._lines["sweep"] = self._overall()  # the last line
+        super().show(name, text)
+
+    def end(self, name: str, text: str) -> None:
+        """End a run's line: "fedavg,mu=1 seed 2: ... [3 of 24 runs, about 0:10:00 left]"."""
+        if self._left is not None:
+            self._left.ended(time.monotonic())
+        super().end(name, f"{text} [{self._overall()}]")

@@ -1,0 +1,126 @@
+"""Which setting is best, and what to try next to its best value at the edge of a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edgefl.sweep.metrics import Metric
+from edgefl.sweep.settings import GridAxis, Setting
+
+DIGITS = 4  # of a value between or beyond two others
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A setting with its ``score`` by the metric; None: the run died, or has no such number."""
+
+    setting: Setting
+    score: float | None
+
+
+def best_of(tried: Iterable[Tried], metric: Metric) -> Tried | None:
+    """Return the setting with the best score, the first of several; None if none has a score."""
+    scored = [each for each in tried if each.score is not None]
+    if not scored:
+        return None
+    most = metric.better([each.score for each in scored if each.score is not None])
+    return next(each for each in scored if each.score == most)
+
+
+@dataclass(frozen=True, slots=True)
+class GridEdge:
+    """An axis whose best value is its smallest or its largest that was tried."""
+
+    axis: GridAxis
+    value: Any
+    largest: bool
+    beyond: Any | None  # the next value; None if the key's range ends here
+
+
+def edges(axes: Sequence[GridAxis], tried: Sequence[Tried], metric: Metric) -> list[GridEdge]:
+    """Return the axes of numbers whose best value lies at an edge of what was tried.
+
+    An axis with one value has no edges: the user has fixed it.
+    """
+    best = best_of(tried, metric)
+    found = []
+    for axis in axes if best is not None else ():
+        values = tried_values(axis, tried)
+        assert best is not None
+        value = best.setting[axis.key]
+        if axis.has_order and len(values) > 1 and value in (values[0], values[-1]):
+            largest = value == values[-1]
+            found.append(GridEdge(axis, value, largest, beyond(values, largest)))
+    return found
+
+
+def tried_values(axis: GridAxis, tried: Sequence[Tried]) -> list[Any]:
+    """Return the different values of an axis that were tried, from the smallest."""
+    return sorted({each.setting[axis.key] for each in tried})
+
+
+def beyond(values: Sequence[Any], largest: bool) -> Any | None:
+    """Return the next value above the largest or below the smallest of at least two.
+
+    Positive values go on with the ratio of the last two, others with their difference. None if
+    that is no new value: a whole number cannot be below 1 in this way.
+    """
+    last, before = (values[-1], values[-2]) if largest else (values[0], values[1])
+    following = last * (last / before) if min(values) > 0 else last + (last - before)
+    made = _rounded(following, values)
+    return None if made in values or (min(values) > 0 and made <= 0) else made
+
+
+def between(values: Sequence[Any], value: Any) -> Any | None:
+    """Return a new value between ``value`` and its neighbour that is further away; None if none.
+
+    Positive values are divided evenly by ratio, others by difference.
+    """
+    place = values.index(value)
+    ratio = min(values) > 0
+    gaps = [
+        (max(value, other) / min(value, other) if ratio else abs(value - other), other)
+        for other in (*values[max(place - 1, 0) : place], *values[place + 1 : place + 2])
+    ]
+    for _, other in sorted(gaps, key=lambda gap: -gap[0]):
+        middle = (value * other) ** 0.5 if ratio else (value + other) / 2
+        made = _rounded(middle, values)
+        if made not in values:
+            return made
+    return None
+
+
+def _rounded(value: float, values: Sequence[Any]) -> Any:
+    if all(isinstance(each, int) for each in values):
+        return round(value)
+    return float(f"{value:.{DIGITS}g}")
+
+
+def next_setting(
+    axes: Sequence[GridAxis], tried: Sequence[Tried], metric: Metric
+) -> Setting | None:
+    """Return one more setting next to the best: beyond the edges it lies at, else in a gap.
+
+    So several methods get equal numbers of runs while one of them still moves an edge. None if
+    there is nothing more to try.
+    """
+    best = best_of(tried, metric)
+    if best is None:
+        return None
+    moved = best.setting
+    for edge in edges(axes, tried, metric):
+        if edge.beyond is not None:
+            moved = moved.with_value(edge.axis.key, edge.beyond)
+    if moved != best.setting:
+        return moved
+    known = {each.setting for each in tried}
+    for axis in axes:
+        values = tried_values(axis, tried)
+        if axis.has_order and len(values) > 1:
+            middle = between(values, best.setting[axis.key])
+            made = None if middle is None else best.setting.with_value(axis.key, middle)
+            if made is not None and made not in known:
+                return made
+    return None

@@ -1,0 +1,1 @@
+"""One sampler per file, found by its name."""

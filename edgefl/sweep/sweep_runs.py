@@ -1,0 +1,180 @@
+"""Single runs of a sweep: which are done, and doing the others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgefl.config.experiment import Experiment, StrategyEntry
+from edgefl.errors import UserError, listed, undamaged
+from edgefl.hosts.setup.resumption import (
+    MOST_DIFFERENCES,
+    RunStage,
+    check_data,
+    differences,
+    run_stage,
+)
+from edgefl.loading.file import FACTS, load
+from edgefl.record.files import CONFIG
+from edgefl.results.rundirs import read_config, title
+from edgefl.sweep.metrics import facts_of
+
+if TYPE_CHECKING:
+    from edgefl.hosts.setup.learning import Learning
+    from edgefl.hosts.virtual.run_batch import BatchRun, Lines
+    from edgefl.hosts.virtual.workers import Power
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRun:
+    """The strategy at ``index`` of an experiment of one seed, and the directory of its run.
+
+    ``base``: the folder of the user's code and traces.
+    """
+
+    experiment: Experiment
+    index: int
+    directory: Path
+    base: Path
+
+    @property
+    def entry(self) -> StrategyEntry:
+        return self.experiment.strategies[self.index]
+
+    def stage(self) -> RunStage | None:
+        """Return how far it got in an earlier command; None if the directory has another run."""
+        stage = run_stage(self.directory)
+        if stage is RunStage.not_begun:
+            return stage
+        return stage if self._is_same() and self._is_mine(stage) else None
+
+    def _is_same(self) -> bool:
+        """Whether config.toml is of this experiment, with this strategy among others."""
+        tables = read_config(self.directory)
+        now = self.experiment.model_dump(exclude_none=True)
+        mine = self.entry.model_dump(exclude_none=True)
+        has_mine = mine in tables.get("strategies", ())
+        if has_mine and not differences(now, tables, (FACTS, "strategies")):
+            return True
+        try:  # an older edgefl may have written it, without keys that have come since
+            before = load(self.directory / CONFIG)
+        except UserError:
+            return False
+        but = {"strategies"}
+        if before.model_dump(exclude=but) != self.experiment.model_dump(exclude=but):
+            return False
+        return self.entry in before.strategies
+
+    def _is_mine(self, stage: RunStage) -> bool:
+        if stage is RunStage.finished:
+            name = facts_of(self.directory).get("label")
+        else:
+            name = read_config(self.directory).get(FACTS, {}).get("strategy")
+        return bool(name == self.entry.name)
+
+    @property
+    def is_done(self) -> bool:
+        return self.stage() is RunStage.finished
+
+    def refuse_another(self) -> None:
+        """Raise UserError if the directory has a run of another config."""
+        if self.stage() is not None:
+            return
+        with undamaged(self.directory / CONFIG):
+            before = load(self.directory / CONFIG)
+        now, then = (each.model_dump(exclude_none=True) for each in (self.experiment, before))
+        found = differences(now, then) or ["another strategy"]
+        raise UserError(
+            f"{self.directory}: is a run of another config: {listed(found, MOST_DIFFERENCES)};"
+            " choose another --out, or remove it"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Did:
+    """What became of runs: ``whole`` if none died; ``interrupted`` after a Ctrl-C."""
+
+    whole: bool = True
+    interrupted: bool = False
+
+    @property
+    def to_the_end(self) -> bool:
+        return self.whole and not self.interrupted
+
+
+@dataclass(slots=True)
+class SharedData:
+    """Data and model that most of the runs have in common: loaded once, and shared by forks."""
+
+    first: SweepRun
+    _learned: Learning | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, runs: Sequence[SweepRun]) -> SharedData:
+        """Choose what is shared by ``runs``, of which there is at least one."""
+        needs = [_needs(run) for run in runs]
+        ((most, _),) = Counter(needs).most_common(1)
+        return cls(runs[needs.index(most)])
+
+    def load(self) -> None:
+        """Load it. UserError if something is missing."""
+        from edgefl.hosts.setup.learning import learning
+
+        self._learned = learning(self.first.experiment, self.first.base)
+
+    def learned(self, run: SweepRun, resume: bool) -> Learning:
+        """Return the data and the model of a run."""
+        from edgefl.hosts.setup.learning import learning, with_experiment
+        from edgefl.hosts.setup.rundir import remove_run
+
+        shared = self._learned
+        try:
+            if shared is not None and _needs(run) == _needs(self.first):
+                made = with_experiment(shared, run.experiment)
+            else:
+                made = learning(run.experiment, run.base)
+        except UserError as error:
+            raise UserError(f"{title(run.directory)}: {error}") from error
+        if resume:
+            check_data(run.directory, made.data_digest())
+        else:
+            remove_run(run.directory)  # of another config, or without a whole config.toml
+        return made
+
+
+def _needs(run: SweepRun) -> str:
+    """Return what the data and the model of a run depend on, apart from the edges' shares."""
+    parts = {"task", "data", "model", "unlabelled"}
+    if run.experiment.data.source != "partition":
+        parts.add("edges")
+    return run.experiment.model_dump_json(include=parts) + str(run.base)
+
+
+def do(runs: Sequence[SweepRun], power: Power, lines: Lines) -> Did:
+    """Do ``runs``, which are not done yet, and go on with those that were broken off.
+
+    A directory with a run of another config is replaced; ``SweepRun.refuse_another`` prevents that.
+    UserError if a run finds an error that the user can correct, such as missing data.
+    """
+    from edgefl.hosts.virtual.run_batch import RunBatch
+
+    if not runs:
+        return Did()
+    shared = SharedData.of(runs)
+    shared.load()
+    broken = [run.stage() is RunStage.broken_off for run in runs]
+    jobs = [_job(run, resume, shared.learned) for run, resume in zip(runs, broken)]
+    batch = RunBatch(jobs, power, lines)
+    whole = batch.run()
+    return Did(whole, batch.interrupted)
+
+
+def _job(run: SweepRun, resume: bool, learned: Callable[[SweepRun, bool], Learning]) -> BatchRun:
+    from edgefl.hosts.virtual.run_batch import BatchRun
+
+    given = partial(learned, run, resume)
+    return BatchRun(run.experiment, run.index, run.directory, given, resume)

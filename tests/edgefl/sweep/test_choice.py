@@ -1,0 +1,96 @@
+"""The best setting, values beyond the edges of a grid, and equal numbers of runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgefl.errors import UserError
+from edgefl.sweep.choice import Tried, best_of, between, beyond, edges, next_setting
+from edgefl.sweep.metrics import late_accuracy, metric
+from edgefl.sweep.settings import GridAxis, Setting
+
+ACCURACY, LOSS = metric("final_accuracy"), metric("final_loss")
+
+
+def tried(key: str, **scores: float | None) -> list[Tried]:
+    return [Tried(Setting(((key, float(value[1:])),)), score) for value, score in scores.items()]
+
+
+def test_the_best_is_the_first_of_equals_and_never_one_without_a_number() -> None:
+    found = tried("a", _1=None, _2=0.5, _3=0.9, _4=0.9)
+    best = best_of(found, ACCURACY)
+    assert best is not None and best.setting["a"] == 3.0
+    best = best_of(found, LOSS)
+    assert best is not None and best.setting["a"] == 2.0
+    assert best_of(tried("a", _1=None), ACCURACY) is None and best_of([], ACCURACY) is None
+
+
+def test_an_unknown_metric_names_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"--metric final_acc: .*nearest: 'final_accuracy'"):
+        metric("final_acc")
+
+
+@pytest.mark.parametrize(
+    ("values", "largest", "expected"),
+    [
+        ([0.01, 0.1], True, 1.0),  # by ratio
+        ([0.01, 0.1], False, 0.001),
+        ([0.01, 0.03, 0.1], True, 0.3333),
+        ([0.0, 0.5], True, 1.0),  # 0 has no ratio: by difference
+        ([0.0, 0.5], False, -0.5),
+        ([-1, 1], True, 3),
+        ([2, 4, 8], True, 16),
+        ([1, 2], False, None),  # 1/2 rounds to a value that is there, or to no positive one
+    ],
+)
+def test_the_value_beyond_an_edge(
+    values: list[float], largest: bool, expected: float | None
+) -> None:
+    made = beyond(values, largest)
+    assert made == expected and type(made) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("values", "value", "expected"),
+    [
+        ([0.01, 0.1, 1.0], 0.1, 0.03162),  # both gaps are equal: the lower one
+        ([0.1, 0.2, 10.0], 0.2, 1.414),
+        ([-1.0, 0.0, 4.0], 0.0, 2.0),
+        ([1, 2, 3], 2, None),
+        ([1, 2, 4], 2, 3),
+    ],
+)
+def test_the_value_in_a_gap(values: list[float], value: float, expected: float | None) -> None:
+    assert between(values, value) == expected
+
+
+def test_an_edge_needs_numbers_and_several_values() -> None:
+    axes = (GridAxis("a", (1.0, 2.0)), GridAxis("b", ("x", "y")), GridAxis("c", (3,)))
+    found = [
+        Tried(Setting((("a", 1.0), ("b", "x"), ("c", 3))), 0.1),
+        Tried(Setting((("a", 2.0), ("b", "y"), ("c", 3))), 0.2),
+    ]
+    (edge,) = edges(axes, found, ACCURACY)
+    assert (edge.axis.key, edge.value, edge.largest, edge.beyond) == ("a", 2.0, True, 4.0)
+    assert edges(axes, [], ACCURACY) == []
+
+
+def test_a_method_at_an_edge_goes_on_and_one_that_is_not_fills_a_gap() -> None:
+    axes = (GridAxis("a", (0.1, 1.0, 10.0)),)
+    at_edge = tried("a", **{"_0.1": 0.1, "_1": 0.2, "_10": 0.3})
+    assert next_setting(axes, at_edge, ACCURACY) == Setting((("a", 100.0),))
+    inside = tried("a", **{"_0.1": 0.1, "_1": 0.3, "_10": 0.2})
+    assert next_setting(axes, inside, ACCURACY) == Setting((("a", 0.3162),))
+    corner = [Tried(Setting((("a", a), ("b", b))), a + b) for a in (1.0, 2.0) for b in (10.0, 20.0)]
+    both = (GridAxis("a", (1.0, 2.0)), GridAxis("b", (10.0, 20.0)))
+    assert next_setting(both, corner, ACCURACY) == Setting((("a", 4.0), ("b", 40.0)))
+    assert next_setting(both, corner, LOSS) == Setting((("a", 0.5), ("b", 5.0)))
+    words = (GridAxis("b", ("x", "y")),)
+    assert next_setting(words, [Tried(Setting((("b", "x"),)), 1.0)], ACCURACY) is None
+
+
+def test_late_accuracy_weighs_by_time() -> None:
+    points = [(0.0, 0.1), (2900.0, 0.4), (3100.0, 0.6), (3400.0, 0.8)]
+    expected = (100 * 0.4 + 300 * 0.6 + 100 * 0.8) / 500
+    assert late_accuracy(points, 3500.0) == pytest.approx(expected)
+    assert late_accuracy([], 3500.0) is None
