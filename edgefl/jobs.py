@@ -49,13 +49,17 @@ class Train:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluate:
-    """Measure loss and accuracy of a snapshot of the global model. It has no emulated cost."""
+    """Measure loss and accuracy of a snapshot of the global model. It has no emulated cost.
+
+    Bytes and joules: what all edges have used by then. ``joules`` None: they are not modelled.
+    """
 
     version: int
     at_ns: int
     weights: np.ndarray = field(repr=False)
     bytes_up: int
     bytes_down: int
+    joules: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -70,8 +70,9 @@ class RunState:
     def _evaluate(self, now: int) -> list[Output]:
         self.evaluated = self.version
         self.record.recorder.snapshot(self.version)
-        sent = self.record.counters
-        return [Run(Evaluate(self.version, now, self.weights, sent.bytes_up, sent.bytes_down), 0)]
+        sent, energy = self.record.counters, self.record.energy
+        used = sent.bytes_up, sent.bytes_down, None if energy is None else energy.joules(now)
+        return [Run(Evaluate(self.version, now, self.weights, *used), 0)]
 
     def _forget(self, task: OpenTask, delivered: bool, late: str = TASK_CLOSED) -> None:
         self.tasks.remove(task, delivered, late)

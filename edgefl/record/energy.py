@@ -94,6 +94,10 @@ class EnergyBook:
         return self.target_fj is not None and self.account.total.at(now) >= self.target_fj
 
     # ------------------------------------------------------------------ what is told
+    def joules(self, now: int) -> float:
+        """What all edges have used by ``now``; of transfers, those that have ended."""
+        return self.account.total.at(now) / FJ_PER_J
+
     def section(self, now: int) -> dict[str, Any]:
         """Joules and seconds by edge and state up to ``now``, for summary.json."""
         by_edge: dict[str, Any] = {}

@@ -67,15 +67,18 @@ class Record:
         disk: Disk | None = None,
         sizes: Mapping[str, int] | None = None,
         rotation: Rotation | None = None,
+        joules: bool = False,
     ) -> None:
         """``sizes``: go on with the files of a run as they were at that moment, see ``sizes()``.
 
         Rows after it are dropped. Without it, the files begin empty. UserError if a file is shorter
         than it was: then nothing is changed. ``rotation``: when a file goes on in a new one.
+        ``joules``: metrics.csv has a column of them.
         """
         self.directory, self.wall_s, self.journal = directory, wall_s, journal
         self.disk = disk or OwnDisk()
         self.rotation = rotation or Rotation()
+        self._joules = joules
         self._sizes = sizes or {}  # of files that are not open yet
         if lost := lost_rows(directory, self.disk, self._sizes):
             raise UserError(f"{lost}, so the run cannot go on from here")
@@ -208,6 +211,7 @@ class Record:
                 f"{accuracy:.6f}",
                 job.bytes_up,
                 job.bytes_down,
+                *([job.joules] if self._joules else []),
             ]
         )
         if by_label:
@@ -272,6 +276,7 @@ class Record:
     def _table(self, name: str, columns: Sequence[str] = ()) -> Any:
         """The writer of a table, which is created with its first row."""
         if name not in self._writers:
-            file = self._open(name, columns or TABLES[name])
+            more = ("joules",) if name == files.METRICS and self._joules else ()
+            file = self._open(name, columns or (*TABLES[name], *more))
             self._writers[name] = csv.writer(TextRows(file))
         return self._writers[name]

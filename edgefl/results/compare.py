@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from edgefl.errors import UserError, undamaged
-from edgefl.results import rundirs, summary
+from edgefl.results import energy, rundirs, summary
 from edgefl.results.tail import is_torn, read_csv, read_events
 from edgefl.results.warnings import warnings
 
@@ -100,7 +100,7 @@ def load_run(run: Path, name: str) -> Row:
             "finished",
         )
     }
-    energy = facts.get("energy", {})
+    used = facts.get("energy", {})
     counts = {
         key: facts.get(key, 0) for key in ("versions", "updates_applied", "bytes_up", "bytes_down")
     }
@@ -115,8 +115,8 @@ def load_run(run: Path, name: str) -> Row:
         warnings="; ".join(facts.get("warnings", ())),
         resumptions=len(outages := facts.get("resumed", ())),
         outage_s=sum(each["outage_s"] for each in outages),
-        joules=energy.get("joules"),
-        joules_to_target=energy.get("joules_to_target"),
+        joules=used.get("joules"),
+        joules_to_target=used.get("joules_to_target"),
         **numbers,
         **counts,
     )
@@ -199,13 +199,15 @@ def _unfinished(run: Path) -> dict[str, Any]:
     )
     events = read_events(run / "events.jsonl")
     counted = summary.counters(events, links)
+    outcome = summary.outcome(
+        metrics, summary.number(config.get("evaluation", {}).get("target_accuracy"))
+    )
     return {
         "seed": config.get("seed"),
-        **summary.outcome(
-            metrics, summary.number(config.get("evaluation", {}).get("target_accuracy"))
-        ),
+        **outcome,
         **counted,
         "resumed": [each for each in events if each.get("fact") == "resumed"],
+        "energy": energy.so_far(run, metrics, outcome["time_to_target_s"]),
         "warnings": warnings(counted),
         "fidelity": {"verdict": UNFINISHED, "reasons": [reason]},
     }

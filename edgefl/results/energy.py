@@ -80,10 +80,27 @@ def joules_at(run: Path, seconds: Sequence[float]) -> list[float] | None:
     return None if found is None else [float(each) for each in found.at(seconds)]
 
 
-def joules_to_target(run: Path, time_to_target_s: float | None) -> float | None:
-    """The modelled joules at the moment when the target accuracy was reached."""
-    found = None if time_to_target_s is None else joules_at(run, [time_to_target_s])
-    return None if found is None else found[0]
+def joules_to_target(
+    metrics_rows: Iterable[Mapping[str, Any]], time_to_target_s: float | None
+) -> float | None:
+    """The modelled joules of the evaluation at which the target accuracy was reached.
+
+    ``metrics_rows``: of metrics.csv. A transfer that was under way then is not counted.
+    """
+    if time_to_target_s is None:
+        return None
+    found = (row for row in metrics_rows if number(row.get("emulated_s")) == time_to_target_s)
+    return next((number(row.get("joules")) for row in found), None)
+
+
+def so_far(
+    run: Path, metrics_rows: Iterable[Mapping[str, Any]], time_to_target_s: float | None
+) -> dict[str, float | None]:
+    """The joules of a run without a summary, as its section of summary.json; {} if it has none."""
+    whole = whole_joules(run)
+    if whole is None:
+        return {}
+    return {"joules": whole, "joules_to_target": joules_to_target(metrics_rows, time_to_target_s)}
 
 
 def curve(rows: Iterable[Mapping[str, Any]], end_s: float) -> EnergyCurve:

@@ -84,12 +84,8 @@ class OpenRun:
         ``done``: the run goes on there; what the files have beyond it is dropped.
         """
         self.disk = disk or OwnDisk()
-        self.experiment, self.entry, self.directory, self.base = (
-            experiment,
-            experiment.strategies[index],
-            directory,
-            base,
-        )
+        self.experiment, self.entry = experiment, experiment.strategies[index]
+        self.directory, self.base = directory, base
         self._flushed_s = time.monotonic()
         self._started_s = self._flushed_s - (0.0 if done is None else done.wall_s)
         # before anything is written: it may raise UserError
@@ -99,6 +95,7 @@ class OpenRun:
         with writable(directory, resumed=done is not None):
             keep, late = experiment.record.keep, LATE if done is None else AT_THE_END
             durable = inputs and experiment.record.durability == "power"
+            book = energy_book(experiment)
             for name in written(directory, self.disk, late):
                 self.disk.remove(directory / name)
             self.record = Record(
@@ -108,9 +105,10 @@ class OpenRun:
                 self.disk,
                 None if done is None else done.sizes,
                 Rotation(keep=None if keep == "all" else keep, later=later, durable=durable),
+                joules=book is not None,
             )
-        more = task_limits(experiment, self.entry, base, shares or {}), energy_book(experiment)
-        self.coordinator = Coordinator(made, experiment, self.record, shares, *more)
+        limits = task_limits(experiment, self.entry, base, shares or {})
+        self.coordinator = Coordinator(made, experiment, self.record, shares, limits, book)
 
     def start_wall(self, done_s: float = 0.0) -> None:
         """Count wall seconds from now on, without the joining phase.

@@ -36,13 +36,14 @@ def write_summary(
     ``hosts``: one entry for each host that has told about itself. ``energy``: its section, without
     the joules to the target.
     """
-    found = outcome(read_csv(directory / METRICS), target_accuracy)
+    rows = read_csv(directory / METRICS)
+    found = outcome(rows, target_accuracy)
     summary = {
         **head,
         **counters.of_updates(),
         **found,
         **counters.of_run(),
-        **_energy(directory, energy, found, hosts),
+        **_energy(energy, joules_to_target(rows, found["time_to_target_s"]), hosts),
         **sections(directory, counters.marks, head["emulated_s"]),
         **({"hosts": list(hosts)} if hosts else {}),
     }
@@ -54,9 +55,8 @@ def write_summary(
 
 
 def _energy(
-    directory: Path,
     section: Mapping[str, Any] | None,
-    found: Mapping[str, float | None],
+    to_target: float | None,
     hosts: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """The section about energy: modelled, measured by the hosts' meters, or both."""
@@ -65,5 +65,4 @@ def _energy(
     if section is None:
         whole = {"kind": MEASURED, "joules": sum(metered), **measured}
         return {"energy": whole} if metered else {}
-    to_target = joules_to_target(directory, found["time_to_target_s"])
     return {"energy": {**section, "joules_to_target": to_target, **measured}}

@@ -13,8 +13,9 @@ from builders import small_run
 
 from edgefl.errors import UserError
 from edgefl.loading.file import load
-from edgefl.record.files import ENERGY
+from edgefl.record.files import ENERGY, METRICS
 from edgefl.results import energy
+from edgefl.results.compare import load_run
 from edgefl.results.tail import read_csv
 
 UP_BYTE_S, DOWN_BYTE_S, LATENCY_S = 8 / 10_000, 8 / 40_000, 0.01
@@ -109,8 +110,14 @@ def test_joules_to_target_are_those_at_its_moment(tmp_path: Path) -> None:
     summary, run = small_run(tmp_path, **ALL, stop={"versions": 2}, evaluation=given)
     reached_s = summary["time_to_target_s"]
     assert reached_s is not None
-    expected = energy.joules_at(run, [reached_s])
-    assert [summary["energy"]["joules_to_target"]] == expected
+    rows = [row for row in read_csv(run / METRICS) if float(row["emulated_s"]) == reached_s]
+    assert [summary["energy"]["joules_to_target"]] == [float(row["joules"]) for row in rows]
+    compared = load_run(run, "run")
+    assert compared.joules == summary["energy"]["joules"]
+    (run / "summary.json").unlink()  # as after kill -9
+    broken = load_run(run, "run")
+    assert broken.joules == pytest.approx(compared.joules)
+    assert broken.joules_to_target == compared.joules_to_target is not None
 
 
 @pytest.mark.parametrize("target", [50.0, 333.25])
@@ -121,6 +128,17 @@ def test_a_run_ends_at_its_target_of_joules(tmp_path: Path, target: float) -> No
     assert summary["energy"]["joules"] == pytest.approx(target, abs=1e-6)
     found = energy.joules_over_time(run)
     assert found is not None and found.joules[-1] == pytest.approx(target, abs=1e-6)
+
+
+def test_each_evaluation_knows_what_was_used_by_then(tmp_path: Path) -> None:
+    """Rounds begin and end with nothing on its way, so the curve has the same values there."""
+    _, run = small_run(tmp_path, **ALL, stop={"versions": 3})
+    rows = read_csv(run / METRICS)
+    assert [*rows[0]][-1] == "joules" and len(rows) == 4
+    found = energy.joules_at(run, [float(row["emulated_s"]) for row in rows])
+    assert found is not None
+    assert [float(row["joules"]) for row in rows] == pytest.approx(found, abs=1e-6)
+    assert found[0] == 0.0 < found[1]
 
 
 def test_another_limit_may_come_first(tmp_path: Path) -> None:
@@ -150,6 +168,8 @@ def test_the_model_of_energy_changes_no_other_file(tmp_path: Path) -> None:
         assert (on / name).read_bytes() == (off / name).read_bytes()
     assert {key for key in on_summary if key not in off_summary} == {"energy"}
     small_run(tmp_path / "on", **plain, **stop)
+    columns = (off / METRICS).read_text().splitlines()[0]
+    assert columns == "version,emulated_s,wall_s,train_loss,test_loss,accuracy,bytes_up,bytes_down"
     assert not (on / ENERGY).exists(), "a rerun removes the file of the former run"
 
 
