@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from browser import Page, browser, refusal
 from growing_run import GrowingRun
+from live_pages import opened
 from processes import SMALL, wait_for
 from typer.testing import CliRunner
 
@@ -55,28 +55,8 @@ def run(finished: Path, tmp_path: Path) -> GrowingRun:
 
 @pytest.fixture
 def page(chromium: Page, run: GrowingRun) -> Iterator[Page]:
-    """The page of ``run``; at the end, nothing was asked off loopback, and nothing complained."""
-    from edgefl.live.serve import address, listen, serve
-
-    listening, (read_end, write_end) = listen(0, "--port"), os.pipe()
-    server = threading.Thread(
-        target=serve, args=(listening, "token", [run.directory], read_end), daemon=True
-    )
-    server.start()
-    chromium.hosts()
-    chromium.complaints()
-    chromium.size(1280, 900)
-    chromium.prefers("light")
-    chromium.open(address(listening, "token"))
-    chromium.wait("document.querySelector('td.version')?.textContent.match(/[0-9]/)")
-    yield chromium
-    assert chromium.complaints() == []
-    assert chromium.hosts() == {"127.0.0.1"}
-    chromium.open("about:blank")
-    chromium.complaints()
-    os.close(write_end)
-    server.join()
-    os.close(read_end)
+    with opened(chromium, run.directory) as page:
+        yield page
 
 
 def version(page: Page) -> int:

@@ -26,7 +26,7 @@ OPTIONS = (
     "--force-device-scale-factor=1",
     "--hide-scrollbars",
 )
-OWN = ("data", "blob", "chrome", "about", "devtools")  # schemes that need no network
+NETWORK = ("http", "https", "ws", "wss", "ftp")
 
 
 def refusal() -> str:
@@ -102,9 +102,12 @@ class Page:
         return int(
             self.js(
                 "const it = document.querySelector(arguments[0]);"
-                "const data = new Uint32Array(it.getContext('2d')"
-                ".getImageData(0, 0, it.width, it.height).data.buffer);"
-                "return new Set(data).size",
+                "const copy = document.createElement('canvas');"
+                "[copy.width, copy.height] = [it.width, it.height];"
+                "const context = copy.getContext('2d', {willReadFrequently: true});"
+                "context.drawImage(it, 0, 0);"
+                "const { data } = context.getImageData(0, 0, it.width, it.height);"
+                "return new Set(new Uint32Array(data.buffer)).size",
                 selector,
             )
         )
@@ -124,7 +127,7 @@ class Page:
             message = json.loads(entry["message"])["message"]
             if message["method"] == "Network.requestWillBeSent":
                 url = urlsplit(message["params"]["request"]["url"])
-                if url.scheme not in OWN:
+                if url.scheme in NETWORK:
                     found.add(url.hostname or url.geturl())
         return found
 

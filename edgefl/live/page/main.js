@@ -17,6 +17,7 @@ import { View } from "./view.js";
 
 const at = (id) => document.getElementById(id);
 const LEAST_FRAME_MS = 500; // between frames without news: the run needs the processor
+const SHOWN_FIRST = 3;
 const FOLLOW_S = [5, 10, 30, 60, 300, 1800];
 const TABLE_NEWS = ["head", "state", "trouble", "fidelity", "finished", "staleness_counts", "full"];
 const ARCHIVE_MARGIN = 0.5; // of a window, on each side
@@ -68,6 +69,7 @@ function choose(ids) {
   for (const id of wanted) {
     const about = known.find((each) => each.id === id);
     if (about && !runs.has(id)) runs.set(id, new Run(about, freePlace()));
+    if (about) runs.get(id).about = about; // names get longer where another run has the same
   }
   history.replaceState(null, "", `#runs=${[...runs.keys()].join(",")}`);
   at("too-many").hidden = ids.length <= MOST_RUNS;
@@ -82,19 +84,38 @@ function freePlace() {
   return place;
 }
 
+/** Those that the page begins with: the first runs of the first experiment. */
+function firstOnes(all) {
+  const same = all.filter((about) => about.experiment === all[0].experiment);
+  return same.slice(0, SHOWN_FIRST).map((about) => about.id);
+}
+
+/** Runs of a shown experiment that have begun since the page was opened. */
+function begun(all) {
+  const before = new Set(known.map((about) => about.id));
+  const shown = new Set([...runs.values()].map((run) => run.about.experiment));
+  return all.filter(({ id, experiment }) => !before.has(id) && shown.has(experiment))
+    .map((about) => about.id);
+}
+
 function takeRuns(all) {
+  const more = runs.size ? begun(all) : [];
   known = all;
+  let renamed = false;
   for (const about of all) {
     const run = runs.get(about.id);
     if (run) {
+      renamed ||= run.name !== about.name;
       run.about = about;
       run.changed.add("state");
     }
   }
   if (!runs.size && all.length) {
     const asked = fromAddress().filter((id) => all.some((each) => each.id === id));
-    choose(asked.length ? asked : [all[0].id]);
-  }
+    choose(asked.length ? asked : firstOnes(all));
+  } else if (more.length && runs.size < MOST_RUNS) {
+    choose([...runs.keys(), ...more].slice(0, MOST_RUNS));
+  } else if (renamed) build();
   draw.soon();
 }
 

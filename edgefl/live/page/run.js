@@ -147,7 +147,7 @@ export class Run {
     for (const [t, edge, point, share, outcome] of rows) {
       this.refresh.add([t, edge, point, share]);
       this.outcomes[outcome] = (this.outcomes[outcome] ?? 0) + 1;
-      this.points[point] = (this.points[point] ?? 0) + 1;
+      if (point !== null) this.points[point] = (this.points[point] ?? 0) + 1;
     }
   }
 }

@@ -57,7 +57,7 @@ export class RunTable {
   }
 
   draw(runs) {
-    const ids = runs.map((run) => run.id).join();
+    const ids = runs.map((run) => `${run.id} ${run.name}`).join();
     if (ids !== this.ids) {
       this.ids = ids;
       this.rows = new Map(runs.map((run) => [run.id, this._row(run, runs.length > 1)]));

@@ -1,0 +1,165 @@
+"""The live page in a real browser: parts of single methods, older times, a command's own page."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import small_run
+from browser import Page, browser, refusal
+from live_pages import opened, shown
+from processes import start, wait_for
+from terminals import end
+
+pytest.importorskip("starlette", reason="the extra live is not installed")
+pytest.importorskip("uvicorn", reason="the extra live is not installed")
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(bool(refusal()), reason=refusal() or "a browser can be driven"),
+]
+TDMA = {"medium": {"kind": "tdma", "rate_mbit_s": 1.0, "slot_ms": 500.0}}
+SLOTS = ["begins_s,ends_s,edge,direction,kind", "0.0,0.5,a,down,task", "2.5,3.0,a,up,update"]
+MERGED = {"merged": 1.0, "asked": 1.0, "refresh_point": 2.0, "beta": 0.25}
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with browser(tmp_path_factory.mktemp("browser")) as page:
+        yield page
+
+
+def finished(folder: Path, config: dict[str, Any] | None = None) -> Path:
+    run = small_run.write(folder, config)
+    small_run.go_on(run)
+    small_run.end(run)
+    return run
+
+
+def test_slots_of_a_tdma_channel(chromium: Page, tmp_path: Path) -> None:
+    run = finished(tmp_path / "runs" / "small" / "fedasync", TDMA)
+    small_run.add(run / "slots.csv", SLOTS)
+    with opened(chromium, run) as page:
+        page.wait("document.querySelectorAll('table.slots tbody tr').length === 2")
+        rows = page.texts("table.slots tbody tr")
+        assert rows == ["52.500 saupupdate", "00.000 sadowntask"]  # slot, begin, device, ...
+        assert page.colours(".slots-map") > 4
+
+
+def test_learned_weights_and_merge_points(chromium: Page, tmp_path: Path) -> None:
+    run = small_run.write(tmp_path / "runs" / "small" / "fedasmu")
+    update = small_run.arrived(3.0, "a", 0, 0, 0)
+    update["numbers"] |= MERGED
+    small_run.add_events(run, [update])
+    with opened(chromium, run) as page:
+        page.wait("document.getElementById('learned').checkVisibility()")
+        page.wait("document.querySelector('#learned select').options.length >= 2")
+        options = page.texts("#learned select option")
+        assert [option.split(",")[0] for option in options] == ["alpha", "beta"]
+        assert "alpha" in page.js("return document.querySelector('#learned select').value")
+        assert "1 merged" in page.text("#learned .bars .title")
+        page.js(
+            "const it = document.querySelector('#learned select'); it.value = 'beta';"
+            "it.dispatchEvent(new Event('change'))"
+        )
+        page.wait("document.querySelector('#learned .legend b').textContent === '0.25'")
+
+
+def test_a_killed_run_is_shown_as_far_as_it_got(chromium: Page, tmp_path: Path) -> None:
+    run = small_run.write(tmp_path / "runs" / "small" / "fedasync")
+    small_run.go_on(run)
+    with (run / "events.jsonl").open("a") as file:
+        file.write('{"t": 99.0, "eve')
+    with opened(chromium, run) as page:
+        assert page.text("td.version") == "1"
+        assert page.text("td.verdict") == "\N{EN DASH}"
+        assert page.colours(".tl-canvas") > 4
+
+
+OLDER = """
+const { Run } = await import(new URL("page/run.js", location));
+const { LaneSet } = await import(new URL("page/lanes.js", location));
+const { Timeline } = await import(new URL("page/timeline.js", location));
+const { View } = await import(new URL("page/view.js", location));
+const run = new Run({id: "r9", name: "old", state: "finished"}, 0);
+run.take({run: "r9", full: true, now_s: 100, edges: ["a"], slices_from: 50,
+  slices: [[0, 0, "training", 60, 90, 1, null]]});
+const view = new View();
+view.setEnd(100);
+const asked = [];
+const line = new Timeline(run, view, {show() {}, hide() {}},
+  (of, from, to) => asked.push([of.id, from, to]));
+document.querySelector("main").prepend(line.root);
+line.order();
+const used = () => {
+  const copy = document.createElement("canvas");
+  [copy.width, copy.height] = [line.canvas.width, line.canvas.height];
+  const context = copy.getContext("2d", {willReadFrequently: true});
+  context.drawImage(line.canvas, 0, 0);
+  return [0, 25, 75].map((t) => {
+    const x = Math.min(copy.width - 1, Math.round(t / 100 * copy.width));
+    return context.getImageData(x, 6, 1, 1).data[3] > 0;
+  });
+};
+const nothing = used();
+run.archive = {from: 0, to: 50, exact: false, first_s: 0, bin_s: 10,
+  bins: [[0, 0, "training", [0, 1, 1, 0, 0]]]};
+line.draw();
+const shares = used();
+const lanes = new LaneSet();
+lanes.put([0, 0, "training", 20, 30, 0, null]);
+run.archive = {from: 0, to: 50, exact: true, lanes};
+line.draw();
+const exact = used();
+const before = asked.length;
+view.show(60, 90);
+line.draw();
+line.root.remove();
+return {first: asked[0], nothing, shares, exact, later: asked.length - before};
+"""
+
+
+def test_older_times_come_from_the_server(chromium: Page, tmp_path: Path) -> None:
+    with opened(chromium, finished(tmp_path / "runs" / "small" / "fedasync")) as page:
+        found = page.later(OLDER)
+    assert found["first"] == ["r9", 0, 50]  # what ended before 50 s is not on the page
+    # in the row of computing at 0, 25 and 75 s; "nothing" has the grey of a window on its way
+    assert found["shares"] == found["exact"] == [False, True, True]
+    assert found["later"] == 0  # all of 60..90 s is there
+
+
+def test_the_page_of_a_running_experiment(
+    chromium: Page, folder: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    process = start(started, "run", "small.toml", "--live", "0", "stop.versions=100000")
+    assert process.stdout is not None
+    found = (
+        re.search(r"(http://127\.0\.0\.1:\d+/\S+/)$", line.rstrip()) for line in process.stdout
+    )
+    address = next(match[1] for match in found if match)
+    with shown(chromium, address) as page:
+        page.wait("document.querySelectorAll('.tl-edge:not([hidden])').length === 3")
+        picture = page.picture("#curves .chart:first-child canvas")
+        before = int(page.text("td.version"))
+        states = set()
+
+        def changed() -> bool:
+            states.update(
+                page.js(
+                    "return [...document.querySelectorAll('.tl-edge')]"
+                    ".map((it) => `${it.dataset.edge} ${it.dataset.state}`)"
+                )
+            )
+            return len(states) > 3 and int(page.text("td.version").replace(",", "")) > before
+
+        wait_for(changed)
+        wait_for(lambda: page.picture("#curves .chart:first-child canvas") != picture)
+        process.send_signal(signal.SIGINT)
+        page.wait("document.body.dataset.connection === 'ended'")
+        assert "has ended" in page.text("#connection")
+    assert end(process)[0] != 0
