@@ -84,8 +84,8 @@ export class Links {
     this.view = view;
     const chart = (title) => new Chart({ title, view, steps: true, zero: true, format: rate,
       axisFormat: shortRate, empty: "no transfer yet" });
-    this.up = chart("Uplink use and capacity");
-    this.down = chart("Downlink use and capacity");
+    this.up = chart("Uplinks");
+    this.down = chart("Downlinks");
     this.limits = el("input", { type: "checkbox", onchange: () => this.draw(this.runs) });
     this.limits.checked = true;
     this.tools = el("label", { class: "inline" }, this.limits, " capacity");

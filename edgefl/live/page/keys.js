@@ -21,7 +21,7 @@ const KEYS = [
 
 export function helpDialog() {
   const dialog = el("dialog", { class: "help", "aria-labelledby": "help-title" },
-    el("h2", { id: "help-title" }, "Keys"),
+    el("h2", { id: "help-title", tabindex: "-1", autofocus: true }, "Keys"),
     el("dl", {}, ...KEYS.flatMap(([keys, what]) => [el("dt", {}, keys), el("dd", {}, what)])),
     el("button", { type: "button", class: "quiet", onclick: () => dialog.close() }, "Close"));
   return dialog;
