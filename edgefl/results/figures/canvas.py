@@ -206,6 +206,14 @@ def plain(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def name_bars(axes: Axes, names: Sequence[str], is_page: bool) -> None:
+    """Write the names below bars at 0, 1, ..., turned if they are too long for the width."""
+    crowded = sum(map(len, names)) > (80 if is_page else 34)
+    turned: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
+    axes.set_xticks(range(len(names)), names, **(turned if crowded else {}))
+    axes.grid(visible=False, axis="x")
+
+
 def is_wide(ends: Sequence[float]) -> bool:
     """Return whether the largest of some positive values hides the smallest on a linear axis."""
     positive = [end for end in ends if end > 0]

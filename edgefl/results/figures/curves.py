@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgefl.results.axes import AXES, named
+from edgefl.results import energy
+from edgefl.results.axes import AXES, Axis, named
 from edgefl.results.figures.base import PlotData, RunFiles
 from edgefl.results.summary import number
 
@@ -52,13 +53,21 @@ def over_seeds(curves: Sequence[Points]) -> Line:
 
 def evaluations(run: RunFiles, x: str, y: str) -> Points:
     """Return a run's finite values of the column ``y`` of metrics.csv, in order of time."""
-    axis = named(x)
+    rows = sorted(run.metrics, key=lambda row: number(row.get("emulated_s")) or 0.0)
     pairs = [
         (at, value)
-        for row in sorted(run.metrics, key=lambda row: number(row.get("emulated_s")) or 0.0)
-        if (at := axis.value(row)) is not None and (value := number(row.get(y))) is not None
+        for at, row in zip(_places(run, rows, named(x)), rows)
+        if at is not None and (value := number(row.get(y))) is not None
     ]
     return [at for at, _ in pairs], [value for _, value in pairs]
+
+
+def _places(run: RunFiles, rows: Sequence[Mapping[str, str]], axis: Axis) -> Sequence[float | None]:
+    """Return where the evaluations are on an axis; None for those that are nowhere."""
+    if axis is not AXES["joules"]:
+        return [axis.value(row) for row in rows]
+    found = energy.joules_at(run.path, [number(row.get("emulated_s")) or 0.0 for row in rows])
+    return [None] * len(rows) if found is None else found
 
 
 def line_rows(curves: Sequence[Points]) -> list[tuple[float, float, float | None]]:

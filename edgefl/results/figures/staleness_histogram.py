@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgefl.results.figures.base import Plot, PlotData, Runs
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from edgefl.results.figures.canvas import Canvas
 
 COLUMNS = ("name", "staleness", "updates", "share")
-MOST_BARS = 60  # more are drawn as steps
+MOST_BARS = 24  # more are drawn as steps
 
 
 class StalenessHistogram(Plot):
@@ -47,14 +48,23 @@ class StalenessHistogram(Plot):
                 at = [gap + shift for gap in each["staleness"]]
                 axes.bar(at, each["share"], width, label=canvas.text(name), **filled(place))
             else:
-                style = marked(place) | {"drawstyle": "steps-mid"}
-                axes.plot(each["staleness"], each["share"], label=canvas.text(name), **style)
+                x, y = outline(each["staleness"], each["share"])
+                axes.plot(x, y, label=canvas.text(name), **marked(place))
         axes.set_xlabel("Staleness (versions)")
         axes.set_ylabel("Share of the updates")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         axes.set_ylim(bottom=0)
         canvas.legend(axes)
+
+
+def outline(gaps: Sequence[int], shares: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Return the corners (x and y) of the outline of bars of width 1 at ``gaps`` in a row."""
+    x, y = [gaps[0] - 0.5], [0.0]
+    for gap, share in zip(gaps, shares):
+        x += [gap - 0.5, gap + 0.5]
+        y += [share, share]
+    return [*x, gaps[-1] + 0.5], [*y, 0.0]
 
 
 PLOT = StalenessHistogram()

@@ -33,7 +33,7 @@ class TimeToTarget(Plot):
             there = [each for each in reached if each is not None]
             all_do = len(there) == len(reached)
             mean, around = fmean(there) if all_do else None, interval(there) if all_do else None
-            ends = (None, None) if around is None else (around.low, around.high)
+            ends = (None, None) if around is None else (max(around.low, 0.0), around.high)
             rows += [
                 (name, target, x, run.config.get("seed"), at, mean, *ends)
                 for run, at in zip(of_scheme, reached)
@@ -42,7 +42,7 @@ class TimeToTarget(Plot):
         return PlotData(COLUMNS, rows if reached_at_all else [])
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
-        from edgefl.results.figures.canvas import axis_of, filled
+        from edgefl.results.figures.canvas import axis_of, filled, name_bars
 
         (axes,) = canvas.panels(1, 1, 2.2)
         unit, label = axis_of(data["x"][0], max(at for at in data["at"] if at is not None))
@@ -66,12 +66,7 @@ class TimeToTarget(Plot):
                 }
                 axes.plot([place + 0.22] * len(seeds), seeds, "o", markersize=3, **dots)
         names = [canvas.text(name) for name in schemes]
-        crowded = sum(map(len, names)) > (34 if not canvas.is_page else 80)
-        turned: dict[str, Any] = (
-            {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if crowded else {}
-        )
-        axes.set_xticks(range(len(names)), names, **turned)
-        axes.grid(visible=False, axis="x")
+        name_bars(axes, names, canvas.is_page)
         axes.set_ylim(bottom=0)
         share = f"{100 * data['target'][0]:g}% accuracy"
         axes.set_ylabel(f"{label.replace('Emulated time', 'Time')} to {share}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,8 @@ COLUMNS = ("name", "edge", "lane", "what", "begin_s", "end_s", "task", "bytes")
 MARK = "instant"  # the lane of what takes no time; its end is its begin
 MERGE = "merge"
 MOST_EDGES, MOST_PANELS = 24, 6  # of a panel; of a figure
-MOST_SLICES = 420  # of a panel's edges; later ones are left out, unless --xlim asks for them
+# Of a panel, in a column and on a page. Later ones are left out, unless --xlim asks for them.
+MOST_SLICES = (200, 420)
 
 # colour, hatch, and what the legend says; the brightness differs too, for grey prints
 LOOKS = {
@@ -50,21 +52,25 @@ class EdgeTimeline(Plot):
         from edgefl.results.figures.canvas import axis_of
 
         schemes = data.by("name")
-        shown = {name: _first(each, canvas.style) for name, each in schemes.items()}
-        heights = [0.45 + 0.15 * len(edges) for edges, _ in shown.values()]
+        shown = {name: sorted(each.by("edge"))[:MOST_EDGES] for name, each in schemes.items()}
+        heights = [0.35 + 0.15 * len(edges) for edges in shown.values()]
         panels = canvas.panels(
             len(schemes), 1, sum(heights) / len(heights), gridspec_kw={"height_ratios": heights}
         )
         used: dict[str, None] = {}
-        unit, label = axis_of("emulated_s", max(until_s for _, until_s in shown.values()))
+        until_s = max(data["end_s"])
+        if canvas.style.xlim is None:
+            most = MOST_SLICES[canvas.is_page]
+            until_s = min(until_s, *(_full(each, shown[of], most) for of, each in schemes.items()))
+        unit, label = axis_of("emulated_s", until_s)
+        panels[-1].set_xlabel(label)
         for axes, (name, each) in zip(panels, schemes.items()):
-            edges, until_s = shown[name]
+            edges = shown[name]
             for what in _panel(axes, each, edges, until_s, unit):
                 used[what] = None
             total, text = len(each.by("edge")), canvas.text(name)
             part = f" (the first {len(edges)} of {total} edges)" if total > len(edges) else ""
             axes.set_title(text + part)
-            axes.set_xlabel(label)
         _legend(canvas, used)
 
 
@@ -91,14 +97,11 @@ def _end(each: Slice, now_s: float) -> float:
     return now_s if each.end_s is None else each.end_s
 
 
-def _first(data: PlotData, style: PlotStyle) -> tuple[list[str], float]:
-    """Return the edges to show, and until when: the end, or when the panel would be too full."""
-    edges = sorted(data.by("edge"))[:MOST_EDGES]
+def _full(data: PlotData, edges: Sequence[str], most: int) -> float:
+    """Return when the panel of a run has ``most`` slices; infinite if it never has."""
     kept = set(edges)
     ends = [row[5] for row in data.rows if row[1] in kept and row[2] in PLACES]
-    last = max((row[5] for row in data.rows), default=0.0)
-    whole = style.xlim is not None or len(ends) <= MOST_SLICES
-    return edges, float(last if whole else sorted(ends)[MOST_SLICES])
+    return float(sorted(ends)[most]) if len(ends) > most else math.inf
 
 
 def _panel(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from drawn import of_runs
 from recorded import DOWN, END_S, METRICS, UP, killed, record
 
 from edgefl.errors import UserError
@@ -112,13 +113,13 @@ def test_the_cost_of_the_target(folder: Path, x: str, cost: float) -> None:
 
 
 def test_the_interval_of_the_time_to_the_target(tmp_path: Path) -> None:
-    """7 and 14 s: mean 10.5, deviation 3.5 sqrt 2, and t = 12.706 with one degree of freedom."""
-    for seed, slower in ((1, 1.0), (2, 2.0)):
+    """7 and 7.7 s: mean 7.35, deviation .7 / sqrt 2, and t = 12.706 with one degree of freedom."""
+    for seed, slower in ((1, 1.0), (2, 1.1)):
         record(tmp_path / "slow" / f"seed{seed}", seed, slower=slower)
     found = numbers("time-to-target", tmp_path)
-    assert found["at"] == [7.0, 14.0] and found["mean"] == [10.5, 10.5]
-    assert found["low"][0] == pytest.approx(10.5 - 12.706 * 3.5, abs=0.01)
-    assert found["high"][0] == pytest.approx(10.5 + 12.706 * 3.5, abs=0.01)
+    assert found["at"] == pytest.approx([7.0, 7.7]) and found["mean"] == pytest.approx([7.35] * 2)
+    assert found["low"][0] == pytest.approx(7.35 - 12.706 * 0.35, abs=0.001)
+    assert found["high"][0] == pytest.approx(7.35 + 12.706 * 0.35, abs=0.001)
 
 
 def test_there_is_no_mean_unless_every_seed_reaches_the_target(tmp_path: Path) -> None:
@@ -193,3 +194,40 @@ def test_a_killed_run_has_what_it_had_so_far(kind: str, folder: Path, tmp_path: 
         (run / name).unlink()
     with pytest.raises(UserError, match="nothing to draw|no common target"):
         numbers(kind, folder)
+
+
+ENERGY = (
+    "edge,state,began_s,ended_s,joules,watts\n"
+    "a,idle,0.0,,,2.0\nb,idle,0.0,,,2.0\na,compute,1.0,3.0,6.0,3.0\nb,send,6.0,7.0,1.0,1.0\n"
+)
+
+
+@pytest.fixture
+def with_energy(folder: Path) -> Path:
+    """Two edges idle at 2 W for 8 s; a computes with 6 J on top, b sends with 1 J."""
+    (folder / "slow" / "energy.csv").write_text(ENERGY)
+    return folder
+
+
+def test_the_energy_of_the_edges(with_energy: Path) -> None:
+    assert numbers("energy-use", with_energy).rows == [
+        ("slow", 1, "idle", 32.0),
+        ("slow", 1, "compute", 6.0),
+        ("slow", 1, "send", 1.0),
+        ("slow", 1, "receive", 0.0),
+        ("slow", 1, "tail", 0.0),
+    ]
+    (axes,) = of_runs("energy-use", with_energy).axes
+    bars = [(bar.get_y(), bar.get_height()) for bar in axes.patches]
+    assert bars == [(0.0, 32.0), (32.0, 6.0), (38.0, 1.0)]
+
+
+def test_joules_as_x(with_energy: Path) -> None:
+    """At 0, 4, 7 and 8 s: 4 W, and 6 J from 4 s on, and 1 J from 7 s on."""
+    assert numbers("accuracy", with_energy, x="joules")["at"] == [0.0, 22.0, 35.0, 39.0]
+    assert numbers("time-to-target", with_energy, x="joules")["mean"] == [35.0]
+
+
+def test_without_powers_there_are_no_joules(folder: Path) -> None:
+    with pytest.raises(UserError, match="--x joules: its config has no powers"):
+        numbers("accuracy", folder, x="joules")

@@ -87,7 +87,7 @@ def test_a_long_run_s_timeline_is_its_beginning_unless_the_user_asks_for_another
     ]
     (axes,) = of_rows("timeline", timeline.COLUMNS, rows).axes
     assert axes.get_title() == "x (the first 24 of 30 edges)"
-    assert axes.get_xlim()[1] == pytest.approx(timeline.MOST_SLICES / 24, abs=1)
+    assert axes.get_xlim()[1] == pytest.approx(timeline.MOST_SLICES[1] / 24, abs=1)
     (axes,) = of_rows("timeline", timeline.COLUMNS, rows, xlim=(90.0, None)).axes
     assert axes.get_xlim() == (90.0, 99.5)
     assert len(axes.collections[0].get_paths()) == 24 * 100
@@ -100,6 +100,16 @@ def test_device_speeds_and_their_range() -> None:
     assert points(axes, "x") == ([0, 1], [2.0, 5.0])
     spans = [path.vertices[:, 1].tolist() for path in axes.collections[0].get_paths()]
     assert spans == [[1.0, 4.0], [5.0, 5.0]]
+
+
+def test_a_histogram_has_bars_or_their_outline() -> None:
+    columns = ("name", "staleness", "updates", "share")
+    (axes,) = of_rows("staleness-histogram", columns, [("x", 0, 3, 0.75), ("x", 1, 1, 0.25)]).axes
+    assert [bar.get_height() for bar in axes.patches] == [0.75, 0.25]
+    wide = [("x", gap, 1, 0.02) for gap in range(50)] + [("y", 0, 9, 1.0)]
+    (axes,) = of_rows("staleness-histogram", columns, wide).axes
+    assert not axes.patches
+    assert points(axes, "y") == ([-0.5, -0.5, 0.5, 0.5], [0.0, 1.0, 1.0, 0.0])
 
 
 def test_the_partition_is_a_map_with_totals() -> None:
