@@ -18,9 +18,9 @@ from edgefl.commands.conclude import conclude
 from edgefl.commands.configs import ConfigOrNone
 from edgefl.commands.inventories import AcceptKeys, InventoryPath
 from edgefl.commands.launch_task import Launch
-from edgefl.commands.live_option import Live, live
+from edgefl.commands.live_option import Live, MetricsPort, watched
 from edgefl.commands.require import Require, requirements
-from edgefl.commands.resume import Resume, hint_after_ctrl_c, resumed
+from edgefl.commands.resume import Resume, resumed
 from edgefl.commands.run import Out, Overrides, finish
 from edgefl.commands.run_task import RESULTS, RunTask
 from edgefl.errors import UserError, printable
@@ -75,11 +75,10 @@ def launch(
     partial: Partial = False,
     accept_new_host_keys: AcceptKeys = False,
     live_port: Live = None,
+    metrics_port: MetricsPort = None,
     require: Require = None,
 ) -> None:
-    """Run an experiment on the hosts of an inventory: keys, data, code and edges get there, logs
-    and results come back.
-    """
+    """Run an experiment on an inventory's hosts: keys, data and code out, logs and results back."""
     from edgefl.commands.launch_elsewhere import refuse_faults
     from edgefl.launch.inventory import load_inventory
     from edgefl.launch.launch_plan import refuse_code
@@ -109,7 +108,7 @@ def launch(
 
         preview(task, overrides or ())
         return
-    with live(live_port, task.folder), hint_after_ctrl_c(task.folder, task.experiment):
+    with watched(task.folder, task.experiment, live_port, metrics_port):
         to_the_end = _launched(task)
     finish(conclude(task.experiment, task.folder), demands, True, to_the_end)
 

@@ -1,9 +1,9 @@
-"""The option --live [PORT] of commands that run experiments: a live page beside the run."""
+"""The options --live and --metrics-port of commands that run experiments: servers beside a run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +11,8 @@ import typer
 from typer.core import TyperCommand
 
 from edgefl.commands import show
+from edgefl.commands.resume import hint_after_ctrl_c
+from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 
 NAME = "--live"
@@ -22,6 +24,18 @@ Live = Annotated[
         NAME,
         metavar="[PORT]",
         help="Serve a page that shows the runs while they run, on this machine only.",
+        show_default=False,
+    ),
+]
+
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        metavar="PORT",
+        min=0,
+        max=MOST_PORT,
+        help="Serve metrics of the runs to Prometheus, on this machine only.",
         show_default=False,
     ),
 ]
@@ -49,13 +63,22 @@ def port_of(text: str, option: str) -> int | None:
 
 
 @contextmanager
-def live(given: str | None, folder: Path) -> Iterator[None]:
-    """Serve the page of the runs in ``folder`` until the block ends, if the user asked for it."""
-    if given is None:
-        yield
-        return
-    from edgefl.live.companion import live_page
+def watched(
+    folder: Path, experiment: Experiment, live_port: str | None, metrics_port: int | None
+) -> Iterator[None]:
+    """Serve the page and the metrics of the runs in ``folder`` until the block ends, if asked.
 
-    with live_page(folder, port_of(given, NAME)) as address:
-        show.line(f"live page: {address}")
+    After Ctrl-C, say how to go on.
+    """
+    with ExitStack() as servers:
+        if live_port is not None or metrics_port is not None:
+            from edgefl.live.companion import live_page, metrics_page
+
+            if live_port is not None:
+                page = live_page(folder, port_of(live_port, NAME))
+                show.line(f"live page: {servers.enter_context(page)}")
+            if metrics_port is not None:
+                metrics = metrics_page(folder, metrics_port)
+                show.line(f"metrics: {servers.enter_context(metrics)}")
+        servers.enter_context(hint_after_ctrl_c(folder, experiment))
         yield

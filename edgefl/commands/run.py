@@ -17,9 +17,9 @@ from edgefl.commands import virtual as on_virtual
 from edgefl.commands import wall as on_wall
 from edgefl.commands.conclude import conclude
 from edgefl.commands.configs import ConfigOrNone, listing
-from edgefl.commands.live_option import Live, live
+from edgefl.commands.live_option import Live, MetricsPort, watched
 from edgefl.commands.require import Require, Requirement, requirements, unmet
-from edgefl.commands.resume import Resume, hint_after_ctrl_c, resumed
+from edgefl.commands.resume import Resume, resumed
 from edgefl.commands.run_task import RunTask
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import FAILED, INTERRUPTED, NOT_MET
@@ -111,28 +111,28 @@ def run(
     engine: Engine = EngineName.local,
     ray_address: RayAddress = None,
     live_port: Live = None,
+    metrics_port: MetricsPort = None,
     require: Require = None,
 ) -> None:
     """Run every strategy of an experiment on this machine and compare them.
 
     Without CONFIG: list the experiments that come with edgefl.
     """
-    if config is None and resume is None:
-        listing()
-        raise UserError("CONFIG: missing: an experiment file, one of these or your own")
     demands, options = requirements(require or ()), _options(force=force)
     given = None if clock is None else clock.value
     if resume is not None:
         task = RunTask.resumed(resumed(resume, RUN, (config, overrides or ()), given, out))
-    else:
-        assert config is not None
+    elif config is not None:
         origin = Origin(RUN, given or WALL, base_of(config), options)
         task = RunTask.new(config, overrides or (), out, origin)
+    else:
+        listing()
+        raise UserError("CONFIG: missing: an experiment file, one of these or your own")
     power = power_of(task.clock, workers, engine, ray_address)
     _only_here(task)
     task.tell()
     whole = True
-    with live(live_port, task.folder), hint_after_ctrl_c(task.folder, task.experiment):
+    with watched(task.folder, task.experiment, live_port, metrics_port):
         if task.clock == VIRTUAL:
             runs = on_virtual.VirtualRuns(
                 task.experiment, base_of(task.config), task.folder, power, task.text, task.resume
@@ -162,6 +162,7 @@ def coordinator(
     insecure: Insecure = False,
     table: ShowTable = True,
     live_port: Live = None,
+    metrics_port: MetricsPort = None,
     require: Require = None,
 ) -> None:
     """Start a coordinator and wait for edges from other terminals or machines (`edgefl edge`)."""
@@ -183,8 +184,7 @@ def coordinator(
     task.tell()
     with (
         on_wall.announced(experiment, keys is not None) if announce else nullcontext() as listening,
-        live(live_port, task.folder),
-        hint_after_ctrl_c(task.folder, experiment),
+        watched(task.folder, experiment, live_port, metrics_port),
     ):
         screen = on_wall.Screen(listening)
         to_the_end = on_wall.run_seeds(

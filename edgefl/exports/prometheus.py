@@ -39,12 +39,19 @@ class _Followed:
         self._events = Tail(self._run / EVENTS)
         self._tables = {name: TableTail(self._run / name) for name in (LINKS, METRICS, HOSTS)}
 
-    def read(self) -> None:
-        """Read what is new. A run that was begun anew is read from its begin."""
-        self._read()
-        if self._events.anew or any(table.anew for table in self._tables.values()):
-            self._begin()
+    def read(self) -> bool:
+        """Read what is new; False if a file is damaged.
+
+        A run that was begun anew is read from its begin.
+        """
+        try:
             self._read()
+            if self._events.anew or any(table.anew for table in self._tables.values()):
+                self._begin()
+                self._read()
+        except UserError:  # a compressed part
+            return False
+        return True
 
     def _read(self) -> None:
         while lines := self._events.read_new(AT_ONCE):
@@ -82,10 +89,12 @@ class RunMetrics:
         except UserError:  # none has begun
             found = {}
         runs: dict[str, _Followed] = {}
+        damaged = _gauge("damaged", "1 if the run has a file that cannot be read")
         for name, run in found.items():
             runs[name] = self._followed.setdefault(run, _Followed(run))
-            runs[name].read()
+            damaged.add_metric([name], float(not runs[name].read()))
         self._followed = {run: self._followed[run] for run in found.values()}
+        yield damaged
         yield from _of_runs(runs)
         yield from _of_updates(runs)
         yield from _of_links(runs)

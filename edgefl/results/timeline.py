@@ -52,6 +52,7 @@ class _Edge:
     since_s: float = 0.0
     task: int | None = None
     away_s: float | None = None  # since when it is lost
+    moved: bool = False  # its transfer has a row: only the event about its end is still to come
     known: bool = False  # whether the rows tell its task; not if their first part was deleted
     given: deque[tuple[float, int]] = field(default_factory=deque)  # (t, task)
     ready: deque[tuple[float, int]] = field(default_factory=deque)
@@ -73,7 +74,7 @@ class Timeline:
         self.instants: list[Instant] = []
         self.versions: list[tuple[float, int]] = []  # (t_s, version) of each publication
         self.staleness: list[Gap] = []  # of updates that were not discarded on arrival
-        self.emulated_s = 0.0  # of the latest event
+        self.emulated_s = 0.0  # of the latest event; after ``no_more_rows`` of the latest row
         self.version = 0
         self.finished: str | None = None  # the reason, after the run's end
         self._keep = keep
@@ -99,7 +100,7 @@ class Timeline:
             for (name, kind), (begin_s, _) in self._faults.items()
         ]
         for name, edge in self._edges.items():
-            if edge.doing is not None:
+            if edge.doing is not None and not edge.moved:
                 kind = "wait" if edge.doing == "asked" else edge.doing
                 found.append(Slice(name, DOING[edge.doing], kind, edge.since_s, None, edge.task))
             if edge.away_s is not None:
@@ -132,6 +133,7 @@ class Timeline:
 
     def no_more_rows(self) -> None:
         """The files end here: what waits for other rows is taken as it is."""
+        self.emulated_s = max([self.emulated_s, *(ended_s for ended_s, _ in self._held)])
         self._match(math.inf)
         for name, edge in self._edges.items():
             for waited in edge.unanswered:
@@ -184,6 +186,8 @@ class Timeline:
             if what != "wait" or fitted[1] > fitted[0]:
                 moved = None if what == "wait" else share
                 self.slices.append(Slice(name, lane, what, *fitted, task, moved))
+        if edge.doing == MOVING[lane] and edge.task == task and kind != FRESH:
+            edge.moved = True
         if kind == FRESH:
             self.instants.append(Instant(name, "fresh", end_s, task))
             self._answered(name, edge, end_s)
@@ -223,10 +227,11 @@ class Timeline:
             lane = DOING[edge.doing]
             if lane == COMPUTE:
                 self._add(name, lane, edge.doing, edge.since_s, now_s, edge.task)
-            elif not ends_well:
+            elif not (ends_well or edge.moved):
                 self._add(name, lane, edge.doing, edge.since_s, now_s, edge.task)
                 self._lanes[name, lane].cut(edge.since_s, now_s)
         edge.doing, edge.since_s, edge.task, edge.known = doing, now_s, task, True
+        edge.moved = False
 
     def _over(self, name: str, task: int | None, ends_well: bool) -> None:
         """The edge has no task any more, unless this is about another one."""

@@ -93,3 +93,12 @@ def test_hosts(run: Path, tmp_path: Path) -> None:
     assert found["edgefl_host_throttled", "fedavg", "pi"] == 1
     assert found["edgefl_host_throttled", "fedavg", "pc"] == 0
     assert ("edgefl_host_temperature_celsius", "fedavg", "pc") not in found
+
+
+def test_a_damaged_part_is_told(run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "fedavg"
+    shutil.copytree(run, copy)
+    metrics = RunMetrics(tmp_path)
+    assert scraped(metrics)["edgefl_damaged", "fedavg"] == 0
+    (copy / "links-000001.csv.gz").write_bytes(b"no gzip")
+    assert scraped(metrics)["edgefl_damaged", "fedavg"] == 1

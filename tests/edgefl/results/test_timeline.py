@@ -230,6 +230,18 @@ def test_an_edge_that_waits_for_a_fresher_model(rows_first):
     assert found.instants == [Instant("a", "fresh", 3.0, 0)]
 
 
+def test_rows_ahead_of_the_events_end_what_goes_on():
+    """As after kill -9: the transfer's row was written, the event about its end was not."""
+    events = story(fact(2.0, "update_ready", edge="a", task=0))
+    links = [moved("a", "up", "update", 10, 2.0, 3.0)]
+    found = timeline(events, links)
+    assert Slice("a", "uplink", "send", 2.0, 3.0, 0, 10) in found.slices
+    assert found.open_slices() == [] and found.emulated_s == 3.0
+    closed = event(4.0, "task_closed", edge="a", task=0, reason="edge lost")
+    found.take_events([closed])
+    assert [each.end_s for each in found.slices if each.lane == "uplink"] == [3.0]
+
+
 def test_an_edge_that_trains_on_while_it_asks_does_not_wait():
     asks = event(2.0, "fresh_requested", edge="a", task=0, base_version=0, step=4, until_ns=9)
     found = timeline(story(asks, fact(5.0, "update_ready", edge="a", task=0)))
