@@ -24,6 +24,9 @@ UNITS = {
     "_s": "s",
     "_slots": "slots",
     "_bytes": "bytes",
+    "_w": "W",
+    "_j_mbit": "J/Mbit",
+    "_joules": "J",
 }
 COUNTED = " of them"  # for lists; that a text is not empty goes without saying
 BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from edgefl.launch.inventory import InventoryFile
 from edgefl.strategies.base.catalog import load as load_strategy
 from edgefl.strategies.base.catalog import strategy_names
 from emulator import cli as emulator_cli
+from emulator.energy.power_table import DEVICE_POWER, POWER_SOURCES, RADIOS
+from emulator.profile_table import ProfileFigure
 
 PACKAGES = {
     "models": ("edgefl.models", "build", "Models"),
@@ -38,6 +40,7 @@ def write_all(folder: Path) -> None:
         **{f"{page}.md": catalog_page(*where) for page, where in PACKAGES.items()},
         "cli-edgefl.md": cli_page(edgefl_cli.app, "edgefl"),
         "cli-emulator.md": cli_page(emulator_cli.app, "emulator"),
+        "power.md": power_page(),
     }
     for name, text in made.items():
         path = folder / name
@@ -151,6 +154,35 @@ def _text(model: type[BaseModel]) -> str:
 
 def _first_sentence(model: type[BaseModel]) -> str:
     return " ".join(_text(model).split()).partition(". ")[0].rstrip(".") + "."
+
+
+# ---------------------------------------------------------------------- energy
+def power_page() -> str:
+    """The page of named devices and radios: each number, how it follows, and its source."""
+    parts = [
+        "# Power of devices and radios",
+        "Generated from the code. The profiles of `[devices.energy]` and `[links.radio]`; what the"
+        " numbers mean: [Energy of a run](../../how-to/energy.md). `emulator profiles NAME` prints"
+        " one, to paste into a config.",
+        "## Devices",
+        _figures_table(DEVICE_POWER),
+        "## Radios",
+        _figures_table(RADIOS),
+        "There is no profile of an NB-IoT radio: we have read no source of its numbers. Give your"
+        " module's own, from its data sheet.",
+        "## Sources",
+        "\n".join(f"- **{key}**: {text}" for key, text in POWER_SOURCES.items()),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _figures_table(table: Mapping[str, Mapping[str, ProfileFigure]]) -> str:
+    rows = ["| profile | key | value | how it follows | source |", "|---|---|---|---|---|"]
+    for name, figures in table.items():
+        for key, figure in figures.items():
+            cells = [f"`{name}`", f"`{key}`", figure.value, figure.remark, figure.source]
+            rows.append("| " + " | ".join(cells) + " |")
+    return "\n".join(rows)
 
 
 # ---------------------------------------------------------------------- command line
