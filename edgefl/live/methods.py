@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from edgefl.live.series import LatestItems, ThinnedItems
-from edgefl.reports.dissemination.section import reported
 from edgefl.reports.slots.section import MARK as OF_ROUND
 from edgefl.results.summary import number
 
@@ -31,16 +30,22 @@ class Methods:
     def take(self, row: Row, place_of: Mapping[str, int], slot_s: float | None) -> None:
         """Take a row of events.jsonl."""
         decisions = row.get("decisions", ())
-        for decision in decisions:
-            if decision.get("do") == "report" and OF_ROUND in decision["values"]:
-                self.rounds.add(dict(decision["values"]))
+        reports = [each["values"] for each in decisions if each.get("do") == "report"]
+        for values in reports:
+            if OF_ROUND in values:
+                self.rounds.add(dict(values))
         if slot_s is not None:
             for slot in _granted(decisions, slot_s, place_of):
                 self.slots.add(slot)
         if row.get("event") != "update_arrived" or not isinstance(row.get("numbers"), dict):
             return
         edge, numbers = place_of.get(row["edge"], -1), row["numbers"]
-        values = {name: value for name, value in reported(row).items() if name != OF_ROUND}
+        values = {
+            name: value
+            for values in reports
+            if OF_ROUND not in values
+            for name, value in values.items()
+        }
         if numbers.get("merged"):
             values |= {name: numbers[name] for name in DEVICE if name in numbers}
         for name, value in values.items():
@@ -74,7 +79,8 @@ def _granted(
             slots, edge, way = decision["broadcast"], -1, "down"
         else:
             continue
-        yield [slots[0] * slot_s, (slots[-1] + 1) * slot_s, edge, way, "granted"]
+        begin_s, end_s = round(slots[0] * slot_s, 9), round((slots[-1] + 1) * slot_s, 9)
+        yield [begin_s, end_s, edge, way, "granted"]
 
 
 def _point_of(numbers: Row) -> float | None:

@@ -20,7 +20,7 @@ from edgefl.results.rundirs import read_config
 from edgefl.results.summary import BROKEN_OFF, number
 from edgefl.results.tail import TableTail, Tail, parse_events
 
-STEP_BYTES = 1 << 22  # of each file in one step, so that a long run needs little memory
+STEP_BYTES = 1 << 20  # of each file in one step, so that a long run needs little memory
 SILENT_S = 30.0  # without a new row: the run was killed, or is very slow
 WAITING, RUNNING, FINISHED, INTERRUPTED, SILENT = (
     "waiting",
@@ -89,7 +89,9 @@ class RunFeed:
         model.take_events([renamed(row) for row in parse_events(lines)])
         count = len(lines)
         takes = (model.take_slots, model.take_links, model.take_metrics, model.take_hosts)
-        for table, take in zip(self._tables.values(), takes):
+        for (name, table), take in zip(self._tables.items(), takes):
+            if lines and name in model.ahead:
+                continue  # its rows would wait in memory for the events
             if rows := table.read_new(STEP_BYTES):
                 take(rows)
                 count += len(rows)

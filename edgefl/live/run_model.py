@@ -16,6 +16,7 @@ from edgefl.live.methods import Methods
 from edgefl.live.run_facts import RunFacts
 from edgefl.live.series import LatestItems, ThinnedItems
 from edgefl.live.slices import Slices
+from edgefl.record import files
 from edgefl.results.intervals import LANES
 from edgefl.results.intervals import Slice as Interval
 from edgefl.results.progress import EdgeStatus, Progress
@@ -63,8 +64,14 @@ class RunModel:
         self.changes = 0
         self._states: dict[str, tuple[tuple[Any, ...], int]] = {}  # edge -> state, change
         self._target_reached = False
+        self._reached = {files.LINKS: 0.0, files.SLOTS: 0.0}  # seconds of their latest rows
 
     # ------------------------------------------------------------------ rows
+    @property
+    def ahead(self) -> list[str]:
+        """The tables whose latest rows are later than the events so far."""
+        return [name for name, t_s in self._reached.items() if t_s > self.timeline.emulated_s]
+
     def take_events(self, rows: Sequence[Row]) -> None:
         """Take lines of events.jsonl, in order."""
         for take in (self._take_one_by_one, self.timeline.take_events):
@@ -79,6 +86,7 @@ class RunModel:
 
     def take_links(self, rows: list[dict[str, str]]) -> None:
         """Take rows of links.csv."""
+        self._reached[files.LINKS] = number(rows[-1].get("finished_s")) or 0.0
         for take in (self.progress, self.timeline):
             take.take_links(rows)
         self.link_bins.take(rows)
@@ -87,6 +95,7 @@ class RunModel:
 
     def take_slots(self, rows: list[dict[str, str]]) -> None:
         """Take rows of slots.csv, before the rows of links.csv about the same transfers."""
+        self._reached[files.SLOTS] = number(rows[-1].get("ends_s")) or 0.0
         self.timeline.take_slots(rows)
         self.methods.take_slots(rows, self.edges)
 

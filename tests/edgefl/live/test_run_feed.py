@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import small_run
 
+from edgefl.live import run_feed as module
 from edgefl.live.link_bins import CapacityAt
 from edgefl.live.run_feed import SILENT_S, RunFeed
 from edgefl.live.run_model import Seen
@@ -165,3 +166,24 @@ def test_a_window_of_the_timeline(run: Path) -> None:
     assert found["exact"] and len(found["slices"]) == 2
     assert found["marks"] == [["merge", 3.0, 0, "version 1"], ["publish", 3.0, -1, "version 1"]]
     assert [1, 1, "send", 3.5, None, 1, None] in found["open"]
+
+
+def test_a_long_run_is_read_in_steps_that_need_little_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "STEP_BYTES", 1000)
+    run = small_run.write(tmp_path / "long")
+    versions = range(300)
+    small_run.add_events(run, [small_run.arrived(v + 3.0, "a", 2 * v, v, v) for v in versions])
+    ups = [f"a,up,update,1000,{v + 2.0},{v + 3.0},{v + 3.0}" for v in versions]
+    small_run.add(run / "links.csv", ups)
+    feed, steps, waiting = feed_of(run), 0, 0
+    while feed.read(NOW_S):
+        steps += 1
+        waiting = max(waiting, len(feed.model.timeline._held))
+    assert steps > 20, "few rows at a time"
+    assert waiting <= 50, "rows of links.csv do not run far ahead of the events"
+    found = feed.news(Seen(), NOW_S) or {}
+    sent = [one for one in found["slices"] if one[2] == "send"]
+    assert len(sent) == 300 and found["head"]["version"] == 300
+    assert found["head"]["bytes_up"] == 300_000

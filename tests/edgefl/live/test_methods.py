@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from typing import Any
+
+from edgefl.live.methods import MOST_NAMES, Methods
+
+PLACES = {"a": 0, "b": 1}
+
+
+def arrived(t: float, edge: str, *decisions: dict[str, Any], **numbers: float) -> dict[str, Any]:
+    return {
+        "t": t,
+        "event": "update_arrived",
+        "edge": edge,
+        "numbers": numbers,
+        "decisions": list(decisions),
+    }
+
+
+def report(**values: float) -> dict[str, Any]:
+    return {"do": "report", "values": values, "edge": None}
+
+
+def points(found: Methods) -> dict[str, list[Any]]:
+    return {name: series.since(0) for name, series in found.learned.items()}
+
+
+def test_what_server_and_devices_have_learned() -> None:
+    found = Methods()
+    found.take(arrived(1.0, "a", report(alpha=0.5), beta=0.9), PLACES, None)
+    found.take(arrived(2.0, "b", report(alpha=0.4), merged=1.0, beta=0.8), PLACES, None)
+    assert points(found) == {"alpha": [[1.0, 0.5, 0], [2.0, 0.4, 1]], "beta": [[2.0, 0.8, 1]]}
+
+
+def test_the_outcome_of_each_request_for_a_fresher_model() -> None:
+    found = Methods()
+    for t, more in enumerate(({"merged": 1.0}, {"too_late": 1.0}, {})):
+        found.take(arrived(t, "b", asked=1.0, refresh_point=2.0, **more), PLACES, None)
+    found.take(arrived(9.0, "a"), PLACES, None)
+    assert [(row[1], row[2], row[4]) for row in found.refresh.since(0)] == [
+        (1, 2.0, "merged"),
+        (1, 2.0, "too late"),
+        (1, 2.0, "nothing newer"),
+    ]
+
+
+def test_rounds_and_slots_of_a_channel() -> None:
+    found, round_ = Methods(), {"end_slot": 8.0, "uploads": 2.0}
+    grant = {"do": "grant", "edge": "b", "task": 1, "slots": [3, 4]}
+    broadcast = {"do": "assign", "edges": ["a", "b"], "tasks": [0, 1], "broadcast": [7]}
+    found.take(arrived(1.0, "a", report(**round_), grant, broadcast), PLACES, 0.1)
+    assert found.rounds.since(0) == [round_] and points(found) == {}
+    assert found.slots.since(0) == [
+        [0.3, 0.5, 1, "up", "granted"],
+        [0.7, 0.8, -1, "down", "granted"],
+    ]
+    row = {"begins_s": "0.3", "ends_s": "0.4", "edge": "b", "direction": "up", "kind": "update"}
+    found.take_slots([row, row | {"edge": "*"}, row | {"ends_s": ""}], PLACES)
+    assert found.slots.since(2) == [[0.3, 0.4, 1, "up", "update"], [0.3, 0.4, -1, "up", "update"]]
+    found.take(arrived(1.0, "a", grant), PLACES, None)  # no channel
+    assert found.slots.total == 4
+
+
+def test_only_finite_numbers_and_not_too_many_names() -> None:
+    found = Methods()
+    found.take(arrived(1.0, "c", report(x=float("nan"), y=1.0)), PLACES, None)
+    assert points(found) == {"y": [[1.0, 1.0, -1]]}
+    names = {f"n{number}": 1.0 for number in range(2 * MOST_NAMES)}
+    found.take(arrived(2.0, "a", report(**names)), PLACES, None)
+    assert len(found.learned) == MOST_NAMES
