@@ -13,19 +13,21 @@ from edgefl.results.tail import read_csv
 
 Evaluations = Sequence[tuple[float, float]]  # (x, accuracy), in order of emulated time
 
+NO_JOULES = "their configs have no [devices.energy] or [links.radio]"
+
 
 @dataclass(frozen=True, slots=True)
 class Axis:
     """An x that each evaluation of a run has: the sum of some columns of metrics.csv.
 
-    ``unit``: "" for a count. ``missing``: why a run may not have it.
+    ``unit``: "" for a count. ``missing``: why runs may not have it.
     """
 
     name: str
     columns: tuple[str, ...]
     unit: str
     label: str
-    missing: str = "its metrics.csv is of an older version"
+    missing: str = "they are of an older version"
 
     def value(self, row: Mapping[str, Any]) -> float | None:
         """Return x of a row of metrics.csv; None if a column is missing or not a number."""
@@ -41,7 +43,7 @@ AXES = {
         Axis("wall_s", ("wall_s",), "s", "wall-clock seconds"),
         Axis("version", ("version",), "", "versions"),
         Axis("bytes", ("bytes_up", "bytes_down"), "B", "bytes sent, up and down"),
-        Axis("joules", ("joules",), "J", "joules", "its config has no powers"),
+        Axis("joules", ("joules",), "J", "joules", NO_JOULES),
     )
 }
 ALIASES = {"round": "version", "rounds": "version", "time": "emulated_s", "energy": "joules"}
@@ -57,13 +59,14 @@ def named(name: str) -> Axis:
 
 def evaluations(run: Path, axis: Axis) -> Evaluations:
     """Return what a run, finished or not, has evaluated; [] if it has no such x."""
-    found = []
-    for row in read_csv(run / "metrics.csv"):
-        t, x, accuracy = number(row.get("emulated_s")), axis.value(row), number(row.get("accuracy"))
-        if t is not None and x is not None and accuracy is not None:
-            found.append((t, x, accuracy))
-    found.sort(key=lambda each: each[0])
-    return [(x, accuracy) for _, x, accuracy in found]
+    rows = [
+        (t, row, accuracy)
+        for row in read_csv(run / "metrics.csv")
+        if (t := number(row.get("emulated_s"))) is not None
+        and (accuracy := number(row.get("accuracy"))) is not None
+    ]
+    rows.sort(key=lambda each: each[0])
+    return [(x, accuracy) for _, row, accuracy in rows if (x := axis.value(row)) is not None]
 
 
 def to_target(evaluated: Evaluations, target: float) -> float | None:

@@ -56,6 +56,7 @@ class Row:
     outage_s: float = 0.0  # wall seconds between a break and the resumption, all together
     joules: float | None = None  # None: its config has no powers
     joules_to_target: float | None = None
+    joules_kind: str | None = None  # "modelled" or "measured"
 
     @property
     def mark(self) -> str:
@@ -117,6 +118,7 @@ def load_run(run: Path, name: str) -> Row:
         outage_s=sum(each["outage_s"] for each in outages),
         joules=used.get("joules"),
         joules_to_target=used.get("joules_to_target"),
+        joules_kind=used.get("kind"),
         **numbers,
         **counts,
     )
@@ -128,6 +130,12 @@ def schemes(rows: Iterable[Row]) -> dict[str, list[Row]]:
     for row in rows:
         found.setdefault(row.name, []).append(row)
     return found
+
+
+def note_on_energy(rows: Iterable[Row]) -> str:
+    """Return "energy is modelled", or where else the joules are from; "" without joules."""
+    kinds = sorted({row.joules_kind for row in rows if row.joules_kind})
+    return f"energy is {' or '.join(kinds)}" if kinds else ""
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
@@ -193,7 +201,11 @@ def _unfinished(run: Path) -> dict[str, Any]:
         read_csv(run / "links.csv"),
         rundirs.read_config(run),
     )
-    torn = [name for name in ("events.jsonl", "metrics.csv", "links.csv") if is_torn(run / name)]
+    torn = [
+        name
+        for name in ("events.jsonl", "metrics.csv", "links.csv", "energy.csv")
+        if is_torn(run / name)
+    ]
     reason = "no complete summary.json: the run crashed or still runs; values so far" + (
         f" (torn last line in {', '.join(torn)})" if torn else ""
     )

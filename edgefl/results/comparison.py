@@ -170,13 +170,11 @@ def _row(run: Path, name: str, target: float | None) -> Row:
         row = compare.load_run(run, name)
     if target is None or target == row.target_accuracy:
         return row
-    evaluated = axes.evaluations(run, axes.AXES["emulated_s"])
-    return replace(
-        row,
-        target_accuracy=target,
-        time_to_target_s=axes.to_target(evaluated, target),
-        joules_to_target=None,
+    seconds, joules = (
+        axes.to_target(axes.evaluations(run, axes.AXES[name]), target)
+        for name in ("emulated_s", "joules")
     )
+    return replace(row, target_accuracy=target, time_to_target_s=seconds, joules_to_target=joules)
 
 
 def _target(rows: dict[str, tuple[Row, ...]], question: Question) -> float | None:

@@ -95,12 +95,13 @@ def joules_to_target(
 
 def so_far(
     run: Path, metrics_rows: Iterable[Mapping[str, Any]], time_to_target_s: float | None
-) -> dict[str, float | None]:
+) -> dict[str, Any]:
     """The joules of a run without a summary, as its section of summary.json; {} if it has none."""
     whole = whole_joules(run)
     if whole is None:
         return {}
-    return {"joules": whole, "joules_to_target": joules_to_target(metrics_rows, time_to_target_s)}
+    to_target = joules_to_target(metrics_rows, time_to_target_s)
+    return {"kind": MODELLED, "joules": whole, "joules_to_target": to_target}
 
 
 def curve(rows: Iterable[Mapping[str, Any]], end_s: float) -> EnergyCurve:

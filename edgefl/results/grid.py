@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from edgefl.errors import UserError, nearest
 from edgefl.results import spread
-from edgefl.results.compare import byte_unit
+from edgefl.results.compare import byte_unit, note_on_energy
 from edgefl.results.comparison import ComparedScheme, Comparison, SeedEstimate
 from edgefl.results.differences import told
 from edgefl.results.effects import PairedEffect
@@ -205,6 +205,7 @@ def notes(comparison: Comparison) -> list[str]:
         *notes_on_statistics(comparison),
         *notes_on_configs(comparison),
         *_of_verdicts(comparison),
+        *([energy] if (energy := note_on_energy(comparison.rows)) else []),
     ]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from edgefl.results.compare import UNFINISHED, Row, byte_unit, schemes
+from edgefl.results.compare import UNFINISHED, Row, byte_unit, note_on_energy, schemes
 from edgefl.results.forms import count, seconds, share, three_digits
 from edgefl.results.plain_table import plain_table
 from edgefl.results.spread import of_rows, verdict
@@ -42,8 +42,10 @@ def table(rows: Sequence[Row], width: int = 80) -> Table:
     found = schemes(rows)
     columns = _columns(found)
     left_out = _make_room(columns, width)
+    energy = note_on_energy(rows)
     notes = [
         *_notes(rows, found),
+        *([Text(energy, style="dim")] if energy else []),
         *(
             [Text(f"no room in {width} columns for: {', '.join(left_out)}", style="dim")]
             if left_out

@@ -194,7 +194,11 @@ def test_a_strained_run_is_marked(tmp_path: Path) -> None:
             "--x moons: there is no such x (valid: bytes, emulated_s, joules, version, wall_s)",
         ),
         ({"baseline": "fedvag"}, "--baseline fedvag: there is no such run (nearest: 'fedavg')"),
-        ({"x": "joules"}, "--x joules: no run has joules: its config has no powers"),
+        (
+            {"x": "joules"},
+            "--x joules: no run has joules: their configs have no [devices.energy] or"
+            " [links.radio]",
+        ),
     ],
 )
 def test_unknown_names(folder: Path, question: dict[str, Any], line: str) -> None:
@@ -322,9 +326,33 @@ def test_parquet_has_the_numbers(folder: Path) -> None:
 
 
 def test_joules_have_columns_if_a_run_has_them(folder: Path) -> None:
-    energy = {"joules": 40.0, "joules_to_target": 20.0}
-    evaluated_run(folder / "powered", 1, SLOW, energy=energy)
+    spent = {"kind": "modelled", "joules": 40.0, "joules_to_target": 20.0, "by_edge": {}}
+    evaluated_run(folder / "powered" / "seed1", 1, SLOW, energy=spent)
     found = ask(folder)
     assert cells(found, "joules") == ["-", "-", "40.0"]
     assert records.of_runs(found)[-1]["joules_to_target"] == 20.0
-    assert "joules" in grid(found).columns
+    assert "joules" in grid(found).columns and grid(found).notes[-1] == "energy is modelled"
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_joules_as_x(tmp_path: Path, killed: bool) -> None:
+    """With 3 J a second, "slow" reaches 0.8 after 12 J and "fast" after 6 J."""
+    paths = []
+    for name, accuracies in (("slow", SLOW), ("fast", FAST)):
+        run = evaluated_run(tmp_path / name, 1, accuracies, killed=killed)
+        (run / "energy.csv").write_text(
+            "edge,state,began_s,ended_s,joules,watts\na,idle,0.000000000,,,3.0\n"
+        )
+        head, *rows = (run / "metrics.csv").read_text().splitlines()
+        rows = [f"{row},{3 * v}" for v, row in enumerate(rows[:5])]
+        (run / "metrics.csv").write_text("\n".join([f"{head},joules", *rows, ""]))
+        paths.append(run)
+    found = ask(*paths, x="joules", baseline="slow")
+    assert [each.reached[0].x for each in found.schemes] == [12.0, 6.0]
+    assert cells(found, "speed_up") == ["-", "2.00\u00d7"]
+    assert grid(found).columns["speed_up"].heading == "factor vs slow"
+    assert [row.joules_to_target for row in ask(*paths, target=0.5).rows] == [6.0, 3.0]
+    if killed:
+        assert [row.joules for row in found.rows] == [12.0, 12.0]
+        assert [row.joules_to_target for row in found.rows] == [12.0, 6.0]
+        assert {row.joules_kind for row in found.rows} == {"modelled"}
