@@ -146,8 +146,7 @@ def compare(
     from edgefl.results import differences
     from edgefl.results.comparison import Question, answer
 
-    if target is not None and not 0 < target <= 1:
-        raise UserError(f"--target {target:g}: expected an accuracy up to 1, such as 0.9 for 90 %")
+    check_target(target)
     if markdown and latex:
         raise UserError("--markdown and --latex: expected one of them, since both print")
     if columns is not None and not (markdown or latex):
@@ -168,6 +167,12 @@ def compare(
             show.hint(again)
         else:
             show.hint_about("plot", runs)
+
+
+def check_target(target: float | None) -> None:
+    """Raise UserError unless ``--target`` is an accuracy."""
+    if target is not None and not 0 < target <= 1:
+        raise UserError(f"--target {target:g}: expected an accuracy up to 1, such as 0.9 for 90 %")
 
 
 def _print_tables(found: Comparison, runs: list[Path]) -> None:

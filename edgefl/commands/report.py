@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from edgefl.commands import show
-from edgefl.commands.compare_runs import Baseline
+from edgefl.commands.compare_runs import Baseline, Target, check_target
 from edgefl.commands.results import Runs
 from edgefl.errors import UserError
 
@@ -21,14 +21,17 @@ def report(
         "report.html"
     ),
     baseline: Baseline = None,
+    target: Target = None,
 ) -> None:
     """Write one HTML file about runs that opens without a server: tables, figures, verdicts."""
+    check_target(target)
     if out.suffix not in SUFFIXES or out.is_dir():
         raise UserError(f"--out {out}: expected a file that ends in .html")
 
     from edgefl.html_report.document import write
+    from edgefl.results.comparison import Question
 
-    write(runs, out, baseline)
+    write(runs, out, Question(baseline, target=target))
     size = out.stat().st_size / 1e6
     show.line(f"{out}: {size:.2g} MB; open it in a browser, or send it: it needs no other file")
     show.hint_about("export", runs, "--to", "perfetto")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import Any
 
 import tomli_w
 
-from edgefl import __version__
 from edgefl.html_report import reported_runs, sections
 from edgefl.html_report.reported_runs import ReportedRun
+from edgefl.html_report.sections import VIRTUAL
 from edgefl.loading.file import FACTS
 
-VIRTUAL, WALL = "virtual", "wall"
+WALL = "wall"
+UNKNOWN = "unknown"  # the commit of an edgefl that is no checkout
 SAME_BYTES = "Under the virtual clock the same version and seed write the same bytes on any host."
 SAME_SPEED = (
     "On the wall clock the times of a second run are close but not equal; the verdict says whether"
@@ -41,7 +43,13 @@ class Again:
     notes: tuple[str, ...]
 
 
-def again(folder: Path, runs: Sequence[ReportedRun]) -> Again | None:
+def of_experiments(runs: Sequence[ReportedRun]) -> list[Again]:
+    """Return how to repeat the experiments that ``runs`` are of, each once."""
+    found = (_again(*each) for each in reported_runs.experiments(runs).items())
+    return list(dict.fromkeys(each for each in found if each is not None))
+
+
+def _again(folder: Path, runs: Sequence[ReportedRun]) -> Again | None:
     """Return how to repeat ``runs``, which are of the experiment in ``folder``.
 
     Without its experiment.toml (an old run, or one that was copied alone) the config of the first
@@ -70,11 +78,13 @@ def again(folder: Path, runs: Sequence[ReportedRun]) -> Again | None:
 
 
 def _command(command: str, file: str, clock: str) -> str:
-    words = {
-        "launch": f"edgefl launch INVENTORY {file}",
-        "coordinator": f"edgefl coordinator {file}",
-    }
-    return words.get(command, f"edgefl run {file} --clock {clock}")
+    given = shlex.quote(file)
+    match command:
+        case "launch":
+            return f"edgefl launch INVENTORY {given}"
+        case "coordinator":
+            return f"edgefl coordinator {given}"
+    return f"edgefl run {given} --clock {clock}"
 
 
 def _own(facts: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -83,6 +93,7 @@ def _own(facts: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _version(facts: Mapping[str, Any], runs: Sequence[ReportedRun]) -> str:
-    commits = {str(run.facts.get("git_commit", "unknown")) for run in runs} - {"unknown"}
-    commit = f", commit {' and '.join(sorted(commits))}" if commits else ""
-    return f"edgefl {facts.get('edgefl', __version__)}{commit}"
+    """Return "edgefl 0.1.0, commit 68b68a584401", as far as it was noted."""
+    version = f"edgefl {facts['edgefl']}" if "edgefl" in facts else "edgefl"
+    commits = {str(run.facts.get("git_commit", UNKNOWN)) for run in runs} - {UNKNOWN}
+    return version + (f", commit {' and '.join(sorted(commits))}" if commits else "")

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefl import __version__
-from edgefl.html_report import reported_runs, sections
-from edgefl.html_report.again import again
+from edgefl.html_report import again, reported_runs, sections
 from edgefl.html_report.embedded_figures import data_uri, figures
 from edgefl.html_report.html_tables import HtmlTable, of_terminal
 from edgefl.html_report.reported_runs import ReportedRun
@@ -23,19 +22,20 @@ from edgefl.results.comparison import Comparison, Question, answer
 
 HERE = Path(__file__).parent
 WIDTH = 1000  # characters: enough for all columns of the comparison
+OWN = Question()  # no baseline, and the target of the runs
 NO_FIGURES = "No figures: matplotlib was not installed (pip install 'edgefl[lab]')."
 
 
-def write(paths: Sequence[Path], out: Path, baseline: str | None = None) -> None:
+def write(paths: Sequence[Path], out: Path, question: Question = OWN) -> None:
     """Write the report about all runs in ``paths`` or below as one HTML file.
 
-    ``baseline``: the scheme with which the others are compared. UserError if a path holds no run,
+    ``question``: a baseline or a target, if there is one. UserError if a path holds no run,
     if a file of a run is damaged, or if ``out`` cannot be written.
     """
-    replace_file(out, document(paths, baseline).encode())
+    replace_file(out, document(paths, question).encode())
 
 
-def document(paths: Sequence[Path], baseline: str | None = None) -> str:
+def document(paths: Sequence[Path], question: Question = OWN) -> str:
     """Return the report as HTML that needs no other file: styles and figures are in it.
 
     All texts are escaped, since names and reasons may come from elsewhere.
@@ -49,14 +49,14 @@ def document(paths: Sequence[Path], baseline: str | None = None) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("document.html").render(contents(paths, baseline))
+    return environment.get_template("document.html").render(contents(paths, question))
 
 
-def contents(paths: Sequence[Path], baseline: str | None = None) -> dict[str, Any]:
+def contents(paths: Sequence[Path], question: Question = OWN) -> dict[str, Any]:
     """Return all that the template shows, by name."""
     from markupsafe import Markup
 
-    found = answer(paths, Question(baseline))
+    found = answer(paths, question)
     runs = reported_runs.of_comparison(found, paths)
     drawn, no_figures = figures(paths) if drawable() else ([], [NO_FIGURES])
     return {
@@ -72,13 +72,13 @@ def contents(paths: Sequence[Path], baseline: str | None = None) -> dict[str, An
         "setups": _setups(runs),
         "differences": sections.differing(found),
         "fidelity": sections.verdicts(runs),
+        "energy": sections.energy_of(runs),
         "reasons": sections.reasons(runs),
         "machines": sections.machines(runs),
         "hosts": sections.hosts(runs),
         "again": [
             asdict(each) | {"download": data_uri(each.config.encode(), "application/toml")}
-            for folder, of in reported_runs.experiments(runs).items()
-            if (each := again(folder, of)) is not None
+            for each in again.of_experiments(runs)
         ],
     }
 

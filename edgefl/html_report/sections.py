@@ -10,15 +10,18 @@ from edgefl.config.experiment import StrategyEntry
 from edgefl.html_report.html_tables import HtmlTable, of_rows
 from edgefl.html_report.reported_runs import ReportedRun
 from edgefl.loading.file import FACTS
+from edgefl.results import energy
 from edgefl.results.compare import Row, schemes
 from edgefl.results.comparison import Comparison
 from edgefl.results.spread import of_rows as spread_of
+from emulator.energy.account import STATES
 
 # What a reader wants to know first; the rest is in the whole config.
 SETUP = (
     *("task", "data", "partition", "unlabelled", "model", "training", "edges", "links", "devices"),
     *("groups", "medium", "faults", "stop", "evaluation"),
 )
+VIRTUAL = "virtual"  # the clock
 LONGEST = 300  # characters of a value
 GB = 1e9
 
@@ -110,7 +113,8 @@ def verdicts(runs: Sequence[ReportedRun]) -> HtmlTable:
     )
     rows = []
     for run in runs:
-        fidelity = run.summary.get("fidelity", {})
+        # the virtual clock computes its times, so there is nothing to be late for
+        fidelity = {} if run.row.clock == VIRTUAL else run.summary.get("fidelity", {})
         late = fidelity.get("transfer_lag_ms", {})
         numbers = ("tasks", "compute_overruns", "stalls", "stalled_s")
         rows.append(
@@ -120,7 +124,24 @@ def verdicts(runs: Sequence[ReportedRun]) -> HtmlTable:
                 *(fidelity.get(name) for name in numbers),
             )
         )
-    return of_rows(headings, rows)
+    return _without_empty(of_rows(headings, rows))
+
+
+def energy_of(runs: Sequence[ReportedRun]) -> HtmlTable | None:
+    """Return a table of the joules of all edges, by state; None if no run has any."""
+    rows = []
+    for run in runs:
+        by_edge = energy.joules(run.directory) or {}
+        measured = run.summary.get("energy", {}).get("measured_joules")
+        states = [
+            round(sum(each.get(f"{state}_j", 0.0) for each in by_edge.values()), 3)
+            for state in STATES
+        ]
+        if by_edge or measured is not None:
+            modelled = [run.row.joules, *states] if by_edge else [None] * (len(STATES) + 1)
+            rows.append((run.title, *modelled, measured))
+    headings = ("run", "modelled J", *(f"{state} J" for state in STATES), "measured J")
+    return _without_empty(of_rows(headings, rows)) if rows else None
 
 
 def reasons(runs: Sequence[ReportedRun]) -> list[tuple[str, str, list[str]]]:

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from edgefl.errors import UserError, nearest
+from edgefl.errors import UserError
 from edgefl.live.link_bins import CapacityAt
 from edgefl.live.run_feed import RunFeed
 from edgefl.record.files import CONFIG
@@ -112,9 +112,7 @@ class Feeds:
 def check(path: Path) -> None:
     """UserError if ``path`` is no folder with a run in it."""
     if not path.is_dir():
-        beside = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
-        near = nearest(path.name, beside)  # a long list of all names would not help
-        raise UserError(f"{path}: no such directory{near if 'nearest' in near else ''}")
+        raise rundirs.missing(path)
     if not any(True for _ in runs_below(path.absolute())):
         raise UserError(
             f"{path}: no run in it: expected the directory of a run, such as"

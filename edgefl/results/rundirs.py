@@ -11,7 +11,7 @@ from typing import Any
 
 from edgefl.config.experiment import StrategyEntry
 from edgefl.config.toml import parsed
-from edgefl.errors import UserError
+from edgefl.errors import UserError, nearest
 
 MARKS = ("summary.json", "events.jsonl", "metrics.csv")
 SEED = re.compile(r"seed(\d+)")
@@ -77,11 +77,18 @@ def find(paths: Sequence[Path]) -> dict[str, list[Path]]:
     return named
 
 
+def missing(path: Path) -> UserError:
+    """Return the error about a directory that is not there; it names one that is nearly so."""
+    beside = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
+    near = nearest(path.name, beside)  # a list of all names would be too long
+    return UserError(f"{path}: no such directory{near if 'nearest' in near else ''}")
+
+
 def _schemes_in(path: Path) -> dict[Path, list[Path]]:
     if runs := runs_of(path):
         return {path: runs}
     if not path.is_dir():
-        raise UserError(f"{path}: no such directory")
+        raise missing(path)
     schemes = {child: runs for child in sorted(path.iterdir()) if (runs := runs_of(child))}
     schemes = dict(sorted(schemes.items(), key=lambda item: _place(item[1][0])))  # stable
     if not schemes:

@@ -21,6 +21,7 @@ from edgefl.html_report.document import document, write
 from edgefl.loading.file import load
 from edgefl.record.files import EXPERIMENT
 from edgefl.results import compare
+from edgefl.results.comparison import Question
 
 CONFIG = """
 name = "seen"
@@ -157,7 +158,7 @@ def test_a_run_that_was_killed_is_shown_as_far_as_it_got(folder: Path) -> None:
         file.write("4,9.9")
     shown = page(folder)
     assert shown.wrong == []
-    assert table(shown, "verdict")[1][:3] == ["fedavg", "unfinished", ""]
+    assert table(shown, "verdict")[1] == ["fedavg", "unfinished"]
     assert "no complete summary.json: the run crashed or still runs" in shown.text
     assert "(torn last line in metrics.csv)" in shown.text
     assert "faithful runs 1 of 2" in shown.text
@@ -185,6 +186,18 @@ def test_reasons_and_hosts(folder: Path) -> None:
     assert HOST["machine"] not in shown.html
 
 
+def test_energy_by_state_modelled_and_measured(folder: Path) -> None:
+    assert "energy" not in page(folder).ids
+    each = {"joules": 7.5, "idle_j": 5.0, "compute_j": 2.0, "send_j": 0.5, "receive_j": 0.0}
+    used = {"kind": "modelled", "joules": 15.0, "by_edge": {"a": each, "b": each}}
+    changed(folder / "fedavg" / "summary.json", energy=used | {"measured_joules": 20.25})
+    shown = page(folder)
+    assert table(shown, "modelled J") == [
+        ["run", "modelled J", "idle J", "compute J", "send J", "receive J", "tail J", "measured J"],
+        ["fedavg", "15", "10", "4", "1", "0", "0", "20.25"],
+    ]
+
+
 def test_texts_of_others_are_no_html(folder: Path) -> None:
     evil = '<script>alert(1)</script>"><img src=//x.example/y>'
     host = HOST | {"host": evil, "cpu": evil}
@@ -201,7 +214,7 @@ def test_texts_of_others_are_no_html(folder: Path) -> None:
 def test_a_baseline_and_what_differs(folder: Path) -> None:
     config = folder / "fedavg" / "config.toml"
     config.write_text(config.read_text().replace("up_mbit_s = 0.01", "up_mbit_s = 0.5"))
-    shown = HtmlPage(document([folder], "fedasync"))
+    shown = HtmlPage(document([folder], Question("fedasync")))
     assert any("vs fedasync" in heading for rows in shown.tables for heading in rows[0])
     assert table(shown, "key")[1:] == [["fedavg", "links.up_mbit_s", "0.5", "0.01", "all"]]
     assert "differences" in shown.ids and "differences" not in page(folder / "fedavg").ids
