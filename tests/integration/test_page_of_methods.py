@@ -106,21 +106,25 @@ const used = () => {
     return context.getImageData(x, 6, 1, 1).data[3] > 0;
   });
 };
-const nothing = used();
+const { timeUse } = await import(new URL("page/time_use.js", location));
+const use = () => timeUse(run, [0], {from: 0, to: 100, now: 100}).training;
+const shareOf = [use()];
 run.archive = {from: 0, to: 50, exact: false, first_s: 0, bin_s: 10,
   bins: [[0, 0, "training", [0, 1, 1, 0, 0]]]};
 line.draw();
 const shares = used();
+shareOf.push(use());
 const lanes = new LaneSet();
 lanes.put([0, 0, "training", 20, 30, 0, null]);
 run.archive = {from: 0, to: 50, exact: true, lanes};
 line.draw();
 const exact = used();
+shareOf.push(use());
 const before = asked.length;
 view.show(60, 90);
 line.draw();
 line.root.remove();
-return {first: asked[0], nothing, shares, exact, later: asked.length - before};
+return {first: asked[0], shareOf, shares, exact, later: asked.length - before};
 """
 
 
@@ -128,7 +132,9 @@ def test_older_times_come_from_the_server(chromium: Page, tmp_path: Path) -> Non
     with opened(chromium, finished(tmp_path / "runs" / "small" / "fedasync")) as page:
         found = page.later(OLDER)
     assert found["first"] == ["r9", 0, 50]  # what ended before 50 s is not on the page
-    # in the row of computing at 0, 25 and 75 s; "nothing" has the grey of a window on its way
+    # of 50 s: 30; of 100 s: those and two bins of 10; those and 20 to 30 s
+    assert found["shareOf"] == pytest.approx([0.6, 0.5, 0.4])
+    # in the row of computing at 0, 25 and 75 s
     assert found["shares"] == found["exact"] == [False, True, True]
     assert found["later"] == 0  # all of 60..90 s is there
 

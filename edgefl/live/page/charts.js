@@ -169,8 +169,8 @@ export class Chart {
         { ...axis, size: 28, gap: 3, space: 64, values: xValues,
           ...(options.view ? { incrs: TIME } : {}) },
         { ...axis, size: 58, gap: 3, ...(options.whole ? { incrs: WHOLE } : {}),
-          values: (plot, values) => values.map((value) => (
-            value === null ? "" : (options.axisFormat ?? options.format)(value))) },
+          values: (plot, values, axisAt, space, step) => values.map((value) => (
+            value === null ? "" : (options.axisFormat ?? options.format)(value, step))) },
       ],
       series: [{}, ...this.series.map((each) => this._line(each))],
       cursor: { y: false, drag: { x: true, y: false, setScale: false, dist: 4 },

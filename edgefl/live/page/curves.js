@@ -2,7 +2,10 @@
 
 import { Chart } from "./charts.js";
 import { theme } from "./theme.js";
-import { bytes, count, digits, el, rate, tick } from "./util.js";
+import { bytes, clamp, count, digits, el, rate, tick } from "./util.js";
+
+/** Decimal places that tell values apart that are `step` apart. */
+const places = (step) => clamp(Math.ceil(-Math.log10(step) - 1e-9), 0, 8);
 
 const X = {
   emulated_s: { name: "emulated time", format: null },
@@ -38,7 +41,8 @@ export class Curves {
     const empty = "no evaluation yet";
     this.charts = {
       accuracy: new Chart({ title: "Accuracy", view: over, xFormat: format, empty,
-        format: (value) => digits(value, 4), axisFormat: (value) => digits(value, 2) }),
+        format: (value) => digits(value, 4),
+        axisFormat: (value, step) => digits(value, Math.max(2, places(step))) }),
       loss: new Chart({ title: "Loss", view: over, xFormat: format, empty, log: this.log,
         format: (value) => digits(value, 4),
         axisFormat: (value) => String(Number(value.toPrecision(3))) }),

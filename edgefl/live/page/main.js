@@ -19,6 +19,7 @@ const at = (id) => document.getElementById(id);
 const LEAST_FRAME_MS = 500; // between frames without news: the run needs the processor
 const SHOWN_FIRST = 3;
 const FOLLOW_S = [5, 10, 30, 60, 300, 1800];
+const ASK_AGAIN_MS = 4000; // for the same older window: a run that goes on adds to it
 const TABLE_NEWS = ["head", "state", "trouble", "fidelity", "finished", "staleness_counts", "full"];
 const ARCHIVE_MARGIN = 0.5; // of a window, on each side
 
@@ -121,9 +122,10 @@ function takeRuns(all) {
 
 // ---------------------------------------------------------------- panels of each run
 async function askOlder(run, from, to) {
-  const key = `${from.toFixed(3)} ${to.toFixed(3)} ${run.lanes.completeFrom}`;
-  if (run.askedFor === key || stream.asked.has(run.id)) return;
-  run.askedFor = key;
+  const last = run.askedFor;
+  const near = last && Math.abs(last.from - from) + Math.abs(last.to - to) < 0.05 * (to - from);
+  if (stream.asked.has(run.id) || (near && performance.now() - last.at < ASK_AGAIN_MS)) return;
+  run.askedFor = { from, to, at: performance.now() };
   const margin = (to - from) * ARCHIVE_MARGIN;
   const found = await stream.window(run.id, Math.max(0, from - margin),
     Math.min(run.lanes.completeFrom, to + margin));

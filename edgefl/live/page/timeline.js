@@ -180,7 +180,7 @@ export class Timeline {
     this._drawCursor(context, frame);
     this._drawAxis(frame);
     this._drawGutter(first, last, offset, row);
-    this.use.draw(this.run.lanes, this.rows, frame);
+    this.use.draw(this.run, this.rows, frame);
     this._tell(frame);
   }
 
@@ -238,11 +238,19 @@ export class Timeline {
 
   _drawMarks(context, frame, tops, row) {
     if (row < 9) return;
-    for (const [kind, t, edge] of this.run.marks.items) {
+    for (const [kind, t, edge] of this._marks()) {
       const top = tops.get(edge);
       if (top === undefined || t < frame.from || t > Math.min(frame.to, frame.now)) continue;
       paintMark(context, kind, (t - frame.from) * frame.scale, top, row);
     }
+  }
+
+  /** All marks that are here: those of the older window, then the newest ones. */
+  _marks() {
+    const { archive, marks } = this.run;
+    const first = marks.items[0]?.[1] ?? Infinity;
+    const older = (archive?.marks ?? []).filter(([, t]) => t < first);
+    return older.length ? [...older, ...marks.items] : marks.items;
   }
 
   _drawCursor(context, frame) {
@@ -267,7 +275,7 @@ export class Timeline {
     context.textBaseline = "top";
     context.fillText("version", 6, 2);
     let [lastTick, lastText] = [-Infinity, -Infinity];
-    for (const [kind, t, , text] of this.run.marks.items) {
+    for (const [kind, t, , text] of this._marks()) {
       if (kind !== "publish" || t < frame.from || t > Math.min(frame.to, frame.now)) continue;
       const x = this.gutterPx + (t - frame.from) * frame.scale;
       if (x - lastTick >= 1) {
@@ -358,7 +366,7 @@ export class Timeline {
       const doing = WORDS[kinds[found.kind]] ?? kinds[found.kind];
       lines.push(`${name}${doing}${task}${size}, ${length}`);
     });
-    for (const [kind, t, who, text] of this.run.marks.items) {
+    for (const [kind, t, who, text] of this._marks()) {
       if (who === edge && Math.abs(t - time) <= slack) {
         lines.push(`◆ ${[MARK_WORDS[kind] ?? kind, text].filter(Boolean).join(", ")}`);
       }
@@ -385,6 +393,6 @@ export class Timeline {
     const task = found?.task === null || found?.task === undefined ? "" : `, task ${found.task}`;
     setText(this.status, `${this.run.edges[edge]}: ${found?.state ?? "awaited"}${task}`
       + `${found ? `, since ${seconds(found.since)}` : ""}. In this window: `
-      + (TimeUse.words(this.run.lanes, edge, frame) || "nothing"));
+      + (TimeUse.words(this.run, edge, frame) || "nothing"));
   }
 }
