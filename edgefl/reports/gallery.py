@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefl import catalog
-from edgefl.errors import UserError, listed, nearest
+from edgefl.errors import UserError, listed, nearest, undamaged
 from edgefl.reports.registry import families
 from edgefl.results.axes import AXES
 from edgefl.results.compare import replace_file
@@ -56,7 +56,7 @@ def data(kind: str, runs: Runs, style: PlotStyle = OWN) -> PlotData:
     """Return the numbers behind a figure; UserError if these runs do not have it."""
     plot = find(kind)
     _check(kind, plot, style)
-    found = plot.data(runs, style)
+    found = _numbers(plot, runs, style)
     if not found.rows:
         axis = AXES.get(style.x)
         of = plot.OF if axis is None else f"{plot.OF} (--x {axis.name}: {axis.missing})"
@@ -100,9 +100,15 @@ def leave(directories: Sequence[Path], names: Mapping[str, Path]) -> list[Path]:
 
 def _reason(plot: Plot, runs: Runs) -> str:
     try:
-        return "" if plot.data(runs, OWN).rows else f"of {plot.OF}"
+        return "" if _numbers(plot, runs, OWN).rows else f"of {plot.OF}"
     except UserError as error:
         return str(error)
+
+
+def _numbers(plot: Plot, runs: Runs, style: PlotStyle) -> PlotData:
+    paths = [str(run.path) for of_scheme in runs.values() for run in of_scheme]
+    with undamaged(Path(", ".join(paths))):
+        return plot.data(runs, style)
 
 
 def _check(kind: str, plot: Plot, style: PlotStyle) -> None:

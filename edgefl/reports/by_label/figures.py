@@ -50,7 +50,7 @@ class RuntimesPlot(Plot):
             axes.set_title(f"what {runtime} devices hold", fontsize=7)
             axes.set_xlabel(label)
             axes.set_ylim(0, 1)
-            axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+            axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         for axes in panels[::across] if canvas.is_page else panels:
             axes.set_ylabel("Accuracy by label, weighted")
         canvas.legend(panels[0])

@@ -109,7 +109,7 @@ class RefreshPointsPlot(Plot):
         axes.set_xlabel("Refresh point (finished epochs)")
         axes.set_ylabel("Share of the requests")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         canvas.legend(axes)
 
 

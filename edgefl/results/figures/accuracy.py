@@ -49,7 +49,7 @@ class Accuracy(Plot):
                     zorder=1,
                     label=f"target {100 * target:g}%",
                 )
-            axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+            axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         for axes in panels if not canvas.is_page else panels[:1]:
             axes.set_ylabel("Test accuracy")
         canvas.legend(panels[0])

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from matplotlib import cbook
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
+from matplotlib.mathtext import MathTextParser
 
 from edgefl.errors import UserError, nearest
 from edgefl.results import drawing
@@ -118,7 +120,12 @@ class Canvas:
     """A figure of the chosen width; its height grows with its panels and its legend."""
 
     def __init__(self, style: PlotStyle, width: str) -> None:
-        """``width``: a key of WIDTHS, unless the style has one."""
+        """``width``: a key of WIDTHS, unless the style has one.
+
+        UserError for texts that matplotlib cannot draw.
+        """
+        for option, text in {"title": style.title, **style.labels}.items():
+            check_text(option, text)
         self.style = style
         self.is_page = (style.width or width) == "page"
         self.figure = Figure(
@@ -149,9 +156,13 @@ class Canvas:
         return self.axes
 
     def text(self, name: str) -> str:
-        """Return what the user calls a scheme."""
+        """Return what the user calls a scheme.
+
+        A dollar sign in a directory's name is one; in a text of the user two enclose mathematics.
+        """
         self._named.add(name)
-        return self.style.labels.get(name, name)
+        text = self.style.labels.get(name, name.replace("$", r"\$"))
+        return f" {text}" if text.startswith("_") else text  # else it is not in the legend
 
     def legend(self, axes: Axes) -> None:
         """Put the legend of ``axes`` above all panels."""
@@ -197,6 +208,17 @@ class Canvas:
         for name in self.style.labels:
             if name not in known:
                 raise UserError(f"--label {name}: not in this figure{nearest(name, known)}")
+
+
+def check_text(what: str, text: str) -> None:
+    """Raise UserError if what stands between two dollar signs is not mathematics."""
+    try:
+        if cbook.is_math_text(text):
+            MathTextParser("path").parse(text)
+    except ValueError:
+        raise UserError(
+            rf"{what}={text}: expected TeX mathematics between dollar signs, or \$ for a dollar"
+        ) from None
 
 
 def plain(axes: Axes) -> None:

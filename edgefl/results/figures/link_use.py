@@ -58,7 +58,7 @@ class LinkUse(Plot):
             limits = {each for each in data.where(direction=direction)["capacity_mbit_s"] if each}
             for limit in sorted(limits):
                 rate.axhline(limit, color="0.35", linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
-            busy.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+            busy.yaxis.set_major_formatter(PercentFormatter(1.0))
             busy.set_ylabel(f"Busy {word}s")
             rate.set_ylabel(f"{word.capitalize()}s (Mbit/s)")
             for axes in (busy, rate):

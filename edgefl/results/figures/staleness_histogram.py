@@ -53,7 +53,7 @@ class StalenessHistogram(Plot):
         axes.set_xlabel("Staleness (versions)")
         axes.set_ylabel("Share of the updates")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         axes.set_ylim(bottom=0)
         canvas.legend(axes)
 

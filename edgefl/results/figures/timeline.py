@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from edgefl.results.figures.canvas import Canvas
 
 COLUMNS = ("name", "edge", "lane", "what", "begin_s", "end_s", "task", "bytes")
+UNSEEN = 1e-5  # of the panel's width: narrower boxes are not drawn
 MARK = "instant"  # the lane of what takes no time; its end is its begin
 MERGE = "merge"
 MOST_EDGES, MOST_PANELS = 24, 6  # of a panel; of a figure
@@ -114,7 +115,8 @@ def _panel(
     patches: dict[str, list[Any]] = {what: [] for what in LOOKS}
     merges = []
     for _, edge, lane, kind, begin_s, end_s, _, _ in data.rows:
-        if edge not in rows or begin_s > until_s:
+        seen = min(end_s, until_s) - begin_s > UNSEEN * until_s or lane == MARK
+        if edge not in rows or begin_s > until_s or not seen:
             continue
         if lane == MARK:
             merges += [(begin_s / unit, rows[edge])] if kind == MERGE else []

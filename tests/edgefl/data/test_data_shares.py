@@ -20,6 +20,7 @@ from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import learning, with_experiment
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.loading.file import load, shared_digest
+from edgefl.results.tail import read_csv
 
 CONFIG = """
 name = "shares"
@@ -340,3 +341,12 @@ def test_the_partition_is_drawn(
         f"samples per edge: {sizes[0]} to {sizes[-1]}, median {sizes[edges // 2]}; labels per"
         " edge: " in capsys.readouterr().out
     )
+
+
+def test_the_numbers_of_the_partition_are_those_of_the_edges(config: Path, tmp_path: Path) -> None:
+    command.plot(config, [], tmp_path / "l.svg", None, "column", "Ours", tmp_path / "l.csv")
+    assert sorted(path.name for path in tmp_path.glob("l*.*")) == ["l.csv", "l.svg"]
+    held: dict[str, int] = {}
+    for row in read_csv(tmp_path / "l.csv"):
+        held[row["edge"]] = held.get(row["edge"], 0) + int(row["samples"])
+    assert held == learning(given(config), tmp_path).samples

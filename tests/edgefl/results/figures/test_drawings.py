@@ -216,6 +216,28 @@ def test_limits_scales_title_and_labels(folder: Path) -> None:
     assert "Slow and steady" in [text.get_text() for text in legend.get_texts()]
 
 
+def test_mathematics_is_for_the_user_s_texts_only(tmp_path: Path) -> None:
+    record(tmp_path / "cost_5$_a$" / "seed1")
+    record(tmp_path / "_own")
+    figure = of_runs("accuracy", tmp_path, title=r"Loss $\alpha_1$", labels={"_own": r"$\beta$"})
+    output.rendered(figure, "svg")
+    (legend,) = figure.legends
+    shown = [text.get_text() for text in legend.get_texts()]
+    assert shown == [r"$\beta$", r"cost_5\$_a\$", "target 80%"]
+    assert of_runs("loss", tmp_path / "_own").legends[0].get_texts()[0].get_text() == " _own"
+    with pytest.raises(
+        UserError, match=r"title=\$\\frac\$: expected TeX mathematics between dollar"
+    ):
+        of_runs("accuracy", tmp_path, title=r"$\frac$")
+
+
+def test_a_damaged_row_is_one_line(folder: Path) -> None:
+    (folder / "slow" / "links.csv").write_text("edge,direction,bytes\na,up,x\n")
+    with pytest.raises(UserError, match="slow: is damaged"):
+        of_runs("link-use", folder / "slow")
+    assert "link-use" not in gallery.available([folder]) and "loss" in gallery.available([folder])
+
+
 def test_a_title_without_a_legend(folder: Path) -> None:
     figure = of_runs("time-to-target", folder, title="Costs")
     assert figure.get_suptitle() == "Costs" and not figure.legends
