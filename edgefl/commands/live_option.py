@@ -45,10 +45,11 @@ class LiveCommand(TyperCommand):
     """A command whose --live may stand without a value."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, [*_with_value(args)])
+        return super().parse_args(ctx, [*with_value(args)])
 
 
-def _with_value(args: Sequence[str]) -> Iterator[str]:
+def with_value(args: Sequence[str]) -> Iterator[str]:
+    """Give a bare --live an empty value, unless a port follows it."""
     for word, following in zip(args, [*args[1:], ""]):
         yield f"{NAME}=" if word == NAME and not following.isdecimal() else word
 
@@ -57,7 +58,7 @@ def port_of(text: str, option: str) -> int | None:
     """Return the port that the user gave; None for "". UserError for anything but a port."""
     if not text:
         return None
-    if not text.isdecimal() or int(text) > MOST_PORT:
+    if not (text.isascii() and text.isdecimal()) or len(text) > 5 or int(text) > MOST_PORT:
         raise UserError(f"{option} {text}: expected a port, 0 to {MOST_PORT} (0: any free one)")
     return int(text)
 
