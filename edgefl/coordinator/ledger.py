@@ -93,7 +93,7 @@ class Ledger:
         """Record the end of a transfer, and count its bytes."""
         self.counters.link(completion.transfer.direction, completion.transfer.size)
         self.recorder.link(completion, finished_ns)
-        for fields in () if self.energy is None else self.energy.link(completion):
+        for fields in () if self.energy is None else self.energy.link(completion, finished_ns):
             self.recorder.energy(fields)
 
     def _spend(self, now: int, row: Row) -> None:

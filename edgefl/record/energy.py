@@ -54,8 +54,12 @@ class EnergyBook:
             return found
         return self._fact(now, row["fact"], row)
 
-    def link(self, completion: Completion) -> list[Fields]:
-        """Take a finished transfer. Returns new rows of energy.csv."""
+    def link(self, completion: Completion, finished_ns: int) -> list[Fields]:
+        """Take a transfer, finished at that moment. Returns new rows of energy.csv.
+
+        The plan of its link counts, not a host that was late. A native link has no plan: what it
+        carries is due when it is offered.
+        """
         transfer, windows = completion.transfer, completion.windows_ns
         edges = [transfer.edge]
         if transfer.edge == BROADCAST_TO:
@@ -71,7 +75,9 @@ class EnergyBook:
             else:  # bytes need the latency to arrive, but the radio is on for their own time
                 active_ns, up = None, transfer.direction == "up"
                 began_ns = completion.started_ns + (0 if up else power.latency_ns)
-                ended_ns = completion.due_ns - (power.latency_ns if up else 0)
+                planned = completion.due_ns > completion.started_ns
+                ended_ns = completion.due_ns if planned else finished_ns
+                ended_ns -= power.latency_ns if up else 0
                 ended_ns = max(began_ns, ended_ns)
             found += _rows(
                 self.account.transferred(

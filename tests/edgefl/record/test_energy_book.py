@@ -34,7 +34,7 @@ def arrived(
     book: EnergyBook, edge: str, way: str, kind: str, started: int, due: int, **more: Any
 ) -> list[tuple[str, str, float, float]]:
     transfer = Transfer(0, edge, way, 1000, kind)
-    return spans(book.link(Completion(transfer, 0, started * S, due * S, **more)))
+    return spans(book.link(Completion(transfer, 0, started * S, due * S, **more), due * S))
 
 
 @pytest.mark.parametrize(
@@ -119,6 +119,14 @@ def test_on_a_tdma_channel_the_radio_is_on_in_its_slots() -> None:
         ("a", "send", 2.0, 9.0)
     ]
     assert book.account.by_edge(9 * S)["a"]["send"] == (2 * S * W, 2 * S)
+
+
+def test_on_a_native_link_the_real_time_counts() -> None:
+    """It has no emulated latency, and what it carries is due when it is offered."""
+    book = EnergyBook.of({"a": EdgePower(0, 0, 1 * W, 1 * W)}, None)
+    book.take(0, {"event": "edge_joined", "edge": "a"})
+    completion = Completion(Transfer(0, "a", "up", 1000, "update"), 2 * S, 2 * S, 2 * S)
+    assert spans(book.link(completion, 7 * S)) == [("a", "send", 2.0, 7.0)]
 
 
 def test_a_broadcast_costs_its_receivers() -> None:

@@ -1,0 +1,75 @@
+"""The figure of energy by state, and the reader behind it, from rows written by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from recorded import record
+
+from edgefl.record.files import ENERGY
+from edgefl.reports import gallery
+from edgefl.results import energy
+from edgefl.results.figures.base import open_runs
+from edgefl.results.figures.style import PlotStyle
+
+ROWS = """edge,state,began_s,ended_s,joules,watts
+a,idle,0.000000000,,,2.0
+b,idle,1.000000000,,,3.0
+a,compute,1.000000000,3.000000000,8.0,
+a,send,3.000000000,4.000000000,1.0,
+b,receive,2.000000000,2.000000000,0.5,
+a,measured,0.000000000,4.000000000,99.0,
+b,compute,2.000000000,4.00"""  # a torn last line, as after kill -9
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run that was killed, whose latest evaluation was at 8 s."""
+    record(tmp_path / "slow")
+    (tmp_path / "slow" / "summary.json").unlink(missing_ok=True)
+    (tmp_path / "slow" / ENERGY).write_text(ROWS)
+    return tmp_path / "slow"
+
+
+def test_the_joules_of_a_run_that_was_killed(run: Path) -> None:
+    found = energy.joules(run)
+    assert found is not None
+    assert {
+        edge: {key: value for key, value in each.items() if value} for edge, each in found.items()
+    } == {
+        "a": {"joules": 2.0 * 8 + 9, "idle_j": 16.0, "compute_j": 8.0, "send_j": 1.0},
+        "b": {"joules": 3.0 * 7 + 0.5, "idle_j": 21.0, "receive_j": 0.5},
+    }
+    assert energy.whole_joules(run) == 25.0 + 21.5
+
+
+def test_the_curve_is_exact_at_every_moment(run: Path) -> None:
+    found = energy.joules_over_time(run)
+    assert found is not None
+    assert found.at([0, 1, 2, 3, 4, 8, 99]).tolist() == pytest.approx(
+        [0.0, 2.0, 2.0 + 9.0 + 0.5, 11.5 + 9.0, 20.5 + 6.0, 26.5 + 20.0, 46.5]
+    )
+    only_b = energy.joules_over_time(run, "b")
+    assert only_b is not None and only_b.at(8).tolist() == pytest.approx(21.5)
+
+
+def test_parts_that_were_deleted_leave_no_curve(run: Path) -> None:
+    (run / "energy-000002.csv").write_text(ROWS.splitlines()[0] + "\n")
+    assert energy.joules_over_time(run) is None
+
+
+def test_the_figure_has_a_number_for_each_edge_and_state(run: Path, tmp_path: Path) -> None:
+    assert "energy" in gallery.available([tmp_path])
+    found = gallery.data("energy", open_runs([tmp_path]), PlotStyle())
+    assert found.where(edge="a")["state"] == ["idle", "compute", "send", "receive", "tail"]
+    assert found.where(edge="a")["joules"] == [16.0, 8.0, 1.0, 0.0, 0.0]
+    assert sum(found["joules"]) == 46.5
+
+
+def test_a_run_without_a_model_of_its_energy_has_no_joules(tmp_path: Path) -> None:
+    record(tmp_path / "slow")
+    run = tmp_path / "slow"
+    nothing = energy.joules(run), energy.whole_joules(run), energy.joules_over_time(run)
+    assert nothing == (None, None, None) and energy.joules_at(run, [1.0]) is None
+    assert "energy" not in gallery.available([tmp_path])
