@@ -28,13 +28,14 @@ Fields = Sequence[Any]  # of a row of energy.csv
 class EnergyBook:
     """Turns a run's rows into the energy of its edges, and into rows of energy.csv.
 
-    ``target_fj``: the run ends when it has used this much. ``asked``: edges that pause until the
-    answer to their request, and their tasks. ``broadcasts``: the receivers of models that are
-    under way on a TDMA channel.
+    ``target_fj``: the run ends when it has used this much; ``look_ns``: when to look whether it
+    has. ``asked``: edges that pause until the answer to their request, and their tasks.
+    ``broadcasts``: the receivers of models that are under way on a TDMA channel.
     """
 
     account: EnergyAccount
     target_fj: int | None = None
+    look_ns: int = FOREVER
     asked: dict[str, int] = field(default_factory=dict)
     broadcasts: deque[list[str]] = field(default_factory=deque)
 
@@ -93,11 +94,17 @@ class EnergyBook:
         """When to look next whether the run has used its target; FOREVER if it has none."""
         if self.target_fj is None or self.account.ended_ns is not None:
             return FOREVER
-        return self.account.total.reaches(self.target_fj)
+        # Where less power flows than before, the earlier moment stays: each new one costs an alarm.
+        self.look_ns = min(self.look_ns, self.account.total.reaches(self.target_fj))
+        return self.look_ns
 
     def reached(self, now: int) -> bool:
         """Whether the run has used its target by ``now``."""
-        return self.target_fj is not None and self.account.total.at(now) >= self.target_fj
+        if self.target_fj is None:
+            return False
+        if now >= self.look_ns:
+            self.look_ns = FOREVER
+        return self.account.total.at(now) >= self.target_fj
 
     # ------------------------------------------------------------------ what is told
     def joules(self, now: int) -> float:

@@ -31,7 +31,7 @@ def profiles(
     if name is None:
         _list()
         return
-    known = valid_name("profile", name, [*LINKS, *DEVICES, *DEVICE_POWER, *RADIOS])
+    known = valid_name("profile", name, {**LINKS, **DEVICES, **DEVICE_POWER, **RADIOS})
     typer.echo(name)
     if known in LINKS:
         _show(LINKS[name], SOURCES, _link_lines(named.link_profile(name)))

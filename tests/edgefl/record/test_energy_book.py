@@ -146,3 +146,14 @@ def test_the_target_is_due_when_it_will_be_used_up() -> None:
     assert book.next_due() == 7 * S and not book.reached(6 * S) and book.reached(7 * S)
     book.take(7 * S, {"fact": "finished", "reason": "target_joules"})
     assert book.next_due() > 10**18
+
+
+def test_less_power_moves_no_alarm_and_the_target_is_still_found() -> None:
+    book = EnergyBook.of({"a": EdgePower(2 * W, 3 * W)}, 20.0)
+    book.take(0, {"event": "edge_joined", "edge": "a"})
+    began(book)
+    assert book.next_due() == 4 * S
+    book.take(1 * S, {"fact": "update_ready", "edge": "a", "task": 0})
+    assert book.next_due() == 4 * S, "5 J are used, and 2 W flow: it will be 8.5 s"
+    assert not book.reached(4 * S)
+    assert book.next_due() == 17 * S // 2 and book.reached(17 * S // 2)

@@ -86,6 +86,47 @@ def test_waiting_costs_the_idle_power_and_no_more(tmp_path: Path) -> None:
     assert b["joules"] == pytest.approx(1.0 * b["idle_s"] + 10.0 * b["compute_s"])
 
 
+def computed_s(run: Path) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for row in read_csv(run / ENERGY):
+        if row["state"] == "compute":
+            span_s = float(row["ended_s"]) - float(row["began_s"])
+            found[row["edge"]] = found.get(row["edge"], 0.0) + span_s
+    return found
+
+
+def test_an_edge_that_waits_for_a_fresher_model_is_idle(tmp_path: Path) -> None:
+    """Its two halves of a task are as long as a task without the request."""
+    given = ALL | {"stop": {"versions": 8}, "edges": {"names": ["a"]}}
+    own = {"strategies": [{"strategy": "../support/own_strategies.py:Fresher"}]}
+    _, plain = small_run(tmp_path / "plain", **given, strategies=[{"strategy": "fedasync"}])
+    _, asking = small_run(tmp_path / "asking", **given | own)
+    halves = [row for row in read_csv(asking / ENERGY) if row["state"] == "compute"]
+    assert len(halves) == 16
+    assert computed_s(asking)["a"] == pytest.approx(computed_s(plain)["a"], abs=1e-6)
+
+
+def test_on_a_tdma_channel_slots_and_broadcasts_cost(tmp_path: Path) -> None:
+    medium = {"kind": "tdma", "rate_mbit_s": 0.05, "slot_ms": 100.0}
+    given: dict[str, Any] = {"strategies": [{"strategy": "tdma-fl", "per_round": 1}]}
+    links = {"latency_ms": 10.0, "radio": RADIO}
+    summary, run = small_run(
+        tmp_path, **ALL | {"links": links}, **given, medium=medium, stop={"versions": 6}
+    )
+    slots = read_csv(run / "slots.csv")
+    for way, state, watts in (("up", "send", 2.0), ("down", "receive", 1.0)):
+        seconds = sum(
+            float(row["ends_s"]) - float(row["begins_s"])
+            for row in slots
+            if row["direction"] == way
+        )
+        by_edge = summary["energy"]["by_edge"].values()
+        assert seconds > 0
+        # a broadcast has one receiver here: the edge that has just sent
+        assert sum(each[f"{state}_s"] for each in by_edge) == pytest.approx(seconds)
+        assert sum(each[f"{state}_j"] for each in by_edge) == pytest.approx(watts * seconds)
+
+
 def test_the_file_and_the_summary_agree_at_every_moment(tmp_path: Path) -> None:
     summary, run = small_run(tmp_path, **ALL, stop={"versions": 3})
     found = energy.joules_over_time(run)
