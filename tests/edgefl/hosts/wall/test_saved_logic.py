@@ -54,7 +54,9 @@ class Played:
         self.folder, self.name, self.saved = folder, name, saved
         self.given = experiment(
             strategies=[STRATEGIES[name]],
-            stop={"versions": 40},
+            stop={"versions": 40, "target_joules": 2000.0},
+            devices={"energy": {"profile": "pi4"}},
+            links={"radio": {"profile": "lte"}},
             network={"task_timeout_s": 20.0},
             evaluation={"every_versions": 1},
         )
@@ -191,12 +193,15 @@ def test_any_story_goes_on_as_it_was(name: str, story: list[tuple[str, str, int]
         play(whole, story)
         play(parts, story)
         assert parts.told == whole.told
-        for file in ("events.jsonl", "links.csv", "hosts.csv"):
+        for file in ("events.jsonl", "links.csv", "hosts.csv", "energy.csv"):
             paths = [each.folder / file for each in (whole, parts)]
             assert paths[0].exists() == paths[1].exists()
             assert not paths[0].exists() or paths[0].read_bytes() == paths[1].read_bytes()
         assert parts.core.outages == whole.core.outages
         assert parts.core.hosts.section() == whole.core.hosts.section()
+        books = [each.core.coordinator.record.energy for each in (whole, parts)]
+        assert books[0] is not None and books[0] is not books[1]
+        assert books[0].section(whole.core.now) == books[1].section(whole.core.now)
         assert read_events(whole.folder / "events.jsonl")[-1]["fact"] == "finished"
 
 
