@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from edgefl.errors import UserError, nearest
+from edgefl.errors import UserError, listed, nearest
 from edgefl.results import spread
 from edgefl.results.compare import byte_unit, note_on_energy
 from edgefl.results.comparison import ComparedScheme, Comparison, SeedEstimate
@@ -220,11 +220,14 @@ def notes_on_statistics(comparison: Comparison) -> list[str]:
 
 
 def notes_on_configs(comparison: Comparison) -> list[str]:
-    """Return which schemes differ in more than the strategy."""
+    """Return which schemes differ in more than the strategy, those that differ alike together."""
+    alike: dict[str, list[str]] = {}
+    for scheme in comparison.schemes:
+        if scheme.differs:
+            alike.setdefault(told(scheme.differs), []).append(scheme.name)
     return [
-        f"{DIFFERS} {scheme.name} differs: {told(scheme.differs)}"
-        for scheme in comparison.schemes
-        if scheme.differs
+        f"{DIFFERS} {listed(names)} {'differs' if len(names) == 1 else 'differ'}: {what}"
+        for what, names in alike.items()
     ]
 
 
@@ -285,11 +288,11 @@ def _too_few(comparison: Comparison) -> list[str]:
 def _of_pairs(comparison: Comparison) -> list[str]:
     """Return which schemes share only some seeds with the baseline."""
     by_name = {each.name: each for each in comparison.schemes}
-    lines = []
+    alike: dict[str, list[str]] = {}
     for scheme in comparison.schemes:
         if scheme.gain is not None and comparison.baseline is not None:
             most = max(len(scheme.rows), len(by_name[comparison.baseline].rows))
             if scheme.gain.pairs < most:
-                few = f"{scheme.gain.pairs} of {most} seeds"
-                lines.append(f"{scheme.name}: {few} in common with {comparison.baseline}")
-    return lines
+                few = f"{scheme.gain.pairs} of {most} seeds in common with {comparison.baseline}"
+                alike.setdefault(few, []).append(scheme.name)
+    return [f"{listed(names)}: {few}" for few, names in alike.items()]

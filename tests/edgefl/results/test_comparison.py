@@ -106,6 +106,16 @@ def test_only_common_seeds_are_pairs(folder: Path) -> None:
     assert "* fedasync differs: seeds = [3, 4] instead of [1, 2, 3]" in notes
 
 
+def test_schemes_that_differ_alike_share_a_line(folder: Path) -> None:
+    for name in "vwxyz":
+        evaluated_run(folder / name / "seed1", 1, FAST, config={"training": {"epochs": 2}})
+    assert [note for note in grid(ask(folder, baseline="fedavg")).notes if "v, w, x" in note] == [
+        "v, w, x and 2 more: 1 of 3 seeds in common with fedavg",
+        "* v, w, x and 2 more differ: training.epochs = 2 instead of 1, seeds = [1] instead of"
+        " [1, 2, 3]",
+    ]
+
+
 def test_several_tests_are_adjusted(folder: Path) -> None:
     for seed in (1, 2, 3):
         evaluated_run(folder / "other" / f"seed{seed}", seed, [0.1, 0.8 + seed / 100], step_s=seed)
