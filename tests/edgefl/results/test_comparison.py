@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -301,6 +303,28 @@ def test_latex(folder: Path) -> None:
         r"fedbuff & {[0.900, 0.900]} & -- & -- \\",
     ]
     assert r"\noindent ${}^{\dagger}$ a\_b: strained: 5 \% late\par" in text.splitlines()
+
+
+DOCUMENT = r"""\documentclass{article}\usepackage{booktabs}\begin{document}
+%s\end{document}"""
+
+
+@pytest.mark.processes
+def test_latex_compiles(folder: Path) -> None:
+    if shutil.which("pdflatex") is None:
+        pytest.skip("no pdflatex: it is in Debian's texlive-latex-recommended")
+    late = {"verdict": "strained", "reasons": ["5 % of <all> transfers ~ late_by #3 & $7 {\\x}^2"]}
+    evaluated_run(folder / "a_b" / "seed1", 1, SLOW, fidelity=late)
+    text = latex(grid(ask(folder, baseline="fedavg")), 'edgefl compare "a_b" %')
+    (folder / "table.tex").write_text(DOCUMENT % text)
+    done = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-1500:]
+    assert (folder / "table.pdf").stat().st_size > 1000
 
 
 def test_an_unknown_column(folder: Path) -> None:
