@@ -33,7 +33,7 @@ class Metric:
             facts = orjson.loads((run / SUMMARY).read_bytes())
             if self.name == LATE:
                 return late_accuracy(evaluations(read_csv(run / METRICS)), facts["emulated_s"])
-            return number(facts.get(self.name))
+            return number({**(facts.get("energy") or {}), **facts}.get(self.name))
 
 
 LATE = "late_accuracy"
@@ -47,6 +47,7 @@ METRICS_BY_NAME: Mapping[str, Metric] = {
         Metric("final_loss", min),
         Metric("stability", min),
         Metric("time_to_target_s", min),
+        Metric("joules_to_target", min),
     )
 }
 

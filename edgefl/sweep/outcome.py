@@ -107,7 +107,8 @@ def best_lines(sweep: Sweep, rows: Sequence[SettingRow]) -> list[str]:
             continue
         values = ", ".join(f"{key} = {toml_text(value)}" for key, value in row.setting.values)
         over = row.of_metric
-        mean = "" if over.mean is None else f"; mean of {over.n} other seeds: {over.mean:.4g}"
+        seeds = "seed" if over.n == 1 else "seeds"
+        mean = "" if over.mean is None else f"; mean of {over.n} other {seeds}: {over.mean:.4g}"
         said.append(
             f"best setting of {method.name} by {name} on seed {sweep.best_seed}:"
             f" {values or 'the only one'} ({_cell(row.score)}){mean}"

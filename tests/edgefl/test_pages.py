@@ -97,6 +97,8 @@ def test_the_command_lines_that_need_no_network_run_in_their_order(
         words = [str(Path(word).expanduser()) if word.startswith("~") else word for word in words]
         if words[0] == "run" and "virtual" in words and "ray" not in words:
             words += SHORT
+        elif words[0] == "sweep" and "--workers" in words:
+            words += ["edges.count=3"]
         elif words[0] not in ALONE and words[:2] != ["keys", "new"]:
             continue
         (edgefl_alone if "--workers" in words else edgefl)(words)
