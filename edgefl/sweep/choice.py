@@ -46,11 +46,12 @@ def edges(axes: Sequence[GridAxis], tried: Sequence[Tried], metric: Metric) -> l
     """
     best = best_of(tried, metric)
     found = []
-    for axis in axes if best is not None else ():
-        values = tried_values(axis, tried)
-        assert best is not None
+    if best is None:
+        return []
+    for axis in axes:
+        values = tried_values(axis, tried) if axis.has_order else []
         value = best.setting[axis.key]
-        if axis.has_order and len(values) > 1 and value in (values[0], values[-1]):
+        if len(values) > 1 and value in (values[0], values[-1]):
             largest = value == values[-1]
             found.append(GridEdge(axis, value, largest, beyond(values, largest)))
     return found
@@ -117,8 +118,8 @@ def next_setting(
         return moved
     known = {each.setting for each in tried}
     for axis in axes:
-        values = tried_values(axis, tried)
-        if axis.has_order and len(values) > 1:
+        values = tried_values(axis, tried) if axis.has_order else []
+        if len(values) > 1:
             middle = between(values, best.setting[axis.key])
             made = None if middle is None else best.setting.with_value(axis.key, middle)
             if made is not None and made not in known:

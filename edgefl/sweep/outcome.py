@@ -113,6 +113,9 @@ def best_lines(sweep: Sweep, rows: Sequence[SettingRow]) -> list[str]:
             f"best setting of {method.name} by {name} on seed {sweep.best_seed}:"
             f" {values or 'the only one'} ({_cell(row.score)}){mean}"
         )
+        without = sum(each.score is None for each in rows if each.method is method)
+        if without:
+            said.append(f"  {without} of its settings have no {name} on this seed")
         said += [f"  {_edge(edge)}" for edge in sweep.edges(method)]
     return said
 

@@ -68,6 +68,9 @@ class Setting:
 
     values: tuple[tuple[str, Any], ...] = ()
 
+    def __hash__(self) -> int:
+        return hash(tuple(self.overrides()))  # a value may be an array
+
     def overrides(self) -> list[str]:
         """Return it as ``key=value``, as the command line takes changes to a config."""
         return [f"{key}={toml_text(value)}" for key, value in self.values]
@@ -99,6 +102,8 @@ def parse(
         raise UserError(f"--grid: missing: expected at least one, such as {EXAMPLE}")
     axes = [_axis(word, ranges) for word in words]
     keys = [axis.key for axis in axes]
+    if "seeds" in keys:
+        raise UserError("--grid seeds: expected single ones: --grid seed=1,2,3")
     twice = next((key for key in keys if keys.count(key) > 1), None)
     if twice is not None:
         raise UserError(f"--grid {twice}: is given twice; name all its values in one --grid")

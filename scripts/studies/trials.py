@@ -130,7 +130,7 @@ class Study:
 
     def _run(self, trial: Trial, whole: Experiment) -> bool:
         """Do what is missing; return whether it succeeded. After a Ctrl-C the study ends."""
-        lines = SweepLines()
+        lines = StudyLines()
         runs = self._all_runs(trial, whole)
         missing = [run for run in runs if not run.is_done]
         try:
@@ -179,6 +179,14 @@ class Study:
         }
         path.write_text(tomli_w.dumps(config), encoding="utf-8")
         return path
+
+
+class StudyLines(SweepLines):
+    """Progress on stderr: stdout has only the tables."""
+
+    def say(self, text: str) -> None:
+        self.close()
+        say(text)
 
 
 def entries(config: Path, *names: str) -> list[dict[str, Any]]:

@@ -176,6 +176,19 @@ def test_a_grid_is_extended_and_all_methods_get_equally_many_settings(ran: list[
     assert ran == [], "the same values again"
 
 
+def test_arrays_and_tables_are_values_too(ran: list[str]) -> None:
+    words = (
+        "--grid",
+        'strategies=[{strategy="fedavg"}],[{strategy="fedavg", clients_per_round=2}]',
+    )
+    told = sweep(*words, "--grid", "seed=1,2", "strategies=[{strategy='fedavg'}]")
+    assert len(ran) == 6 and "best setting of fedavg" in told
+    assert {
+        load(path).strategies[0].options().get("clients_per_round")
+        for path in OUT.glob("fedavg*/*/config.toml")
+    } == {None, 2}
+
+
 def test_random_trials_are_the_same_in_the_next_command(ran: list[str]) -> None:
     words = ("--grid", "training.learning_rate=0.001..0.3:log", "--sampler", "random")
     sweep(*words, "--trials", "3", 'strategies=[{strategy="fedavg"}]')
