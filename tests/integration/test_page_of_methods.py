@@ -81,6 +81,29 @@ def test_a_killed_run_is_shown_as_far_as_it_got(chromium: Page, tmp_path: Path) 
         assert page.colours(".tl-canvas") > 4
 
 
+SERIES = """
+const { merged, cut } = await import(new URL("page/charts.js", location));
+const { Points } = await import(new URL("page/series.js", location));
+const points = new Points(["t", "value"], 4);
+for (const t of [0, 1, 3, 2, 4, 5, 6, 7, 8]) points.add([t, 10 * t]);
+return [
+  merged([{x: [1, 2, 2], y: [10, 20, 21]}, {x: [2, 3], y: [5, 6]}]),
+  cut({x: [0, 1, 2, 3, 4], y: [0, 1, NaN, 3, 4]}, 1.5, 2.5, 100),
+  [...points.column("t").subarray(0, points.count)],
+  [...points.column("value").subarray(0, points.count)],
+];
+"""
+
+
+def test_series_share_an_axis_and_stay_small(chromium: Page, tmp_path: Path) -> None:
+    with opened(chromium, finished(tmp_path / "runs" / "small" / "fedasync")) as page:
+        joined, part, times, values = page.later(SERIES)
+    assert joined == [[1, 2, 2, 3], [10, 20, 21, None], [None, 5, None, 6]]
+    assert part == {"x": [1, 2, 3], "y": [1, None, 3]}  # and one point on each side
+    assert len(times) <= 4 and times[0] == 0 and times[-1] == 8
+    assert times == sorted(times) and values == [10 * t for t in times]
+
+
 OLDER = """
 const { Run } = await import(new URL("page/run.js", location));
 const { LaneSet } = await import(new URL("page/lanes.js", location));

@@ -51,6 +51,14 @@ export function cut({ x, y }, from, to, most) {
   return found;
 }
 
+/** The value of a line where it crosses `end` on its way to point `at`; undefined elsewhere. */
+function crossing(x, y, at, end) {
+  if (!(at > 0 && x[at - 1] < end && x[at] > end) || y[at - 1] === null || y[at] === null) {
+    return undefined;
+  }
+  return y[at - 1] + ((y[at] - y[at - 1]) * (end - x[at - 1])) / (x[at] - x[at - 1]);
+}
+
 export class Chart {
   /**
    * `options`: title; view (charts over emulated time) or null; format(value) of y; axisFormat;
@@ -120,12 +128,19 @@ export class Chart {
 
   _yRange(parts, from, to) {
     let [low, high] = [Infinity, -Infinity];
-    parts.forEach(({ x, y }) => y.forEach((value, at) => {
-      const inside = (x[at] >= from && x[at] <= to) || y.length <= 2;
-      if (value === null || !inside) return;
+    const take = (value) => {
       low = Math.min(low, value);
       high = Math.max(high, value);
-    }));
+    };
+    for (const { x, y } of parts) {
+      y.forEach((value, at) => {
+        if (value !== null && ((x[at] >= from && x[at] <= to) || y.length <= 2)) take(value);
+        for (const end of this.options.dots ? [] : [from, to]) {
+          const there = crossing(x, y, at, end);
+          if (there !== undefined) take(there);
+        }
+      });
+    }
     if (low > high) return { min: this.log ? 0.1 : 0, max: 1 };
     if (this.log) return { min: low / 1.15, max: Math.max(low * 1.01, high) * 1.15 };
     if (this.options.zero) low = Math.min(0, low);

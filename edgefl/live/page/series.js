@@ -13,8 +13,8 @@ export class Points {
     this.most = most;
     this.width = columns.length;
     this.names = columns;
-    this.room = BEGIN;
-    this.columns = columns.map(() => new Float64Array(BEGIN));
+    this.room = Math.min(BEGIN, most);
+    this.columns = columns.map(() => new Float64Array(this.room));
     this.count = 0;
     this.stride = 1;
     this.seen = 0;
