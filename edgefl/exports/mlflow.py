@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from edgefl.errors import UserError, needs
+from edgefl.errors import UserError, needs, undamaged
 from edgefl.exports.export_format import ExportFormat, file_path, folder_path
 from edgefl.record.files import METRICS
 from edgefl.results import rundirs
@@ -69,13 +69,16 @@ def _address(out: str) -> str:
 def _write_run(client: Any, name: str, run: Path, out: str) -> str:
     from mlflow.entities import Metric, Param, RunTag
 
-    config, row = rundirs.read_config(run), asdict(load_run(run, name))
+    began_s = began_unix_s(run)
+    with undamaged(run):
+        config, row = rundirs.read_config(run), asdict(load_run(run, name))
+        curves = [Metric(*point) for point in _curves(run, began_s)]
     facts = config.pop("run", {})
     experiment = _experiment(client, str(config.get("name", run.resolve().parent.name)), out)
     which = hashlib.sha256(str(run.resolve()).encode()).hexdigest()[:32]
     for old in client.search_runs([experiment], f"tags.`{WHICH}` = '{which}'"):
         client.delete_run(old.info.run_id)
-    began_s, end_s = began_unix_s(run), row["emulated_s"] or 0.0
+    end_s = row["emulated_s"] or 0.0
     made = client.create_run(experiment, start_time=_ms(began_s), run_name=name)
     numbers = {key: number(value) for key, value in row.items() if not isinstance(value, str)}
     end = [
@@ -83,7 +86,6 @@ def _write_run(client: Any, name: str, run: Path, out: str) -> str:
         for key, value in numbers.items()
         if value is not None
     ]
-    curves = [Metric(*point) for point in _curves(run, began_s)]
     for some in _batches([*curves, *end]):
         client.log_batch(made.info.run_id, metrics=some)
     for some in _batches([Param(*each) for each in _flat(config)]):
@@ -121,7 +123,7 @@ def _curves(run: Path, began_s: float) -> Iterator[tuple[str, float, int, int]]:
     for row in read_csv(run / METRICS):
         at_ms = _ms(began_s + (number(row["emulated_s"]) or 0.0))
         for column in CURVES:
-            if (value := number(row[column])) is not None:
+            if (value := number(row.get(column))) is not None:
                 yield column, value, at_ms, int(row["version"])
 
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import orjson
 
-from edgefl.errors import UserError, needs
+from edgefl.errors import UserError, needs, undamaged
 from edgefl.exports.export_format import ExportFormat, folder_path
 from edgefl.record.files import EDGES, EVENTS, HOSTS, LABELS, LINKS, MEASURED, METRICS, SLOTS
 from edgefl.results.compare import replace_file
 from edgefl.results.intervals import Instant, Slice
 from edgefl.results.summary import number
-from edgefl.results.tail import read_csv, read_events
+from edgefl.results.tail import iter_csv, iter_events
 from edgefl.results.timeline import of_run
 
 Rows = Iterable[Mapping[str, Any]]
@@ -43,10 +43,10 @@ def write(runs: Mapping[str, Path], out: str) -> list[str]:
     }
     lines, folder = [], Path(out)
     for table, read in tables.items():
-        rows = [{"run": name, **row} for name, run in runs.items() for row in read(run)]
+        columns = _columns(runs, read)
         path = folder / f"{table}.parquet"
-        if rows:
-            replace_file(folder_path(out) / path.name, _packed(rows))
+        if columns:
+            replace_file(folder_path(out) / path.name, _packed(columns))
             lines.append(str(path))
         elif path.is_file():
             path.unlink()  # of an earlier export
@@ -55,13 +55,29 @@ def write(runs: Mapping[str, Path], out: str) -> list[str]:
     return lines
 
 
-def _packed(rows: list[dict[str, Any]]) -> bytes:
-    """The rows as a Parquet file; a column has all names that occur."""
+def _columns(runs: Mapping[str, Path], read: Callable[[Path], Rows]) -> dict[str, list[Any]]:
+    """The rows of all runs by column; a row has None where it has no value."""
+    columns: dict[str, list[Any]] = {}
+    count = 0
+    for name, run in runs.items():
+        with undamaged(run):
+            for row in read(run):
+                for column, value in {"run": name, **row}.items():
+                    values = columns.setdefault(column, [])
+                    values += [None] * (count - len(values))
+                    values.append(value)
+                count += 1
+    for values in columns.values():
+        values += [None] * (count - len(values))
+    return columns
+
+
+def _packed(columns: Mapping[str, list[Any]]) -> bytes:
+    """The columns as a Parquet file."""
     import pyarrow
     from pyarrow import parquet
 
-    columns = dict.fromkeys(key for row in rows for key in row)
-    arrays = {column: _column([row.get(column) for row in rows]) for column in columns}
+    arrays = {column: _column(values) for column, values in columns.items()}
     sink = pyarrow.BufferOutputStream()
     parquet.write_table(pyarrow.table(arrays), sink)
     return bytes(sink.getvalue())
@@ -84,12 +100,12 @@ def _text(value: Any) -> str:
 
 
 def _events(run: Path) -> Iterator[dict[str, Any]]:
-    for line, event in enumerate(read_events(run / EVENTS), 1):
+    for line, event in enumerate(iter_events(run / EVENTS), 1):
         yield {"line": line, **_flat(event, without="decisions")}
 
 
 def _decisions(run: Path) -> Iterator[dict[str, Any]]:
-    for line, event in enumerate(read_events(run / EVENTS), 1):
+    for line, event in enumerate(iter_events(run / EVENTS), 1):
         for decision in event.get("decisions", ()):
             about = {"line": line, "t": event.get("t"), "event": event.get("event")}
             if decision.get("do") == "assign":
@@ -115,7 +131,7 @@ def _reader(name: str) -> Callable[[Path], Rows]:
     def read(run: Path) -> Rows:
         return (
             {column: _typed(column, text) for column, text in row.items()}
-            for row in read_csv(run / name)
+            for row in iter_csv(run / name)
         )
 
     return read

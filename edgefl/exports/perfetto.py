@@ -79,7 +79,7 @@ class _Trace:
     """The events of a trace as JSON. Numbers of processes and threads are given out once."""
 
     def __init__(self) -> None:
-        self.events: list[bytes] = []
+        self.pieces: list[bytes] = []
         self._given = 0
 
     def number(self) -> int:
@@ -87,12 +87,13 @@ class _Trace:
         return self._given
 
     def take(self, events: Iterable[Mapping[str, Any]]) -> None:
-        self.events += map(orjson.dumps, events)
+        if piece := orjson.dumps([*events])[1:-1]:  # as a whole: a small one takes 1 kB of memory
+            self.pieces.append(piece)
 
     def whole(self, runs: Mapping[str, Path]) -> bytes:
         about = {"edgefl": __version__, "runs": {name: str(run) for name, run in runs.items()}}
         other = b'"displayTimeUnit":"ms","otherData":%b' % orjson.dumps(about)
-        return b'{%b,"traceEvents":[\n%b\n]}\n' % (other, b",\n".join(self.events))
+        return b'{%b,"traceEvents":[\n%b\n]}\n' % (other, b",\n".join(self.pieces))
 
 
 def write(runs: Mapping[str, Path], out: str) -> list[str]:
@@ -103,7 +104,7 @@ def write(runs: Mapping[str, Path], out: str) -> list[str]:
         if found.edges:
             prefix = f"{name}: " if len(runs) > 1 else ""
             _add_run(trace, found, read_csv(run / METRICS), prefix)
-    if not trace.events:
+    if not trace.pieces:
         raise UserError(f"{next(iter(runs.values()))}: nothing to export: no edge has joined yet")
     data = trace.whole(runs)
     if path.suffix == ".gz":

@@ -15,12 +15,11 @@ from edgefl.exports.export_format import runs_of
 from edgefl.record.files import EVENTS, HOSTS, LINKS, METRICS
 from edgefl.results.progress import STATES, Progress
 from edgefl.results.summary import number
-from edgefl.results.tail import TableTail, Tail, parse_events
+from edgefl.results.tail import AT_ONCE, TableTail, Tail, parse_events
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-AT_ONCE = 1 << 22  # bytes of a file, so that a long one needs little memory
 GAPS = (0, 1, 2, 4, 8, 16, 32, 64)  # upper ends of the buckets of staleness
 CURVES = {"accuracy": "Accuracy on the test set, 0 to 1"}
 CURVES |= {"test_loss": "Loss on the test set", "train_loss": "Loss on training data"}

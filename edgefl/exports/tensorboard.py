@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edgefl.errors import needs, written
+from edgefl.errors import needs, undamaged, written
 from edgefl.exports.export_format import ExportFormat, folder_path
 from edgefl.record.files import CONFIG, LABELS, METRICS
 from edgefl.results.began import began_unix_s
 from edgefl.results.summary import number
-from edgefl.results.tail import read_csv
+from edgefl.results.tail import iter_csv
 from edgefl.results.timeline import of_run
 
 SUFFIX = ".edgefl"  # at the end of our files' names, so that only these are replaced
@@ -34,7 +34,7 @@ def write(runs: Mapping[str, Path], out: str) -> list[str]:
     folder, lines = folder_path(out), []
     for name, run in runs.items():
         place = folder / name.replace("/", "_")
-        with written(place):
+        with written(place), undamaged(run):
             for old in place.glob(f"*{SUFFIX}"):
                 old.unlink()
             writer = SummaryWriter(str(place), filename_suffix=SUFFIX)
@@ -48,12 +48,12 @@ def write(runs: Mapping[str, Path], out: str) -> list[str]:
 
 def _write_run(writer: Any, run: Path) -> None:
     began_s = began_unix_s(run)
-    for row in read_csv(run / METRICS):
+    for row in iter_csv(run / METRICS):
         at_s, step = began_s + (number(row["emulated_s"]) or 0.0), int(row["version"])
         for column, tag in TAGS.items():
-            if (value := number(row[column])) is not None:
+            if (value := number(row.get(column))) is not None:
                 writer.add_scalar(tag, value, step, at_s)
-    for row in read_csv(run / LABELS):
+    for row in iter_csv(run / LABELS):
         at_s, step = began_s + (number(row["emulated_s"]) or 0.0), int(row["version"])
         for column, text in row.items():
             if column.startswith("label_") and (value := number(text)) is not None:

@@ -95,6 +95,14 @@ def _beside(other: tuple[float, float], begin_s: float, end_s: float) -> tuple[f
     return min(begin_s, end_s), end_s
 
 
+def latest(
+    history: deque[tuple[float, int]], until_s: float
+) -> tuple[float, int] | tuple[None, None]:
+    """The latest (t_s, task) up to a moment."""
+    place = bisect_right(history, until_s, key=lambda each: each[0])
+    return history[place - 1] if place else (None, None)
+
+
 class Windows:
     """The slots of a TDMA channel in which transfers were served, from rows of slots.csv."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from edgefl.errors import UserError, undamaged
 from edgefl.record.old_names import renamed
 from edgefl.record.parts import PACKED, parts, unpacked
 
+AT_ONCE = 1 << 22  # bytes of a file that are read at a time
 FINGERPRINT_BYTES = 256  # of the rows before: they tell whether a file has only grown
 
 
@@ -170,12 +171,19 @@ def read_events(path: Path) -> list[dict[str, Any]]:
 
     UserError names a damaged line.
     """
-    lines = Tail(path).read_new()
-    events = parse_events(lines)
-    if len(events) != len(lines):
-        number = next(number for number, line in enumerate(lines, 1) if not parse_events([line]))
-        raise UserError(f"{path}: line {number} is not a JSON object; the file is damaged")
-    return [renamed(event) for event in events]
+    return list(iter_events(path))
+
+
+def iter_events(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield what ``read_events`` returns, so that a long file needs little memory."""
+    tail, number = Tail(path), 0
+    while lines := tail.read_new(AT_ONCE):
+        for line in lines:
+            number += 1
+            (event,) = parse_events([line]) or (None,)
+            if event is None:
+                raise UserError(f"{path}: line {number} is not a JSON object; the file is damaged")
+            yield renamed(event)
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
@@ -183,15 +191,22 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
     UserError names a damaged row.
     """
-    with undamaged(path):
-        rows = list(csv.reader(Tail(path).read_new()))
-    if not rows:
-        return []
-    columns = rows[0]
-    for number, row in enumerate(rows[1:], 2):
-        if len(row) != len(columns):
-            raise UserError(
-                f"{path}: row {number} has {len(row)} fields, expected {len(columns)}"
-                f" ({','.join(columns)})"
-            )
-    return [dict(zip(columns, row)) for row in rows[1:] if row != columns]  # each part has them
+    return list(iter_csv(path))
+
+
+def iter_csv(path: Path) -> Iterator[dict[str, str]]:
+    """Yield what ``read_csv`` returns, so that a long file needs little memory."""
+    tail, number, columns = Tail(path), 0, list[str]()
+    while lines := tail.read_new(AT_ONCE):
+        with undamaged(path):
+            rows = list(csv.reader(lines))
+        for row in rows:
+            number += 1
+            columns = columns or row
+            if len(row) != len(columns):
+                raise UserError(
+                    f"{path}: row {number} has {len(row)} fields, expected {len(columns)}"
+                    f" ({','.join(columns)})"
+                )
+            if row != columns:  # each part has them
+                yield dict(zip(columns, row))

@@ -7,7 +7,6 @@ rows. So transfers that have ended come from links.csv, and those that go on fro
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from edgefl.errors import undamaged
 from edgefl.protocol.messages import FRESH
 from edgefl.record.files import ALL_EDGES, EVENTS, LINKS, SLOTS
 from edgefl.results.intervals import (
@@ -30,9 +30,10 @@ from edgefl.results.intervals import (
     Lane,
     Slice,
     Windows,
+    latest,
 )
 from edgefl.results.summary import number
-from edgefl.results.tail import read_csv, read_events
+from edgefl.results.tail import iter_csv, iter_events
 
 LASTING = "kill"  # the only fault without a length that lasts: until the edge is back
 # what an edge does -> its lane; "asked" is told apart from "wait" because its end comes late
@@ -172,7 +173,7 @@ class Timeline:
         edge, lane = self._edge(name), LINK_LANES[direction]
         begin_s, end_s = parts[0][1], parts[-1][2]
         history = edge.ready if lane == UPLINK else edge.given
-        t_s, task = _latest(history, end_s)
+        t_s, task = latest(history, end_s)
         if lane == UPLINK and t_s is not None and t_s < begin_s:
             parts = [("wait", t_s, begin_s), *parts]
         moving = sum(to_s - from_s for what, from_s, to_s in parts if what != "wait")
@@ -381,19 +382,12 @@ class Timeline:
             self._add(name, FAULT, kind, lasted[0], at_s)
 
 
-def _latest(
-    history: deque[tuple[float, int]], until_s: float
-) -> tuple[float, int] | tuple[None, None]:
-    """The latest (t_s, task) up to a moment."""
-    place = bisect_right(history, until_s, key=lambda each: each[0])
-    return history[place - 1] if place else (None, None)
-
-
 def of_run(run: Path) -> Timeline:
     """Return the timeline of a run directory, finished or not. UserError names a damaged row."""
     found = Timeline()
-    found.take_events(read_events(run / EVENTS))
-    found.take_slots(read_csv(run / SLOTS))
-    found.take_links(read_csv(run / LINKS))
-    found.no_more_rows()
+    with undamaged(run):
+        found.take_events(iter_events(run / EVENTS))
+        found.take_slots(iter_csv(run / SLOTS))
+        found.take_links(iter_csv(run / LINKS))
+        found.no_more_rows()
     return found

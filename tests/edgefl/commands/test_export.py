@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import orjson
 import pytest
 from builders import small_run
 from typer.testing import CliRunner
@@ -13,6 +14,7 @@ from edgefl.cli import app
 from edgefl.errors import UserError
 
 RUNNER = CliRunner()
+ASSIGN = {"do": "assign", "edges": ["a"], "tasks": [0]}
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +61,49 @@ def test_bad_input_is_one_clear_line(
     for name, package, extra in (
         ("parquet", "pyarrow", "export"),
         ("tensorboard", "torch.utils.tensorboard.writer", "export"),
-        ("mlflow", "mlflow", "mlflow"),
+        ("mlflow", "mlflow.exceptions", "mlflow"),
     ):
         with monkeypatch.context() as hidden:
             hidden.setitem(sys.modules, package, None)
             line = refusal(str(run), "--to", name, "--out", str(tmp_path / "out"))
         assert line.endswith(f"which is not installed: pip install 'edgefl[{extra}]'"), line
+
+
+@pytest.mark.parametrize("to", ["perfetto", "parquet", "tensorboard"])
+def test_a_run_of_an_older_version(run: Path, tmp_path: Path, to: str) -> None:
+    """Fewer columns, a number by its old name, an event that is not known any more."""
+    old = tmp_path / "old"
+    old.mkdir()
+    numbers = {"slot": 2.0, "draw": 1.0}
+    events = [
+        {"t": 0.0, "event": "edge_joined", "version": 0, "edge": "a", "decisions": []},
+        {
+            "t": 0.0,
+            "event": "run_started",
+            "version": 0,
+            "decisions": [ASSIGN | {"numbers": numbers}],
+        },
+        {"t": 1.0, "fact": "task_started", "edge": "a", "task": 0},
+        {"t": 2.0, "event": "long_forgotten", "version": 0, "edge": "a"},
+    ]
+    (old / "events.jsonl").write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in events))
+    (old / "metrics.csv").write_text("version,emulated_s,accuracy\n0,0.0,0.1\n1,1.5,0.6\n")
+    out = tmp_path / ("out.json" if to == "perfetto" else "out")
+    result = RUNNER.invoke(app, ["export", str(old), "--to", to, "--out", str(out)])
+    assert result.exit_code == 0, result.exception
+    if to == "parquet":
+        decisions = pytest.importorskip("pyarrow.parquet").read_table(out / "decisions.parquet")
+        assert decisions.column("numbers.refresh_point").to_pylist() == [2.0]
+        assert decisions.column("edge").to_pylist() == ["a"]
+
+
+@pytest.mark.parametrize("to", ["perfetto", "parquet", "tensorboard"])
+def test_rows_that_make_no_sense_are_one_line(tmp_path: Path, to: str) -> None:
+    row = {"t": 0.0, "event": "run_started", "version": 0, "decisions": [{"do": "assign"}]}
+    (tmp_path / "events.jsonl").write_bytes(orjson.dumps(row) + b"\n")
+    out = tmp_path / ("out.json" if to == "perfetto" else "out")
+    line = refusal(str(tmp_path), "--to", to, "--out", str(out))
+    assert line.startswith(f"{tmp_path}: is damaged (KeyError: "), line
 
 
 def test_a_damaged_row_is_named(run: Path, tmp_path: Path) -> None:
