@@ -15,7 +15,17 @@ import orjson
 
 from edgefl.errors import UserError, needs, undamaged
 from edgefl.exports.export_format import ExportFormat, folder_path
-from edgefl.record.files import EDGES, EVENTS, HOSTS, LABELS, LINKS, MEASURED, METRICS, SLOTS
+from edgefl.record.files import (
+    EDGES,
+    ENERGY,
+    EVENTS,
+    HOSTS,
+    LABELS,
+    LINKS,
+    MEASURED,
+    METRICS,
+    SLOTS,
+)
 from edgefl.results.compare import replace_file
 from edgefl.results.intervals import Instant, Slice
 from edgefl.results.summary import number
@@ -23,11 +33,11 @@ from edgefl.results.tail import iter_csv, iter_events
 from edgefl.results.timeline import of_run
 
 Rows = Iterable[Mapping[str, Any]]
-TEXTS = {"edge", "direction", "kind", "what", "host", "machine", "throttled", "runtime"}
+TEXTS = {"edge", "direction", "kind", "what", "host", "machine", "throttled", "runtime", "state"}
 WHOLE = {"version", "number", "bytes", "bytes_up", "bytes_down"}
 WHOLE |= {"sent_bytes", "received_bytes", "rss_bytes"}
 SHOWN = "metrics.parquet"
-CSV = (METRICS, LINKS, SLOTS, HOSTS, LABELS, EDGES, MEASURED)
+CSV = (METRICS, LINKS, SLOTS, HOSTS, LABELS, EDGES, MEASURED, ENERGY)
 
 
 def write(runs: Mapping[str, Path], out: str) -> list[str]:

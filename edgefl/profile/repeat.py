@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -77,11 +77,22 @@ def edge_tables(
                 if edge in native
                 else _kept_device(part, made[edge])
             )
+            of_radio, of_energy = _powers(part)
+            of_links, of_device = of_links | of_radio, of_device | of_energy
             measured = frozenset(
                 name for name, of in (("links", links), ("devices", native)) if edge in of
             )
             found.append(EdgeTables(edge, of_links, of_device, measured, tuple(notes), traces))
     return found
+
+
+def _powers(part: Part) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The keys of the radio and of the device's energy, as numbers: their profiles may not stay."""
+    radio, energy = part.links.radio, part.devices.energy
+    return (
+        {} if radio is None else {"radio": asdict(radio.power(part.links.profile))},
+        {} if energy is None else {"energy": asdict(energy.power(part.devices.profile))},
+    )
 
 
 def _kept_device(part: Part, device: Any) -> dict[str, Any]:
