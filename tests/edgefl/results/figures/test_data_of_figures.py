@@ -229,5 +229,5 @@ def test_joules_as_x(with_energy: Path) -> None:
 
 
 def test_without_powers_there_are_no_joules(folder: Path) -> None:
-    with pytest.raises(UserError, match="--x joules: its config has no powers"):
+    with pytest.raises(UserError, match="--x joules: their configs have no"):
         numbers("accuracy", folder, x="joules")
