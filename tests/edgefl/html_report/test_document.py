@@ -188,7 +188,8 @@ def test_reasons_and_hosts(folder: Path) -> None:
 
 def test_energy_by_state_modelled_and_measured(folder: Path) -> None:
     assert "energy" not in page(folder).ids
-    each = {"joules": 7.5, "idle_j": 5.0, "compute_j": 2.0, "send_j": 0.5, "receive_j": 0.0}
+    spent = {"idle_j": 5.0, "compute_j": 2.0, "send_j": 0.5, "receive_j": 0.0, "tail_j": 0.0}
+    each = {"joules": 7.5, **spent}
     used = {"kind": "modelled", "joules": 15.0, "by_edge": {"a": each, "b": each}}
     changed(folder / "fedavg" / "summary.json", energy=used | {"measured_joules": 20.25})
     shown = page(folder)
