@@ -10,6 +10,7 @@ MODEL, SUMMARY, CONFIG = "model.safetensors", "summary.json", "config.toml"
 ALL_EDGES = "*"  # in links.csv and slots.csv: a broadcast to many edges
 CHECKPOINTS = "checkpoints"  # the folder of a run's checkpoints
 EXPERIMENT = "experiment.toml"  # in the folder of all runs of an experiment
+SWEEP = "sweep.toml"  # in the folder of all runs of a sweep
 
 METRIC_COLUMNS = (
     "version",

@@ -16,12 +16,11 @@ from edgefl.hosts.setup.resumption import MOST_DIFFERENCES, differences
 from edgefl.hosts.setup.run_folder import RunFolder
 from edgefl.hosts.setup.rundir import writable
 from edgefl.loading.file import FACTS, dump
-from edgefl.record.files import EVENTS, EXPERIMENT
+from edgefl.record.files import EVENTS, EXPERIMENT, SWEEP
 from edgefl.results.compare import replace_file
 from edgefl.results.rundirs import seed_name
 from edgefl.sweep.settings import GridAxis
 
-FILE = "sweep.toml"
 REPEATED = ("seed", "seeds", FACTS)  # keys that may differ from an earlier command's
 
 
@@ -49,11 +48,11 @@ class SweepFolder:
             return
         if not self.path.is_dir():
             raise UserError(f"--out {self.path}: is no directory")
-        if not (self.path / FILE).is_file():
+        if not (self.path / SWEEP).is_file():
             self._check_foreign()
             return
-        with undamaged(self.path / FILE):
-            then = parsed((self.path / FILE).read_text(encoding="utf-8"))
+        with undamaged(self.path / SWEEP):
+            then = parsed((self.path / SWEEP).read_text(encoding="utf-8"))
             facts = then[FACTS]
             version, own = str(facts["edgefl"]), dict(facts["digests"])
         if version != __version__:
@@ -82,7 +81,7 @@ class SweepFolder:
         there = next((path for path in taken if path.is_file()), None)
         if there is not None:
             raise UserError(
-                f"--out {self.path}: has runs and no {FILE}, so it is no sweep's folder: expected"
+                f"--out {self.path}: has runs and no {SWEEP}, so it is no sweep's folder: expected"
                 " another --out"
             )
 
@@ -99,7 +98,7 @@ class SweepFolder:
                 "edgefl": __version__,
                 "digests": self._digests(),
             }
-            replace_file(self.path / FILE, dump(self.experiment, {FACTS: facts}).encode())
+            replace_file(self.path / SWEEP, dump(self.experiment, {FACTS: facts}).encode())
             yield
 
     def _digests(self) -> dict[str, str]:

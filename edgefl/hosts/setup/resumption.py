@@ -21,7 +21,7 @@ from edgefl.hosts.setup import origin as origins
 from edgefl.hosts.setup.origin import Origin, digests, origin_of
 from edgefl.hosts.setup.run_folder import RunFolder
 from edgefl.loading.file import FACTS, load
-from edgefl.record.files import CONFIG, EVENTS, EXPERIMENT, SUMMARY
+from edgefl.record.files import CONFIG, EVENTS, EXPERIMENT, SUMMARY, SWEEP
 from edgefl.results.rundirs import read_config, runs_of, seed_name, title
 from edgefl.results.summary import BROKEN_OFF
 
@@ -168,6 +168,11 @@ def experiment_folder(given: Path) -> Path:
             raise UserError(f"--resume {given}: no such directory{_near(given)}")
         if not given.is_dir():
             raise UserError(f"--resume {given}: is no directory{_near(given)}")
+        if any((folder / SWEEP).is_file() for folder in (whole, *whole.parents[:3])):
+            raise UserError(
+                f"--resume {given}: is of a sweep: give the edgefl sweep command again; it skips"
+                " finished runs and goes on with broken ones"
+            )
         if runs_of(given) or any(runs_of(child) for child in given.iterdir()):
             raise UserError(
                 f"--resume {given}: has no {EXPERIMENT}, from which runs are resumed: it was"

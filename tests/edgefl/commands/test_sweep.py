@@ -298,6 +298,17 @@ def test_two_sweeps_do_not_write_to_one_folder(ran: list[str]) -> None:
     assert len(ran) == 4
 
 
+def test_resume_of_a_run_of_a_sweep_says_what_to_do(ran: list[str]) -> None:
+    sweep(*RATES)
+    first, chooses = (
+        "fedavg,learning_rate=0.1/seed1",
+        "choice,seed11/fedavg,learning_rate=0.1/seed11",
+    )
+    for place in (OUT, OUT / first, OUT / chooses):
+        with pytest.raises(UserError, match="is of a sweep: give the edgefl sweep command again"):
+            CliRunner().invoke(app, ["run", "--resume", str(place)], catch_exceptions=False)
+
+
 @pytest.mark.parametrize(
     ("option", "said"),
     [
