@@ -37,6 +37,7 @@ class AggregationPlot(Plot):
         return PlotData(COLUMNS, rows)
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
+        from edgefl.results.drawing import fit_constant
         from edgefl.results.figures.canvas import DASHES, MARKERS, filled, look
 
         left, right = canvas.panels(2, 2, 2.3)
@@ -52,6 +53,7 @@ class AggregationPlot(Plot):
             right.plot(points["gradients"], points["value"], markersize=3, linewidth=0.8, **line)
         _label(left, "Predominant gradients (weight > 0.1)", "Share of the steps")
         _label(right, "Aggregated gradients", "Weighted staleness (versions)")
+        fit_constant(right, data.where(panel="staleness")["value"])
         canvas.legend(left)
 
 
@@ -63,8 +65,8 @@ def by_count(values: Steps) -> list[tuple[float, float]]:
 
 
 def _label(axes: Axes, x: str, y: str) -> None:
-    from matplotlib.ticker import MaxNLocator
+    from edgefl.results.figures.canvas import whole_numbers
 
     axes.set_xlabel(x)
     axes.set_ylabel(y)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))  # numbers of gradients
+    whole_numbers(axes)  # of gradients

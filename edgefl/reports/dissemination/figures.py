@@ -96,9 +96,9 @@ class RefreshPointsPlot(Plot):
         return PlotData(REFRESH_POINTS, rows)
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
-        from matplotlib.ticker import MaxNLocator, PercentFormatter
+        from matplotlib.ticker import PercentFormatter
 
-        from edgefl.results.figures.canvas import filled
+        from edgefl.results.figures.canvas import filled, whole_numbers
 
         (axes,) = canvas.panels(1, 1, 2.2)
         schemes = data.by("name")
@@ -108,7 +108,7 @@ class RefreshPointsPlot(Plot):
             axes.bar(x, each["share"], width, label=canvas.text(name), **filled(place))
         axes.set_xlabel("Refresh point (finished epochs)")
         axes.set_ylabel("Share of the requests")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        whole_numbers(axes)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         canvas.legend(axes)
 

@@ -48,7 +48,7 @@ class SlotsPlot(Plot):
             len(schemes), 1, sum(heights) / len(heights), gridspec_kw={"height_ratios": heights}
         )
         for axes, (name, each) in zip(panels, schemes.items()):
-            _slots(axes, each, edges[name])
+            _slots(axes, each, edges[name], ticks=16 if canvas.is_page else 8)
             shown = min(len(edges[name]), MOST_ROWS)
             part = f" (the first {shown} of {len(edges[name])} devices)"
             axes.set_title(canvas.text(name) + part * (shown < len(edges[name])))
@@ -146,7 +146,7 @@ def _last_slot(rounds: Sequence[Mapping[str, float]]) -> int:
     return min(shown, MOST_SLOTS, int(rounds[-1][slots.MARK]))
 
 
-def _slots(axes: Axes, data: PlotData, edges: Sequence[str]) -> None:
+def _slots(axes: Axes, data: PlotData, edges: Sequence[str], ticks: int) -> None:
     from matplotlib.patches import Rectangle
     from matplotlib.ticker import MaxNLocator
 
@@ -169,5 +169,5 @@ def _slots(axes: Axes, data: PlotData, edges: Sequence[str]) -> None:
     axes.grid(visible=False)
     axes.grid(axis="x", which="minor", color="0.6", linewidth=0.3)
     axes.tick_params(axis="x", which="minor", length=0)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=16, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=ticks, integer=True))
     axes.set_yticks(list(rows.values()), list(rows), fontsize=5)

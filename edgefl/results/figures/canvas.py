@@ -14,6 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.mathtext import MathTextParser
+from matplotlib.ticker import MaxNLocator
 
 from edgefl.errors import UserError, nearest
 from edgefl.results import drawing
@@ -226,6 +227,11 @@ def plain(axes: Axes) -> None:
     axes.grid(color="0.9", linewidth=0.5)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def whole_numbers(axes: Axes) -> None:
+    """Put the x ticks at whole numbers, also if there is only one."""
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=9, integer=True, min_n_ticks=1))
 
 
 def name_bars(axes: Axes, names: Sequence[str], is_page: bool) -> None:

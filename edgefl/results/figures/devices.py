@@ -40,9 +40,7 @@ class DeviceSpeeds(Plot):
         return PlotData(COLUMNS, rows)
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
-        from matplotlib.ticker import MaxNLocator
-
-        from edgefl.results.figures.canvas import MARKERS, look, unit_of_time
+        from edgefl.results.figures.canvas import MARKERS, look, unit_of_time, whole_numbers
 
         (axes,) = canvas.panels(1, 1, 2.2)
         schemes, unit = data.by("name"), unit_of_time(max(data["most_s"]))
@@ -72,7 +70,7 @@ class DeviceSpeeds(Plot):
             )
             axes.set_xlabel("Edge")
         else:
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+            whole_numbers(axes)
             axes.set_xlabel("Edges, from the fastest")
         axes.set_ylabel(f"Training of a task ({unit[1]})")
         axes.set_ylim(bottom=0)

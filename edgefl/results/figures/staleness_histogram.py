@@ -35,9 +35,9 @@ class StalenessHistogram(Plot):
         return PlotData(COLUMNS, rows)
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
-        from matplotlib.ticker import MaxNLocator, PercentFormatter
+        from matplotlib.ticker import PercentFormatter
 
-        from edgefl.results.figures.canvas import filled, marked
+        from edgefl.results.figures.canvas import filled, marked, whole_numbers
 
         (axes,) = canvas.panels(1, 1, 2.2)
         schemes = data.by("name")
@@ -52,7 +52,7 @@ class StalenessHistogram(Plot):
                 axes.plot(x, y, label=canvas.text(name), **marked(place))
         axes.set_xlabel("Staleness (versions)")
         axes.set_ylabel("Share of the updates")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        whole_numbers(axes)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         axes.set_ylim(bottom=0)
         canvas.legend(axes)

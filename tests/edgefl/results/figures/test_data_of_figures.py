@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from recorded import DOWN, END_S, METRICS, UP, killed, record
 
 from edgefl.errors import UserError
 from edgefl.reports import gallery
+from edgefl.results.axes import AXES
 from edgefl.results.figures.base import PlotData, open_runs
 from edgefl.results.figures.link_use import use
 from edgefl.results.figures.staleness import parts
@@ -229,5 +231,5 @@ def test_joules_as_x(with_energy: Path) -> None:
 
 
 def test_without_powers_there_are_no_joules(folder: Path) -> None:
-    with pytest.raises(UserError, match="--x joules: their configs have no"):
+    with pytest.raises(UserError, match=re.escape(f"--x joules: {AXES['joules'].missing}")):
         numbers("accuracy", folder, x="joules")

@@ -106,6 +106,8 @@ def test_a_histogram_has_bars_or_their_outline() -> None:
     columns = ("name", "staleness", "updates", "share")
     (axes,) = of_rows("staleness-histogram", columns, [("x", 0, 3, 0.75), ("x", 1, 1, 0.25)]).axes
     assert [bar.get_height() for bar in axes.patches] == [0.75, 0.25]
+    (axes,) = of_rows("staleness-histogram", columns, [("x", 3, 1, 1.0)]).axes
+    assert [tick for tick in axes.get_xticks() if 2.4 < tick < 3.6] == [3.0], "no fractions"
     wide = [("x", gap, 1, 0.02) for gap in range(50)] + [("y", 0, 9, 1.0)]
     (axes,) = of_rows("staleness-histogram", columns, wide).axes
     assert not axes.patches
