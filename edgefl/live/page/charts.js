@@ -63,7 +63,7 @@ export class Chart {
   /**
    * `options`: title; view (charts over emulated time) or null; format(value) of y; axisFormat;
    * xFormat; dots; steps; zero (y begins at 0); whole (numbers only); log; empty (words while
-   * there is nothing).
+   * there is nothing); mean: the legend has the mean, not the latest value.
    */
   constructor(options) {
     this.options = { height: 190, ...options };
@@ -265,14 +265,25 @@ export class Chart {
     }));
   }
 
-  /** Values in the legend: those at the cursor, else the latest. */
+  /** A series' value at the cursor, else its latest, or with `mean` that of what is shown. */
+  _value({ x, y, thin }) {
+    const pointed = this.at !== null && this.at !== undefined;
+    if (this.options.mean && !pointed && !thin) {
+      const [from, to] = this.xRange;
+      const shown = Array.from(y).filter((value, place) => (
+        Number.isFinite(value) && x[place] >= from && x[place] < to));
+      const sum = shown.reduce((total, value) => total + value, 0);
+      return shown.length ? `${this.options.format(sum / shown.length)} on average` : "–";
+    }
+    let found = pointed ? lowerBound(x, x.length, this.at + 1e-9) - 1 : x.length - 1;
+    while (found >= 0 && !Number.isFinite(y[found])) found -= 1;
+    return found < 0 ? "–" : this.options.format(y[found]);
+  }
+
+  /** Values in the legend and for screen readers. */
   _tell() {
     const said = this.series.map((each, at) => {
-      const place = this.at === null || this.at === undefined ? each.x.length - 1
-        : lowerBound(each.x, each.x.length, this.at + 1e-9) - 1;
-      let found = place;
-      while (found >= 0 && !Number.isFinite(each.y[found])) found -= 1;
-      const text = found < 0 ? "–" : this.options.format(each.y[found]);
+      const text = this._value(each);
       const entry = this.legend.children[at]?.lastElementChild;
       if (entry) setText(entry, text);
       return `${each.label} ${text}`;

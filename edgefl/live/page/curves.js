@@ -86,7 +86,8 @@ const shortRate = (value) => rate(value).replace("bit/s", "b/s")
 export class Links {
   constructor(view) {
     this.view = view;
-    const chart = (title) => new Chart({ title, view, steps: true, zero: true, format: rate,
+    const chart = (title) => new Chart({ title, view, steps: true, mean: true, zero: true,
+      format: rate,
       axisFormat: shortRate, empty: "no transfer yet" });
     this.up = chart("Uplinks");
     this.down = chart("Downlinks");

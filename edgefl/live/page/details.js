@@ -17,7 +17,7 @@ export class Fidelity {
       "aria-label": "processor use of hosts" });
     this.note = el("p", { class: "note" });
     this.root = el("div", {}, this.verdict, this.reasons, this.lag, this.cpu, this.note,
-      this.hosts);
+      el("div", { class: "scroll-x" }, this.hosts));
   }
 
   draw(run) {

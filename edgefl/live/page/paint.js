@@ -131,8 +131,13 @@ export function paintShares(context, archive, rowOf, boxes, frame, all) {
 const MARK_COLOURS = { merge: "merge", fresh: "fresh", discard: "bad", failed: "bad",
   timeout: "bad", restart: "fault", duplicate: "fault", corrupt: "fault" };
 
-/** A mark of an edge: a shape per kind, so that it needs no colour. */
-export function paintMark(context, kind, x, top, row) {
+/** A mark of an edge: a shape per kind, so that it needs no colour; a tick where it is crowded. */
+export function paintMark(context, kind, x, top, row, crowded) {
+  if (crowded) {
+    context.fillStyle = theme.colours[MARK_COLOURS[kind] ?? "ink"];
+    context.fillRect(x, top + 1, 1, Math.max(2, row * 0.3));
+    return;
+  }
   const size = Math.max(2, Math.min(5, row * 0.22));
   const middle = top + row / 2;
   context.fillStyle = context.strokeStyle = theme.colours[MARK_COLOURS[kind] ?? "ink"];

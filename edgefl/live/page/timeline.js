@@ -12,6 +12,7 @@ const SORTS = { name: "by name", slowest: "slowest first", state: "by state" };
 const MOST_HEIGHT_PX = 460;
 const AXIS_PX = 22;
 const RULER_PX = 16; // versions
+const MARK_PX = 40; // for each mark of a row, else they are drawn as ticks
 const WORDS = { training: "computes", wait: "waits", idle: "has no task", send: "sends",
   receive: "receives", lost: "lost" };
 const NAMES = ["", "uplink: ", "downlink: ", "fault: ", ""];
@@ -238,10 +239,13 @@ export class Timeline {
 
   _drawMarks(context, frame, tops, row) {
     if (row < 9) return;
-    for (const [kind, t, edge] of this._marks()) {
-      const top = tops.get(edge);
-      if (top === undefined || t < frame.from || t > Math.min(frame.to, frame.now)) continue;
-      paintMark(context, kind, (t - frame.from) * frame.scale, top, row);
+    const shown = this._marks().filter(([, t, edge]) => (
+      t >= frame.from && t <= Math.min(frame.to, frame.now) && tops.has(edge)));
+    const counts = new Map();
+    for (const [, , edge] of shown) counts.set(edge, (counts.get(edge) ?? 0) + 1);
+    for (const [kind, t, edge] of shown) {
+      const crowded = counts.get(edge) * MARK_PX > this.canvasPx;
+      paintMark(context, kind, (t - frame.from) * frame.scale, tops.get(edge), row, crowded);
     }
   }
 
@@ -319,8 +323,7 @@ export class Timeline {
     }
     const { states } = this;
     this.pool.forEach((item, at) => {
-      item.hidden = at >= needed;
-      if (item.hidden) return;
+      if ((item.hidden = at >= needed)) return;
       const edge = this.rows[first + at];
       const state = states[edge]?.state ?? "awaited";
       const [glyph, who, doing] = item.children;
@@ -377,21 +380,18 @@ export class Timeline {
   _hover(time, y, event) {
     this.view.point(time);
     const edge = this.rows[this._rowAt(y)];
-    if (edge === undefined) return this.tip.hide();
-    const lines = this._describe(edge, time, 3 / this.frame().scale);
-    return this.tip.show(event, [`${this.run.edges[edge]} at ${seconds(time, 3)}`, ...lines]);
+    const lines = edge === undefined ? [] : this._describe(edge, time, 3 / this.frame().scale);
+    if (edge === undefined) this.tip.hide();
+    else this.tip.show(event, [`${this.run.edges[edge]} at ${seconds(time, 3)}`, ...lines]);
   }
 
   /** The selected edge in words, for eyes and screen readers. */
   _tell(frame) {
     const edge = this.selected;
-    if (edge === null || this.run.edges[edge] === undefined) {
-      setText(this.status, "");
-      return;
-    }
+    if (this.run.edges[edge ?? -1] === undefined) return setText(this.status, "");
     const found = this.states[edge];
-    const task = found?.task === null || found?.task === undefined ? "" : `, task ${found.task}`;
-    setText(this.status, `${this.run.edges[edge]}: ${found?.state ?? "awaited"}${task}`
+    const task = Number.isFinite(found?.task) ? `, task ${found.task}` : "";
+    return setText(this.status, `${this.run.edges[edge]}: ${found?.state ?? "awaited"}${task}`
       + `${found ? `, since ${seconds(found.since)}` : ""}. In this window: `
       + (TimeUse.words(this.run, edge, frame) || "nothing"));
   }
