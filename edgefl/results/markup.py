@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from edgefl.errors import printable
 from edgefl.results.grid import DIFFERS, MISSING, NOT_FAITHFUL, PLUS_MINUS, TIMES, Grid
 
 LATEX = {
@@ -54,7 +55,7 @@ def latex(grid: Grid, made_by: str = "") -> str:
     """
     aligned = "".join("l" if column.left else "r" for column in grid.columns.values())
     lines = [
-        "% \\usepackage{booktabs}" + f"; made by: {made_by}" * bool(made_by),
+        "% \\usepackage{booktabs}" + f"; made by: {printable(made_by)}" * bool(made_by),
         rf"\begin{{tabular}}{{{aligned}}}",
         r"\toprule",
         _latex_row([_latex(heading) for heading in grid.headings]),

@@ -315,7 +315,7 @@ def test_latex_compiles(folder: Path) -> None:
         pytest.skip("no pdflatex: it is in Debian's texlive-latex-recommended")
     late = {"verdict": "strained", "reasons": ["5 % of <all> transfers ~ late_by #3 & $7 {\\x}^2"]}
     evaluated_run(folder / "a_b" / "seed1", 1, SLOW, fidelity=late)
-    text = latex(grid(ask(folder, baseline="fedavg")), 'edgefl compare "a_b" %')
+    text = latex(grid(ask(folder, baseline="fedavg")), 'edgefl compare "a_b" %\n\\bad')
     (folder / "table.tex").write_text(DOCUMENT % text)
     done = subprocess.run(
         ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"],
