@@ -74,7 +74,7 @@ def test_three_edges_by_hand_to_the_joule(
             )
             for way, each in seconds.items()
         }
-        computed_s = 2 * {"a": 480, "b": 479, "c": 478}.get(edge, 0) / 160.0
+        computed_s = 2 * {"a": 480, "b": 479, "c": 479}.get(edge, 0) / 160.0
         expected = (
             IDLE_W * summary["emulated_s"]
             + COMPUTE_W * computed_s

@@ -37,6 +37,24 @@ def arrived(
     return spans(book.link(Completion(transfer, 0, started * S, due * S, **more), due * S))
 
 
+def test_the_round_of_the_how_to_page_costs_what_it_says() -> None:
+    """docs/how-to/energy.md, "By hand"."""
+    power = EdgePower(2 * W, 3 * W, 1 * W, W // 2)
+    book = EnergyBook.of(dict.fromkeys("abc", power), None)
+    for edge in "abc":
+        book.take(0, {"event": "edge_joined", "edge": edge})
+    for edge, train_s in zip("abc", (10, 20, 30)):
+        arrived(book, edge, "down", "task", 0, 1)
+        began(book, edge, now=1 * S)
+        book.take((1 + train_s) * S, {"fact": "update_ready", "edge": edge, "task": 0})
+        arrived(book, edge, "up", "update", 1 + train_s, 3 + train_s)
+    book.take(33 * S, {"fact": "finished", "reason": "versions"})
+    found = book.section(33 * S)
+    assert found["joules"] == 385.5
+    by_edge = {edge: each["joules"] for edge, each in found["by_edge"].items()}
+    assert by_edge == {"a": 66 + 30 + 2.5, "b": 66 + 60 + 2.5, "c": 66 + 90 + 2.5}
+
+
 @pytest.mark.parametrize(
     "row",
     [
