@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -107,7 +108,11 @@ def plot(
     )
     gallery.find(kind)
     out, forms = files(out or Path(f"{kind}.png"), formats)
-    for path in gallery.write(kind, runs, out, style, forms, data):
+    with warnings.catch_warnings(record=True) as caught:
+        paths = gallery.write(kind, runs, out, style, forms, data)
+    for text in dict.fromkeys(str(each.message) for each in caught):
+        show.warning(text)
+    for path in paths:
         show.line(str(path))
     show.hint_about("view", runs)
 

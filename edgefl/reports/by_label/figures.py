@@ -20,6 +20,7 @@ class RuntimesPlot(Plot):
     """Accuracy on the data of each runtime class of devices, over time; one panel per class."""
 
     OF = "runs with evaluation.by_label = true"
+    LOG = ""
 
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
         rows = [

@@ -85,6 +85,7 @@ class RefreshPointsPlot(Plot):
     """After how many epochs devices asked for a fresher model; over all seeds of a scheme."""
 
     OF = OF
+    LOG = "y"
     WIDTH = "column"
 
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:

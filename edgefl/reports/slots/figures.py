@@ -33,15 +33,16 @@ class SlotsPlot(Plot):
 
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
         found = {name: _bars(name, run) for name, run in first_seeds(runs)}
-        slotted = [rows for rows in found.values() if rows][:MOST_PANELS]
-        return PlotData(SLOTS, [row for rows in slotted for row in rows])
+        return PlotData(SLOTS, [row for rows in found.values() for row in rows])
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
         from matplotlib.patches import Patch
 
+        from edgefl.results.figures.canvas import first_of
         from emulator.tdma.figure import LOOKS
 
-        schemes = data.by("name")
+        everything = data.by("name")
+        schemes = dict(list(everything.items())[:MOST_PANELS])
         edges = {name: sorted({*each["edge"]} - {None}) for name, each in schemes.items()}
         heights = [1.0 + 0.14 * min(len(names), MOST_ROWS) for names in edges.values()]
         panels = canvas.panels(
@@ -52,7 +53,8 @@ class SlotsPlot(Plot):
             shown = min(len(edges[name]), MOST_ROWS)
             part = f" (the first {shown} of {len(edges[name])} devices)"
             axes.set_title(canvas.text(name) + part * (shown < len(edges[name])))
-        panels[-1].set_xlabel("Slot (rounds end at the dark lines)")
+        first = first_of(len(schemes), len(everything))
+        panels[-1].set_xlabel(f"Slot; rounds end at the dark lines{first}")
         canvas.legend_of(
             [
                 Patch(
@@ -67,6 +69,7 @@ class SlotStalenessPlot(Plot):
     """Staleness of each round's updates, in rounds, from the freshest to the stalest."""
 
     OF = OF
+    LOG = ""  # many are 0
     WIDTH = "column"
 
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
@@ -97,6 +100,7 @@ class SlotLossPlot(Plot):
     """Train loss over slots: mean and deviation over the seeds of each scheme."""
 
     OF = "runs on a TDMA channel with evaluation.train_samples"
+    LOG = "y"
     WIDTH = "column"
 
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib import cbook
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
+from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.mathtext import MathTextParser
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from edgefl.errors import UserError, nearest
@@ -32,9 +34,12 @@ WIDE = 10  # ratio of the schemes' largest values above which an axis is logarit
 TITLE = 0.19  # inches of height for a line of the title
 CLOCKS = {"emulated_s": "Emulated time", "wall_s": "Wall-clock time"}
 MARGIN = 0.35  # inches of height for what is around the panels
+# Fonts for letters that DejaVu Sans does not have, where they are installed.
+OTHERS = ("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "Droid Sans Fallback")
+FALLBACKS = [name for name in OTHERS if name in {font.name for font in fontManager.ttflist}]
 # matplotlib's own type lists each of its keys
 STYLE: Any = {
-    "font.family": "DejaVu Sans",
+    "font.family": ["DejaVu Sans", *FALLBACKS],
     "font.size": 8,
     "axes.labelsize": 8,
     "axes.titlesize": 8,
@@ -181,10 +186,8 @@ class Canvas:
         self._check_labels()
         style = self.style
         for axes in self.axes:
-            if "x" in style.log:
-                axes.set_xscale("log")
-            if "y" in style.log:
-                axes.set_yscale("log")
+            for which in style.log:
+                _make_logarithmic(axes, which)
             _limit(axes.set_xlim, style.xlim)
             _limit(axes.set_ylim, style.ylim)
             if axes.get_xlabel() and "x" in style.labels:
@@ -229,6 +232,11 @@ def plain(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def first_of(shown: int, schemes: int) -> str:
+    """Return the end of an axis' label if a figure has no room for all schemes."""
+    return f" (the first {shown} of {schemes} schemes)" if shown < schemes else ""
+
+
 def whole_numbers(axes: Axes) -> None:
     """Put the x ticks at whole numbers, also if there is only one."""
     axes.xaxis.set_major_locator(MaxNLocator(nbins=9, integer=True, min_n_ticks=1))
@@ -239,6 +247,7 @@ def name_bars(axes: Axes, names: Sequence[str], is_page: bool) -> None:
     crowded = sum(map(len, names)) > (80 if is_page else 34)
     turned: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
     axes.set_xticks(range(len(names)), names, **(turned if crowded else {}))
+    axes.set_xlim(-0.55, len(names) - 0.45)
     axes.grid(visible=False, axis="x")
 
 
@@ -246,6 +255,30 @@ def is_wide(ends: Sequence[float]) -> bool:
     """Return whether the largest of some positive values hides the smallest on a linear axis."""
     positive = [end for end in ends if end > 0]
     return bool(positive) and max(positive) > WIDE * min(positive)
+
+
+def _make_logarithmic(axes: Axes, which: str) -> None:
+    """Make the axis ``which`` logarithmic, from the decade of the smallest positive value on."""
+    at = "xy".index(which)
+    values = [
+        value
+        for line in axes.get_lines()
+        if line.get_transform() == axes.transData
+        for value in np.asarray(line.get_xydata(), dtype=float)[:, at]
+    ]
+    values += [
+        bar.get_bbox().get_points()[1, at] for bar in axes.patches if isinstance(bar, Rectangle)
+    ]
+    positive = [value for value in values if value > 0 and np.isfinite(value)]
+    if not positive:
+        raise UserError(f"--log {which}: nothing in this figure is above 0")
+    low, set_scale, set_limits = (
+        (axes.get_xlim()[0], axes.set_xscale, axes.set_xlim),
+        (axes.get_ylim()[0], axes.set_yscale, axes.set_ylim),
+    )[at]
+    set_scale("log")
+    if low <= 0:
+        set_limits(10 ** np.floor(np.log10(min(positive))), 1.5 * max(positive))
 
 
 def _limit(setter: Any, limits: Limits | None) -> None:

@@ -92,13 +92,15 @@ def draw_curves(axes: Axes, data: PlotData, canvas: Canvas, column: str) -> None
     """Draw a line per scheme, with a band of a standard deviation to each side if it has one.
 
     ``data``: rows with the columns "name", "x", "at", ``column`` and "deviation", of one x. If one
-    scheme has sent far more bytes than another, the axis is logarithmic.
+    scheme has sent far more bytes than another, the axis is logarithmic, too.
     """
     from edgefl.results.figures.canvas import axis_of, is_wide
 
     x, schemes = data["x"][0], data.by("name")
     unit, label = axis_of(x, max(data["at"]))
-    logarithmic = x == "bytes" and is_wide([max(each["at"]) for each in schemes.values()])
+    wide = x == "bytes" and is_wide([max(each["at"]) for each in schemes.values()])
+    above_zero = [at / unit for at in data["at"] if at > 0]
+    logarithmic = bool(above_zero) and (wide or "x" in canvas.style.log)
     axes.set_xlabel(label + ", logarithmic" * logarithmic)
     for place, (name, each) in enumerate(schemes.items()):
         # With points at 0, matplotlib draws a horizontal line from the left edge to the next point.
@@ -109,7 +111,7 @@ def draw_curves(axes: Axes, data: PlotData, canvas: Canvas, column: str) -> None
     axes.set_xlim(left=0)
     if logarithmic:
         axes.set_xscale("log")
-        axes.set_xlim(left=min(at for at in data["at"] if at > 0) / unit)
+        axes.set_xlim(left=min(above_zero))
 
 
 def draw_line(

@@ -23,6 +23,7 @@ class Staleness(Plot):
 
     OF = "runs with at least one update"
     X = ("emulated_s", "version", "round")
+    LOG = ""  # many are 0
     WIDTH = "column"
 
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:

@@ -21,6 +21,7 @@ class StalenessHistogram(Plot):
     """Histogram of the updates' staleness at their arrival, over all seeds of a scheme."""
 
     OF = "runs with at least one update"
+    LOG = "y"
     WIDTH = "column"
 
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:

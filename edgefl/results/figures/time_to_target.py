@@ -52,7 +52,8 @@ class TimeToTarget(Plot):
             mean, low, high = (each[column][0] for column in ("mean", "low", "high"))
             if mean is None:  # a mean over the seeds that reached it would be too good
                 text = f"{len(seeds)} of {len(each.rows)}"
-                axes.text(place, 0, text, ha="center", va="bottom", fontsize=7)
+                bottom: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "va": "bottom"}
+                axes.text(place, 0.02, text, ha="center", fontsize=7, **bottom)
             else:
                 axes.bar(place, mean / unit, 0.7, **filled(place))
             if low is not None:

@@ -45,14 +45,15 @@ class EdgeTimeline(Plot):
     LOG = ""
 
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
-        found = [_rows(name, run) for name, run in list(first_seeds(runs))[:MOST_PANELS]]
+        found = [_rows(name, run) for name, run in first_seeds(runs)]
         busy = [rows for rows in found if any(row[2] in PLACES for row in rows)]
         return PlotData(COLUMNS, [row for rows in busy for row in rows])
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
-        from edgefl.results.figures.canvas import axis_of
+        from edgefl.results.figures.canvas import axis_of, first_of
 
-        schemes = data.by("name")
+        everything = data.by("name")
+        schemes = dict(list(everything.items())[:MOST_PANELS])
         shown = {name: sorted(each.by("edge"))[:MOST_EDGES] for name, each in schemes.items()}
         heights = [0.35 + 0.15 * len(edges) for edges in shown.values()]
         panels = canvas.panels(
@@ -64,7 +65,7 @@ class EdgeTimeline(Plot):
             most = MOST_SLICES[canvas.is_page]
             until_s = min(until_s, *(_full(each, shown[of], most) for of, each in schemes.items()))
         unit, label = axis_of("emulated_s", until_s)
-        panels[-1].set_xlabel(label)
+        panels[-1].set_xlabel(label + first_of(len(schemes), len(everything)))
         for axes, (name, each) in zip(panels, schemes.items()):
             edges = shown[name]
             for what in _panel(axes, each, edges, until_s, unit):

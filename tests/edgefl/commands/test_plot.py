@@ -137,6 +137,12 @@ def test_bad_input_is_one_line_and_no_file(
     assert err.startswith(f"edgefl: {line}") and err.count("\n") == 1
 
 
+def test_letters_that_no_font_has_are_a_warning(plot: Command, tmp_path: Path) -> None:
+    status, _, err = plot("runs/x", "--title", "\U0001faa9", "--out", "a.png")
+    assert status == 0 and left(tmp_path) == ["a.pdf", "a.png"]
+    assert err.startswith("edgefl: warning: Glyph 129705 ") and err.count("\n") == 1
+
+
 def test_a_folder_that_cannot_be_written_is_one_line(plot: Command, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     status, _, err = plot("runs/x", "--out", "file/a.svg")

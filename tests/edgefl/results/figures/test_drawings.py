@@ -218,6 +218,32 @@ def test_limits_scales_title_and_labels(folder: Path) -> None:
     assert "Slow and steady" in [text.get_text() for text in legend.get_texts()]
 
 
+def test_a_logarithmic_x_begins_at_the_first_point_above_zero(folder: Path) -> None:
+    (axes, _) = of_runs("loss", folder / "slow", x="version", log="x").axes
+    assert axes.get_xscale() == "log" and axes.get_xlim()[0] == 1.0
+    assert points(axes, "slow") == ([1, 2, 3], [1.0, 0.5, 0.4])
+
+
+def test_logarithmic_bars_begin_a_decade_below(folder: Path) -> None:
+    """Bars of 8.75 and 14 s, and a seed of 7 s."""
+    (axes,) = of_runs("time-to-target", folder, log="y").axes
+    assert axes.get_yscale() == "log" and axes.get_ylim()[0] == pytest.approx(1.0)
+    assert axes.get_ylim()[1] > 14.0 and axes.get_xlim() == pytest.approx((-0.55, 1.55))
+
+
+def test_nothing_above_zero_has_no_logarithm(tmp_path: Path) -> None:
+    record(tmp_path / "x", metrics=[(0, 0.0, 0.0, 0.0, 0.0, 0, 0)])
+    with pytest.raises(UserError, match="--log y: nothing in this figure is above 0"):
+        of_runs("loss", tmp_path, log="y")
+
+
+def test_a_timeline_of_many_schemes_says_how_many_it_shows() -> None:
+    rows = [(f"s{n}", "a", "compute", "training", 0.0, 1.0, 0, None) for n in range(8)]
+    figure = of_rows("timeline", timeline.COLUMNS, rows)
+    assert len(figure.axes) == timeline.MOST_PANELS == 6
+    assert figure.axes[-1].get_xlabel() == "Emulated time (s) (the first 6 of 8 schemes)"
+
+
 def test_mathematics_is_for_the_user_s_texts_only(tmp_path: Path) -> None:
     record(tmp_path / "cost_5$_a$" / "seed1")
     record(tmp_path / "_own")
