@@ -1,4 +1,4 @@
-"""The figure of energy by state, and the reader behind it, from rows written by hand."""
+"""The joules of a run from its rows, written by hand, as after kill -9."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ import pytest
 from recorded import record
 
 from edgefl.record.files import ENERGY
-from edgefl.reports import gallery
 from edgefl.results import energy
-from edgefl.results.figures.base import open_runs
-from edgefl.results.figures.style import PlotStyle
 
 ROWS = """edge,state,began_s,ended_s,joules,watts
 a,idle,0.000000000,,,2.0
@@ -59,17 +56,8 @@ def test_parts_that_were_deleted_leave_no_curve(run: Path) -> None:
     assert energy.joules_over_time(run) is None
 
 
-def test_the_figure_has_a_number_for_each_edge_and_state(run: Path, tmp_path: Path) -> None:
-    assert "energy" in gallery.available([tmp_path])
-    found = gallery.data("energy", open_runs([tmp_path]), PlotStyle())
-    assert found.where(edge="a")["state"] == ["idle", "compute", "send", "receive", "tail"]
-    assert found.where(edge="a")["joules"] == [16.0, 8.0, 1.0, 0.0, 0.0]
-    assert sum(found["joules"]) == 46.5
-
-
 def test_a_run_without_a_model_of_its_energy_has_no_joules(tmp_path: Path) -> None:
     record(tmp_path / "slow")
     run = tmp_path / "slow"
     nothing = energy.joules(run), energy.whole_joules(run), energy.joules_over_time(run)
     assert nothing == (None, None, None) and energy.joules_at(run, [1.0]) is None
-    assert "energy" not in gallery.available([tmp_path])
