@@ -58,13 +58,13 @@ def contents(paths: Sequence[Path], question: Question = OWN) -> dict[str, Any]:
 
     found = answer(paths, question)
     runs = reported_runs.of_comparison(found, paths)
-    drawn, no_figures = figures(paths) if drawable() else ([], [NO_FIGURES])
+    drawn, no_figures = figures(paths, question.target) if drawable() else ([], [NO_FIGURES])
     return {
         "title": _title(runs),
         "version": __version__,
         "css": Markup((HERE / "document.css").read_text(encoding="utf-8")),
         "verdicts": tuple(table.COLOURS),
-        "glance": sections.glance(found.rows),
+        "glance": sections.glance(found),
         "tables": _tables(found, paths),
         "figures": drawn,
         "no_figures": no_figures,

@@ -35,12 +35,14 @@ class EmbeddedFigure:
     numbers: str
 
 
-def figures(paths: Sequence[Path]) -> tuple[list[EmbeddedFigure], list[str]]:
+def figures(paths: Sequence[Path], target: float | None) -> tuple[list[EmbeddedFigure], list[str]]:
     """Draw every figure that the runs in ``paths`` have data for.
+
+    ``target``: an accuracy in place of the runs' own.
 
     Return the figures, and a sentence about each that these runs cannot have.
     """
-    runs, own = open_runs(paths), PlotStyle()
+    runs, own = open_runs(paths), PlotStyle(target=target)
     found, left_out = [], []
     for kind, plot in gallery.plots().items():
         try:

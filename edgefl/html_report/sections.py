@@ -11,9 +11,8 @@ from edgefl.html_report.html_tables import HtmlTable, of_rows
 from edgefl.html_report.reported_runs import ReportedRun
 from edgefl.loading.file import FACTS
 from edgefl.results import energy
-from edgefl.results.compare import Row, schemes
-from edgefl.results.comparison import Comparison
-from edgefl.results.spread import of_rows as spread_of
+from edgefl.results.comparison import Comparison, SeedEstimate
+from edgefl.results.differences import NO_CONFIG
 from emulator.energy.account import STATES
 
 # What a reader wants to know first; the rest is in the whole config.
@@ -21,26 +20,27 @@ SETUP = (
     *("task", "data", "partition", "unlabelled", "model", "training", "edges", "links", "devices"),
     *("groups", "medium", "faults", "stop", "evaluation"),
 )
+UNREADABLE = "missing or damaged"
 VIRTUAL = "virtual"  # the clock
 LONGEST = 300  # characters of a value
 GB = 1e9
 
 
-def glance(rows: Sequence[Row]) -> list[tuple[str, str]]:
+def glance(found: Comparison) -> list[tuple[str, str]]:
     """Return the most important facts: (what, value)."""
-    found = schemes(rows)
-    faithful = sum(row.mark == "faithful" for row in rows)
-    schemes_of = f" ({counted(len(found), 'scheme')})" if len(found) != len(rows) else ""
+    several = len(found.schemes) != len(found.rows)
+    of_schemes = f" of {counted(len(found.schemes), 'scheme')}" * several
+    faithful = sum(row.mark == "faithful" for row in found.rows)
     facts = [
-        ("runs", f"{len(rows)}{schemes_of}"),
-        ("faithful runs", f"{faithful} of {len(rows)}"),
-        *_first(found, rows),
+        ("runs", f"{len(found.rows)}{of_schemes}"),
+        ("faithful runs", f"{faithful} of {len(found.rows)}"),
     ]
-    ends = {
-        name: end
-        for name, of in found.items()
-        if (end := spread_of(of, "final_accuracy").mean) is not None
-    }
+    times = _means({each.name: each.to_target for each in found.schemes})
+    if times and found.target is not None:
+        first = min(times, key=times.__getitem__)
+        told = f"{first}, after {times[first]:.4g} emulated s"
+        facts.append((f"first to accuracy {found.target:g}", told))
+    ends = _means({each.name: each.accuracy for each in found.schemes})
     if ends:
         best = max(ends, key=ends.__getitem__)
         facts.append(("highest final accuracy", f"{ends[best]:.3f} ({best})"))
@@ -52,19 +52,10 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
 
 
-def _first(found: Mapping[str, Sequence[Row]], rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """Return the scheme that reaches the target first, if all runs have the same target."""
-    targets = {row.target_accuracy for row in rows}
-    times = {
-        name: time
-        for name, of in found.items()
-        if (time := spread_of(of, "time_to_target_s").mean) is not None
-    }
-    target = targets.pop()
-    if targets or target is None or not times:
-        return []
-    first = min(times, key=times.__getitem__)
-    return [(f"first to accuracy {target:g}", f"{first}, after {times[first]:.4g} emulated s")]
+def _means(estimates: Mapping[str, SeedEstimate]) -> dict[str, float]:
+    """Return the means of the schemes all of whose runs have the number."""
+    means = {name: each.spread.mean for name, each in estimates.items()}
+    return {name: mean for name, mean in means.items() if mean is not None}
 
 
 def setup(config: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -147,7 +138,9 @@ def energy_of(runs: Sequence[ReportedRun]) -> HtmlTable | None:
 def reasons(runs: Sequence[ReportedRun]) -> list[tuple[str, str, list[str]]]:
     """Return (run, verdict, its reasons) of every run that is not faithful."""
     return [
-        (run.title, run.row.verdict, run.row.reasons.split("; ")) for run in runs if run.row.reasons
+        (run.title, run.row.verdict, run.summary.get("fidelity", {}).get("reasons") or [one_line])
+        for run in runs
+        if (one_line := run.row.reasons)
     ]
 
 
@@ -225,16 +218,11 @@ def differing(found: Comparison) -> HtmlTable | None:
     """Return in what the configs of the schemes differ, apart from the strategy; None if in
     nothing.
     """
-    rows = [
-        (
-            scheme.name,
-            each.key,
-            words(each.value),
-            words(each.instead),
-            ", ".join(each.runs) or "all",
-        )
-        for scheme in found.schemes
-        for each in scheme.differs
-    ]
+    rows = []
+    for scheme in found.schemes:
+        for each in scheme.differs:
+            values = (words(each.value), words(each.instead))
+            told = (UNREADABLE, None) if each.key == NO_CONFIG else values
+            rows.append((scheme.name, each.key, *told, ", ".join(each.runs) or "all"))
     headings = ("strategy", "key", "value", "of the others", "runs")
-    return of_rows(headings, rows) if rows else None
+    return of_rows(headings, rows) if rows and len(found.rows) > 1 else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import sys
 from collections.abc import Callable
@@ -17,14 +18,17 @@ from edgefl import cli
 FIRST = ROOT / "tests" / "golden" / "first_version"
 ALL = ("compare", "plot", "view", "report", "export --to perfetto")
 HTML = "expected a file that ends in .html"
-Edgefl = Callable[[str], tuple[int, str, str]]
+Edgefl = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
 def edgefl(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Edgefl:
-    """Run a command in a folder that has runs; return its status, output and error line."""
+    """Run a command in a folder that has runs; return its status, output and error line.
+
+    The first text is split at spaces, others are one word each.
+    """
     monkeypatch.chdir(tmp_path)
     shutil.copytree(FIRST, tmp_path / "runs" / "first")
     other = Path(shutil.copytree(FIRST / "fedasync", tmp_path / "runs" / "first" / "other"))
@@ -37,8 +41,8 @@ def edgefl(
         (other / name).write_text(text.replace(f"{key}0.9", f"{key}0.8"))
     (tmp_path / "empty").mkdir()
 
-    def run(words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["edgefl", *words.split()])
+    def run(words: str, *more: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["edgefl", *words.split(), *more])
         with pytest.raises(SystemExit) as ended:
             cli.main()
         out, err = capsys.readouterr()
@@ -122,3 +126,11 @@ def test_a_run_of_the_first_version(edgefl: Edgefl, finished: bool) -> None:
     assert shown.wrong == []
     assert ("unfinished" in shown.tables[0][1][-1]) is not finished
     assert json.loads(Path("trace.json").read_bytes())["traceEvents"]
+
+
+def test_a_hint_can_be_copied_whatever_a_folder_is_called(edgefl: Edgefl) -> None:
+    Path("runs/first").rename("my runs")
+    for command, following in (("compare", "plot"), ("plot", "view"), ("report", "export")):
+        _, out, _ = edgefl(command, "my runs/fedasync")
+        words = shlex.split(out.splitlines()[-1].removeprefix("next: "))
+        assert words[:3] == ["edgefl", following, "my runs/fedasync"]

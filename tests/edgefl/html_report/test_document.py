@@ -169,6 +169,8 @@ def test_a_run_that_was_copied_alone_or_has_no_config(folder: Path, tmp_path: Pa
     shown = page(alone)
     assert "edgefl run seen.toml --clock virtual" in shown.text
     (alone / "config.toml").write_text("[edges\n")
+    both = page(alone, folder)
+    assert table(both, "key")[1] == ["alone", "config.toml", "missing or damaged", "", "all"]
     shown = page(alone)
     assert shown.wrong == [] and "no readable config" in shown.text
 
@@ -221,6 +223,13 @@ def test_a_baseline_and_what_differs(folder: Path) -> None:
     assert "differences" in shown.ids and "differences" not in page(folder / "fedavg").ids
 
 
+def test_another_target(folder: Path) -> None:
+    assert "0.5" in HtmlPage(document([folder])).text
+    shown = HtmlPage(document([folder], Question(target=0.25)))
+    assert "first to accuracy 0.25" in shown.text
+    assert any("to 0.25 (s)" in heading for rows in shown.tables for heading in rows[0])
+
+
 def test_figures_are_svg_with_their_numbers(recorded: Path) -> None:
     html = document([recorded])
     shown = HtmlPage(html)
@@ -249,7 +258,7 @@ def test_several_seeds_have_one_line_and_their_own_verdicts(folder: Path) -> Non
     shown = page(folder / "fedprox")
     assert table(shown, "acc. final")[1][:2] == ["fedprox2 seeds", "0.650±.071"]
     assert [row[0] for row in table(shown, "verdict")[1:]] == ["fedprox seed 1", "fedprox seed 2"]
-    assert "runs 2 (1 scheme)" in shown.text
+    assert "runs 2 of 1 scheme" in shown.text
 
 
 def test_no_run_is_one_line(tmp_path: Path) -> None:
@@ -258,3 +267,11 @@ def test_no_run_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such directory"):
         write([tmp_path / "nowhere"], tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
+
+
+def test_a_run_that_has_only_begun(tmp_path: Path) -> None:
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "events.jsonl").touch()
+    shown = page(tmp_path / "begun")
+    assert shown.wrong == [] and "begun: unfinished no complete summary.json" in shown.text
+    assert "differences" not in shown.ids and "img" not in shown.tags
