@@ -1,6 +1,6 @@
 // Line and dot charts of several runs over a common x, drawn by uPlot.
 
-import { theme } from "./theme.js";
+import { lineKey, theme } from "./theme.js";
 import { el, lowerBound, setText, tick } from "./util.js";
 
 const { uPlot } = window;
@@ -256,13 +256,8 @@ export class Chart {
   }
 
   _legend() {
-    this.legend.replaceChildren(...this.series.map((each) => {
-      const key = el("i", { class: "key" });
-      key.style.borderTopColor = each.colour;
-      key.style.borderTopStyle = each.thin ? "dotted" : each.dash?.length ? "dashed" : "solid";
-      if (each.thin) key.style.borderTopWidth = "2px";
-      return el("span", { class: "entry" }, key, `${each.label} `, el("b", {}));
-    }));
+    this.legend.replaceChildren(...this.series.map((each) => (
+      el("span", { class: "entry" }, lineKey(each), `${each.label} `, el("b", {})))));
   }
 
   /** A series' value at the cursor, else its latest, or with `mean` that of what is shown. */

@@ -1,6 +1,6 @@
 // The table of all runs, with their numbers, and the dialog that adds one.
 
-import { theme } from "./theme.js";
+import { lineKey, theme } from "./theme.js";
 import { bytes, count, digits, el, rate, seconds, setText } from "./util.js";
 
 const STATE_WORDS = { waiting: "waiting", running: "running", finished: "finished",
@@ -67,7 +67,7 @@ export class RunTable {
   }
 
   _row(run, several) {
-    const key = el("i", { class: "key" });
+    const key = el("span");
     const trouble = el("small", { class: "error" });
     const cells = COLUMNS.map(([name, title]) => el("td", { "data-label": title, class: name }));
     const close = el("button", { type: "button", class: "small", title: `hide ${run.name}`,
@@ -81,9 +81,9 @@ export class RunTable {
 
   _fill(run) {
     const { cells, key, row, trouble } = this.rows.get(run.id);
-    const { colour, dash } = theme.look(run.place);
-    key.style.borderTopColor = colour;
-    key.style.borderTopStyle = dash.length ? "dashed" : "solid";
+    const look = theme.look(run.place);
+    if (key.dataset.colour !== look.colour) key.replaceChildren(lineKey(look));
+    key.dataset.colour = look.colour;
     row.dataset.state = run.state;
     row.dataset.verdict = run.fidelity?.verdict ?? "";
     COLUMNS.forEach(([, , text], at) => setText(cells[at], text(run)));

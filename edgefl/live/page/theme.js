@@ -79,3 +79,17 @@ class Theme extends EventTarget {
 }
 
 export const theme = new Theme();
+
+/** A short line as a run is drawn, for legends. */
+export function lineKey({ colour, dash, thin }) {
+  const [picture, line] = ["svg", "line"].map((tag) => (
+    document.createElementNS("http://www.w3.org/2000/svg", tag)));
+  const set = (node, attributes) => {
+    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  };
+  set(picture, { class: "key", width: 26, height: 8, "aria-hidden": "true" });
+  set(line, { x1: 0, y1: 4, x2: 26, y2: 4, stroke: colour, "stroke-width": thin ? 1.5 : 3,
+    "stroke-dasharray": (dash ?? []).join(" ") });
+  picture.append(line);
+  return picture;
+}
