@@ -155,19 +155,19 @@ def _needs(run: SweepRun) -> str:
 
 
 def do(runs: Sequence[SweepRun], power: Power, lines: Lines) -> Did:
-    """Do ``runs``, which are not done yet, and go on with those that were broken off.
+    """Do those of ``runs`` that are not done, and go on with those that were broken off.
 
     A directory with a run of another config is replaced; ``SweepRun.refuse_another`` prevents that.
     UserError if a run finds an error that the user can correct, such as missing data.
     """
     from edgefl.hosts.virtual.run_batch import RunBatch
 
-    if not runs:
+    missing = [(run, stage) for run in runs if (stage := run.stage()) is not RunStage.finished]
+    if not missing:
         return Did()
-    shared = SharedData.of(runs)
+    shared = SharedData.of([run for run, _ in missing])
     shared.load()
-    broken = [run.stage() is RunStage.broken_off for run in runs]
-    jobs = [_job(run, resume, shared.learned) for run, resume in zip(runs, broken)]
+    jobs = [_job(run, stage is RunStage.broken_off, shared.learned) for run, stage in missing]
     batch = RunBatch(jobs, power, lines)
     whole = batch.run()
     return Did(whole, batch.interrupted)

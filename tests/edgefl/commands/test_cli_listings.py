@@ -136,7 +136,7 @@ def test_keys_new(edgefl: Command, tmp_path: Path) -> None:
         ),
         (
             ["coordinator", "c.toml", "--workers", "2"],
-            "No such option: --workers (an option of: edgefl run)",
+            "No such option: --workers (an option of: edgefl run, edgefl sweep)",
         ),
         (["run", "c.toml", "--worker", "2"], "No such option: --worker (nearest: '--workers')"),
         (["edge", "--name", "e000"], "No such option: --name (say --id NAME)"),
