@@ -120,16 +120,17 @@ def _add_run(
     coordinator = _Process(f"{prefix}coordinator", trace.number(), 0)
     trace.take(coordinator.named())
     points: dict[str, Sequence[tuple[float, float]]] = {
-        "version": found.versions,
-        "staleness": [(gap.t_s, gap.versions) for gap in found.staleness],
-        "accuracy": evaluations(metrics),
+        "model version": found.versions,
+        "update staleness": [(gap.t_s, gap.versions) for gap in found.staleness],
+        "test accuracy": evaluations(metrics),
     }
     for lane, steps in rates_bit_s(found.slices).items():
-        points[f"{lane}, Mbit/s"] = [(t_s, rate / BIT_PER_MBIT) for t_s, rate in steps]
+        points[f"{lane}s Mbit/s"] = [(t_s, rate / BIT_PER_MBIT) for t_s, rate in steps]
     for name, values in points.items():
+        what, _, of = name.partition(" ")  # Perfetto joins both by a space
         trace.take(
-            {"ph": "C", "name": name, "pid": coordinator.number, "ts": _us(t_s)}
-            | {"args": {"value": value}}
+            {"ph": "C", "name": what, "pid": coordinator.number, "ts": _us(t_s)}
+            | {"args": {of: value}}
             for t_s, value in values
         )
     slices, instants = defaultdict(list), defaultdict(list)

@@ -51,9 +51,9 @@ def test_the_quickstart(quickstart: dict[str, Path], name: str, tmp_path: Path) 
     assert counts["X"] == len(found.slices) + len(going_on) > 50
     names = [each["args"]["name"] for each in events if each["name"] == "process_name"]
     assert names == ["coordinator", *(f"e{number:03}" for number in range(10))]
-    counters = {each["name"] for each in events if each["ph"] == "C"}
-    rates = {"uplink, Mbit/s", "downlink, Mbit/s"}
-    assert counters == {"version", "staleness", "accuracy"} | rates
+    counters = {f"{e['name']} {next(iter(e['args']))}" for e in events if e["ph"] == "C"}
+    rates = {"uplinks Mbit/s", "downlinks Mbit/s"}
+    assert counters == {"model version", "update staleness", "test accuracy"} | rates
     sent = sum(each["args"].get("bytes", 0) for each in events if each["ph"] == "X")
     assert sent == sum(int(row["bytes"]) for row in read_csv(run / "links.csv"))
 
