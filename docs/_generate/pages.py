@@ -168,8 +168,6 @@ def power_page() -> str:
         _figures_table(DEVICE_POWER),
         "## Radios",
         _figures_table(RADIOS),
-        "There is no profile of an NB-IoT radio: we have read no source of its numbers. Give your"
-        " module's own, from its data sheet.",
         "## Sources",
         "\n".join(f"- **{key}**: {text}" for key, text in POWER_SOURCES.items()),
     ]

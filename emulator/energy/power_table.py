@@ -47,9 +47,14 @@ POWER_SOURCES: Mapping[str, str] = {
         " overlay/FrameworkResOverlayVendorBluejay/res/xml/power_profile.xml; what its values mean:"
         " https://source.android.com/docs/core/power/values"
     ),
+    "m5stack": (
+        "M5Stack, Module NBIoT with an M5311, electrical characteristics,"
+        " https://docs.m5stack.com/zh_CN/module/nb-iot; 3.3 V is the typical voltage of a similar"
+        " module, Tuya's NM1, https://developer.tuya.com/en/docs/iot/nm1?id=K98367zlm6pet"
+    ),
     "huang-2012": (
         "Huang et al., A close examination of performance and power characteristics of 4G LTE"
-        " networks, MobiSys 2012, tables 3 and 4, https://doi.org/10.1145/2307636.2307658"
+        " networks, MobiSys 2012, its power model of LTE, https://doi.org/10.1145/2307636.2307658"
     ),
 }
 
@@ -105,5 +110,10 @@ RADIOS: Mapping[str, Mapping[str, ProfileFigure]] = {
         "idle_w": ProfileFigure("0.14", "android-profile", "wifi.controller.idle: 38 mA, 3.7 V"),
         "send_w": ProfileFigure("1.74", "android-profile", "wifi.controller.tx: 470 mA, 3.7 V"),
         "receive_w": ProfileFigure("0.363", "android-profile", "wifi.controller.rx: 98 mA, 3.7 V"),
+    },
+    "nb-iot": {
+        "idle_w": ProfileFigure("0.0013", "m5stack", "0.4 mA at 3.3 V, paging every 1.28 s"),
+        "send_w": ProfileFigure("0.551", "m5stack", "167 mA at 3.3 V, 23 dBm, one 15 kHz tone"),
+        "receive_w": ProfileFigure("0.178", "m5stack", "54 mA at 3.3 V"),
     },
 }
