@@ -92,7 +92,7 @@ class SlotStalenessPlot(Plot):
         axes.set_xlabel("Round")
         axes.set_ylabel("Staleness (rounds)")
         axes.set_xlim(left=0)
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, max(1.0, axes.get_ylim()[1]))
         canvas.legend(axes)
 
 

@@ -46,7 +46,7 @@ class Staleness(Plot):
         axes.set_xlabel(label)
         axes.set_ylabel("Staleness (versions)")
         axes.set_xlim(left=0)
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, max(1.0, axes.get_ylim()[1]))
         canvas.legend(axes)
 
 

@@ -35,5 +35,14 @@ def to_target(run: RunFiles, target: float, x: str) -> float | None:
     return _first(*evaluations(run, x, "accuracy"), target)
 
 
+def best_accuracy(runs: Runs) -> float | None:
+    """Return the largest accuracy of all runs; None without an evaluation."""
+    each = (run for of_scheme in runs.values() for run in of_scheme)
+    return max(
+        (share for run in each for share in evaluations(run, "version", "accuracy")[1]),
+        default=None,
+    )
+
+
 def _first(places: Sequence[float], accuracies: Sequence[float], target: float) -> float | None:
     return next((at for at, share in zip(places, accuracies) if share >= target), None)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from edgefl.errors import UserError
 from edgefl.results.figures.base import Plot, PlotData, Runs
 from edgefl.results.figures.curves import X
 from edgefl.results.figures.style import PlotStyle
-from edgefl.results.figures.targets import common_target, to_target
+from edgefl.results.figures.targets import best_accuracy, common_target, to_target
 from edgefl.results.statistics import interval
 
 if TYPE_CHECKING:
@@ -38,8 +39,15 @@ class TimeToTarget(Plot):
                 (name, target, x, run.config.get("seed"), at, mean, *ends)
                 for run, at in zip(of_scheme, reached)
             ]
-        reached_at_all = any(row[4] is not None for row in rows)
-        return PlotData(COLUMNS, rows if reached_at_all else [])
+        if all(row[4] is None for row in rows):
+            best = best_accuracy(runs)
+            if best is not None and best < target:
+                raise UserError(
+                    f"no run reaches the accuracy {target:g} (the best one: {best:.3g}): choose a"
+                    " lower one with --target"
+                )
+            return PlotData(COLUMNS, [])
+        return PlotData(COLUMNS, rows)
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
         from edgefl.results.figures.canvas import axis_of, filled, name_bars

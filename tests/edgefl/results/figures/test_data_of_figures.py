@@ -137,7 +137,9 @@ def test_without_a_common_target_one_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no common target.*one: 0\.8, other: none.*--target 0\.9"):
         numbers("time-to-target", tmp_path)
     assert numbers("time-to-target", tmp_path, target=0.5)["at"] == [4.0, 4.0]
-    with pytest.raises(UserError, match="nothing to draw.*that at least one reaches"):
+    with pytest.raises(
+        UserError, match=r"no run reaches the accuracy 0\.95 \(the best one: 0\.9\): choose"
+    ):
         numbers("time-to-target", tmp_path, target=0.95)
 
 
