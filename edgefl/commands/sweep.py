@@ -261,4 +261,5 @@ class SweepLines(ProgressLines):
         """End a run's line: "fedavg,mu=1 seed 2: ... [3 of 24 runs, about 0:10:00 left]"."""
         if self._left is not None:
             self._left.ended(time.monotonic())
-        super().end(name, f"{text} [{self._overall()}]")
+        overall = self._overall()
+        super().end(name, f"{text} [{overall}]" if overall else text)
