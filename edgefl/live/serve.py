@@ -20,7 +20,7 @@ from edgefl.live.feeds import Feeds
 
 HOST, PORT = "127.0.0.1", 8050
 TRIED = 20  # ports from PORT on, if the user has not chosen one
-NICE = 10  # a run on this machine comes first
+NICE = 15  # a run on this machine comes first
 
 
 def listen(port: int | None, option: str) -> socket.socket:

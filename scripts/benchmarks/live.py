@@ -129,9 +129,9 @@ def turn(folder: Path, seconds: float, live: bool) -> Turn:
     try:
         if live:
             with reading(address_of(process)) as reader:
-                _watch(process, cpu_s)
+                _watch(process, (COORDINATOR, SERVER), cpu_s)
         else:
-            _watch(process, cpu_s)
+            _watch(process, (COORDINATOR,), cpu_s)
     finally:
         process.kill()
         process.wait()
@@ -139,20 +139,32 @@ def turn(folder: Path, seconds: float, live: bool) -> Turn:
     return Turn(cpu_s, summary["fidelity"]["verdict"], summary["updates_received"], reader)
 
 
-def _watch(process: subprocess.Popen[str], cpu_s: dict[str, float]) -> None:
-    """Note the CPU times of the run's processes until it ends."""
+def _watch(
+    process: subprocess.Popen[str], modules: tuple[str, ...], cpu_s: dict[str, float]
+) -> None:
+    """Note the CPU times of the run's processes with these modules until it ends."""
     assert process.stdout is not None
-    drained = Thread(target=process.stdout.read, daemon=True)
-    drained.start()
+    Thread(target=process.stdout.read, daemon=True).start()
+    found: dict[str, psutil.Process] = {}
     while process.poll() is None:
-        with suppress(psutil.NoSuchProcess):
-            for child in psutil.Process(process.pid).children(recursive=True):
-                with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                    for module in (COORDINATOR, SERVER):
-                        if module in child.cmdline():
-                            times = child.cpu_times()
-                            cpu_s[module] = times.user + times.system
+        if len(found) < len(modules):  # a look at all processes is work that disturbs the run
+            found |= _found(process)
+        for module, child in found.items():
+            with suppress(psutil.NoSuchProcess):
+                times = child.cpu_times()
+                cpu_s[module] = times.user + times.system
         time.sleep(LOOK_S)
+
+
+def _found(process: subprocess.Popen[str]) -> dict[str, psutil.Process]:
+    """The processes to watch, by the module that they run."""
+    found = {}
+    with suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(process.pid).children():
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                words = child.cmdline()
+                found |= {module: child for module in (COORDINATOR, SERVER) if module in words}
+    return found
 
 
 def cpu_rows(edges: int, turns: int, seconds: float) -> list[Row]:
