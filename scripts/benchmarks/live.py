@@ -38,7 +38,7 @@ MB = 1e6
 ADDRESS = re.compile(r"http://\S+/")
 
 
-def config(edges: int, seconds: float) -> dict[str, object]:
+def config(edges: int, seconds: float, speed: float = 1.0) -> dict[str, object]:
     """Return an experiment that sends and writes much, and trains nothing."""
     return {
         "name": "live",
@@ -49,6 +49,7 @@ def config(edges: int, seconds: float) -> dict[str, object]:
         "links": {"up_mbit_s": 1.0, "down_mbit_s": 2.0, "latency_ms": 5.0},
         "devices": {"samples_per_s": 1000.0 / edges, "slowest_ratio": 2.0},
         "evaluation": {"every_versions": 20},
+        "speed": speed,
         "stop": {"emulated_s": seconds},
         "strategies": [{"strategy": "fedbuff", "concurrency": edges, "buffer_size": 10}],
     }
@@ -117,6 +118,7 @@ class Turn:
 
     cpu_s: dict[str, float]
     verdict: str
+    lag_ms: float  # 99th percentile of the transfers
     updates: int
     reader: Reader | None = None
 
@@ -136,7 +138,9 @@ def turn(folder: Path, seconds: float, live: bool) -> Turn:
         process.kill()
         process.wait()
     summary = orjson.loads((folder / "runs" / "live" / "fedbuff" / "summary.json").read_bytes())
-    return Turn(cpu_s, summary["fidelity"]["verdict"], summary["updates_received"], reader)
+    found = summary["fidelity"]
+    lag_ms = found["transfer_lag_ms"]["p99"]
+    return Turn(cpu_s, found["verdict"], lag_ms, summary["updates_received"], reader)
 
 
 def _watch(
@@ -167,11 +171,11 @@ def _found(process: subprocess.Popen[str]) -> dict[str, psutil.Process]:
     return found
 
 
-def cpu_rows(edges: int, turns: int, seconds: float) -> list[Row]:
+def cpu_rows(edges: int, turns: int, seconds: float, speed: float) -> list[Row]:
     found: dict[bool, list[Turn]] = {False: [], True: []}
     with tempfile.TemporaryDirectory(prefix="bench-live-") as place:
         folder = Path(place)
-        (folder / "live.toml").write_text(tomli_w.dumps(config(edges, seconds)))
+        (folder / "live.toml").write_text(tomli_w.dumps(config(edges, seconds, speed)))
         for number in range(turns):
             for live in (False, True) if number % 2 == 0 else (True, False):
                 say(f"turn {number + 1} of {turns}, {'with' if live else 'without'} the page")
@@ -189,6 +193,14 @@ def cpu_rows(edges: int, turns: int, seconds: float) -> list[Row]:
         Row("CPU of the coordinator with the page, median", median(with_page), "s"),
         Row("more CPU in the coordinator with the page", more, "%", CPU_GOAL),
         Row("CPU of the page's server", median(_server_s(found[True])), "s"),
+        *(
+            Row(
+                f"lag of transfers, 99th percentile, {'with' if live else 'without'} the page",
+                median(each.lag_ms for each in found[live]),
+                "ms",
+            )
+            for live in (False, True)
+        ),
         Row("verdicts without the page", ", ".join(each.verdict for each in found[False])),
         Row("verdicts with the page", ", ".join(each.verdict for each in found[True])),
         Row("same verdicts", int(same), "", ">= 1"),
@@ -287,14 +299,15 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--edges", type=int, default=100, metavar="N", help="default: 100")
     parser.add_argument("--turns", type=int, default=5, metavar="N", help="default: 5")
-    parser.add_argument("--seconds", type=float, default=30.0, metavar="S", help="of a turn")
+    parser.add_argument("--seconds", type=float, default=15.0, metavar="S", help="of a turn")
+    parser.add_argument("--speed", type=float, default=1.0, metavar="X", help="of a turn")
     parser.add_argument("--hour", type=float, default=3600.0, metavar="S", help="emulated seconds")
     parser.add_argument("--browser", action="store_true", help="with the page in chromium, too")
     chosen, host = parser.parse_args(), host_line()
     if min(chosen.edges, chosen.turns) < 1:
         raise UserError("--edges and --turns: expected 1 or more")
     rows = [
-        *cpu_rows(chosen.edges, chosen.turns, chosen.seconds),
+        *cpu_rows(chosen.edges, chosen.turns, chosen.seconds, chosen.speed),
         *memory_rows(chosen.edges, chosen.hour, chosen.browser),
         Row("load after", float(load())),
     ]
