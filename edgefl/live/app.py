@@ -126,7 +126,7 @@ class Server:
             alive_s = time.monotonic()
             while True:
                 began_s, last = time.monotonic(), self.stopping()
-                runs = await self._in_reader(self._look)
+                runs = await self._in_reader(self._look, last)
                 if runs != told:
                     told = runs
                     yield _event("runs", {"runs": runs})
@@ -147,9 +147,10 @@ class Server:
         finally:
             self.streams -= 1
 
-    def _look(self) -> list[dict[str, Any]]:
+    def _look(self, now: bool = False) -> list[dict[str, Any]]:
+        """Return the runs; look for new ones if it is time, or ``now``."""
         now_s = time.monotonic()
-        if now_s - self._looked_s > LOOK_S:
+        if now or now_s - self._looked_s > LOOK_S:
             self._looked_s = now_s
             self.feeds.look()
         return self.feeds.told(time.time())

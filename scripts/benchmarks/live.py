@@ -31,7 +31,7 @@ from table import Row, arguments, host_line, load, report, run, say
 
 from edgefl.errors import UserError
 
-COORDINATOR, SERVER = "edgefl.hosts.wall.coordinator.process", "edgefl.live.serve"
+COORDINATOR, SERVER = "coordinator", "server"
 CPU_GOAL, GROWTH_GOAL, MESSAGE_GOAL = "<= 2", "<= 40", "<= 4"  # percent, MB, MB
 LOOK_S, PATIENCE_S = 0.1, 60.0
 MB = 1e6
@@ -66,10 +66,13 @@ class Reader:
     bye: bool = False
     over: Event = field(default_factory=Event)
 
+    @property
+    def port(self) -> int:
+        return urlsplit(self.address).port or 0
+
     def read(self) -> None:
         where = urlsplit(self.address)
-        assert where.hostname is not None
-        connection = HTTPConnection(where.hostname, where.port, timeout=PATIENCE_S)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         with suppress(OSError):
             connection.request("GET", f"{where.path}api/stream")
             answer = connection.getresponse()
@@ -114,7 +117,7 @@ def address_of(process: subprocess.Popen[str]) -> str:
 # ------------------------------------------------------------------ the coordinator's CPU
 @dataclass(slots=True)
 class Turn:
-    """One run: CPU seconds of its processes by the module that they run, and its verdict."""
+    """One run: CPU seconds of its coordinator and of the page's server, and its verdict."""
 
     cpu_s: dict[str, float]
     verdict: str
@@ -131,9 +134,9 @@ def turn(folder: Path, seconds: float, live: bool) -> Turn:
     try:
         if live:
             with reading(address_of(process)) as reader:
-                _watch(process, (COORDINATOR, SERVER), cpu_s)
+                _watch(process, reader.port, cpu_s)
         else:
-            _watch(process, (COORDINATOR,), cpu_s)
+            _watch(process, None, cpu_s)
     finally:
         process.kill()
         process.wait()
@@ -143,31 +146,33 @@ def turn(folder: Path, seconds: float, live: bool) -> Turn:
     return Turn(cpu_s, found["verdict"], lag_ms, summary["updates_received"], reader)
 
 
-def _watch(
-    process: subprocess.Popen[str], modules: tuple[str, ...], cpu_s: dict[str, float]
-) -> None:
-    """Note the CPU times of the run's processes with these modules until it ends."""
+def _watch(process: subprocess.Popen[str], port: int | None, cpu_s: dict[str, float]) -> None:
+    """Note the CPU times of the run's processes until it ends; ``port``: of the page, if any."""
     assert process.stdout is not None
     Thread(target=process.stdout.read, daemon=True).start()
     found: dict[str, psutil.Process] = {}
     while process.poll() is None:
-        if len(found) < len(modules):  # a look at all processes is work that disturbs the run
-            found |= _found(process)
-        for module, child in found.items():
+        if len(found) < (1 if port is None else 2):  # a look at all processes disturbs the run
+            with suppress(psutil.NoSuchProcess):
+                found = {
+                    SERVER if each == port else COORDINATOR: child
+                    for each, child in listening(process).items()
+                }
+        for name, child in found.items():
             with suppress(psutil.NoSuchProcess):
                 times = child.cpu_times()
-                cpu_s[module] = times.user + times.system
+                cpu_s[name] = times.user + times.system
         time.sleep(LOOK_S)
 
 
-def _found(process: subprocess.Popen[str]) -> dict[str, psutil.Process]:
-    """The processes to watch, by the module that they run."""
+def listening(process: subprocess.Popen[str]) -> dict[int, psutil.Process]:
+    """The children of a run that listen, by port: its coordinator, and the page's server."""
     found = {}
-    with suppress(psutil.NoSuchProcess):
-        for child in psutil.Process(process.pid).children():
-            with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                words = child.cmdline()
-                found |= {module: child for module in (COORDINATOR, SERVER) if module in words}
+    for child in psutil.Process(process.pid).children():
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            for each in child.net_connections("tcp"):
+                if each.status == psutil.CONN_LISTEN:
+                    found[each.laddr.port] = child
     return found
 
 
@@ -237,7 +242,7 @@ def memory_rows(edges: int, seconds: float, with_browser: bool) -> list[Row]:
             with reading(address_of(process)) as reader:
                 if browser is not None:
                     browser.open(reader.address)
-                _follow(process, listener(process, reader), events, sizes, browser)
+                _follow(process, listening(process)[reader.port], events, sizes, browser)
         finally:
             process.kill()
             process.wait()
@@ -265,16 +270,6 @@ def _growth(what: str, sizes: list[tuple[int, float]]) -> list[Row]:
         Row(f"memory of the {what} at most", most, "MB"),
         Row(f"growth of the {what} after the first quarter", most - quarter, "MB", GROWTH_GOAL),
     ]
-
-
-def listener(process: subprocess.Popen[str], reader: Reader) -> psutil.Process:
-    """Return the page's server, a child of the run's process."""
-    port = urlsplit(reader.address).port
-    for child in psutil.Process(process.pid).children(recursive=True):
-        listening = [each for each in child.net_connections() if each.status == "LISTEN"]
-        if port in {each.laddr.port for each in listening}:
-            return child
-    raise UserError("no server of the page")
 
 
 def _follow(

@@ -153,3 +153,10 @@ def test_too_many_pages(client: Client, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(module, "MOST_STREAMS", 0)
     found = client.get("api/stream")
     assert found.status_code == 503 and "too many" in found.text
+
+
+def test_a_run_of_the_last_moment_is_sent_before_the_end(client: Client, tmp_path: Path) -> None:
+    assert [kind for kind, _ in client.events()] == ["runs", "update", "bye"]
+    small_run.end(small_run.write(tmp_path / "runs" / "small" / "fedprox"))
+    (runs, *_) = client.events()  # the folders were looked into less than two seconds ago
+    assert [row["name"] for row in runs[1]["runs"]] == ["fedasync", "fedbuff", "fedprox"]
