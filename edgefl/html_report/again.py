@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import tomli_w
 
+from edgefl.errors import listed
 from edgefl.html_report import reported_runs, sections
 from edgefl.html_report.reported_runs import ReportedRun
 from edgefl.html_report.sections import VIRTUAL
@@ -34,7 +34,7 @@ class Again:
     digest). ``notes``: sentences.
     """
 
-    name: str
+    title: str
     version: str
     file: str
     command: str
@@ -45,29 +45,22 @@ class Again:
 
 def of_experiments(runs: Sequence[ReportedRun]) -> list[Again]:
     """Return how to repeat the experiments that ``runs`` are of, each once."""
-    found = (_again(*each) for each in reported_runs.experiments(runs).items())
-    return list(dict.fromkeys(each for each in found if each is not None))
+    found = reported_runs.experiments(runs)
+    return [_again(config, of, len(found) > 1) for config, of in found if config]
 
 
-def _again(folder: Path, runs: Sequence[ReportedRun]) -> Again | None:
-    """Return how to repeat ``runs``, which are of the experiment in ``folder``.
-
-    Without its experiment.toml (an old run, or one that was copied alone) the config of the first
-    run is used. None if that is damaged, too.
-    """
-    config = reported_runs.asked(folder) or runs[0].config
-    if not config:
-        return None
+def _again(config: Mapping[str, Any], runs: Sequence[ReportedRun], several: bool) -> Again:
+    """Return how to repeat ``runs``; ``several``: there are other experiments, too."""
     facts = config.get(FACTS)
     facts = facts if isinstance(facts, Mapping) else {}
     clock = str(facts.get("clock", runs[0].row.clock or WALL))
     command = str(facts.get("command", "run"))
     name = str(config.get("name", runs[0].name))
-    file = f"{name}.toml"
+    file, titles = f"{name}.toml", list(dict.fromkeys(run.name for run in runs))
     notes = [SAME_BYTES if clock == VIRTUAL else SAME_SPEED]
     notes += {"launch": [INVENTORY], "coordinator": [EDGES]}.get(command, [])
     return Again(
-        name=name,
+        title=f"{name}: {listed(titles)}" if several else name,
         version=_version(facts, runs),
         file=file,
         command=_command(command, file, clock),

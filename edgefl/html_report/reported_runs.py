@@ -57,21 +57,49 @@ def _run(name: str, files: RunFiles, row: Row, several: bool) -> ReportedRun:
     )
 
 
-def experiments(runs: Iterable[ReportedRun]) -> dict[Path, list[ReportedRun]]:
-    """Return the runs by the folder of their experiment, the one that has experiment.toml.
+def experiments(runs: Iterable[ReportedRun]) -> list[tuple[dict[str, Any], list[ReportedRun]]]:
+    """Return the configs that ``runs`` are of, {} if one cannot be read, each with its runs.
 
-    A run without such a folder, for example one that was copied alone, is by itself.
+    It is the experiment.toml above the runs. Where there is none (old runs, those of a sweep, runs
+    that were copied alone), runs whose configs differ only in the seed are one experiment.
     """
-    found: dict[Path, list[ReportedRun]] = {}
+    begun: dict[Path, list[ReportedRun]] = {}
+    alone: list[tuple[dict[str, Any], list[ReportedRun]]] = []
     for run in runs:
-        whole = run.directory.resolve()
-        above = (folder for folder in whole.parents[:2] if (folder / EXPERIMENT).is_file())
-        found.setdefault(next(above, whole), []).append(run)
-    return found
+        folders = run.directory.resolve().parents[:2]
+        above = next((folder for folder in folders if (folder / EXPERIMENT).is_file()), None)
+        if above is not None:
+            begun.setdefault(above, []).append(run)
+            continue
+        same = next((of for config, of in alone if config == without_seed(run.config)), None)
+        if same is None:
+            alone.append((without_seed(run.config), same := []))
+        same.append(run)
+    return [
+        *((_asked(folder) or of[0].config, of) for folder, of in begun.items()),
+        *((_of_seeds(of), of) for _, of in alone),
+    ]
 
 
-def asked(folder: Path) -> dict[str, Any]:
-    """Return the tables of an experiment.toml; {} if it is missing or damaged."""
+def without_seed(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a config without its seeds and without facts about one run."""
+    return {key: value for key, value in config.items() if key not in ("seed", "seeds", FACTS)}
+
+
+def _of_seeds(runs: Sequence[ReportedRun]) -> dict[str, Any]:
+    """Return the config of runs that differ in their seeds at most."""
+    config = runs[0].config
+    seeds = list(dict.fromkeys(run.config.get("seed") for run in runs))
+    if len(seeds) == 1:
+        return config
+    return {
+        "seeds" if key == "seed" else key: seeds if key == "seed" else value
+        for key, value in config.items()
+    }
+
+
+def _asked(folder: Path) -> dict[str, Any]:
+    """Return the tables of an experiment.toml; {} if it is damaged."""
     try:
         return parsed((folder / EXPERIMENT).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -269,6 +269,22 @@ def test_no_run_is_one_line(tmp_path: Path) -> None:
     assert not (tmp_path / "report.html").exists()
 
 
+def test_runs_that_differ_in_the_seed_are_run_again_together(folder: Path, tmp_path: Path) -> None:
+    for seed in (1, 2):
+        run = Path(
+            shutil.copytree(folder / "fedavg", tmp_path / "alone" / "fedavg" / f"seed{seed}")
+        )
+        config = run / "config.toml"
+        config.write_text(config.read_text().replace("seed = 1", f"seed = {seed}"))
+    shown = page(tmp_path / "alone", folder / "fedasync")
+    given = [each for each in shown.addresses if each.startswith("data:application/toml")]
+    _, alone = (base64.b64decode(each.partition(",")[2]).decode() for each in given)
+    (tmp_path / "seen.toml").write_text(alone)
+    shutil.copy(EXAMPLES / "my_task.py", tmp_path)
+    assert load(tmp_path / "seen.toml").seeds == (1, 2)
+    assert "seen: fedavg With" in shown.text and "seen: fedasync With" in shown.text
+
+
 def test_a_run_that_has_only_begun(tmp_path: Path) -> None:
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "events.jsonl").touch()
