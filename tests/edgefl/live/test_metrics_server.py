@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 
 pytest.importorskip("prometheus_client")
 
+from edgefl.errors import UserError
+from edgefl.live.companion import metrics_page
 from edgefl.live.metrics_server import metrics_app
 
 
@@ -31,3 +34,12 @@ def test_only_names_of_this_machine_are_answered(host: str, status: str, tmp_pat
     body = b"".join(answer)
     assert said[0][0] == status
     assert (b"# TYPE edgefl_version gauge" in body) == (status == "200 OK")
+
+
+def test_without_its_package_it_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    line = "--metrics-port needs the package 'prometheus_client', which is not installed: pip"
+    with pytest.raises(UserError, match=line), metrics_page(tmp_path, 0):
+        pass
