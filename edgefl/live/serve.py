@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import orjson
@@ -20,7 +21,7 @@ from edgefl.live.feeds import Feeds
 
 HOST, PORT = "127.0.0.1", 8050
 TRIED = 20  # ports from PORT on, if the user has not chosen one
-NICE = 15  # a run on this machine comes first
+NICE = 19  # a run on this machine comes first
 
 
 def listen(port: int | None, option: str) -> socket.socket:
@@ -106,6 +107,8 @@ def _end_with(parent: int, server: object) -> None:
 def main() -> None:
     """Serve beside a run: ``python -m edgefl.live.serve FD``, with what to do on stdin."""
     os.nice(NICE)
+    with suppress(AttributeError, OSError):  # not Linux, or not allowed
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # interrupts no other process
     told = orjson.loads(sys.stdin.buffer.readline())
     with socket.socket(fileno=int(sys.argv[1])) as listening:
         serve(listening, told["token"], [Path(run) for run in told["runs"]], sys.stdin.fileno())
