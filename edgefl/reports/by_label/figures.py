@@ -34,7 +34,7 @@ class RuntimesPlot(Plot):
     def draw(self, data: PlotData, canvas: Canvas) -> None:
         from matplotlib.ticker import PercentFormatter
 
-        from edgefl.results.figures.canvas import axis_of, look
+        from edgefl.results.figures.canvas import axis_of, marked
 
         classes = sorted(data.by("runtime"), key=_slowness)
         unit, label = axis_of("emulated_s", max(data["emulated_s"]))
@@ -47,7 +47,7 @@ class RuntimesPlot(Plot):
                 points = of_class.where(name=scheme)
                 x = [t / unit for t in points["emulated_s"]]
                 text = canvas.text(scheme)
-                axes.plot(x, points["accuracy"], label=text, **look(place), linewidth=0.9)
+                axes.plot(x, points["accuracy"], label=text, **marked(place))
             axes.set_title(f"what {runtime} devices hold", fontsize=7)
             axes.set_xlabel(label)
             axes.set_ylim(0, 1)

@@ -40,7 +40,7 @@ class DistillationPlot(Plot):
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
         from edgefl.results.drawing import fit_constant, label_lowest
-        from edgefl.results.figures.canvas import axis_of, look
+        from edgefl.results.figures.canvas import axis_of, marked
 
         there = data.by("number")
         numbers = [number for number in PANELS if number in there]
@@ -53,7 +53,7 @@ class DistillationPlot(Plot):
                 points = there[number].where(name=scheme)
                 x = [t / unit for t in points["emulated_s"]]
                 text = canvas.text(scheme)
-                axes.plot(x, points["value"], label=text, **look(place), linewidth=0.8)
+                axes.plot(x, points["value"], label=text, **marked(place))
             axes.set_title(PANELS[number], fontsize=7)
             fit_constant(axes, there[number]["value"])
         canvas.legend(panels[0])

@@ -118,6 +118,7 @@ def test_no_two_of_fourteen_schemes_look_alike(draw: Any, panels: Sequence[str])
         for line in lines
     }
     assert len(lines) == len(looks) == 14
+    assert all(line.get_marker() not in ("", "None", None) for line in lines), "for grey prints"
 
 
 def test_parameters_without_values_have_no_panel() -> None:
