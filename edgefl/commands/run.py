@@ -24,7 +24,7 @@ from edgefl.commands.run_task import RunTask
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import FAILED, INTERRUPTED, NOT_MET
 from edgefl.hosts.setup.origin import COORDINATOR, RUN, VIRTUAL, WALL, Origin
-from edgefl.hosts.virtual.workers import EngineName, Power
+from edgefl.hosts.workers import EngineName, Power
 from edgefl.loading.file import base_of
 
 if TYPE_CHECKING:

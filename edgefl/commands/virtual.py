@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from edgefl.commands import show
 from edgefl.commands.progress import ProgressLines
 from edgefl.config.experiment import Experiment
-from edgefl.hosts.virtual.workers import Power
+from edgefl.hosts.workers import Power
 
 if TYPE_CHECKING:
     from edgefl.hosts.setup.learning import Learning

@@ -26,7 +26,7 @@ from edgefl.sweep.metrics import facts_of
 if TYPE_CHECKING:
     from edgefl.hosts.setup.learning import Learning
     from edgefl.hosts.virtual.run_batch import BatchRun, Lines
-    from edgefl.hosts.virtual.workers import Power
+    from edgefl.hosts.workers import Power
 
 
 @dataclass(frozen=True, slots=True)

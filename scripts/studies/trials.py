@@ -25,7 +25,7 @@ from edgefl.config.experiment import Experiment
 from edgefl.errors import Bug, UserError
 from edgefl.exit_status import BAD_INPUT, FAILED
 from edgefl.hosts.setup.rundir import remove_run
-from edgefl.hosts.virtual.workers import Power
+from edgefl.hosts.workers import Power
 from edgefl.loading.file import base_of, load
 from edgefl.results import compare
 from edgefl.results.rundirs import is_run, seed_name

@@ -19,6 +19,8 @@ import small_run
 from processes import PATIENCE_S, happened, start, wait_for
 from terminals import end, family, gone
 
+from edgefl.results.tail import read_csv
+
 pytest.importorskip("uvicorn")
 pytestmark = pytest.mark.processes
 
@@ -100,7 +102,7 @@ def test_a_server_whose_run_is_killed_ends_and_the_run_can_be_viewed(
     first = start(started, "run", "small.toml", "--clock", "virtual", "--live=0", *LONG)
     first_port, _ = address(first)
     run = folder / "runs" / "small" / "fedasync"
-    wait_for(lambda: happened(run, event="update_arrived"))
+    wait_for(lambda: happened(run, event="update_arrived") and read_csv(run / "metrics.csv"))
     server = server_of(first, first_port)
     others = [process for process in family(first) if process != server]
     for process in others:

@@ -22,7 +22,7 @@ from edgefl.hosts.virtual.parallel_runs import ParallelRuns, RunsOutcome
 from edgefl.hosts.virtual.pool.engine import Engine, open_pool
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.hosts.virtual.saved_run import Saving
-from edgefl.hosts.virtual.workers import EngineName, Power
+from edgefl.hosts.workers import EngineName, Power
 from edgefl.results.rundirs import title
 from edgefl.results.summary import INTERRUPTED, one_line
 

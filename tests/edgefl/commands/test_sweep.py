@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -215,8 +216,9 @@ def test_a_sweep_goes_on_after_ctrl_c_in_the_run_that_was_broken_off(
     words = ["sweep", "tiny.toml", *RATES, "--grid", "seed=1,2"]
     with monkeypatch.context() as patch:
         patch.setattr(ProgressLines, "ticker", ticker)
+        patch.setattr(sys, "argv", ["edgefl", *words])  # the hint repeats the command
         result = CliRunner().invoke(app, words)
-    assert result.exit_code == 130 and "next: edgefl " in result.output
+    assert result.exit_code == 130 and "next: edgefl sweep tiny.toml " in result.output
     first, broken = list(ran), ran[-1]
     assert 1 < len(first) < 12
     ran.clear()

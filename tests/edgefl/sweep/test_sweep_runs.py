@@ -12,7 +12,7 @@ from edgefl.commands.sweep import SweepLines
 from edgefl.errors import UserError
 from edgefl.hosts.setup.resumption import RunStage
 from edgefl.hosts.virtual import run_batch
-from edgefl.hosts.virtual.workers import Power
+from edgefl.hosts.workers import Power
 from edgefl.loading.file import load
 from edgefl.sweep.sweep_runs import Did, SharedData, SweepRun, do
 
