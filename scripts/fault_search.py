@@ -36,6 +36,7 @@ CHUNK = 25  # runs that a process gets at a time
 AGAIN_EVERY = 20  # one of so many runs is played twice: its trace must be the same
 STEP = 1_000_000  # between the first seeds of two searches
 world: World | None = None
+scratch: tempfile.TemporaryDirectory[str] | None = None  # of this process's world
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +49,25 @@ class Found:
 
 def played(story: Story, verbose: bool = False) -> Outcome:
     """Play a story in this process."""
-    global world
+    global world, scratch
     if world is None:
-        shared = Path("/dev/shm")
-        folder = tempfile.mkdtemp(prefix="search-", dir=shared if shared.is_dir() else None)
-        world = World(Path(folder))
+        scratch = scratch_folder()
+        world = World(Path(scratch.name))
     return Run(world, story, verbose).play()
+
+
+def scratch_folder() -> tempfile.TemporaryDirectory[str]:
+    """Make a folder for files, in memory if possible. It is removed at the process's end."""
+    shared = Path("/dev/shm")
+    return tempfile.TemporaryDirectory(prefix="search-", dir=shared if shared.is_dir() else None)
+
+
+def _work_in(folder: str) -> None:
+    """Begin a process of the pool: its parent removes the folder."""
+    global world
+    own = Path(folder, str(os.getpid()))
+    own.mkdir()
+    world = World(own)
 
 
 def chunk(mutation: str | None, seeds: range) -> tuple[int, int, list[Found]]:
@@ -83,7 +97,10 @@ def chunks(first: int, runs: int) -> Iterator[range]:
 def search(first: int, runs: int, mutation: str | None, processes: int) -> list[Found]:
     """Play ``runs`` seeds from ``first`` on. With a mutation, stop at the first that goes wrong."""
     began_s, done, events, found = time.monotonic(), 0, 0, []
-    with ProcessPoolExecutor(processes) as pool:
+    with (
+        scratch_folder() as folder,
+        ProcessPoolExecutor(processes, initializer=_work_in, initargs=(folder,)) as pool,
+    ):
         for count, some, wrong in pool.map(partial(chunk, mutation), chunks(first, runs)):
             done, events, found = done + count, events + some, found + wrong
             for each in wrong:

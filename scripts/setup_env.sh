@@ -117,10 +117,10 @@ install() {
     if [ "$count" -gt 0 ]; then
         say "about to download $count packages: $(tr '\n' ' ' <<<"$missing")"
         if grep -qx torch <<<"$missing"; then
-            say "roughly 0.2 GB for torch $torch_version (a CPU build; with CUDA 3 GB) and up to 0.1 GB for the other packages"
+            say "roughly 0.2 GB for torch $torch_version (a CPU build; with CUDA 3 GB) and up to 0.3 GB for the other packages"
             install_torch
         else
-            say "roughly 0.1 GB at most; torch $torch_version is already installed"
+            say "roughly 0.3 GB at most; torch $torch_version is already installed"
         fi
     fi
     pip_install setuptools  # the build runs in .venv too, so that its version is pinned

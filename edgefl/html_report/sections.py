@@ -97,7 +97,7 @@ def strategies(runs: Sequence[ReportedRun]) -> HtmlTable:
 
 
 def verdicts(runs: Sequence[ReportedRun]) -> HtmlTable:
-    """Return a table with the verdict of each run and the numbers behind it."""
+    """Return a table with the verdict of each run and the numbers that it is made from."""
     headings = (
         *("run", "verdict", "transfers", "late, p99 ms", "late, max ms", "tasks"),
         *("overran", "stalls", "stalled s"),

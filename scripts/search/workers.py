@@ -17,7 +17,7 @@ REAL_S = 0.1  # what its worker measures
 
 
 class Worker:
-    """The coordinator's end of a channel, and the process behind it.
+    """The coordinator's end of a channel, and the process at its other end.
 
     ``dies``: at so many orders to come the process dies, and a new one is there at once.
     """

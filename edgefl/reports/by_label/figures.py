@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgefl.reports.by_label.section import by_runtime
-from edgefl.results.figures.base import Plot, PlotData, Runs, first_seeds
+from edgefl.results.figures.base import Plot, PlotData, Runs, rows_of
 from edgefl.results.figures.style import PlotStyle
 
 if TYPE_CHECKING:
@@ -23,13 +23,7 @@ class RuntimesPlot(Plot):
     LOG = ""
 
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
-        rows = [
-            (name, runtime, t, share)
-            for name, run in first_seeds(runs)
-            for runtime, points in by_runtime(run.path).items()
-            for t, share in points
-        ]
-        return PlotData(COLUMNS, rows)
+        return PlotData(COLUMNS, rows_of(runs, lambda run: by_runtime(run.path)))
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
         from matplotlib.ticker import PercentFormatter

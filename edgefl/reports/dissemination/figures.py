@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgefl.reports.dissemination.section import refresh_points, reported, updates
-from edgefl.results.figures.base import Plot, PlotData, Runs, first_seeds
+from edgefl.results.figures.base import Plot, PlotData, Points, Runs, rows_of
 from edgefl.results.figures.style import PlotStyle
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ DEVICE = {
 PANELS = {**SERVER, **DEVICE}
 SLIGHT = 0.01
 
-Points = list[tuple[float, float]]  # (emulated s, value)
-
 
 class ControlsPlot(Plot):
     """Learned weights and the parameters that they come from, over time: one panel each."""
@@ -44,13 +42,7 @@ class ControlsPlot(Plot):
     LIMITS = LOG = "x"  # each panel has another y
 
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
-        rows = [
-            (name, parameter, t, value)
-            for name, run in first_seeds(runs)
-            for parameter, points in series(run.events).items()
-            for t, value in points
-        ]
-        return PlotData(CONTROLS, rows)
+        return PlotData(CONTROLS, rows_of(runs, lambda run: series(run.events)))
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
         from edgefl.results.drawing import fit_constant, label_lowest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from edgefl.results.figures.base import Plot, PlotData, Runs, first_seeds
+from edgefl.results.figures.base import Plot, PlotData, Points, Runs, rows_of
 from edgefl.results.figures.style import PlotStyle
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ PANELS = {  # reported number -> title
     "server_s": "server time (emulated s)",
     "checkpoints": "versions in use",
 }
-Points = list[tuple[float, float]]  # (emulated s, value)
 
 
 class DistillationPlot(Plot):
@@ -30,13 +29,7 @@ class DistillationPlot(Plot):
     LIMITS = LOG = "x"  # each panel has another y
 
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
-        rows = [
-            (name, number, t, value)
-            for name, run in first_seeds(runs)
-            for number, points in series(run.events).items()
-            for t, value in points
-        ]
-        return PlotData(COLUMNS, rows)
+        return PlotData(COLUMNS, rows_of(runs, lambda run: series(run.events)))
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
         from edgefl.results.drawing import fit_constant, label_lowest

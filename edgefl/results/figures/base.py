@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -117,6 +117,21 @@ def open_runs(directories: Sequence[Path]) -> Runs:
 def first_seeds(runs: Runs) -> Iterator[tuple[str, RunFiles]]:
     """Yield the name and the first run of each scheme."""
     return ((name, of_scheme[0]) for name, of_scheme in runs.items())
+
+
+Points = list[tuple[float, float]]  # (emulated s, value)
+
+
+def rows_of(
+    runs: Runs, series: Callable[[RunFiles], Mapping[str, Points]]
+) -> list[tuple[str, str, float, float]]:
+    """Return (scheme, series, emulated s, value) of the named series of each scheme's first run."""
+    return [
+        (name, one, t, value)
+        for name, run in first_seeds(runs)
+        for one, points in series(run).items()
+        for t, value in points
+    ]
 
 
 class Plot(ABC):
