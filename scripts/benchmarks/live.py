@@ -30,6 +30,7 @@ from live_browser import Browser
 from table import Row, arguments, host_line, load, report, run, say
 
 from edgefl.errors import UserError
+from edgefl.results.statistics import interval
 
 COORDINATOR, SERVER = "coordinator", "server"
 CPU_GOAL, GROWTH_GOAL, MESSAGE_GOAL = "<= 2", "<= 40", "<= 4"  # percent, MB, MB
@@ -183,12 +184,18 @@ def cpu_rows(edges: int, turns: int, seconds: float, speed: float) -> list[Row]:
         (folder / "live.toml").write_text(tomli_w.dumps(config(edges, seconds, speed)))
         for number in range(turns):
             for live in (False, True) if number % 2 == 0 else (True, False):
-                say(f"turn {number + 1} of {turns}, {'with' if live else 'without'} the page")
-                found[live].append(turn(folder, seconds, live))
+                made = turn(folder, seconds, live)
+                found[live].append(made)
+                say(
+                    f"turn {number + 1} of {turns}, {'with' if live else 'without'} the page:"
+                    f" {made.cpu_s.get(COORDINATOR, 0.0):.2f} s of CPU, {made.verdict}"
+                )
     without, with_page = (
         [each.cpu_s.get(COORDINATOR, 0.0) for each in found[live]] for live in (False, True)
     )
-    more = (median(with_page) / median(without) - 1) * 100 if median(without) else None
+    # turn by turn, because the machine's speed changes over the minutes
+    more = [(after / before - 1) * 100 for before, after in zip(without, with_page) if before]
+    within = interval(more)
     readers = [each.reader for each in found[True] if each.reader is not None]
     same = {each.verdict for each in found[False]} == {each.verdict for each in found[True]}
     return [
@@ -196,7 +203,20 @@ def cpu_rows(edges: int, turns: int, seconds: float, speed: float) -> list[Row]:
         Row("CPU of the coordinator without the page, median", median(without), "s"),
         Row("its spread", max(without) - min(without), "s"),
         Row("CPU of the coordinator with the page, median", median(with_page), "s"),
-        Row("more CPU in the coordinator with the page", more, "%", CPU_GOAL),
+        Row(
+            "more CPU in the coordinator with the page, median of the turns",
+            median(more) if more else None,
+            "%",
+            CPU_GOAL,
+        ),
+        *(
+            []
+            if within is None
+            else [
+                Row("95 % interval of the mean over the turns, from", within.low, "%"),
+                Row("... to", within.high, "%"),
+            ]
+        ),
         Row("CPU of the page's server", median(_server_s(found[True])), "s"),
         *(
             Row(
