@@ -190,16 +190,21 @@ def cpu_rows(edges: int, turns: int, seconds: float, speed: float) -> list[Row]:
                     f"turn {number + 1} of {turns}, {'with' if live else 'without'} the page:"
                     f" {made.cpu_s.get(COORDINATOR, 0.0):.2f} s of CPU, {made.verdict}"
                 )
+    return _cpu_table(found[False], found[True])
+
+
+def _cpu_table(before: list[Turn], after: list[Turn]) -> list[Row]:
+    """Return the rows about turns without (``before``) and with the page."""
     without, with_page = (
-        [each.cpu_s.get(COORDINATOR, 0.0) for each in found[live]] for live in (False, True)
+        [each.cpu_s.get(COORDINATOR, 0.0) for each in turns] for turns in (before, after)
     )
     # turn by turn, because the machine's speed changes over the minutes
-    more = [(after / before - 1) * 100 for before, after in zip(without, with_page) if before]
+    more = [(late / early - 1) * 100 for early, late in zip(without, with_page) if early]
     within = interval(more)
-    readers = [each.reader for each in found[True] if each.reader is not None]
-    same = {each.verdict for each in found[False]} == {each.verdict for each in found[True]}
+    readers = [each.reader for each in after if each.reader is not None]
+    same = {each.verdict for each in before} == {each.verdict for each in after}
     return [
-        Row("updates of a run", median(each.updates for each in found[True])),
+        Row("updates of a run", median(each.updates for each in after)),
         Row("CPU of the coordinator without the page, median", median(without), "s"),
         Row("its spread", max(without) - min(without), "s"),
         Row("CPU of the coordinator with the page, median", median(with_page), "s"),
@@ -209,28 +214,27 @@ def cpu_rows(edges: int, turns: int, seconds: float, speed: float) -> list[Row]:
             "%",
             CPU_GOAL,
         ),
-        *(
-            []
-            if within is None
-            else [
-                Row("95 % interval of the mean over the turns, from", within.low, "%"),
-                Row("... to", within.high, "%"),
-            ]
-        ),
-        Row("CPU of the page's server", median(_server_s(found[True])), "s"),
+        Row("95 % interval of the mean, from", None if within is None else within.low, "%"),
+        Row("95 % interval of the mean, to", None if within is None else within.high, "%"),
+        Row("CPU of the page's server", median(_server_s(after)), "s"),
         *(
             Row(
-                f"lag of transfers, 99th percentile, {'with' if live else 'without'} the page",
-                median(each.lag_ms for each in found[live]),
+                f"lag of transfers, 99th percentile, {name} the page",
+                median(each.lag_ms for each in turns),
                 "ms",
             )
-            for live in (False, True)
+            for name, turns in (("without", before), ("with", after))
         ),
-        Row("verdicts without the page", ", ".join(each.verdict for each in found[False])),
-        Row("verdicts with the page", ", ".join(each.verdict for each in found[True])),
+        Row("verdicts without the page", ", ".join(each.verdict for each in before)),
+        Row("verdicts with the page", ", ".join(each.verdict for each in after)),
         Row("same verdicts", int(same), "", ">= 1"),
         Row("messages to the page", median(each.messages for each in readers)),
-        Row("streams that ended in order", sum(each.bye for each in readers) / turns, "", ">= 1"),
+        Row(
+            "streams that ended in order",
+            sum(each.bye for each in readers) / len(after),
+            "",
+            ">= 1",
+        ),
     ]
 
 
