@@ -108,6 +108,7 @@ class Distill:
 
     def work(self, learned: Any) -> Result:
         from edgefl.models import distil
+        from edgefl.models.adam import Adam
         from edgefl.models.workspace import wrap
 
         inputs, space = learned.some_unlabelled(self.samples), learned.workspace
@@ -118,7 +119,7 @@ class Distill:
             )
             for old in (self.first, self.second)
         )
-        adam = distil.Adam(
+        adam = Adam(
             first, second, self.steps, self.learning_rate, self.beta1, self.beta2, self.epsilon
         )
         recipe = distil.Recipe(self.passes, self.batch, self.alpha_min, self.alpha_max, self.clip)

@@ -14,6 +14,7 @@ from edgefl.config.faults import FaultEntry
 from edgefl.config.links import Devices, Group, Links, Medium
 from edgefl.config.network import NetworkSection
 from edgefl.config.section import Section
+from edgefl.config.training import Training
 from emulator.units import FOREVER, to_ns
 
 MOST_AUTO_SPEED = 1.0
@@ -82,25 +83,6 @@ class Unlabelled(Section):
     transform: Literal["none", "fit"] = "none"
     """Conversion of another data set's pictures. `"none"`: used as they are. `"fit"`: converted to
     the channels (grey or colour) and the size of the pictures in `[data]`.
-    """
-
-
-class Training(Section):
-    """Local SGD on an edge. A strategy may override these values for all its tasks."""
-
-    epochs: int = Field(1, ge=1)
-    """Passes over the edge's samples in one task."""
-    batch_size: int = Field(32, ge=1)
-    """Samples per SGD step."""
-    learning_rate: float = Field(0.05, gt=0)
-    """Learning rate of local SGD."""
-    momentum: float = Field(0.0, ge=0, lt=1)
-    """Momentum of local SGD. The momentum buffer starts at 0 in each task."""
-    weight_decay: float = Field(0.0, ge=0)
-    """Weight decay (L2 penalty) of local SGD."""
-    trainer: Literal["sgd", "none"] = "sgd"
-    """`"sgd"`: edges train. `"none"`: tasks take their emulated time but return the received model
-    unchanged. Use `"none"` for studies of timing and scheduling only.
     """
 
 

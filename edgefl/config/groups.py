@@ -30,6 +30,8 @@ ONE_PROFILE = {
     "devices": ("samples_per_s",),
 }
 CHECKED = Source("config")  # for a valid experiment: no error will name this source
+# keys of a speed, which a group with another unit does not inherit
+SPEEDS = ("samples_per_s", "tokens_per_s", "samples_per_slot", "profile")
 WITHOUT_CAPS = ("bottleneck", "tdma")  # media on which edges have no rate of their own
 TRACES = ("trace_up", "trace_down")
 Table = TypeVar("Table", bound=Section)
@@ -70,6 +72,8 @@ def _merged(
     whole = base.model_dump(exclude_none=True)
     if "profile" in said:
         whole = {key: value for key, value in whole.items() if key not in ONE_PROFILE[table]}
+    if "unit" in said:
+        whole = {key: value for key, value in whole.items() if key not in SPEEDS}
     if "spread" in said:
         whole = {
             key: value

@@ -136,6 +136,15 @@ class Devices(Section):
     "uniform"`, the median with `"lognormal"`, the mean with `"exponential"`. Not used with
     `"classes"`. Default without a profile: 1000.
     """
+    unit: Literal["samples", "tokens"] = "samples"
+    """What the emulated time of training depends on. `"tokens"`: on the tokens of texts, with the
+    padding to the longest text of a batch; `tokens_per_s` is the speed. Not with a profile, and not
+    with `spread = "classes"`.
+    """
+    tokens_per_s: float | None = Field(None, gt=0)
+    """Training speed in tokens per emulated second, with `unit = "tokens"`, where it is required
+    instead of `samples_per_s`.
+    """
     samples_per_slot: float | None = Field(None, gt=0)
     """Training speed in samples per slot of a TDMA channel, instead of `samples_per_s`."""
     slowest_ratio: float = Field(1.0, ge=1)
@@ -175,7 +184,31 @@ class Devices(Section):
     @model_validator(mode="before")
     @classmethod
     def _defaults(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("unit") == "tokens":
+            return data
         return _with_defaults(data, DEVICE_DEFAULTS)
+
+    @property
+    def per_s(self) -> float | None:
+        """The speed in its unit; None: that of the profile."""
+        return self.tokens_per_s if self.unit == "tokens" else self.samples_per_s
+
+    @model_validator(mode="after")
+    def _in_its_unit(self) -> Devices:
+        if self.unit == "samples":
+            if self.tokens_per_s is not None:
+                raise ValueError('tokens_per_s: expected only with unit = "tokens"')
+            return self
+        if self.tokens_per_s is None:
+            raise ValueError('tokens_per_s: missing; unit = "tokens" needs it')
+        for key in ("profile", "samples_per_s", "samples_per_slot"):
+            if getattr(self, key) is not None:
+                raise ValueError(f'{key}: expected only with unit = "samples"')
+        if self.spread == "classes":
+            raise ValueError(
+                'unit: expected "samples" with spread = "classes", whose tasks have their own time'
+            )
+        return self
 
     @model_validator(mode="after")
     def _whole(self) -> Devices:

@@ -93,6 +93,18 @@ class Dataset:
         """Return normalised float32 inputs (int64 for texts) and int64 targets of the test set."""
         return self._tensors(self.test_x, self.test_y)
 
+    def token_counts(self) -> np.ndarray:
+        """Return the number of tokens of each training sample (n,), without padding where the model
+        leaves it out. UserError if the samples are not texts.
+        """
+        if not self.vocabulary:
+            raise UserError(
+                'devices.unit: expected "samples", found "tokens": these samples are not texts'
+            )
+        if self.train_x.ndim == 3:  # (n, 2, length): token numbers and parts, edgefl.data.encoding
+            return np.count_nonzero(self.train_x[:, 1], axis=1)
+        return np.full(len(self.train_x), self.train_x.shape[1])
+
     def digest(self) -> str:
         """Return a digest: two data sets with equal digests have the same numbers."""
         if self.pinned:

@@ -35,10 +35,12 @@ class Task:
     """The data, the model, the loss and the metric of an experiment.
 
     ``model()`` builds a new module; ``loss(outputs, targets)`` returns the mean of a batch,
-    ``metric(outputs, targets)`` its sum.
+    ``metric(outputs, targets)`` its sum. ``terms(targets)``: of how many terms the loss is the
+    mean.
     """
 
     dataset: Dataset
     model: Callable[[], nn.Module]
     loss: Callable[[Any, Any], Any] = cross_entropy
     metric: Callable[[Any, Any], Any] = right_answers
+    terms: Callable[[Any], int] = len

@@ -273,8 +273,8 @@ class Edge(Generic[CourseT]):
         run, began_ns = self.trainer.begin(latest.task, self.rule, latest.memory), latest.began_ns
 
         def done_ns(step: int) -> int:
-            samples = run.samples_until(step) * self.rule.work
-            duration_ns = self.device.duration_ns(samples, began_ns)
+            work = run.work_until(step) * self.rule.work
+            duration_ns = self.device.duration_ns(work, began_ns)
             assert duration_ns is not None
             return began_ns + duration_ns
 
@@ -311,8 +311,8 @@ class Edge(Generic[CourseT]):
     def _train(self, run: CourseT, until_step: int, now: int) -> Run:
         if until_step == run.steps:
             self.ask_at = None
-        samples = run.samples_until(until_step)
-        duration_ns = self.device.duration_ns(samples * self.rule.work, now)
+        work = run.work_until(until_step) * self.rule.work
+        duration_ns = self.device.duration_ns(work, now)
         if self.latest is not None and until_step == run.steps and duration_ns is not None:
             self.latest.done_ns = now + duration_ns
         return Run(Train(run, until_step), duration_ns)

@@ -1,85 +1,25 @@
-"""The plan of training and one training task in progress, as plain data.
+"""One training task in progress, as plain data.
 
 This module does not import torch at run time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from edgefl.edges.failure import BEFORE, TrainingFailure, training_failure
+from edgefl.edges.training_plan import TaskLike
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.vectors import Layout
 
 if TYPE_CHECKING:
     import torch
 
-
-MOST_EPOCHS = 100_000  # of one task
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingPlan:
-    """SGD with drop_last = False: epochs x ceil(samples / batch_size) steps.
-
-    A rule that only computes one gradient uses a whole batch, see ``Course.whole_batches``.
-    """
-
-    epochs: int
-    batch_size: int
-    learning_rate: float
-    weight_decay: float = 0.0
-    momentum: float = 0.0
-
-    def epochs_of(self, task: TaskLike) -> int:
-        """Epochs of ``task``: its own number or the plan's, times its scale, rounded, at least 1.
-
-        ValueError if the number is below 1 before scaling, or above MOST_EPOCHS after it.
-        """
-        epochs = int(task.numbers.get("epochs", self.epochs))
-        if epochs < 1:
-            raise ValueError(f"task {task.number} asks for {epochs} epochs, expected at least 1")
-        scaled = max(1, round(epochs * task.numbers.get("epochs_scale", 1.0)))
-        if scaled > MOST_EPOCHS:  # the order of samples needs memory for all epochs
-            raise ValueError(
-                f"task {task.number} asks for {scaled:.3g} epochs, expected at most {MOST_EPOCHS}"
-            )
-        return scaled
-
-    def learning_rate_of(self, task: TaskLike) -> float:
-        """Learning rate of ``task``: its own or the plan's, times its scale."""
-        return float(task.numbers.get("learning_rate", self.learning_rate)) * task.numbers.get(
-            "learning_rate_scale", 1.0
-        )
-
-    def steps(self, task: TaskLike, rule: LocalRule, samples: int) -> int:
-        """Steps of ``task`` on a device with ``samples`` samples, at most its ``most_steps``."""
-        steps = self.epochs_of(task) * -(-samples // self.batch_size) if rule.moves else 1
-        return min(steps, int(task.numbers.get("most_steps", steps)))
-
-
-class TaskLike(Protocol):
-    """What the trainer reads of a task.
-
-    Training starts from ``vectors["weights"]``. ``numbers`` may override or scale epochs and
-    learning_rate.
-    """
-
-    @property
-    def number(self) -> int: ...
-
-    @property
-    def version(self) -> int: ...
-
-    @property
-    def vectors(self) -> Mapping[str, np.ndarray]: ...
-
-    @property
-    def numbers(self) -> Mapping[str, float]: ...
+    from edgefl.edges.optimizers import Optimizer
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -98,6 +38,8 @@ class Course:
     step: int = 0
     checkpoint: int | None = None  # the step before which the rule wants a fresher model
     failure: TrainingFailure | None = None
+    # tokens processed after 0, 1, ... steps, if the device's speed is in tokens
+    tokens: Sequence[int] | None = None
 
     @property
     def steps_per_epoch(self) -> int:
@@ -116,8 +58,17 @@ class Course:
         return epochs * self.local_samples + min(batches * self.batch_size, self.local_samples)
 
     def samples_until(self, step: int) -> int:
-        """Samples to process from here to ``step``; the emulated computing time depends on it."""
+        """Samples to process from here to ``step``."""
         return self.samples_at(step) - self.samples
+
+    def work_until(self, step: int) -> int:
+        """Samples or tokens to process from here to ``step``, as the device's speed counts them.
+
+        The emulated computing time depends on it.
+        """
+        if self.tokens is None:
+            return self.samples_until(step)
+        return self.tokens[step] - self.tokens[self.step]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,12 +96,14 @@ class LocalRun(Course):
     memory: dict[str, torch.Tensor]
     learning_rate: float
     order: torch.Tensor  # sample indices, epoch after epoch
-    velocity: torch.Tensor | None
+    optimizer: Optimizer
     counters: list[torch.Tensor]
     random_state: torch.Tensor  # of torch's generator, for models that draw (dropout)
     loss_sum: float = 0.0
     coming: Merge | None = None  # ``Trainer.advance`` will merge it
     gradient: torch.Tensor | None = None  # set at the end of a run whose rule does not move
+    # each step is w <- w - learning_rate g, or SGD's with momentum
+    plain_sgd: bool = True
     # set while a fresher model is merged, see ``LocalRule.merge``
     probe: Callable[[torch.Tensor], tuple[float, torch.Tensor]] | None = None
 

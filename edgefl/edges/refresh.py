@@ -31,8 +31,8 @@ class ConcurrentRefresh(Generic[CourseT]):
 
     def done_ns(self, step: int) -> int:
         """When that step is done."""
-        samples = self.kept.samples_until(step)
-        duration_ns = self.device.duration_ns(samples * self.work, self.asked_ns)
+        work = self.kept.work_until(step) * self.work
+        duration_ns = self.device.duration_ns(work, self.asked_ns)
         assert duration_ns is not None
         return self.asked_ns + duration_ns
 

@@ -9,7 +9,10 @@ import numpy as np
 import torch
 
 from edgefl.edges.failure import BEFORE, TrainingFailure, training_failure
-from edgefl.edges.local_run import LocalRun, Merge, TaskLike, TrainingPlan, set_checkpoint
+from edgefl.edges.local_run import LocalRun, Merge, set_checkpoint
+from edgefl.edges.optimizers import kept_state, optimizer
+from edgefl.edges.sample_order import sample_order, tokens_by_step
+from edgefl.edges.training_plan import TaskLike, TrainingPlan
 from edgefl.models.workspace import Workspace, wrap
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.streams import Streams
@@ -35,7 +38,14 @@ class Trainer:
         streams: Streams,
         edge: str,
         members: np.ndarray | None = None,
+        lengths: np.ndarray | None = None,
+        terms: Callable[[torch.Tensor], int] = len,
     ) -> None:
+        """``lengths``: tokens of each of the samples, if the device's speed is in tokens.
+
+        ``terms(targets)``: of how many terms ``loss`` is the mean.
+        """
+        self.lengths, self.terms = lengths, terms
         self.workspace, self.inputs, self.targets, self.loss = workspace, inputs, targets, loss
         self.plan, self.streams, self.edge = plan, streams, edge
         self.members = (
@@ -67,12 +77,17 @@ class Trainer:
             steps=steps,
             whole_batches=not rule.moves,
             learning_rate=self.plan.learning_rate_of(task),
-            order=self._order(task, steps, whole_batches=not rule.moves),
-            velocity=torch.zeros_like(trainable) if self.plan.momentum else None,
+            order=torch.zeros(0, dtype=torch.int64),
+            optimizer=optimizer(self.plan, trainable, memory),
             counters=self.workspace.fresh_counters(),
             random_state=self._random_state(task),
             failure=failure,
+            plain_sgd=self.plan.is_plain_sgd,
         )
+        order = sample_order(self.streams, self.edge, task.number, self.members, run)
+        run.order = torch.from_numpy(order)
+        if self.lengths is not None:
+            run.tokens = tokens_by_step(order, self.lengths, run)
         try:
             rule.begin(run)
         except Exception as error:
@@ -146,7 +161,7 @@ class Trainer:
             weights=weights,
             trainable=weights[: run.parameters],
             memory={name: vector.clone() for name, vector in run.memory.items()},
-            velocity=None if run.velocity is None else run.velocity.clone(),
+            optimizer=run.optimizer.copied(),
             counters=[counter.clone() for counter in run.counters],
         )
 
@@ -181,10 +196,12 @@ class Trainer:
     def remembered(self, run: LocalRun, rule: LocalRule) -> dict[str, np.ndarray]:
         """Copies of the vectors that the edge keeps for its next task.
 
-        The edge uses them once this task's update is acknowledged.
+        They are the rule's and, if the plan keeps it, the optimizer's state. The edge uses them
+        once this task's update is acknowledged.
         """
+        state = kept_state(self.plan, run.optimizer) if rule.moves else {}
         try:
-            return {
+            return state | {
                 name: _copied(run.memory[name]) for name in rule.remembers if name in run.memory
             }
         except Exception as error:
@@ -220,6 +237,49 @@ class Trainer:
     def _step(self, run: LocalRun, rule: LocalRule) -> None:
         gradient = self.workspace.gradient
         batch = self._batch(run)
+        gradient.zero_()
+        value = self._accumulated(run, rule, batch)
+        if self.plan.weight_decay and self.plan.optimizer == "sgd":
+            gradient.add_(run.trainable, alpha=self.plan.weight_decay)
+        rule.adjust(run, gradient)
+        if rule.moves:
+            self._move(run, gradient)
+        else:
+            run.gradient = gradient.clone()
+        run.loss_sum += value
+        run.step += 1
+
+    def _accumulated(
+        self, run: LocalRun, rule: LocalRule, batch: tuple[torch.Tensor, torch.Tensor]
+    ) -> float:
+        """Add the gradient of a batch's loss to the workspace's, and return the loss.
+
+        A batch that is larger than a micro-batch goes through the model in parts. Each part counts
+        by its terms of the loss, so the sum is the gradient of the whole batch.
+        """
+        size = self.plan.micro_batch_size
+        if size is None or len(batch[1]) <= size:
+            return self._backward(run, rule, batch)
+        parts = list(zip(torch.split(batch[0], size), torch.split(batch[1], size)))
+        terms = [self.terms(targets) for _, targets in parts]
+        whole = sum(terms)
+        return sum(
+            self._backward(run, rule, part, (count / whole, len(part[1]) / len(batch[1])))
+            for part, count in zip(parts, terms)
+            if count
+        )
+
+    def _backward(
+        self,
+        run: LocalRun,
+        rule: LocalRule,
+        batch: tuple[torch.Tensor, torch.Tensor],
+        shares: tuple[float, float] = (1.0, 1.0),
+    ) -> float:
+        """Add the gradient of the loss of ``batch``, and return the loss without the rule's term.
+
+        ``shares``: of the loss, and of the rule's term, if ``batch`` is a part of a batch.
+        """
         if rule.sees == "features":
             output, seen, other = *self.workspace.with_features(batch[0]), self.features
         else:
@@ -227,17 +287,10 @@ class Trainer:
             seen = output
         loss = self.loss(output, batch[1])
         extra = rule.extra_loss(run, batch, seen, other)
-        gradient.zero_()
+        if shares != (1.0, 1.0):
+            loss, extra = loss * shares[0], None if extra is None else extra * shares[1]
         torch.autograd.backward(loss if extra is None else loss + extra)
-        if self.plan.weight_decay:
-            gradient.add_(run.trainable, alpha=self.plan.weight_decay)
-        rule.adjust(run, gradient)
-        if rule.moves:
-            self._move(run, gradient)
-        else:
-            run.gradient = gradient.clone()
-        run.loss_sum += loss.item()
-        run.step += 1
+        return loss.item()
 
     def _probe(self, run: LocalRun, weights: torch.Tensor) -> tuple[float, torch.Tensor]:
         """Loss of the next batch at ``weights``, and its gradient.
@@ -256,26 +309,15 @@ class Trainer:
         return loss.item(), self.workspace.gradient.clone()
 
     def _move(self, run: LocalRun, gradient: torch.Tensor) -> None:
-        direction = gradient
-        if run.velocity is not None:
-            direction = run.velocity.mul_(self.plan.momentum).add_(gradient)
-        run.trainable.add_(direction, alpha=-run.learning_rate)
+        schedule, rate = self.plan.schedule, run.learning_rate
+        if schedule is not None:
+            rate *= schedule.factor(run.optimizer.steps, run.steps)
+        run.optimizer.step(run.trainable, gradient, rate)
 
     def _batch(self, run: LocalRun) -> tuple[torch.Tensor, torch.Tensor]:
         first = run.samples
         index = run.order[first : run.samples_at(run.step + 1)]
         return self.inputs.index_select(0, index), self.targets.index_select(0, index)
-
-    def _order(self, task: TaskLike, steps: int, whole_batches: bool) -> torch.Tensor:
-        """The order of samples: as many shuffled passes over them as the steps need."""
-        rng = self.streams.rng("batches", self.edge, task.number)
-        samples, batch = len(self.members), self.plan.batch_size
-        passes = (
-            -(-steps * batch // samples) if whole_batches else -(-steps // -(-samples // batch))
-        )
-        return torch.from_numpy(
-            np.concatenate([rng.permutation(self.members) for _ in range(passes)])
-        )
 
     def _random_state(self, task: TaskLike) -> torch.Tensor:
         seed = int(self.streams.rng("torch", self.edge, task.number).integers(2**63))

@@ -50,6 +50,7 @@ def check(experiment: Experiment, source: Source, base: Path | None) -> None:
     for number, entry in enumerate(experiment.strategies):
         _check_strategy(entry, ("strategies", number), source, base, experiment.unlabelled)
         _check_channel(experiment, entry, ("strategies", number), source, base)
+        _check_training(experiment, entry, source, base)
 
 
 def strategy_warnings(experiment: Experiment, base: Path | None) -> list[str]:
@@ -214,6 +215,32 @@ def _check_strategy(
             (*loc, "unlabelled_samples"),
             f"expected at most unlabelled.size ({unlabelled.size}), found {wanted}",
         )
+
+
+def _check_training(
+    experiment: Experiment, entry: StrategyEntry, source: Source, base: Path | None
+) -> None:
+    """Report a way of training or of counting its time that a strategy cannot work with."""
+    found, section = load_strategy(entry.strategy, base), experiment.training
+    if found.needs_plain_sgd:
+        why = (
+            f"{entry.name} computes gradients from an edge's change of weights, which needs plain"
+            " SGD: "
+        )
+        if section.optimizer != "sgd":
+            raise source.error(
+                ("training", "optimizer"), f'{why}expected "sgd", found "{section.optimizer}"'
+            )
+        if section.schedule is not None:
+            raise source.error(("training", "schedule"), f"{why}expected no schedule")
+    if found.schedules_slots:
+        for index, part in enumerate(config_groups.parts(experiment, source)):
+            if part.devices.unit == "tokens":
+                loc: Loc = ("groups", index, "devices") if experiment.groups else ("devices",)
+                raise source.error(
+                    (*loc, "unit"),
+                    f'{entry.name} plans slots by samples: expected "samples", found "tokens"',
+                )
 
 
 def _check_devices(experiment: Experiment, source: Source) -> None:

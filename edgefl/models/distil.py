@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from edgefl.models.adam import Adam
 from edgefl.models.workspace import Workspace
 from edgefl.vectors import aligned_copy
 
@@ -56,32 +57,6 @@ def clipped(gradient: torch.Tensor, norm: float) -> float:
     if before > norm:
         gradient.mul_(norm / before)
     return before
-
-
-@dataclass(slots=True)
-class Adam:
-    """Adam (Kingma, Ba 2015) with bias correction.
-
-    ``first`` and ``second`` are its moments, ``steps`` the number of its steps so far.
-    """
-
-    first: torch.Tensor
-    second: torch.Tensor
-    steps: int
-    learning_rate: float
-    beta1: float
-    beta2: float
-    epsilon: float
-
-    def step(self, weights: torch.Tensor, gradient: torch.Tensor) -> None:
-        """Move ``weights`` in place."""
-        self.steps += 1
-        self.first.mul_(self.beta1).add_(gradient, alpha=1 - self.beta1)
-        self.second.mul_(self.beta2).addcmul_(gradient, gradient, value=1 - self.beta2)
-        scale = (self.second / (1 - self.beta2**self.steps)).sqrt_().add_(self.epsilon)
-        weights.addcdiv_(
-            self.first, scale, value=-self.learning_rate / (1 - self.beta1**self.steps)
-        )
 
 
 @dataclass(frozen=True, slots=True)

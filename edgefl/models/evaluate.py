@@ -23,19 +23,25 @@ def evaluate(
     loss: Callable,
     batch: int = BATCH,
     metric: Callable = right_answers,
+    terms: Callable = len,
 ) -> tuple[float, float]:
     """Return (mean loss, mean metric) in evaluation mode; the default metric is the accuracy.
 
+    ``terms(targets)``: of how many terms the loss of a batch is the mean, such as its tokens.
     ``weights`` and the workspace do not change.
     """
     total_loss = total_metric = 0.0
+    counted = 0
     with workspace.inference(weights) as model:
         for start in range(0, len(inputs), batch):
             part = targets[start : start + batch]
             outputs = model(_channels_last(inputs[start : start + batch]))
-            total_loss += float(loss(outputs, part)) * len(part)
+            count = terms(part)
+            if count:
+                total_loss += float(loss(outputs, part)) * count
+            counted += count
             total_metric += float(metric(outputs, part))
-    return total_loss / len(inputs), total_metric / len(inputs)
+    return total_loss / counted, total_metric / len(inputs)
 
 
 def _channels_last(inputs: torch.Tensor) -> torch.Tensor:

@@ -75,6 +75,7 @@ class ASOFed(Timed):
 
     Options = ASOFedOptions
     rule = Memory
+    needs_plain_sgd = True  # the gradient is the change of a whole task
 
     def assign(self, edges: list[str]) -> list[Decision]:
         super().assign(edges)

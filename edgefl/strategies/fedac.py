@@ -20,6 +20,7 @@ from edgefl.vector_terms import cosine
 from edgefl.vectors import aligned_copy, blocks, weighted_sum
 
 LEAST_AGREEMENT = 0.1
+GRADIENTS = "sum of gradients"  # in the memory of a run
 CONTROL = "control"  # name of the vector in tasks, in updates and in the device's memory
 
 
@@ -49,8 +50,9 @@ class Controlled(LocalRule):
     gradient of the n steps; its change dC is sent, too.
 
     ``correction = "once"``: the device sends w_end - eta (C - C_i), and C_i is the mean gradient
-    again. Trainable elements only; C_i starts at 0. If an update is discarded on arrival, C_i has
-    changed and C has not.
+    again. Trainable elements only; C_i starts at 0. With AdamW or a learning rate that changes over
+    the steps, C_i is the mean of the gradients themselves, which is the same for SGD. If an update
+    is discarded on arrival, C_i has changed and C has not.
     """
 
     remembers = (CONTROL,)
@@ -60,18 +62,25 @@ class Controlled(LocalRule):
 
         if CONTROL not in run.memory:
             run.memory[CONTROL] = run.start[: run.parameters] * 0.0
+        if not run.plain_sgd:
+            run.memory[GRADIENTS] = run.start[: run.parameters] * 0.0
         run.memory["correction"] = torch.tensor(run.task.vectors[CONTROL]) - run.memory[CONTROL]
 
     def adjust(self, run: Any, gradient: Any) -> None:
+        if not run.plain_sgd:
+            run.memory[GRADIENTS] += gradient
         if self.options.correction == "every step":
             gradient.add_(run.memory["correction"])
 
     def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         size, correction, sent = run.parameters, run.memory["correction"], run.weights
-        new = (run.start[:size] - run.weights[:size]) / (run.step * run.learning_rate)
-        if self.options.correction == "every step":
-            new -= correction
+        if not run.plain_sgd:
+            new = run.memory[GRADIENTS] / run.step
         else:
+            new = (run.start[:size] - run.weights[:size]) / (run.step * run.learning_rate)
+            if self.options.correction == "every step":
+                new -= correction
+        if self.options.correction == "once":
             sent = run.weights.clone()
             sent[:size] -= run.learning_rate * correction
         change = new - run.memory[CONTROL]

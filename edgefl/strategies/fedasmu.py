@@ -39,6 +39,7 @@ class FedASMU(Asynchronous):
     Options: ClassVar[type[TriggerOptions]] = FedASMUOptions
     rule: ClassVar[type[LocalRule]] = Refresh
     learned: ClassVar[bool] = True
+    needs_plain_sgd: ClassVar[bool] = True  # for the gradients from which weights are learned
     asks: ClassVar[bool] = True
 
     def __init__(self, *args: Any) -> None:

@@ -20,4 +20,5 @@ class FedASMU0(FedASMU):
     Options = FedASMU0Options
     rule = LocalRule
     learned = False
+    needs_plain_sgd = False
     asks = False

@@ -19,3 +19,4 @@ class FedASMUDA(FedASMU):
 
     Options = FedASMUDAOptions
     learned = False
+    needs_plain_sgd = False

@@ -55,6 +55,7 @@ class FedSSMU(Rounds):
 
     Options = FedSSMUOptions
     rule = RefreshInRound
+    needs_plain_sgd = True  # for the gradients from which weights are learned
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

@@ -205,7 +205,7 @@ class EchoRun:
     def samples(self) -> int:
         return 10 * self.step
 
-    def samples_until(self, step: int) -> int:
+    def work_until(self, step: int) -> int:
         return 10
 
 

@@ -58,7 +58,7 @@ def devices(
 
 
 def _rates(section: Devices, count: int, streams: Streams, keys: tuple[str, ...]) -> list[float]:
-    given, rng = section.samples_per_s, streams.rng("devices", *keys)
+    given, rng = section.per_s, streams.rng("devices", *keys)
     if section.profile is not None:
         given = profiles.device_profile(section.profile, samples_per_s=given).samples_per_s
     assert given is not None

@@ -19,11 +19,13 @@ from edgefl.data.task import Task
 from edgefl.data.unlabelled import unlabelled
 from edgefl.data.words import FILE as VOCABULARY
 from edgefl.edges.edge import Edge
-from edgefl.edges.local_run import TrainingPlan
+from edgefl.edges.local_run import Course
+from edgefl.edges.sample_order import sample_order, tokens_by_step
 from edgefl.edges.trainer import NullTrainer, Trainer
 from edgefl.edges.trainer_like import TrainerLike
+from edgefl.edges.training_plan import TrainingPlan
 from edgefl.errors import UserError
-from edgefl.hosts.setup.plan import devices, options, training_plan
+from edgefl.hosts.setup.plan import devices, in_tokens, options, training_plan
 from edgefl.jobs import Evaluate, Scores, check_server_samples
 from edgefl.models import by_label
 from edgefl.models.evaluate import evaluate
@@ -51,6 +53,8 @@ class Learning:
     _chosen: dict[int, tuple[type[Strategy], StrategyOptions]] = field(
         default_factory=dict, repr=False
     )
+    _tokens: np.ndarray | None = field(default=None, repr=False)
+    _in_tokens: frozenset[str] | None = field(default=None, repr=False)
     own_digest: str = ""  # of data that came in shares; otherwise data_digest computes it
     unlabelled: torch.Tensor | None = (
         None  # the server's samples without labels, normalised; None on an edge's own machine
@@ -127,7 +131,31 @@ class Learning:
             Streams(self.experiment.seed),
             edge,
             self.shards[edge],
+            self._lengths(edge),
+            self.task.terms,
         )
+
+    def tokens(self, edge: str) -> Callable[[Course], Sequence[int]] | None:
+        """What computes the tokens of an edge's run by step; None if its speed is in samples."""
+        lengths, streams = self._lengths(edge), Streams(self.experiment.seed)
+        if lengths is None:
+            return None
+
+        def by_step(run: Course) -> Sequence[int]:
+            order = sample_order(streams, edge, run.task.number, self.shards[edge], run)
+            return tokens_by_step(order, lengths, run)
+
+        return by_step
+
+    def _lengths(self, edge: str) -> np.ndarray | None:
+        """The tokens of each training sample, if the speed of the edge's device is in tokens."""
+        if self._in_tokens is None:  # reading the groups is too slow to repeat for every task
+            self._in_tokens = in_tokens(self.experiment)
+        if edge not in self._in_tokens:
+            return None
+        if self._tokens is None:
+            self._tokens = self.task.dataset.token_counts()
+        return self._tokens
 
     def rule(self, index: int) -> LocalRule:
         """A new local rule of the strategy at ``index`` of the experiment."""
@@ -210,11 +238,14 @@ def with_experiment(learned: Learning, experiment: Experiment) -> Learning:
     Its task, data, model and unlabelled samples must be the same. The shares are cut anew, unless
     they came with the data.
     """
+    anew: dict[str, Any] = {"_union": {}, "_chosen": {}, "_in_tokens": None}
     if learned.own_digest:
-        return replace(learned, experiment=experiment, _union={}, _chosen={})
+        return replace(learned, experiment=experiment, **anew)
     _check_server_samples(experiment, learned.base, len(learned.task.dataset.train_x))
     shares = material.cut(experiment, learned.base, learned.task.dataset)
-    return replace(learned, experiment=experiment, shards=shares, _union={}, _chosen={})
+    return replace(
+        learned, experiment=experiment, shards=shares, _union={}, _chosen={}, _in_tokens=None
+    )
 
 
 def learning(

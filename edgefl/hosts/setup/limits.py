@@ -12,7 +12,7 @@ from edgefl.config.faults import slowed
 from edgefl.config.groups import parts
 from edgefl.edges.local_run import Course
 from edgefl.hosts.setup.network import Builder, longest_delay_ns
-from edgefl.hosts.setup.plan import devices, options, training_plan
+from edgefl.hosts.setup.plan import devices, in_tokens, longest_text, options, training_plan
 from edgefl.protocol.messages import Assignment
 from edgefl.streams import Streams
 from emulator.capacity import Capacity
@@ -49,6 +49,8 @@ class EmulatedLimits:
         self._capacities: dict[tuple[str, str], Capacity | None] = {}
         self._nominal = devices(experiment, shares)
         self._devices: dict[str, Device] = {}
+        self._in_tokens = in_tokens(experiment)
+        self._longest = longest_text(experiment, base) if self._in_tokens else 1
 
     def state(self) -> dict[str, Any]:
         """What depends on the run so far: a device may be hot, a trace may have begun."""
@@ -87,6 +89,8 @@ class EmulatedLimits:
             whole_batches=not self.rule.moves,
         )
         work = course.samples_at(course.steps) * self.rule.work
+        if edge in self._in_tokens:
+            work *= self._longest
         return self._generous(_longest_ns(self._device(edge), work, now))
 
     def _transfer_ns(self, edge: str, direction: str, size_bytes: int, now: int) -> int:

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
+from edgefl.catalog import find, options_of
 from edgefl.config.experiment import Experiment, StrategyEntry
 from edgefl.config.groups import parts
-from edgefl.edges.local_run import TrainingPlan
+from edgefl.edges.schedule import Schedule
+from edgefl.edges.training_plan import TrainingPlan
 from edgefl.errors import UserError
 from edgefl.hosts.setup import devices as speeds
 from edgefl.hosts.setup.timetable import timetable
@@ -56,12 +58,22 @@ def devices(experiment: Experiment, samples: Mapping[str, int] | None = None) ->
 
 def training_plan(experiment: Experiment) -> TrainingPlan:
     section = experiment.training
+    told = section.schedule
     return TrainingPlan(
         section.epochs,
         section.batch_size,
         section.learning_rate,
         section.weight_decay,
         section.momentum,
+        section.optimizer,
+        section.beta1,
+        section.beta2,
+        section.epsilon,
+        section.optimizer_state == "kept",
+        section.micro_batch_size,
+        None
+        if told is None
+        else Schedule(told.kind, told.warmup_steps, told.total_steps, told.end_share),
     )
 
 
@@ -70,6 +82,28 @@ def emulated_devices(experiment: Experiment) -> frozenset[str]:
     return frozenset(
         edge for part in parts(experiment) if part.devices.kind == "emulated" for edge in part.ids
     )
+
+
+def in_tokens(experiment: Experiment) -> frozenset[str]:
+    """The edges whose speed is in tokens."""
+    return frozenset(
+        edge for part in parts(experiment) if part.devices.unit == "tokens" for edge in part.ids
+    )
+
+
+def longest_text(experiment: Experiment, base: Path | None) -> int:
+    """The tokens of the longest text: the data set's option ``length``. UserError without it."""
+    found = None
+    if experiment.task is None:
+        load_data = find("edgefl.data", experiment.data.name, "load", base, "data set")
+        values = options_of(load_data)
+        if values is not None:
+            found = getattr(values.model_validate(experiment.data.options()), "length", None)
+    if not isinstance(found, int):
+        raise UserError(
+            'devices.unit: expected "samples", found "tokens": the data set has no option length'
+        )
+    return found
 
 
 def options(entry: StrategyEntry, base: Path | None) -> tuple[type[Strategy], StrategyOptions]:

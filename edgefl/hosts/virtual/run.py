@@ -15,7 +15,7 @@ from typing import Any
 from edgefl.config.faults import revives, schedule
 from edgefl.disk import Disk, OwnDisk, PatientDisk
 from edgefl.edges.edge import Edge
-from edgefl.edges.local_run import TrainingPlan
+from edgefl.edges.training_plan import TrainingPlan
 from edgefl.hosts.fault_lives import FaultLives
 from edgefl.hosts.processes import keep_freed_memory
 from edgefl.hosts.room import WaitForRoom
@@ -73,7 +73,8 @@ class DeferredEdges:
     samples: Mapping[str, int]
 
     def describer(self, edge: str) -> Describer:
-        return Describer(self.index, edge, self.plan, self.samples[edge])
+        tokens = self.learned.tokens(edge)
+        return Describer(self.index, edge, self.plan, self.samples[edge], tokens)
 
     def all(self) -> dict[str, Edge]:
         return self.learned.edges(self.index, trainer=self.describer)

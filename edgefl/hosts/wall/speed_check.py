@@ -10,7 +10,7 @@ from typing import Any
 
 from edgefl.config.experiment import MOST_AUTO_SPEED, Experiment
 from edgefl.hosts.process_messages import FleetReady
-from edgefl.hosts.setup.plan import devices, options
+from edgefl.hosts.setup.plan import devices, in_tokens, longest_text, options
 from emulator.compute import Native
 
 # Share of the rate measured on the idle host: coordinator, evaluator and jobs need the rest.
@@ -88,12 +88,21 @@ def _needed(
     that may train at one time.
     """
     # all emulated devices have a rate
-    emulated: list[Any] = [
-        device
-        for device in devices(experiment, fleet.samples).values()
+    emulated: dict[str, Any] = {
+        edge: device
+        for edge, device in devices(experiment, fleet.samples).items()
         if not isinstance(device, Native)
-    ]
-    rates = sorted((device.samples_per_s for device in emulated), reverse=True)
+    }
+    # a speed in tokens counts as that of full texts
+    tokens = in_tokens(experiment)
+    length = longest_text(experiment, base) if tokens else 1
+    rates = sorted(
+        (
+            device.samples_per_s / (length if edge in tokens else 1)
+            for edge, device in emulated.items()
+        ),
+        reverse=True,
+    )
     for entry in experiment.strategies:
         strategy, values = options(entry, base)
         yield entry.name, sum(rates[: strategy.concurrency(values, len(rates))])

@@ -84,6 +84,8 @@ class Strategy:
     schedules_uplink: ClassVar[bool] = False
     # True: on a TDMA channel, transfers use only the slots that its Grant and Assign name
     schedules_slots: ClassVar[bool] = False
+    # True: it computes gradients from the steps of plain SGD, (w_start - w_end) / (eta n)
+    needs_plain_sgd: ClassVar[bool] = False
     needs_unlabelled: ClassVar[bool] = False  # True: its jobs use the samples of [unlabelled]
     # True: it may decide RunJob, so the hosts keep a worker for jobs
     runs_jobs: ClassVar[bool] = False

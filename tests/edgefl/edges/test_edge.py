@@ -36,7 +36,7 @@ class FakeRun:
     merged: list[int] = field(default_factory=list)
     failure: TrainingFailure | None = None
 
-    def samples_until(self, step: int) -> int:
+    def work_until(self, step: int) -> int:
         return 10 * (step - self.step)
 
 

@@ -15,9 +15,10 @@ from trainers import linear_trainer
 from edgefl.actor import COORDINATOR, Run, Send
 from edgefl.edges.edge import Edge
 from edgefl.edges.failure import training_failure
-from edgefl.edges.local_run import LocalRun, TrainingPlan
+from edgefl.edges.local_run import LocalRun
 from edgefl.edges.phase import Phase
 from edgefl.edges.trainer import Trainer
+from edgefl.edges.training_plan import TrainingPlan
 from edgefl.jobs import Train
 from edgefl.models.workspace import Workspace
 from edgefl.protocol.codec import decode_note, encode_note

@@ -15,8 +15,8 @@ from trainers import linear_trainer
 
 from edgefl.actor import Output, Run
 from edgefl.edges.edge import Edge
-from edgefl.edges.local_run import TrainingPlan
 from edgefl.edges.phase import ASKING, TRANSITIONS, Phase, PhaseEvent, PhaseMachine
+from edgefl.edges.training_plan import TrainingPlan
 from edgefl.errors import Bug
 from edgefl.protocol.messages import (
     Acknowledged,

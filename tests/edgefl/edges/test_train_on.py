@@ -22,7 +22,7 @@ from transport_rig import MS, Rig
 
 from edgefl.actor import Output, Run, Send
 from edgefl.edges.edge import Edge
-from edgefl.edges.local_run import TrainingPlan
+from edgefl.edges.training_plan import TrainingPlan
 from edgefl.hosts.wall.coordinator.thread_messages import Carried, Heard
 from edgefl.protocol.codec import decode_note, encode_note
 from edgefl.protocol.messages import (

@@ -10,8 +10,9 @@ from torch import nn
 from trainers import ANSWERS, ROWS, FakeTask, finished, half_square, linear_trainer
 
 from edgefl.data.task import cross_entropy
-from edgefl.edges.local_run import LocalRun, TrainingPlan
+from edgefl.edges.local_run import LocalRun
 from edgefl.edges.trainer import Trainer
+from edgefl.edges.training_plan import TrainingPlan
 from edgefl.models.workspace import Workspace, initial
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.streams import Streams

@@ -18,7 +18,7 @@ from trainers import linear_trainer
 
 from edgefl.actor import Output, Run, Send
 from edgefl.edges.edge import Edge
-from edgefl.edges.local_run import TrainingPlan
+from edgefl.edges.training_plan import TrainingPlan
 from edgefl.errors import Bug
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.setup.replay_run import replay_run

@@ -13,6 +13,7 @@ from torch import nn
 
 from edgefl.jobs import Distill, Predict
 from edgefl.models import distil
+from edgefl.models.adam import Adam
 from edgefl.models.workspace import Workspace, flat
 from edgefl.streams import Streams
 from edgefl.vectors import aligned_copy
@@ -38,8 +39,8 @@ def recipe(**changes: Any) -> distil.Recipe:
     )
 
 
-def adam(size: int, learning_rate: float = 0.1) -> distil.Adam:
-    return distil.Adam(torch.zeros(size), torch.zeros(size), 0, learning_rate, 0.9, 0.999, 1e-8)
+def adam(size: int, learning_rate: float = 0.1) -> Adam:
+    return Adam(torch.zeros(size), torch.zeros(size), 0, learning_rate, 0.9, 0.999, 1e-8)
 
 
 # ------------------------------------------------------------------ eq. 3

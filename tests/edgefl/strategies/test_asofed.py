@@ -13,7 +13,7 @@ from builders import S, Server, layout, make, vector
 from pydantic import ValidationError
 from trainers import FakeTask, finished, linear_trainer
 
-from edgefl.edges.local_run import TrainingPlan
+from edgefl.edges.training_plan import TrainingPlan
 from edgefl.strategies.asofed import ASOFed, ASOFedOptions, Memory, attend, step_factor
 from edgefl.strategies.base.decisions import Assign
 from edgefl.strategies.base.events import EdgeJoined, Event, RunStarted, UpdateArrived

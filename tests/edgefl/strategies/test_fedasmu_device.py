@@ -13,8 +13,9 @@ from merging import local_run, loss, rule
 from torch import nn
 from trainers import FakeTask, half_square
 
-from edgefl.edges.local_run import LocalRun, TrainingPlan
+from edgefl.edges.local_run import LocalRun
 from edgefl.edges.trainer import Trainer
+from edgefl.edges.training_plan import TrainingPlan
 from edgefl.models.workspace import Workspace
 from edgefl.strategies.dissemination.device import Refresh
 from edgefl.strategies.fedasmu import FedASMUOptions

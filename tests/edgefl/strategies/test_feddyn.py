@@ -14,7 +14,7 @@ from builders import Server, make
 from pydantic import ValidationError
 from trainers import FakeTask, finished, linear_trainer
 
-from edgefl.edges.local_run import TrainingPlan
+from edgefl.edges.training_plan import TrainingPlan
 from edgefl.strategies.base.decisions import Assign
 from edgefl.strategies.base.events import EdgeJoined, RunStarted
 from edgefl.strategies.feddyn import Dynamic, FedDyn, FedDynOptions

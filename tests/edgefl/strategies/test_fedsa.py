@@ -12,7 +12,7 @@ from builders import Server, make
 from pydantic import ValidationError
 from trainers import FakeTask, linear_trainer
 
-from edgefl.edges.local_run import TrainingPlan
+from edgefl.edges.training_plan import TrainingPlan
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.fedsa import FedSA, FedSAOptions, staleness_weight
 

@@ -16,8 +16,8 @@ from torch import nn
 from trainers import FakeTask, finished
 
 from edgefl.data.task import cross_entropy
-from edgefl.edges.local_run import TrainingPlan
 from edgefl.edges.trainer import Trainer
+from edgefl.edges.training_plan import TrainingPlan
 from edgefl.models.workspace import Workspace
 from edgefl.strategies.fedavg import FedAvg
 from edgefl.strategies.moon import Contrast, Moon, MoonOptions

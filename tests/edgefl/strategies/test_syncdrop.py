@@ -17,8 +17,8 @@ from torch import nn
 from trainers import FakeTask, finished
 
 from edgefl.data.task import cross_entropy
-from edgefl.edges.local_run import TrainingPlan
 from edgefl.edges.trainer import Trainer
+from edgefl.edges.training_plan import TrainingPlan
 from edgefl.errors import UserError
 from edgefl.models.workspace import Workspace, flat, layout_of
 from edgefl.strategies.base.decisions import Assign, Publish

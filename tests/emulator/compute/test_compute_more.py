@@ -388,7 +388,7 @@ def test_an_edge_says_when_it_starts() -> None:
         step=0,
         checkpoint=1,
         failure=None,
-        samples_until=lambda step: 100 * (step - run.step),
+        work_until=lambda step: 100 * (step - run.step),
     )
     trainer, rule = (
         SimpleNamespace(begin=lambda task, rule, memory: run),

@@ -8,14 +8,15 @@ worker is lost.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from edgefl.edges.failure import TrainingFailure
-from edgefl.edges.local_run import Course, Merge, TrainingPlan, set_checkpoint
+from edgefl.edges.local_run import Course, Merge, set_checkpoint
+from edgefl.edges.training_plan import TrainingPlan
 from edgefl.models.workspace import wrap
 from edgefl.protocol.messages import Assignment
 from edgefl.strategies.base.local_rule import LocalRule
@@ -56,8 +57,17 @@ class DeferredRun(Course):
 class Describer:
     """A trainer that only makes deferred runs: it copies no model and draws no batches."""
 
-    def __init__(self, index: int, edge: str, plan: TrainingPlan, samples: int) -> None:
+    def __init__(
+        self,
+        index: int,
+        edge: str,
+        plan: TrainingPlan,
+        samples: int,
+        tokens: Callable[[Course], Sequence[int]] | None = None,
+    ) -> None:
+        """``tokens(run)``: the tokens of a run by step, if the device's speed is in tokens."""
         self.index, self.edge, self.plan, self.samples = index, edge, plan, samples
+        self.tokens = tokens
 
     def begin(
         self, task: Assignment, rule: LocalRule, memory: Mapping[str, np.ndarray]
@@ -67,7 +77,8 @@ class Describer:
         Of the rule's hooks, only ``checkpoint`` is called. It gets copies, because the real run
         will call it, too.
         """
-        kept = {name: memory[name] for name in rule.remembers if name in memory}
+        names = (*rule.remembers, *self.plan.remembers)
+        kept = {name: memory[name] for name in names if name in memory}
         steps = self.plan.steps(task, rule, self.samples)
         run = DeferredRun(
             task=task,
@@ -79,6 +90,8 @@ class Describer:
             edge=self.edge,
             kept=kept,
         )
+        if self.tokens is not None:
+            run.tokens = self.tokens(run)
         if type(rule).checkpoint is not LocalRule.checkpoint:
             run.memory = {name: wrap(aligned_copy(vector)) for name, vector in kept.items()}
             set_checkpoint(run, rule)

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from edgefl.edges.local_run import LocalRun, Merge, TaskLike
+from edgefl.edges.local_run import LocalRun, Merge
 from edgefl.edges.trainer import Trainer
+from edgefl.edges.training_plan import TaskLike
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.virtual.pool.deferred_run import RunOutcome
 from edgefl.jobs import Evaluate

@@ -1,0 +1,104 @@
+"""The section of the experiment file about the training on the edges."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from edgefl.config.section import Section
+
+
+class LearningRateSchedule(Section):
+    """How the learning rate changes over the steps of local training.
+
+    Without this table it stays the same. Steps are counted from the start of the task; with
+    `optimizer_state = "kept"`, over all tasks of the edge.
+    """
+
+    kind: Literal["constant", "linear", "cosine"] = "linear"
+    """What follows the warm-up: `"constant"`, or a fall that is `"linear"` or follows a
+    `"cosine"`.
+    """
+    warmup_steps: int = Field(0, ge=0)
+    """Number of steps in which the learning rate grows evenly to its full value; step k of n has
+    the share k / (n + 1).
+    """
+    total_steps: int | None = Field(None, ge=1)
+    """Step at which the fall ends, counted from the first step of the warm-up; more than
+    `warmup_steps`. Default: the steps of the task. Required with `optimizer_state = "kept"`.
+    """
+    end_share: float = Field(0.0, ge=0, le=1)
+    """Learning rate after the fall, as a share of the full one."""
+
+    @model_validator(mode="after")
+    def _falls_after_the_warmup(self) -> LearningRateSchedule:
+        if self.total_steps is not None and self.total_steps <= self.warmup_steps:
+            raise ValueError(
+                f"total_steps: expected more than warmup_steps ({self.warmup_steps}), found"
+                f" {self.total_steps}"
+            )
+        return self
+
+
+class Training(Section):
+    """Local training on an edge. A strategy may override epochs and the learning rate for its
+    tasks.
+    """
+
+    epochs: int = Field(1, ge=1)
+    """Passes over the edge's samples in one task."""
+    batch_size: int = Field(32, ge=1)
+    """Samples per step of the optimizer."""
+    micro_batch_size: int | None = Field(None, ge=1)
+    """Samples that go through the model at one time; the gradients of a batch's parts are
+    accumulated. A smaller value needs less memory, and the gradient stays that of the whole batch
+    (but normalisation layers see one part at a time). Default: the whole batch.
+    """
+    learning_rate: float = Field(0.05, gt=0)
+    """Learning rate of local training."""
+    schedule: LearningRateSchedule | None = None
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    """The optimizer on the edges: `"sgd"`, or `"adamw"`, which is usual for transformers.
+    Strategies that compute gradients from an edge's change of weights need `"sgd"`.
+    """
+    momentum: float = Field(0.0, ge=0, lt=1)
+    """Momentum of SGD. The momentum buffer starts at 0 in each task, or see `optimizer_state`."""
+    beta1: float = Field(0.9, ge=0, lt=1)
+    """Decay of AdamW's first moment."""
+    beta2: float = Field(0.999, ge=0, lt=1)
+    """Decay of AdamW's second moment."""
+    epsilon: float = Field(1e-8, gt=0)
+    """Added to the root of AdamW's second moment, to avoid a division by 0."""
+    weight_decay: float = Field(0.0, ge=0)
+    """Weight decay. SGD adds it to the gradient (L2 penalty); AdamW shrinks the weights by it times
+    the learning rate.
+    """
+    optimizer_state: Literal["fresh", "kept"] = "fresh"
+    """State of the optimizer (momentum, moments, number of steps) when a task begins. `"fresh"`: it
+    starts anew. `"kept"`: it stays on the edge from the last task whose update was acknowledged.
+    """
+    trainer: Literal["sgd", "none"] = "sgd"
+    """`"sgd"`: edges train, with the optimizer above. `"none"`: tasks take their emulated time but
+    return the received model unchanged. Use `"none"` for studies of timing and scheduling only.
+    """
+
+    @model_validator(mode="after")
+    def _keys_of_the_optimizer(self) -> Training:
+        strange = ("momentum",) if self.optimizer == "adamw" else ("beta1", "beta2", "epsilon")
+        of = "sgd" if self.optimizer == "adamw" else "adamw"
+        for key in strange:
+            if getattr(self, key) != type(self).model_fields[key].default:
+                raise ValueError(f'{key}: expected only with optimizer = "{of}"')
+        schedule = self.schedule
+        if (
+            schedule is not None
+            and schedule.kind != "constant"
+            and schedule.total_steps is None
+            and self.optimizer_state == "kept"
+        ):
+            raise ValueError(
+                'schedule.total_steps: missing; optimizer_state = "kept" counts the steps of all'
+                " tasks of an edge"
+            )
+        return self
