@@ -1,12 +1,13 @@
 """The TDMA papers' CNN (Song, Hong): convolutions 10@5x5 and 20@5x5, each pooled, one linear layer.
 
-Each convolution has ReLU and 2x2 max pooling. The papers do not give the sizes: they are ours.
+Each convolution has ReLU and 2x2 max pooling, or a stride of two instead of the pooling. The papers
+do not give the sizes: they are ours.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -19,9 +20,13 @@ SMALLEST = 16  # one pixel remains after both convolutions and poolings
 
 
 class Options(BaseModel):
-    """No options."""
+    """How the convolutions halve an image."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    halve: Literal["pool", "stride"] = "pool"
+    """After each convolution by 2x2 max pooling, or by the convolution itself with a stride of two,
+    which takes a third of the time."""
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -39,15 +44,17 @@ def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
             f"model tdma_cnn needs images of at least {SMALLEST} x {SMALLEST}, these are {height} x"
             f" {width}; model mlp takes any size"
         )
-    left = [((side - 4) // 2 - 4) // 2 for side in (height, width)]
+    pooled = options.halve == "pool"
+    stride, lost = (1, 4) if pooled else (2, 3)
+    left = [((side - lost) // 2 - lost) // 2 for side in (height, width)]
     return nn.Sequential(
         OrderedDict(
-            conv1=nn.Conv2d(channels, 10, 5),
+            conv1=nn.Conv2d(channels, 10, 5, stride),
             act1=nn.ReLU(),
-            pool1=nn.MaxPool2d(2),
-            conv2=nn.Conv2d(10, 20, 5),
+            pool1=nn.MaxPool2d(2) if pooled else nn.Identity(),
+            conv2=nn.Conv2d(10, 20, 5, stride),
             act2=nn.ReLU(),
-            pool2=nn.MaxPool2d(2),
+            pool2=nn.MaxPool2d(2) if pooled else nn.Identity(),
             flatten=nn.Flatten(),
             output=nn.Linear(20 * left[0] * left[1], classes),
         )

@@ -57,6 +57,18 @@ def test_the_cnn_has_two_convolutions_and_one_dense_layer(
     assert model(torch.zeros(2, *shape)).shape == (2, 10)
 
 
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (1, 17, 21)])
+def test_the_cnn_can_halve_by_strides(shape: tuple[int, int, int]) -> None:
+    """28 -> 12 -> 4, and 32 -> 14 -> 5: no pooling is left."""
+    model = tdma_cnn.build(tdma_cnn.Options(halve="stride"), shape, 10)
+    assert model(torch.zeros(2, *shape)).shape == (2, 10)
+    assert not any(isinstance(layer, torch.nn.MaxPool2d) for layer in model.modules())
+    if shape == (1, 28, 28):  # the sizes after the layers are those with pooling
+        pooled = tdma_cnn.build(tdma_cnn.Options(), shape, 10)
+        sizes = [[weights.shape for weights in each.parameters()] for each in (model, pooled)]
+        assert sizes[0] == sizes[1]
+
+
 def test_small_pictures_are_refused() -> None:
     with pytest.raises(UserError, match="at least 16 x 16, these are 8 x 8"):
         tdma_cnn.build(tdma_cnn.Options(), (1, 8, 8), 10)
