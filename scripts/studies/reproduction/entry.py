@@ -1,0 +1,253 @@
+"""What is reproduced: an entry per table or figure of a paper, its runs, claims and figures.
+
+All classes are frozen data. They name configs and methods; nothing here runs or reads a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from reproduction.results import Results
+
+ROOT = Path(__file__).resolve().parents[3]
+CONFIGS = ROOT / "configs"
+SEEDS = (1, 2, 3)
+TUNING_SEED = 11  # in no table
+VIRTUAL, WALL = "virtual", "wall"
+
+Measure = Callable[[Path], float | None]  # a number of a finished run's directory
+
+
+class Scale(StrEnum):
+    """A budget: ``small`` shows that a study works, ``paper`` is what the paper used."""
+
+    small = "small"
+    paper = "paper"
+
+
+class Verdict(StrEnum):
+    """What the runs say about a claim; docs/results/rule.md has the rule."""
+
+    holds = "holds"
+    fails = "does not hold"
+    unknown = "cannot be told at this budget"
+    missing = "not run"
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """A paper: ``key`` is "seed1", ``page`` the name of its page in docs/results."""
+
+    key: str
+    title: str
+    authors: str
+    arxiv: str
+    page: str
+
+
+@dataclass(frozen=True, slots=True)
+class MethodPlan:
+    """A method of a part.
+
+    ``label``: of the strategy in the part's config.
+    ``axes``: what is tuned -> the values to try, in every combination. A name without a dot is an
+    option of the strategy (``mu_beta``), one with a dot a key of the config, for this method alone
+    (``training.learning_rate``).
+    ``options``: fixed options of the strategy in place of those in the config.
+    ``name``: in tables and claims; "": the label. One label may be in a part several times, with
+    different names and options.
+    ``tuned_as``: another method of the part whose best values this one takes, without tuning runs
+    of its own: an ablation with the values of the whole scheme. It must have the same options.
+    """
+
+    label: str
+    axes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+    tuned_as: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The method's name in tables, claims and result files."""
+        return self.name or self.label
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """How a part's best settings are found, before the runs of its table.
+
+    ``share``: of each limit of the part's ``[stop]``, at least .1.
+    ``seed``: of these runs alone, in no table.
+    ``metric``: a name of ``edgefl.sweep.metrics``.
+    ``extend``: how many more settings of each method are tried while a best value lies at an edge
+    of its grid.
+    ``overrides``: further changes to the config of these runs.
+    """
+
+    share: float = 0.1
+    seed: int = TUNING_SEED
+    metric: str = "convergence_accuracy"
+    extend: int = 2
+    overrides: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Runs of one config: every method with every seed.
+
+    ``overrides``: ``key=value`` changes to the config; ``small``: more of them at the small scale.
+    ``seeds``: of the table; ``small_seeds``: at the small scale, (): the same.
+    ``tuning``: None if no method has ``axes``: the paper gives all values.
+    ``settings_of``: "PART" of this entry or "ENTRY/PART", an earlier part whose best settings this
+    one takes, by the methods' names, in place of tuning.
+    ``measures``: more columns of the result files: name -> what reads it from a finished run.
+    ``columns``: those of the page's table.
+    ``clock``: VIRTUAL, or WALL: over real sockets, one run at a time.
+    ``title``: in the page; "": the name. ``scales``: those at which it is run.
+    """
+
+    name: str
+    config: Path
+    methods: tuple[MethodPlan, ...]
+    overrides: tuple[str, ...] = ()
+    small: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = SEEDS
+    small_seeds: tuple[int, ...] = ()
+    tuning: Tuning | None = None
+    settings_of: str = ""
+    measures: Mapping[str, Measure] = field(default_factory=dict)
+    columns: tuple[str, ...] = ("convergence_accuracy", "final_accuracy", "time_to_target_s")
+    clock: str = VIRTUAL
+    title: str = ""
+    scales: tuple[Scale, ...] = (Scale.small, Scale.paper)
+
+    def method(self, name: str) -> MethodPlan:
+        """Return the method ``name``. KeyError if there is none."""
+        found = next((each for each in self.methods if each.shown == name), None)
+        if found is None:
+            raise KeyError(f"{self.name}: no method {name!r}")
+        return found
+
+    def seeds_at(self, scale: Scale) -> tuple[int, ...]:
+        """Return the seeds of the table at a scale."""
+        return (self.small_seeds or self.seeds) if scale is Scale.small else self.seeds
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What our runs say about a claim.
+
+    ``ours``: our number with its deviation or interval, as text. ``why``: one or two sentences with
+    the numbers on which the verdict rests; the functions of ``rules`` write them.
+    """
+
+    ours: str
+    verdict: Verdict
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A statement of the paper.
+
+    ``text``: the statement in our words, in one sentence. ``published``: the paper's number, with
+    its table or figure. ``judge`` applies a function of ``rules`` to the entry's results; it may
+    raise ``NoResults``, which means "not run". ``cause``: for a claim that does not hold, the
+    experiment that shows why (a part or an entry) and what it shows, or "cause unknown" with what
+    was excluded. ``needs``: names of the parts that ``judge`` reads, for tests; (): all.
+    """
+
+    text: str
+    published: str
+    judge: Callable[[Results], Finding]
+    cause: str = ""
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A point of a line: ``low`` and ``high`` bound its error bar; None: none is drawn."""
+
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure of a page: ``name`` is part of its file's name, ``title`` the text below it."""
+
+    name: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class CurveFigure(Figure):
+    """A quantity over emulated time: a panel per part, a line per method, the seeds' range as band.
+
+    ``column``: accuracy, loss or train_loss. ``parts``: their names, (): all. ``methods``: names,
+    (): all. ``x``: emulated_s or version; ``log``: "x", "y" or "xy".
+    """
+
+    column: str = "accuracy"
+    parts: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+    x: str = "emulated_s"
+    log: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LineFigure(Figure):
+    """Lines over something else than time, such as the loss over S, or a gain over staleness.
+
+    ``lines`` returns panel title -> line name -> its points; one panel may have the title "".
+    ``x``, ``y``: labels of the axes. ``log``: "x", "y" or "xy". ``zero``: whether y = 0 is marked.
+    ``joined``: whether points are joined by lines.
+    """
+
+    x: str = ""
+    y: str = ""
+    lines: Callable[[Results], Mapping[str, Mapping[str, Sequence[Point]]]] = lambda results: {}
+    log: str = ""
+    zero: bool = False
+    joined: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A table or figure of a paper, or a study of ours about its claims.
+
+    ``name``: "seed1-fig5". ``paper``: a key of ``papers.PAPERS``.
+    ``source``: where in the paper, "fig. 5" or "table 3"; "ours" for a study of its claims.
+    ``reading``: which reading of the text, in one sentence.
+    ``data``: names of the data sets it needs, as ``edgefl data get`` takes them.
+    ``hours``: scale -> expected CPU-hours on two cores.
+    ``needs``: what it needs if it cannot be run on such a machine at the paper's scale.
+    ``notes``: Markdown for the page, after the reading.
+    """
+
+    name: str
+    paper: str
+    source: str
+    title: str
+    reading: str
+    parts: tuple[Part, ...]
+    claims: tuple[Claim, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    data: tuple[str, ...] = ()
+    hours: Mapping[Scale, float] = field(default_factory=dict)
+    needs: str = ""
+    notes: str = ""
+
+    def part(self, name: str) -> Part:
+        """Return the part ``name``. KeyError if there is none."""
+        found = next((each for each in self.parts if each.name == name), None)
+        if found is None:
+            raise KeyError(f"{self.name}: no part {name!r}")
+        return found
