@@ -154,11 +154,17 @@ def _needs(run: SweepRun) -> str:
     return run.experiment.model_dump_json(include=parts) + str(run.base)
 
 
-def do(runs: Sequence[SweepRun], power: Power, lines: Lines) -> Did:
+def do(
+    runs: Sequence[SweepRun],
+    power: Power,
+    lines: Lines,
+    begins: Callable[[SweepRun], None] = lambda run: None,
+) -> Did:
     """Do those of ``runs`` that are not done, and go on with those that were broken off.
 
-    A directory with a run of another config is replaced; ``SweepRun.refuse_another`` prevents that.
-    UserError if a run finds an error that the user can correct, such as missing data.
+    ``begins`` is called when a run begins or goes on, in the process that does it. A directory with
+    a run of another config is replaced; ``SweepRun.refuse_another`` prevents that. UserError if a
+    run finds an error that the user can correct, such as missing data.
     """
     from edgefl.hosts.virtual.run_batch import RunBatch
 
@@ -167,7 +173,12 @@ def do(runs: Sequence[SweepRun], power: Power, lines: Lines) -> Did:
         return Did()
     shared = SharedData.of([run for run, _ in missing])
     shared.load()
-    jobs = [_job(run, stage is RunStage.broken_off, shared.learned) for run, stage in missing]
+
+    def learned(run: SweepRun, resume: bool) -> Learning:
+        begins(run)
+        return shared.learned(run, resume)
+
+    jobs = [_job(run, stage is RunStage.broken_off, learned) for run, stage in missing]
     batch = RunBatch(jobs, power, lines)
     whole = batch.run()
     return Did(whole, batch.interrupted)

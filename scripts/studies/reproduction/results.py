@@ -180,7 +180,7 @@ class Results:
 
     # ------------------------------------------------------------------ tuning
     def tried(self, method: str, part: str = MAIN) -> list[RunRow]:
-        """Return the rows of a method's tuning runs, in the order in which they were made."""
+        """Return the rows of a method's tuning runs."""
         return [
             row for row in self.rows if (row.part, row.method, row.role) == (part, method, TUNING)
         ]

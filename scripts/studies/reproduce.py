@@ -1,0 +1,172 @@
+"""Reproduce the papers' tables and figures: run their entries, and write docs/results.
+
+An entry is a table or figure of a paper with our runs, its claims and a verdict on each of them.
+The results are CSV files in docs/results/data. Runs that they have are not repeated, so the same
+command goes on after an interruption, also on another machine.
+
+    python scripts/studies/reproduce.py --list
+    python scripts/studies/reproduce.py --entry seed1-fig5 --scale small --workers 2
+    python scripts/studies/reproduce.py --entry seed1-fig5 --scale paper --workers 2 --max-hours 2
+    python scripts/studies/reproduce.py --pages
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from reproduction import listing, pages, registry
+from reproduction.entry import ROOT, Scale
+from reproduction.progress import say
+from reproduction.runner import S_PER_H, Budget, EntryRunner, Work
+
+from edgefl.errors import Bug, UserError
+from edgefl.exit_status import BAD_INPUT, FAILED, INTERRUPTED
+from edgefl.hosts.workers import EngineName, Power
+from emulator.errors import BadValue
+
+RESULTS = ROOT / "docs" / "results"
+
+
+def main() -> None:
+    options = arguments().parse_args()
+    try:
+        status = run(options)
+    except (UserError, BadValue) as error:
+        print(error, file=sys.stderr)
+        status = BAD_INPUT
+    except Bug as bug:
+        say(f"{bug.tell()}\n{bug.blame()}")
+        status = FAILED
+    sys.exit(status)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what the options say; return the exit status."""
+    data = options.results / "data"
+    if options.list:
+        listing.show(registry.entries().values(), data)
+        return 0
+    chosen = [registry.find(name) for name in options.entry]
+    if not chosen and not options.pages:
+        raise UserError("expected --entry NAME, --pages or --list; --list shows the names")
+    status = 0
+    if not options.pages:
+        limit_s = None if options.max_hours is None else options.max_hours * S_PER_H
+        work = Work(
+            Scale(options.scale),
+            Power(options.workers, EngineName(options.engine)),
+            options.out,
+            data,
+            tuple(options.set),
+            options.anew,
+            Budget(limit_s),
+        )
+        status = do([EntryRunner(entry, work) for entry in chosen], work)
+    for path in pages.write(options.results, registry.entries().values()):
+        say(f"page: {path}")
+    return status
+
+
+def do(runners: list[EntryRunner], work: Work) -> int:
+    """Run the entries one after another; return the exit status."""
+    for runner in runners:
+        say(f"{runner.entry.name}, scale {work.scale}: {runner.entry.title}")
+        did = runner.run()
+        if did.to_the_end:
+            continue
+        if work.budget.is_spent:
+            say(
+                f"--max-hours: {work.budget.used_s / S_PER_H:.2f} CPU-hours are used; the same"
+                " command goes on"
+            )
+        elif did.interrupted:
+            say("stopped; the same command goes on")
+        return INTERRUPTED if did.interrupted else FAILED
+    return 0
+
+
+def arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--list", action="store_true", help="show all entries, and what is done")
+    parser.add_argument(
+        "--entry",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="an entry to run; may be repeated",
+    )
+    parser.add_argument(
+        "--scale",
+        choices=[str(scale) for scale in Scale],
+        default=str(Scale.small),
+        help="small: to see that it works; paper: the paper's budget (default: small)",
+    )
+    parser.add_argument(
+        "--workers", type=_positive, default=1, metavar="N", help="processes (default: 1)"
+    )
+    parser.add_argument(
+        "--engine",
+        choices=[str(engine) for engine in EngineName],
+        default=str(EngineName.local),
+        help="ray: the workers of one run on a Ray cluster (default: local)",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("runs") / "reproduce",
+        metavar="DIR",
+        help="run directories (default: runs/reproduce)",
+    )
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=RESULTS,
+        metavar="DIR",
+        help="pages, and in data/ the CSV files (default: docs/results)",
+    )
+    parser.add_argument(
+        "--pages", action="store_true", help="run nothing: write the pages from the CSV files"
+    )
+    parser.add_argument(
+        "--anew",
+        action="store_true",
+        help="forget what the entries have at this scale",
+    )
+    parser.add_argument(
+        "--max-hours",
+        type=_hours,
+        metavar="H",
+        help="begin no more runs after so many CPU-hours; the same command goes on later",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a change to the config of all runs, for tests; with another --results",
+    )
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected 1 or more, found {text!r}")
+    return int(text)
+
+
+def _hours(text: str) -> float:
+    try:
+        hours = float(text)
+    except ValueError:
+        hours = -1.0
+    if not hours > 0:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, found {text!r}")
+    return hours
+
+
+if __name__ == "__main__":
+    main()

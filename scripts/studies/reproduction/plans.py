@@ -1,0 +1,327 @@
+"""From a part of an entry to what is run: configs, tuning sweeps, and the rules of fairness."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from edgefl.config.experiment import Experiment, Stop
+from edgefl.errors import UserError, listed, nearest
+from edgefl.hosts.setup.resumption import RunStage, run_stage
+from edgefl.loading.file import base_of, load
+from edgefl.results.compare import replace_file
+from edgefl.results.rundirs import seed_name
+from edgefl.strategies.base import catalog
+from edgefl.strategies.base.rounds import Rounds
+from edgefl.strategies.sync_tdma_fl import SyncTdmaFL
+from edgefl.sweep.metrics import metric
+from edgefl.sweep.search import Method, Sweep, SweepPlan
+from edgefl.sweep.settings import GridAxis, Setting, toml_text
+from edgefl.sweep.sweep_runs import SweepRun
+from reproduction.digest import digest_of
+from reproduction.entry import WALL, Entry, MethodPlan, Part, Scale, Tuning
+from reproduction.results import RESULT, TUNING
+from reproduction.tables import Key, setting_text
+
+SMALLEST_SHARE = 0.1  # of the budget, for tuning
+SYNCHRONOUS = (Rounds, SyncTdmaFL)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """A run with its place in the result files. ``setting``: the tuned values, as text."""
+
+    part: Part
+    method: MethodPlan
+    role: str
+    setting: Mapping[str, str]
+    run: SweepRun
+    scale: Scale
+
+    @property
+    def seed(self) -> int:
+        return self.run.experiment.seed
+
+    @property
+    def key(self) -> Key:
+        """As ``tables.key_of`` of its row."""
+        setting = setting_text(self.setting) if self.role == TUNING else ""
+        return self.scale, self.part.name, self.method.shown, self.role, self.seed, setting
+
+    @property
+    def digest(self) -> str:
+        entry = (self.run.entry,)
+        one = self.run.experiment.model_copy(update={"strategies": entry})
+        return digest_of(one, self.run.base)
+
+    @property
+    def stage(self) -> RunStage | None:
+        """How far it got in an earlier command; None if its directory has another run."""
+        if self.part.clock == WALL:
+            return run_stage(self.run.directory)
+        return self.run.stage()
+
+    def __str__(self) -> str:
+        """Return "fedasmu mu_beta=3.0 of main, seed 1"."""
+        setting = setting_text(self.setting)
+        of = f"{self.method.shown} {setting}" if setting else self.method.shown
+        return f"{of} of {self.part.name}, seed {self.seed}"
+
+
+@dataclass(frozen=True, slots=True)
+class PartPlan:
+    """A part at a scale, with its configs and runs below ``folder``.
+
+    ``changes``: more changes to the config, of the command line.
+    """
+
+    entry: Entry
+    part: Part
+    scale: Scale
+    folder: Path
+    changes: tuple[str, ...] = ()
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        small = self.part.small if self.scale is Scale.small else ()
+        return (*self.part.overrides, *small, *self.changes)
+
+    @property
+    def tuned(self) -> list[MethodPlan]:
+        """The methods that have tuning runs."""
+        if self.part.tuning is None:
+            return []
+        return [method for method in self.part.methods if not method.tuned_as]
+
+    @property
+    def config(self) -> Path:
+        """The config of the table's runs, which can be run by hand."""
+        return self.folder / "configs" / f"{self.part.name}.toml"
+
+    def experiment(self) -> Experiment:
+        """Write the config and load it. UserError if it is not valid."""
+        self._write(self.config, self.part.methods)
+        return load(self.config, self.overrides)
+
+    def check(self) -> None:
+        """Raise UserError if the part is not valid, or not a fair comparison."""
+        where, part = f"{self.entry.name}, part {self.part.name}", self.part
+        try:
+            whole = self.experiment()
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from error
+        names = [method.shown for method in part.methods]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise UserError(f"{where}: two methods have the name {twice!r}")
+        has_axes = any(method.axes for method in part.methods)
+        if has_axes and part.tuning is None:
+            raise UserError(f"{where}: its methods have axes: expected tuning")
+        if part.tuning is not None:
+            self._check_tuning(where, part.tuning)
+        if part.clock == WALL and part.tuning is not None:
+            raise UserError(f"{where}: is on the wall clock: expected settings_of, not tuning")
+        refuse_unequal_time(where, whole, base_of(self.config))
+
+    def _check_tuning(self, where: str, tuning: Tuning) -> None:
+        if tuning.share < SMALLEST_SHARE:
+            raise UserError(
+                f"{where}: tuning.share {tuning.share:g}: expected at least {SMALLEST_SHARE:g}"
+            )
+        if tuning.seed in self.part.seeds_at(self.scale):
+            raise UserError(f"{where}: tuning.seed {tuning.seed}: is a seed of the table")
+        for method in self.part.methods:
+            if method.tuned_as and method.tuned_as not in [each.shown for each in self.tuned]:
+                raise UserError(
+                    f"{where}: {method.shown}: tuned_as {method.tuned_as!r}: expected a method of"
+                    " the part that is tuned itself"
+                )
+        counts = {each.shown: math.prod(map(len, each.axes.values())) for each in self.tuned}
+        if len(set(counts.values())) > 1:
+            said = ", ".join(f"{name} {count}" for name, count in counts.items())
+            raise UserError(f"{where}: expected equal numbers of settings to tune: {said}")
+
+    def _write(self, path: Path, methods: Sequence[MethodPlan]) -> None:
+        config = {
+            "extends": str(self.part.config.resolve()),
+            "name": f"{self.entry.name}-{self.part.name}",
+            "strategies": strategies(self.part.config, methods),
+        }
+        replace_file(path, tomli_w.dumps(config).encode())
+
+    # ------------------------------------------------------------------ tuning
+    def sweep(self, score_of: Callable[[Key], float | None]) -> PartSweep:
+        """Return the sweep that finds the best settings. ``score_of``: the metric of a done run."""
+        tuning = self.part.tuning
+        assert tuning is not None  # the caller has looked
+        path = self.config.with_name(f"{self.part.name}-tuning.toml")
+        self._write(path, self.tuned)
+        plan = SweepPlan(
+            config=path,
+            axes=tuple(
+                axis_of(number, method, name, values)
+                for number, method in enumerate(self.tuned)
+                for name, values in method.axes.items()
+            ),
+            overrides=(*self.overrides, *self._shorter(tuning), *tuning.overrides),
+            seeds=self.part.seeds_at(self.scale),
+            metric=metric(tuning.metric),
+            best_seed=tuning.seed,
+            extend=tuning.extend,
+            only_best=True,
+            fair=True,
+            any_stop=True,  # ``refuse_unequal_time`` has looked at it
+        )
+        return PartSweep(plan, self, score_of)
+
+    def _shorter(self, tuning: Tuning) -> list[str]:
+        """Return the part's limits times the share of the budget."""
+        stop = self.experiment().stop.model_dump(exclude_none=True)
+        return [
+            f"stop.{name}={math.ceil(value * tuning.share)}"
+            if isinstance(value, int)
+            else f"stop.{name}={value * tuning.share!r}"
+            for name, value in stop.items()
+        ]
+
+    # ------------------------------------------------------------------ the table
+    def table(self, best: Mapping[str, Mapping[str, str]]) -> list[PlannedRun]:
+        """Return the runs of the table, seed by seed; ``best``: method -> its best setting."""
+        self._write(self.config, self.part.methods)
+        base, ones = base_of(self.config), {}
+        settings = {each.shown: self._own(each, best) for each in self.part.methods}
+        for number, method in enumerate(self.part.methods):
+            words = [
+                f"{key_in(number, name)}={value}" for name, value in settings[method.shown].items()
+            ]
+            whole = load(self.config, (*self.overrides, *words))
+            mine = (whole.strategies[number],)
+            ones[method.shown] = whole.model_copy(update={"strategies": mine, "seeds": None})
+        return [
+            PlannedRun(
+                self.part,
+                method,
+                RESULT,
+                settings[method.shown],
+                SweepRun(
+                    ones[method.shown].model_copy(update={"seed": seed}),
+                    0,
+                    self.directory(method, seed),
+                    base,
+                ),
+                self.scale,
+            )
+            for seed in self.part.seeds_at(self.scale)
+            for method in self.part.methods
+        ]
+
+    def directory(self, method: MethodPlan, seed: int) -> Path:
+        """Return the directory of a table run; on the wall clock, as ``edgefl run`` makes it."""
+        if self.part.clock == WALL:
+            one = f"{method.shown}-{seed_name(seed, True)}"
+            return self.folder / self.part.name / one / method.shown
+        return self.folder / self.part.name / method.shown / seed_name(seed, True)
+
+    def _own(self, method: MethodPlan, best: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+        """Return those of the best values that the method has."""
+        found = best.get(method.tuned_as or method.shown, {})
+        (entry,) = strategies(self.part.config, [method])
+        kind = catalog.load(entry["strategy"], base_of(self.part.config))
+        options = kind.Options.model_fields
+        return {name: value for name, value in found.items() if "." in name or name in options}
+
+
+class PartSweep(Sweep):
+    """The sweep of a part's settings: it takes scores from the result files, not from runs."""
+
+    def __init__(
+        self, plan: SweepPlan, part: PartPlan, score_of: Callable[[Key], float | None]
+    ) -> None:
+        self._part, self._score_of = part, score_of
+        self._places: dict[Path, tuple[Method, Setting]] = {}
+        super().__init__(plan, part.folder / f"{part.part.name}-tuning")
+
+    def run_of(self, method: Method, setting: Setting, seed: int) -> SweepRun:
+        run = super().run_of(method, setting, seed)
+        self._places[run.directory] = method, setting
+        return run
+
+    def planned(self, runs: Sequence[SweepRun]) -> list[PlannedRun]:
+        """Return those of ``runs`` that choose the setting, with their places in the files.
+
+        The sweep's own table runs are left out: they have only the budget of the tuning.
+        """
+        return [self._planned(run) for run in runs if run.experiment.seed == self.best_seed]
+
+    def _planned(self, run: SweepRun) -> PlannedRun:
+        method, setting = self._places[run.directory]
+        plan = self._part.part.method(method.name)
+        texts = {_short(key): toml_text(value) for key, value in setting.values}
+        return PlannedRun(self._part.part, plan, TUNING, texts, run, self._part.scale)
+
+    def score(self, method: Method, setting: Setting) -> float | None:
+        if self.best_seed is None:
+            return None
+        return self._score_of(self._planned(self.run_of(method, setting, self.best_seed)).key)
+
+    def best_settings(self) -> dict[str, dict[str, str]]:
+        """Return method -> its best setting so far, of those that have a score."""
+        found = {method.name: self.best(method) for method in self.methods}
+        return {
+            name: {_short(key): toml_text(value) for key, value in top.setting.values}
+            for name, top in found.items()
+            if top is not None
+        }
+
+
+# ------------------------------------------------------------------ fairness
+def refuse_unequal_time(where: str, whole: Experiment, base: Path) -> None:
+    """Raise UserError if synchronous and asynchronous strategies do not stop at one time alone."""
+    kinds = {entry.name: is_synchronous(entry.strategy, base) for entry in whole.strategies}
+    if len(set(kinds.values())) < 2 or whole.stop == Stop(emulated_s=whole.stop.emulated_s or 1.0):
+        return
+    synchronous = [name for name, is_one in kinds.items() if is_one]
+    others = [name for name in kinds if name not in synchronous]
+    given = ", ".join(whole.stop.model_dump(exclude_none=True))
+    raise UserError(
+        f"{where}: stop: expected emulated_s alone, found {given}: {listed(synchronous)} is"
+        f" synchronous and {listed(others)} is not, so only equal emulated time is fair"
+    )
+
+
+def is_synchronous(strategy: str, base: Path) -> bool:
+    """Return whether a strategy waits for all devices of a round."""
+    return issubclass(catalog.load(strategy, base), SYNCHRONOUS)
+
+
+# ------------------------------------------------------------------ configs
+def strategies(config: Path, methods: Sequence[MethodPlan]) -> list[dict[str, Any]]:
+    """Return the config's entries of ``methods``, with their options and names.
+
+    UserError if the config has no such strategy.
+    """
+    known = {entry.name: entry.model_dump(exclude_none=True) for entry in load(config).strategies}
+    missing = next((each.label for each in methods if each.label not in known), None)
+    if missing is not None:
+        raise UserError(f"{config}: no strategy {missing!r}{nearest(missing, known)}")
+    return [{**known[each.label], **each.options, "label": each.shown} for each in methods]
+
+
+def axis_of(number: int, method: MethodPlan, name: str, values: Sequence[Any]) -> GridAxis:
+    """Return the axis of an option, or of a key of the config, of the strategy at ``number``."""
+    return GridAxis(key_in(number, name), tuple(values), methods=(method.shown,))
+
+
+def key_in(number: int, name: str) -> str:
+    """Return the key of an axis: that of the strategy at ``number`` for a name without a dot."""
+    return name if "." in name else f"strategies.{number}.{name}"
+
+
+def _short(key: str) -> str:
+    """Return an axis' name as a plan has it."""
+    return key.split(".", 2)[2] if key.startswith("strategies.") else key
