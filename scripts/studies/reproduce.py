@@ -88,9 +88,16 @@ def do(runners: list[EntryRunner], work: Work) -> int:
 
 
 def arguments() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    _what(parser)
+    _how(parser)
+    return parser
+
+
+def _what(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="show all entries, and what is done")
     parser.add_argument(
         "--entry",
@@ -106,13 +113,29 @@ def arguments() -> argparse.ArgumentParser:
         help="small: to see that it works; paper: the paper's budget (default: small)",
     )
     parser.add_argument(
+        "--pages", action="store_true", help="run nothing: write the pages from the CSV files"
+    )
+    parser.add_argument(
+        "--anew", action="store_true", help="forget what the entries have at this scale"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a change to the config of all runs; use another --results and --out with it",
+    )
+
+
+def _how(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "--workers", type=_positive, default=1, metavar="N", help="processes (default: 1)"
     )
     parser.add_argument(
         "--engine",
         choices=[str(engine) for engine in EngineName],
         default=str(EngineName.local),
-        help="ray: the workers of one run on a Ray cluster (default: local)",
+        help="ray: the workers of each run on a Ray cluster (default: local)",
     )
     parser.add_argument(
         "--out",
@@ -129,27 +152,11 @@ def arguments() -> argparse.ArgumentParser:
         help="pages, and in data/ the CSV files (default: docs/results)",
     )
     parser.add_argument(
-        "--pages", action="store_true", help="run nothing: write the pages from the CSV files"
-    )
-    parser.add_argument(
-        "--anew",
-        action="store_true",
-        help="forget what the entries have at this scale",
-    )
-    parser.add_argument(
         "--max-hours",
         type=_hours,
         metavar="H",
         help="begin no more runs after so many CPU-hours; the same command goes on later",
     )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a change to the config of all runs, for tests; with another --results",
-    )
-    return parser
 
 
 def _positive(text: str) -> int:
