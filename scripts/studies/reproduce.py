@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     if options.list:
         listing.show(registry.entries().values(), data)
         return 0
-    chosen = [registry.find(name) for name in options.entry]
+    chosen = registry.with_used([registry.find(name) for name in options.entry])
     if not chosen and not options.pages:
         raise UserError("expected --entry NAME, --pages or --list; --list shows the names")
     status = 0

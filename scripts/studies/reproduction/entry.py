@@ -229,6 +229,8 @@ class Entry:
     ``data``: names of the data sets it needs, as ``edgefl data get`` takes them.
     ``hours``: scale -> expected CPU-hours on two cores.
     ``needs``: what it needs if it cannot be run on such a machine at the paper's scale.
+    ``uses``: names of entries whose runs its claims and figures read; they are run first. An entry
+    that uses others may have no parts.
     ``notes``: Markdown for the page, after the reading.
     """
 
@@ -243,6 +245,7 @@ class Entry:
     data: tuple[str, ...] = ()
     hours: Mapping[Scale, float] = field(default_factory=dict)
     needs: str = ""
+    uses: tuple[str, ...] = ()
     notes: str = ""
 
     def part(self, name: str) -> Part:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -35,6 +35,15 @@ def find(name: str) -> Entry:
     if name not in known:
         raise UserError(f"--entry {name}: unknown entry{nearest(name, known)}; --list shows all")
     return known[name]
+
+
+def with_used(chosen: Sequence[Entry]) -> list[Entry]:
+    """Return the entries with those whose runs they use, which come first; each one once."""
+    found: dict[str, Entry] = {}
+    for entry in chosen:
+        found |= {used.name: used for used in with_used([find(name) for name in entry.uses])}
+        found[entry.name] = entry
+    return list(found.values())
 
 
 def _bound() -> Iterator[Entry]:

@@ -1,0 +1,190 @@
+"""The figures of the pages, drawn from the result files in the look of all figures of edgefl."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import matplotlib
+import numpy as np
+
+from edgefl.results.figures.canvas import STYLE, Canvas, look, marked, unit_of_time
+from edgefl.results.figures.output import save
+from edgefl.results.figures.style import PlotStyle
+from reproduction.entry import CurveFigure, Figure, LineFigure, Point
+from reproduction.results import NoResults, Results
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FORM = "svg"
+POINTS = 200  # of a mean curve
+MOST_COLUMNS, HEIGHT = 3, 2.2  # panels in a row; inches
+MARKERS_UP_TO = 12  # points of a line that get a marker each
+NAMES = {
+    "accuracy": "Test accuracy",
+    "loss": "Test loss",
+    "train_loss": "Train loss",
+    "version": "Version of the model",
+}
+Curves = Mapping[int, Sequence[tuple[float, float]]]  # seed -> points
+
+
+def write(figure: Figure, results: Results, folder: Path) -> Path | None:
+    """Write a figure of an entry; return its file, None if there is nothing to draw."""
+    path = folder / f"{results.entry.name}-{figure.name}"
+    with matplotlib.rc_context(STYLE):
+        canvas = Canvas(PlotStyle(), "page")
+        drawn = (
+            _curves(figure, results, canvas)
+            if isinstance(figure, CurveFigure)
+            else isinstance(figure, LineFigure) and _lines(figure, results, canvas)
+        )
+        if not drawn:
+            return None
+        made = canvas.finish()
+    return save(made, path, (FORM,))[0]
+
+
+# ------------------------------------------------------------------ curves
+def _curves(figure: CurveFigure, results: Results, canvas: Canvas) -> bool:
+    found = {
+        part.title or part.name: {
+            method.shown: curve
+            for method in part.methods
+            if (not figure.methods or method.shown in figure.methods)
+            and (curve := results.curve(method.shown, figure.column, part.name, figure.x))
+        }
+        for part in results.entry.parts
+        if not figure.parts or part.name in figure.parts
+    }
+    found = {name: curves for name, curves in found.items() if curves}
+    if not found:
+        return False
+    places = _places(found.values())
+    panels = canvas.panels(len(found), MOST_COLUMNS, HEIGHT, sharey=True)
+    for axes, (name, curves) in zip(panels, found.items()):
+        size, unit = _unit(figure, curves)
+        for method, curve in curves.items():
+            _draw_curve(axes, curve, size, canvas.text(method), places[method])
+        _finish(axes, figure.log, name if len(found) > 1 else "")
+        axes.set_xlabel(unit)
+    panels[0].set_ylabel(NAMES.get(figure.column, figure.column))
+    _legend(canvas, panels)
+    return True
+
+
+def _unit(figure: CurveFigure, curves: Mapping[str, Curves]) -> tuple[float, str]:
+    if figure.x != "emulated_s":
+        return 1.0, NAMES.get(figure.x, figure.x)
+    ends = [points[-1][0] for curve in curves.values() for points in curve.values() if points]
+    size, unit = unit_of_time(max(ends, default=1.0))
+    return size, f"Emulated time ({unit})"
+
+
+def _draw_curve(axes: Axes, curve: Curves, size: float, name: str, place: int) -> None:
+    """Draw the mean over the seeds, and a band from the lowest to the highest seed."""
+    x, values = on_one_grid(list(curve.values()))
+    axes.plot(x / size, values.mean(axis=0), label=name, **marked(place))
+    if len(values) > 1:
+        axes.fill_between(
+            x / size,
+            values.min(axis=0),
+            values.max(axis=0),
+            color=look(place)["color"],
+            alpha=0.15,
+            linewidth=0,
+        )
+
+
+def on_one_grid(curves: Sequence[Sequence[tuple[float, float]]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return (x, a row of values for each curve) where all curves have points.
+
+    Between two points a curve is a straight line.
+    """
+    begin = max(points[0][0] for points in curves)
+    end = min(points[-1][0] for points in curves)
+    x = np.linspace(begin, max(begin, end), POINTS)
+    rows = [np.interp(x, *zip(*points)) for points in curves]
+    return x, np.asarray(rows)
+
+
+# ------------------------------------------------------------------ lines
+def _lines(figure: LineFigure, results: Results, canvas: Canvas) -> bool:
+    try:
+        given = figure.lines(results)
+    except NoResults:
+        return False
+    found = {
+        name: {line: points for line, points in lines.items() if points}
+        for name, lines in given.items()
+    }
+    found = {name: lines for name, lines in found.items() if lines}
+    if not found:
+        return False
+    places = _places(found.values())
+    panels = canvas.panels(len(found), MOST_COLUMNS, HEIGHT, sharey=True)
+    for axes, (name, lines) in zip(panels, found.items()):
+        for line, points in lines.items():
+            _draw_line(axes, points, canvas.text(line), places[line], figure.joined)
+        if figure.zero:
+            axes.axhline(0.0, color="0.35", linewidth=0.8, zorder=1)
+        _finish(axes, figure.log, name)
+        if "x" in figure.log:
+            _ticks(axes, lines)
+        axes.set_xlabel(figure.x)
+    panels[0].set_ylabel(figure.y)
+    _legend(canvas, panels)
+    return True
+
+
+def _draw_line(axes: Axes, points: Sequence[Point], name: str, place: int, joined: bool) -> None:
+    ordered = sorted(points, key=lambda point: point.x)
+    x, y = [point.x for point in ordered], [point.y for point in ordered]
+    style = marked(place)
+    if len(ordered) <= MARKERS_UP_TO:
+        style["markevery"] = 1
+    if not joined:
+        style["linestyle"] = "none"
+    axes.plot(x, y, label=name, **style)
+    bars = [
+        (each.x, each.low, each.high)
+        for each in ordered
+        if each.low is not None and each.high is not None
+    ]
+    if bars:
+        axes.vlines(*zip(*bars), color=look(place)["color"], linewidth=0.9, alpha=0.7)
+
+
+def _ticks(axes: Axes, lines: Mapping[str, Sequence[Point]]) -> None:
+    """Put the ticks of a logarithmic axis at the points, if they are few."""
+    places = sorted({point.x for points in lines.values() for point in points})
+    if len(places) <= MARKERS_UP_TO:
+        axes.set_xticks(places, [f"{place:g}" for place in places])
+        axes.set_xticks([], minor=True)
+
+
+# ------------------------------------------------------------------ both
+def _places(panels: Iterable[Iterable[str]]) -> dict[str, int]:
+    """Return the place of each line by its name: the same in all panels."""
+    names = [name for lines in panels for name in lines]
+    return {name: place for place, name in enumerate(dict.fromkeys(names))}
+
+
+def _finish(axes: Axes, log: str, title: str) -> None:
+    if title:
+        axes.set_title(title)
+    if "x" in log:
+        axes.set_xscale("log")
+    if "y" in log:
+        axes.set_yscale("log")
+
+
+def _legend(canvas: Canvas, panels: Sequence[Axes]) -> None:
+    """Put one legend with the lines of all panels above them."""
+    named: dict[str, object] = {}
+    for axes in panels:
+        for handle, label in zip(*axes.get_legend_handles_labels()):
+            named.setdefault(label, handle)
+    canvas.legend_of(list(named.values()))
