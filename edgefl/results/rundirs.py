@@ -79,9 +79,10 @@ def find(paths: Sequence[Path]) -> dict[str, list[Path]]:
 
 def missing(path: Path) -> UserError:
     """Return the error about a directory that is not there; it names one that is nearly so."""
-    beside = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
-    near = nearest(path.name, beside)  # a list of all names would be too long
-    return UserError(f"{path}: no such directory{near if 'nearest' in near else ''}")
+    near = path.parent.iterdir() if path.parent.is_dir() else ()
+    names = [each.name for each in near if each.is_dir()]
+    hint = nearest(path.name, names)  # a list of all names would be too long
+    return UserError(f"{path}: no such directory{hint if 'nearest' in hint else ''}")
 
 
 def _schemes_in(path: Path) -> dict[Path, list[Path]]:

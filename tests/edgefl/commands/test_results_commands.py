@@ -40,6 +40,7 @@ def edgefl(
         assert f"{key}0.9" in text
         (other / name).write_text(text.replace(f"{key}0.9", f"{key}0.8"))
     (tmp_path / "empty").mkdir()
+    (tmp_path / "accuracy.png").touch()  # a file is never the directory that was meant
 
     def run(words: str, *more: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["edgefl", *words.split(), *more])
@@ -56,6 +57,7 @@ def edgefl(
     [
         *((f"{each} run/first", "run/first: no such directory") for each in ALL),
         *((f"{each} runs/frist", "no such directory (nearest: 'first')") for each in ALL),
+        *((f"{each} accuracyy", "accuracyy: no such directory\n") for each in ALL),
         *((f"{each} empty", "empty: no run in it: expected") for each in ALL),
         ("compare runs/first --baseline fedasinc", "there is no such run (nearest: 'fedasync')"),
         (
@@ -94,7 +96,9 @@ def test_bad_input_is_one_line_and_status_2(
     status, out, err = edgefl(words)
     assert (status, out) == (2, "")
     assert line in err and err.startswith("edgefl: ") and err.count("\n") == 1
-    assert {path.name for path in tmp_path.iterdir()} == {"runs", "empty"}, "nothing is written"
+    assert {path.name for path in tmp_path.iterdir()} == {"runs", "empty", "accuracy.png"}, (
+        "nothing is written"
+    )
 
 
 def test_a_damaged_run_is_named(edgefl: Edgefl) -> None:
