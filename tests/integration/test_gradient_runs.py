@@ -199,6 +199,59 @@ def test_the_section_by_hand() -> None:
     assert aggregation.section(aggregation.steps(EVENTS[1:2])) is None
 
 
+def shared(**shares: float) -> dict[str, Any]:
+    reports = [
+        {"do": "report", "values": {"share": share}, "edge": edge} for edge, share in shares.items()
+    ]
+    return {"event": "update_arrived", "decisions": [*reports, {"do": "publish", "version": 1}]}
+
+
+def test_the_effective_number_and_the_largest_label_by_hand() -> None:
+    """Shares (1/2, 1/2): 2 effective gradients; (1, 0): 1. a has label 0, b has both in halves:
+    label 0 has 1/2 + 1/4 of the first step and all of the second.
+    """
+    held = aggregation.labels_held(
+        [
+            {"edge": "a", "runtime": "", "label_0": "8", "label_1": "0"},
+            {"edge": "b", "runtime": "", "label_0": "3", "label_1": "3"},
+        ]
+    )
+    assert held == {"a": {"label_0": 1.0}, "b": {"label_0": 0.5, "label_1": 0.5}}
+    found = aggregation.shares([shared(a=0.5, b=0.5), EVENTS[0], shared(a=1.0, b=0.0)])
+    assert found == [{"a": 0.5, "b": 0.5}, {"a": 1.0, "b": 0.0}]
+    assert aggregation.of_shares(found, held) == {"effective_ave": 1.5, "largest_label_ave": 0.875}
+    assert aggregation.of_shares(found, {})["largest_label_ave"] is None
+    assert aggregation.of_shares([], held) == {}, "only with report_shares"
+
+
+@pytest.mark.parametrize(
+    ("weights", "number"), [([0.25] * 4, 4), ([2.0, 0, 0], 1), ([0.9, 0.1], 1 / 0.82), ([0, 0], 0)]
+)
+def test_the_effective_number_of_weights(weights: list[float], number: float) -> None:
+    assert aggregation.effective(weights) == pytest.approx(number)
+
+
+def test_reported_shares_change_the_record_alone(tmp_path: Path) -> None:
+    """The model of a run is the same with and without them, and its record only grows."""
+    given = SECTIONS | {"evaluation": {"by_label": True}}
+    plain, without = small_run(tmp_path / "plain", **given, strategies=[entry("wkafl")])
+    found, run = small_run(
+        tmp_path / "shares", **given, strategies=[entry("wkafl", report_shares=True)]
+    )
+    assert (run / "model.safetensors").read_bytes() == (without / "model.safetensors").read_bytes()
+    assert {**plain["aggregation"], **found["aggregation"]} == found["aggregation"]
+    added = set(found["aggregation"]) - set(plain["aggregation"])
+    assert added == {"effective_ave", "largest_label_ave"}
+    assert 1 <= found["aggregation"]["effective_ave"] <= 2
+    assert 0.1 <= found["aggregation"]["largest_label_ave"] <= 1
+    for name, run in (("with.csv", tmp_path / "shares"), ("without.csv", tmp_path / "plain")):
+        aggregation_table.write_csv(aggregation_table.load([run]), tmp_path / name)
+    columns = [
+        (tmp_path / name).read_text().splitlines()[0] for name in ("with.csv", "without.csv")
+    ]
+    assert columns == [f"{columns[1]},effective_ave,largest_label_ave", columns[1]]
+
+
 def test_figure_2b_s_points() -> None:
     assert aggregation_plot.by_count([values for _, values in aggregation.steps(EVENTS)]) == [
         (1.0, 3.0),

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgefl.record.files import EVENTS
+from edgefl.record.files import EDGES, EVENTS
 from edgefl.reports.aggregation import section as steps
 from edgefl.reports.aggregation.figures import AggregationPlot
 from edgefl.reports.family import Family, draw, pictures
 from edgefl.results.figures.base import Plot
-from edgefl.results.tail import read_events
+from edgefl.results.tail import read_csv, read_events
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,7 +25,12 @@ class Aggregation(Family):
     FILES = ("aggregation.csv", *pictures("aggregation"))
 
     def section(self, run: Path, emulated_s: float) -> dict[str, Any] | None:
-        return steps.section(steps.steps(read_events(run / EVENTS)))
+        events = read_events(run / EVENTS)
+        found, shares = steps.section(steps.steps(events)), steps.shares(events)
+        if found is None:
+            return None
+        held = steps.labels_held(read_csv(run / EDGES)) if shares else {}
+        return {**found, **steps.of_shares(shares, held)}
 
     def table(self, directories: Sequence[Path]) -> Table | None:
         from edgefl.reports.aggregation import table

@@ -28,6 +28,7 @@ NUMBERS = (
     "stage_two_version",
 )
 COLUMNS = ("name", "seed", *NUMBERS, "predominant")
+OF_SHARES = ("effective_ave", "largest_label_ave")  # only of runs with ``report_shares``
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +65,22 @@ def _load_run(name: str, run: Path) -> AggregationRow | None:
 
 
 def write_csv(found: Sequence[AggregationRow], path: Path) -> None:
-    """Write one row per run; ``predominant`` is like "1:40 2:17", gradients:steps."""
+    """Write one row per run; ``predominant`` is like "1:40 2:17", gradients:steps.
+
+    OF_SHARES are columns only if a run has them.
+    """
+    more = OF_SHARES if any(OF_SHARES[0] in each.facts["aggregation"] for each in found) else ()
     rows = [
         [
             each.name,
             each.seed,
             *(each.value(key) for key in NUMBERS),
             _histogram(each.value("predominant")),
+            *(each.value(key) for key in more),
         ]
         for each in found
     ]
-    write_table(path, COLUMNS, rows)
+    write_table(path, (*COLUMNS, *more), rows)
 
 
 def table(found: Sequence[AggregationRow]) -> Table:

@@ -30,6 +30,11 @@ class GradientsOptions(StrategyOptions):
     """Number of gradients for one server step (K)."""
     server_learning_rate: float = Field(0.05, gt=0)
     """Learning rate of the server step (eta_0). Edges compute one gradient and take no step."""
+    report_shares: bool = False
+    """If true, each step also reports the share of every gradient, with its edge. From these the
+    run's `aggregation` has the effective number of gradients and, with `evaluation.by_label`, the
+    share of the largest label.
+    """
 
 
 class OneGradient(LocalRule):
@@ -162,7 +167,8 @@ class Gradients(Strategy):
             made.terms, [gradient.buffers for gradient in gradients], made.shares
         )
         self.version += 1
-        return [Report(_told(gradients, made)), Publish(self.weights)]
+        shares = _shares(gradients, made) if self.options.report_shares else []
+        return [Report(_told(gradients, made)), *shares, Publish(self.weights)]
 
     def stepped(
         self,
@@ -205,3 +211,9 @@ def _told(gradients: Sequence[GradientRule], made: GradientStep) -> dict[str, fl
         "loss": sum(gradient.loss for gradient in gradients) / len(gradients),
         **made.report,
     }
+
+
+def _shares(gradients: Sequence[GradientRule], made: GradientStep) -> list[Report]:
+    """Return a report about each gradient's edge: the share p_i of its gradient in the step."""
+    pairs = zip(gradients, made.shares)
+    return [Report({"share": share}, gradient.edge) for gradient, share in pairs]

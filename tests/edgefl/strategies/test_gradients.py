@@ -16,6 +16,7 @@ from edgefl.config.errors import Source
 from edgefl.errors import UserError
 from edgefl.loading.names import check
 from edgefl.protocol.messages import Update
+from edgefl.strategies.base.decisions import Report
 from edgefl.strategies.base.gradients import Gradients
 from edgefl.strategies.base.strategy import MOST_FAILED
 from edgefl.strategies.gsgm import GSGM
@@ -81,6 +82,23 @@ def test_when_the_last_one_at_work_is_lost_the_step_is_made_without_it() -> None
     server.send("a", 3, 0), server.send("b", 1, 0)
     server.lose("c"), server.close("c")
     assert server.weights == [-2, 0]
+
+
+def test_the_shares_of_a_step_are_reported_with_their_edges_if_asked_for() -> None:
+    """TWAFL at gaps 0 and 1: p = 1 / (1 + 2/e) and the rest."""
+    server = served(TWAFL, report_shares=True)
+    server.send("a", 1, 0), server.send("b", 1, 0)
+    server.send("d", 1, 0), server.send("a", 1, 0)
+    step, *shares = [each for each in server.decisions if isinstance(each, Report)]
+    fresh = 1 / (1 + 2 / math.e)
+    assert [each.edge for each in shares] == ["a", "d"] and step.edge is None
+    assert [each.values for each in shares] == [
+        {"share": pytest.approx(fresh)},
+        {"share": pytest.approx(1 - fresh)},
+    ]
+    plain = served(TWAFL)
+    plain.send("a", 1, 0), plain.send("b", 1, 0)
+    assert sum(isinstance(each, Report) for each in plain.decisions) == 1
 
 
 def test_a_run_in_which_nothing_is_delivered_ends() -> None:
