@@ -106,7 +106,9 @@ def on_one_grid(curves: Sequence[Sequence[tuple[float, float]]]) -> tuple[np.nda
     begin = max(points[0][0] for points in curves)
     end = min(points[-1][0] for points in curves)
     x = np.linspace(begin, max(begin, end), POINTS)
-    rows = [np.interp(x, *zip(*points)) for points in curves]
+    rows = [
+        np.interp(x, [at for at, _ in points], [value for _, value in points]) for points in curves
+    ]
     return x, np.asarray(rows)
 
 

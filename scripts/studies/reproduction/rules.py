@@ -44,16 +44,17 @@ class Paired:
     mean: float
     interval: Interval | None
 
-    @property
-    def is_better(self) -> bool:
-        """Whether the whole interval is above 0."""
-        return self.interval is not None and self.interval.low > 0
+    def is_above(self, by: float = 0.0) -> bool:
+        """Return whether the whole interval is above ``by``."""
+        return self.interval is not None and self.interval.low > by
+
+    def is_at_most(self, by: float = 0.0) -> bool:
+        """Return whether the whole interval is at most ``by``."""
+        return self.interval is not None and self.interval.high <= by
 
     def is_below(self, least: float) -> bool:
-        """Return whether the whole interval is below ``least``, or at most 0 for ``least`` 0."""
-        if self.interval is None:
-            return False
-        return self.interval.high < least or self.interval.high <= 0
+        """Return whether the whole interval is below ``least``."""
+        return self.interval is not None and self.interval.high < least
 
     def __str__(self) -> str:
         """Return "+0.031 [+0.012, +0.050] over 3 seeds"."""
@@ -83,17 +84,23 @@ def paired(results: Results, method: Which, than: Which, column: str) -> Paired:
 
 # ------------------------------------------------------------------ one comparison
 def better(
-    results: Results, method: Which, than: Which, column: str, least: float = 0.0
+    results: Results,
+    method: Which,
+    than: Which,
+    column: str,
+    by: float = 0.0,
+    least: float = 0.0,
 ) -> Finding:
-    """Judge "``method`` is better than ``than`` in ``column``".
+    """Judge "``method`` is better than ``than`` in ``column`` by more than ``by``".
 
-    Holds: the interval of the paired differences is above 0. Does not hold: it is at most 0, or
-    below ``least``, the smallest difference that the claim is about. Else it cannot be told.
+    Holds: the interval of the paired differences is above ``by``. Does not hold: it is at most
+    ``by``, or below ``least``, the smallest difference that the claim is about. Else it cannot be
+    told.
     """
     found = paired(results, method, than, column)
-    if found.is_better:
+    if found.is_above(by):
         verdict = Verdict.holds
-    elif found.is_below(least):
+    elif found.is_at_most(by) or found.is_below(least):
         verdict = Verdict.fails
     else:
         verdict = Verdict.unknown
@@ -107,14 +114,18 @@ def best(
     results: Results, method: Which, others: Iterable[Which], column: str, least: float = 0.0
 ) -> Finding:
     """Judge "``method`` is better than each of ``others``": all comparisons must hold."""
-    return every({told(each): better(results, method, each, column, least) for each in others})
+    return every(
+        {told(each): better(results, method, each, column, least=least) for each in others}
+    )
 
 
 def order(results: Results, methods: Sequence[Which], column: str, least: float = 0.0) -> Finding:
     """Judge an order of methods, the best one first: each is better than the next one."""
     return every(
         {
-            f"{told(one)} before {told(next_one)}": better(results, one, next_one, column, least)
+            f"{told(one)} before {told(next_one)}": better(
+                results, one, next_one, column, least=least
+            )
             for one, next_one in pairwise(methods)
         }
     )
@@ -196,7 +207,7 @@ def optimum(results: Results, family: Mapping[float, Which], column: str) -> Opt
     alike = [
         x
         for x, member in family.items()
-        if x == at or not paired_of(filled[at], filled[x], sign).is_better
+        if x == at or not paired_of(filled[at], filled[x], sign).is_above()
     ]
     return Optimum(at, tuple(sorted(alike)))
 

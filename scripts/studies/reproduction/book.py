@@ -1,0 +1,111 @@
+"""All results, as the pages need them: at the paper's scale if it was run, else at the small one.
+
+A claim, a table and a figure each take the larger scale at which their runs exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from reproduction import figures, rules
+from reproduction.entry import Claim, Entry, Figure, Finding, Part, Scale, Verdict
+from reproduction.results import NoResults, Results, RunRow
+from reproduction.tables import Tables, read_machines
+
+SCALES = (Scale.paper, Scale.small)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A claim with what our runs say. ``scale``: theirs; None: there are none.
+
+    ``is_complete``: whether all planned runs of that scale are there.
+    """
+
+    claim: Claim
+    finding: Finding
+    scale: Scale | None
+    is_complete: bool
+
+
+class Book:
+    """The results of all entries in ``data``. UserError if a file is damaged."""
+
+    def __init__(self, entries: Iterable[Entry], data: Path) -> None:
+        self.entries = {entry.name: entry for entry in entries}
+        self.tables = {name: Tables(data, entry) for name, entry in self.entries.items()}
+        self.machines = read_machines(data)
+
+    def of_paper(self, key: str) -> list[Entry]:
+        """Return a paper's entries."""
+        return [entry for entry in self.entries.values() if entry.paper == key]
+
+    def rows(self, entry: Entry) -> list[RunRow]:
+        """Return all runs of an entry."""
+        return self.tables[entry.name].rows
+
+    # ------------------------------------------------------------------ results
+    def results(self, name: str, scale: Scale) -> Results:
+        """Return the results of an entry. NoResults if it has parts and no runs at this scale."""
+        if name not in self.entries:
+            raise NoResults(f"no entry {name}")
+        entry, tables = self.entries[name], self.tables[name]
+        rows = [row for row in tables.rows if row.scale is scale]
+        if entry.parts and not rows:
+            raise NoResults(f"{name} was not run at this scale")
+        curves = [row for row in tables.curves if row.scale is scale]
+        return Results(entry, scale, rows, curves, lambda other: self.results(other, scale))
+
+    def _at_scales(self, entry: Entry) -> Iterator[Results]:
+        for scale in SCALES:
+            try:
+                yield self.results(entry.name, scale)
+            except NoResults:
+                continue
+
+    def judged(self, entry: Entry, claim: Claim) -> Judged:
+        """Judge a claim at the largest scale at which it can be judged."""
+        for results in self._at_scales(entry):
+            finding = rules.judged(claim.judge, results)
+            if finding.verdict is not Verdict.missing:
+                return Judged(claim, finding, results.scale, self._is_complete(results, claim))
+        return Judged(claim, Finding("", Verdict.missing), None, False)
+
+    def _is_complete(self, results: Results, claim: Claim) -> bool:
+        entry, scale = results.entry, results.scale
+        parts = claim.needs or [part.name for part in entry.parts if scale in part.scales]
+        used = [self.results(name, scale) for name in entry.uses if not claim.needs]
+        return all(map(results.is_complete, parts)) and all(
+            each.is_complete(part.name)
+            for each in used
+            for part in each.entry.parts
+            if scale in part.scales
+        )
+
+    def of_part(self, entry: Entry, part: Part) -> Results | None:
+        """Return the results in which a part has table runs; None if there are none."""
+        return next((each for each in self._at_scales(entry) if part in each.parts()), None)
+
+    def figure(self, entry: Entry, figure: Figure, folder: Path) -> tuple[Path, Scale] | None:
+        """Draw a figure at the largest scale at which it can be drawn; return (file, scale)."""
+        for results in self._at_scales(entry):
+            path = figures.write(figure, results, folder)
+            if path is not None:
+                return path, results.scale
+        return None
+
+    # ------------------------------------------------------------------ costs
+    def cpu_h(self, entry: Entry, scale: Scale) -> tuple[int, float]:
+        """Return (runs, CPU-hours) of an entry at a scale, tuning included."""
+        rows = [row for row in self.rows(entry) if row.scale is scale]
+        return len(rows), sum(row.cpu_s or 0.0 for row in rows) / 3600
+
+    def has_strained(self, entry: Entry) -> bool:
+        """Return whether a shown part has a run on the wall clock that was not faithful."""
+        return any(
+            results.is_strained(part.name)
+            for part in entry.parts
+            if (results := self.of_part(entry, part)) is not None
+        )
