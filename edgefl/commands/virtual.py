@@ -41,7 +41,8 @@ def _jobs(experiment: Experiment, base: Path, folder: Path, resume: bool) -> lis
             )
     goes_on = [run for run in runs if resume and run.stage is RunStage.broken_off]
     for run in goes_on:
-        check_data(run.directory, learned[run.seed].data_digest())
+        made = learned[run.seed]
+        check_data(run.directory, made.data_digest(), made.frozen_digest())
     given = {seed: partial(lambda made: made, made) for seed, made in learned.items()}
     return [
         BatchRun(seeds[run.seed], run.index, run.directory, given[run.seed], run in goes_on)

@@ -94,6 +94,8 @@ def _write(found: Dataset, folder: Path) -> None:
         "std": found.std,
         "vocabulary": found.vocabulary,
         "pixel_max": found.pixel_max,
+        "tokens": found.tokens,
+        "tokenizer": found.tokenizer,
         "digest": found.digest(),
         "columns": list(found.columns),
     }
@@ -116,6 +118,8 @@ def _opened(entry: Path) -> Dataset:
             tuple(about["std"]),
             about["vocabulary"],
             pixel_max=about["pixel_max"],
+            tokens=about.get("tokens", ""),  # older entries have neither
+            tokenizer=about.get("tokenizer", ""),
         )
         found = replace(
             found,

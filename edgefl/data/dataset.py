@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from edgefl.errors import UserError
 if TYPE_CHECKING:
     import torch
 
-    from edgefl.data.samples import Samples
+    from edgefl.data.samples import NextTokens, Samples
 
 # largest number of elements for which all samples are normalised at once; above it, each batch is
 # normalised when it is read
@@ -32,6 +32,10 @@ class Dataset:
     possible value of a pixel; None: 255 for uint8, unknown for float32. ``vocabulary``: number of
     token numbers of texts; 0 for images. ``pinned``: the digest, if it was computed when the files
     were parsed. ``words``: a file with the words of the token numbers from 2 on.
+
+    ``tokens``: the targets of texts (n, 2, length) that a pretrained model's tokenizer has encoded
+    (``edgefl.data.encoding``): "labels", or "next" for the next tokens of the second part; "" for
+    all other samples. ``tokenizer``: the digest of its vocabulary.
     """
 
     train_x: np.ndarray
@@ -47,10 +51,14 @@ class Dataset:
     # other columns of the training samples: name -> numbers (n,), for the natural partition
     columns: Mapping[str, np.ndarray] = field(default_factory=dict)
     pixel_max: float | None = None
+    tokens: Literal["", "labels", "next"] = ""
+    tokenizer: str = ""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one sample: (channels, height, width), or (vocabulary, length) of a text."""
+        """Shape of one sample: (channels, height, width), or (vocabulary, length) of a text, or
+        (vocabulary, 2, length) of an encoded one.
+        """
         return (
             (self.vocabulary, *self.train_x.shape[1:])
             if self.vocabulary
@@ -82,14 +90,14 @@ class Dataset:
             )
         return 255.0
 
-    def train(self) -> tuple[torch.Tensor | Samples, torch.Tensor]:
+    def train(self) -> tuple[torch.Tensor | Samples, torch.Tensor | NextTokens]:
         """Return normalised float32 inputs (int64 for texts) and int64 targets for training.
 
-        ``Samples`` can be indexed like a tensor.
+        ``Samples`` and ``NextTokens`` can be indexed like a tensor.
         """
         return self._tensors(self.train_x, self.train_y)
 
-    def test(self) -> tuple[torch.Tensor | Samples, torch.Tensor]:
+    def test(self) -> tuple[torch.Tensor | Samples, torch.Tensor | NextTokens]:
         """Return normalised float32 inputs (int64 for texts) and int64 targets of the test set."""
         return self._tensors(self.test_x, self.test_y)
 
@@ -114,6 +122,7 @@ class Dataset:
                 (self.classes, self.mean, self.std, *([self.vocabulary] if self.vocabulary else []))
             ).encode()
         )
+        digest.update(f"{self.tokens}{self.tokenizer}".encode())
         for array in (self.train_x, self.train_y, self.test_x, self.test_y):
             digest.update(f"{array.dtype.str}{array.shape}".encode())
             digest.update(np.ascontiguousarray(array).data)
@@ -121,11 +130,13 @@ class Dataset:
 
     def _tensors(
         self, samples: np.ndarray, labels: np.ndarray
-    ) -> tuple[torch.Tensor | Samples, torch.Tensor]:
+    ) -> tuple[torch.Tensor | Samples, torch.Tensor | NextTokens]:
         import torch
 
-        from edgefl.data.samples import Samples
+        from edgefl.data.samples import NextTokens, Samples
 
+        if self.tokens == "next":
+            return Samples(samples), NextTokens(samples)
         targets = torch.from_numpy(np.array(labels, dtype=np.int64))
         if self.vocabulary:
             return Samples(samples), targets

@@ -28,6 +28,7 @@ from edgefl.config.experiment import Experiment, Named
 from edgefl.config.section import Section
 from edgefl.data import shards
 from edgefl.data.dataset import Dataset
+from edgefl.data.encoding import TokenOptions
 from edgefl.data.own import check
 from edgefl.data.paths import data_dir
 from edgefl.data.unlabelled import held_out
@@ -88,12 +89,19 @@ def dataset(experiment: Experiment, base: Path | None, directory: Path | None = 
     place = directory or _directory(experiment)
     values: list[BaseModel] = []
     if options_of(load) is not None or experiment.data.options():
-        values = [checked_options(load, experiment.data, "data")]
+        values = [placed(checked_options(load, experiment.data, "data"), experiment)]
     with own_code(experiment.data.name, load):
         found = load(place, *values)
     if ":" in experiment.data.name:
         check(experiment.data.name, found)
     return found.scaled(experiment.data.scale)
+
+
+def placed(options: BaseModel, experiment: Experiment) -> BaseModel:
+    """Return options with the tokenizer's directory on this machine, if they have one."""
+    if not isinstance(options, TokenOptions):
+        return options
+    return options.placed(_directory(experiment), experiment.model.options().get("path"))
 
 
 def cut(experiment: Experiment, base: Path | None, found: Dataset) -> Shares:
@@ -181,7 +189,8 @@ def _local(experiment: Experiment, base: Path | None, here: list[str], alone: bo
     )
     if differs is not None:
         part = own[differs]
-        words = ", or another vocabulary_file" if part.vocabulary else ""
+        words = f", or another {'tokenizer' if part.tokens else 'vocabulary_file'}"
+        words = words if part.vocabulary else ""
         raise UserError(
             f"{places[differs]}: samples of {part.shape} in {part.classes} classes{words}, expected"
             f" {main.shape} in {main.classes}"
@@ -205,8 +214,8 @@ def _joined(main: Dataset, own: list[Dataset]) -> Dataset:
 
 def _alike(found: Dataset, experiment: Experiment, place: Path) -> str:
     """Return a digest of what local data sets must have in common to train one model."""
-    known = b""
-    if found.vocabulary:
+    known = found.tokenizer.encode()
+    if found.vocabulary and not found.tokens:
         name = experiment.data.options().get("vocabulary_file")
         if not name:
             raise UserError(

@@ -10,6 +10,10 @@ import warnings
 import numpy as np
 import torch
 
+from edgefl.data.encoding import IDS, PARTS, SECOND
+
+IGNORED = -100  # the target of a token that does not count; cross entropy of torch uses it
+
 
 class Samples:
     """Rows of ``raw`` (n, ...), indexed like a tensor.
@@ -40,6 +44,30 @@ class Samples:
         if self.mean is None or self.std is None:
             return rows.to(torch.int64)
         return rows.to(torch.float32, copy=True).sub_(self.mean).div_(self.std)
+
+
+class NextTokens:
+    """Targets of encoded texts ``raw`` (n, 2, length), indexed like a tensor (n, length).
+
+    A target is the text's own token, and ``IGNORED`` outside its second part. The loss shifts them.
+    """
+
+    def __init__(self, raw: np.ndarray) -> None:
+        self.raw = shared(raw)
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    def __getitem__(self, rows: slice | np.ndarray | torch.Tensor) -> torch.Tensor:
+        return self._ready(self.raw[rows])
+
+    def index_select(self, dim: int, index: torch.Tensor) -> torch.Tensor:
+        """Do the same as torch's method."""
+        return self._ready(self.raw.index_select(dim, index))
+
+    def _ready(self, rows: torch.Tensor) -> torch.Tensor:
+        ids = rows[:, IDS].to(torch.int64)
+        return ids.masked_fill(rows[:, PARTS] != SECOND, IGNORED)
 
 
 def shared(array: np.ndarray) -> torch.Tensor:

@@ -49,6 +49,8 @@ def write(
         "std": found.std,
         "vocabulary": found.vocabulary,
         "pixel_max": found.pixel_max,
+        "tokens": found.tokens,
+        "tokenizer": found.tokenizer,
         "whole": digests["standard"],
         "digests": dict(digests),
     }
@@ -100,7 +102,9 @@ def read(
         tuple(about["std"]),
         about["vocabulary"],
         words=words,
-        pixel_max=about.get("pixel_max"),  # older files do not have it
+        pixel_max=about.get("pixel_max"),  # older files lack these
+        tokens=about.get("tokens", ""),
+        tokenizer=about.get("tokenizer", ""),
     )
     shares = in_order({edge: len(part[1]) for edge, part in parts.items()})
     digests = {"standard": about["whole"]} | about.get("digests", {})  # older files lack the others

@@ -60,7 +60,7 @@ def from_file(path: Path, labels: Mapping[str, int], key: str) -> Texts:
     rows = _json_rows if ".jsonl" in path.suffixes else _csv_rows
     texts, found, keys = [], [], []
     try:
-        with _opened(path) as file:
+        with opened(path) as file:
             for line, label, text, about in rows(path, file, key):
                 if str(label).lower() not in labels:
                     raise UserError(
@@ -78,7 +78,8 @@ def from_file(path: Path, labels: Mapping[str, int], key: str) -> Texts:
     )
 
 
-def _opened(path: Path) -> BinaryIO:
+def opened(path: Path) -> BinaryIO:
+    """Open a file for reading bytes, and unpack it if it is compressed."""
     if path.suffix == ".gz":
         return cast(BinaryIO, gzip.open(path, "rb"))
     if path.suffix == ".xz":

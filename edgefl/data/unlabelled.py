@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 import xxhash
+from pydantic import BaseModel
 
 from edgefl.catalog import find, options_of
 from edgefl.config.experiment import Experiment, Unlabelled
 from edgefl.data.dataset import Dataset
+from edgefl.data.encoding import TokenOptions
 from edgefl.data.fitting import fitted
 from edgefl.data.paths import data_dir
 from edgefl.errors import UserError
@@ -52,15 +54,16 @@ def unlabelled(experiment: Experiment, base: Path | None, dataset: Dataset) -> n
             )
         rows = dataset.train_x[held_out(section, len(dataset.train_x))]
     else:
-        rows = _of_another(section, data_dir(experiment.data.dir, os.environ), base, dataset)
+        rows = _of_another(section, experiment, base, dataset)
     _refuse_test_samples(rows, dataset.test_x, section.data)
     return rows
 
 
 def _of_another(
-    section: Unlabelled, directory: Path, base: Path | None, dataset: Dataset
+    section: Unlabelled, experiment: Experiment, base: Path | None, dataset: Dataset
 ) -> np.ndarray:
-    source = _samples(find("edgefl.data", section.data, "load", base, "data set"), directory)
+    load = find("edgefl.data", section.data, "load", base, "data set")
+    source = _samples(load, section, experiment)
     rows = np.ascontiguousarray(
         source[_spread(section.size, len(source), f"samples in {section.data!r}")]
     )
@@ -76,15 +79,31 @@ def _of_another(
     return rows
 
 
-def _samples(load: Any, directory: Path) -> np.ndarray:
+def _samples(load: Any, section: Unlabelled, experiment: Experiment) -> np.ndarray:
     """Return a data set's unlabelled part, if its file has a function ``unlabelled``, else its
     training samples.
     """
     own = getattr(sys.modules[load.__module__], "unlabelled", None)
-    if own is not None:
-        return own(directory)
-    options = options_of(load)
-    return (load(directory) if options is None else load(directory, options())).train_x
+    directory = data_dir(experiment.data.dir, os.environ)
+    kind = options_of(load)
+    options: list[BaseModel] = []
+    if kind is not None and issubclass(kind, TokenOptions):
+        options = [_encoded_alike(kind, section, experiment, directory)]
+    elif kind is not None and own is None:
+        options = [kind()]
+    return load(directory, *options).train_x if own is None else own(directory, *options)
+
+
+def _encoded_alike(
+    kind: type[TokenOptions], section: Unlabelled, experiment: Experiment, directory: Path
+) -> TokenOptions:
+    """Return options with the tokenizer and length of ``[data]``; all its options, if both are the
+    same data set.
+    """
+    given = experiment.data.options()
+    if section.data != experiment.data.name:
+        given = {key: given[key] for key in TokenOptions.model_fields if key in given}
+    return kind(**given).placed(directory, experiment.model.options().get("path"))
 
 
 def _spread(size: int, samples: int, what: str) -> np.ndarray:

@@ -17,11 +17,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from edgefl.hosts.ipc import message
 
-SHARES = "shares.json"  # in the scratch directory: samples by edge, where the split is known
+# in the scratch directory: samples by edge, where the split is known; and the digest of the
+# weights that never travel, "" without any
+SHARES, FROZEN = "shares.json", "frozen.txt"
+
+
+def frozen_digest(scratch: Path) -> str:
+    """Read the digest of the weights that never travel, as the warm parent has written it."""
+    return (scratch / FROZEN).read_text(encoding="utf-8")
 
 
 # ------------------------------------------------------------------ how a run ends

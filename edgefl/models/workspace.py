@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from edgefl.errors import UserError
+from edgefl.models.frozen import frozen_part
 from edgefl.streams import Streams
 from edgefl.vectors import ALIGNMENT, Layout, LayoutEntry, aligned, aligned_copy
 
@@ -125,7 +126,8 @@ def _head(model: nn.Module) -> nn.Linear:
 def layout_of(model: nn.Module) -> Layout:
     """Return [trainable parameters | frozen parameters | float buffers] in the module's order.
 
-    UserError unless all are float32.
+    Tensors of the module's ``frozen_part`` (``edgefl.models.frozen``) are left out. UserError
+    unless all others are float32.
     """
     entries, offset = [], 0
     for name, kind, tensor in _float_tensors(model):
@@ -180,20 +182,22 @@ def _built(build: Callable[[], nn.Module], seed: int) -> nn.Module:
 
 
 def _float_tensors(model: nn.Module) -> list[tuple[str, str, torch.Tensor]]:
-    """Return (name, kind, tensor) in layout order, without buffers that the module does not save.
+    """Return (name, kind, tensor) in layout order, without the frozen part and without buffers that
+    the module does not save.
 
-    The code of the module computes those, so they are not part of the layout.
+    The code of the module computes those buffers, so they are not part of the layout.
     """
+    left_out = frozen_part(model)
     unsaved = {
         f"{prefix}.{name}".lstrip(".")
         for prefix, module in model.named_modules()
         for name in module._non_persistent_buffers_set
     }
-    parameters = list(model.named_parameters())
+    parameters = [(name, p) for name, p in model.named_parameters() if name not in left_out]
     buffers = [
         (name, b)
         for name, b in model.named_buffers()
-        if b.is_floating_point() and name not in unsaved
+        if b.is_floating_point() and name not in unsaved | left_out
     ]
     trainable = [(name, "parameter", p) for name, p in parameters if p.requires_grad]
     frozen = [(name, "buffer", p) for name, p in parameters if not p.requires_grad]

@@ -28,7 +28,7 @@ import numpy as np
 from edgefl.protocol.field_limits import Count, Digest, Id, Limit, Offset, Text
 from edgefl.protocol.host_reports import HostFacts, HostReport
 
-PROTOCOL = 5
+PROTOCOL = 6
 # for the Setup frame, which has a whole config; the codec computes the limit of other headers
 MAX_HEADER_BYTES = 1 << 20
 MAX_PIECE_BYTES = 1 << 20
@@ -200,7 +200,8 @@ class Join:
     """The edge is set up: digests of what it built and, after a broken session, what it still has.
 
     ``tasks``: those that it still works on. ``held``: (transfer, received bytes of its body) for
-    each downlink transfer without a Delivered.
+    each downlink transfer without a Delivered. ``frozen``: digest of the weights that never travel;
+    "" if all of the model does.
     """
 
     config: Digest
@@ -209,6 +210,7 @@ class Join:
     samples: Count
     tasks: Annotated[list[int], Limit(MAX_LIST)]
     held: Annotated[list[list[int]], Limit(MAX_LIST)]
+    frozen: Digest = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,7 @@ class SharedData:
         except UserError as error:
             raise UserError(f"{title(run.directory)}: {error}") from error
         if resume:
-            check_data(run.directory, made.data_digest())
+            check_data(run.directory, made.data_digest(), made.frozen_digest())
         else:
             remove_run(run.directory)  # of another config, or without a whole config.toml
         return made

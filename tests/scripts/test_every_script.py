@@ -65,7 +65,8 @@ SMALLEST_STUDIES = {
 }
 AFTER_STUDY_TDMA = {"plan_tdma.py": ["study/small-50"]}  # needs runs and takes those of this study
 NOT_IN_OUT = {"table_tdma.py"}  # has --json and no --out
-ELSEWHERE = {"reproduce.py"}  # test_reproduce.py runs its entries
+# run by test_reproduce.py and test_a_tiny_model_is_made_of_texts
+ELSEWHERE = {"make_tiny_models.py", "reproduce.py"}
 
 
 def programs(folder: Path) -> set[str]:
@@ -117,6 +118,18 @@ def test_the_table_of_the_tdma_paper_holds_what_is_planned(tmp_path: Path) -> No
     )
     assert all(list(row) == ["name", "value", "unit", "goal", "pass"] for row in rows)
     assert all((row["goal"] is None) == (row["pass"] is None) for row in rows)
+
+
+def test_a_tiny_model_is_made_of_texts(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="needs the extra text")
+    (tmp_path / "a.jsonl").write_text('{"text": "a cat sees a dog"}\n')
+    words = ["bert", "--out", "tiny", "--texts", "a.jsonl", "--column", "text", "--hidden", "8"]
+    done = ran(STUDIES / "make_tiny_models.py", words, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "MB of weights" in done.stdout and (tmp_path / "tiny" / "tokenizer.json").exists()
+    words[-3] = "texts"
+    refused = ran(STUDIES / "make_tiny_models.py", words, tmp_path)
+    assert refused.returncode == 2 and "no column 'texts'" in refused.stderr.splitlines()[-1]
 
 
 def assert_tables(folder: Path) -> None:

@@ -25,9 +25,10 @@ from edgefl.edges.trainer import NullTrainer, Trainer
 from edgefl.edges.trainer_like import TrainerLike
 from edgefl.edges.training_plan import TrainingPlan
 from edgefl.errors import UserError
+from edgefl.hosts.setup import texts
 from edgefl.hosts.setup.plan import devices, in_tokens, options, training_plan
 from edgefl.jobs import Evaluate, Scores, check_server_samples
-from edgefl.models import by_label
+from edgefl.models import by_label, frozen
 from edgefl.models.evaluate import evaluate
 from edgefl.models.workspace import Workspace, initial
 from edgefl.strategies.base.local_rule import LocalRule
@@ -44,8 +45,8 @@ class Learning:
     base: Path | None
     task: Task
     workspace: Workspace
-    train: tuple[Any, torch.Tensor]  # inputs: a tensor, or Samples, which are indexed like one
-    test: tuple[Any, torch.Tensor]
+    train: tuple[Any, Any]  # inputs, targets: tensors, or Samples, which are indexed like one
+    test: tuple[Any, Any]
     shards: dict[str, np.ndarray]  # edge id -> indices of its training samples
     # by evaluation.train_samples
     _union: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict, repr=False)
@@ -56,6 +57,7 @@ class Learning:
     _tokens: np.ndarray | None = field(default=None, repr=False)
     _in_tokens: frozenset[str] | None = field(default=None, repr=False)
     own_digest: str = ""  # of data that came in shares; otherwise data_digest computes it
+    _frozen: str | None = field(default=None, repr=False)  # its digest, once it is computed
     unlabelled: torch.Tensor | None = (
         None  # the server's samples without labels, normalised; None on an edge's own machine
     )
@@ -75,6 +77,16 @@ class Learning:
     def data_digest(self) -> str:
         """A digest that is equal in two processes with the same data and the same shares."""
         return self.own_digest or material.digest(self.task.dataset, self.shards)
+
+    def frozen_digest(self) -> str:
+        """A digest of the weights that are neither trained nor sent; "" if there are none."""
+        if self._frozen is None:
+            self._frozen = frozen.digest(self.workspace.model)
+        return self._frozen
+
+    def tokenizer(self) -> Any:
+        """The tokenizer of transformers that has encoded the texts; None if there is none."""
+        return texts.tokenizer(self.experiment, self.task.dataset)
 
     def keep_beside(self, directory: Path) -> None:
         """Write what a run directory keeps of the data.
@@ -314,8 +326,9 @@ def _named(
     experiment: Experiment, base: Path | None, edges: Sequence[str] | None
 ) -> tuple[Task, material.EdgeData]:
     build = find("edgefl.models", experiment.model.name, "build", base, "model")
-    values = material.checked_options(build, experiment.model, "model")
+    values = texts.placed(material.checked_options(build, experiment.model, "model"), experiment)
     had = material.edge_data(experiment, base, edges)
+    texts.check(experiment, build, had.dataset)
 
     def model() -> torch.nn.Module:
         with own_code(experiment.model.name, build):
@@ -327,4 +340,4 @@ def _named(
             )
         return built
 
-    return Task(had.dataset, model), had
+    return texts.task(had.dataset, model), had

@@ -289,9 +289,23 @@ def _said(values: Mapping[str, Any], key: str) -> str:
     return str(values[key]) if key in values else "not given"
 
 
-def check_data(directory: Path, digest: str) -> None:
-    """Raise UserError if the run in ``directory`` had other data, or other shares of them."""
-    then = read_config(directory).get(FACTS, {}).get("data_digest")
+def digest_facts(data: str, frozen: str) -> dict[str, str]:
+    """Return the facts of a run that ``check_data`` compares with those of its resumption."""
+    return {"data_digest": data, **({"frozen_digest": frozen} if frozen else {})}
+
+
+def check_data(directory: Path, digest: str, frozen_digest: str = "") -> None:
+    """Raise UserError if the run in ``directory`` had other data, other shares of them, or other
+    frozen weights.
+    """
+    facts = read_config(directory).get(FACTS, {})
+    then, frozen = facts.get("data_digest"), facts.get("frozen_digest", "")
+    if frozen != frozen_digest:
+        raise UserError(
+            f"{directory}: the frozen weights in model.path have changed since the run began"
+            f" (digest {frozen or 'none'}, now {frozen_digest or 'none'}): expected the same files"
+            " to resume it"
+        )
     if then is not None and then != digest:
         raise UserError(
             f"{directory}: the data have changed since the run began (digest {then}, now {digest}):"

@@ -22,6 +22,7 @@ from edgefl.hosts.room import WaitForRoom
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.setup.network import latencies, network
 from edgefl.hosts.setup.plan import fidelity, refuse_native
+from edgefl.hosts.setup.resumption import digest_facts
 from edgefl.hosts.setup.rundir import OpenRun
 from edgefl.hosts.virtual.faults import VirtualFaults
 from edgefl.hosts.virtual.host import VirtualHost
@@ -121,7 +122,7 @@ def _opened(
         host = saved.load()
         return run, host, host.go_on
     host = _host(learned, index, run, pool)
-    run.begin("virtual", book, {"data_digest": learned.data_digest()})
+    run.begin("virtual", book, digest_facts(learned.data_digest(), learned.frozen_digest()))
     learned.keep_beside(directory)
     return run, host, partial(host.run, samples)
 

@@ -33,6 +33,7 @@ from edgefl.hosts.process_messages import (
     RunEnded,
     StartRun,
     StartWorkers,
+    frozen_digest,
 )
 from edgefl.hosts.processes import ctrl_c_held_back, end_in, spawn
 from edgefl.hosts.setup.plan import emulated_devices
@@ -227,7 +228,7 @@ class WallRun:
         directory = self.directory(index)
         resume = self.options.resume and run_stage(directory) is RunStage.broken_off
         if resume:
-            check_data(directory, data_digest)
+            check_data(directory, data_digest, frozen_digest(Path(self.scratch.name)))
         first = not self.worked and self.options.first
         if first and self.folder.fd is None:
             for line in self.folder.claim():

@@ -29,10 +29,12 @@ from edgefl.hosts.process_messages import (
     RunEnded,
     RunRefused,
     StartRun,
+    frozen_digest,
 )
 from edgefl.hosts.processes import keep_freed_memory
 from edgefl.hosts.setup.network import latencies, network
 from edgefl.hosts.setup.plan import emulated_devices, fidelity
+from edgefl.hosts.setup.resumption import digest_facts
 from edgefl.hosts.setup.rundir import writable
 from edgefl.hosts.wall import keys as curve
 from edgefl.hosts.wall.connections import Watch
@@ -176,7 +178,8 @@ class CoordinatorProcess:
         for reason in self.job.strains:
             self.fidelity.strain(reason)
         if not self.job.resume:
-            facts = {"run_id": self.run_id, "port": self.port, "data_digest": self.job.data_digest}
+            facts = {"run_id": self.run_id, "port": self.port}
+            facts |= digest_facts(self.job.data_digest, frozen_digest(self.job.scratch))
             self.run.begin("wall", self.fidelity, facts)
         self.system.start(self.watch)
         self.control.send(Listening(self.port))

@@ -11,7 +11,7 @@ import edgefl
 from edgefl.config.experiment import Experiment
 from edgefl.config.toml import parsed
 from edgefl.errors import undamaged
-from edgefl.hosts.process_messages import SHARES, StartRun
+from edgefl.hosts.process_messages import SHARES, StartRun, frozen_digest
 from edgefl.hosts.wall import keys as curve
 from edgefl.hosts.wall.coordinator.session import Expected
 from edgefl.hosts.wall.system import System
@@ -84,6 +84,7 @@ def expected(job: CoordinatorTask, layout: Layout, run_id: str) -> Expected:
         heartbeat_ns=to_ns(section.heartbeat_s),
         liveness_ns=to_ns(section.liveness_s),
         max_sessions=section.max_edges,
+        frozen_digest=frozen_digest(job.scratch),
     )
 
 

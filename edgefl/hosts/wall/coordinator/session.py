@@ -32,6 +32,7 @@ class Expected:
     liveness_ns: int
     max_sessions: int
     join_patience_ns: int = 120_000_000_000
+    frozen_digest: str = ""  # of the weights that never travel
 
 
 @dataclass(slots=True, eq=False)

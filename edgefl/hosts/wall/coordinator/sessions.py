@@ -6,7 +6,7 @@ This module has no I/O: it gets frames with ``now`` (wall ns) and returns outcom
     edge                         coordinator
       Hello(id, protocol)   ->     unknown id, other protocol: Refuse
                             <-   Setup(config, strategy)
-      Join(digests, tasks)  ->     another config, layout or data: Refuse
+      Join(digests, tasks)  ->     another config, layout, data or frozen part: Refuse
                             <-   Welcome
       Pong, pieces, ...     <->  Ping, pieces, ...
 
@@ -55,6 +55,8 @@ MOST_FAULTS = 500  # recorded with their reasons in a run; the others are only c
 REPLACED = "replaced by a new session"
 NOT_READ = "it does not read what is sent to it"
 NO_ANSWER = "it answers no ping"
+FROZEN_PART = "frozen part of the model"
+OTHER_MODEL = ": expected the same files in model.path on both machines"
 
 
 class Sessions:
@@ -295,16 +297,18 @@ class Sessions:
             "config": (join.config, expected.config_digest),
             "layout": (join.layout, expected.layout_digest),
             "data": (join.data, expected.data_digest),
+            FROZEN_PART: (join.frozen, expected.frozen_digest),
         }
         differ = [name for name, (theirs, ours) in digests.items() if theirs != ours]
         if differ:
             del self.by_routing[session.routing]
+            hint = OTHER_MODEL if FROZEN_PART in differ else ""
             return [
                 self._refused(
                     session,
                     self._who(session),
                     f"{' and '.join(differ)} differ{'s' if len(differ) == 1 else ''} from the"
-                    " coordinator's",
+                    f" coordinator's{hint}",
                     final=True,
                 )
             ]

@@ -26,7 +26,8 @@ def side(learned: Learning, edge: str, index: int, data_digest: str, setup: Setu
     actor = learned.edges(index, [edge])[edge]
     most_bytes = most_body(4 * learned.layout.size)
     digests = (shared_digest(experiment, entry), learned.layout.digest(), data_digest)
-    return EdgeSide(actor, *digests, learned.samples[edge], experiment.chosen_speed, most_bytes)
+    speed, samples = experiment.chosen_speed, learned.samples[edge]
+    return EdgeSide(actor, *digests, samples, speed, most_bytes, learned.frozen_digest())
 
 
 class SideBuilder:

@@ -45,6 +45,7 @@ class EdgeSide:
     samples: int
     speed: float
     most_bytes: int
+    frozen_digest: str = ""  # of the weights that never travel
 
 
 class EdgeWork:
@@ -121,6 +122,7 @@ class EdgeWork:
             side.samples,
             sorted({*self.edge.open_tasks, *transfers.tasks}),
             transfers.held,
+            side.frozen_digest,
         )
 
     def welcomed(self) -> None:

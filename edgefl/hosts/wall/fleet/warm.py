@@ -29,6 +29,7 @@ from edgefl.config.experiment import Experiment
 from edgefl.errors import TEMPORARY, UserError, written
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import (
+    FROZEN,
     SHARES,
     FleetReady,
     ForkEdges,
@@ -257,6 +258,8 @@ def _write_scratch(scratch: Path, learned: Learning, weights: np.ndarray) -> Non
     with written(f"{scratch}:", TEMPORARY):
         (scratch / "initial.safetensors").write_bytes(save({"weights": weights}))
         (scratch / "layout.json").write_bytes(orjson.dumps(learned.layout.to_json()))
+        # its digest is computed here, so that no forked edge reads the whole file again
+        (scratch / FROZEN).write_text(learned.frozen_digest(), encoding="utf-8")
         (scratch / SHARES).write_bytes(orjson.dumps(learned.samples))
         learned.keep_beside(scratch)
 

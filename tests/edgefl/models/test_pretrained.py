@@ -1,0 +1,370 @@
+"""Pretrained text models: what is trained, what is frozen, and what the flat vector holds."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from safetensors.numpy import load_file, save_file
+from text_rig import LENGTH, causal_experiment, text_data, text_experiment
+from torch import nn
+
+from edgefl.data.encoding import PARTS, SECOND
+from edgefl.errors import UserError
+from edgefl.hosts.setup.learning import learning
+from edgefl.models import bert_classifier, frozen
+from edgefl.models.adapters import insert
+from edgefl.models.evaluate import evaluate
+from edgefl.models.pretrained_options import PretrainedOptions
+from edgefl.models.token_loss import next_token_loss, right_tokens
+from edgefl.models.workspace import Workspace, layout_of
+from edgefl.protocol.messages import Assignment
+from edgefl.strategies.base.local_rule import LocalRule
+
+
+def options(**keys: Any) -> PretrainedOptions:
+    return PretrainedOptions(path=str(text_data() / "models" / "bert"), **keys)
+
+
+def built(vocabulary: int = 60, length: int = LENGTH, **keys: Any) -> Any:
+    return bert_classifier.build(options(**keys), (vocabulary, 2, length), 2)
+
+
+# ------------------------------------------------------------------ adapters
+class Two(nn.Module):
+    """One 2 x 2 layer, and what ``insert`` wants to know of a model of transformers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2, bias=False)
+        self.config = type("Config", (), {"model_type": "two"})()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)
+
+
+def adapted() -> tuple[Two, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """W = [[1, 2], [3, 4]], A = [[1, -1]], B = [[2], [0.5]], scale 4 / 1."""
+    net = Two()
+    with torch.no_grad():
+        net.layer.weight.copy_(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    given = options(train="lora", lora_rank=1, lora_alpha=4.0, lora_targets=("layer",))
+    names = insert(net, given, ())
+    assert names == {"layer.lora_A.default.weight", "layer.lora_B.default.weight"}
+    weights = dict(net.named_parameters())
+    a, b = (weights[f"layer.lora_{part}.default.weight"] for part in "AB")
+    with torch.no_grad():
+        a.copy_(torch.tensor([[1.0, -1.0]]))
+        b.copy_(torch.tensor([[2.0], [0.5]]))
+    return net, weights["layer.base_layer.weight"], a, b
+
+
+def test_an_adapted_layer_computes_what_the_merged_one_does_by_hand() -> None:
+    net, *_ = adapted()
+    # W + 4 B A = [[1 + 8, 2 - 8], [3 + 2, 4 - 2]]
+    merged = torch.tensor([[9.0, -6.0], [5.0, 2.0]])
+    x = torch.tensor([[1.0, 1.0], [2.0, -1.0]])
+    assert net(x).tolist() == (x @ merged.T).tolist() == [[3.0, 7.0], [24.0, 8.0]]
+
+
+def test_gradients_of_adapters_are_those_of_the_merged_layer() -> None:
+    net, w, a, b = adapted()
+    x = torch.tensor([[1.0, 1.0], [2.0, -1.0]])
+    (net(x) ** 2).sum().backward()
+    merged = (w + 4.0 * b @ a).detach().requires_grad_(True)
+    ((x @ merged.T) ** 2).sum().backward()
+    assert w.grad is None
+    # by the chain rule: dL/dB = s G A^T, dL/dA = s B^T G
+    torch.testing.assert_close(b.grad, 4.0 * merged.grad @ a.T)
+    torch.testing.assert_close(a.grad, 4.0 * b.T @ merged.grad)
+
+
+def test_the_gradients_of_a_whole_encoder_are_those_of_the_merged_one() -> None:
+    """Autograd through the merged weights of a new model, against the adapters' gradients."""
+    made = learning(text_experiment({"train": "lora", "dropout": 0.0, "lora_rank": 2}), None)
+    inputs, targets = made.train[0][:6], made.train[1][:6]
+    vector = torch.from_numpy(made.initial_weights())
+    torch.manual_seed(3)
+    vector += 0.05 * torch.randn(len(vector))  # B is no longer 0
+    space = made.workspace
+    space.gradient.zero_()
+    with space.frozen(vector) as model:
+        made.task.loss(model(inputs), targets).backward()
+        outputs = model(inputs).detach()
+    merged = built(dropout=0.0).net
+    weights = dict(space.model.net.named_parameters())
+    with torch.no_grad():
+        space.point(vector, space.fresh_counters())
+        for name, parameter in merged.named_parameters():
+            if name in weights:
+                parameter.copy_(weights[name])
+                continue
+            owner, _, last = name.rpartition(".")
+            parameter.copy_(weights[f"{owner}.base_layer.{last}"])
+            if f"{owner}.lora_A.default.weight" in weights and last == "weight":
+                a, b = (weights[f"{owner}.lora_{part}.default.weight"] for part in "AB")
+                parameter.add_(16.0 / 2 * b @ a)
+    merged.eval()
+    mask = (inputs[:, PARTS] > 0).long()
+    logits = merged(
+        input_ids=inputs[:, 0],
+        attention_mask=mask,
+        token_type_ids=(inputs[:, PARTS] - 1).clamp(min=0),
+    ).logits
+    torch.testing.assert_close(logits, outputs, rtol=1e-4, atol=1e-5)
+    made.task.loss(logits, targets).backward()
+    owner = "bert.encoder.layer.1.attention.self.query"
+    a, b = (weights[f"{owner}.lora_{part}.default.weight"] for part in "AB")
+    full = dict(merged.named_parameters())[f"{owner}.weight"].grad
+    torch.testing.assert_close(b.grad, 8.0 * full @ a.T, rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(a.grad, 8.0 * b.T @ full, rtol=1e-3, atol=1e-6)
+
+
+# ------------------------------------------------------------------ the flat vector
+@pytest.mark.parametrize(
+    ("train", "elements"),
+    [
+        ("all", None),
+        # per layer two targets (query, value), each A (8, 16) and B (16, 8); the classifier (2, 16)
+        ("lora", 2 * 2 * (8 * 16 + 16 * 8) + 2 * 16 + 2),
+        ("head", 2 * 16 + 2),
+    ],
+)
+def test_the_vector_holds_what_is_trained(train: str, elements: int | None) -> None:
+    space = Workspace(lambda: built(train=train))
+    every = sum(p.numel() for p in space.model.net.parameters())
+    assert space.layout.size == space.layout.parameters == (elements or every)
+    assert frozen.frozen_bytes(space.model) == 4 * (every - space.layout.size)
+    assert all(p.requires_grad != (f"net.{name}" in space.model.frozen_part)
+               for name, p in space.model.net.named_parameters())  # fmt: skip  # one rule
+
+
+def test_a_new_adapter_changes_nothing() -> None:
+    made = learning(text_experiment({"train": "lora", "dropout": 0.0}), None)
+    whole = learning(text_experiment({"dropout": 0.0}), None)
+    inputs = made.test[0][:5]
+    with made.workspace.inference(made.initial_weights()) as model:
+        adapted = model(inputs)
+        head = model.net.classifier.weight.clone(), model.net.classifier.bias.clone()
+    with whole.workspace.inference(whole.initial_weights()) as model:
+        model.net.classifier.weight.copy_(head[0])
+        model.net.classifier.bias.copy_(head[1])
+        torch.testing.assert_close(model(inputs), adapted)
+
+
+def test_training_moves_no_frozen_weight_and_ends_in_the_same_bytes() -> None:
+    ends = []
+    for _ in range(2):
+        made = learning(text_experiment({"train": "lora"}), None)
+        before = made.frozen_digest()
+        trainer = made.trainer(next(iter(made.shards)))
+        run = trainer.begin(
+            Assignment(1, 0, {"weights": made.initial_weights()}), LocalRule(None), {}
+        )
+        assert trainer.advance(run, LocalRule(None)) and run.failure is None and run.steps >= 2
+        assert frozen.digest(made.workspace.model) == before != ""
+        ends.append(run.weights.numpy().tobytes())
+    assert ends[0] == ends[1] != made.initial_weights().tobytes()
+
+
+def test_the_first_model_depends_on_the_seed_alone() -> None:
+    made = learning(text_experiment({"train": "lora"}), None)
+    other = learning(text_experiment({"train": "lora"}, seed=2), None)
+    assert (made.initial_weights() == made.initial_weights()).all()
+    assert (made.initial_weights() != other.initial_weights()).any()
+    assert made.frozen_digest() == other.frozen_digest()
+
+
+def test_the_digest_knows_every_frozen_weight(tmp_path: Path) -> None:
+    model = built(train="head")
+    before = frozen.digest(model)
+    model.net.bert.encoder.layer[1].output.dense.bias.data[3] += 1e-6
+    assert before != frozen.digest(model)
+    assert frozen.digest(built(train="head", dtype="bfloat16")) != before
+    assert frozen.digest(built()) == ""
+
+
+def test_a_frozen_part_that_is_trained_or_unknown_is_an_error() -> None:
+    model: Any = nn.Linear(2, 2)
+    model.frozen_part = frozenset({"weight"})
+    with pytest.raises(UserError, match="frozen_part of Linear: 'weight' is trained"):
+        layout_of(model)
+    model.frozen_part = frozenset({"wait"})
+    with pytest.raises(UserError, match="'wait' is no parameter or buffer of the model"):
+        layout_of(model)
+
+
+def test_frozen_weights_in_bfloat16_train_float32_adapters() -> None:
+    made = learning(text_experiment({"train": "lora", "dtype": "bfloat16"}), None)
+    assert {p.dtype for p in made.workspace.model.parameters() if not p.requires_grad} == {
+        torch.bfloat16
+    }
+    assert made.initial_weights().dtype == np.float32
+    loss, accuracy = evaluate(made.workspace, made.initial_weights(), *made.test, made.task.loss)
+    exact = learning(text_experiment({"train": "lora"}), None)
+    near, _ = evaluate(exact.workspace, made.initial_weights(), *exact.test, exact.task.loss)
+    assert 0 < accuracy <= 1 and loss == pytest.approx(near, abs=0.02) and loss != near
+
+
+def test_frozen_weights_stay_in_the_mapped_file() -> None:
+    model = built(train="head")
+    maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+    spans = [
+        [int(end, 16) for end in line[0].split("-")]
+        for line in maps
+        if line[-1].endswith("bert/model.safetensors")
+    ]
+    weight = model.net.bert.embeddings.word_embeddings.weight
+    assert any(low <= weight.data_ptr() < high for low, high in spans)
+
+
+# ------------------------------------------------------------------ batches
+def test_padding_to_the_longest_of_a_batch_changes_no_output() -> None:
+    made = learning(text_experiment({"dropout": 0.0}), None)
+    inputs = made.test[0][:8]
+    assert int((inputs[:, PARTS] > 0).sum(dim=1).max()) < LENGTH
+    with made.workspace.inference(made.initial_weights()) as model:
+        together = model(inputs)
+        alone = torch.cat([model(inputs[row : row + 1]) for row in range(8)])
+    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-6)
+
+
+def test_a_causal_model_is_trained_on_its_answers_only() -> None:
+    made = learning(causal_experiment({"train": "lora"}), None)
+    inputs, targets = made.train[0][:4], made.train[1][:4]
+    assert ((targets == -100) == (inputs[:, PARTS] != SECOND)).all()
+    with made.workspace.inference(made.initial_weights()) as model:
+        outputs = model(inputs)
+    assert outputs.shape[1] == int((inputs[:, PARTS] > 0).sum(dim=1).max())
+    log_p = outputs.log_softmax(dim=2)
+    losses = [
+        -log_p[row, place - 1, inputs[row, 0, place]].item()
+        for row in range(4)
+        for place in range(1, outputs.shape[1])
+        if inputs[row, PARTS, place] == SECOND
+    ]
+    assert float(next_token_loss(outputs, targets)) == pytest.approx(np.mean(losses), rel=1e-5)
+
+
+def test_loss_and_metric_of_next_tokens_by_hand() -> None:
+    outputs = torch.tensor([[[2.0, 0.0], [0.0, 1.0], [5.0, 5.0]]])
+    targets = torch.tensor([[-100, 0, 0, -100]])
+    # token 0 after position 0 and after position 1; position 2 has no next one
+    expected = (np.log1p(np.exp(-2.0)) + np.log1p(np.exp(1.0))) / 2
+    assert float(next_token_loss(outputs, targets)) == pytest.approx(expected, rel=1e-6)
+    assert float(right_tokens(outputs, targets)) == 0.5
+    nothing = torch.full((1, 4), -100)
+    assert float(next_token_loss(outputs, nothing)) == float(right_tokens(outputs, nothing)) == 0.0
+
+
+# ------------------------------------------------------------------ bad input
+def changed(tmp_path: Path, **keys: Any) -> str:
+    """A copy of the tiny encoder with another config."""
+    place = tmp_path / "changed"
+    shutil.copytree(text_data() / "models" / "bert", place)
+    config = json.loads((place / "config.json").read_text())
+    (place / "config.json").write_text(json.dumps(config | keys))
+    return str(place)
+
+
+@pytest.mark.parametrize(
+    ("keys", "fault"),
+    [
+        ({"hidden_size": 8, "intermediate_size": 8}, "is .* in the file, .* by config.json"),
+        ({"num_hidden_layers": 3}, "16 tensors are not in the file, the first is bert.encoder"),
+        ({"num_hidden_layers": 1}, "config.json has too few layers"),
+        ({"model_type": "brt"}, "transformers .* knows: model_type 'brt' .nearest: 'bert'"),
+        ({"model_type": "vit"}, "no such model of the type 'vit'"),
+        ({"vocab_size": 30}, "is .* in the file|has 60 tokens"),
+    ],
+)
+def test_a_directory_that_does_not_fit_is_one_line(
+    tmp_path: Path, keys: dict[str, Any], fault: str
+) -> None:
+    given = PretrainedOptions(path=changed(tmp_path, **keys))
+    with pytest.raises(UserError, match=fault) as error:
+        bert_classifier.build(given, (30, 2, LENGTH), 2)
+    assert "\n" not in str(error.value)
+
+
+def test_what_a_directory_lacks_is_one_line(tmp_path: Path) -> None:
+    def refused(path: Path, fault: str) -> None:
+        with pytest.raises(UserError, match=fault) as error:
+            bert_classifier.build(PretrainedOptions(path=str(path)), (60, 2, LENGTH), 2)
+        assert "\n" not in str(error.value)
+
+    refused(text_data() / "models" / "bort", "model.path: no directory .*nearest: 'bert'")
+    place = Path(changed(tmp_path))
+    (place / "model.safetensors").write_bytes(b"x" * 100)
+    refused(place, "cannot be read")
+    (place / "model.safetensors").unlink()
+    refused(place, "no model.safetensors; .*save_pretrained")
+    (place / "config.json").write_text("{")
+    (place / "model.safetensors").write_bytes(b"x")
+    refused(place, "is not JSON")
+    (place / "config.json").unlink()
+    refused(place, "has no config.json")
+
+
+def test_texts_that_do_not_fit_the_model() -> None:
+    with pytest.raises(UserError, match=r"data.length: expected at most 24, .* found 25"):
+        built(length=25)
+    with pytest.raises(UserError, match="has 9000 tokens, .*expected the tokenizer of this model"):
+        built(vocabulary=9000)
+
+
+def test_targets_of_adapters_that_match_nothing() -> None:
+    with pytest.raises(UserError, match=r"ends in 'quer' .nearest: 'query'"):
+        built(train="lora", lora_targets=("quer",))
+    with pytest.raises(UserError, match=r"ends in 'classifier'"):  # it is trained itself
+        built(train="lora", lora_targets=("classifier",))
+
+
+@pytest.mark.parametrize(
+    ("keys", "fault"),
+    [
+        ({"dtype": "bfloat16"}, 'dtype: expected "float32" with train = "all"'),
+        ({"lora_rank": 4}, 'lora_rank: is for train = "lora"'),
+        ({"train": "head", "lora_targets": ["query"]}, 'lora_targets: is for train = "lora"'),
+        ({"train": "lora", "lora_rank": 0}, "greater than or equal to 1"),
+    ],
+)
+def test_options_that_contradict_each_other(keys: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ValidationError, match=fault):
+        options(**keys)
+
+
+def test_the_output_layer_of_tied_weights_is_no_head(tmp_path: Path) -> None:
+    place = tmp_path / "tied"
+    shutil.copytree(text_data() / "models" / "causal", place)
+    config = json.loads((place / "config.json").read_text())
+    (place / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": True}))
+    file = place / "model.safetensors"
+    tensors = load_file(file)
+    del tensors["lm_head.weight"]
+    save_file(tensors, file, metadata={"format": "pt"})
+    given = {"name": "causal_lm", "path": str(place), "train": "head"}
+    with pytest.raises(UserError, match="shares its weights with the embedding"):
+        learning(causal_experiment(given), None)
+    tied = learning(causal_experiment(given | {"train": "all"}), None)
+    whole = learning(causal_experiment(), None)
+    vocabulary = tied.task.dataset.vocabulary
+    assert whole.layout.size - tied.layout.size == vocabulary * 16
+
+
+def test_without_the_extra_the_line_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(UserError, match=r"'transformers', which is not .*edgefl\[text\]"):
+        built()
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(UserError, match=r"'peft', which is not installed.*edgefl\[text\]"):
+        built(train="lora")
