@@ -1,7 +1,8 @@
 """The TDMA papers' CNN (Song, Hong): convolutions 10@5x5 and 20@5x5, each pooled, one linear layer.
 
-Each convolution has ReLU and 2x2 max pooling, or a stride of two instead of the pooling. The papers
-do not give the sizes: they are ours.
+Each convolution has 2x2 max pooling and ReLU, or a stride of two instead of the pooling. ReLU comes
+after the pooling, where it sees a quarter of the elements; the results are the same bytes as in the
+other order. The papers do not give the sizes: they are ours.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
     return nn.Sequential(
         OrderedDict(
             conv1=nn.Conv2d(channels, 10, 5, stride),
-            act1=nn.ReLU(),
             pool1=nn.MaxPool2d(2) if pooled else nn.Identity(),
+            act1=nn.ReLU(),
             conv2=nn.Conv2d(10, 20, 5, stride),
-            act2=nn.ReLU(),
             pool2=nn.MaxPool2d(2) if pooled else nn.Identity(),
+            act2=nn.ReLU(),
             flatten=nn.Flatten(),
             output=nn.Linear(20 * left[0] * left[1], classes),
         )

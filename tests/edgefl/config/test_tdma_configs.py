@@ -18,15 +18,23 @@ MNIST, CIFAR = 8_490, 10_790  # parameters of the model
 SETTINGS = {  # name -> N, r, tau_comp, steps, elements, slots
     "mnist": (100, 1, 50, 1, MNIST, 50_000),
     "mnist_five_steps": (100, 1, 50, 5, MNIST, 50_000),
+    "mnist_five_steps_unit": (100, 1, 50, 5, MNIST, 50_000),
     "mnist_five_fifths": (100, 1, 50, 5, MNIST, 50_000),
     "mnist_50_5": (100, 5, 250, 1, MNIST, 50_000),
     "mnist_10_1": (100, 1, 10, 1, MNIST, 50_000),
     "mnist_10_5": (100, 5, 50, 1, MNIST, 50_000),
     "mnist_2_1": (100, 1, 2, 1, MNIST, 50_000),
+    "mnist_2_5": (100, 5, 10, 1, MNIST, 50_000),
     "cifar10": (20, 1, 4, 1, CIFAR, 100_000),
+    "rounds": (20, 1, 4, 1, 310, 100_000),
     "wallclock": (12, 1, 8, 1, MNIST, 600),
 }
-READINGS = {"mnist": 0.01, "mnist_five_steps": 0.01, "mnist_five_fifths": 0.002}
+READINGS = {
+    "mnist": 0.01,
+    "mnist_five_steps": 0.01,
+    "mnist_five_steps_unit": 0.01,
+    "mnist_five_fifths": 0.002,
+}
 SIZES = {100: {1, 5, 10, 25, 50, None}, 20: {1, 2, 5, 10, None}, 12: {1, 3, None}}
 
 
@@ -59,7 +67,7 @@ def test_the_settings_are_those_of_the_paper(name: str) -> None:
 
 
 def test_a_turn_is_one_gradient_unless_the_config_says_otherwise() -> None:
-    """The paper's equations as written (A); the two other interpretations have their own names."""
+    """The paper's equations as written (A); the other interpretations have their own names."""
     assert SlottedOptions().local_steps == 1
     rates = {name: load(FOLDER / f"{name}.toml").training.learning_rate for name in READINGS}
     assert rates == READINGS
