@@ -75,13 +75,15 @@ class Book:
 
     def _is_complete(self, results: Results, claim: Claim) -> bool:
         entry, scale = results.entry, results.scale
-        parts = claim.needs or [part.name for part in entry.parts if scale in part.scales]
-        used = [self.results(name, scale) for name in entry.uses if not claim.needs]
-        return all(map(results.is_complete, parts)) and all(
-            each.is_complete(part.name)
-            for each in used
-            for part in each.entry.parts
-            if scale in part.scales
+        needs = claim.needs or (*(part.name for part in entry.parts), *entry.uses)
+        try:
+            used = [self.results(name, scale) for name in entry.uses if name in needs]
+        except NoResults:
+            return False
+        mine = [(results, part) for part in entry.parts if part.name in needs]
+        others = [(each, part) for each in used for part in each.entry.parts]
+        return all(
+            each.is_complete(part.name) for each, part in (*mine, *others) if scale in part.scales
         )
 
     def of_part(self, entry: Entry, part: Part) -> Results | None:

@@ -159,7 +159,7 @@ class Claim:
     its table or figure. ``judge`` applies a function of ``rules`` to the entry's results; it may
     raise ``NoResults``, which means "not run". ``cause``: for a claim that does not hold, the
     experiment that shows why (a part or an entry) and what it shows, or "cause unknown" with what
-    was excluded. ``needs``: names of the parts that ``judge`` reads, for tests; (): all.
+    was excluded. ``needs``: names of the parts and used entries that ``judge`` reads; (): all.
     """
 
     text: str

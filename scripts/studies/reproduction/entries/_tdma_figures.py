@@ -120,10 +120,11 @@ def claims(figure: str) -> tuple[Claim, ...]:
     """Return the claims of a figure: each statement under each reading."""
     return tuple(
         Claim(
-            f"{each.text} (reading {letter}).",
+            f"{each.text} (reading {letter})",
             each.published,
             partial(in_reading, each.judge, letter),
             cause=CAUSES.get((each.short, letter), ""),
+            needs=(READINGS[letter],),
         )
         for each in STATEMENTS
         if each.figure == figure
@@ -132,17 +133,18 @@ def claims(figure: str) -> tuple[Claim, ...]:
 
 
 def one_for_all(results: Results) -> Finding:
-    """Judge "one reading gives all statements"; NoResults only if no reading has runs."""
-    found = {}
+    """Judge "one reading gives all statements"; NoResults if no reading has runs."""
+    found, missing = {}, []
     for letter, name in READINGS.items():
         try:
             runs = results.of(name)
         except NoResults:
-            continue
-        found[letter] = {each.short: rules.judged(each.judge, runs) for each in STATEMENTS}
+            missing.append(letter)
+        else:
+            found[letter] = {each.short: rules.judged(each.judge, runs) for each in STATEMENTS}
     if not found:
         raise NoResults("no reading has runs")
-    return judges.one_for_all(found)
+    return judges.one_for_all(found, missing)
 
 
 def panels(
@@ -224,7 +226,7 @@ ENTRIES = (
         (),
         claims=(
             Claim(
-                "One reading of the local steps gives all statements of figs. 3, 4 and 5 on MNIST.",
+                "One reading of the local steps gives all statements of figs. 3, 4 and 5 on MNIST",
                 "figs. 3 to 5",
                 one_for_all,
             ),

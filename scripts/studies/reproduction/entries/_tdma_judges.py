@@ -151,26 +151,32 @@ def gains(
     )
 
 
-def one_for_all(findings: Mapping[str, Mapping[str, Finding]]) -> Finding:
+def one_for_all(
+    findings: Mapping[str, Mapping[str, Finding]], missing: Sequence[str] = ()
+) -> Finding:
     """Judge "one reading gives all statements": reading -> statement -> finding.
 
-    Holds: all of one reading's hold. Does not hold: each reading has one that does not.
+    Holds: all statements of one reading hold. Does not hold: in each reading one fails.
+    ``missing``: readings without runs.
     """
-    whole = rules.some({name: rules.every(each) for name, each in findings.items()})
-    parts, why = [], []
+    verdict = rules.some({name: rules.every(each) for name, each in findings.items()}).verdict
+    if missing and verdict is not Verdict.holds:
+        verdict = Verdict.unknown
+    counts, why = [], []
     for name, each in findings.items():
         held = sum(one.verdict is Verdict.holds for one in each.values())
-        parts.append(f"{name} {held} of {len(each)}")
-        against = [told for told, one in each.items() if one.verdict is Verdict.fails]
-        open_ones = [
-            told for told, one in each.items() if one.verdict not in (Verdict.fails, Verdict.holds)
+        counts.append(f"{name}: {held} of {len(each)}")
+        against = [short for short, one in each.items() if one.verdict is Verdict.fails]
+        not_told = [
+            short
+            for short, one in each.items()
+            if one.verdict not in (Verdict.fails, Verdict.holds)
         ]
-        why.append(
-            f"{name}: against it {'; '.join(against) or 'nothing'}"
-            + (f"; not told {'; '.join(open_ones)}" if open_ones else "")
-            + "."
-        )
-    return Finding(", ".join(parts), whole.verdict, " ".join(why))
+        said = [f"against it: {', '.join(against)}"] if against else []
+        said += [f"not told: {', '.join(not_told)}"] if not_told else []
+        why += [f"Reading {name}, {'; '.join(said)}."] if said else []
+    why += [f"Not run: reading {', '.join(missing)}."] if missing else []
+    return Finding("; ".join(counts), verdict, " ".join(why))
 
 
 # ------------------------------------------------------------------ figures

@@ -100,12 +100,12 @@ TABLE_1 = Entry(
     ),
     claims=(
         Claim(
-            "The number of global models for S = 1, 2, 5, 10, 20 is as printed.",
+            "The number of global models for S = 1, 2, 5, 10, 20 is as printed",
             f"table I: {', '.join(map(str, PRINTED.values()))}",
             table_1,
         ),
         Claim(
-            "Intentional delay costs no round, and updates are d* rounds old.",
+            "Intentional delay costs no round, and updates are d* rounds old",
             "proposition 1; d* = 2, 2, 1 for S = 1, 2, 5",
             free_delay,
         ),
@@ -188,22 +188,22 @@ CIFAR = Entry(
     ),
     claims=(
         Claim(
-            "Without delay the loss is lowest at S = 5 or 10.",
+            "Without delay the loss is lowest at S = 5 or 10",
             "fig. 3 (d): S = 5; the text on fig. 4 says S = 10",
             lambda r: rules.optimum_at(r, CIFAR_PLAIN, judges.LOSS, (5.0, 10.0)),
         ),
         Claim(
-            "With intentional delay the loss is lowest at S = 5, or below the best S without.",
+            "With intentional delay the loss is lowest at S = 5",
             "fig. 4 (d): from S = 10 to S = 5",
             lambda r: rules.optimum_at(r, CIFAR_DELAYED, judges.LOSS, (5.0,)),
         ),
         Claim(
-            "Intentional delay lowers the loss at S = 1, 2 and 5.",
+            "Intentional delay lowers the loss at S = 1, 2 and 5",
             "fig. 5 (b)",
             lambda r: judges.gains(r, CIFAR_PLAIN, CIFAR_DELAYED),
         ),
         Claim(
-            "The smaller S, the more intentional delay lowers the loss.",
+            "The smaller S, the more intentional delay lowers the loss",
             "fig. 5 (b)",
             lambda r: judges.gain_falls(r, CIFAR_PLAIN, CIFAR_DELAYED),
         ),
@@ -305,15 +305,15 @@ TIMES = Entry(
     ),
     claims=(
         Claim(
-            "With the longest free delay updates are d* = 25, 5, 5 and 1 rounds old.",
+            "With the longest free delay updates are d* = 25, 5, 5 and 1 rounds old",
             "fig. 6, text: tau_comp / r = 50, 10, 2 give alpha = 74, 94, 98",
             unavoidable,
         ),
         Claim(
-            "Over slots, the loss with r = 5 is higher than with r = 1.", "fig. 6", long_slots_cost
+            "Over slots, the loss with r = 5 is higher than with r = 1", "fig. 6", long_slots_cost
         ),
         Claim(
-            "Over rounds, r = 5 with delay can have a lower loss than r = 1 with delay.",
+            "Over rounds, r = 5 with delay can have a lower loss than r = 1 with delay",
             "fig. 7",
             per_round,
         ),
