@@ -8,43 +8,50 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand
 
-from edgefl.commands import (
-    check,
-    compare_runs,
-    configs,
-    data,
-    edge,
-    export,
-    hosts,
-    jobs,
-    keys,
-    launch,
-    new,
-    plot,
-    profile,
-    report,
-    results,
-    run,
-    show,
-    sweep,
-    view,
-)
-from edgefl.commands import list as listings
-from edgefl.commands.live_option import LiveCommand
-from edgefl.commands.option_errors import explained
+from edgefl import __version__
+from edgefl.commands.lazy_commands import LazyCommands, LazyGroup
 from edgefl.errors import Bug, UserError, printable
 from edgefl.exit_status import BAD_INPUT, FAILED, INTERRUPTED, OVER
-from edgefl.hosts.processes import ended_like_ctrl_c
+from edgefl.hosts.ctrl_c import ended_like_ctrl_c
 from emulator.errors import BadValue
 
+COMMANDS = {  # name -> where it is; `edgefl --help` lists them in this order
+    "run": "edgefl.commands.run:run",
+    "sweep": "edgefl.commands.sweep:sweep",
+    "check": "edgefl.commands.check:check",
+    "coordinator": "edgefl.commands.run:coordinator",
+    "edge": "edgefl.commands.edge:edge",
+    "launch": "edgefl.commands.launch:launch",
+    "compare": "edgefl.commands.compare_runs:compare",
+    "plot": "edgefl.commands.plot:plot",
+    "view": "edgefl.commands.view:view",
+    "report": "edgefl.commands.report:report",
+    "export": "edgefl.commands.export:export",
+    "replay": "edgefl.commands.results:replay",
+    "profile": "edgefl.commands.profile:profile",
+    "jobs": "edgefl.commands.jobs:jobs",
+    "configs": "edgefl.commands.configs:configs",
+    "new": "edgefl.commands.new:new",
+    "strategies": "edgefl.commands.list:strategies",
+    "models": "edgefl.commands.list:models",
+    "datasets": "edgefl.commands.list:datasets",
+    "data": "edgefl.commands.data:app",
+    "keys": "edgefl.commands.keys:app",
+    "hosts": "edgefl.commands.hosts:app",
+}
+WITH_LIVE_PAGE = ("run", "coordinator", "launch")
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_TEMPORARY = "No usable temporary directory"  # of tempfile: no folder that it knows takes a file
 
 
-class Commands(TyperGroup):
+class Commands(LazyGroup):
     """Prints a line after Ctrl-C, which Typer does not."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings | {"commands": {}})
+        self.commands = LazyCommands(COMMANDS, _class_of)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -52,6 +59,20 @@ class Commands(TyperGroup):
         except KeyboardInterrupt:
             print("edgefl: interrupted", file=sys.stderr)
             raise typer.Exit(INTERRUPTED) from None
+
+
+def _class_of(command: str) -> type[TyperCommand] | None:
+    if command not in WITH_LIVE_PAGE:
+        return None
+    from edgefl.commands.live_option import LiveCommand
+
+    return LiveCommand
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"edgefl {__version__}")
+        raise typer.Exit
 
 
 app = typer.Typer(
@@ -65,34 +86,10 @@ app = typer.Typer(
 def edgefl(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Print the version.", is_eager=True, callback=show.version),
+        typer.Option("--version", help="Print the version.", is_eager=True, callback=_version),
     ] = False,
 ) -> None:
     """Federated learning, measured on the wall clock over a real network."""
-
-
-app.command(cls=LiveCommand)(run.run)
-app.command()(sweep.sweep)
-app.command()(check.check)
-app.command(cls=LiveCommand)(run.coordinator)
-app.command()(edge.edge)
-app.command(cls=LiveCommand)(launch.launch)
-app.command()(compare_runs.compare)
-app.command()(plot.plot)
-app.command()(view.view)
-app.command()(report.report)
-app.command()(export.export)
-app.command()(results.replay)
-app.command()(profile.profile)
-app.command()(jobs.jobs)
-app.command()(configs.configs)
-app.command()(new.new)
-app.command()(listings.strategies)
-app.command()(listings.models)
-app.command()(listings.datasets)
-app.add_typer(data.app, name="data")
-app.add_typer(keys.app, name="keys")
-app.add_typer(hosts.app, name="hosts")
 
 
 def main() -> None:
@@ -123,6 +120,8 @@ def main() -> None:
             error, "format_message"
         ):  # of click's errors, for bad words on the command line; typer does not export the class
             raise
+        from edgefl.commands.option_errors import explained  # it imports every key of a config
+
         _refuse(explained(error, sys.argv[1:]))
     sys.exit(status if isinstance(status, int) else OVER)
 

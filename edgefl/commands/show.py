@@ -7,12 +7,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import typer
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from edgefl import __version__
 from edgefl.errors import printable
 
 
@@ -36,13 +34,6 @@ def rows(entries: Sequence[tuple[str, str]]) -> None:
 def line(text: str) -> None:
     """Print one line, with control characters escaped."""
     Console().print(Text(printable(text)), soft_wrap=True)
-
-
-def version(wanted: bool) -> None:
-    """For ``--version``: print the version and exit."""
-    if wanted:
-        line(f"edgefl {__version__}")
-        raise typer.Exit
 
 
 def warning(text: str | None) -> None:

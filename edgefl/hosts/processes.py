@@ -7,14 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
+from collections.abc import Callable
+from contextlib import suppress
 
 import psutil
 
+from edgefl.hosts.ctrl_c import LIKE_CTRL_C, interrupt
 from edgefl.hosts.ipc import Channel
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
@@ -23,9 +22,6 @@ KEEP_BYTES = 1 << 30
 LARGEST_ON_HEAP = 1 << 25  # glibc takes no larger value
 MOST_FILES = 65536
 ORPHAN_S = 30  # how long a process may still write after its parent has ended
-LIKE_CTRL_C = [  # Windows has no SIGHUP
-    getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
-]
 # numpy reads these when it is loaded; a process with more threads cannot be forked safely
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
@@ -91,7 +87,7 @@ def _child(name: str, work: Callable[[], int | None], parent: int) -> int:
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         for number in LIKE_CTRL_C:
-            if signal.getsignal(number) is _interrupt:
+            if signal.getsignal(number) is interrupt:
                 signal.signal(number, signal.SIG_DFL)
         _control(PR_SET_NAME, name.encode())  # Linux cuts it to 15 bytes
         die_with_parent()
@@ -129,52 +125,6 @@ def die_with_parent() -> None:
 def end_soon() -> None:
     """Ask the system to end this process in ORPHAN_S seconds, whatever its threads do."""
     signal.alarm(ORPHAN_S)
-
-
-@contextmanager
-def ended_like_ctrl_c() -> Iterator[None]:
-    """Handle SIGTERM and SIGHUP like Ctrl-C: the run ends in order and prints that.
-
-    Signals that the caller's parent has set to be ignored stay ignored.
-    """
-    former = {
-        number: signal.signal(number, _interrupt)
-        for number in LIKE_CTRL_C
-        if signal.getsignal(number) is signal.SIG_DFL
-    }
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
-
-
-def _interrupt(number: int, frame: Any) -> None:
-    handler = signal.getsignal(signal.SIGINT)
-    if callable(handler):
-        handler(signal.SIGINT, frame)
-    else:
-        raise KeyboardInterrupt
-
-
-@contextmanager
-def ctrl_c_held_back() -> Iterator[None]:
-    """Handle a Ctrl-C that comes during the block after it. For a short block, in the main thread.
-
-    In another thread there is nothing to do: Python handles signals in the main thread.
-    """
-    former = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(former):
-        yield
-        return
-    pressed: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, former)
-        if pressed:
-            former(signal.SIGINT, None)
 
 
 def _control(option: int, value: int | bytes) -> None:

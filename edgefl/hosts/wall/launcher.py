@@ -21,6 +21,7 @@ import orjson
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import PROCESS_KINDS
 from edgefl.errors import UserError
+from edgefl.hosts.ctrl_c import ctrl_c_held_back
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import (
     FleetReady,
@@ -35,7 +36,7 @@ from edgefl.hosts.process_messages import (
     StartWorkers,
     frozen_digest,
 )
-from edgefl.hosts.processes import ctrl_c_held_back, end_in, spawn
+from edgefl.hosts.processes import end_in, spawn
 from edgefl.hosts.setup.plan import emulated_devices
 from edgefl.hosts.setup.resumption import RunStage, check_data, run_stage
 from edgefl.hosts.setup.run_folder import RunFolder

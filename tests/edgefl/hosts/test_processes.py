@@ -16,13 +16,13 @@ import pytest
 from processes import PATIENCE_S, wait_for
 
 from edgefl.hosts import processes
+from edgefl.hosts.ctrl_c import ended_like_ctrl_c
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import Listening, StopRun
 from edgefl.hosts.processes import (
     ONE_THREAD,
     close_all_but,
     end_soon,
-    ended_like_ctrl_c,
     fork,
     forked_bytes,
     keep_freed_memory,
