@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import typer
 
 from edgefl.commands import show
-from edgefl.loading import packaged
 
 
 def located(path: Path | None) -> Path | None:
@@ -20,7 +19,11 @@ def located(path: Path | None) -> Path | None:
 
     Prints a note if it uses the packaged file.
     """
-    found = None if path is None else packaged.find(path)
+    if path is None or path.exists():
+        return path
+    from edgefl.loading import packaged
+
+    found = packaged.find(path)
     if found is None:
         return path
     print(f"edgefl: no {path} here, using the one that comes with edgefl: {found}", file=sys.stderr)
@@ -36,6 +39,8 @@ ConfigOrNone = Annotated[Path | None, ARGUMENT]
 
 def listing() -> None:
     """List the experiment files that come with edgefl, one line each."""
+    from edgefl.loading import packaged
+
     show.rows([(name, packaged.one_line(name)) for name in packaged.names()])
 
 
@@ -53,6 +58,8 @@ def configs(
     ] = None,
 ) -> None:
     """List, print or copy the experiment files that come with edgefl."""
+    from edgefl.loading import packaged
+
     if name is None and copy is None:
         listing()
         show.hint("edgefl run CONFIG --clock virtual")

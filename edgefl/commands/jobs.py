@@ -84,7 +84,7 @@ def lines(name: str, strategy: Strategy, learned: Learning, speed: float) -> lis
 
 def timed(strategy: Strategy, learned: Learning) -> Iterator[tuple[str, str, Timing]]:
     """Yield (the option of its cost, the kind, its timing) for each kind of job of ``strategy``."""
-    from edgefl.record.rows import snake
+    from edgefl.snake_case import snake
 
     rehearsal = strategy.rehearsal()
     result: Any = None

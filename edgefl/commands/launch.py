@@ -20,11 +20,13 @@ from edgefl.commands.inventories import AcceptKeys, InventoryPath
 from edgefl.commands.launch_task import Launch
 from edgefl.commands.live_option import Live, MetricsPort, watched
 from edgefl.commands.require import Require, requirements
-from edgefl.commands.resume import Resume, resumed
+from edgefl.commands.resume import resumed
+from edgefl.commands.resume_option import Resume
 from edgefl.commands.run import Out, Overrides, finish
 from edgefl.commands.run_task import RESULTS, RunTask
 from edgefl.errors import UserError, printable
-from edgefl.hosts.setup.origin import LAUNCH, WALL
+from edgefl.hosts.clock_names import WALL
+from edgefl.hosts.setup.origin import LAUNCH
 from edgefl.record.files import EXPERIMENT
 from edgefl.record.row_file import write_whole
 

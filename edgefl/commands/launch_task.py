@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgefl.hosts.setup.origin import LAUNCH, WALL, Origin
+from edgefl.hosts.clock_names import WALL
+from edgefl.hosts.setup.origin import LAUNCH, Origin
 from edgefl.loading.file import base_of
 
 if TYPE_CHECKING:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from edgefl.commands import show
-from edgefl.commands.resume import hint_after_ctrl_c
-from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
+
+if TYPE_CHECKING:
+    from edgefl.config.experiment import Experiment
 
 NAME = "--live"
 MOST_PORT = 65535
@@ -71,6 +72,8 @@ def watched(
 
     After Ctrl-C, say how to go on.
     """
+    from edgefl.commands.resume import hint_after_ctrl_c
+
     with ExitStack() as servers:
         if live_port is not None or metrics_port is not None:
             from edgefl.live.companion import live_page, metrics_page

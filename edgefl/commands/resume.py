@@ -6,13 +6,11 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError, listed, printable
-from edgefl.hosts.setup.origin import VIRTUAL, origin_of
+from edgefl.hosts.clock_names import VIRTUAL
+from edgefl.hosts.setup.origin import origin_of
 from edgefl.hosts.setup.resumption import (
     MOST_DIFFERENCES,
     Resumption,
@@ -28,14 +26,6 @@ from edgefl.record.files import EXPERIMENT
 
 NOT_DURABLE = "off"  # a value of record.durability
 
-Resume = Annotated[
-    Path | None,
-    typer.Option(
-        "--resume",
-        metavar="DIR",
-        help="Go on with the runs in DIR (runs/NAME), after Ctrl-C or a crash. Without CONFIG.",
-    ),
-]
 Placed = Callable[[Experiment], Experiment]
 
 

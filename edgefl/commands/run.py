@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgefl.commands import show
-from edgefl.commands import virtual as on_virtual
-from edgefl.commands import wall as on_wall
-from edgefl.commands.conclude import conclude
 from edgefl.commands.configs import ConfigOrNone, listing
 from edgefl.commands.live_option import Live, MetricsPort, watched
 from edgefl.commands.require import Require, Requirement, requirements, unmet
-from edgefl.commands.resume import Resume, resumed
-from edgefl.commands.run_task import RunTask
+from edgefl.commands.resume_option import Resume
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import FAILED, INTERRUPTED, NOT_MET
-from edgefl.hosts.setup.origin import COORDINATOR, RUN, VIRTUAL, WALL, Origin
+from edgefl.hosts.clock_names import VIRTUAL, WALL
 from edgefl.hosts.workers import EngineName, Power
-from edgefl.loading.file import base_of
 
 if TYPE_CHECKING:
+    from edgefl.commands.run_task import RunTask
+    from edgefl.hosts.wall.run_processes import RunProcesses
     from edgefl.results.compare import Row
 
 Overrides = Annotated[
@@ -118,37 +114,93 @@ def run(
 
     Without CONFIG: list the experiments that come with edgefl.
     """
-    demands, options = requirements(require or ()), _options(force=force)
+    demands = requirements(require or ())
     given = None if clock is None else clock.value
+    begins = config is not None and resume is None and given != VIRTUAL
+    with _loading(begins) as processes:
+        task = _task(config, overrides, given, out, resume, force)
+        power = power_of(task.clock, workers, engine, ray_address)
+        _only_here(task)
+        task.tell()
+        with watched(task.folder, task.experiment, live_port, metrics_port):
+            if task.clock == VIRTUAL:
+                whole, to_the_end = _virtual(task, power)
+            else:
+                whole, to_the_end = True, _wall(task, force, processes)
+    _conclude(task, demands, whole, to_the_end)
+
+
+@contextmanager
+def _loading(begins: bool) -> Iterator[RunProcesses | None]:
+    """Start the processes of a run on the wall clock, if one ``begins``.
+
+    They load torch while this process reads the experiment. What the run does not need any more
+    ends with the block.
+    """
+    if not begins:
+        yield None
+        return
+    from edgefl.hosts.wall.run_processes import RunProcesses
+
+    with RunProcesses() as processes:
+        yield processes
+
+
+def _task(
+    config: Path | None,
+    overrides: list[str] | None,
+    clock: str | None,
+    out: Path | None,
+    resume: Path | None,
+    force: bool,
+) -> RunTask:
+    """What `edgefl run` is asked to do; UserError for what is wrong with it."""
+    from edgefl.commands.resume import resumed
+    from edgefl.commands.run_task import RunTask
+    from edgefl.hosts.setup.origin import RUN, Origin
+    from edgefl.loading.file import base_of
+
     if resume is not None:
-        task = RunTask.resumed(resumed(resume, RUN, (config, overrides or ()), given, out))
-    elif config is not None:
-        origin = Origin(RUN, given or WALL, base_of(config), options)
-        task = RunTask.new(config, overrides or (), out, origin)
-    else:
+        return RunTask.resumed(resumed(resume, RUN, (config, overrides or ()), clock, out))
+    if config is None:
         listing()
         raise UserError("CONFIG: missing: an experiment file, one of these or your own")
-    power = power_of(task.clock, workers, engine, ray_address)
-    _only_here(task)
-    task.tell()
-    whole = True
-    with watched(task.folder, task.experiment, live_port, metrics_port):
-        if task.clock == VIRTUAL:
-            runs = on_virtual.VirtualRuns(
-                task.experiment, base_of(task.config), task.folder, power, task.text, task.resume
-            )
-            whole, to_the_end = runs.run(), not runs.interrupted
-        else:
-            to_the_end = on_wall.run_seeds(
-                task.experiment,
-                task.config,
-                task.folder,
-                text=task.text,
-                resume=task.resume,
-                speed_auto=task.speed_auto,
-                fleet=True,
-                force=force,
-            )
+    origin = Origin(RUN, clock or WALL, base_of(config), _options(force=force))
+    return RunTask.new(config, overrides or (), out, origin)
+
+
+def _virtual(task: RunTask, power: Power) -> tuple[bool, bool]:
+    """Do the runs under the virtual clock: whether none died, and whether it was to the end."""
+    from edgefl.commands.virtual import VirtualRuns
+    from edgefl.loading.file import base_of
+
+    runs = VirtualRuns(
+        task.experiment, base_of(task.config), task.folder, power, task.text, task.resume
+    )
+    whole = runs.run()
+    return whole, not runs.interrupted
+
+
+def _wall(task: RunTask, force: bool, processes: RunProcesses | None) -> bool:
+    """Do the runs on the wall clock; False after a Ctrl-C."""
+    from edgefl.commands.wall import run_seeds
+
+    return run_seeds(
+        task.experiment,
+        task.config,
+        task.folder,
+        text=task.text,
+        resume=task.resume,
+        processes=processes,
+        speed_auto=task.speed_auto,
+        fleet=True,
+        force=force,
+    )
+
+
+def _conclude(task: RunTask, demands: Sequence[Requirement], whole: bool, to_the_end: bool) -> None:
+    from edgefl.commands.conclude import conclude
+
     finish(conclude(task.experiment, task.folder), demands, whole, to_the_end)
 
 
@@ -166,18 +218,13 @@ def coordinator(
     require: Require = None,
 ) -> None:
     """Start a coordinator and wait for edges from other terminals or machines (`edgefl edge`)."""
+    from edgefl.commands import show
+    from edgefl.commands import wall as on_wall
     from edgefl.hosts.wall.keys import load_server, must_have_keys
 
     demands = requirements(require or ())
     options = _options(announce=announce, insecure=insecure)
-    if resume is not None:
-        found = resumed(resume, COORDINATOR, (config, overrides or ()), out=out)
-        task, keys = RunTask.resumed(found), keys or found.keys()
-    elif config is not None:
-        origin = Origin(COORDINATOR, WALL, base_of(config), options, keys=keys)
-        task = RunTask.new(config, overrides or (), out, origin)
-    else:
-        raise UserError("CONFIG: missing: an experiment file (edgefl configs lists some)")
+    task, keys = _coordinator_task(config, overrides, out, resume, keys, options)
     experiment = task.experiment
     secrets = load_server(keys) if keys else None
     show.warning(must_have_keys(experiment.network.host, secrets, insecure))
@@ -199,9 +246,32 @@ def coordinator(
             keys=keys,
         )
     if table or demands:
-        finish(conclude(experiment, task.folder), demands, True, to_the_end)
+        _conclude(task, demands, True, to_the_end)
     elif not to_the_end:
         raise typer.Exit(INTERRUPTED)
+
+
+def _coordinator_task(
+    config: Path | None,
+    overrides: list[str] | None,
+    out: Path | None,
+    resume: Path | None,
+    keys: Path | None,
+    options: tuple[str, ...],
+) -> tuple[RunTask, Path | None]:
+    """What `edgefl coordinator` is asked to do, and the folder of its keys."""
+    from edgefl.commands.resume import resumed
+    from edgefl.commands.run_task import RunTask
+    from edgefl.hosts.setup.origin import COORDINATOR, Origin
+    from edgefl.loading.file import base_of
+
+    if resume is not None:
+        found = resumed(resume, COORDINATOR, (config, overrides or ()), out=out)
+        return RunTask.resumed(found), keys or found.keys()
+    if config is None:
+        raise UserError("CONFIG: missing: an experiment file (edgefl configs lists some)")
+    origin = Origin(COORDINATOR, WALL, base_of(config), options, keys=keys)
+    return RunTask.new(config, overrides or (), out, origin), keys
 
 
 def _options(**given: bool) -> tuple[str, ...]:

@@ -65,7 +65,8 @@ def run_seeds(
     """Run every seed, or those until Ctrl-C; False after a Ctrl-C.
 
     ``text``: experiment.toml; "": none is written. ``resume``: finished runs in the folder stay,
-    and broken ones go on. ``where``: LaunchOptions. Exit with status 1 if a needed process dies.
+    and broken ones go on. ``where``: LaunchOptions; processes that load already are for the first
+    seed. Exit with status 1 if a needed process dies.
     """
     from edgefl.hosts.setup.run_folder import RunFolder
     from edgefl.hosts.wall.launcher import Interrupted, LaunchOptions, WallRun
@@ -92,6 +93,7 @@ def run_seeds(
                 launcher = WallRun(_on_port(one, port), options, screen.say)
                 screen.launcher = launcher
                 launcher.run(screen.watch)
+                where.pop("processes", None)
                 port = launcher.port  # edges elsewhere connect to the same port again
         return True
     except Interrupted:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast, dataclass_transform, get_args, get_origin
 
 import orjson
 
-from edgefl.record.rows import snake
+from edgefl.snake_case import snake
 
 MOST_BYTES = 1 << 20
 Message = TypeVar("Message")
@@ -91,6 +91,7 @@ class Channel:
 
     def __init__(self, end: socket.socket) -> None:
         self.end = end
+        self.kept: list[int] = []  # descriptors that came with messages
 
     @classmethod
     def pair(cls) -> tuple[Channel, Channel]:
@@ -106,9 +107,15 @@ class Channel:
     def fileno(self) -> int:
         return self.end.fileno()
 
-    def send(self, sent: Any) -> None:
-        """Send a message. BrokenPipeError if the other side has closed."""
-        self.end.send(encode(sent))
+    def send(self, sent: Any, fd: int | None = None) -> None:
+        """Send a message. BrokenPipeError if the other side has closed.
+
+        ``fd``: a descriptor that the receiver keeps open until its process ends.
+        """
+        if fd is None:
+            self.end.send(encode(sent))
+        else:
+            socket.send_fds(self.end, [encode(sent)], [fd])
 
     def receive(self, timeout_s: float | None = None) -> Any:
         """Return the next message; None if none arrives in time.
@@ -118,7 +125,8 @@ class Channel:
         if timeout_s is not None and not select.select([self.end], [], [], timeout_s)[0]:
             return None
         try:
-            data = self.end.recv(MOST_BYTES)
+            data, fds, _, _ = socket.recv_fds(self.end, MOST_BYTES, 1)
+            self.kept.extend(fds)
         except ConnectionResetError:
             data = b""
         if not data:

@@ -11,8 +11,6 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 
-import psutil
-
 from edgefl.hosts.ctrl_c import LIKE_CTRL_C, interrupt
 from edgefl.hosts.ipc import Channel
 
@@ -27,21 +25,18 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 
 
 def spawn(
-    module: str,
-    channels: list[Channel],
-    keep: list[Channel] | None = None,
-    hold: int | None = None,
+    module: str, channels: list[Channel], keep: list[Channel] | None = None
 ) -> subprocess.Popen[bytes]:
     """Start ``python -m module FD...`` with these channel ends.
 
-    This process closes its copies of the ends, except those in ``keep``. ``hold``: one more
-    descriptor that the new process keeps open until it ends. The new process has its own process
-    group, so that a terminal's Ctrl-C reaches only this process, which ends the others in order.
+    This process closes its copies of the ends, except those in ``keep``. The new process has its
+    own process group, so that a terminal's Ctrl-C reaches only this process, which ends the others
+    in order.
     """
     fds = [channel.fileno() for channel in channels]
     process = subprocess.Popen(
         [sys.executable, "-m", module, *map(str, fds)],
-        pass_fds=[*fds, *([] if hold is None else [hold])],
+        pass_fds=fds,
         stdin=subprocess.DEVNULL,
         env=os.environ | ONE_THREAD,
         process_group=0,
@@ -103,6 +98,8 @@ def _child(name: str, work: Callable[[], int | None], parent: int) -> int:
 
 def forked_bytes(work: Callable[[], object]) -> int:
     """Run ``work`` in a fork, and return the private memory that the fork has then, in bytes."""
+    import psutil  # here, because each command starts faster without it
+
     reader, writer = os.pipe()
 
     def measure() -> None:

@@ -12,7 +12,8 @@ import numpy as np
 
 from edgefl.errors import UserError
 from edgefl.record.journal_reader import JournalEvent, read
-from edgefl.record.rows import fingerprint, snake
+from edgefl.record.rows import fingerprint
+from edgefl.snake_case import snake
 from edgefl.strategies.base import decisions as do
 from edgefl.strategies.base import events as ev
 from edgefl.strategies.base.strategy import Strategy

@@ -5,7 +5,6 @@ The rows also appear in error reports about a strategy.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 import xxhash
 
 from edgefl.jobs import arrays, plain
+from edgefl.snake_case import snake
 from edgefl.strategies.base.decisions import (
     Assign,
     Decision,
@@ -29,11 +29,6 @@ Row = Mapping[str, Any]  # a line of events.jsonl as read from JSON
 
 ARRAYS = {"base", "vectors", "weights"}
 OPTIONAL = {"broadcast", "slots", "made_of"}  # left out if None
-
-
-def snake(name: str) -> str:
-    """Convert CamelCase to snake_case: UpdateArrived -> update_arrived."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 _known: dict[type, tuple[str, tuple[str, ...]]] = {}

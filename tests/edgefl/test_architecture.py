@@ -16,20 +16,20 @@ EMULATOR = (
     " fidelity profile_table profiles energy calibrate proxy kernel lab pytest_plugin commands cli"
 )
 EDGEFL = (
-    "exit_status errors disk by_name streams vectors vector_terms vector_store checkpoints"
-    " jobs catalog"
+    "exit_status errors disk by_name snake_case streams vectors vector_terms vector_store"
+    " checkpoints jobs catalog"
     " protocol strategies.base actor"
     " strategies.dissemination strategies config record.files data models edges record"
-    " coordinator results reports exports loading html_report profile hosts.ctrl_c"
-    " hosts.fault_lives hosts.ipc"
+    " coordinator results reports exports loading html_report profile hosts.clock_names"
+    " hosts.ctrl_c hosts.fault_lives hosts.ipc"
     " hosts.process_messages hosts.processes hosts.room hosts.setup hosts.exchange hosts.wall.keys"
     " hosts.wall.connections"
     " hosts.wall.wire hosts.wall.discovery hosts.wall.array_file hosts.wall.mailbox"
     " hosts.wall.sleep_watch hosts.wall.system"
     " hosts.workers hosts.virtual.pool hosts.virtual"
     " hosts.wall.edge hosts.wall.coordinator hosts.wall.fleet hosts.wall.speed_check"
-    " hosts.wall.remote_edges hosts.wall.answers hosts.wall.launcher launch.host"
-    " launch.inventory launch.placement launch.connections launch live sweep"
+    " hosts.wall.remote_edges hosts.wall.answers hosts.wall.run_processes hosts.wall.launcher"
+    " launch.host launch.inventory launch.placement launch.connections launch live sweep"
     " commands api cli"
 )
 ORDER = [

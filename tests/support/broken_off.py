@@ -10,7 +10,8 @@ import orjson
 from builders import layout, vector
 
 from edgefl.config.experiment import Experiment
-from edgefl.hosts.setup.origin import RUN, WALL, Origin
+from edgefl.hosts.clock_names import WALL
+from edgefl.hosts.setup.origin import RUN, Origin
 from edgefl.hosts.setup.plan import fidelity
 from edgefl.hosts.setup.run_folder import RunFolder
 from edgefl.hosts.setup.rundir import OpenRun

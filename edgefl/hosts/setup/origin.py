@@ -24,7 +24,6 @@ from edgefl.loading.names import own_names
 from edgefl.record.files import EXPERIMENT
 
 RUN, COORDINATOR, LAUNCH = "run", "coordinator", "launch"
-WALL, VIRTUAL = "wall", "virtual"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ import orjson
 from edgefl import __version__
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError, listed
+from edgefl.hosts.clock_names import VIRTUAL
 from edgefl.hosts.setup import origin as origins
 from edgefl.hosts.setup.origin import Origin, digests, origin_of
 from edgefl.hosts.setup.run_folder import RunFolder
@@ -207,7 +208,7 @@ def _chosen(
 ) -> tuple[Experiment, bool]:
     """The experiment with speed and port of its latest run; whether the speed was chosen."""
     begun = [run for run in runs if run.stage is not RunStage.not_begun]
-    if not begun or origin.clock == origins.VIRTUAL:
+    if not begun or origin.clock == VIRTUAL:
         return experiment, False
     changes: dict[str, Any] = {}
     latest = begun[-1].config

@@ -36,20 +36,19 @@ from edgefl.hosts.process_messages import (
     StartWorkers,
     frozen_digest,
 )
-from edgefl.hosts.processes import end_in, spawn
 from edgefl.hosts.setup.plan import emulated_devices
 from edgefl.hosts.setup.resumption import RunStage, check_data, run_stage
 from edgefl.hosts.setup.run_folder import RunFolder
 from edgefl.hosts.setup.rundir import clear
 from edgefl.hosts.wall.answers import ProcessDied, checked, failure, first_answer, stop
 from edgefl.hosts.wall.remote_edges import RemoteEdges
+from edgefl.hosts.wall.run_processes import RunProcesses
 from edgefl.hosts.wall.speed_check import auto_speed, too_fast
 from edgefl.record.files import SUMMARY
 from edgefl.results.rundirs import title
 from edgefl.results.summary import one_line
 
 POLL_S = 0.25
-END_PATIENCE_S = 10.0
 DATA_FILES = ("vocabulary.txt", "edges.csv")  # the warm parent may have written them to scratch
 
 
@@ -72,7 +71,8 @@ class LaunchOptions:
     each strategy's directory, if several seeds run one after the other. ``first``: this is the
     first seed, which deletes earlier runs. ``more``: another seed follows. ``folder``: shared by
     several seeds; None: the run claims its own. ``headline``: printed once the run is accepted,
-    followed by the speed if the launcher has chosen it.
+    followed by the speed if the launcher has chosen it. ``processes``: those that load already;
+    the run ends them.
     """
 
     out: Path
@@ -88,6 +88,7 @@ class LaunchOptions:
     remote: RemoteEdges | None = None
     resume: bool = False
     speed_auto: bool = False
+    processes: RunProcesses | None = None
 
 
 class WallRun:
@@ -106,10 +107,8 @@ class WallRun:
             prefix="edgefl-",
             ignore_cleanup_errors=True,  # after a second Ctrl-C the coordinator still writes there
         )
-        self.warm: subprocess.Popen[bytes] | None = None
-        self.warmed_up = False
+        self.processes = options.processes
         self.worked = False  # a strategy's run has begun
-        self.control: Channel  # to the warm parent
         self.interrupted = False  # Ctrl-C was pressed
         self.exits: list[str] = []  # processes that died in this strategy's run
         self.speed_auto = options.speed_auto or experiment.speed == "auto"
@@ -130,19 +129,16 @@ class WallRun:
                 f"faults: {', '.join(PROCESS_KINDS)} need edges that this command starts:"
                 " edgefl run"
             )
-        # between each coordinator and two children of the warm parent
-        evaluations, jobs = Channel.pair(), Channel.pair()
         summaries: list[dict[str, Any]] = []
         try:
             summaries += self._finished()
             todo = range(len(summaries), len(self.experiment.strategies))
             if not todo:
                 return summaries
-            ready = self._warm_up(evaluations[1], jobs[1])
+            ready = self._warm_up()
             self._choose_speed(ready)
             for index in todo:
-                workers = [evaluations[0], jobs[0]]
-                summary = self._run_strategy(index, ready.data_digest, workers, watch)
+                summary = self._run_strategy(index, ready.data_digest, watch)
                 summaries.append(summary)
                 self.say(one_line(summary, title(self.directory(index))))
                 # the run may have ended by itself just then; no other run may follow it
@@ -180,10 +176,9 @@ class WallRun:
         return self.options.out / ("_".join(filter(None, ("edges", self.options.within))) + ".log")
 
     # ------------------------------------------------------------------ processes
-    def _warm_up(self, evaluations: Channel, jobs: Channel) -> FleetReady:
-        self.control, theirs = Channel.pair()
-        self.warm = spawn("edgefl.hosts.wall.fleet.warm", [theirs, evaluations, jobs])
-        self.control.send(
+    def _warm_up(self) -> FleetReady:
+        self.processes = processes = self.processes or RunProcesses()
+        self._order(
             PrepareFleet(
                 experiment=self.experiment.model_dump_json(),
                 base=_text(self.options.base),
@@ -192,8 +187,10 @@ class WallRun:
                 calibrate=self.options.fleet and bool(emulated_devices(self.experiment)),
             )
         )
-        ready: FleetReady = first_answer(self.control, self.warm, "the warm parent", self.say)
-        self.warmed_up = True
+        ready: FleetReady = first_answer(
+            processes.control, processes.warm, "the warm parent", self.say
+        )
+        processes.warmed_up = True
         return ready
 
     def _choose_speed(self, ready: FleetReady) -> None:
@@ -222,9 +219,9 @@ class WallRun:
             self.say(line)
 
     def _run_strategy(
-        self, index: int, data_digest: str, workers: list[Channel], watch: Callable[..., None]
+        self, index: int, data_digest: str, watch: Callable[..., None]
     ) -> dict[str, Any]:
-        control, theirs = Channel.pair()
+        assert self.processes is not None
         self.exits.clear()
         directory = self.directory(index)
         resume = self.options.resume and run_stage(directory) is RunStage.broken_off
@@ -234,13 +231,10 @@ class WallRun:
         if first and self.folder.fd is None:
             for line in self.folder.claim():
                 self.say(line)
-        process = spawn(
-            "edgefl.hosts.wall.coordinator.process",
-            [theirs, *workers],
-            keep=workers,
-            hold=self.folder.fd,  # it may still write after this process has died
-        )
-        control.send(self._start_run(index, data_digest, resume))
+        control, process = self.processes.coordinator()
+        # it may still write after this process has died
+        with suppress(BrokenPipeError):  # it has died: the next line says so
+            control.send(self._start_run(index, data_digest, resume), fd=self.folder.fd)
         listening: Listening = first_answer(control, process, "the coordinator", self.say)
         port = self.port = listening.port
         if not self.worked:  # not earlier: a refused run changes nothing
@@ -285,8 +279,9 @@ class WallRun:
 
     def _order(self, order: Any) -> None:
         """Send an order to the warm parent. ProcessDied if it has ended."""
+        assert self.processes is not None
         try:
-            self.control.send(order)
+            self.processes.control.send(order)
         except BrokenPipeError:
             raise ProcessDied(f"the warm parent died (see {self.log})") from None
 
@@ -313,10 +308,8 @@ class WallRun:
 
     def _end(self) -> None:
         try:
-            if self.warm is not None:
-                self.control.close()
-                # it reads no messages while it loads
-                end_in(END_PATIENCE_S if self.warmed_up else 0.0, self.warm)
+            if self.processes is not None:
+                self.processes.end()
         finally:
             with ctrl_c_held_back():  # a folder that is half deleted would stay
                 self.scratch.cleanup()
@@ -380,16 +373,16 @@ class WallRun:
 
     def _report_exits(self) -> None:
         """Report processes that died; the run goes on."""
-        assert self.warm is not None
+        assert self.processes is not None
         try:
-            while (message := self.control.receive(timeout_s=0)) is not None:
+            while (message := self.processes.control.receive(timeout_s=0)) is not None:
                 match message:
                     case ProcessExited(name, status):
                         self.exits.append(name)
                         self.say(f"{name} died (exit status {status}; see {self.log})")
         except EOFError:  # the edges and the evaluator died with it
             raise ProcessDied(
-                f"the warm parent died (exit status {self.warm.wait()}; see {self.log})"
+                f"the warm parent died (exit status {self.processes.warm.wait()}; see {self.log})"
             ) from None
 
 

@@ -11,7 +11,8 @@ from builders import experiment
 
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
-from edgefl.hosts.setup.origin import COORDINATOR, LAUNCH, VIRTUAL, WALL, Origin, origin_of
+from edgefl.hosts.clock_names import VIRTUAL, WALL
+from edgefl.hosts.setup.origin import COORDINATOR, LAUNCH, Origin, origin_of
 from edgefl.hosts.setup.resumption import (
     RunStage,
     check_data,

@@ -13,8 +13,9 @@ from builders import EXAMPLES
 from html_pages import HtmlPage
 
 from edgefl.errors import UserError
+from edgefl.hosts.clock_names import VIRTUAL
 from edgefl.hosts.setup.learning import learning
-from edgefl.hosts.setup.origin import RUN, VIRTUAL, Origin
+from edgefl.hosts.setup.origin import RUN, Origin
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.html_report import embedded_figures
 from edgefl.html_report.document import document, write

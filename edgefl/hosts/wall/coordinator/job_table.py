@@ -12,7 +12,7 @@ from typing import Any
 from edgefl.errors import Bug, UserError
 from edgefl.hosts.wall.coordinator.thread_messages import Worked
 from edgefl.jobs import Job, Result
-from edgefl.record.rows import snake
+from edgefl.snake_case import snake
 from emulator.agenda import Agenda
 from emulator.fidelity import spread_ms
 from emulator.quantiles import Quantiles

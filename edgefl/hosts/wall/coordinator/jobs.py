@@ -23,7 +23,7 @@ from edgefl.hosts.wall.coordinator.thread_messages import Worked
 from edgefl.hosts.wall.edge.worker import Turns
 from edgefl.hosts.wall.system import OWN_SYSTEM, Inbox, System
 from edgefl.jobs import Job, Result, of_plain, plain
-from edgefl.record.rows import snake
+from edgefl.snake_case import snake
 
 MOST_DEATHS = 3  # after so many dead workers the job itself counts as the cause
 

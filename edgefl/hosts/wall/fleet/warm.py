@@ -318,11 +318,11 @@ def main(control_fd: int, evaluations_fd: int, jobs_fd: int = -1) -> None:
     rate = calibrate(learned) if task.calibrate else None
     if task.fleet and experiment.network.report_s:
         share_memory()  # forked edges report about this host
-    gc.collect()
-    # these objects stay; if the collector touched their pages, every child would copy them
-    gc.freeze()
     with suppress(ConnectionError):  # the launcher has ended: this process and its children end
         control.send(FleetReady(data_digest, rate, cores(), learned.samples))
+        gc.collect()  # while the coordinator opens its run
+        # these objects stay; if the collector touched their pages, every child would copy them
+        gc.freeze()
         Warm(control, evaluations, jobs, learned, data_digest).run()
 
 

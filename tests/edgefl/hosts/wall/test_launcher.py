@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -43,7 +44,8 @@ def test_a_run_ends_in_order_when_its_display_cannot_be_written(tmp_path: Path) 
 
 def test_a_warm_parent_that_died_is_a_line(tmp_path: Path) -> None:
     launcher = WallRun(experiment(), LaunchOptions(tmp_path / "out", None), print)
-    launcher.control, theirs = Channel.pair()
+    control, theirs = Channel.pair()
+    launcher.processes = SimpleNamespace(control=control)
     theirs.close()
     with pytest.raises(ProcessDied, match=r"^the warm parent died \(see .*edges.log\)$"):
         launcher._inject(InjectFault("kill", "a"), 0)

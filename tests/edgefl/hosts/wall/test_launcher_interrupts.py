@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from builders import experiment
 
-from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import RunEnded, StopRun
+from edgefl.hosts.wall import run_processes
 from edgefl.hosts.wall.launcher import Interrupted, LaunchOptions, WallRun
+from edgefl.hosts.wall.run_processes import RunProcesses
 
 SUMMARY = {
     "finished": "versions",
@@ -108,13 +109,18 @@ class Warm:
 def test_a_press_while_the_warm_parent_ends_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, warm = wall_run(tmp_path, TWO), Warm()
-    monkeypatch.setattr(run, "warm", warm)
-    run.control, _ = Channel.pair()
-    run.warmed_up = True
+    run, started = wall_run(tmp_path, TWO), []
+
+    def spawn(*_: Any, **__: Any) -> Warm:
+        started.append(Warm())
+        return started[-1]
+
+    monkeypatch.setattr(run_processes, "spawn", spawn)
+    run.processes = RunProcesses()
+    run.processes.warmed_up = True
     with pytest.raises(KeyboardInterrupt):
         run._end()
-    assert warm.returncode == -signal.SIGKILL
+    assert [each.returncode for each in started] == [-signal.SIGKILL] * 2
     assert not Path(run.scratch.name).exists()
 
 
