@@ -116,7 +116,7 @@ def run(
     """
     demands = requirements(require or ())
     given = None if clock is None else clock.value
-    begins = config is not None and resume is None and given != VIRTUAL
+    begins = config is not None and config.is_file() and resume is None and given != VIRTUAL
     with _loading(begins) as processes:
         task = _task(config, overrides, given, out, resume, force)
         power = power_of(task.clock, workers, engine, ray_address)

@@ -65,15 +65,15 @@ def run_seeds(
     """Run every seed, or those until Ctrl-C; False after a Ctrl-C.
 
     ``text``: experiment.toml; "": none is written. ``resume``: finished runs in the folder stay,
-    and broken ones go on. ``where``: LaunchOptions; processes that load already are for the first
-    seed. Exit with status 1 if a needed process dies.
+    and broken ones go on. ``where``: LaunchOptions, whose processes are for the first seed. Exit
+    with status 1 if a needed process dies.
     """
     from edgefl.hosts.setup.run_folder import RunFolder
     from edgefl.hosts.wall.launcher import Interrupted, LaunchOptions, WallRun
 
-    seeds = _seeds(experiment, folder, resume)
-    several = len(experiment.by_seed()) > 1
-    port, screen = experiment.network.port, screen or Screen()
+    seeds, where = _seeds(experiment, folder, resume), where | {"resume": resume}
+    several, screen = len(experiment.by_seed()) > 1, screen or Screen()
+    port = experiment.network.port
     claim = RunFolder(folder, [entry.name for entry in experiment.strategies], text, resume)
     claim.refuse_if_in_use()
     try:
@@ -87,14 +87,12 @@ def run_seeds(
                     more=number + 1 < len(seeds),
                     headline="" if number else _headline(experiment),
                     folder=claim,
-                    resume=resume,
                     **where,
                 )
-                launcher = WallRun(_on_port(one, port), options, screen.say)
-                screen.launcher = launcher
-                launcher.run(screen.watch)
+                screen.launcher = WallRun(_on_port(one, port), options, screen.say)
+                screen.launcher.run(screen.watch)
                 where.pop("processes", None)
-                port = launcher.port  # edges elsewhere connect to the same port again
+                port = screen.launcher.port  # edges elsewhere connect to it again
         return True
     except Interrupted:
         return False

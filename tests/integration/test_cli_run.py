@@ -101,6 +101,7 @@ def summary(directory: Path) -> dict[str, Any]:
         ),
     ],
 )
+@pytest.mark.processes
 def test_bad_input_is_one_line_and_status_2(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,

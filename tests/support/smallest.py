@@ -35,6 +35,7 @@ SMALLEST_BENCHMARKS = {
     "profile_virtual.py": ["--updates", "2"],
     "protocol.py": ["--case", "2x0.25", "--rounds", "3"],
     "recovery.py": [*("--edges", "4", "--working", "2"), *("--versions", "5", "--hidden", "16")],
+    "startup.py": ["--turns", "1"],
     "strategies.py": ["--size", "1000", "--repeats", "2"],
     "tdma_shapes.py": ["--quick"],
     "virtual.py": ["--quick", "--turns", "1"],
@@ -51,7 +52,7 @@ SOCKETS = {
         "over_machines.py",
         "profile_circle.py",
     ),
-    *("protocol.py", "recovery.py", "tdma_shapes.py"),
+    *("protocol.py", "recovery.py", "startup.py", "tdma_shapes.py"),
 }
 
 

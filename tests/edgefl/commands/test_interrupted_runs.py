@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 
 from edgefl.cli import app
 from edgefl.commands.progress import ProgressLines
-from edgefl.hosts.wall import launcher
+from edgefl.hosts.wall import launcher, run_processes
 
 CONFIG = f"""
 name = "cut"
@@ -77,5 +78,6 @@ def test_a_wall_clock_run(
                 raise launcher.Interrupted([])
 
     monkeypatch.setattr(launcher, "WallRun", Run)
+    monkeypatch.setattr(run_processes, "RunProcesses", nullcontext)
     result = CliRunner().invoke(app, [command, "cut.toml"])
     assert result.exit_code == (130 if ended == "interrupted" else 0)

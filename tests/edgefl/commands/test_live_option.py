@@ -48,7 +48,11 @@ def test_the_option_is_in_the_help(command: str) -> None:
     ("words", "line"),
     [
         (["view", "nowhere/at/all"], "nowhere/at/all: no such directory"),
-        (["run", "configs/quickstart.toml", "--live=x"], "--live x: expected a port, 0 to 65535"),
+        pytest.param(
+            ["run", "configs/quickstart.toml", "--live=x"],
+            "--live x: expected a port, 0 to 65535",
+            marks=pytest.mark.processes,
+        ),
     ],
     ids=["no run", "no port"],
 )
