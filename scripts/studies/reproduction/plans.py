@@ -111,14 +111,14 @@ class PartPlan:
     def check(self) -> None:
         """Raise UserError if the part is not valid, or not a fair comparison."""
         where, part = f"{self.entry.name}, part {self.part.name}", self.part
-        try:
-            whole = self.experiment()
-        except UserError as error:
-            raise UserError(f"{where}: {error}") from error
         names = [method.shown for method in part.methods]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise UserError(f"{where}: two methods have the name {twice!r}")
+        try:
+            whole = self.experiment()
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from error
         has_axes = any(method.axes for method in part.methods)
         if has_axes and part.tuning is None:
             raise UserError(f"{where}: its methods have axes: expected tuning")

@@ -56,6 +56,13 @@ class Paired:
         """Return whether the whole interval is below ``least``."""
         return self.interval is not None and self.interval.high < least
 
+    def verdict(self, by: float = 0.0, least: float = 0.0) -> Verdict:
+        """Return the verdict on "the first one is better by more than ``by``", as ``better``."""
+        if self.is_above(by):
+            return Verdict.holds
+        fails = self.is_at_most(by) or self.is_below(least)
+        return Verdict.fails if fails else Verdict.unknown
+
     def __str__(self) -> str:
         """Return "+0.031 [+0.012, +0.050] over 3 seeds"."""
         bounds = (
@@ -98,15 +105,11 @@ def better(
     told.
     """
     found = paired(results, method, than, column)
-    if found.is_above(by):
-        verdict = Verdict.holds
-    elif found.is_at_most(by) or found.is_below(least):
-        verdict = Verdict.fails
-    else:
-        verdict = Verdict.unknown
     numbers = (f"{told(each)} {mean_of(results, each, column)}" for each in (method, than))
     return Finding(
-        str(found), verdict, f"{label(column)}: {', '.join(numbers)}; paired difference {found}."
+        str(found),
+        found.verdict(by, least),
+        f"{label(column)}: {', '.join(numbers)}; paired difference {found}.",
     )
 
 

@@ -20,15 +20,9 @@ BySeed = Mapping[int, float]
 def smaller(ours: BySeed, theirs: BySeed, what: str) -> Finding:
     """Judge "``ours`` is smaller than ``theirs``" by the rule of ``rules.better``."""
     found = rules.paired_of(ours, theirs, -1)
-    verdict = (
-        Verdict.holds
-        if found.is_better
-        else Verdict.fails
-        if found.is_below(0.0)
-        else Verdict.unknown
-    )
     means = (f"{sum(each.values()) / len(each):.4g}" for each in (ours, theirs))
-    return Finding(str(found), verdict, f"{what}: {', '.join(means)}; paired difference {found}.")
+    why = f"{what}: {', '.join(means)}; paired difference {found}."
+    return Finding(str(found), found.verdict(), why)
 
 
 def losses(results: Results, which: Which, column: str = LOSS) -> dict[int, float]:
