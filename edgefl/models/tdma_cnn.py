@@ -21,13 +21,14 @@ SMALLEST = 16  # one pixel remains after both convolutions and poolings
 
 
 class Options(BaseModel):
-    """How the convolutions halve an image."""
+    """What halves the image after each convolution."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    halve: Literal["pool", "stride"] = "pool"
-    """After each convolution by 2x2 max pooling, or by the convolution itself with a stride of two,
-    which takes a third of the time."""
+    pool: Literal["max", "stride"] = "max"
+    """`"max"`: 2x2 max pooling. `"stride"`: the convolutions themselves move by two pixels, so that
+    a step takes a third of the time.
+    """
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
@@ -45,7 +46,7 @@ def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
             f"model tdma_cnn needs images of at least {SMALLEST} x {SMALLEST}, these are {height} x"
             f" {width}; model mlp takes any size"
         )
-    pooled = options.halve == "pool"
+    pooled = options.pool == "max"
     stride, lost = (1, 4) if pooled else (2, 3)
     left = [((side - lost) // 2 - lost) // 2 for side in (height, width)]
     return nn.Sequential(

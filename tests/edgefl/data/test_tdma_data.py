@@ -60,7 +60,7 @@ def test_the_cnn_has_two_convolutions_and_one_dense_layer(
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (1, 17, 21)])
 def test_the_cnn_can_halve_by_strides(shape: tuple[int, int, int]) -> None:
     """28 -> 12 -> 4, and 32 -> 14 -> 5: no pooling is left."""
-    model = tdma_cnn.build(tdma_cnn.Options(halve="stride"), shape, 10)
+    model = tdma_cnn.build(tdma_cnn.Options(pool="stride"), shape, 10)
     assert model(torch.zeros(2, *shape)).shape == (2, 10)
     assert not any(isinstance(layer, torch.nn.MaxPool2d) for layer in model.modules())
     if shape == (1, 28, 28):  # the sizes after the layers are those with pooling

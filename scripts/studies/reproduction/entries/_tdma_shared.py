@@ -11,7 +11,7 @@ SLOT_S = 0.1  # emulated seconds of a slot in all configs
 MNIST_SIZES = (1, 5, 10, 25, 50, 100)  # S; the last one is all devices
 CIFAR_SIZES = (1, 2, 5, 10, 20)
 MARKERS = "evaluation.every_s=100"  # the paper's markers: every 1,000 slots
-CHEAP = 'model.halve="stride"'  # the paper does not give the CNN's sizes: these take a third
+CHEAP = 'model.pool="stride"'  # the paper does not give the CNN's sizes: these take a third
 READINGS = {  # letter -> the entry that has its runs on MNIST
     "A": "seed1-mnist-a",
     "B": "seed1-mnist-b",
