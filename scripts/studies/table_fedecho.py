@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
+from reproduction.entries._distillation_measures import long_accuracy
 from trial_results import mean, median_staleness, spread
 from trials import QUICK, Study, Trial, arguments, end, entries, run, say, study, tell
 from tuning import Points, Tuning
@@ -29,15 +29,12 @@ from tuning import Points, Tuning
 from edgefl.errors import UserError
 from edgefl.loading.file import load
 from edgefl.reports import gallery
-from edgefl.reports.by_label import section as labels
 from edgefl.results.spread import spread as spread_of
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "fedecho"
 MAIN = CONFIGS / "fmnist_lenet.toml"
 METHODS = ("fedecho", "fedbuff", "ca2fl", "fedac", "fadas", "fadas-adaptive")
 TUNING_S = 240.0  # about 50 rounds
-LAST = 10  # evaluations
-LONG = "long"  # runtime class; with mild delay "long (mild)"
 LOCAL: Points = {f"local-{rate:g}": {"local_learning_rate": rate} for rate in (0.003, 0.01, 0.03)}
 # for Adam-like steps
 SERVER: Points = {f"server-{rate:g}": {"server_learning_rate": rate} for rate in (3e-4, 1e-3, 3e-3)}
@@ -206,17 +203,6 @@ def row(ours: Study, trial: Trial, label: str, point: str) -> tuple[Any, ...]:
         mean(results, "up_MB"),
         mean(results, "down_MB"),
     )
-
-
-def long_accuracy(run: Path) -> float | None:
-    """Return the mean of the last accuracies on the data of the slowest class of devices.
-
-    None without such devices.
-    """
-    slow = [
-        points for runtime, points in labels.by_runtime(run).items() if runtime.startswith(LONG)
-    ]
-    return fmean(accuracy for _, accuracy in slow[0][-LAST:]) if slow and slow[0] else None
 
 
 if __name__ == "__main__":

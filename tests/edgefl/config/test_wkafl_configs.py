@@ -13,10 +13,11 @@ from edgefl.loading.file import load
 
 FOLDER = CONFIGS / "wkafl"
 RAW = "mnist_raw_1000_10"
+OTHERS = {"zeno", "wallclock", "mnist_raw_zeno", "celeba", "femnist"}
 STUDIES = sorted(
     path.stem
     for path in FOLDER.glob("*.toml")
-    if path.stem.split("_")[0] in ("mnist", "emnist", "cifar") and path.stem != RAW
+    if path.stem.split("_")[0] in ("mnist", "emnist", "cifar")  and not path.stem.startswith("mnist_raw")
 )
 METHODS = {
     "wkafl",
@@ -58,7 +59,7 @@ def test_all_points_of_the_paper_are_there() -> None:
         for labels in (5, 10)
     }
     assert set(STUDIES) == plain | harder | {"mnist_1000_10"}
-    assert {path.stem for path in FOLDER.glob("*.toml")} == {*STUDIES, RAW, "zeno", "wallclock"}
+    assert {path.stem for path in FOLDER.glob("*.toml")} == {*STUDIES, RAW, *OTHERS}
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -110,7 +111,8 @@ def test_emnist_s_set_up_on_mnist_differs_in_the_data_and_the_end_alone() -> Non
     for name, options in ours.items():
         assert options.pop("report_shares") is True
         changed = {key for key in options if options[key] != theirs[name].get(key)}
-        assert changed <= ({"server_learning_rate"} if name in ("k-async", "gsgm") else set())
+        ours_alone = {"server_learning_rate"} if name in ("k-async", "gsgm") else {"stage_two_at"}
+        assert changed <= ours_alone
 
 
 def test_zeno_s_config_has_the_values_of_table_iv() -> None:
@@ -125,6 +127,48 @@ def test_zeno_s_config_has_the_values_of_table_iv() -> None:
     }
     assert zeno.options()["server_labels"] == 10, "L_num"
     assert given.data.scale == "raw"
+
+
+def test_zeno_on_mnist_has_the_four_points_of_figure_11() -> None:
+    given, paper = of("mnist_raw_zeno"), of("zeno").strategies[0].options()
+    points = {
+        (entry.options()["refresh_every"], entry.options()["server_labels"])
+        for entry in given.strategies
+    }
+    assert points == {(2, 10), (2, 1), (5, 10), (5, 1)} and len(given.edges.ids()) == 100
+    for entry in given.strategies:
+        options = entry.options()
+        assert {key for key in paper if options[key] != paper[key]} <= {
+            "refresh_every",
+            "server_labels",
+        }
+
+
+@pytest.mark.parametrize(
+    ("name", "edges", "gradients", "batch", "versions", "values"),
+    [
+        ("celeba", 2000, 15, 4, 5000, (500, 5, 20, 0.05, 1000)),
+        ("femnist", 3000, 20, 16, 10_000, (100, 10, 10, 0.1, 5000)),
+    ],
+)
+def test_the_natural_data_sets_have_the_code_s_values(
+    name: str, edges: int, gradients: int, batch: int, versions: int, values: tuple[float, ...]
+) -> None:
+    given = of(name)
+    assert (len(given.edges.ids()), given.training.batch_size) == (edges, batch)
+    assert given.stop.versions == versions and given.partition.name == "natural"
+    keys = (
+        "clip_norm",
+        "norm_ratio",
+        "similarity_weight",
+        "staleness_damping",
+        "stage_two_at",
+    )
+    for entry in given.strategies:
+        options = entry.options()
+        assert options["buffer_size"] == gradients
+        if entry.name.startswith("wkafl"):
+            assert tuple(options[key] for key in keys) == values
 
 
 def test_the_wall_clock_s_config_takes_times_that_a_host_can_keep() -> None:
