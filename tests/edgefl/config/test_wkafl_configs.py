@@ -17,7 +17,8 @@ OTHERS = {"zeno", "wallclock", "mnist_raw_zeno", "celeba", "femnist"}
 STUDIES = sorted(
     path.stem
     for path in FOLDER.glob("*.toml")
-    if path.stem.split("_")[0] in ("mnist", "emnist", "cifar")  and not path.stem.startswith("mnist_raw")
+    if path.stem.split("_")[0] in ("mnist", "emnist", "cifar")
+    and not path.stem.startswith("mnist_raw")
 )
 METHODS = {
     "wkafl",
