@@ -17,7 +17,8 @@ import sys
 from pathlib import Path
 
 from reproduction import listing, pages, registry
-from reproduction.entry import ROOT, Scale
+from reproduction.confirm import Confirmation
+from reproduction.entry import ROOT, Entry, Scale
 from reproduction.progress import say
 from reproduction.runner import S_PER_H, Budget, EntryRunner, Work
 
@@ -49,11 +50,13 @@ def run(options: argparse.Namespace) -> int:
         listing.show(registry.entries().values(), data)
         return 0
     chosen = registry.with_used([registry.find(name) for name in options.entry])
-    if not chosen and not options.pages:
+    if not chosen and not options.pages and not options.confirm:
         raise UserError("expected --entry NAME, --pages or --list; --list shows the names")
     status = 0
     if not options.pages:
         limit_s = None if options.max_hours is None else options.max_hours * S_PER_H
+        if options.confirm and not chosen:
+            chosen = list(registry.entries().values())
         work = Work(
             Scale(options.scale),
             Power(options.workers, EngineName(options.engine)),
@@ -63,7 +66,10 @@ def run(options: argparse.Namespace) -> int:
             options.anew,
             Budget(limit_s),
         )
-        status = do([EntryRunner(entry, work) for entry in chosen], work)
+        if options.confirm:
+            status = confirm(chosen, work)
+        else:
+            status = do([EntryRunner(entry, work) for entry in chosen], work)
     for path in pages.write(options.results, registry.entries().values()):
         say(f"page: {path}")
     return status
@@ -85,6 +91,20 @@ def do(runners: list[EntryRunner], work: Work) -> int:
             say("stopped; the same command goes on")
         return INTERRUPTED if did.interrupted else FAILED
     return 0
+
+
+def confirm(entries: list[Entry], work: Work) -> int:
+    """Confirm the results of each entry; return the exit status."""
+    status = 0
+    for entry in entries:
+        try:
+            runner = EntryRunner(entry, work, reads_only=True)
+            if not Confirmation(runner).run():
+                say(f"{entry.name}: nothing to confirm at scale {work.scale}")
+        except UserError as error:
+            say(str(error))
+            status = FAILED
+    return status
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -117,6 +137,11 @@ def _what(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--anew", action="store_true", help="forget what the entries have at this scale"
+    )
+    parser.add_argument(
+        "--confirm",
+        action="store_true",
+        help="look whether today's code gives the numbers that are there (default: all entries)",
     )
     parser.add_argument(
         "--set",

@@ -14,6 +14,7 @@ from paths import CONFIGS
 from reproduced import digits_entry, entry_of, part_of, reproduced
 from reproduction import pages, registry
 from reproduction.book import Book
+from reproduction.confirm import Confirmation
 from reproduction.entry import WALL, Entry, MethodPlan, Part, Scale, Tuning
 from reproduction.plans import PartPlan
 from reproduction.progress import EntryLines
@@ -36,7 +37,7 @@ def work_in(folder: Path, **options: object) -> Work:
 def times_aside(path: Path) -> list[str]:
     """Return the rows of a result file without CPU and wall time."""
     return [
-        ",".join(cells[:-4] + cells[-2:])
+        ",".join(cells[:-5] + cells[-3:])
         for line in path.read_text().splitlines()
         if (cells := line.split(","))
     ]
@@ -168,7 +169,7 @@ def test_results_of_other_code_are_refused_and_anew_runs_them(tmp_path: Path) ->
     csv = tmp_path / "results" / "data" / "digits.csv"
     text = csv.read_text()
     (tmp_path / "runs").rename(tmp_path / "gone")
-    with pytest.raises(UserError, match=r"was made by other code: the config has changed: --anew"):
+    with pytest.raises(UserError, match=r"made by other code: the config has changed: --conf"):
         EntryRunner(digits_entry(), other).run()
     assert csv.read_text() == text
     csv.write_text(re.sub(r",s[0-9a-f]{8}-", ",s00000000-", text))
@@ -177,6 +178,33 @@ def test_results_of_other_code_are_refused_and_anew_runs_them(tmp_path: Path) ->
     assert EntryRunner(digits_entry(), replace(other, anew=True)).run() == Did()
     rows = Tables(csv.parent, digits_entry()).rows
     assert len(rows) == RUNS and "s00000000" not in csv.read_text()
+
+
+@pytest.mark.usefixtures("warm_python")
+def test_results_are_confirmed_if_the_code_gives_the_same_numbers(tmp_path: Path) -> None:
+    EntryRunner(digits_entry(), work_in(tmp_path)).run()
+    data = tmp_path / "results" / "data"
+    csv, curves = data / "digits.csv", data / "digits-curves.csv"
+    text = csv.read_text()
+    assert not Confirmation(EntryRunner(digits_entry(), work_in(tmp_path))).run()
+    csv.write_text(re.sub(r"-t[0-9a-f]{8}-", "-t00000000-", text))
+    old = Tables(data, digits_entry()).rows
+    point = next(line for line in curves.read_text().splitlines() if ",fedbuff,2," in line)
+    before = curves.read_text()
+    first = next(line for line in before.splitlines() if ",fedasync,1," in line)
+    curves.write_text(before.replace(first, first + "9"))
+    with pytest.raises(UserError, match=r"fedasync .* gives other numbers at 0 emulated s: --anew"):
+        Confirmation(EntryRunner(digits_entry(), work_in(tmp_path))).run()
+    assert Tables(data, digits_entry()).rows == old and point in curves.read_text()
+    curves.write_text(before)
+    assert Confirmation(EntryRunner(digits_entry(), work_in(tmp_path))).run()
+    rows = Tables(data, digits_entry()).rows
+    assert [row.made_by for row in rows] == [row.digest for row in old]
+    assert [row.digest for row in rows] == [line.split(",")[-3] for line in text.splitlines()[1:]]
+    assert EntryRunner(digits_entry(), work_in(tmp_path)).run() == Did()
+    other = work_in(tmp_path, changes=("training.learning_rate=0.05",))
+    with pytest.raises(UserError, match="the config has changed, so its numbers cannot"):
+        Confirmation(EntryRunner(digits_entry(), other)).run()
 
 
 @pytest.mark.usefixtures("warm_python")

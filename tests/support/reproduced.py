@@ -48,7 +48,9 @@ def row_of(
 def curve_rows(method: str, seed: int, scale: Scale = Scale.paper) -> list[CurveRow]:
     """Return three evaluations of a run: accuracy .1, .2 and .3 plus a hundredth of the seed."""
     return [
-        CurveRow(scale, "main", method, seed, 10.0 * at, at, 0.1 * at + 0.01 * seed, 1.0, None)
+        CurveRow(
+            scale, "main", method, seed, 10.0 * at, at, round(0.1 * at + 0.01 * seed, 9), 1.0, None
+        )
         for at in (1, 2, 3)
     ]
 

@@ -48,6 +48,8 @@ class RunRow:
     ``fidelity``: faithful or strained; "" under the virtual clock.
     ``cpu_s``: CPU seconds of all its processes.
     ``digest``: of the code and the config that decide its numbers. ``machine``: an id.
+    ``made_by``: the digest of the code that made it, if other code was found to give the same
+    numbers since then (``confirm``); else "".
     """
 
     scale: Scale
@@ -62,6 +64,7 @@ class RunRow:
     wall_s: float | None = None
     digest: str = ""
     machine: str = ""
+    made_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,10 +70,11 @@ class Work:
 class EntryRunner:
     """Does what is missing of an entry.
 
-    UserError if the entry cannot be run, or if its results were made by other code.
+    ``reads_only``: only its results are wanted. UserError if the entry cannot be run, or if its
+    results were made by other code.
     """
 
-    def __init__(self, entry: Entry, work: Work) -> None:
+    def __init__(self, entry: Entry, work: Work, reads_only: bool = False) -> None:
         self.entry, self.work = entry, work
         self.folder = work.out / f"{entry.name}-{work.scale}"
         self.lines = EntryLines()
@@ -81,7 +82,7 @@ class EntryRunner:
         self.plans = [
             PartPlan(entry, part, work.scale, self.folder, work.changes) for part in parts
         ]
-        if entry.needs and work.scale is Scale.paper:
+        if entry.needs and work.scale is Scale.paper and not reads_only:
             raise UserError(f"{entry.name}: cannot be run here at the paper's scale: {entry.needs}")
         self.tables = Tables(work.data, entry)
 
@@ -268,7 +269,8 @@ class EntryRunner:
     def _other_code(self, place: Path, run: PlannedRun, digest: str) -> UserError:
         return UserError(
             f"{place}: {run} was made by other code: {listed(differing(digest, run.digest))} has"
-            f" changed: --anew runs {self.entry.name} again"
+            f" changed: --confirm looks whether its numbers are the same, --anew runs"
+            f" {self.entry.name} again"
         )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -25,7 +26,7 @@ from reproduction.results import NUMBERS, CurveRow, RunRow
 
 CURVE_POINTS, DIGITS = 60, 9
 HEAD = ("scale", "part", "method", "role", "seed", "setting", "fidelity")
-TAIL = ("cpu_s", "wall_s", "digest", "machine")
+TAIL = ("cpu_s", "wall_s", "digest", "machine", "made_by")
 VALUES = ("accuracy", "loss", "train_loss")
 CURVE = ("scale", "part", "method", "seed", "emulated_s", "version", *VALUES)
 MACHINES = "machines.csv"
@@ -58,22 +59,23 @@ def fidelity_of(run: Path, clock: str) -> str:
 
 def curve_of(run: Path, scale: Scale, part: str, method: str, seed: int) -> list[CurveRow]:
     """Return at most CURVE_POINTS evaluations of a run, evenly spaced, with first and last."""
+    return _thinned(points_of(run, CurveRow(scale, part, method, seed, 0.0, 0, None, None, None)))
+
+
+def points_of(run: Path, like: CurveRow) -> list[CurveRow]:
+    """Return all evaluations of a run in order of time, as rows of the run that ``like`` is of."""
     with undamaged(run / METRICS):
         found = sorted(read_csv(run / METRICS), key=lambda row: number(row["emulated_s"]) or 0.0)
         return [
-            CurveRow(
-                scale,
-                part,
-                method,
-                seed,
-                rounded(number(row["emulated_s"])) or 0.0,
-                int(row["version"]),
-                *(
-                    rounded(number(row.get(column)))
-                    for column in ("accuracy", "test_loss", "train_loss")
-                ),
+            replace(
+                like,
+                emulated_s=rounded(number(row["emulated_s"])) or 0.0,
+                version=int(row["version"]),
+                accuracy=rounded(number(row.get("accuracy"))),
+                loss=rounded(number(row.get("test_loss"))),
+                train_loss=rounded(number(row.get("train_loss"))),
             )
-            for row in _thinned(found)
+            for row in found
         ]
 
 
@@ -136,6 +138,12 @@ class Tables:
             keys = {_curve_key(each) for each in curve}
             kept = [each for each in self.curves if _curve_key(each) not in keys]
             self.curves = [*kept, *curve]
+        self.write()
+
+    def replace(self, rows: Sequence[RunRow]) -> None:
+        """Take ``rows`` in place of the same runs, and write the files."""
+        new = {key_of(row): row for row in rows}
+        self.rows = [new.get(key_of(row), row) for row in self.rows]
         self.write()
 
     def drop(self, scale: Scale) -> None:
@@ -235,6 +243,7 @@ def _row(given: dict[str, str]) -> RunRow:
         number(given["wall_s"]),
         given["digest"],
         given["machine"],
+        given.get("made_by", ""),
     )
 
 
