@@ -38,6 +38,7 @@ SMALLEST_BENCHMARKS = {
     "startup.py": ["--turns", "1"],
     "strategies.py": ["--size", "1000", "--repeats", "2"],
     "tdma_shapes.py": ["--quick"],
+    "text_memory.py": ["--quick"],
     "virtual.py": ["--quick", "--turns", "1"],
 }
 SOCKETS = {

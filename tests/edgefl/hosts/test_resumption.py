@@ -17,6 +17,7 @@ from edgefl.hosts.setup.resumption import (
     RunStage,
     check_data,
     differences,
+    digest_facts,
     experiment_folder,
     read_resumption,
     run_stage,
@@ -216,6 +217,14 @@ def test_other_data_are_refused(folder: Path) -> None:
     check_data(run, "aa11")
     with pytest.raises(UserError, match=r"fedavg: the data have changed .* aa11, now bb22"):
         check_data(run, "bb22")
+
+
+def test_other_frozen_weights_are_refused(folder: Path) -> None:
+    run = begin_run(folder, experiment(), facts=digest_facts("aa11", "ff00"))
+    check_data(run, "aa11", "ff00")
+    with pytest.raises(UserError, match=r"frozen weights .* changed .* ff00, now ff01"):
+        check_data(run, "aa11", "ff01")
+    assert digest_facts("aa11", "") == {"data_digest": "aa11"}
 
 
 def test_a_folder_that_a_command_writes_to_is_left_alone(folder: Path) -> None:

@@ -97,6 +97,17 @@ def test_a_join_that_does_not_fit_says_what_differs(join: Join, reason: str) -> 
     assert story.sessions.faults == [("refused", WHOLE_RUN, f"as edge 'pi-1': {refused.reason}")]
 
 
+def test_an_edge_with_other_frozen_weights_is_told_what_to_compare() -> None:
+    story = Story(frozen_digest="f")
+    story.says("a", HELLO, incarnation=0)
+    refused = refusal(story.says("a", replace(JOIN, frozen="g")))
+    assert refused.final and refused.reason == (
+        "frozen part of the model differs from the coordinator's: expected the same files in"
+        " model.path on both machines"
+    )
+    assert story.count("refused") == 1
+
+
 def test_with_keys_a_refusal_belongs_to_the_key_not_to_the_claimed_id() -> None:
     story = Story(keyed=True)
     story.says("a", HELLO, user="pi-2", incarnation=0)

@@ -1,0 +1,59 @@
+"""Every strategy of the catalog trains a tiny text encoder, in whole and with adapters."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from text_rig import text_experiment
+
+from edgefl.config.experiment import Experiment
+from edgefl.hosts.setup.learning import Learning, learning, with_experiment
+from edgefl.hosts.virtual.run import run_virtual
+from edgefl.strategies.base.catalog import load, strategy_names
+
+SMALL = {
+    "clients_per_round": 2,
+    "concurrency": 2,
+    "clients_per_trigger": 2,
+    "buffer_size": 2,
+    "least_updates": 1,
+    "slot_s": 1.0,
+    "period_s": 1.0,
+    "per_round": 2,
+}
+TDMA = {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 10.0, "rate_mbit_s": 1.0}
+
+
+def sections(name: str) -> dict[str, Any]:
+    found = load(name)
+    options = {key: value for key, value in SMALL.items() if key in found.Options.model_fields}
+    return {
+        "strategies": [{"strategy": name, **options}],
+        "stop": {"updates": 1, "emulated_s": 600.0},
+        "unlabelled": {"data": "mrpc", "size": 10},
+        "devices": {"samples_per_s": 100.0},
+        **({"medium": TDMA} if found.schedules_slots else {}),
+    }
+
+
+@cache
+def learned(train: str) -> Learning:
+    """Data and model, which all runs share."""
+    return learning(text_experiment({"train": train}, **sections("fedecho")), None)
+
+
+def ran(made: Learning, experiment: Experiment, directory: Path) -> dict[str, Any]:
+    return run_virtual(with_experiment(made, experiment), 0, directory)
+
+
+@pytest.mark.parametrize("train", ["all", "lora"])
+@pytest.mark.parametrize("name", strategy_names())
+def test_a_strategy_updates_a_text_model(tmp_path: Path, name: str, train: str) -> None:
+    made = learned(train)
+    summary = ran(made, text_experiment({"train": train}, **sections(name)), tmp_path / "run")
+    assert summary["finished"] == "updates" and summary["updates_discarded"] == {}
+    assert math.isfinite(summary["final_accuracy"])
