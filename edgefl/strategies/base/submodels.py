@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from edgefl.vectors import Layout, LayoutEntry
+
+# names of the modules that attend in models of transformers
+ATTENTION = frozenset(("attention", "attn", "self_attn", "self_attention", "SelfAttention"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +69,33 @@ def hidden_layers(layout: Layout) -> list[HiddenLayer]:
     The shapes decide. Either the next layer belongs to the same module (a chain, or the two
     convolutions of a residual block) and reads the outputs. Or several parallel layers are followed
     by one that reads all their outputs. So a layer with a shortcut around it keeps all its units.
+    A transformer keeps its attention: only the wide layers of its feed-forward parts, or the ranks
+    of its adapters, are hidden layers.
     """
     weights = [
         entry for entry in layout.entries if entry.kind == "parameter" and len(entry.shape) > 1
     ]
+    if any(_attends(entry) for entry in weights):
+        return list(_of_transformer(layout, weights))
     return list(_found(layout, weights))
+
+
+def _attends(entry: LayoutEntry) -> bool:
+    """Whether the weight belongs to an attention, by the names that transformers' models use."""
+    return any(part in ATTENTION or part.startswith("lora_") for part in entry.name.split("."))
+
+
+def _of_transformer(layout: Layout, weights: Sequence[LayoutEntry]) -> Iterator[HiddenLayer]:
+    for producer, consumer in pairwise(weights):
+        units, inputs = producer.shape[:2]
+        adapter = producer.name.replace(".lora_A.", ".lora_B.")
+        if adapter != producer.name:
+            found = adapter == consumer.name
+        else:
+            apart = not (_attends(producer) or _attends(consumer))
+            found = apart and units > inputs and consumer.shape == (inputs, units)
+        if found:
+            yield HiddenLayer(producer, _beside(layout, producer, weights), consumer, 0, 1)
 
 
 def _found(layout: Layout, weights: Sequence[LayoutEntry]) -> Iterator[HiddenLayer]:
