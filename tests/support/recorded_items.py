@@ -134,7 +134,8 @@ class HandRun:
 
     def give(self, item: Any) -> None:
         self.seconds += 0.125
-        self.logic._item(item)
+        self.logic._take(item)
+        self.logic._commit()
 
     def files(self) -> dict[str, bytes]:
         """The content of the run's files, without the journal."""

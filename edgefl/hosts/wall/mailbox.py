@@ -1,4 +1,4 @@
-"""A queue between two threads, for a reader that also waits for a socket."""
+"""Queues between two threads, also for a reader that waits for a socket."""
 
 from __future__ import annotations
 
@@ -10,6 +10,22 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
+
+
+class Outbox:
+    """Collects what a thread tells another one in a turn, so that the other wakes once."""
+
+    def __init__(self, put: Callable[[Any], None]) -> None:
+        self._put, self._items = put, list[Any]()
+
+    def __call__(self, item: Any) -> None:
+        self._items.append(item)
+
+    def send(self) -> None:
+        """Put all items, in order."""
+        for item in self._items:
+            self._put(item)
+        self._items.clear()
 
 
 class Mailbox:

@@ -48,8 +48,12 @@ class Downlink:
         """Start to send a model, unless it answers a closed request."""
         if self.answers.too_late(edge, outgoing.kind, outgoing.task):
             return
-        self.context.start(self._transfer(edge, outgoing), len(outgoing.meta), outgoing, now)
-        self.context.send(edge, outgoing.offer(now))
+        context = self.context
+        flow = context.start(self._transfer(edge, outgoing), len(outgoing.meta), outgoing, now)
+        context.send(edge, outgoing.offer(now))
+        if not flow.shaped:  # nothing to wait for: the Offer's arrival is that of the first byte
+            first, end = flow.release(context.pacer.network, context.clock.now())
+            self.send_pieces(flow, first, end)
 
     def carry_all(self, wish: CarryAll) -> None:
         """Start a broadcast: one transfer is emulated, and each receiver is offered a real copy."""

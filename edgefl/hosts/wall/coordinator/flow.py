@@ -8,15 +8,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgefl.protocol.messages import MAX_PAIRS
+from edgefl.hosts.wall.coordinator.stretches import LEAST_NS
+from edgefl.protocol.messages import MAX_PAIRS, MAX_PIECE_BYTES
 from edgefl.protocol.transfers import Incoming, Outgoing
 from emulator.links.network import Completion, Network, Transfer
 from emulator.units import FOREVER, NS_PER_S
 
 SMALLEST_PIECE, LARGEST_PIECE = 1 << 10, 1 << 16  # on shaped links
-# Pieces of a native transfer: so many that the arrivals show its rate over time; large ones of a
-# large model, because they are sent without a copy. The first one only marks the first arrival.
-NATIVE_PIECES, NATIVE_PIECE_BYTES = 16, (1 << 14, 1 << 18)
+# Pieces of a native transfer: of the length in time in which the arrivals show its rate over time,
+# by the rate of the path's last transfer; of the first transfer, so many.
+NATIVE_PIECE_NS = LEAST_NS // 2
+NATIVE_PIECES, NATIVE_PIECE_BYTES = 16, (1 << 14, MAX_PIECE_BYTES)
 # a piece waits for the next multiple of the grain only if it is then due this many grains later
 ROOM_GRAINS = 2
 # bytes that a native uplink may have in transit: they fill the socket's queue, which is memory
@@ -137,11 +139,15 @@ class Flow:
         )
 
     def cuts(self, first: int, end: int) -> Iterator[int]:
-        """Yield the ends of the pieces in which body bytes [first, end) go onto the wire."""
+        """Yield the ends of the pieces in which body bytes [first, end) go onto the wire.
+
+        A small first piece marks the first arrival of a native upload. Of a download, the Offer
+        does, which is sent right before it.
+        """
         if self.shaped or self.known:
             yield end
             return
-        if first == 0 and end > SMALLEST_PIECE:
+        if first == 0 and end > SMALLEST_PIECE and isinstance(self.side, Incoming):
             first = SMALLEST_PIECE
             yield first
         while first < end:
@@ -188,6 +194,13 @@ class Flow:
         most = max(self.transfer.size // 4, self.piece) + self.piece
         return self.meta + body_bytes - network.progress(self.carrier, latest_ns) > most
 
+    def measured_bit_s(self) -> int | None:
+        """The rate between the first and the last arrival; None if nothing was measured."""
+        if self.broken or not self.stamps or self.stamps[-1][1] <= self.stamps[0][1]:
+            return None
+        (first, began_ns), (last, ended_ns) = self.stamps[0], self.stamps[-1]
+        return max((last - first) * 8 * NS_PER_S // (ended_ns - began_ns), 0)
+
     def finished_ns(self) -> int | None:
         """When the actor gets the transfer: max(last byte, due); None until both are known."""
         if self.completion is None or self.last_byte_ns is None:
@@ -206,12 +219,21 @@ def make_flow(
     pace: PiecePlan,
     rtt_ns: int,
     now: int,
+    native_bit_s: int | None = None,
 ) -> Flow:
-    """Make the flow of a transfer that was offered to the network at ``now``."""
+    """Make the flow of a transfer that was offered to the network at ``now``.
+
+    ``native_bit_s``: the rate of the last transfer on this path, if it is native.
+    """
     capacity = network.link(transfer.edge, transfer.direction).capacity
     if capacity is None:
         least, most = NATIVE_PIECE_BYTES
-        piece = min(max((transfer.size - meta) // NATIVE_PIECES, least), most)
+        some = (
+            (transfer.size - meta) // NATIVE_PIECES
+            if native_bit_s is None
+            else native_bit_s * NATIVE_PIECE_NS // (8 * NS_PER_S)
+        )
+        piece = min(max(some, least), most)
         return Flow(transfer, meta, piece, 0, False, pace.grain_ns, side)
     rate = _rate_bit_s(network, transfer, pace, now)
     piece = min(max(rate * pace.piece_ns // (8 * NS_PER_S), SMALLEST_PIECE), LARGEST_PIECE)

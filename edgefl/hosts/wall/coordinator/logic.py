@@ -30,6 +30,7 @@ from emulator.fidelity import Fidelity
 from emulator.units import FOREVER
 
 FLUSH_S = 0.3
+GATHER_NS = 1_000_000  # items that wait are handled together for so long, then their outputs leave
 DISK_FULL = "disk_full"  # a fact: the coordinator has waited for room on its disk
 STOPPED = "stopped by an error"  # one that the user can correct, such as a full disk
 UNJUDGED = (messages.Carried, messages.Evaluated, messages.HostSaid, messages.Judged)
@@ -40,7 +41,8 @@ class Logic(Thread):
 
     Each item goes into the journal, if the run has one. What it causes leaves this process only
     once that is durable: messages to the pacing thread through ``said``, orders of evaluations and
-    jobs to the ends of their workers.
+    jobs to the ends of their workers. Items that wait together leave together: the journal is
+    flushed once for all of them, and the pacing thread wakes once.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Logic(Thread):
         self.error: BaseException | None = None
         self._flushed_s = 0.0
         self._interrupted = False
+        self._handled: list[tuple[Any, int, list[Wish]]] = []  # item, ns it took, what it caused
 
     @property
     def ended(self) -> bool:
@@ -94,7 +97,8 @@ class Logic(Thread):
         """
         with suppress(queue.Empty):
             while True:
-                self._item(self.inbox.get(timeout=timeout_s if self.core.evaluations else 0.05))
+                self._take(self.inbox.get(timeout=timeout_s if self.core.evaluations else 0.05))
+                self._commit()
         self.committer.stop()
         if self.checkpoints is not None:
             self.checkpoints.stop()
@@ -124,19 +128,23 @@ class Logic(Thread):
         core.forget_weights()
         due = core.next_due()
         wakes = [messages.WakeAt(due)] if due < FOREVER else []
-        self._leave(None, [*open_evaluations, *open_jobs, *wakes])
+        self._leave([(None, 0, [*open_evaluations, *open_jobs, *wakes])])
 
     def _next(self) -> None:
-        if self.system.monotonic_s() - self._flushed_s > FLUSH_S:
+        """Wait for an item. Handle it and those that wait behind it; then their outputs leave."""
+        now = self.system.monotonic_s()
+        if now - self._flushed_s > FLUSH_S:
             self.record.flush()
-            self._flushed_s = self.system.monotonic_s()
-        try:
-            item = self.inbox.get(timeout=FLUSH_S)
-        except queue.Empty:
-            return
-        self._item(item)
+            self._flushed_s = now
+        with suppress(queue.Empty):
+            self._take(self.inbox.get(timeout=FLUSH_S))
+            until_ns = self.system.monotonic_ns() + GATHER_NS
+            while not self.ended and self.system.monotonic_ns() < until_ns:
+                self._take(self.inbox.get(block=False))
+        self._commit()
 
-    def _item(self, item: Any) -> None:
+    def _take(self, item: Any) -> None:
+        """Handle an item; ``_commit`` lets its outputs leave."""
         if isinstance(item, (messages.Begin, messages.Resumed)):
             self.begun()
         started = self.system.monotonic_ns()
@@ -147,12 +155,24 @@ class Logic(Thread):
             for wish in wishes:
                 if isinstance(wish, Evaluate):  # a checkpoint may be taken before it leaves
                     self.evaluator.expect(wish)
-        if wishes or isinstance(item, messages.Evaluated):
-            self.committer.commit(partial(self._leave, item, wishes))
         taken_ns = self.system.monotonic_ns() - started
-        self._judge(item, taken_ns)
+        self._handled.append((item, taken_ns, wishes))
+        self._judge(item)
         if self.checkpoints is not None and not self._interrupted:  # nothing resumes after that
             self.checkpoints.handled(taken_ns, self.wall_s)
+
+    def _commit(self) -> None:
+        """Let the outputs of all handled items leave, once these are durable."""
+        if not self._handled:
+            return
+        handled, self._handled = self._handled, []
+        started = self.system.monotonic_ns()
+        if any(wishes or isinstance(item, messages.Evaluated) for item, _, wishes in handled):
+            self.committer.commit(partial(self._leave, handled))
+        waited_ns = self.system.monotonic_ns() - started
+        for item, taken_ns, _ in handled:
+            if not isinstance(item, UNJUDGED):
+                self.fidelity.handle(taken_ns + waited_ns)
 
     def _handle(self, item: Any) -> list[Wish]:
         if isinstance(item, (messages.Begin, messages.Resumed)):
@@ -171,32 +191,31 @@ class Logic(Thread):
         if isinstance(item, messages.Whole):
             item.incoming.body = None  # free it: the message has aligned copies
 
-    def _judge(self, item: Any, taken_ns: int) -> None:
+    def _judge(self, item: Any) -> None:
         if isinstance(item, messages.Worked):
             order: JobOrder = item.order
             self.fidelity.task(item.now - order.due_ns, order.due_ns - order.start_ns)
         if isinstance(item, messages.Noticed) and item.fact == DISK_FULL and not self.ended:
             waited_s = item.values["waited_s"]
             self.fidelity.strain(f"the coordinator waited {waited_s:.1f} s for room on its disk")
-        if not isinstance(item, UNJUDGED):
-            self.fidelity.handle(taken_ns)
 
-    def _leave(self, item: Any, wishes: list[Wish]) -> None:
-        """Carry out what an item has caused."""
+    def _leave(self, handled: list[tuple[Any, int, list[Wish]]]) -> None:
+        """Carry out what the items have caused, in their order."""
         said = []
-        for wish in wishes:
-            match wish:
-                case Evaluate():
-                    self._evaluate(wish)
-                case JobOrder():
-                    assert self.job_worker is not None  # the core has a table of jobs only with it
-                    self.job_worker.submit(wish)
-                case _:
-                    said.append(wish)
+        for item, _, wishes in handled:
+            for wish in wishes:
+                match wish:
+                    case Evaluate():
+                        self._evaluate(wish)
+                    case JobOrder():
+                        assert self.job_worker is not None  # the core has a table of jobs with it
+                        self.job_worker.submit(wish)
+                    case _:
+                        said.append(wish)
+            if isinstance(item, messages.Evaluated) and self.evaluator is not None:
+                self.evaluator.handled(item.version)
         if said:
             self.said.put(*said)
-        if isinstance(item, messages.Evaluated) and self.evaluator is not None:
-            self.evaluator.handled(item.version)
 
     def _evaluate(self, job: Evaluate) -> None:
         """Submit a snapshot. A missing score, for example on a full disk, must not end the run."""

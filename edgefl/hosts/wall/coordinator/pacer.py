@@ -67,6 +67,7 @@ class Pacer:
         self.of_edge: defaultdict[str, dict[int, Flow]] = defaultdict(dict)
         self.copies = Copies(network)
         self.shaped_flows = 0
+        self._native_bit_s: dict[tuple[str, str], int] = {}  # (edge, direction) -> last measured
         self._heap: list[tuple[int, int]] = []
         self._host_now = 0  # the latest host time that a caller gave
 
@@ -88,9 +89,9 @@ class Pacer:
         self.network.offer(transfer, now)
         if slots is not None:
             self.network.grant(transfer, slots, now)
-        return self._begin(
-            make_flow(self.network, transfer, meta, side, self.pace, rtt_ns, now), now, host_now
-        )
+        measured = self._native_bit_s.get((transfer.edge, transfer.direction))
+        flow = make_flow(self.network, transfer, meta, side, self.pace, rtt_ns, now, measured)
+        return self._begin(flow, now, host_now)
 
     def broadcast(
         self,
@@ -221,6 +222,8 @@ class Pacer:
             late_in_all_ns = max(late, 0) + completion.shifted_ns
             self.fidelity.transfer(late_in_all_ns, completion.due_ns - completion.offered_ns)
             self.fidelity.lead(max(-late, 0))
+        elif (measured := flow.measured_bit_s()) is not None:
+            self._native_bit_s[flow.transfer.edge, flow.transfer.direction] = measured
         return flow
 
     def _forget(self, flow: Flow) -> None:

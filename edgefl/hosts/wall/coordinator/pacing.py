@@ -60,9 +60,12 @@ PROBE_PATIENCE_S = 2.0
 class Pacing:
     """The pacing thread's work; ``run`` returns at Finish.
 
-    ``said``: requests of the logic thread. ``tell``: sends to the logic thread. ``more``: another
-    strategy of the comparison follows at the same address.
+    ``said``: requests of the logic thread. ``tell``: sends to the logic thread, perhaps only when
+    ``turn_ends`` is called. ``more``: another strategy of the comparison follows at the same
+    address.
     """
+
+    turn_ends: Callable[[], None] = staticmethod(lambda: None)
 
     def __init__(
         self,
@@ -108,6 +111,7 @@ class Pacing:
             for routing in self.router.take_full():
                 self._outcomes(self.sessions.deaf(routing))
             self._tick(self.system.monotonic_ns(), drained)
+            self.turn_ends()
 
     def send(self, edge: str, message: Any, body: Any = None) -> None:
         """Send to an edge if it is connected; otherwise its next session repeats what matters."""
