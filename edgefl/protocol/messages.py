@@ -12,6 +12,7 @@ How one update travels. Downlink and uplink are alike; only the side that paces 
                                        <-------   Arrived(curve)
       Delivered(at = max(due, last))   ------->     Edge.receive(Assignment, now = at); trains
                                        <-------   Offer(update, due = at + emulated compute time)
+                                       <-------   a Piece, on native links, as Delivered allowed
       at due: Coordinator may Grant; Credit --->
                                        <-------   Piece, Piece, ... (never beyond the credit)
       Coordinator.receive(Update, now = max(due, last))
@@ -248,7 +249,8 @@ class Pong:
 class Offer:
     """Announces a transfer: its content, size and digest.
 
-    ``due_ns``: the emulated moment at which it is ready (uplink only).
+    ``due_ns``: the emulated moment at which it is ready. ``ahead``: bytes that follow as one piece
+    without a Credit, because Delivered has allowed it. Both only on the uplink.
     """
 
     transfer: Count
@@ -257,6 +259,7 @@ class Offer:
     size: Offset
     digest: Digest
     due_ns: Count
+    ahead: Offset = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,10 +295,14 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The transfer is delivered at this emulated moment."""
+    """The transfer is delivered at this emulated moment.
+
+    ``ahead``: so many bytes of the task's update may follow its Offer without a Credit.
+    """
 
     transfer: Count
     at_ns: Count
+    ahead: Offset = 0
 
 
 @dataclass(frozen=True, slots=True)

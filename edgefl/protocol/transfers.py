@@ -34,8 +34,8 @@ class Outgoing:
         self.size = len(self.meta) + self.body
         self.digest = whole_digest(self.meta, of_body or body_digest(arrays))
 
-    def offer(self, due_ns: int) -> Offer:
-        return Offer(self.number, self.kind, self.meta, self.body, self.digest, due_ns)
+    def offer(self, due_ns: int, ahead: int = 0) -> Offer:
+        return Offer(self.number, self.kind, self.meta, self.body, self.digest, due_ns, ahead)
 
     def piece(self, offset: int, most: int) -> memoryview:
         """Return at most ``most`` bytes from ``offset`` on, never across two arrays."""

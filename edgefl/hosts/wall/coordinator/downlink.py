@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from edgefl.hosts.exchange import Answers, ends
 from edgefl.hosts.wall.coordinator.allowances import Allowances
@@ -36,9 +36,15 @@ class Downlink:
     """Downloads; runs in the pacing thread. Methods that return flows return finished ones."""
 
     def __init__(
-        self, context: TransferContext, training: TrainingTimes, allowances: Allowances
+        self,
+        context: TransferContext,
+        training: TrainingTimes,
+        allowances: Allowances,
+        ahead: Callable[[str, int], int],
     ) -> None:
+        """``ahead(edge, task)``: bytes of the update that may follow its Offer at once."""
         self.context, self.training, self.allowances = context, training, allowances
+        self.ahead = ahead
         self.answers = Answers()
         # edge -> transfer -> moment of delivery
         self._delivered: defaultdict[str, OrderedDict[int, int]] = defaultdict(OrderedDict)
@@ -200,7 +206,8 @@ class Downlink:
         told[transfer.number] = at_ns
         while len(told) > REMEMBERED:
             told.popitem(last=False)
-        self.context.send(transfer.edge, Delivered(transfer.number, at_ns))
+        ahead = self.ahead(transfer.edge, task) if transfer.kind == TASK else 0
+        self.context.send(transfer.edge, Delivered(transfer.number, at_ns, ahead))
         if transfer.kind == TASK:
             self.training.begins(transfer.edge, task, at_ns)
             self.context.tell(Heard(at_ns, transfer.edge, Started(task)))

@@ -227,13 +227,10 @@ def make_flow(
     """
     capacity = network.link(transfer.edge, transfer.direction).capacity
     if capacity is None:
-        least, most = NATIVE_PIECE_BYTES
-        some = (
-            (transfer.size - meta) // NATIVE_PIECES
-            if native_bit_s is None
-            else native_bit_s * NATIVE_PIECE_NS // (8 * NS_PER_S)
-        )
-        piece = min(max(some, least), most)
+        if native_bit_s is None:
+            piece = _native_piece((transfer.size - meta) // NATIVE_PIECES)
+        else:
+            piece = native_piece(native_bit_s)
         return Flow(transfer, meta, piece, 0, False, pace.grain_ns, side)
     rate = _rate_bit_s(network, transfer, pace, now)
     piece = min(max(rate * pace.piece_ns // (8 * NS_PER_S), SMALLEST_PIECE), LARGEST_PIECE)
@@ -241,6 +238,16 @@ def make_flow(
     return Flow(
         transfer, meta, piece, pace.window_ns + rtt_ns, True, pace.grain_ns, side, piece_ns=piece_ns
     )
+
+
+def native_piece(bit_s: int) -> int:
+    """The size of a native transfer's pieces (bytes), if its path carries ``bit_s``."""
+    return _native_piece(bit_s * NATIVE_PIECE_NS // (8 * NS_PER_S))
+
+
+def _native_piece(wanted: int) -> int:
+    least, most = NATIVE_PIECE_BYTES
+    return min(max(wanted, least), most)
 
 
 def _rate_bit_s(network: Network, transfer: Transfer, pace: PiecePlan, now: int) -> int:

@@ -67,7 +67,7 @@ class Pacer:
         self.of_edge: defaultdict[str, dict[int, Flow]] = defaultdict(dict)
         self.copies = Copies(network)
         self.shaped_flows = 0
-        self._native_bit_s: dict[tuple[str, str], int] = {}  # (edge, direction) -> last measured
+        self.native_bit_s: dict[tuple[str, str], int] = {}  # (edge, direction) -> last measured
         self._heap: list[tuple[int, int]] = []
         self._host_now = 0  # the latest host time that a caller gave
 
@@ -89,7 +89,7 @@ class Pacer:
         self.network.offer(transfer, now)
         if slots is not None:
             self.network.grant(transfer, slots, now)
-        measured = self._native_bit_s.get((transfer.edge, transfer.direction))
+        measured = self.native_bit_s.get((transfer.edge, transfer.direction))
         flow = make_flow(self.network, transfer, meta, side, self.pace, rtt_ns, now, measured)
         return self._begin(flow, now, host_now)
 
@@ -223,7 +223,7 @@ class Pacer:
             self.fidelity.transfer(late_in_all_ns, completion.due_ns - completion.offered_ns)
             self.fidelity.lead(max(-late, 0))
         elif (measured := flow.measured_bit_s()) is not None:
-            self._native_bit_s[flow.transfer.edge, flow.transfer.direction] = measured
+            self.native_bit_s[flow.transfer.edge, flow.transfer.direction] = measured
         return flow
 
     def _forget(self, flow: Flow) -> None:

@@ -310,6 +310,8 @@ class CoordinatorProcess:
             stamped=emulated_devices(experiment),
             reports=ReportAllowance(to_ns(section.report_s), to_ns(section.liveness_s)),
         )
+        schedules = self.run.coordinator.strategy.schedules_uplink
+        pacing.transport.uplink.gives_ahead = not schedules
         return pacing
 
 

@@ -79,8 +79,8 @@ class Transport:
         self.pacer = context.pacer
         self.training = TrainingTimes(self.pacer.fidelity, stamped)
         self.allowances, self.reports = Allowances(), reports
-        self.downlink = Downlink(context, self.training, self.allowances)
         self.uplink = Uplink(context, self.training, self.allowances, most_bytes)
+        self.downlink = Downlink(context, self.training, self.allowances, self.uplink.allow_ahead)
         self.resumed = False
         self.notes: dict[tuple[str, type], OpenNote] = {}  # an edge's latest of each kind
 

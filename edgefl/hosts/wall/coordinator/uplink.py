@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
 from edgefl.hosts.exchange import ends
 from edgefl.hosts.wall.coordinator.allowances import Allowances, moment
 from edgefl.hosts.wall.coordinator.context import TransferContext
-from edgefl.hosts.wall.coordinator.flow import Flow
+from edgefl.hosts.wall.coordinator.flow import Flow, native_piece
 from edgefl.hosts.wall.coordinator.session import Session
 from edgefl.hosts.wall.coordinator.thread_messages import Heard, Whole
 from edgefl.hosts.wall.coordinator.training_times import TrainingTimes
@@ -29,13 +29,19 @@ MOST_OFFERS = 8  # updates that one edge may have waiting
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """An offered update: when its training began, if known, and its flow once it is granted."""
+    """An offered update: when its training began, if known, and its flow once it is granted.
+
+    ``ahead``: bytes that may come before the grant. ``stamps``: their arrivals, see Flow.
+    """
 
     offer: Offer
     task: int
+    incoming: Incoming
     began_ns: int | None = None
     flow: Flow | None = None
     ready: Ticket | None = None  # the agenda's entry that reports the update as ready
+    ahead: int = 0
+    stamps: list[tuple[int, int]] = field(default_factory=list)
 
 
 class UplinkFaults(Protocol):
@@ -49,8 +55,13 @@ class UplinkFaults(Protocol):
 
 
 class Uplink:
-    """Uploads; runs in the pacing thread. ``faults``: set before a run with injected faults."""
+    """Uploads; runs in the pacing thread. ``faults``: set before a run with injected faults.
 
+    ``gives_ahead``: the strategy does not schedule uploads, so an edge may send the first bytes of
+    an update together with its Offer if nothing on its way is emulated.
+    """
+
+    gives_ahead = False
     faults: UplinkFaults | None = None
     forgives_past_slots = False  # in a resumed run
 
@@ -65,6 +76,7 @@ class Uplink:
         self.allowances = allowances
         # edge -> its transfer number -> offered update
         self.waiting: defaultdict[str, dict[int, Waiting]] = defaultdict(dict)
+        self._ahead: dict[str, tuple[int, int]] = {}  # edge -> the task and bytes of allow_ahead
 
     # ------------------------------------------------------------------ the logic thread's requests
     def grant(self, grant: Grant, number: int, now: int) -> None:
@@ -75,9 +87,13 @@ class Uplink:
                 offer = waiting.offer
                 meta = len(offer.meta)
                 transfer = Transfer(number, edge, "up", meta + offer.size, offer.kind)
-                incoming = Incoming(offer, self.most_bytes)
                 slots = self._usable(edge, grant.slots, now)
-                waiting.flow = self.context.start(transfer, meta, incoming, now, slots)
+                flow = self.context.start(transfer, meta, waiting.incoming, now, slots)
+                waiting.flow = flow
+                if waiting.stamps:
+                    flow.released, flow.stamps = waiting.ahead, waiting.stamps
+                if waiting.ahead and waiting.incoming.complete:
+                    flow.last_byte_ns = waiting.stamps[-1][1]
 
     def _usable(self, edge: str, slots: tuple[int, ...] | None, now: int) -> tuple[int, ...] | None:
         """The granted slots. Those of a grant before a resumption may have passed."""
@@ -108,6 +124,20 @@ class Uplink:
         The remaining uploads are suspended until the edge offers them again.
         """
         self._forget(edge, [each for each in self._of(edge) if each.task not in tasks])
+        self._ahead.pop(edge, None)
+        for waiting in self._of(edge):
+            waiting.ahead = waiting.incoming.received  # the rest was lost with the session
+
+    def allow_ahead(self, edge: str, task: int) -> int:
+        """How many bytes of the update of ``task`` may follow its Offer without a Credit.
+
+        This is one piece, so none until the path was measured.
+        """
+        bit_s = self.context.pacer.native_bit_s.get((edge, "up"))
+        if bit_s is None or not self.gives_ahead or edge in self.training.stamped:
+            return 0
+        self._ahead[edge] = (task, native_piece(bit_s))
+        return native_piece(bit_s)
 
     def offered(self, edge: str, offer: Offer) -> None:
         """Handle an offer: an update is ready, or the edge offers it again in a new session."""
@@ -124,7 +154,10 @@ class Uplink:
         self._forget(edge, [each for each in self._of(edge) if each is known or each.task == task])
         if known is None and began_ns is not None:  # a repeated offer does not count as late again
             self.training.done(edge, began_ns, due_ns, now)
-        self.waiting[edge][offer.transfer] = waiting = Waiting(offer, task, began_ns)
+        incoming = Incoming(offer, self.most_bytes)
+        self.waiting[edge][offer.transfer] = waiting = Waiting(offer, task, incoming, began_ns)
+        if offer.ahead:
+            waiting.ahead, waiting.stamps = offer.ahead, [(0, now)]
         ready = partial(self._ready, edge, Ready(task, len(offer.meta) + offer.size))
         waiting.ready = self.context.agenda.add(max(due_ns, now), ready)
 
@@ -136,6 +169,10 @@ class Uplink:
         waiting = self.waiting[edge]
         if offer.kind != UPDATE:
             raise WireError(f"offer of a {offer.kind!r} by an edge")
+        if offer.ahead:
+            of, most = self._ahead.pop(edge, (None, 0))
+            if of != places(offer.meta)[0] or offer.ahead > min(most, offer.size):
+                raise WireError(f"{offer.ahead} bytes behind an offer, which were not allowed")
         if len(waiting) >= MOST_OFFERS and offer.transfer not in waiting:
             raise LimitExceeded(f"an offer by an edge with {len(waiting)} waiting")
         return waiting.get(offer.transfer)
@@ -169,13 +206,17 @@ class Uplink:
         if waiting is None:
             return []
         flow, end = waiting.flow, piece.offset + len(body)
-        if flow is None or end > flow.released:
+        credited = waiting.ahead if flow is None else flow.released
+        if end > credited:
             raise WireError(
-                f"bytes up to {end} of transfer {piece.transfer} came, up to"
-                f" {flow.released if flow else 0} were credited"
+                f"bytes up to {end} of transfer {piece.transfer} came, up to {credited} were"
+                " credited"
             )
-        now, incoming = self.context.clock.now(), flow.side
+        now, incoming = self.context.clock.now(), waiting.incoming
         incoming.add(piece.offset, body)
+        if flow is None:
+            waiting.stamps.append((incoming.received, now))
+            return []
         flow.arrived(incoming.received, now)
         self.context.check_ahead(flow, incoming.received, now, session)
         self.context.pacer.took(flow, now)

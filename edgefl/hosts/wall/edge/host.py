@@ -219,13 +219,13 @@ class EdgeHost:
     def _send(self, message: Any, body: Any = None) -> None:
         self.link.dealer.send(encode(message, self.link.incarnation, self.link.number), body)
 
-    def _tell(self, message: Any) -> bool:
+    def _tell(self, message: Any, body: Any = None) -> bool:
         """Send a message about the edge's work if the session has joined.
 
         Otherwise Welcome repeats later what still matters.
         """
         if self.link.joined:
-            self._send(message)
+            self._send(message, body)
         return self.link.joined
 
     def _listen(self) -> bool:
@@ -274,7 +274,8 @@ class EdgeHost:
                 for piece, view in self._work.transfers.credit(message):
                     self._send(piece, view)
             case Delivered():
-                self._act(self._work.transfers.delivered(message.transfer), message.at_ns)
+                task = self._work.transfers.delivered(message.transfer, message.ahead)
+                self._act(task, message.at_ns)
             case Stamped():
                 self._act(decode_note(message.note), message.at_ns)
             case Setup():

@@ -59,6 +59,7 @@ class EdgeTransfers:
         self.downloads: dict[int, IncomingModel] = {}
         self.uploads: dict[int, OfferedUpdate] = {}
         self._numbers = 0
+        self._ahead = (0, 0)  # task, and bytes of its update that may follow its Offer at once
 
     @property
     def held(self) -> list[list[int]]:
@@ -72,6 +73,7 @@ class EdgeTransfers:
 
     def new_session(self) -> None:
         """Drop the credits of the old session."""
+        self._ahead = (0, 0)
         for upload in self.uploads.values():
             upload.sent = None
 
@@ -96,10 +98,16 @@ class EdgeTransfers:
             download.curve.append([download.incoming.received, now_ns])
         return self._whole(download)
 
-    def delivered(self, number: int) -> Bulk | None:
-        """Return the message of a download that the coordinator declares delivered."""
+    def delivered(self, number: int, ahead: int = 0) -> Bulk | None:
+        """Return the message of a download that the coordinator declares delivered.
+
+        ``ahead``: bytes of the task's update that may follow its Offer at once.
+        """
         download = self.downloads.pop(number, None)
-        return None if download is None else download.message
+        if download is None or download.message is None:
+            return None
+        self._ahead = (download.message.number, ahead)
+        return download.message
 
     def new(self, update: Update, due_ns: int) -> Outgoing:
         """Prepare an update for its offer."""
@@ -112,6 +120,18 @@ class EdgeTransfers:
         """Prepare an update for its next offer, with the number of its first one."""
         self._numbers = max(self._numbers, number)
         self.uploads[number] = OfferedUpdate(Outgoing(number, update), due_ns)
+
+    def offer(
+        self, outgoing: Outgoing, due_ns: int
+    ) -> tuple[Offer, list[tuple[Piece, memoryview]]]:
+        """The first Offer of an update, and the piece that follows it at once, if one may."""
+        task, most = self._ahead
+        self._ahead = (0, 0)
+        if task != outgoing.task or not (size := min(most, outgoing.body, MAX_PIECE_BYTES)):
+            return outgoing.offer(due_ns), []
+        view = outgoing.piece(0, size)
+        self.uploads[outgoing.number].sent = len(view)
+        return outgoing.offer(due_ns, len(view)), [(Piece(outgoing.number, 0), view)]
 
     def credit(self, credit: Credit) -> Iterator[tuple[Piece, memoryview]]:
         """Yield the pieces that the credit allows."""

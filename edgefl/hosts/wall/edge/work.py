@@ -51,9 +51,9 @@ class EdgeSide:
 class EdgeWork:
     """An edge's part in a run.
 
-    ``tell(message)``: sends it and returns True, if the session has joined. ``say``: prints a line.
-    ``results``: where the training thread reports. ``keeper``: writes what the next process of this
-    edge needs, if this one dies.
+    ``tell(message, body)``: sends them and returns True, if the session has joined. ``say``: prints
+    a line. ``results``: where the training thread reports. ``keeper``: writes what the next process
+    of this edge needs, if this one dies.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class EdgeWork:
         side: EdgeSide,
         turns: Turns,
         results: Mailbox,
-        tell: Callable[[Any], bool],
+        tell: Callable[..., bool],
         say: Callable[[str], None],
         notes: OpenNotes,
         system: System,
@@ -215,4 +215,7 @@ class EdgeWork:
             self.say(
                 f"an update cannot be sent: {beyond}; the coordinator discards it (wrong length)"
             )
-        self.tell(self.transfers.new(update, at_ns).offer(at_ns))
+        offer, pieces = self.transfers.offer(self.transfers.new(update, at_ns), at_ns)
+        if self.tell(offer):
+            for piece, view in pieces:
+                self.tell(piece, view)

@@ -1,0 +1,177 @@
+"""The first bytes of an update follow its Offer without a Credit where nothing is emulated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from transport_rig import MOST, MS, Rig
+
+from edgefl.hosts.wall.coordinator.thread_messages import Carried, Heard, Measured, Whole
+from edgefl.hosts.wall.edge.transfers import EdgeTransfers
+from edgefl.protocol.errors import WireError
+from edgefl.protocol.messages import Assignment, Credit, Delivered, Piece, Ready, Update
+from edgefl.protocol.transfers import Outgoing
+from edgefl.strategies.base.decisions import Grant
+
+ALL = 40_000
+
+
+def native(stamped: bool = False, gives_ahead: bool = True) -> Rig:
+    """A rig whose edge a has sent an update in 20 ms over its native uplink, at 8 Mbit/s."""
+    rig = Rig(rate=None, stamped=stamped)
+    rig.uplink.gives_ahead = gives_ahead
+    first = rig.granted()
+    rig.until(0)
+    rig.upload(first, 0, 20_000)
+    rig.until(20 * MS)
+    rig.upload(first, 20_000, ALL)
+    rig.until(20 * MS)
+    return rig
+
+
+def delivered(rig: Rig, task: int) -> int:
+    """Deliver a task to edge a, and return how much of its update may come ahead."""
+    down = rig.carry(number=task)
+    rig.until(rig.clock.ns)
+    rig.arrived("a", down)
+    (found,) = [
+        each for _, each, _ in rig.sent["a"] if each == Delivered(down.number, rig.clock.ns, ALL)
+    ] or [Delivered(0, 0)]
+    return found.ahead
+
+
+def offered(rig: Rig, ahead: int, task: int = 2) -> Outgoing:
+    outgoing = Outgoing(7, Update(task, 0, {"weights": np.ones(10_000, np.float32)}))
+    rig.says("a", outgoing.offer(0, ahead))
+    return outgoing
+
+
+def test_bytes_ahead_arrive_before_the_grant_and_are_measured() -> None:
+    rig = native()
+    rig.pacer.native_bit_s["a", "up"] = ALL * 8 * 20  # 50 ms of it are the whole update
+    assert delivered(rig, 2) == ALL
+    began = len(rig.pays())
+    outgoing = offered(rig, ALL)
+    rig.until(23 * MS)
+    rig.upload(outgoing, 0, ALL)
+    rig.until(25 * MS)
+    assert rig.heard(Heard)[-1] == Heard(20 * MS, "a", Ready(2, outgoing.size))
+    assert not rig.heard(Whole)[1:]
+    rig.grant(Grant("a", 2), 20 * MS)
+    rig.until(25 * MS)
+    assert len(rig.pays()) == began and not rig.pacer.flows
+    assert rig.heard(Whole)[-1].now == 23 * MS  # not the moment of the grant
+    carried = rig.heard(Carried)[-1]
+    assert (carried.completion.offered_ns, carried.finished_ns) == (20 * MS, 23 * MS)
+    assert rig.heard(Measured)[-1].stretches == [(20 * MS, 23 * MS, ALL)]
+
+
+def test_what_does_not_come_ahead_is_credited() -> None:
+    rig = native()
+    rig.pacer.native_bit_s["a", "up"] = ALL * 8 * 20
+    delivered(rig, 2)
+    began, outgoing = len(rig.pays()), offered(rig, 30_000)
+    rig.upload(outgoing, 0, 30_000)
+    rig.grant(Grant("a", 2), 20 * MS)
+    rig.until(30 * MS)
+    assert [(first, end) for _, first, end in rig.pays()[began:]] == [(30_000, ALL)]
+    rig.upload(outgoing, 30_000, ALL)
+    assert rig.heard(Whole)[-1].now == 30 * MS
+
+
+@pytest.mark.parametrize(("stamped", "gives"), [(True, True), (False, False)])
+def test_nothing_comes_ahead_of_an_emulated_training_or_of_a_scheduled_upload(
+    stamped: bool, gives: bool
+) -> None:
+    rig = native(stamped, gives)
+    rig.pacer.native_bit_s["a", "up"] = ALL * 8 * 20
+    assert delivered(rig, 2) == 0
+
+
+def test_nothing_comes_ahead_before_the_path_was_measured_or_on_an_emulated_link() -> None:
+    for rate in (None, 2_000_000):
+        rig = Rig(rate=rate, stamped=False)
+        rig.uplink.gives_ahead = True
+        assert rig.uplink.allow_ahead("a", 2) == 0
+
+
+@pytest.mark.parametrize(("ahead", "task"), [(ALL + 1, 2), (30_000, 3)])
+def test_more_than_allowed_is_an_error(ahead: int, task: int) -> None:
+    rig = native()
+    rig.pacer.native_bit_s["a", "up"] = ALL * 8 * 20
+    delivered(rig, 2)
+    with pytest.raises(WireError, match="behind an offer"):
+        offered(rig, ahead, task)
+
+
+def test_bytes_ahead_are_allowed_once_and_end_where_the_offer_says() -> None:
+    rig = native()
+    rig.pacer.native_bit_s["a", "up"] = ALL * 8 * 20
+    delivered(rig, 2)
+    outgoing = offered(rig, 30_000)
+    with pytest.raises(WireError, match="up to 30000 were credited"):
+        rig.upload(outgoing, 0, ALL)
+    with pytest.raises(WireError, match="behind an offer"):
+        offered(rig, 30_000)
+
+
+def test_a_broken_session_ends_the_allowance_and_the_rest_is_credited() -> None:
+    rig = native()
+    rig.pacer.native_bit_s["a", "up"] = ALL * 8 * 20
+    delivered(rig, 2)
+    outgoing = offered(rig, ALL)
+    rig.upload(outgoing, 0, 20_000)
+    rig.breaks("a")
+    rig.joins("a", tasks=[2])
+    began = len(rig.pays())
+    with pytest.raises(WireError, match="up to 20000 were credited"):
+        rig.upload(outgoing, 20_000, ALL)
+    rig.says("a", outgoing.offer(0))
+    rig.grant(Grant("a", 2), 20 * MS)
+    rig.until(30 * MS)
+    assert [(first, end) for _, first, end in rig.pays()[began:]] == [(20_000, ALL)]
+    rig.upload(outgoing, 20_000, ALL)
+    assert rig.heard(Whole)[-1].now == 30 * MS
+    rig.joins("a", tasks=[3])
+    with pytest.raises(WireError, match="behind an offer"):
+        offered(rig, 10, task=3)
+
+
+# ------------------------------------------------------------------ the edge's end
+def edge_with(ahead: int) -> EdgeTransfers:
+    """An edge's transfers after the delivery of task 5."""
+    transfers = EdgeTransfers(MOST)
+    model = Outgoing(9, Assignment(5, 3, {"weights": np.arange(100, dtype=np.float32)}))
+    transfers.offered(model.offer(0), 10)
+    transfers.piece(Piece(9, 0), model.piece(0, 400), 20)
+    assert transfers.delivered(9, ahead) is not None
+    return transfers
+
+
+def update(number: int = 5) -> Update:
+    return Update(number, 3, {"weights": np.arange(100, dtype=np.float32)})
+
+
+def test_an_edge_sends_its_first_bytes_behind_the_offer_once() -> None:
+    transfers = edge_with(ahead=300)
+    first = transfers.new(update(), 7)
+    offer, ((piece, view),) = transfers.offer(first, 7)
+    assert (offer.ahead, piece, bytes(view)) == (300, Piece(1, 0), bytes(first.piece(0, 300)))
+    sent = [(each.offset, len(part)) for each, part in transfers.credit(Credit(1, 300, 400))]
+    assert sent == [(300, 100)]
+    again = transfers.new(replace(update()), 8)
+    assert transfers.offer(again, 8) == (again.offer(8), [])
+
+
+@pytest.mark.parametrize(("number", "renewed"), [(6, False), (5, True)])
+def test_an_edge_sends_nothing_ahead_for_another_task_or_in_another_session(
+    number: int, renewed: bool
+) -> None:
+    transfers = edge_with(ahead=300)
+    if renewed:
+        transfers.new_session()
+    outgoing = transfers.new(update(number), 7)
+    assert transfers.offer(outgoing, 7) == (outgoing.offer(7), [])
+    assert next(iter(transfers.credit(Credit(outgoing.number, 0, 400))))[0].offset == 0
