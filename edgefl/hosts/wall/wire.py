@@ -35,7 +35,7 @@ KEEPALIVE_TRIES = 6
 # header's byte.
 MOST_HEADER_BYTES, HEADER_WEIGHT = 1 << 18, 64
 MOST_FRAMES = 2  # header and body; the routing id comes from libzmq
-ZERO_COPY_BYTES = 1 << 18  # for smaller bodies, sharing the memory costs more than a copy
+ZERO_COPY_BYTES = 1 << 15  # for smaller bodies, sharing the memory costs more than a copy
 # plain ints: pyzmq's flags are slow to combine
 NOW, NOW_MORE = (int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE))
 EVENTS, POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from edgefl.hosts.wall.coordinator.logic import DISK_FULL, Logic
 from edgefl.hosts.wall.coordinator.run_logic import RunLogic
 from edgefl.hosts.wall.coordinator.thread_messages import (
     Begin,
+    Carry,
     Heard,
     HostSaid,
     Interrupt,
@@ -26,7 +28,8 @@ from edgefl.hosts.wall.coordinator.thread_messages import (
     WakeAt,
 )
 from edgefl.hosts.wall.mailbox import Mailbox
-from edgefl.protocol.messages import Joined, Started
+from edgefl.hosts.wall.system import System
+from edgefl.protocol.messages import Joined, Ready, Started
 from edgefl.results import energy
 from edgefl.results.tail import read_csv
 from edgefl.strategies.base.events import EdgeLost
@@ -105,6 +108,36 @@ def test_a_resumed_run_ends_at_its_stop_though_nothing_else_is_due(tmp_path: Pat
     said = Mailbox()
     Logic(core, said, Fidelity()).go_on()
     assert list(said.take(woken=True)) == [WakeAt(STOP_NS)]
+
+
+class StoppedClock(System):
+    """A fast machine: nothing takes time."""
+
+    def monotonic_ns(self) -> int:
+        return 0
+
+
+def test_what_waiting_items_cause_leaves_together_once_all_are_durable(tmp_path: Path) -> None:
+    given = experiment(
+        stop={"emulated_s": 25.0}, record={"durability": "process"}, network={"task_timeout_s": 0.0}
+    )
+    run = OpenRun(given, 0, tmp_path, None, vector(0, 0, 0), layout(), inputs=True)
+    journal, order = run.record.journal, list[Any]()
+    assert journal is not None
+    said: Any = SimpleNamespace(put=lambda *wishes: order.append(wishes))
+    core = RunLogic(run.coordinator, run.record, False, None)
+    logic = Logic(core, said, Fidelity(), system=StoppedClock())
+    flush = journal.flush
+    journal.flush = lambda: (flush(), order.append("flushed"))[0]  # type: ignore[method-assign]  # to see the order
+    logic.inbox.put(Begin({"a": 10, "b": 10}))
+    logic.inbox.put(Heard(1, "a", Started(1)))
+    logic.inbox.put(Heard(2, "a", Ready(1)))
+    logic.inbox.put(Heard(2, "b", Ready(2)))
+    logic._next()
+    flushed, wishes = order
+    assert flushed == "flushed" and logic.fidelity.handle_time.count == 4
+    assert [type(wish) for wish in wishes][:3] == [Carry, Carry, WakeAt]
+    assert [getattr(wish, "now", None) for wish in wishes][3:] == [2, 2]  # answers to the last two
 
 
 # ------------------------------------------------------------------ reports about hosts

@@ -26,6 +26,7 @@ from edgefl.protocol.messages import (
     Delivered,
     Fresh,
     FreshRequest,
+    Offer,
     Piece,
     Pong,
     Stamped,
@@ -215,13 +216,34 @@ def test_a_request_closes_at_its_very_nanosecond_and_what_has_come_by_then_count
 
 
 # ----------------------------------------------------- native links, notes, and frames out of place
+def pieces(rig: Rig) -> list[int]:
+    return [size for _, message, size in rig.sent["a"] if isinstance(message, Piece)]
+
+
+def test_pieces_of_a_native_path_are_as_long_as_its_last_transfer_was_fast() -> None:
+    rig = Rig(rate=None)
+    for taken_ms, expected in ((20, [16_384, 16_384, 7_232]), (50, [40_000]), (100, [40_000])):
+        rig.sent.clear()
+        down = rig.carry(number=taken_ms)
+        began = rig.clock.ns
+        rig.until(began + taken_ms * MS)
+        stamps = [[0, began + AHEAD_NS], [40_000, rig.clock.ns + AHEAD_NS]]
+        rig.says("a", Arrived(down.number, stamps))
+        assert pieces(rig) == expected
+    assert rig.pacer.native_bit_s["a", "down"] == 3_200_000  # 20,000 bytes in 50 ms
+    rig.sent.clear()
+    rig.carry(number=5)
+    assert pieces(rig) == [20_000, 20_000]
+
+
 def test_native_links_carry_all_at_once_and_end_with_the_last_byte() -> None:
     rig = Rig(rate=None)
     down = rig.carry()
     up = rig.granted()
     rig.until(0)
-    pieces = [1024, 16_384, 16_384, 6_208]  # the first one marks the first arrival
-    assert [size for _, message, size in rig.sent["a"] if isinstance(message, Piece)] == pieces
+    assert [type(message) for _, message, _ in rig.sent["a"]][:2] == [Offer, Piece]
+    assert pieces(rig) == [16_384, 16_384, 7_232]
+    # the first credit's piece marks the first arrival
     assert [limit for _, _, limit in rig.pays()] == [1024, 17_408, 33_792, 40_000]
     rig.until(30 * MS)
     rig.upload(up, 0, 40_000)
