@@ -53,7 +53,8 @@ class NetworkSection(Section):
     """
     piece_ms: float = Field(20.0, gt=0)
     """Size of a piece of a transfer on the wire: the bytes that the link carries in this many
-    wall-clock ms.
+    wall-clock ms. While 32 or more emulated transfers are under way, pieces are longer, up to 0.8 x
+    `window_ms`.
     """
     max_edges: int = Field(100_000, ge=1)
     """Largest number of connected edges; further ones are refused. At least the number of edges."""

@@ -166,9 +166,12 @@ def decode(header: bytes | memoryview) -> tuple[Any, int, int]:
         if "exceeds max_" in str(error):  # msgpack has no exception class for this
             raise LimitExceeded(f"{kind.__name__} has too long a list: {error}") from None
         raise WireError(f"header is not msgpack: {error}") from None
-    if not isinstance(row, list) or len(row) < 3 or any(type(v) is not int for v in row[:3]):
+    if not isinstance(row, list) or len(row) < 3:
         raise WireError(NO_HEADER)
-    checks, values = CHECKS[CODES[kind]], row[3:]
+    code, incarnation, session, *values = row
+    if not (type(code) is type(incarnation) is type(session) is int):
+        raise WireError(NO_HEADER)
+    checks = CHECKS[CODES[kind]]
     if len(values) != len(checks):
         raise WireError(f"{kind.__name__} has {len(values)} fields, expected {len(checks)}")
     for (name, check), value in zip(checks, values):
@@ -176,7 +179,7 @@ def decode(header: bytes | memoryview) -> tuple[Any, int, int]:
             raise WireError(f"{kind.__name__}.{name} is out of its limits")
     for at in PAIRS[kind]:
         values[at] = np.frombuffer(values[at], ">u8").reshape(-1, 2).tolist()
-    return kind(*values), row[1], row[2]
+    return kind(*values), incarnation, session
 
 
 def encode_note(note: Any) -> bytes:
@@ -214,7 +217,10 @@ def _meta(message: Bulk) -> bytes:
     return meta
 
 
-def places(meta: bytes) -> tuple[int, int, list[tuple[str, int]], dict[str, float]]:
+Places = tuple[int, int, list[tuple[str, int]], dict[str, float]]
+
+
+def places(meta: bytes) -> Places:
     """Decode (number, version, [(name, elements)], numbers) of a meta; WireError if malformed."""
     try:
         number, version, rows, numbers = msgpack.unpackb(
@@ -241,12 +247,12 @@ def places(meta: bytes) -> tuple[int, int, list[tuple[str, int]], dict[str, floa
     return number, version, named, numbers
 
 
-def unpack(kind: str, meta: bytes, body: np.ndarray) -> Bulk:
-    """Make the message from its meta and its body (uint8, 64-byte aligned).
+def unpack(kind: str, placed: Places, body: np.ndarray) -> Bulk:
+    """Make the message from its ``places`` and its body (uint8, 64-byte aligned).
 
     Vectors are views; only those that are not aligned are copied.
     """
-    number, version, named, numbers = places(meta)
+    number, version, named, numbers = placed
     if body.size != 4 * sum(size for _, size in named):
         raise WireError(
             f"transfer holds {body.size} bytes, its header names"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import xxhash
 
-from edgefl.protocol.codec import BULK, pack, places, unpack
+from edgefl.protocol.codec import BULK, Places, pack, places, unpack
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import MAX_ARRAYS, MAX_NAME, MAX_PIECE_BYTES, Bulk, Offer
 from edgefl.vectors import aligned
@@ -57,19 +57,22 @@ class Incoming:
     most_bytes: int
     received: int = 0
     body: np.ndarray | None = field(default=None, init=False, repr=False)
+    places: Places = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.check(self.offer, self.most_bytes)
-
-    @staticmethod
-    def check(offer: Offer, most_bytes: int) -> None:
         """WireError if the offer is inconsistent or too large; before any memory is allocated."""
+        offer = self.offer
         if offer.kind not in BULK:
             raise WireError(f"no transfer of kind {offer.kind!r}")
-        if offer.size > most_bytes:
-            raise WireError(f"transfer of {offer.size} bytes, at most {most_bytes}")
-        if sum(4 * size for _, size in places(offer.meta)[2]) != offer.size:
+        if offer.size > self.most_bytes:
+            raise WireError(f"transfer of {offer.size} bytes, at most {self.most_bytes}")
+        self.places = places(offer.meta)
+        if sum(4 * size for _, size in self.places[2]) != offer.size:
             raise WireError("the offer's size is not that of its vectors")
+
+    @property
+    def task(self) -> int:
+        return self.places[0]
 
     @property
     def complete(self) -> bool:
@@ -101,7 +104,7 @@ class Incoming:
         body = np.empty(0, np.uint8) if self.body is None else self.body
         if whole_digest(self.offer.meta, body_digest([body])) != self.offer.digest:
             raise WireError(f"transfer {self.offer.transfer} does not match its digest")
-        return unpack(self.offer.kind, self.offer.meta, body)
+        return unpack(self.offer.kind, self.places, body)
 
 
 def most_body(model_bytes: int) -> int:

@@ -360,7 +360,7 @@ def test_a_bulk_message_comes_back(
 ) -> None:
     message = BULK[kind](5, 2**62, named, numbers)
     meta, arrays = pack(message)
-    back = unpack(kind, meta, body_of(arrays))
+    back = unpack(kind, places(meta), body_of(arrays))
     assert (type(back), back.number, back.version, list(back.vectors)) == (
         BULK[kind],
         5,
@@ -394,7 +394,7 @@ def test_vectors_are_sent_as_flat_float32() -> None:
 def test_vectors_are_views_where_they_are_aligned() -> None:
     meta, arrays = pack(m.Update(1, 2, {"a": np.arange(16), "b": np.arange(3), "c": np.arange(5)}))
     body = body_of(arrays)
-    back = unpack("update", meta, body).vectors
+    back = unpack("update", places(meta), body).vectors
     assert [np.shares_memory(back[name], body) for name in "abc"] == [True, True, False]
     assert all(vector.ctypes.data % ALIGNMENT == 0 for vector in back.values())
 
@@ -448,7 +448,7 @@ def test_a_vector_named_twice_is_refused_by_name() -> None:
 @pytest.mark.parametrize("size", [0, 4, 11, 13, 16])
 def test_a_body_of_another_size_is_refused(size: int) -> None:
     with pytest.raises(WireError, match="12"):
-        unpack("update", meta_of(), aligned(size, np.uint8))
+        unpack("update", places(meta_of()), aligned(size, np.uint8))
 
 
 def test_a_long_fuzz_of_one_real_header() -> None:

@@ -19,6 +19,10 @@ SMALLEST_PIECE, LARGEST_PIECE = 1 << 10, 1 << 16  # on shaped links
 # by the rate of the path's last transfer; of the first transfer, so many.
 NATIVE_PIECE_NS = LEAST_NS // 2
 NATIVE_PIECES, NATIVE_PIECE_BYTES = 16, (1 << 14, MAX_PIECE_BYTES)
+# With each further so many shaped transfers, pieces are longer by their length with few. They stay
+# shorter than the window, so that a piece's first byte is not late when its last one is sent, and
+# than this part of the transfer.
+FEW_FLOWS, LONGEST_OF_WINDOW, LONGEST_OF_TRANSFER = 32, 0.8, 1 / 8
 # a piece waits for the next multiple of the grain only if it is then due this many grains later
 ROOM_GRAINS = 2
 # bytes that a native uplink may have in transit: they fill the socket's queue, which is memory
@@ -37,6 +41,11 @@ class PiecePlan:
     window_ns: int
     piece_ns: int
     grain_ns: int = 1
+
+    def length_ns(self, flows: int) -> int:
+        """The link time of a piece while there are so many shaped flows."""
+        longest_ns = max(self.piece_ns, int(LONGEST_OF_WINDOW * self.window_ns))
+        return min(self.piece_ns * (1 + flows // FEW_FLOWS), longest_ns)
 
 
 @dataclass(slots=True, eq=False)
@@ -70,6 +79,8 @@ class Flow:
     known: bool = False  # counts as delivered when due, even if its bytes arrive later
     stamps: list[tuple[int, int]] = field(default_factory=list)
     broken: bool = False
+    rate_bit_s: int = 0
+    length_ns: int = FOREVER  # link time of a piece's body, as planned; native ones do not grow
 
     @property
     def carrier(self) -> Transfer:
@@ -87,6 +98,19 @@ class Flow:
             and isinstance(self.side, Incoming)
             and self.released - self.side.received >= NATIVE_WINDOW
         )
+
+    def lengthen(self, length_ns: int) -> bool:
+        """Make the following pieces so long (link time). Returns whether they were shorter."""
+        if length_ns <= self.length_ns:
+            return False
+        self.length_ns = length_ns
+        most = min(LARGEST_PIECE, int(self.transfer.size * LONGEST_OF_TRANSFER))
+        piece = min(self.rate_bit_s * length_ns // (8 * NS_PER_S), most)
+        if piece <= self.piece:
+            return False
+        self.piece = piece
+        self.piece_ns = (self.meta + piece) * 8 * NS_PER_S // self.rate_bit_s
+        return True
 
     def plan_release(self, network: Network) -> None:
         """Set ``release_at``, when the next piece may be sent.
@@ -235,9 +259,11 @@ def make_flow(
     rate = _rate_bit_s(network, transfer, pace, now)
     piece = min(max(rate * pace.piece_ns // (8 * NS_PER_S), SMALLEST_PIECE), LARGEST_PIECE)
     piece_ns = (meta + piece) * 8 * NS_PER_S // rate if rate else pace.piece_ns
-    return Flow(
+    flow = Flow(
         transfer, meta, piece, pace.window_ns + rtt_ns, True, pace.grain_ns, side, piece_ns=piece_ns
     )
+    flow.rate_bit_s, flow.length_ns = rate, pace.piece_ns
+    return flow
 
 
 def native_piece(bit_s: int) -> int:

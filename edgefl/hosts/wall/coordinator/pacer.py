@@ -122,6 +122,7 @@ class Pacer:
         transfer = flow.transfer
         self.flows[transfer.number] = self.of_edge[transfer.edge][transfer.number] = flow
         self.shaped_flows += flow.shaped
+        flow.lengthen(self.pace.length_ns(self.shaped_flows))
         if flow.body == 0:
             flow.last_byte_ns = now
         self._replan(flow, host_now)
@@ -141,6 +142,7 @@ class Pacer:
         """
         self._replan_shared()
         self._hear(now)
+        length_ns = self.pace.length_ns(self.shaped_flows)
         while self._heap and self._heap[0][0] <= now:
             entry = heapq.heappop(self._heap)
             if self._stale(entry):
@@ -149,7 +151,9 @@ class Pacer:
             if flow.shaped:
                 self.fidelity.wake(now - entry[0])
             first, end = flow.release(self.network, now)
-            if flow.release_at < FOREVER:
+            if flow.lengthen(length_ns):
+                self._replan(flow, now)
+            elif flow.release_at < FOREVER:
                 heapq.heappush(self._heap, (flow.release_at, entry[1]))
             yield flow, first, end
 

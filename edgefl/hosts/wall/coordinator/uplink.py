@@ -15,7 +15,6 @@ from edgefl.hosts.wall.coordinator.flow import Flow, native_piece
 from edgefl.hosts.wall.coordinator.session import Session
 from edgefl.hosts.wall.coordinator.thread_messages import Heard, Whole
 from edgefl.hosts.wall.coordinator.training_times import TrainingTimes
-from edgefl.protocol.codec import places
 from edgefl.protocol.errors import LimitExceeded, WireError
 from edgefl.protocol.messages import UPDATE, Credit, Offer, Piece, Ready, ToEdge
 from edgefl.protocol.transfers import Incoming
@@ -141,8 +140,9 @@ class Uplink:
 
     def offered(self, edge: str, offer: Offer) -> None:
         """Handle an offer: an update is ready, or the edge offers it again in a new session."""
-        Incoming.check(offer, self.most_bytes)
-        task, now, known = places(offer.meta)[0], self.context.clock.now(), self._known(edge, offer)
+        incoming = Incoming(offer, self.most_bytes)
+        task, now = incoming.task, self.context.clock.now()
+        known = self._known(edge, offer, task)
         self.allowances.offers(edge, task)
         due_ns = moment(offer.due_ns, now)
         if known is not None and known.offer.digest == offer.digest:
@@ -154,14 +154,13 @@ class Uplink:
         self._forget(edge, [each for each in self._of(edge) if each is known or each.task == task])
         if known is None and began_ns is not None:  # a repeated offer does not count as late again
             self.training.done(edge, began_ns, due_ns, now)
-        incoming = Incoming(offer, self.most_bytes)
         self.waiting[edge][offer.transfer] = waiting = Waiting(offer, task, incoming, began_ns)
         if offer.ahead:
             waiting.ahead, waiting.stamps = offer.ahead, [(0, now)]
         ready = partial(self._ready, edge, Ready(task, len(offer.meta) + offer.size))
         waiting.ready = self.context.agenda.add(max(due_ns, now), ready)
 
-    def _known(self, edge: str, offer: Offer) -> Waiting | None:
+    def _known(self, edge: str, offer: Offer, task: int) -> Waiting | None:
         """The edge's earlier offer with this number, or None.
 
         WireError if the edge may not offer this, LimitExceeded if too many of its offers wait.
@@ -171,7 +170,7 @@ class Uplink:
             raise WireError(f"offer of a {offer.kind!r} by an edge")
         if offer.ahead:
             of, most = self._ahead.pop(edge, (None, 0))
-            if of != places(offer.meta)[0] or offer.ahead > min(most, offer.size):
+            if of != task or offer.ahead > min(most, offer.size):
                 raise WireError(f"{offer.ahead} bytes behind an offer, which were not allowed")
         if len(waiting) >= MOST_OFFERS and offer.transfer not in waiting:
             raise LimitExceeded(f"an offer by an edge with {len(waiting)} waiting")

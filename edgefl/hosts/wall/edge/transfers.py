@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgefl.protocol.codec import places
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import (
     FRESH,
@@ -69,7 +68,7 @@ class EdgeTransfers:
     @property
     def tasks(self) -> list[int]:
         """Tasks whose model is not yet delivered."""
-        return [_task_of(download) for download in self.downloads.values()]
+        return [download.incoming.task for download in self.downloads.values()]
 
     def new_session(self) -> None:
         """Drop the credits of the old session."""
@@ -84,7 +83,7 @@ class EdgeTransfers:
             raise WireError(f"{len(self.downloads)} downloads are under way already")
         # its first bytes are here: the time until the last ones is that of the wire alone
         download = IncomingModel(Incoming(offer, self.most_bytes), [[0, now_ns]])
-        _check_model(offer)
+        _check_model(download.incoming)
         self.downloads[offer.transfer] = download
         return self._whole(download)
 
@@ -159,7 +158,7 @@ class EdgeTransfers:
         self.downloads = {
             number: download
             for number, download in self.downloads.items()
-            if _task_of(download) != task
+            if download.incoming.task != task
         }
 
     def unacknowledged(self, updates: Mapping[int, Update]) -> Iterable[tuple[Outgoing, int]]:
@@ -183,14 +182,10 @@ class EdgeTransfers:
         return Arrived(incoming.offer.transfer, download.curve)
 
 
-def _check_model(offer: Offer) -> None:
+def _check_model(incoming: Incoming) -> None:
     """Raise WireError unless the offer is of a model from which a device can train."""
-    _, _, named, numbers = places(offer.meta)
+    offer, (_, _, named, numbers) = incoming.offer, incoming.places
     if offer.kind not in (TASK, FRESH) or "weights" not in dict(named):
         raise WireError(f"a transfer of kind {offer.kind!r} without a model for the edge")
     if not all(map(math.isfinite, numbers.values())):
         raise WireError(f"a transfer of kind {offer.kind!r} with a number that is not finite")
-
-
-def _task_of(download: IncomingModel) -> int:
-    return places(download.incoming.offer.meta)[0]

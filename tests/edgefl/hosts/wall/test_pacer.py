@@ -10,9 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pacer_rig import MBIT, MS, Rig
 
-from edgefl.hosts.wall.coordinator.flow import LARGEST_PIECE, SMALLEST_PIECE, Flow
+from edgefl.hosts.wall.coordinator.flow import LARGEST_PIECE, SMALLEST_PIECE, Flow, PiecePlan
 from edgefl.protocol.messages import Update
 from edgefl.protocol.transfers import Incoming, Outgoing
+from emulator.capacity.constant import Constant
+from emulator.delay.latency import Latency
+from emulator.links.link import Link
 from emulator.links.network import Network, Transfer
 from emulator.units import FOREVER, NS_PER_S
 
@@ -439,3 +442,45 @@ def test_a_dropped_transfer_is_never_heard_of_again() -> None:
         and not any(rig.pacer.of_edge.values())
         and rig.pacer.next_due() == FOREVER
     )
+
+
+# ------------------------------------------------------------------ many flows
+MANY = [f"e{number}" for number in range(40)]
+
+
+def many(elements: int, edges: int = 40) -> tuple[Rig, list[Flow]]:
+    """A rig whose first ``edges`` edges begin a transfer at once, and their flows."""
+    rig = Rig(edges="")
+    for edge in MANY:
+        for direction in ("up", "down"):
+            rig.network.add_link(edge, direction, Link(Constant(2 * MBIT), Latency(0)))
+    return rig, [rig.start(elements, edge) for edge in MANY[:edges]]
+
+
+def test_pieces_are_longer_with_many_flows_and_never_further_ahead() -> None:
+    rig, flows = many(elements=100_000)
+    short, long = 3750, 7500  # 15 ms and 30 ms of the link
+    rig.step()
+    assert {flow.piece for flow in flows} == {long}
+    while rig.pacer.next_due() < FOREVER:
+        rig.step()
+        for flow in rig.pacer.flows.values():
+            if flow.completion is None:
+                assert rig.ahead(flow) <= rig.allowed(flow, 2 * MBIT) + 1
+    sizes = [end - first for _, number, first, end in rig.sent if number == 1]
+    assert sizes.count(long) > 0.9 * len(sizes)
+    assert {flow.completion.due_ns for flow in flows if flow.completion} == {
+        take(2 * MBIT, flows[0].transfer.size)
+    }
+    few, alone = many(elements=100_000, edges=31)
+    few.step()
+    assert {flow.piece for flow in alone} == {short}
+
+
+def test_longer_pieces_stay_within_the_window_and_an_eighth_of_the_transfer() -> None:
+    pace = PiecePlan(50 * MS, 15 * MS)
+    assert [pace.length_ns(flows) // MS for flows in (1, 31, 32, 64, 1000)] == [15, 15, 30, 40, 40]
+    assert PiecePlan(10 * MS, 15 * MS).length_ns(1000) == 15 * MS
+    rig, flows = many(elements=12_000)
+    rig.step()
+    assert {flow.piece for flow in flows[32:]} == {flows[0].transfer.size // 8}
