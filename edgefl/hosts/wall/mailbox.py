@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 
-class Outbox:
+class TurnOutbox:
     """Collects what a thread tells another one in a turn, so that the other wakes once."""
 
     def __init__(self, put: Callable[[Any], None]) -> None:

@@ -62,7 +62,7 @@ from edgefl.hosts.wall.coordinator.process_task import (
 from edgefl.hosts.wall.coordinator.sessions import WHOLE_RUN, Sessions
 from edgefl.hosts.wall.coordinator.thread_messages import Endless, Noticed
 from edgefl.hosts.wall.coordinator.transport import Transport
-from edgefl.hosts.wall.mailbox import Outbox
+from edgefl.hosts.wall.mailbox import TurnOutbox
 from edgefl.hosts.wall.system import OWN_SYSTEM, System
 from edgefl.protocol.transfers import most_body
 from edgefl.results.summary import BROKEN_OFF
@@ -281,7 +281,7 @@ class CoordinatorProcess:
             for ms in (section.window_ms, section.piece_ms)
         )
         pace = PiecePlan(window_ns, piece_ns, max(window_ns // GRAINS_PER_WINDOW, 1))
-        tell = Outbox(self.logic.inbox.put)
+        tell = TurnOutbox(self.logic.inbox.put)
         pacing = Pacing(
             self.router,
             self.sessions,

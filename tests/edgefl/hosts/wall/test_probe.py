@@ -12,7 +12,7 @@ import pytest
 from edgefl.hosts.wall.coordinator.probe import PROBE_BYTES, TRIES, Probes
 from edgefl.hosts.wall.coordinator.session import Session
 from edgefl.hosts.wall.coordinator.thread_messages import WakeAt
-from edgefl.hosts.wall.mailbox import Mailbox, Outbox
+from edgefl.hosts.wall.mailbox import Mailbox, TurnOutbox
 from edgefl.hosts.wall.system import System
 from edgefl.protocol.messages import Ping, Pong
 from edgefl.strategies.base.decisions import Finish
@@ -188,7 +188,7 @@ def test_a_byte_that_comes_after_its_item_was_taken_wakes_once(mailbox: Mailbox)
 
 def test_an_outbox_puts_what_was_told_in_a_turn_at_its_end() -> None:
     put: list[int] = []
-    outbox = Outbox(put.append)
+    outbox = TurnOutbox(put.append)
     outbox(1)
     outbox(2)
     assert put == []
