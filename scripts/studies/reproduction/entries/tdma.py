@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
-from reproduction.entries import _tdma_figures, _tdma_runs
+from reproduction.entries import _tdma_causes, _tdma_figures, _tdma_map, _tdma_runs
 
-ENTRIES = (*_tdma_runs.ENTRIES, *_tdma_figures.ENTRIES)
+ENTRIES = (
+    *_tdma_runs.ENTRIES,
+    *_tdma_figures.ENTRIES,
+    *_tdma_causes.ENTRIES,
+    *_tdma_map.ENTRIES,
+)
