@@ -135,9 +135,10 @@ def cheap(entry: Entry) -> bool:
 def test_an_entry_without_downloads_runs_for_a_few_emulated_seconds(
     entry: Entry, tmp_path: Path
 ) -> None:
-    short = replace(
-        entry, parts=tuple(replace(part, small=(), small_seeds=(1,)) for part in entry.parts)
-    )
+    parts = [replace(part, small=(), small_seeds=(1,)) for part in entry.parts]
+    # a map has a hundred methods that differ in one number
+    fewer = [part if part.tuning else replace(part, methods=part.methods[:4]) for part in parts]
+    short = replace(entry, parts=tuple(fewer))
     work = Work(Scale.small, Power(1), tmp_path / "runs", tmp_path / "data", SMALLEST)
     assert EntryRunner(short, work).run() == Did()
 
