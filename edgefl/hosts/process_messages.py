@@ -23,13 +23,14 @@ from typing import Any
 from edgefl.hosts.ipc import message
 
 # in the scratch directory: samples by edge, where the split is known; and the digest of the
-# weights that never travel, "" without any
+# weights that never travel, where there are any
 SHARES, FROZEN = "shares.json", "frozen.txt"
 
 
 def frozen_digest(scratch: Path) -> str:
-    """Read the digest of the weights that never travel, as the warm parent has written it."""
-    return (scratch / FROZEN).read_text(encoding="utf-8")
+    """Read the digest of the weights that never travel; "" if the warm parent has written none."""
+    path = scratch / FROZEN
+    return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 # ------------------------------------------------------------------ how a run ends

@@ -258,8 +258,9 @@ def _write_scratch(scratch: Path, learned: Learning, weights: np.ndarray) -> Non
     with written(f"{scratch}:", TEMPORARY):
         (scratch / "initial.safetensors").write_bytes(save({"weights": weights}))
         (scratch / "layout.json").write_bytes(orjson.dumps(learned.layout.to_json()))
-        # its digest is computed here, so that no forked edge reads the whole file again
-        (scratch / FROZEN).write_text(learned.frozen_digest(), encoding="utf-8")
+        # computed here once, so that no forked edge reads the whole model file again
+        if learned.frozen_digest():
+            (scratch / FROZEN).write_text(learned.frozen_digest(), encoding="utf-8")
         (scratch / SHARES).write_bytes(orjson.dumps(learned.samples))
         learned.keep_beside(scratch)
 
