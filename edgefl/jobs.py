@@ -66,23 +66,27 @@ class Evaluate:
 class Predict:
     """Compute the logits of a model on unlabelled samples: {"logits": flat, samples x classes}.
 
-    ``samples``: number of samples, evenly spaced; None: all.
+    Of a causal language model: {"top_logits": flat}, see edgefl.models.top_logits. ``samples``:
+    number of samples, evenly spaced; None: all. ``top``: words per position of a text.
     """
 
     weights: np.ndarray = field(repr=False)
     samples: int | None
+    top: int = 64
 
     def work(self, learned: Any) -> Result:
-        from edgefl.models.distil import logits
+        from edgefl.models import distil, top_logits
 
-        return {
-            "logits": logits(learned.workspace, self.weights, learned.some_unlabelled(self.samples))
-        }, {}
+        inputs, space = learned.some_unlabelled(self.samples), learned.workspace
+        if learned.predicts_tokens:
+            return {"top_logits": top_logits.predicted(space, self.weights, inputs, self.top)}, {}
+        return {"logits": distil.logits(space, self.weights, inputs)}, {}
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Distill:
-    """Teach a model the mean logits ``teacher`` (flat, on the same samples as in Predict).
+    """Teach a model the mean logits ``teacher`` (flat, on the same samples as in Predict), or the
+    predictions of causal models by device, ``top_teachers``, which the job averages.
 
     Result: new "weights", and Adam's "first" and "second" moments; as numbers, Adam's steps and
     means over the batches (edgefl.models.distil). If ``first`` and ``second`` are None, Adam starts
@@ -105,9 +109,10 @@ class Distill:
     clip: float
     samples: int | None
     seed: int
+    top_teachers: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
 
     def work(self, learned: Any) -> Result:
-        from edgefl.models import distil
+        from edgefl.models import distil, top_logits
         from edgefl.models.adam import Adam
         from edgefl.models.workspace import wrap
 
@@ -123,7 +128,13 @@ class Distill:
             first, second, self.steps, self.learning_rate, self.beta1, self.beta2, self.epsilon
         )
         recipe = distil.Recipe(self.passes, self.batch, self.alpha_min, self.alpha_max, self.clip)
-        teacher = wrap(self.teacher).view(len(inputs), -1)
+        teacher: distil.Teacher
+        if self.top_teachers:
+            of_devices = [self.top_teachers[edge] for edge in sorted(self.top_teachers)]
+            words = learned.task.dataset.vocabulary
+            teacher = top_logits.TextTeachers.of(inputs, of_devices, words)
+        else:
+            teacher = distil.SampleLogits(wrap(self.teacher).view(len(inputs), -1))
         numbers = distil.distil(
             space, weights, adam, inputs, teacher, recipe, Streams(self.seed).rng("distil batches")
         )

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -59,6 +60,42 @@ def clipped(gradient: torch.Tensor, norm: float) -> float:
     return before
 
 
+class Batch(Protocol):
+    """The teacher of a batch of samples, in the form of ``SampleLogits`` or ``TopLogits``."""
+
+    def uncertainty(self) -> float:
+        """H, the mean entropy of its predictions."""
+        ...
+
+    def teach(self, outputs: torch.Tensor, alpha: float) -> torch.Tensor:
+        """The loss of the student's ``outputs`` for the batch."""
+        ...
+
+
+class Teacher(Protocol):
+    """What teaches: predictions for all samples."""
+
+    def batch(self, rows: torch.Tensor) -> Batch:
+        """The teacher of some samples."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SampleLogits:
+    """A teacher with one row of logits for each sample: (n, C)."""
+
+    logits: torch.Tensor
+
+    def batch(self, rows: torch.Tensor) -> SampleLogits:
+        return SampleLogits(self.logits[rows])
+
+    def uncertainty(self) -> float:
+        return float(entropy(self.logits).mean())
+
+    def teach(self, outputs: torch.Tensor, alpha: float) -> torch.Tensor:
+        return loss(outputs.flatten(1), self.logits, alpha)
+
+
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """The parameters of a distillation.
@@ -78,7 +115,7 @@ def distil(
     weights: torch.Tensor,
     adam: Adam,
     inputs: torch.Tensor,
-    teacher: torch.Tensor,
+    teacher: Teacher,
     recipe: Recipe,
     rng: np.random.Generator,
 ) -> dict[str, float]:
@@ -89,11 +126,11 @@ def distil(
     trainable, noted = weights[: workspace.layout.parameters], []
     with workspace.frozen(weights) as model:
         for rows in _batches(len(inputs), recipe, rng):
-            y = teacher[rows]
-            uncertain = float(entropy(y).mean())
+            taught = teacher.batch(rows)
+            uncertain = taught.uncertainty()
             alpha = uncertain * recipe.alpha_max + (1 - uncertain) * recipe.alpha_min
             workspace.gradient.zero_()
-            value = loss(model(inputs[rows]).flatten(1), y, alpha)
+            value = taught.teach(model(inputs[rows]), alpha)
             value.backward()
             norm = clipped(workspace.gradient, recipe.clip)
             adam.step(trainable, workspace.gradient)

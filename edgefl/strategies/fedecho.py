@@ -6,7 +6,7 @@ So updates of stragglers keep their influence. Source: arXiv 2511.19966, algorit
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -63,6 +63,10 @@ class FedEchoOptions(BufferedOptions):
     """
     unlabelled_samples: int | None = Field(None, ge=1)
     """Number of unlabelled samples to use, evenly spaced, out of `unlabelled.size`; none: all."""
+    top_words: int = Field(64, ge=1)
+    """Predictions of a causal language model: number of words that are kept for each position, the
+    most likely ones. The rest of the probability is kept as one number.
+    """
     predict_s: float = Field(0.25, ge=0)
     """Emulated time to predict the unlabelled samples with one device's model, on both clocks;
     `edgefl jobs CONFIG` measures what this host needs.
@@ -103,11 +107,14 @@ class Filling:
 class Logits:
     """The predictions of a device's last model for the unlabelled samples, flat (|U| C).
 
+    ``top``: of a causal language model, in the form of edgefl.models.top_logits.
+
     ``base_version``: the version from which that model started.
     """
 
     values: np.ndarray
     base_version: int
+    top: bool = False
 
 
 class FedEcho(Buffered):
@@ -153,7 +160,7 @@ class FedEcho(Buffered):
     def job_done(self, event: JobDone, now: int) -> list[Decision]:
         if event.name in self.sources:
             edge, version = self._predicted(event.name)
-            self.logits[edge] = Logits(event.vectors["logits"], version)
+            self.logits[edge] = _logits(event.vectors, version)
             return self._teach(now)
         if self.options.keep_adam:
             self.moments = {name: event.vectors[name] for name in ("first", "second")}
@@ -173,8 +180,8 @@ class FedEcho(Buffered):
         return self._end_round(self.student, {"distillation_failed": 1.0}, now)
 
     def rehearsal(self) -> Generator[tuple[str, Job], Result, None]:
-        vectors, _ = yield "predict_s", Predict(self.weights, self.options.unlabelled_samples)
-        self.logits["rehearsal"] = Logits(vectors["logits"], 0)
+        vectors, _ = yield "predict_s", self._prediction(self.weights)
+        self.logits["rehearsal"] = _logits(vectors, 0)
         yield "distil_s", self._lesson(self.weights)
 
     def _take(self, update: UpdateArrived, now: int) -> Decision:
@@ -189,9 +196,12 @@ class FedEcho(Buffered):
             self.fillings.append(Filling(Gathered(self.layout.parameters)))
         return RunJob(
             name,
-            Predict(update.weights, self.options.unlabelled_samples),
+            self._prediction(update.weights),
             to_ns(self.options.predict_s),
         )
+
+    def _prediction(self, weights: np.ndarray) -> Predict:
+        return Predict(weights, self.options.unlabelled_samples, self.options.top_words)
 
     def _predicted(self, name: str) -> tuple[str, int]:
         for filling in self.fillings:
@@ -228,8 +238,12 @@ class FedEcho(Buffered):
         return student
 
     def _lesson(self, student: np.ndarray) -> Distill:
-        given, teachers = self.options, [self.logits[edge].values for edge in sorted(self.logits)]
-        teacher = weighted_sum(teachers, [1 / len(teachers)] * len(teachers))
+        given = self.options
+        found = [self.logits[edge] for edge in sorted(self.logits)]
+        dense = [each.values for each in found if not each.top]
+        teacher = (
+            weighted_sum(dense, [1 / len(dense)] * len(dense)) if dense else np.zeros(0, np.float32)
+        )
         low, high = (
             (given.alpha_min, given.alpha_max)
             if given.alpha is None
@@ -252,6 +266,7 @@ class FedEcho(Buffered):
             clip=given.clip_norm,
             samples=given.unlabelled_samples,
             seed=int(self.streams.rng("distil", self.version).integers(2**63)),
+            top_teachers={edge: each.values for edge, each in self.logits.items() if each.top},
         )
 
     def _end_round(
@@ -274,3 +289,10 @@ class FedEcho(Buffered):
         self.student = None
         publish = replace(self._publish(weights), made_of=self.taught)
         return [Report(report), publish, *self._teach(now)]
+
+
+def _logits(vectors: Mapping[str, np.ndarray], base_version: int) -> Logits:
+    """The result of a prediction, in either form."""
+    if "top_logits" in vectors:
+        return Logits(vectors["top_logits"], base_version, top=True)
+    return Logits(vectors["logits"], base_version)

@@ -67,6 +67,11 @@ class Learning:
         return self.workspace.layout
 
     @property
+    def predicts_tokens(self) -> bool:
+        """Whether the model is a causal language model: it predicts the next token everywhere."""
+        return self.task.dataset.tokens == "next"
+
+    @property
     def samples(self) -> dict[str, int]:
         return {edge: len(indices) for edge, indices in self.shards.items()}
 

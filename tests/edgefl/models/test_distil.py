@@ -109,7 +109,7 @@ def test_alpha_goes_from_its_minimum_when_certain_to_its_maximum_when_not(
         torch.from_numpy(flat(net.model)),
         adam(net.layout.parameters),
         inputs,
-        teacher,
+        distil.SampleLogits(teacher),
         recipe(),
         np.random.default_rng(0),
     )
@@ -183,6 +183,7 @@ def desk(net: Workspace) -> Any:
     inputs = torch.from_numpy(Streams(1).rng("inputs").normal(size=(20, 4)).astype(np.float32))
     return SimpleNamespace(
         workspace=net,
+        predicts_tokens=False,
         some_unlabelled=lambda samples: inputs if samples is None else inputs[:samples],
     )
 
