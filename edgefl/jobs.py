@@ -23,8 +23,8 @@ from edgefl.vectors import aligned_copy
 # Result of a strategy's job: vectors and numbers, as in an update.
 Result = tuple[dict[str, np.ndarray], dict[str, float]]
 
-# Result of Evaluate: train loss (None: not measured), test loss, accuracy; then, if requested, the
-# accuracy of each label (nan: it has no samples).
+# Result of Evaluate: train loss (None: not measured), test loss, accuracy; then, if requested,
+# further scores, and the accuracy of each label (nan: it has no samples).
 Scores = tuple[float | None, float, float, *tuple[float, ...]]
 
 

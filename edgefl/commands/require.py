@@ -66,8 +66,10 @@ def _misses(wanted: Requirement, row: Row) -> list[str]:
     name = row.name if row.seed is None else f"{row.name}, seed {row.seed}"
     if wanted.name == FAITHFUL and row.verdict != FAITHFUL:
         return [f"--require faithful: {name} is {row.verdict}"]
-    accuracy = row.final_accuracy
+    accuracy, title = row.final_accuracy, row.score.title
+    if wanted.name == ACCURACY and row.score.falls:
+        return [f"--require accuracy={wanted.least:g}: {name} has {title} as evaluation.metric"]
     if wanted.name == ACCURACY and (accuracy is None or accuracy < wanted.least):
-        found = "no accuracy" if accuracy is None else f"{accuracy:.4f}"
+        found = f"no {title}" if accuracy is None else f"{accuracy:.4f}"
         return [f"--require accuracy={wanted.least:g}: {name} has {found}"]
     return []

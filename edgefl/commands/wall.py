@@ -191,6 +191,7 @@ class Screen:
                     experiment.chosen_speed,
                     experiment.stop,
                     self.hosts,
+                    experiment.evaluation.score,
                 ),
             )
         assert self.view is not None

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
+from edgefl.config.evaluation import Evaluation
 from edgefl.config.faults import FaultEntry
 from edgefl.config.links import Devices, Group, Links, Medium
 from edgefl.config.network import NetworkSection
@@ -129,29 +130,6 @@ class Stop(Section):
         if all(limit is None for limit in limits):
             raise ValueError("give at least one of versions, updates, emulated_s, target_joules")
         return self
-
-
-class Evaluation(Section):
-    """When the global model is evaluated, and what is measured. Takes no emulated time."""
-
-    every_versions: int = Field(1, ge=0)
-    """Evaluate every this many versions of the global model; 0: not by version. The first and the
-    last model are always evaluated.
-    """
-    every_s: float | None = Field(None, ge=1e-9)  # a shorter time is 0 ns: time would never advance
-    """Also evaluate every this many emulated seconds."""
-    target_accuracy: float | None = Field(None, gt=0, le=1)
-    """Target for the test accuracy, as a share of 1. The time to target is the moment at which a
-    model first reaches it.
-    """
-    train_samples: int = Field(2000, ge=0)
-    """Number of training samples for `train_loss`, a fixed sample of the edges' data; 0: no
-    `train_loss`.
-    """
-    by_label: bool = False
-    """Also measure the accuracy of each label, and write `labels.csv`, `edges.csv` (which edge has
-    which labels) and `figures/runtimes.png`.
-    """
 
 
 class UpdatesSection(Section):

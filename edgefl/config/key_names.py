@@ -39,7 +39,6 @@ ALIASES = {
     "round": "stop.versions",
     "rounds": "stop.versions",
     "scheme": "strategies[].strategy",
-    "target": "evaluation.target_accuracy",
     "time": "stop.emulated_s",
     "wd": "training.weight_decay",
 }

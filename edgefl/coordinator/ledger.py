@@ -41,7 +41,7 @@ class Recorder(Protocol):
         train_loss: float | None,
         test_loss: float,
         accuracy: float,
-        *by_label: float,
+        *more: float,
     ) -> None:
         """Record the scores of an evaluation (``edgefl.jobs.Scores``)."""
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from edgefl.config.scores import SCORES
 from edgefl.errors import UserError, needs, undamaged
 from edgefl.exports.export_format import ExportFormat, file_path, folder_path
 from edgefl.record.files import METRICS
@@ -28,7 +29,7 @@ from edgefl.results.tail import read_csv
 AT_ONCE = 100  # values in one request; MLflow takes no more parameters at a time
 LONGEST = 500  # characters of a parameter that each version of MLflow takes
 WHICH = "edgefl.id"  # the tag by which a run is found again
-CURVES = ("accuracy", "test_loss", "train_loss", "bytes_up", "bytes_down")
+CURVES = (*SCORES, "test_loss", "train_loss", "bytes_up", "bytes_down")
 SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",  # it would tell its makers that it is used
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # else a server that is not there costs minutes

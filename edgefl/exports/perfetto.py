@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from edgefl import __version__
+from edgefl.config.scores import ACCURACY, SCORES
 from edgefl.errors import UserError
 from edgefl.exports.export_format import ExportFormat, file_path
 from edgefl.record.files import METRICS
@@ -119,10 +120,15 @@ def _add_run(
 ) -> None:
     coordinator = _Process(f"{prefix}coordinator", trace.number(), 0)
     trace.take(coordinator.named())
+    told = list(metrics)
     points: dict[str, Sequence[tuple[float, float]]] = {
         "model version": found.versions,
         "update staleness": [(gap.t_s, gap.versions) for gap in found.staleness],
-        "test accuracy": evaluations(metrics),
+        **{
+            f"test {score.title}": evaluations(told, score.name)
+            for score in SCORES.values()
+            if score is ACCURACY or any(row.get(score.name) for row in told)
+        },
     }
     for lane, steps in rates_bit_s(found.slices).items():
         points[f"{lane}s Mbit/s"] = [(t_s, rate / BIT_PER_MBIT) for t_s, rate in steps]

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgefl.config.scores import ACCURACY, SCORES
 from edgefl.errors import UserError
 from edgefl.exports.export_format import runs_of
 from edgefl.record.files import EVENTS, HOSTS, LINKS, METRICS
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 GAPS = (0, 1, 2, 4, 8, 16, 32, 64)  # upper ends of the buckets of staleness
-CURVES = {"accuracy": "Accuracy on the test set, 0 to 1"}
+FURTHER = {*SCORES} - {ACCURACY.name}
+SHARES = {name: ", 0 to 1" * (score.largest == 1) for name, score in SCORES.items()}
+CURVES = {
+    name: f"{score.title[0].upper()}{score.title[1:]} on the test set{SHARES[name]}"
+    for name, score in SCORES.items()
+}
 CURVES |= {"test_loss": "Loss on the test set", "train_loss": "Loss on training data"}
 
 
@@ -127,7 +133,9 @@ def _of_runs(runs: dict[str, _Followed]) -> Iterator[Metric]:
             edges.add_metric([name, state], states.get(state, 0))
         for curve, value in run.latest.items():
             curves[curve].add_metric([name], value)
-    yield from (emulated, version, finished, edges, *curves.values())
+    # the accuracy always has a line; another score, if a run measures it
+    told = [curve for name, curve in curves.items() if name not in FURTHER or curve.samples]
+    yield from (emulated, version, finished, edges, *told)
 
 
 def _of_updates(runs: dict[str, _Followed]) -> Iterator[Metric]:

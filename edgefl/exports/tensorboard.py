@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from edgefl.config.scores import SCORES
 from edgefl.errors import needs, undamaged, written
 from edgefl.exports.export_format import ExportFormat, folder_path
 from edgefl.record.files import CONFIG, LABELS, METRICS
@@ -19,7 +20,7 @@ from edgefl.results.timeline import of_run
 
 SUFFIX = ".edgefl"  # at the end of our files' names, so that only these are replaced
 TAGS = {  # column of metrics.csv -> tag
-    "accuracy": "accuracy/test",
+    **{name: f"{name}/test" for name in SCORES},
     "test_loss": "loss/test",
     "train_loss": "loss/train",
     "bytes_up": "bytes/up",

@@ -39,11 +39,13 @@ def glance(found: Comparison) -> list[tuple[str, str]]:
     if times and found.target is not None:
         first = min(times, key=times.__getitem__)
         told = f"{first}, after {times[first]:.4g} emulated s"
-        facts.append((f"first to accuracy {found.target:g}", told))
+        facts.append((f"first to {found.score.title} {found.target:g}", told))
     ends = _means({each.name: each.accuracy for each in found.schemes})
     if ends:
-        best = max(ends, key=ends.__getitem__)
-        facts.append(("highest final accuracy", f"{ends[best]:.3f} ({best})"))
+        falls, title = found.score.falls, found.score.title
+        best = (min if falls else max)(ends, key=ends.__getitem__)
+        end = f"{'lowest' if falls else 'highest'} final {title}"
+        facts.append((end, f"{ends[best]:.3f} ({best})"))
     return facts
 
 

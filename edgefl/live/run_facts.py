@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefl.config.experiment import Edges, Stop
+from edgefl.config.scores import Score, score_of, target_in
 from edgefl.results.rundirs import SEED
 from edgefl.results.summary import number
 
@@ -29,7 +30,8 @@ class RunFacts:
     edges: tuple[str, ...]
     speed: float
     slot_s: float | None
-    target_accuracy: float | None
+    score: Score
+    target: float | None
     stop: Stop | None
     config: Mapping[str, Any]
 
@@ -38,7 +40,8 @@ class RunFacts:
         """``config``: the tables of config.toml, whose values nothing has checked."""
         facts, medium = _table(config, "run"), _table(config, "medium")
         slot_ms = number(medium.get("slot_ms")) if medium.get("kind") == "tdma" else None
-        speed, target = number(config.get("speed")), _table(config, "evaluation")
+        speed, evaluation = number(config.get("speed")), _table(config, "evaluation")
+        score = score_of(evaluation)
         scheme = run.parent.name if SEED.fullmatch(run.name) else run.name
         stop = _stop(_table(config, "stop"))
         return cls(
@@ -49,10 +52,12 @@ class RunFacts:
             edges=_edges(_table(config, "edges")),
             speed=1.0 if speed is None else speed,
             slot_s=None if slot_ms is None else slot_ms / MS_PER_S,
-            target_accuracy=number(target.get("target_accuracy")),
+            score=score,
+            target=number(target_in(evaluation)),
             stop=stop,
             config={
-                "target_accuracy": number(target.get("target_accuracy")),
+                "score": score.title,
+                "target": number(target_in(evaluation)),
                 "stop": None if stop is None else stop.model_dump(),
                 "links": _table(config, "links").get("kind"),
                 "devices": _table(config, "devices").get("kind"),

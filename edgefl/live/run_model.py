@@ -25,7 +25,7 @@ from edgefl.results.timeline import Timeline
 
 MOST_METRICS, MOST_GAPS, MOST_MARKS, MOST_LINES = 4000, 4000, 5000, 500
 KEPT_TASKS = 64  # beginnings of tasks per edge, to find the tasks of transfers
-COUNTERS = ("version", "emulated_s", "wall_s", "train_loss", "test_loss", "accuracy")
+COUNTERS = ("version", "emulated_s", "wall_s", "train_loss", "test_loss")  # then the score
 BYTES = ("bytes_up", "bytes_down")
 
 Row = Mapping[str, Any]
@@ -52,7 +52,8 @@ class RunModel:
     def __init__(self, facts: RunFacts, capacity_at: CapacityAt) -> None:
         self.facts = facts
         self.edges: dict[str, int] = {edge: at for at, edge in enumerate(facts.edges)}
-        self.progress = Progress(edges={edge: EdgeStatus() for edge in facts.edges})
+        edges = {edge: EdgeStatus() for edge in facts.edges}
+        self.progress = Progress(edges=edges, score=facts.score)
         self.timeline = Timeline(keep=KEPT_TASKS)
         self.slices, self.link_bins, self.health = Slices(), LinkBins(capacity_at), Health()
         self.methods, self.words = Methods(), Log()
@@ -103,7 +104,8 @@ class RunModel:
         """Take rows of metrics.csv."""
         self.progress.take_metrics(rows)
         for row in rows:
-            point = [number(row.get(name)) for name in (*COUNTERS, *BYTES)]
+            columns = (*COUNTERS, self.facts.score.name, *BYTES)
+            point = [number(row.get(name)) for name in columns]
             if point[1] is not None:
                 self.metrics.add(point)
                 self._target(point)
@@ -128,10 +130,10 @@ class RunModel:
                 self.log.add([row["t"], kind, text])
 
     def _target(self, point: list[float | None]) -> None:
-        target, accuracy = self.facts.target_accuracy, point[5]
-        if target is not None and accuracy is not None and accuracy >= target:
+        target, score, value = self.facts.target, self.facts.score, point[5]
+        if target is not None and value is not None and score.reaches(value, target):
             if not self._target_reached:
-                text = f"accuracy {target:g} reached with version {int(point[0] or 0)}"
+                text = f"{score.title} {target:g} reached with version {int(point[0] or 0)}"
                 self.log.add([point[1], GOOD, text])
             self._target_reached = True
 

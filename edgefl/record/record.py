@@ -68,17 +68,19 @@ class Record:
         sizes: Mapping[str, int] | None = None,
         rotation: Rotation | None = None,
         joules: bool = False,
+        further: Sequence[str] = (),
     ) -> None:
         """``sizes``: go on with the files of a run as they were at that moment, see ``sizes()``.
 
         Rows after it are dropped. Without it, the files begin empty. UserError if a file is shorter
         than it was: then nothing is changed. ``rotation``: when a file goes on in a new one.
-        ``joules``: metrics.csv has a column of them.
+        ``joules``: metrics.csv has a column of them. ``further``: its columns of other scores than
+        the accuracy.
         """
         self.directory, self.wall_s, self.journal = directory, wall_s, journal
         self.disk = disk or OwnDisk()
         self.rotation = rotation or Rotation()
-        self._joules = joules
+        self._joules, self._further = joules, tuple(further)
         self._sizes = sizes or {}  # of files that are not open yet
         if lost := lost_rows(directory, self.disk, self._sizes):
             raise UserError(f"{lost}, so the run cannot go on from here")
@@ -198,9 +200,14 @@ class Record:
         train_loss: float | None,
         test_loss: float,
         accuracy: float,
-        *by_label: float,
+        *more: float,
     ) -> None:
-        """Write a finished evaluation into metrics.csv, and its labels into labels.csv."""
+        """Write a finished evaluation into metrics.csv, and its labels into labels.csv.
+
+        ``more``: the further scores, then the accuracy of each label, if it was measured.
+        """
+        count = len(self._further)
+        further, by_label = more[:count], more[count:]
         version = (job.version, seconds_text(job.at_ns))
         self._table(files.METRICS).writerow(
             [
@@ -212,6 +219,7 @@ class Record:
                 job.bytes_up,
                 job.bytes_down,
                 *([job.joules] if self._joules else []),
+                *(f"{value:.6f}" for value in further),
             ]
         )
         if by_label:
@@ -276,7 +284,9 @@ class Record:
     def _table(self, name: str, columns: Sequence[str] = ()) -> Any:
         """The writer of a table, which is created with its first row."""
         if name not in self._writers:
-            more = ("joules",) if name == files.METRICS and self._joules else ()
+            more: tuple[str, ...] = ()
+            if name == files.METRICS:
+                more = (*(("joules",) if self._joules else ()), *self._further)
             file = self._open(name, columns or (*TABLES[name], *more))
             self._writers[name] = csv.writer(TextRows(file))
         return self._writers[name]

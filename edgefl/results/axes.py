@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgefl.config.scores import Score
 from edgefl.errors import UserError, nearest
 from edgefl.results.summary import number
 from edgefl.results.tail import read_csv
 
-Evaluations = Sequence[tuple[float, float]]  # (x, accuracy), in order of emulated time
+Evaluations = Sequence[tuple[float, float]]  # (x, score), in order of emulated time
 
 NO_JOULES = "their configs have no [devices.energy] or [links.radio]"
 
@@ -57,18 +58,18 @@ def named(name: str) -> Axis:
     return found
 
 
-def evaluations(run: Path, axis: Axis) -> Evaluations:
+def evaluations(run: Path, axis: Axis, score: Score) -> Evaluations:
     """Return what a run, finished or not, has evaluated; [] if it has no such x."""
     rows = [
-        (t, row, accuracy)
+        (t, row, value)
         for row in read_csv(run / "metrics.csv")
         if (t := number(row.get("emulated_s"))) is not None
-        and (accuracy := number(row.get("accuracy"))) is not None
+        and (value := number(row.get(score.name))) is not None
     ]
     rows.sort(key=lambda each: each[0])
-    return [(x, accuracy) for _, row, accuracy in rows if (x := axis.value(row)) is not None]
+    return [(x, value) for _, row, value in rows if (x := axis.value(row)) is not None]
 
 
-def to_target(evaluated: Evaluations, target: float) -> float | None:
-    """Return x of the first model with at least the accuracy ``target``; None if there is none."""
-    return next((x for x, accuracy in evaluated if accuracy >= target), None)
+def to_target(evaluated: Evaluations, target: float, score: Score) -> float | None:
+    """Return x of the first model that reaches ``target``; None if there is none."""
+    return next((x for x, value in evaluated if score.reaches(value, target)), None)

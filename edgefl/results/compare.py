@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from edgefl.config.scores import ACCURACY, SCORES, Score, score_of, target_in
 from edgefl.errors import UserError, undamaged
 from edgefl.results import energy, rundirs, summary
 from edgefl.results.tail import is_torn, read_csv, read_events
@@ -25,7 +26,8 @@ class Row:
     """One run; the fields are the columns of comparison.csv.
 
     The seeds of a scheme share their ``name``. ``verdict`` is "unfinished" if the run has no
-    summary; ``finished`` is the reason why it ended.
+    summary; ``finished`` is the reason why it ended. The accuracies and their target are those of
+    the run's ``metric``, if that is another score; the columns are then named after it.
     """
 
     name: str
@@ -57,6 +59,11 @@ class Row:
     joules: float | None = None  # None: its config has no powers
     joules_to_target: float | None = None
     joules_kind: str | None = None  # "modelled" or "measured"
+    metric: str = ACCURACY.name  # which score ``final_accuracy`` and the others are
+
+    @property
+    def score(self) -> Score:
+        return SCORES.get(self.metric, ACCURACY)
 
     @property
     def mark(self) -> str:
@@ -84,8 +91,9 @@ def load_run(run: Path, name: str) -> Row:
         facts = _unfinished(run)
     mean, largest = summary.staleness_stats(facts.get("staleness", {}))
     fidelity = facts.get("fidelity", {})
+    score = score_of(facts)
     numbers: dict[str, Any] = {
-        key: facts.get(key)
+        key: facts.get(in_words_of(key, score))
         for key in (
             "clock",
             "seed",
@@ -119,6 +127,7 @@ def load_run(run: Path, name: str) -> Row:
         joules=used.get("joules"),
         joules_to_target=used.get("joules_to_target"),
         joules_kind=used.get("kind"),
+        metric=score.name,
         **numbers,
         **counts,
     )
@@ -144,11 +153,36 @@ def write_csv(rows: Sequence[Row], path: Path) -> None:
     It has columns of joules only if a run has joules.
     """
     columns = [field.name for field in fields(Row) if is_told(field.name, rows)]
-    write_table(path, columns, ([getattr(row, column) for column in columns] for row in rows))
+    score = common_score(rows)
+    write_table(
+        path,
+        [in_words_of(column, score) for column in columns],
+        ([getattr(row, column) for column in columns] for row in rows),
+    )
+
+
+def in_words_of(quantity: str, score: Score) -> str:
+    """Return the name of a quantity of another score: "final_accuracy" is "final_f1" for F1."""
+    if quantity.endswith(f"_{ACCURACY.name}"):
+        return quantity.removesuffix(ACCURACY.name) + score.name
+    return quantity
+
+
+def common_score(rows: Iterable[Row]) -> Score:
+    """Return the score of all runs. UserError if they have different ones."""
+    found = {row.metric: row for row in rows}
+    if len(found) > 1:
+        told = ", ".join(f"{row.name} {row.score.title}" for row in found.values())
+        raise UserError(
+            f"the runs have different evaluation.metric ({told}): expected runs with the same one"
+        )
+    return next((row.score for row in found.values()), ACCURACY)
 
 
 def is_told(quantity: str, rows: Iterable[Row]) -> bool:
     """Return whether files have a column of this quantity: of joules only if a run has them."""
+    if quantity == "metric":
+        return False  # the names of the columns say it
     return not quantity.startswith("joules") or any(row.joules is not None for row in rows)
 
 
@@ -211,9 +245,8 @@ def _unfinished(run: Path) -> dict[str, Any]:
     )
     events = read_events(run / "events.jsonl")
     counted = summary.counters(events, links)
-    outcome = summary.outcome(
-        metrics, summary.number(config.get("evaluation", {}).get("target_accuracy"))
-    )
+    evaluation = config.get("evaluation", {})
+    outcome = summary.outcome(metrics, summary.number(target_in(evaluation)), score_of(evaluation))
     return {
         "seed": config.get("seed"),
         **outcome,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from edgefl.config.scores import Score
 from edgefl.errors import UserError, nearest, undamaged
 from edgefl.results import axes, compare, rundirs, spread
 from edgefl.results.compare import Row
@@ -97,6 +98,11 @@ class Comparison:
     rows: tuple[Row, ...]
 
     @property
+    def score(self) -> Score:
+        """What ``accuracy`` of the schemes is."""
+        return compare.common_score(self.rows)
+
+    @property
     def is_more_than_rows(self) -> bool:
         """Whether there are several seeds, or something was asked that no run says of itself."""
         asked = (self.question.baseline, self.question.x, self.question.target)
@@ -116,17 +122,18 @@ def answer(paths: Sequence[Path], question: Question) -> Comparison:
         name: tuple(_row(run, name, question.target) for run in runs)
         for name, runs in found.items()
     }
+    score = compare.common_score(row for of_scheme in rows.values() for row in of_scheme)
     target = _target(rows, question)
     differ = differences(found, baseline, () if question.target is None else (TARGET,))
     schemes = []
     for name, runs in found.items():
-        reached = tuple(_reached(run, axis, target) for run in runs)
+        reached = tuple(_reached(run, axis, target, score) for run in runs)
         accuracies = [getattr(row, ACCURACIES[question.accuracy]) for row in rows[name]]
         schemes.append(
             ComparedScheme(
                 name,
                 rows[name],
-                SeedEstimate.of(accuracies, question.method, 1),
+                SeedEstimate.of(accuracies, question.method, score.largest),
                 SeedEstimate.of([each.x for each in reached], question.method),
                 reached,
                 differ[name],
@@ -171,7 +178,7 @@ def _row(run: Path, name: str, target: float | None) -> Row:
     if target is None or target == row.target_accuracy:
         return row
     seconds, joules = (
-        axes.to_target(axes.evaluations(run, axes.AXES[name]), target)
+        axes.to_target(axes.evaluations(run, axes.AXES[name], row.score), target, row.score)
         for name in ("emulated_s", "joules")
     )
     return replace(row, target_accuracy=target, time_to_target_s=seconds, joules_to_target=joules)
@@ -197,10 +204,10 @@ def _target(rows: dict[str, tuple[Row, ...]], question: Question) -> float | Non
     raise UserError(f"the runs have no common target accuracy ({said}): say --target 0.9")
 
 
-def _reached(run: Path, axis: axes.Axis, target: float | None) -> Reached:
-    evaluated = axes.evaluations(run, axis)
+def _reached(run: Path, axis: axes.Axis, target: float | None, score: Score) -> Reached:
+    evaluated = axes.evaluations(run, axis, score)
     end = max((x for x, _ in evaluated), default=None)
-    return Reached(None if target is None else axes.to_target(evaluated, target), end)
+    return Reached(None if target is None else axes.to_target(evaluated, target, score), end)
 
 
 def _against(
@@ -217,7 +224,7 @@ def _against(
                 [getattr(each.rows[own], field) for own, _ in pairs],
                 [getattr(baseline.rows[base], field) for _, base in pairs],
                 question.method,
-                largest=1,
+                largest=each.rows[0].score.largest,
             )
         )
         speeds.append(

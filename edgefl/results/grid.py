@@ -100,7 +100,8 @@ def _columns(comparison: Comparison) -> dict[str, GridColumn]:
         "name": GridColumn("strategy", tuple(map(marked, schemes)), left=True),
         "seeds": column("seeds", lambda each: str(len(each.rows))),
         "accuracy": column(
-            f"accuracy, {comparison.question.accuracy}", lambda each: value(each.accuracy, share)
+            f"{comparison.score.title}, {comparison.question.accuracy}",
+            lambda each: value(each.accuracy, share),
         ),
         "accuracy_interval": column(percent, lambda each: bounds(each.accuracy.interval, share)),
         "gain": column(f"points {of_baseline}", lambda each: effect(each.gain, points)),

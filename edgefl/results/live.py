@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from edgefl.config.experiment import Stop
+from edgefl.config.scores import ACCURACY, Score
 from edgefl.errors import listed
 from edgefl.results.pace import Pace, Point, clock
 from edgefl.results.progress import RATE_WINDOW_S, STATES, EdgeStatus, Progress
@@ -43,7 +44,7 @@ class LiveView:
     ``edges``: the expected ids, shown before they join. ``speed``: emulated seconds per second of
     the caller's clock. The caller passes its clock as ``clock_s``, so that emulated time advances
     while the run writes nothing. ``stop``: the run's end, for the time left. ``places``: the host
-    of each edge, as the user names it.
+    of each edge, as the user names it. ``score``: what is shown of evaluations.
     """
 
     def __init__(
@@ -53,11 +54,14 @@ class LiveView:
         speed: float = 1.0,
         stop: Stop | None = None,
         places: Mapping[str, str] | None = None,
+        score: Score = ACCURACY,
     ) -> None:
         self.pace = None if stop is None else Pace(stop, 0.0)
         self._began = False
         self.progress = Progress(
-            edges={edge: EdgeStatus() for edge in edges or ()}, places=places or {}
+            edges={edge: EdgeStatus() for edge in edges or ()},
+            places=places or {},
+            score=score,
         )
         self._speed, self._written_s, self._read_at_s = speed, 0.0, 0.0
         self._name = title(run_dir)
@@ -152,7 +156,7 @@ def _facts(progress: Progress) -> list[str]:
         *([f"resumed after {progress.outage_s:.1f} s"] if progress.outage_s is not None else []),
         f"{progress.now_s:.1f} s emulated",
         f"version {progress.version}",
-        f"accuracy {accuracy}",
+        f"{progress.score.title} {accuracy}",
         progress.updates,
     ]
     return facts if progress.finished is None else [*facts, f"finished: {progress.finished}"]

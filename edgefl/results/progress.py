@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from edgefl.config.scores import ACCURACY, Score
 from edgefl.record.counters import Counters
 from edgefl.results.summary import number
 
@@ -60,7 +61,8 @@ class Progress:
     hosts: dict[str, HostStatus] = field(default_factory=dict)  # by machine
     places: Mapping[str, str] = field(default_factory=dict)  # edge -> host, as the user names it
     machines: dict[str, str] = field(default_factory=dict)  # of the edges that have reported
-    accuracy: float | None = None
+    score: Score = ACCURACY  # that the run's target refers to
+    accuracy: float | None = None  # or another score
     evaluated: int | None = None  # the version of ``accuracy``; evaluation may be behind the run
     wire_errors: int = 0
     finished: str | None = None  # the reason, after the run's end
@@ -134,9 +136,9 @@ class Progress:
             self._transfers.popleft()
 
     def take_metrics(self, rows: Iterable[Mapping[str, str]]) -> None:
-        """Take rows of metrics.csv; ``accuracy`` is that of the newest evaluated model."""
+        """Take rows of metrics.csv; ``accuracy`` is the score of the newest evaluated model."""
         for row in rows:
-            evaluated_s, accuracy = number(row.get("emulated_s")), number(row.get("accuracy"))
+            evaluated_s, accuracy = number(row.get("emulated_s")), number(row.get(self.score.name))
             if (
                 evaluated_s is not None
                 and accuracy is not None

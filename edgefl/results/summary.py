@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import pstdev
 from typing import Any
 
+from edgefl.config.scores import ACCURACY, Score, score_of
 from edgefl.record.counters import Counters
 
 CONVERGENCE_EVALUATIONS = 10
@@ -16,28 +17,42 @@ BROKEN_OFF = (INTERRUPTED, "launcher gone", "no edge left")
 
 
 def outcome(
-    metrics_rows: Sequence[Mapping[str, Any]], target_accuracy: float | None
-) -> dict[str, float | None]:
+    metrics_rows: Sequence[Mapping[str, Any]],
+    target: float | None,
+    score: Score = ACCURACY,
+) -> dict[str, Any]:
     """Return accuracies (0 to 1), emulated seconds to the target, and test losses.
 
     The losses are those of the first, worst and last model. A missing or non-finite value is None.
+    ``score``: what ``target`` refers to. If that is not the accuracy, there are its values, too.
     """
-    evaluated, losses = evaluations(metrics_rows), test_losses(metrics_rows)
-    accuracies = [accuracy for _, accuracy in evaluated]
-    last = accuracies[-CONVERGENCE_EVALUATIONS:]
-    reached = (
-        t
-        for t, accuracy in evaluated
-        if target_accuracy is not None and accuracy >= target_accuracy
-    )
+    evaluated = evaluations(metrics_rows, score.name)
+    losses = test_losses(metrics_rows)
+    reached = (t for t, value in evaluated if target is not None and score.reaches(value, target))
+    accuracies = [accuracy for _, accuracy in evaluations(metrics_rows)]
+    of_metric: dict[str, Any] = {}
+    if score is not ACCURACY:
+        of_metric = {
+            "metric": score.name,
+            **_values([value for _, value in evaluated], score),
+            f"target_{score.name}": target,
+        }
     return {
-        "final_accuracy": accuracies[-1] if accuracies else None,
-        "convergence_accuracy": math.fsum(last) / len(last) if last else None,
-        "best_accuracy": max(accuracies, default=None),
-        "stability": stability(last),
-        "target_accuracy": target_accuracy,
+        **_values(accuracies, ACCURACY),
+        "stability": stability(accuracies[-CONVERGENCE_EVALUATIONS:]),
+        "target_accuracy": target if score is ACCURACY else None,
+        **of_metric,
         "time_to_target_s": next(reached, None),
         **(_of_losses(losses) if losses else {}),
+    }
+
+
+def _values(values: Sequence[float], score: Score) -> dict[str, float | None]:
+    last = values[-CONVERGENCE_EVALUATIONS:]
+    return {
+        f"final_{score.name}": values[-1] if values else None,
+        f"convergence_{score.name}": math.fsum(last) / len(last) if last else None,
+        f"best_{score.name}": score.best(values),
     }
 
 
@@ -57,9 +72,9 @@ def one_line(summary: Mapping[str, Any], name: str) -> str:
 
     "fedavg: 20 versions, 25.0 emulated s in 25.0 s, accuracy 0.9361, faithful (emulated_s)"
     """
-    accuracy = (
-        "" if summary["final_accuracy"] is None else f", accuracy {summary['final_accuracy']:.4f}"
-    )
+    score = score_of(summary)
+    final = summary[f"final_{score.name}"]
+    accuracy = "" if final is None else f", {score.title} {final:.4f}"
     resumed = len(summary.get("resumed", ()))
     times = f"{summary['emulated_s']:.1f} emulated s in {summary['wall_s']:.1f} s"
     besides = "".join(f"; {warning}" for warning in summary["warnings"])
@@ -78,16 +93,18 @@ def interruption(finished: str | None, after: str = "") -> str:
     return f"{INTERRUPTED}{after}" + ("" if finished == INTERRUPTED else f": {finished}")
 
 
-def evaluations(metrics_rows: Iterable[Mapping[str, Any]]) -> list[tuple[float, float]]:
-    """Return (emulated_s, accuracy) in order of emulated time.
+def evaluations(
+    metrics_rows: Iterable[Mapping[str, Any]], column: str = "accuracy"
+) -> list[tuple[float, float]]:
+    """Return (emulated_s, value) of a column in order of emulated time.
 
     Evaluations run in parallel to the run, so their rows may be out of order.
     """
     found = []
     for row in metrics_rows:
-        emulated_s, accuracy = number(row.get("emulated_s")), number(row.get("accuracy"))
-        if emulated_s is not None and accuracy is not None:
-            found.append((emulated_s, accuracy))
+        emulated_s, value = number(row.get("emulated_s")), number(row.get(column))
+        if emulated_s is not None and value is not None:
+            found.append((emulated_s, value))
     return sorted(found, key=lambda pair: pair[0])
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from edgefl.results.compare import UNFINISHED, Row, byte_unit, note_on_energy, schemes
+from edgefl.results.compare import UNFINISHED, Row, byte_unit, common_score, note_on_energy, schemes
 from edgefl.results.forms import count, seconds, share, three_digits
 from edgefl.results.plain_table import plain_table
 from edgefl.results.spread import of_rows, verdict
@@ -81,13 +81,14 @@ def _columns(found: dict[str, list[Row]]) -> dict[str, list[str]]:
         return [_cell(runs, quantity, form) for runs in found.values()]
 
     target = _target_heading(found)
+    score = common_score(row for runs in found.values() for row in runs)
     to_target_j = f"{target}\nJ"
     columns = {
         NAME: [
             name if len(runs) == 1 else f"{name}\n{len(runs)} seeds" for name, runs in found.items()
         ],
-        "acc.\nfinal": cells("final_accuracy", share),
-        "acc.\nbest": cells("best_accuracy", share),
+        f"{score.short}\nfinal": cells("final_accuracy", share),
+        f"{score.short}\nbest": cells("best_accuracy", share),
         f"{target}\ns": cells("time_to_target_s", seconds),
         "ver-\nsions": cells("versions", count),
         RECEIVED: cells("updates_received", count),

@@ -9,8 +9,10 @@ from typing import Any
 
 import orjson
 
+from edgefl.config.scores import ACCURACY, score_of
 from edgefl.errors import UserError, nearest, undamaged
 from edgefl.record.files import METRICS, SUMMARY
+from edgefl.results.compare import in_words_of
 from edgefl.results.summary import evaluations, number
 from edgefl.results.tail import read_csv
 
@@ -31,9 +33,17 @@ class Metric:
         """
         with undamaged(run / SUMMARY):
             facts = orjson.loads((run / SUMMARY).read_bytes())
+            score = score_of(facts)
+            if score.falls and self.name.endswith(ACCURACY.name):
+                raise UserError(
+                    f"--metric {self.name}: {run} has {score.title} as evaluation.metric, which is"
+                    " better when lower: expected final_loss"
+                )
             if self.name == LATE:
-                return late_accuracy(evaluations(read_csv(run / METRICS)), facts["emulated_s"])
-            return number({**(facts.get("energy") or {}), **facts}.get(self.name))
+                points = evaluations(read_csv(run / METRICS), score.name)
+                return late_accuracy(points, facts["emulated_s"])
+            whole = {**(facts.get("energy") or {}), **facts}
+            return number(whole.get(in_words_of(self.name, score)))
 
 
 LATE = "late_accuracy"

@@ -15,6 +15,7 @@ from edgefl.catalog import find, load_dotted, own_code
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import slowed
 from edgefl.data import edge_data as material
+from edgefl.data.dataset import Dataset
 from edgefl.data.task import Task
 from edgefl.data.unlabelled import unlabelled
 from edgefl.data.words import FILE as VOCABULARY
@@ -28,8 +29,9 @@ from edgefl.errors import UserError
 from edgefl.hosts.setup import texts
 from edgefl.hosts.setup.plan import devices, in_tokens, options, training_plan
 from edgefl.jobs import Evaluate, Scores, check_server_samples
-from edgefl.models import by_label, frozen
+from edgefl.models import by_label, frozen, scores
 from edgefl.models.evaluate import evaluate
+from edgefl.models.greedy import exact_match
 from edgefl.models.workspace import Workspace, initial
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.base.strategy import Strategy, StrategyOptions
@@ -209,22 +211,51 @@ class Learning:
         }
 
     def evaluate(self, job: Evaluate) -> Scores:
-        """Return train loss, test loss and test accuracy, then each label's accuracy if asked for.
+        """Return train loss, test loss and test accuracy, then the further scores and each label's
+        accuracy if asked for.
 
         The train loss is taken on the fixed sample of ``union``; None if that is empty.
         """
-        counted = by_label.RightByLabel(self.task.metric, self.task.dataset.classes)
-        metric = counted if self.experiment.evaluation.by_label else self.task.metric
+        section, task = self.experiment.evaluation, self.task
+        counted = by_label.RightByLabel(task.metric, task.dataset.classes)
+        metric = counted if section.by_label else task.metric
+        pairs = scores.LabelCounts(metric, task.dataset.classes)
         test_loss, accuracy = evaluate(
-            self.workspace, job.weights, *self.test, self.task.loss, metric=metric
+            self.workspace,
+            job.weights,
+            *self.test,
+            task.loss,
+            metric=pairs if "f1" in section.further else metric,
+            terms=task.terms,
         )
         inputs, targets = self.union()
         train_loss = (
-            evaluate(self.workspace, job.weights, inputs, targets, self.task.loss)[0]
+            evaluate(self.workspace, job.weights, inputs, targets, task.loss, terms=task.terms)[0]
             if len(inputs)
             else None
         )
-        return train_loss, test_loss, accuracy, *(counted.shares if metric is counted else ())
+        measured: dict[str, Callable[[], float]] = {
+            "f1": lambda: pairs.f1,
+            "perplexity": lambda: scores.perplexity(test_loss),
+            "exact_match": lambda: self._exact_match(job.weights),
+        }
+        more = [measured[name]() for name in section.further]
+        if section.by_label:
+            more += counted.shares
+        return train_loss, test_loss, accuracy, *more
+
+    def _exact_match(self, weights: np.ndarray) -> float:
+        section = self.experiment.evaluation
+        tokenizer = self.tokenizer()
+        assert tokenizer is not None, "checked before the run"
+        return exact_match(
+            self.workspace,
+            weights,
+            self.test[0],
+            tokenizer,
+            section.answer_tokens,
+            section.match_samples,
+        )
 
     def union(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The fixed sample of all devices' data for the train loss: drawn once, empty if the
@@ -278,6 +309,7 @@ def learning(
     rows = None if edges else unlabelled(experiment, base, task.dataset)
     if not edges and experiment.data.source == "partition":
         _check_server_samples(experiment, base, len(task.dataset.train_x))
+    _check_scores(experiment, task.dataset)
     server = (
         None
         if rows is None
@@ -293,6 +325,18 @@ def learning(
         own_digest=had.own_digest,
         unlabelled=server,
     )
+
+
+def _check_scores(experiment: Experiment, dataset: Dataset) -> None:
+    """UserError for a score that the data set's answers do not have."""
+    further = experiment.evaluation.further
+    if "exact_match" in further and dataset.tokens != "next":
+        raise UserError(
+            'evaluation: "exact_match" is of decoded answers: expected a causal language model with'
+            " its data, such as gsm8k"
+        )
+    if "f1" in further and dataset.tokens == "next":
+        raise UserError('evaluation: "f1" is of labels: expected data with labels, such as mrpc')
 
 
 def _check_server_samples(experiment: Experiment, base: Path | None, have: int) -> None:

@@ -106,6 +106,7 @@ class OpenRun:
                 None if done is None else done.sizes,
                 Rotation(keep=None if keep == "all" else keep, later=later, durable=durable),
                 joules=book is not None,
+                further=experiment.evaluation.further,
             )
         limits = task_limits(experiment, self.entry, base, shares or {})
         self.coordinator = Coordinator(made, experiment, self.record, shares, limits, book)
@@ -172,7 +173,7 @@ class OpenRun:
             self.directory,
             head,
             self.counters,
-            self.experiment.evaluation.target_accuracy,
+            self.experiment.evaluation,
             fidelity,
             hosts,
             self.disk,

@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from edgefl.config.evaluation import Evaluation
 from edgefl.disk import Disk
 from edgefl.record.counters import Counters
 from edgefl.record.files import METRICS, SUMMARY
@@ -23,7 +24,7 @@ def write_summary(
     directory: Path,
     head: dict[str, Any],
     counters: Counters,
-    target_accuracy: float | None,
+    evaluation: Evaluation,
     fidelity: dict[str, Any],
     hosts: Sequence[Mapping[str, Any]] = (),
     disk: Disk | None = None,
@@ -37,7 +38,7 @@ def write_summary(
     the joules to the target.
     """
     rows = read_csv(directory / METRICS)
-    found = outcome(rows, target_accuracy)
+    found = outcome(rows, evaluation.goal, evaluation.score)
     summary = {
         **head,
         **counters.of_updates(),

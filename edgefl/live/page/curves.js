@@ -15,6 +15,8 @@ const X = {
 };
 const MOST_GAPS = 12;
 
+const capital = (text) => text[0].toUpperCase() + text.slice(1);
+
 /** The first `n` values of a column, without a copy. */
 const head = (points, name, n) => points.column(name).subarray(0, n);
 
@@ -28,6 +30,7 @@ export class Curves {
       this.draw(this.runs);
     } }, ...Object.entries(X).map(([value, { name }]) => el("option", { value }, name)));
     this.loss = "test_loss";
+    this.score = "accuracy";
     this.charts = {};
     this.root = el("div", { class: "pair" });
     this.tools = el("label", { class: "inline" }, "over ", this.choice);
@@ -40,7 +43,7 @@ export class Curves {
     const over = this.x === "emulated_s" ? this.view : null;
     const empty = "no evaluation yet";
     this.charts = {
-      accuracy: new Chart({ title: "Accuracy", view: over, xFormat: format, empty,
+      accuracy: new Chart({ title: capital(this.score), view: over, xFormat: format, empty,
         format: (value) => digits(value, 4),
         axisFormat: (value, step) => digits(value, Math.max(2, places(step))) }),
       loss: new Chart({ title: "Loss", view: over, xFormat: format, empty, log: this.log,
@@ -68,10 +71,16 @@ export class Curves {
 
   draw(runs) {
     this.runs = runs;
+    const score = [...new Set(runs.map((run) => run.config.score || "accuracy"))].join(", ")
+      || "accuracy";
+    if (score !== this.score) {
+      this.score = score;
+      this._make();
+    }
     for (const [chart, column] of [["accuracy", "accuracy"], ["loss", this.loss]]) {
       this.charts[chart].set(runs.map((run) => {
         const n = run.metrics.upTo(this.view.paused ? this.view.pausedAt : NaN);
-        const target = chart === "accuracy" ? run.config.target_accuracy : null;
+        const target = chart === "accuracy" ? run.config.target : null;
         return { label: run.name, ...theme.look(run.place), x: head(run.metrics, this.x, n),
           y: head(run.metrics, column, n), lines: target ? [{ value: target }] : [] };
       }));

@@ -10,7 +10,8 @@ const COLUMNS = [
   ["state", "state", (run) => STATE_WORDS[run.state] ?? run.state],
   ["emulated", "emulated", (run) => seconds(run.nowS)],
   ["version", "version", (run) => count(run.head.version)],
-  ["accuracy", "accuracy", (run) => digits(run.head.accuracy, 4)],
+  ["accuracy", "accuracy", (run) => digits(run.head.accuracy, 4)
+    + (!run.config.score || run.config.score === "accuracy" ? "" : ` ${run.config.score}`)],
   ["updates", "updates", (run) => updates(run.head)],
   ["stale", "mean staleness", (run) => staleness(run.gaps)],
   ["traffic", "sent up / down",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from edgefl.config.scores import ACCURACY, SCORES, Score, score_of, target_in
 from edgefl.errors import UserError
 from edgefl.results.figures.base import RunFiles, Runs
 from edgefl.results.figures.curves import evaluations
@@ -15,9 +14,31 @@ def target_of(run: RunFiles, style: PlotStyle) -> float | None:
     """Return the user's target accuracy, else that of the run; None if there is none."""
     if style.target is not None:
         return style.target
-    return number(run.config.get("evaluation", {}).get("target_accuracy")) or number(
-        run.summary.get("target_accuracy")
+    score = score_of_run(run)
+    return number(target_in(run.config.get("evaluation", {}))) or number(
+        run.summary.get(f"target_{score.name}")
     )
+
+
+def score_of_run(run: RunFiles) -> Score:
+    """Return the score that the run's target refers to."""
+    return score_of(run.config.get("evaluation", {}))
+
+
+def score_of_runs(runs: Runs) -> Score:
+    """Return the score of all runs. UserError if they have different ones."""
+    found = {score_of_run(run).name for of_scheme in runs.values() for run in of_scheme}
+    if len(found) > 1:
+        raise UserError(
+            f"the runs have different evaluation.metric ({', '.join(sorted(found))}): expected runs"
+            " with the same one"
+        )
+    return SCORES[found.pop()] if found else ACCURACY
+
+
+def told(target: float, score: Score) -> str:
+    """Return "90%" for a share, else the number."""
+    return f"{100 * target:g}%" if score.largest == 1 else f"{target:g}"
 
 
 def common_target(runs: Runs, style: PlotStyle) -> float:
@@ -27,22 +48,20 @@ def common_target(runs: Runs, style: PlotStyle) -> float:
     if len(targets) == 1 and (target := targets.pop()) is not None:
         return target
     shown = ", ".join(f"{name}: {target or 'none'}" for name, target in list(found.items())[:4])
-    raise UserError(f"no common target accuracy ({shown}): choose one, such as --target 0.9")
+    raise UserError(
+        f"no common target {score_of_runs(runs).title} ({shown}): choose one, such as --target 0.9"
+    )
 
 
 def to_target(run: RunFiles, target: float, x: str) -> float | None:
     """Return x of the first evaluation that reaches ``target``; None if none does."""
-    return _first(*evaluations(run, x, "accuracy"), target)
+    score = score_of_run(run)
+    places = zip(*evaluations(run, x, score.name))
+    return next((at for at, value in places if score.reaches(value, target)), None)
 
 
-def best_accuracy(runs: Runs) -> float | None:
-    """Return the largest accuracy of all runs; None without an evaluation."""
+def best_score(runs: Runs) -> float | None:
+    """Return the best score of all runs; None without an evaluation."""
+    score = score_of_runs(runs)
     each = (run for of_scheme in runs.values() for run in of_scheme)
-    return max(
-        (share for run in each for share in evaluations(run, "version", "accuracy")[1]),
-        default=None,
-    )
-
-
-def _first(places: Sequence[float], accuracies: Sequence[float], target: float) -> float | None:
-    return next((at for at, share in zip(places, accuracies) if share >= target), None)
+    return score.best(value for run in each for value in evaluations(run, "version", score.name)[1])

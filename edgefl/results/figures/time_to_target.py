@@ -5,17 +5,24 @@ from __future__ import annotations
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from edgefl.config.scores import ACCURACY, SCORES
 from edgefl.errors import UserError
 from edgefl.results.figures.base import Plot, PlotData, Runs
 from edgefl.results.figures.curves import X
 from edgefl.results.figures.style import PlotStyle
-from edgefl.results.figures.targets import best_accuracy, common_target, to_target
+from edgefl.results.figures.targets import (
+    best_score,
+    common_target,
+    score_of_runs,
+    to_target,
+    told,
+)
 from edgefl.results.statistics import interval
 
 if TYPE_CHECKING:
     from edgefl.results.figures.canvas import Canvas
 
-COLUMNS = ("name", "target", "x", "seed", "at", "mean", "low", "high")
+COLUMNS = ("x", "seed", "at", "mean", "low", "high")
 
 
 class TimeToTarget(Plot):
@@ -28,6 +35,9 @@ class TimeToTarget(Plot):
 
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
         target, x = common_target(runs, style), style.x or "emulated_s"
+        score = score_of_runs(runs)
+        # the column's name says what the target is a value of
+        columns = ("name", "target" if score is ACCURACY else f"target_{score.name}", *COLUMNS)
         rows: list[tuple[Any, ...]] = []
         for name, of_scheme in runs.items():
             reached = [to_target(run, target, x) for run in of_scheme]
@@ -40,14 +50,15 @@ class TimeToTarget(Plot):
                 for run, at in zip(of_scheme, reached)
             ]
         if all(row[4] is None for row in rows):
-            best = best_accuracy(runs)
-            if best is not None and best < target:
+            best = best_score(runs)
+            if best is not None and not score.reaches(best, target):
+                lower = "higher" if score.falls else "lower"
                 raise UserError(
-                    f"no run reaches the accuracy {target:g} (the best one: {best:.3g}): choose a"
-                    " lower one with --target"
+                    f"no run reaches the {score.title} {target:g} (the best one: {best:.3g}):"
+                    f" choose a {lower} one with --target"
                 )
-            return PlotData(COLUMNS, [])
-        return PlotData(COLUMNS, rows)
+            return PlotData(columns, [])
+        return PlotData(columns, rows)
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
         from edgefl.results.figures.canvas import axis_of, filled, name_bars
@@ -77,7 +88,9 @@ class TimeToTarget(Plot):
         names = [canvas.text(name) for name in schemes]
         name_bars(axes, names, canvas.is_page)
         axes.set_ylim(bottom=0)
-        share = f"{100 * data['target'][0]:g}% accuracy"
+        column = data.columns[1]
+        score = SCORES.get(column.removeprefix("target_"), ACCURACY)
+        share = f"{told(data[column][0], score)} {score.title}"
         axes.set_ylabel(f"{label.replace('Emulated time', 'Time')} to {share}")
 
 

@@ -47,7 +47,7 @@ def test_the_first_message_is_whole(run: Path) -> None:
     feed, seen = feed_of(run), Seen()
     found = news(feed, seen)
     assert found["full"] and found["edges"] == ["a", "b"] and found["now_s"] == 2.0
-    assert found["config"]["target_accuracy"] == 0.6 and found["config"]["stop"]["versions"] == 4
+    assert found["config"]["target"] == 0.6 and found["config"]["stop"]["versions"] == 4
     assert found["state"] == "running" and found["rate"] == 0.0, "the virtual clock has no rate"
     assert found["states"] == [[0, "sending", 0, 2.0], [1, "training", 1, 1.0]]
     assert found["metrics"] == [[0, 0.0, 0.1, 2.0, 2.1, 0.1, 0, 0]]

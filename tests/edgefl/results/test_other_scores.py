@@ -1,0 +1,140 @@
+"""Runs whose target refers to another score than the accuracy: files, tables, figures, the page."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import small_run
+
+from edgefl.commands.require import requirements, unmet
+from edgefl.config.evaluation import Evaluation
+from edgefl.config.scores import SCORES, score_of, target_in
+from edgefl.errors import UserError
+from edgefl.live.run_facts import RunFacts
+from edgefl.results import rundirs
+from edgefl.results.compare import load, load_run, write_csv
+from edgefl.results.comparison import Question, answer
+from edgefl.results.summary import one_line, outcome
+from edgefl.sweep.metrics import METRICS_BY_NAME
+
+
+def rows(**columns: list[float]) -> list[dict[str, str]]:
+    """Rows of metrics.csv, a second apart."""
+    count = len(next(iter(columns.values())))
+    return [
+        {"emulated_s": str(at), "test_loss": "1.0", "accuracy": "0.5"}
+        | {name: str(values[at]) for name, values in columns.items()}
+        for at in range(count)
+    ]
+
+
+def test_the_time_to_a_score_that_falls() -> None:
+    found = outcome(rows(perplexity=[9.0, 4.0, 5.0]), 4.5, SCORES["perplexity"])
+    assert found["time_to_target_s"] == 1.0 and found["best_perplexity"] == 4.0
+    assert found["final_perplexity"] == 5.0 and found["target_perplexity"] == 4.5
+    assert found["metric"] == "perplexity" and found["final_accuracy"] == 0.5
+    assert found["target_accuracy"] is None
+
+
+def test_the_outcome_of_accuracies_is_as_before() -> None:
+    found = outcome(rows(accuracy=[0.1, 0.6, 0.4]), 0.6)
+    assert list(found)[:6] == [
+        "final_accuracy",
+        "convergence_accuracy",
+        "best_accuracy",
+        "stability",
+        "target_accuracy",
+        "time_to_target_s",
+    ]
+    assert found["time_to_target_s"] == 1.0 and "metric" not in found
+
+
+@pytest.mark.parametrize(
+    ("section", "line"),
+    [
+        ({"metric": "f1", "target_accuracy": 0.5}, 'expected metric = "accuracy", found "f1"'),
+        ({"target": 0.5, "target_accuracy": 0.5}, "expected target or target_accuracy, found both"),
+        ({"metric": "f1", "target": 80.0}, "target: expected at most 1, as a share of 1, found 80"),
+        ({"metrics": ["f1", "f1"]}, "metrics: expected different names"),
+        ({"metric": "bleu"}, "'exact_match'"),
+    ],
+)
+def test_bad_input(section: dict[str, Any], line: str) -> None:
+    with pytest.raises(ValueError, match="validation error") as error:
+        Evaluation.model_validate(section)
+    assert line in str(error.value)
+
+
+def test_the_target_of_a_config_that_nothing_has_checked() -> None:
+    assert target_in({"target_accuracy": 0.5}) == 0.5 and target_in({"target": 0.6}) == 0.6
+    assert target_in({"metric": "f1", "target_accuracy": 0.5}) is None and target_in(3) is None
+    assert score_of({"metric": "f1"}).title == "F1" and score_of({"metric": 3}).name == "accuracy"
+
+
+def run_with(tmp_path: Path, **evaluation: Any) -> tuple[dict[str, Any], Path]:
+    return small_run(
+        tmp_path,
+        evaluation=evaluation,
+        stop={"versions": 4},
+        strategies=[{"strategy": "fedasync"}],
+    )
+
+
+def test_a_run_measures_f1_and_perplexity_and_all_readers_follow(tmp_path: Path) -> None:
+    summary, run = run_with(
+        tmp_path, metric="perplexity", metrics=["f1"], target=1.5, by_label=True
+    )
+    with (run / "metrics.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert list(table[0])[-2:] == ["f1", "perplexity"]
+    last = max(table, key=lambda row: int(row["version"]))
+    assert float(last["perplexity"]) == pytest.approx(
+        2.718281828 ** float(last["test_loss"]), rel=1e-4
+    )
+    assert 0 <= float(last["f1"]) <= 1
+    assert summary["final_perplexity"] == float(last["perplexity"])
+    assert f"perplexity {summary['final_perplexity']:.4f}" in one_line(summary, "x")
+    # tables
+    (row,) = load(run)
+    assert row.final_accuracy == summary["final_perplexity"] and row.target_accuracy == 1.5
+    write_csv([row], tmp_path / "comparison.csv")
+    header = (tmp_path / "comparison.csv").read_text().splitlines()[0].split(",")
+    assert (
+        "final_perplexity" in header and "final_accuracy" not in header and "metric" not in header
+    )
+    found = answer([run], Question(target=1e9))
+    assert found.schemes[0].reached[0].x == 0.0, "the first model has less"
+    # the live page, and a run without a summary
+    facts = RunFacts.of(run, rundirs.read_config(run))
+    assert facts.score.name == "perplexity" and facts.target == 1.5
+    (run / "summary.json").unlink()
+    assert load_run(run, "x").best_accuracy == row.best_accuracy
+    assert unmet(requirements(["accuracy=0.1"]), [row]), "a share cannot be required of it"
+
+
+def test_a_sweep_compares_by_the_score_of_the_runs(tmp_path: Path) -> None:
+    summary, run = run_with(tmp_path, metric="f1")
+    assert METRICS_BY_NAME["final_accuracy"].of(run) == summary["final_f1"]
+    _, other = run_with(tmp_path / "other", metric="perplexity")
+    with pytest.raises(UserError, match="better when lower: expected final_loss"):
+        METRICS_BY_NAME["final_accuracy"].of(other)
+
+
+def test_runs_with_different_scores_are_not_compared(tmp_path: Path) -> None:
+    _, one = run_with(tmp_path / "one", metric="f1")
+    _, other = run_with(tmp_path / "other")
+    with pytest.raises(UserError, match=r"different evaluation.metric"):
+        answer([one, other], Question())
+
+
+def test_without_further_scores_files_are_as_before(tmp_path: Path) -> None:
+    summary, run = run_with(tmp_path, target_accuracy=0.5)
+    assert (run / "metrics.csv").read_text().splitlines()[0].endswith("bytes_up,bytes_down")
+    assert "metric" not in json.loads((run / "summary.json").read_text())
+    assert summary["target_accuracy"] == 0.5
+    _, same = run_with(tmp_path / "same", target=0.5)
+    assert (same / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
