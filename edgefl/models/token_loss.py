@@ -26,6 +26,11 @@ def next_token_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tenso
     return summed / (following != IGNORED).sum().clamp(min=1)
 
 
+def counted_tokens(targets: torch.Tensor) -> int:
+    """Return of how many tokens ``next_token_loss`` is the mean."""
+    return int((targets[:, 1:] != IGNORED).sum())
+
+
 def right_tokens(outputs: torch.Tensor, targets: torch.Tensor) -> Any:
     """Return the sum over a batch of each text's share of tokens that are predicted right."""
     following = _following(outputs, targets)

@@ -230,7 +230,15 @@ class Learning:
         )
         inputs, targets = self.union()
         train_loss = (
-            evaluate(self.workspace, job.weights, inputs, targets, task.loss, terms=task.terms)[0]
+            evaluate(
+                self.workspace,
+                job.weights,
+                inputs,
+                targets,
+                task.loss,
+                metric=task.metric,
+                terms=task.terms,
+            )[0]
             if len(inputs)
             else None
         )

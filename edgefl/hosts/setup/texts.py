@@ -60,9 +60,9 @@ def task(found: Dataset, model: Callable[[], Any]) -> Task:
     """Return the task of a data set, with the loss and the metric of its targets."""
     if found.tokens != "next":
         return Task(found, model)
-    from edgefl.models.token_loss import next_token_loss, right_tokens
+    from edgefl.models.token_loss import counted_tokens, next_token_loss, right_tokens
 
-    return Task(found, model, next_token_loss, right_tokens)
+    return Task(found, model, next_token_loss, right_tokens, counted_tokens)
 
 
 def tokenizer(experiment: Experiment, found: Dataset) -> Any:
