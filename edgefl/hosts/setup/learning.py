@@ -29,7 +29,7 @@ from edgefl.errors import UserError
 from edgefl.hosts.setup import texts
 from edgefl.hosts.setup.plan import devices, in_tokens, options, training_plan
 from edgefl.jobs import Evaluate, Scores, check_server_samples
-from edgefl.models import by_label, frozen, scores
+from edgefl.models import by_label, frozen, further_scores
 from edgefl.models.evaluate import evaluate
 from edgefl.models.greedy import exact_match
 from edgefl.models.workspace import Workspace, initial
@@ -219,7 +219,7 @@ class Learning:
         section, task = self.experiment.evaluation, self.task
         counted = by_label.RightByLabel(task.metric, task.dataset.classes)
         metric = counted if section.by_label else task.metric
-        pairs = scores.LabelCounts(metric, task.dataset.classes)
+        pairs = further_scores.LabelCounts(metric, task.dataset.classes)
         test_loss, accuracy = evaluate(
             self.workspace,
             job.weights,
@@ -244,7 +244,7 @@ class Learning:
         )
         measured: dict[str, Callable[[], float]] = {
             "f1": lambda: pairs.f1,
-            "perplexity": lambda: scores.perplexity(test_loss),
+            "perplexity": lambda: further_scores.perplexity(test_loss),
             "exact_match": lambda: self._exact_match(job.weights),
         }
         more = [measured[name]() for name in section.further]
