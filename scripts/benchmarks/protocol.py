@@ -37,7 +37,7 @@ from edgefl.actor import COORDINATOR, Send
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 from edgefl.hosts.ipc import Channel
-from edgefl.hosts.process_messages import Listening, RunEnded, StartRun
+from edgefl.hosts.process_messages import FROZEN, Listening, RunEnded, StartRun
 from edgefl.hosts.processes import ONE_THREAD, keep_freed_memory
 from edgefl.hosts.wall import keys as curve
 from edgefl.hosts.wall.edge.host import EdgeHost
@@ -204,6 +204,7 @@ def prepared(base: Path, elements: int) -> Layout:
     layout = Layout((LayoutEntry("w", (elements,), 0, "parameter", ""),))
     save_file({"weights": np.zeros(elements, np.float32)}, base / "initial.safetensors")
     (base / "layout.json").write_bytes(orjson.dumps(layout.to_json()))
+    (base / FROZEN).write_text("", encoding="utf-8")  # all weights travel
     return layout
 
 
