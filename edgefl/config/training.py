@@ -47,7 +47,12 @@ class Training(Section):
     """
 
     epochs: int = Field(1, ge=1)
-    """Passes over the edge's samples in one task."""
+    """Epochs in one task. An epoch is a pass over the edge's samples, or `batches_per_epoch`."""
+    batches_per_epoch: int | None = Field(None, ge=1, le=10_000)
+    """Steps of the optimizer in one epoch; none: a pass over the edge's samples. The batches are
+    those of shuffled passes. With 1, as some papers print their equations, an epoch is one
+    mini-batch. Refresh points count epochs.
+    """
     batch_size: int = Field(32, ge=1)
     """Samples per step of the optimizer."""
     micro_batch_size: int | None = Field(None, ge=1)

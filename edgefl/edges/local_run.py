@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgefl.edges.failure import BEFORE, TrainingFailure, training_failure
-from edgefl.edges.training_plan import TaskLike
+from edgefl.edges.training_plan import TaskLike, batches, samples_after
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.vectors import Layout
 
@@ -33,6 +33,7 @@ class Course:
     local_samples: int
     batch_size: int
     steps: int
+    batches_per_epoch: int | None = None  # None: an epoch is a pass over the samples
     # every batch has batch_size samples; a device with fewer samples repeats them
     whole_batches: bool = False
     step: int = 0
@@ -43,7 +44,7 @@ class Course:
 
     @property
     def steps_per_epoch(self) -> int:
-        return -(-self.local_samples // self.batch_size)
+        return self.batches_per_epoch or batches(self.local_samples, self.batch_size)
 
     @property
     def samples(self) -> int:
@@ -51,11 +52,10 @@ class Course:
         return self.samples_at(self.step)
 
     def samples_at(self, step: int) -> int:
-        """Samples processed after ``step`` steps. The last batch of an epoch may be smaller."""
+        """Samples processed after ``step`` steps. The last batch of a pass may be smaller."""
         if self.whole_batches:
             return step * self.batch_size
-        epochs, batches = divmod(step, self.steps_per_epoch)
-        return epochs * self.local_samples + min(batches * self.batch_size, self.local_samples)
+        return samples_after(step, self.local_samples, self.batch_size)
 
     def samples_until(self, step: int) -> int:
         """Samples to process from here to ``step``."""

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from edgefl.edges.local_run import Course
+from edgefl.edges.training_plan import batches
 from edgefl.streams import Streams
 
 
@@ -20,7 +21,7 @@ def sample_order(
     passes = (
         -(-steps * batch // samples)
         if course.whole_batches
-        else -(-steps // course.steps_per_epoch)
+        else -(-steps // batches(samples, batch))
     )
     return np.concatenate([rng.permutation(members) for _ in range(passes)])
 

@@ -39,10 +39,25 @@ class TaskLike(Protocol):
     def numbers(self) -> Mapping[str, float]: ...
 
 
+def batches(samples: int, batch_size: int) -> int:
+    """Steps of a pass over ``samples``, at least 1."""
+    return max(1, -(-samples // batch_size))
+
+
+def samples_after(steps: int, samples: int, batch_size: int) -> int:
+    """Samples processed in ``steps`` steps of passes over ``samples``.
+
+    The last batch of a pass may be smaller.
+    """
+    passes, rest = divmod(steps, batches(samples, batch_size))
+    return passes * samples + min(rest * batch_size, samples)
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
     """Steps of SGD or AdamW with drop_last = False: epochs x ceil(samples / batch_size) of them.
 
+    With ``batches_per_epoch``: epochs x batches_per_epoch steps, along shuffled passes.
     A rule that only computes one gradient uses a whole batch, see ``Course.whole_batches``.
     ``keeps_state``: the optimizer goes on where it was at the end of the edge's last task.
     ``micro_batch_size``: samples of one forward and backward pass; None: the whole batch.
@@ -60,6 +75,7 @@ class TrainingPlan:
     keeps_state: bool = False
     micro_batch_size: int | None = None
     schedule: Schedule | None = None  # None: the learning rate stays as it is
+    batches_per_epoch: int | None = None  # None: an epoch is a pass over the samples
 
     @property
     def is_plain_sgd(self) -> bool:
@@ -96,5 +112,13 @@ class TrainingPlan:
 
     def steps(self, task: TaskLike, rule: LocalRule, samples: int) -> int:
         """Steps of ``task`` on a device with ``samples`` samples, at most its ``most_steps``."""
-        steps = self.epochs_of(task) * -(-samples // self.batch_size) if rule.moves else 1
+        steps = self.epochs_of(task) * self.steps_per_epoch(samples) if rule.moves else 1
         return min(steps, int(task.numbers.get("most_steps", steps)))
+
+    def steps_per_epoch(self, samples: int) -> int:
+        return self.batches_per_epoch or batches(samples, self.batch_size)
+
+    def task_samples(self, samples: int) -> int:
+        """Samples that a task of the plan's own epochs processes on a device with ``samples``."""
+        steps = self.epochs * self.steps_per_epoch(samples)
+        return samples_after(steps, samples, self.batch_size)

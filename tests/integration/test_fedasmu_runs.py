@@ -195,20 +195,37 @@ def test_two_workers_leave_the_bytes_of_one(tmp_path: Path, entry: dict[str, Any
         assert (alone / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
+def test_an_epoch_that_is_one_batch(tmp_path: Path) -> None:
+    """A task of five epochs is five steps, and takes the time of five batches."""
+    training = {**SECTIONS["training"], "epochs": 5, "batches_per_epoch": 1, "batch_size": 4}
+    sections = {**SECTIONS, "training": training, "devices": {"samples_per_s": 2.0}}
+    _, directory = small_run(tmp_path, **sections, strategies=[{"strategy": "fedasmu-fa"}])
+    arrived = updates(directory)
+    assert arrived and {update["numbers"]["steps"] for update in arrived} == {5}
+    first = arrived[0]["t"]
+    assert 10.0 < first < 11.0, "20 samples at 2 a second, and the links"
+
+
 @pytest.mark.alone
 @pytest.mark.usefixtures("warm_python")
-def test_over_real_sockets(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("epochs", "more"),
+    [(3, ()), (40, ("training.batches_per_epoch=1",))],
+    ids=["passes", "batches"],
+)
+def test_over_real_sockets(tmp_path: Path, epochs: int, more: tuple[str, ...]) -> None:
     """FedASMU and FedSSMU with processes: models are merged, and journals replay bit for bit."""
     strategies = (
         'strategies = [{strategy = "fedasmu", dispatch = "replace", concurrency = 3, selector ='
-        ' "h2"}, {strategy = "fedssmu", clients_per_round = 3}]\n'
+        ' "h2"}, {strategy = "fedssmu", clients_per_round = 3, selector = "h3"}]\n'
     )
     (tmp_path / "small.toml").write_text(
         "".join(line for line in SMALL.splitlines(True) if not line.startswith("strategies"))
         + strategies
     )
     changes = [
-        "training.epochs=3",
+        f"training.epochs={epochs}",
+        *more,
         "devices.samples_per_s=8000",
         "devices.slowest_ratio=4",
         "links.up_mbit_s=2",
@@ -225,7 +242,11 @@ def test_over_real_sockets(tmp_path: Path) -> None:
         directory = launcher.directory(index)
         assert replay_run(directory).version == summary["versions"] > 1
         merged = [update for update in updates(directory) if update["numbers"]["merged"]]
-        assert merged
+        assert merged and all(
+            1 <= update["numbers"]["refresh_point"] < epochs for update in merged
+        )
+        if more:
+            assert {update["numbers"]["steps"] for update in merged} == {epochs}
         for update in merged:
             (request,) = happened(directory, event="fresh_requested", task=update["task"])
             assert request["decisions"][0]["version"] == update["numbers"]["fresh_version"]

@@ -85,6 +85,7 @@ class EmulatedLimits:
             task=task,
             local_samples=samples,
             batch_size=self.plan.batch_size,
+            batches_per_epoch=self.plan.batches_per_epoch,
             steps=steps,
             whole_batches=not self.rule.moves,
         )

@@ -35,10 +35,10 @@ def devices(experiment: Experiment, samples: Mapping[str, int] | None = None) ->
     ``data.source`` "shard" or "local" an edge knows only its own data. Then all processes treat
     all sizes as equal.
     """
-    known = samples or {}
+    known, plan = samples or {}, training_plan(experiment)
     work = speeds.Work(
         known if experiment.data.source == "partition" else {},
-        {edge: size * experiment.training.epochs for edge, size in known.items()},
+        {edge: plan.task_samples(size) for edge, size in known.items()},
     )
     found: dict[str, Device] = {}
     for part in parts(experiment):
@@ -74,6 +74,7 @@ def training_plan(experiment: Experiment) -> TrainingPlan:
         None
         if told is None
         else Schedule(told.kind, told.warmup_steps, told.total_steps, told.end_share),
+        section.batches_per_epoch,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edgefl.config.experiment import Experiment
+from edgefl.edges.training_plan import batches, samples_after
 from edgefl.errors import UserError
 from edgefl.hosts.setup.network import longest_delay_ns
 from edgefl.strategies.base.timetable import Timetable
@@ -23,12 +24,9 @@ def timetable(experiment: Experiment, layout: Layout, devices: dict[str, Device]
     late_ns = longest_delay_ns(experiment) - guard_ns
 
     def compute_slots(edge: str, samples: int, steps: int | None) -> int | None:
-        epochs, batches = plan.epochs, 0
-        if steps is not None:
-            epochs, batches = divmod(steps, -(-samples // plan.batch_size))
-        return _slots(
-            devices[edge], epochs * samples + min(batches * plan.batch_size, samples), slot_ns
-        )
+        if steps is None:
+            steps = plan.epochs * (plan.batches_per_epoch or batches(samples, plan.batch_size))
+        return _slots(devices[edge], samples_after(steps, samples, plan.batch_size), slot_ns)
 
     known = all(isinstance(device, Rate) for device in devices.values())
     return Timetable(

@@ -91,6 +91,25 @@ def test_the_last_batch_of_an_epoch_is_kept_and_samples_are_counted() -> None:
     assert run.samples == 10 and run.samples_until(6) == 4
 
 
+def test_an_epoch_may_be_a_number_of_batches_along_shuffled_passes() -> None:
+    """Seven samples in batches of three are passes of 3, 3 and 1; an epoch here is two batches."""
+    rows = torch.eye(3).repeat(3, 1)[:7]
+    plan = TrainingPlan(epochs=2, batch_size=3, learning_rate=0.0, batches_per_epoch=2)
+    run = linear_trainer(plan, rows, torch.zeros(7, 1)).begin(
+        start_at(0, 0, 0), LocalRule(None), {}
+    )
+    assert (run.steps, run.steps_per_epoch, len(run.order)) == (4, 2, 14)
+    assert [run.samples_at(step) for step in range(5)] == [0, 3, 6, 7, 10]
+    assert plan.task_samples(7) == 10
+    assert sorted(run.order[:7].tolist()) == list(range(7)), "passes as ever"
+
+
+@pytest.mark.parametrize("samples", [0, 1, 6, 7, 9])
+def test_an_epoch_without_a_number_of_batches_is_a_pass(samples: int) -> None:
+    plan = TrainingPlan(epochs=4, batch_size=3, learning_rate=0.1)
+    assert plan.task_samples(samples) == 4 * samples
+
+
 def test_a_device_trains_on_its_members_in_an_order_of_its_own() -> None:
     rows = torch.arange(10.0)[:, None].repeat(1, 3)
     seen: list[list[float]] = []

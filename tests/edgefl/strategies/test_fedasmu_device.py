@@ -11,7 +11,7 @@ import pytest
 import torch
 from merging import local_run, loss, rule
 from torch import nn
-from trainers import FakeTask, half_square
+from trainers import FakeTask, half_square, linear_trainer
 
 from edgefl.edges.local_run import LocalRun
 from edgefl.edges.trainer import Trainer
@@ -121,6 +121,18 @@ def test_a_merge_that_overflows_teaches_nothing_wrong() -> None:
 
 # ------------------------------------------------------------------ with the real trainer
 ROWS = torch.eye(3).repeat(2, 1)
+
+
+@pytest.mark.parametrize(("point", "step"), [(1, 1), (3, 3), (4, 4), (9, 4)])
+def test_if_an_epoch_is_one_batch_refresh_points_count_batches(point: int, step: int) -> None:
+    """Five epochs are five steps, as eqs. 4 and 6 are printed: the last point is 4."""
+    plan = TrainingPlan(epochs=5, batch_size=3, learning_rate=0.1, batches_per_epoch=1)
+    device = Refresh(FedASMUOptions(selector="fixed", refresh_point=point))
+    run = linear_trainer(plan, ROWS, torch.ones(6, 1)).begin(
+        FakeTask({"weights": np.zeros(3, np.float32)}), device, {}
+    )
+    assert (run.steps, run.checkpoint) == (5, step)
+    assert device.payload(run)[1]["refresh_point"] == step
 
 
 def trained(memory: dict[str, Any] | None = None) -> tuple[Trainer, LocalRun, Refresh]:

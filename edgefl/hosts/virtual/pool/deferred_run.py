@@ -84,6 +84,7 @@ class Describer:
             task=task,
             local_samples=self.samples,
             batch_size=self.plan.batch_size,
+            batches_per_epoch=self.plan.batches_per_epoch,
             steps=steps,
             whole_batches=not rule.moves,
             index=self.index,
