@@ -26,9 +26,10 @@ class Options(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     activation: Literal["relu", "tanh"] = "relu"
     """Activation after each hidden layer; the paper uses `"tanh"`."""
-    pool: Literal["max", "average"] = "max"
+    pool: Literal["max", "average", "stride"] = "max"
     """Pooling after each convolution; the paper uses `"average"`, with trainable weights that are
-    left out here.
+    left out here. `"stride"`: no pooling; the convolutions move by two pixels, so that a step takes
+    about a third of the time.
     """
 
 
@@ -49,16 +50,18 @@ def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
         )
     border = 2 if min(height, width) < FULL_SIZE else 0
     activation = nn.ReLU if options.activation == "relu" else nn.Tanh
-    pool = nn.MaxPool2d if options.pool == "max" else nn.AvgPool2d
-    features = 16 * _pooled_twice(height, border) * _pooled_twice(width, border)
+    strided = options.pool == "stride"
+    pool = nn.AvgPool2d if options.pool == "average" else nn.MaxPool2d
+    stride = 2 if strided else 1
+    features = 16 * _halved_twice(height, border, strided) * _halved_twice(width, border, strided)
     return nn.Sequential(
         OrderedDict(
-            conv1=nn.Conv2d(channels, 6, 5, padding=border),
+            conv1=nn.Conv2d(channels, 6, 5, stride, border),
             act1=activation(),
-            pool1=pool(2),
-            conv2=nn.Conv2d(6, 16, 5),
+            pool1=nn.Identity() if strided else pool(2),
+            conv2=nn.Conv2d(6, 16, 5, stride),
             act2=activation(),
-            pool2=pool(2),
+            pool2=nn.Identity() if strided else pool(2),
             flatten=nn.Flatten(),
             full1=nn.Linear(features, 120),
             act3=activation(),
@@ -69,5 +72,6 @@ def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
     )
 
 
-def _pooled_twice(side: int, border: int) -> int:
-    return ((side + 2 * border - 4) // 2 - 4) // 2
+def _halved_twice(side: int, border: int, strided: bool) -> int:
+    lost = 3 if strided else 4  # pixels before the halving; of an odd number, a stride rounds up
+    return ((side + 2 * border - lost) // 2 - lost) // 2
