@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,12 +100,16 @@ def _rounded(value: float, values: Sequence[Any]) -> Any:
 
 
 def next_setting(
-    axes: Sequence[GridAxis], tried: Sequence[Tried], metric: Metric
+    axes: Sequence[GridAxis],
+    tried: Sequence[Tried],
+    metric: Metric,
+    is_valid: Callable[[Setting], bool] = lambda setting: True,
 ) -> Setting | None:
     """Return one more setting next to the best: beyond the edges it lies at, else in a gap.
 
-    So several methods get equal numbers of runs while one of them still moves an edge. None if
-    there is nothing more to try.
+    Beyond an edge at which the option's range ends (``is_valid``) the value stays. So several
+    methods get equal numbers of runs while one of them still moves an edge. None if there is
+    nothing more to try.
     """
     best = best_of(tried, metric)
     if best is None:
@@ -113,7 +117,8 @@ def next_setting(
     moved = best.setting
     for edge in edges(axes, tried, metric):
         if edge.beyond is not None:
-            moved = moved.with_value(edge.axis.key, edge.beyond)
+            further = moved.with_value(edge.axis.key, edge.beyond)
+            moved = further if is_valid(further) else moved
     if moved != best.setting:
         return moved
     known = {each.setting for each in tried}
@@ -122,6 +127,6 @@ def next_setting(
         if len(values) > 1:
             middle = between(values, best.setting[axis.key])
             made = None if middle is None else best.setting.with_value(axis.key, middle)
-            if made is not None and made not in known:
+            if made is not None and made not in known and is_valid(made):
                 return made
     return None

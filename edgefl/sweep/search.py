@@ -235,8 +235,10 @@ class Sweep:
         ]
 
     def _one_more(self, method: Method) -> list[Setting]:
-        made = next_setting(method.axes, method.tried, self.metric)
-        return [made] if made is not None and self._is_valid(method, made) else []
+        made = next_setting(
+            method.axes, method.tried, self.metric, lambda setting: self._is_valid(method, setting)
+        )
+        return [] if made is None else [made]
 
     def _is_valid(self, method: Method, setting: Setting) -> bool:
         try:
