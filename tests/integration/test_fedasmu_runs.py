@@ -242,9 +242,7 @@ def test_over_real_sockets(tmp_path: Path, epochs: int, more: tuple[str, ...]) -
         directory = launcher.directory(index)
         assert replay_run(directory).version == summary["versions"] > 1
         merged = [update for update in updates(directory) if update["numbers"]["merged"]]
-        assert merged and all(
-            1 <= update["numbers"]["refresh_point"] < epochs for update in merged
-        )
+        assert merged and all(1 <= update["numbers"]["refresh_point"] < epochs for update in merged)
         if more:
             assert {update["numbers"]["steps"] for update in merged} == {epochs}
         for update in merged:
