@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import matplotlib
 import numpy as np
+from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
 
 from edgefl.results.figures.canvas import STYLE, Canvas, look, marked, unit_of_time
 from edgefl.results.figures.output import save
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 FORM = "svg"
 POINTS = 200  # of a mean curve
 MOST_COLUMNS, HEIGHT = 3, 2.2  # panels in a row; inches
+DECADE = 10.0
 MARKERS_UP_TO = 12  # points of a line that get a marker each
 NAMES = {
     "accuracy": "Test accuracy",
@@ -181,6 +183,11 @@ def _finish(axes: Axes, log: str, title: str) -> None:
         axes.set_xscale("log")
     if "y" in log:
         axes.set_yscale("log")
+        low, high = axes.get_ylim()
+        if high < DECADE * low:  # too few powers of ten for ticks
+            axes.yaxis.set_major_locator(MaxNLocator(6))
+            axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+            axes.yaxis.set_minor_locator(NullLocator())
 
 
 def _legend(canvas: Canvas, panels: Sequence[Axes]) -> None:

@@ -48,13 +48,11 @@ def without_times(page: str) -> str:
 # ------------------------------------------------------------------ the front page
 def _front(book: Book, by_hand: Sequence[str]) -> str:
     judged = {name: _judged(book, entry) for name, entry in book.entries.items()}
-    counts = Counter(each.finding.verdict for found in judged.values() for each in found)
-    said = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
     lines = [
         MADE,
         "# What holds: the papers' claims and our runs",
         "",
-        f"{sum(counts.values())} claims of five papers: {said}.",
+        _counted([each for found in judged.values() for each in found]),
         "",
         "A verdict follows a rule that was written down before the runs: [the rule](rule.md). Ours"
         " is the difference to the compared method, paired by seed, with its 95 % interval, or a"
@@ -69,6 +67,19 @@ def _front(book: Book, by_hand: Sequence[str]) -> str:
     lines += [TIMES, *_costs(book), END, "", "```{toctree}", ":hidden:", ""]
     lines += [*by_hand, *(paper.page for paper in PAPERS.values()), "```", ""]
     return "\n".join(lines)
+
+
+def _counted(judged: Sequence[Judged]) -> str:
+    """Return how many claims have which verdict; those of the small scale are counted apart."""
+    told = []
+    for scale, where in ((Scale.paper, "at the paper's scale"), (Scale.small, f"at the {SMALL}")):
+        counts = Counter(each.finding.verdict for each in judged if each.scale is scale)
+        said = ", ".join(f"{verdict}: {counts[verdict]}" for verdict in Verdict if counts[verdict])
+        if said:
+            told.append(f"{sum(counts.values())} were judged {where} ({said})")
+    left = sum(each.scale is None for each in judged)
+    told += [f"{left} have no runs yet"] if left else []
+    return f"Claims: {len(judged)}. Of these, {'; '.join(told) or 'none was judged'}."
 
 
 def _front_paper(book: Book, key: str, judged: dict[str, list[Judged]]) -> list[str]:
@@ -243,7 +254,7 @@ def _judged(book: Book, entry: Entry) -> list[Judged]:
 def _claims(judged: Sequence[Judged]) -> list[str]:
     lines = [_row(["Claim", "The paper", "Ours", "Verdict"]), "|---|---|---|---|"]
     for each in judged:
-        verdict = f"**{each.finding.verdict}**"
+        verdict = f"**{each.finding.verdict}**{_mark(each.scale)}"
         if each.scale is not None and not each.is_complete:
             verdict += " (so far: not all runs are done)"
         ours = each.finding.ours + (_mark(each.scale) if each.finding.ours else "")
