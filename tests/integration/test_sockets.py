@@ -186,7 +186,7 @@ def test_a_socket_run_replays_bit_equal(pair: tuple[Path, Path]) -> None:
 def send_signal(launcher: WallRun, edge: str, number: int) -> None:
     (process,) = (
         child
-        for child in psutil.Process(launcher.warm.pid).children()
+        for child in psutil.Process(launcher.processes.warm.pid).children()
         if child.name() == f"edge {edge}"
     )
     process.send_signal(number)
