@@ -147,6 +147,7 @@ def assert_tables(folder: Path) -> None:
         (BENCHMARKS / "edge.py", ["--turns", "0"], "--versions and --turns: expected 1 or more"),
         (BENCHMARKS / "fleet.py", ["--edges", "0"], "--edges 0: expected 1 or more"),
         (BENCHMARKS / "arm64.py", ["--check", "--seconds", "0"], "--seconds 0.0: expected more"),
+        (BENCHMARKS / "scale.py", ["--most", "9"], "--most 9: expected 10 or more"),
         (BENCHMARKS / "startup.py", ["--turns", "0"], "--turns 0: expected 1 or more"),
         (BENCHMARKS / "startup.py", ["--against", "none"], "none: expected a checkout"),
         (BENCHMARKS / "strategies.py", ["--size", "0"], "--size 0"),

@@ -36,6 +36,7 @@ SMALLEST_BENCHMARKS = {
     "profile_virtual.py": ["--updates", "2"],
     "protocol.py": ["--case", "2x0.25", "--rounds", "3"],
     "recovery.py": [*("--edges", "4", "--working", "2"), *("--versions", "5", "--hidden", "16")],
+    "scale.py": ["--quick", "--page", "page.md"],
     "startup.py": ["--turns", "1"],
     "strategies.py": ["--size", "1000", "--repeats", "2"],
     "tdma_shapes.py": ["--quick"],
@@ -55,7 +56,7 @@ SOCKETS = {
         "pacing.py",
         "profile_circle.py",
     ),
-    *("protocol.py", "recovery.py", "startup.py", "tdma_shapes.py"),
+    *("protocol.py", "recovery.py", "scale.py", "startup.py", "tdma_shapes.py"),
 }
 
 

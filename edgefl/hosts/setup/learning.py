@@ -27,7 +27,7 @@ from edgefl.edges.trainer_like import TrainerLike
 from edgefl.edges.training_plan import TrainingPlan
 from edgefl.errors import UserError
 from edgefl.hosts.setup import texts
-from edgefl.hosts.setup.plan import devices, in_tokens, options, training_plan
+from edgefl.hosts.setup.plan import devices, devices_of, in_tokens, options, training_plan
 from edgefl.jobs import Evaluate, Scores, check_server_samples
 from edgefl.models import by_label, frozen, further_scores
 from edgefl.models.evaluate import evaluate
@@ -37,6 +37,7 @@ from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.base.strategy import Strategy, StrategyOptions
 from edgefl.streams import Streams
 from edgefl.vectors import Layout
+from emulator.compute import Device
 
 
 @dataclass(slots=True)
@@ -58,6 +59,8 @@ class Learning:
     )
     _tokens: np.ndarray | None = field(default=None, repr=False)
     _in_tokens: frozenset[str] | None = field(default=None, repr=False)
+    # edge id -> device at the start of a run, if the warm parent has made them for its forks
+    speeds: dict[str, Device] = field(default_factory=dict, repr=False)
     own_digest: str = ""  # of data that came in shares; otherwise data_digest computes it
     _frozen: str | None = field(default=None, repr=False)  # its digest, once it is computed
     unlabelled: torch.Tensor | None = (
@@ -197,11 +200,8 @@ class Learning:
 
         ``trainer(edge)`` makes their trainers; None: ``self.trainer``.
         """
-        speeds, faults, streams = (
-            devices(self.experiment, self.samples),
-            self.experiment.faults,
-            Streams(self.experiment.seed),
-        )
+        speeds = devices_of(self.experiment, self.samples, names, self.speeds)
+        faults, streams = self.experiment.faults, Streams(self.experiment.seed)
         made: Callable[[str], TrainerLike[Any]] = trainer or self.trainer
         return {
             name: Edge(
@@ -294,14 +294,12 @@ def with_experiment(learned: Learning, experiment: Experiment) -> Learning:
     Its task, data, model and unlabelled samples must be the same. The shares are cut anew, unless
     they came with the data.
     """
-    anew: dict[str, Any] = {"_union": {}, "_chosen": {}, "_in_tokens": None}
+    anew: dict[str, Any] = {"_union": {}, "_chosen": {}, "_in_tokens": None, "speeds": {}}
     if learned.own_digest:
         return replace(learned, experiment=experiment, **anew)
     _check_server_samples(experiment, learned.base, len(learned.task.dataset.train_x))
     shares = material.cut(experiment, learned.base, learned.task.dataset)
-    return replace(
-        learned, experiment=experiment, shards=shares, _union={}, _chosen={}, _in_tokens=None
-    )
+    return replace(learned, experiment=experiment, shards=shares, **anew)
 
 
 def learning(

@@ -54,6 +54,8 @@ class Builder:
     media: dict[str, Bottleneck | Channel]
     order: dict[str, int]  # edge -> its number among all
     kept: dict[tuple[object, ...], Capacity] = field(default_factory=dict)
+    # by id of a section, which stands next to its shape so that no other gets this id
+    _shapes: dict[int, tuple[Links, Shape]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, experiment: Experiment, base: Path | None, granted: bool = False) -> Builder:
@@ -63,7 +65,7 @@ class Builder:
     def link(self, edge: str, direction: str, section: Links) -> Link:
         if section.kind == "native":
             return Link(None, Latency(0))
-        shape, medium = shape_of(section), self.media.get(direction)
+        shape, medium = self._shape(section), self.media.get(direction)
         delay = self._delay(edge, direction, shape)
         if isinstance(medium, Channel):
             closed = outages(self.experiment.faults, edge, direction, Streams(self.experiment.seed))
@@ -90,7 +92,7 @@ class Builder:
         elif medium is not None and kind != "cell":
             own = medium.capacity
         else:
-            own = self._capacity(direction, section, shape_of(section))
+            own = self._capacity(direction, section, self._shape(section))
             own = own if medium is None else Lowest(own, medium.capacity)
         return self._gated(own, edge, direction)
 
@@ -113,7 +115,15 @@ class Builder:
         frame_slots = self.experiment.medium.frame_slots
         return None if frame_slots is None else (self.order[edge] % frame_slots,)
 
+    def _shape(self, section: Links) -> Shape:
+        """``shape_of``, computed once for all edges of a section."""
+        if id(section) not in self._shapes:
+            self._shapes[id(section)] = section, shape_of(section)
+        return self._shapes[id(section)][1]
+
     def _gated(self, capacity: Capacity, edge: str, direction: str) -> Capacity:
+        if not self.experiment.faults:
+            return capacity
         return (
             gated(capacity, self.experiment.faults, edge, direction, Streams(self.experiment.seed))
             or capacity

@@ -5,7 +5,8 @@ They are the same on both clocks and on every machine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,21 @@ def devices(experiment: Experiment, samples: Mapping[str, int] | None = None) ->
             part.ids, speeds.devices(section, part.ids, Streams(experiment.seed), keys, work)
         )
     return found
+
+
+def devices_of(
+    experiment: Experiment,
+    samples: Mapping[str, int],
+    names: Sequence[str] | None,
+    made: Mapping[str, Device],
+) -> dict[str, Device]:
+    """The devices of the edges ``names``, or of all: copies of those that are ``made`` already.
+
+    A device may have a state, so each run gets its own.
+    """
+    if names and made:
+        return {name: deepcopy(made[name]) for name in names}
+    return devices(experiment, samples)
 
 
 def training_plan(experiment: Experiment) -> TrainingPlan:

@@ -6,7 +6,8 @@ import gc
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -108,6 +109,19 @@ def _host(learned: Learning, index: int, run: OpenRun, pool: Engine) -> VirtualH
     return host
 
 
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Hold the garbage collector back: a run's many objects stay, so it would find nothing."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+@_no_collection()
 def _opened(
     learned: Learning, index: int, saved: SavedRun, pool: Engine, book: Fidelity, disk: Disk
 ) -> tuple[OpenRun, VirtualHost, Play]:

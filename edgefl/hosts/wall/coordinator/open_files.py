@@ -1,4 +1,4 @@
-"""The limit of open files: a coordinator needs one for each connection."""
+"""The limit of open files: coordinator and warm parent need one for each edge."""
 
 from __future__ import annotations
 

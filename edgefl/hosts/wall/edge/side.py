@@ -55,7 +55,7 @@ class SideBuilder:
         if self.learned is None or self._data_differs(self.learned.experiment, experiment):
             self.learned = learning(experiment, base, [self.name])
         # the strategy differs, its index does not
-        self.learned = replace(self.learned, experiment=experiment, _chosen={})
+        self.learned = replace(self.learned, experiment=experiment, _chosen={}, speeds={})
         return side(self.learned, self.name, 0, self.learned.data_digest(), setup)
 
     def _data_differs(self, old: Experiment, experiment: Experiment) -> bool:

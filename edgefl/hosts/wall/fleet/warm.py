@@ -47,8 +47,10 @@ from edgefl.hosts.processes import (
     keep_freed_memory,
 )
 from edgefl.hosts.setup.learning import Learning, learning
+from edgefl.hosts.setup.plan import devices
 from edgefl.hosts.wall.coordinator import jobs as jobs_of
 from edgefl.hosts.wall.coordinator.evaluator import serve
+from edgefl.hosts.wall.coordinator.open_files import room_for_edges
 from edgefl.hosts.wall.edge.host import EdgeHost
 from edgefl.hosts.wall.edge.machine import share_memory
 from edgefl.hosts.wall.edge.side import side
@@ -305,6 +307,8 @@ def main(control_fd: int, evaluations_fd: int, jobs_fd: int = -1) -> None:
         return  # the launcher has ended
     try:
         experiment = Experiment.model_validate_json(task.experiment)
+        if task.fleet:
+            room_for_edges(len(experiment.edges.ids()))  # each has a socket here, for its turns
         base = Path(task.base) if task.base else None
         learned = learning(experiment, base, edges=None if task.fleet else ())
         data_digest, weights = learned.data_digest(), learned.initial_weights()
@@ -317,6 +321,8 @@ def main(control_fd: int, evaluations_fd: int, jobs_fd: int = -1) -> None:
         control.send(RunRefused(str(error)))
         return
     rate = calibrate(learned) if task.calibrate else None
+    if task.fleet:
+        learned.speeds = devices(learned.experiment, learned.samples)  # once, for all edges
     if task.fleet and experiment.network.report_s:
         share_memory()  # forked edges report about this host
     with suppress(ConnectionError):  # the launcher has ended: this process and its children end
