@@ -49,6 +49,8 @@ def test_a_user_error_is_one_line() -> None:
 def test_the_folder_is_the_registry() -> None:
     models = [
         "alexnet",
+        "bert_classifier",
+        "causal_lm",
         "celeba_cnn",
         "char_lstm",
         "cnn",
@@ -63,16 +65,22 @@ def test_the_folder_is_the_registry() -> None:
     ]
     assert catalog.names("edgefl.models", "build") == models
     data_sets = [
+        "agnews",
         "celeba",
         "cifar10",
         "cifar100",
         "digits",
         "emnist",
         "fashion_mnist",
+        "gsm8k",
         "huggingface",
         "imdb",
+        "instructions",
         "leaf",
+        "math_instruct",
         "mnist",
+        "mrpc",
+        "sentences",
         "shakespeare",
         "stl10",
         "tiny_imagenet",
