@@ -13,6 +13,7 @@ from reproduction.papers import PAPERS
 from reproduction.results import RESULT
 from reproduction.tables import Tables
 
+FOLDED = ("source", "title", "needs")  # columns of long texts
 WIDTH = 160  # of a table in a file or a pipe
 
 
@@ -21,7 +22,10 @@ def show(entries: Iterable[Entry], data: Path) -> None:
     table = plain_table(gap=1)
     for name in ("entry", "paper", "source", "title", "scale", "CPU-h", "runs", "needs"):
         table.add_column(
-            name, justify="right" if name in ("CPU-h", "runs") else "left", overflow="fold"
+            name,
+            justify="right" if name in ("CPU-h", "runs") else "left",
+            overflow="fold",
+            no_wrap=name not in FOLDED,
         )
     for entry in entries:
         tables = Tables(data, entry)
