@@ -206,9 +206,10 @@ def test_a_run_that_cannot_keep_up_is_refused_or_strained(
     # three devices, the slowest half as fast: together they need three quarters of this host
     fitting = f"devices.samples_per_s={0.35 * int(asked[1]):.1f}"
     # in the same session as the processes that use the CPU: Linux may share the processor evenly
-    # between sessions, whatever the number of their processes
+    # between sessions, whatever the number of their processes; the time is long enough for an
+    # update, since a run without one fails
     beside_hogs = start(
-        started, *busy, fitting, "--force", "stop.emulated_s=1.5", "--out", "hogs", cold=True
+        started, *busy, fitting, "--force", "stop.emulated_s=5", "--out", "hogs", cold=True
     )
     wait_for(lambda: happened(folder / "hogs" / "small" / "fedasync", event="run_started"))
     hogs = [

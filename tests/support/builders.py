@@ -9,6 +9,7 @@ import numpy as np
 from paths import EXAMPLES
 
 from edgefl.actor import Output, Run, Send
+from edgefl.config.evaluation import Evaluation
 from edgefl.config.experiment import Experiment
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.coordinator.deadlines import TaskLimits
@@ -286,7 +287,7 @@ class Desk:
         """Close the files and return the summary."""
         self.record.close(self.coordinator.weights)
         head = {"versions": self.coordinator.version, "emulated_s": 0.0}
-        return write_summary(self.folder, head, self.counters, None, {})
+        return write_summary(self.folder, head, self.counters, Evaluation(), {})
 
     def lines(self, outputs: list[Output]) -> list[str]:
         return [output(out) for out in outputs]

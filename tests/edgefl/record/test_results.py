@@ -13,6 +13,7 @@ import pytest
 from drawn import of_runs
 from rich.console import Console
 
+from edgefl.config.evaluation import Evaluation
 from edgefl.coordinator.ledger import Ledger
 from edgefl.errors import UserError
 from edgefl.hosts.setup.summary import write_summary
@@ -498,7 +499,7 @@ class Ended:
         self.written.close(np.zeros(2))
         head = {"versions": 3, "emulated_s": 4.0, "wall_s": 4.0, "finished": finished}
         verdict = {"verdict": "faithful"}
-        return write_summary(self.folder, head, self.record.counters, None, verdict)
+        return write_summary(self.folder, head, self.record.counters, Evaluation(), verdict)
 
 
 def test_a_run_that_began_without_some_edges_says_so(tmp_path: Path) -> None:
