@@ -207,7 +207,7 @@ def script(launcher: WallRun, directory: Path, address: list[str]) -> Iterator[A
     yield lambda: happened(directory, event="task_closed", edge="e001")
     send_signal(launcher, "e001", signal.SIGCONT)
     yield lambda: happened(directory, event="task_closed", edge="e000", reason="edge lost")
-    launcher.control.send(ForkEdges(("e000",), address[0], index=0))
+    launcher.processes.control.send(ForkEdges(("e000",), address[0], index=0))
     before = {edge: len(arrived(edge)) for edge in ("e000", "e001", "e002")}
     yield lambda: all(len(arrived(edge)) > before[edge] for edge in before)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgefl.reports.by_label.section import by_runtime
-from edgefl.results.figures.base import Plot, PlotData, Runs, rows_of
+from edgefl.results.figures.base import Plot, PlotData, Runs, rows_of_series
 from edgefl.results.figures.style import PlotStyle
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class RuntimesPlot(Plot):
     LOG = ""
 
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
-        return PlotData(COLUMNS, rows_of(runs, lambda run: by_runtime(run.path)))
+        return PlotData(COLUMNS, rows_of_series(runs, lambda run: by_runtime(run.path)))
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
         from matplotlib.ticker import PercentFormatter

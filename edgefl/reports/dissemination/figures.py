@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgefl.reports.dissemination.section import refresh_points, reported, updates
-from edgefl.results.figures.base import Plot, PlotData, Points, Runs, rows_of
+from edgefl.results.figures.base import Plot, PlotData, Points, Runs, rows_of_series
 from edgefl.results.figures.style import PlotStyle
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class ControlsPlot(Plot):
     LIMITS = LOG = "x"  # each panel has another y
 
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
-        return PlotData(CONTROLS, rows_of(runs, lambda run: series(run.events)))
+        return PlotData(CONTROLS, rows_of_series(runs, lambda run: series(run.events)))
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
         from edgefl.results.drawing import fit_constant, label_lowest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from edgefl.results.figures.base import Plot, PlotData, Points, Runs, rows_of
+from edgefl.results.figures.base import Plot, PlotData, Points, Runs, rows_of_series
 from edgefl.results.figures.style import PlotStyle
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class DistillationPlot(Plot):
     LIMITS = LOG = "x"  # each panel has another y
 
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
-        return PlotData(COLUMNS, rows_of(runs, lambda run: series(run.events)))
+        return PlotData(COLUMNS, rows_of_series(runs, lambda run: series(run.events)))
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
         from edgefl.results.drawing import fit_constant, label_lowest

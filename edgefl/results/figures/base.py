@@ -122,7 +122,7 @@ def first_seeds(runs: Runs) -> Iterator[tuple[str, RunFiles]]:
 Points = list[tuple[float, float]]  # (emulated s, value)
 
 
-def rows_of(
+def rows_of_series(
     runs: Runs, series: Callable[[RunFiles], Mapping[str, Points]]
 ) -> list[tuple[str, str, float, float]]:
     """Return (scheme, series, emulated s, value) of the named series of each scheme's first run."""

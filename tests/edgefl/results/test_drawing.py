@@ -14,7 +14,6 @@ from edgefl.reports.by_label import figures as by_label
 from edgefl.reports.dissemination import figures as dissemination
 from edgefl.reports.distillation import figures as distillation
 from edgefl.reports.slots import figures as slots
-from edgefl.results.figures import accuracy
 
 LONG = "a-name-as-long-as-a-directory-may-have-{}-in-a-folder-with-another-long-name"
 POINTS = [(0.0, 0.4), (50.0, 0.6)]
@@ -29,7 +28,8 @@ def curves(sizes: dict[str, float], seeds: int = 1, target: float | None = None)
         for name, size in sizes.items()
         for step, share in enumerate((0.1, 0.5, 0.9))
     ]
-    return of_rows("accuracy", accuracy.COLUMNS, rows)
+    columns = ("name", "runs", "target", "x", "at", "accuracy", "deviation")
+    return of_rows("accuracy", columns, rows)
 
 
 def controls(schemes: dict[str, dict[str, Sequence[tuple[float, float]]]]) -> Figure:
