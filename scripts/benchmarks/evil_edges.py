@@ -193,10 +193,13 @@ def fork_evil(evil: EvilEdge, what: Attack, begin_s: float) -> int:
 
 
 def watch(found: Trial, process: psutil.Process, begin_s: float, until_s: float) -> None:
-    """Measure the coordinator's memory until ``until_s``; before ``begin_s`` is the base."""
+    """Measure the coordinator's memory until ``until_s``.
+
+    The base is the last one before ``begin_s``, or the first one if the start took longer.
+    """
     while (now_s := time.monotonic()) < until_s:
         rss = process.memory_info().rss
-        if now_s < begin_s:
+        if now_s < begin_s or not found.base_bytes:
             found.base_bytes = rss
         found.peak_bytes = max(found.peak_bytes, rss)
         time.sleep(LOOK_S)
