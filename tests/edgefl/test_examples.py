@@ -109,8 +109,8 @@ def test_an_own_model_with_options(elsewhere: Path) -> None:
         ),
         (
             'name = "dirichlet"\nalpha = 1.0',
-            'name = "odd.py:split"\nbeta = 1',
-            "options of 'odd.py:split': partition.beta: unknown key (valid: name)",
+            'name = "odd.py:split"\nkappa = 1',
+            "options of 'odd.py:split': partition.kappa: unknown key (valid: name)",
         ),
         (
             'name = "dirichlet"\nalpha = 1.0',
