@@ -1,4 +1,4 @@
-"""The options --live and --metrics-port of commands that run experiments: servers beside a run."""
+"""The options --live and --metrics-port of commands that run experiments: servers that run next to the experiment."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ class Logic(Thread):
         self._leave([(None, 0, [*open_evaluations, *open_jobs, *wakes])])
 
     def _next(self) -> None:
-        """Wait for an item. Handle it and those that wait behind it; then their outputs leave."""
+        """Wait for an item. Handle it and all others that wait; then send what they cause."""
         now = self.system.monotonic_s()
         if now - self._flushed_s > FLUSH_S:
             self.record.flush()

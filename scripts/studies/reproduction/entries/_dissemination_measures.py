@@ -101,7 +101,7 @@ def down_MB(run: Path) -> float | None:
 
 
 def extra_down_MB(run: Path) -> float | None:
-    """Return the part of it that was fresh models and their notes, in MB; 0 if nobody asked."""
+    """Return the MB of fresh models and their notes in the downlink; 0 without requests."""
     section = facts_of(run).get("dissemination") or {}
     return float(section.get("extra_bytes_down", 0)) / MB
 
