@@ -1,4 +1,4 @@
-"""The options --live and --metrics-port of commands that run experiments: servers that run next to the experiment."""
+"""The options --live and --metrics-port: servers that run next to an experiment."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The state of running runs as Prometheus metrics, from their files.
 
 Each run is a label ``run``, such as "fedavg" or "fedavg seed 2". Its files are read when a scrape
-asks for the metrics, so nothing is read while nobody asks.
+asks for the metrics, so nothing is read without a request.
 """
 
 from __future__ import annotations
