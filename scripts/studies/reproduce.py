@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 
 from reproduction import listing, pages, registry
+from reproduction.chosen import CHOSEN
 from reproduction.confirm import Confirmation
 from reproduction.entry import ROOT, Entry, Scale
 from reproduction.progress import say
@@ -70,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
             status = confirm(chosen, work)
         else:
             status = do([EntryRunner(entry, work) for entry in chosen], work)
-    for path in pages.write(options.results, registry.entries().values()):
+    for path in pages.write(options.results, registry.entries().values(), CHOSEN):
         say(f"page: {path}")
     return status
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from reproduced import curve_rows, entry_of, part_of, row_of
-from reproduction import figures, pages
+from reproduction import figures, pages, registry
+from reproduction.chosen import CHOSEN
 from reproduction.entry import (
     Claim,
     CurveFigure,
@@ -46,7 +47,7 @@ def filled(folder: Path, entry: Entry, scale: Scale, a: dict, b: dict) -> Path:
 
 
 def read(folder: Path, entry: Entry) -> tuple[str, str]:
-    pages.write(folder, [entry])
+    pages.write(folder, [entry], [(entry.name, "A beats")])
     return (folder / "index.md").read_text(), (folder / "dissemination.md").read_text()
 
 
@@ -54,7 +55,7 @@ def test_an_entry_without_runs_says_so(tmp_path: Path) -> None:
     front, page = read(tmp_path, study(needs="a GPU"))
     assert "Claims: 1. Of these, 1 have no runs yet." in front
     told = "Not run at the paper's scale: expected 3 CPU-hours. It needs a GPU."
-    assert told in front and told in page and "**not run**" in front
+    assert told in page and "**not run**" in front
     assert "--entry study --scale small" in page, "the command that can be run here"
 
 
@@ -86,6 +87,22 @@ def test_a_front_page_of_pages_by_hand(tmp_path: Path) -> None:
     front, _ = read(tmp_path, study())
     assert front.partition("```{toctree}")[2].split()[1:3] == ["rule", "dissemination"]
     assert str(Verdict.unknown) == "cannot be told at this budget"
+
+
+def test_the_front_page_has_the_chosen_claims_alone(tmp_path: Path) -> None:
+    others = [Claim(f"B is worse in {which}", "", judge) for which in ("time", "memory")]  # type: ignore[arg-type]
+    entry = study(claims=(*study().claims, *others))
+    front, page = read(tmp_path, entry)
+    assert "B is worse in time" in page and "B is worse" not in front
+    assert "and 2 further claims](dissemination.md)" in front
+    with pytest.raises(KeyError, match="study: 2 claims begin with 'B is worse'"):
+        pages.write(tmp_path, [entry], [("study", "B is worse")])
+
+
+def test_about_thirty_claims_are_chosen_and_all_are_there(tmp_path: Path) -> None:
+    pages.write(tmp_path, registry.entries().values(), CHOSEN)
+    front = (tmp_path / "index.md").read_text()
+    assert 25 <= len(CHOSEN) == front.count("| **not run** |") <= 35
 
 
 @pytest.mark.parametrize("log", ["", "x", "y", "xy"])
