@@ -17,9 +17,9 @@ from pathlib import Path
 import orjson
 from rich.console import Console
 from rich.table import Table
-from trials import PLAIN_WIDTH, run, say
 
 from edgefl.errors import UserError
+from edgefl.exit_status import BAD_INPUT, FAILED
 from edgefl.hosts.setup.plan import devices
 from edgefl.hosts.setup.timetable import timetable
 from edgefl.loading.file import load
@@ -29,9 +29,11 @@ from edgefl.results.tail import read_csv, read_events
 from edgefl.strategies.base.slotted import SlottedOptions
 from edgefl.strategies.idfl import IdflOptions
 from edgefl.vectors import Layout, LayoutEntry
+from emulator.errors import BadValue
 from emulator.tdma.closed_form import Tdma
 
 GOAL = 0.99
+PLAIN_WIDTH = 140  # width of a table in a file or a pipe
 COLUMNS = (
     "run",
     "S",
@@ -48,6 +50,15 @@ COLUMNS = (
 
 
 def main() -> None:
+    try:
+        sys.exit(judge())
+    except (UserError, BadValue) as error:
+        print(error, file=sys.stderr)
+        sys.exit(BAD_INPUT)
+
+
+def judge() -> int:
+    """Print a table of the runs; return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -70,9 +81,9 @@ def main() -> None:
     for each in rows:
         table.add_row(*map(str, each))
     Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH).print(table)
-    say(f"slot by slot: edgefl plot {' '.join(map(str, options.runs))}")
-    if not all(float(str(each[5]).rstrip("%")) >= 100 * GOAL and each[8] == 0 for each in rows):
-        raise SystemExit(1)
+    print(f"slot by slot: edgefl plot {' '.join(map(str, options.runs))}", file=sys.stderr)
+    good = all(float(str(each[5]).rstrip("%")) >= 100 * GOAL and each[8] == 0 for each in rows)
+    return 0 if good else FAILED
 
 
 def shape_of(directory: Path) -> Tdma:
@@ -148,4 +159,4 @@ def row(name: str, directory: Path) -> tuple[object, ...]:
 
 
 if __name__ == "__main__":
-    run(main)
+    main()

@@ -5,13 +5,14 @@ It is started like a user does. No test asserts a speed.
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
-import orjson
 import pytest
 from paths import BENCHMARKS, STUDIES
 from smallest import SMALLEST_BENCHMARKS, SOCKETS, assert_rows, ran
+from typer.testing import CliRunner
+
+from edgefl.cli import app
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 
@@ -32,41 +33,8 @@ guard_ms = 10.0
 rate_mbit_s = 4.0
 slots_per_transfer = 1
 """
-# A study's smallest form uses an installed data set, because the training does not matter.
-STUDY = ["--quick", "--workers", "1", "--seeds", "1"]
-SETTINGS = ["data.name=digits", "model.name=mlp", "edges.count=10", "stop.emulated_s=60"]
-UNLABELLED = [
-    "edges.count=20",
-    "stop.emulated_s=60",
-    "unlabelled.data=digits",
-    "unlabelled.size=100",
-]
-
-
-def settings(*more: str) -> list[str]:
-    """Return ``--set KEY=VALUE`` for each; the last value of a key is used."""
-    kept = {each.partition("=")[0]: each for each in (*SETTINGS, *more)}
-    return [word for each in kept.values() for word in ("--set", each)]
-
-
-SMALLEST_STUDIES = {
-    "map_dissemination.py": [*STUDY, *settings(), "--ratios", "5"],
-    "scarce_links.py": [*STUDY, *settings(), "--slower", "50"],
-    "study_tdma.py": ["--workers", "1", "--seeds", "1", "--config", "tdma.toml", "--slots", "50"],
-    "table_fedasmu.py": [*STUDY, *settings(), "--methods", "fedavg,fedasmu"],
-    "table_fedecho.py": [*STUDY, *settings(*UNLABELLED), "--methods", "fedbuff"],
-    "table_tdma.py": ["--slots", "100"],
-    "table_wkafl.py": [
-        *STUDY,
-        *settings("stop.versions=3"),
-        *("--methods", "wkafl", "--rates", "0.02"),
-    ],
-    "tune_fedasmu.py": [*STUDY, *settings(), "--methods", "fedprox"],
-}
-AFTER_STUDY_TDMA = {"plan_tdma.py": ["study/small-50"]}  # needs runs and takes those of this study
-NOT_IN_OUT = {"table_tdma.py"}  # has --json and no --out
-# run by test_reproduce.py and test_a_tiny_model_is_made_of_texts
-ELSEWHERE = {"make_tiny_models.py", "reproduce.py"}
+# run by test_reproduce_runs.py and by tests below
+ELSEWHERE = {"make_tiny_models.py", "plan_tdma.py", "reproduce.py"}
 
 
 def programs(folder: Path) -> set[str]:
@@ -78,7 +46,7 @@ def programs(folder: Path) -> set[str]:
 
 def test_every_program_has_a_smallest_form() -> None:
     assert programs(BENCHMARKS) == SMALLEST_BENCHMARKS.keys()
-    assert programs(STUDIES) == SMALLEST_STUDIES.keys() | AFTER_STUDY_TDMA.keys() | ELSEWHERE
+    assert programs(STUDIES) == ELSEWHERE
 
 
 @pytest.mark.parametrize("name", sorted(SMALLEST_BENCHMARKS.keys() - SOCKETS))
@@ -86,38 +54,16 @@ def test_a_benchmark_leaves_its_rows(name: str, tmp_path: Path) -> None:
     assert_rows(name, tmp_path)
 
 
-@pytest.mark.parametrize("name", sorted(SMALLEST_STUDIES.keys() - {"study_tdma.py"} - NOT_IN_OUT))
-def test_a_study_leaves_its_tables(name: str, tmp_path: Path) -> None:
-    done = ran(STUDIES / name, [*SMALLEST_STUDIES[name], "--out", "study"], tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "everything works" in done.stderr
-    assert_tables(tmp_path / "study-quick")
-
-
-def test_tdma_is_studied_and_its_runs_are_set_against_the_plan(tmp_path: Path) -> None:
+def test_a_run_of_tdma_is_set_against_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "tdma.toml").write_text(TDMA)
-    done = ran(
-        STUDIES / "study_tdma.py", [*SMALLEST_STUDIES["study_tdma.py"], "--out", "study"], tmp_path
-    )
-    assert done.returncode == 0, done.stderr
-    assert_tables(tmp_path / "study")
-    (plan,) = AFTER_STUDY_TDMA
-    planned = ran(STUDIES / plan, AFTER_STUDY_TDMA[plan], tmp_path)
+    said = CliRunner().invoke(app, ["run", "tdma.toml", "--clock", "virtual"])
+    assert said.exit_code == 0, said.output
+    planned = ran(STUDIES / "plan_tdma.py", ["runs/small"], tmp_path)
     assert planned.returncode == 0, planned.stderr
     assert "idfl-s2" in planned.stdout and "100.0%" in planned.stdout
-
-
-def test_the_table_of_the_tdma_paper_holds_what_is_planned(tmp_path: Path) -> None:
-    words = [*SMALLEST_STUDIES["table_tdma.py"], "--json", "rows.json"]
-    done = ran(STUDIES / "table_tdma.py", words, tmp_path)
-    assert done.returncode == 0, done.stderr
-    rows = orjson.loads((tmp_path / "rows.json").read_bytes())
-    models = [row for row in rows if row["name"].startswith("models, ")]
-    assert len({row["name"] for row in models}) == 10 and all(
-        row["pass"] and row["value"] > 1 for row in models
-    )
-    assert all(list(row) == ["name", "value", "unit", "goal", "pass"] for row in rows)
-    assert all((row["goal"] is None) == (row["pass"] is None) for row in rows)
 
 
 def test_a_tiny_model_is_made_of_texts(tmp_path: Path) -> None:
@@ -130,15 +76,6 @@ def test_a_tiny_model_is_made_of_texts(tmp_path: Path) -> None:
     words[-3] = "texts"
     refused = ran(STUDIES / "make_tiny_models.py", words, tmp_path)
     assert refused.returncode == 2 and "no column 'texts'" in refused.stderr.splitlines()[-1]
-
-
-def assert_tables(folder: Path) -> None:
-    """Check that each table has a row."""
-    tables = list(folder.glob("*.csv"))
-    assert tables
-    for table in tables:
-        with table.open(newline="") as file:
-            assert list(csv.DictReader(file)), table.name
 
 
 @pytest.mark.parametrize(
@@ -157,9 +94,7 @@ def assert_tables(folder: Path) -> None:
             "no: no runs of this benchmark",
         ),
         (BENCHMARKS / "agreement.py", ["--config", "none.toml"], "none.toml"),
-        (STUDIES / "table_fedasmu.py", ["--methods", "fedavk"], "no strategy 'fedavk'"),
         (STUDIES / "plan_tdma.py", ["nowhere"], "nowhere"),
-        (STUDIES / "table_tdma.py", ["--slots", "1"], "--slots 1: expected 100 or more"),
     ],
 )
 def test_wrong_input_is_one_line(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -125,17 +124,6 @@ def test_a_run_against_its_plan(
     told[4]["end_slot"] += 2
     monkeypatch.setattr(slots, "rounds", lambda events: told)
     assert plan_tdma.row(name, folder / name)[5] == "88.9%"
-
-
-def test_a_model_that_was_thrown_off_has_an_infinite_loss(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is not the last finite loss."""
-    monkeypatch.syspath_prepend(STUDIES)
-    import study_tdma
-
-    (tmp_path / "metrics.csv").write_text("version,train_loss\n0,2.5\n1,nan\n2,\n")
-    assert study_tdma._losses(tmp_path) == [2.5, math.inf]
 
 
 # ------------------------------------------------------------------ others on the same channel
