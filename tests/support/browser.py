@@ -19,6 +19,10 @@ OPTIONS = (
     "--no-sandbox",  # tests may run as root
     "--disable-dev-shm-usage",
     "--disable-gpu",
+    # A page that the browser holds for covered gets no frames, and so never shows a number.
+    "--disable-backgrounding-occluded-windows",
+    "--disable-renderer-backgrounding",
+    "--disable-background-timer-throttling",
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",

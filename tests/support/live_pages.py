@@ -39,8 +39,24 @@ def shown(chromium: Page, address: str) -> Iterator[Page]:
     chromium.size(1280, 900)
     chromium.prefers("light")
     chromium.open(address)
-    chromium.wait("document.querySelector('td.version')?.textContent.match(/[0-9]/)")
+    try:
+        chromium.wait("document.querySelector('td.version')?.textContent.match(/[0-9]/)")
+    except AssertionError as error:
+        raise AssertionError(f"no numbers: {_state(chromium)}") from error
     yield chromium
     complaints, hosts = chromium.complaints(), chromium.hosts()
     assert complaints == [], complaints
     assert hosts == {"127.0.0.1"}, hosts
+
+
+def _state(chromium: Page) -> str:
+    """What tells why a page shows nothing: its state, a frame, its text, the console."""
+    state = chromium.js(
+        "return [location.href, document.readyState, document.visibilityState,"
+        " document.body?.innerText.slice(0, 2000)]"
+    )
+    frame = chromium.later(
+        "return await Promise.race([new Promise((done) => requestAnimationFrame(done)),"
+        " new Promise((done) => setTimeout(done, 5000, 'no frame in 5 s'))])"
+    )
+    return f"{state}, frame: {frame}, console: {chromium.complaints()}"
