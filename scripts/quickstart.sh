@@ -3,5 +3,5 @@
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-scripts/setup_env.sh
+scripts/setup_env.sh lab,launch,live
 exec .venv/bin/edgefl run configs/quickstart.toml "$@"

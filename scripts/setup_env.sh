@@ -2,6 +2,9 @@
 # Creates or reuses .venv at the project's root and installs the project with the versions of constraints.txt.
 # Does nothing and downloads nothing while pyproject.toml and constraints.txt are unchanged.
 #
+#   scripts/setup_env.sh                     with everything that the tests need (the extras lab, launch and dev)
+#   scripts/setup_env.sh lab,launch,live     with these extras of pyproject.toml, and those that .venv has already
+#
 #   PYTHON=python3.12         the interpreter for a new .venv (3.11 or newer; default: the first one found)
 #   EDGEFL_TORCH_INDEX=URL    the package index for torch; empty: the index of pip's own settings.
 #                             If unset, on x86 Linux, and without an index in pip's settings: PyTorch's CPU builds,
@@ -13,7 +16,9 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 constraints="$root/scripts/constraints.txt"
 venv="$root/.venv"
 venv_python="$venv/bin/python"
-stamp="$venv/.edgefl-setup"
+stamp="$venv/.edgefl-setup"  # its first line: from what .venv was made; its second: with which extras
+extras=${1:-lab,launch,dev}
+[[ "$extras" =~ ^[a-z]+(,[a-z]+)*$ ]] || { echo "setup: $extras: expected extras, such as lab,launch" >&2; exit 2; }
 [ "$(uname -m)" = aarch64 ] && other='!=' || other='=='  # how the pins of other machines are marked
 pins=$(sed -e '/^#/d' -e "/; platform_machine $other \"aarch64\"\$/d" -e 's/;.*//' "$constraints")
 torch_version=$(sed -n 's/^torch==//p' <<<"$pins")
@@ -115,7 +120,11 @@ install() {
     missing=$(missing_packages)
     count=$(grep -c . <<<"$missing" || true)
     if [ "$count" -gt 0 ]; then
-        say "about to download $count packages: $(tr '\n' ' ' <<<"$missing")"
+        if [[ ",$extras," = *,dev,* ]]; then
+            say "about to download $count packages: $(tr '\n' ' ' <<<"$missing")"
+        else
+            say "about to download the packages of edgefl[$extras]"
+        fi
         if grep -qx torch <<<"$missing"; then
             say "roughly 0.2 GB for torch $torch_version (a CPU build; with CUDA 3 GB) and up to 0.3 GB for the other packages"
             install_torch
@@ -124,15 +133,20 @@ install() {
         fi
     fi
     pip_install setuptools  # the build runs in .venv too, so that its version is pinned
-    pip_install --no-build-isolation --editable "${root}[lab,launch,dev]"
+    pip_install --no-build-isolation --editable "${root}[$extras]"
     "$venv_python" -c 'import torch' || fail "the installed torch does not import; see docs/how-to/install.md"
 }
 
 new_enough "$venv_python" || make_venv
 "$venv_python" -m pip --version >/dev/null 2>&1 || "$venv_python" -m ensurepip >/dev/null || fail "no pip in .venv, and ensurepip cannot install it"
-if [ "$(cat "$stamp" 2>/dev/null || true)" != "$(fingerprint)" ]; then
+made_from=$(fingerprint)
+{ read -r made_before && read -r had; } <"$stamp" 2>/dev/null || { made_before="" had=""; }
+for extra in ${had//,/ }; do  # the tests' environment keeps what it has when the quickstart runs in it
+    [[ ",$extras," = *",$extra,"* ]] || extras+=",$extra"
+done
+if [ "$made_before" != "$made_from" ] || [ "${#extras}" != "${#had}" ]; then
     rm -f "$stamp"
     install
-    fingerprint >"$stamp"
+    printf '%s\n' "$(fingerprint)" "$extras" >"$stamp"
     say "done: $venv"
 fi

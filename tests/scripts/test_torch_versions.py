@@ -71,3 +71,23 @@ def test_setup_env_ends_if_torch_does_not_import(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "setup: the installed torch does not import" in done.stderr.splitlines()[-1]
     assert not (machine.root / ".venv" / ".edgefl-setup").exists()  # so the next call tries again
+
+
+@pytest.mark.processes
+def test_setup_env_installs_what_is_asked_for_and_keeps_what_was(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path, "aarch64")
+    machine.python(machine.root / ".venv" / "bin" / "python")
+
+    def installed(*words: str) -> str:
+        before = len(machine.pip_calls)
+        done = machine.run("setup_env.sh", *words)
+        assert done.returncode == 0, done.stderr
+        found = [call.rpartition("[")[2] for call in machine.pip_calls[before:] if "[" in call]
+        return " ".join(found)
+
+    assert installed("lab,live") == "lab,live]"
+    assert installed("live") == "", "all of it is there"
+    assert installed() == "lab,launch,dev,live]"
+    assert installed("lab,live") == installed() == ""
+    refused = machine.run("setup_env.sh", "--dev")
+    assert refused.returncode == 2 and "--dev: expected extras" in refused.stderr
