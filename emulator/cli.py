@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from emulator.commands import kernel, lab
+from emulator.commands import kernel, lab, traces
 from emulator.commands.calibrate import calibrate
 from emulator.commands.profiles import profiles
 from emulator.commands.proxy import proxy
@@ -32,6 +32,7 @@ app.command(
 app.command(
     epilog="Example: emulator tdma --N 20 --S 1 --r 1 --tau-comp 4 --T 100000 --delay auto"
 )(tdma)
+app.add_typer(traces.app, name="traces")
 app.command(
     epilog=(
         "Examples: emulator transfer 0.25MB --rate 2mbit --latency 30ms; emulator transfer 0.25MB"

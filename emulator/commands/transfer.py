@@ -83,7 +83,7 @@ def _along(trace: Trace, size_bytes: int, delay_ns: int) -> list[str]:
     lines = [
         f"{trace.name} {trace.repeats}",
         f"mean rate   {rate_text(round(float(f'{trace.mean_bit_s:.4g}')))}",
-        f"silent      {_silent(trace)}",
+        f"silent      {silent_text(trace)}",
         f"{size_bytes} bytes, {seconds_text(delay_ns)} s away, started at several moments:",
         f"{'start':>15}    {'first byte after':>18}  {'last byte after':>18}",
     ]
@@ -94,7 +94,7 @@ def _along(trace: Trace, size_bytes: int, delay_ns: int) -> list[str]:
     return lines
 
 
-def _silent(trace: Trace) -> str:
+def silent_text(trace: Trace) -> str:
     """How much of a period has no service, and its longest parts."""
     longest = sorted(trace.silences, key=lambda silence: -silence[1])
     if not longest:

@@ -13,7 +13,8 @@ from source_tree import Source, source_files
 # is a folder or a file; a module belongs to the longest entry that fits.
 EMULATOR = (
     "errors ranges units quantiles agenda clock host capacity delay compute faults links tdma"
-    " fidelity profile_table profiles energy calibrate proxy kernel lab pytest_plugin commands cli"
+    " fidelity traces profile_table profiles energy calibrate proxy kernel lab pytest_plugin"
+    " commands cli"
 )
 EDGEFL = (
     "exit_status errors disk by_name snake_case streams vectors vector_terms vector_store"

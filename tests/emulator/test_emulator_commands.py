@@ -35,6 +35,9 @@ COMMANDS = (
     ["profiles"],
     ["proxy"],
     ["tdma"],
+    ["traces", "get"],
+    ["traces", "list"],
+    ["traces", "show"],
     ["transfer"],
 )
 LINK = ["proxy", "--map", "127.0.0.1:0=127.0.0.1:1"]
@@ -43,6 +46,7 @@ QUICK = (
     "profiles",
     "profiles lte",
     "profiles pi4",
+    "traces list",
     "transfer 0B --rate 1kbit",
 )
 
@@ -58,7 +62,7 @@ def said(words: list[str], status: int, capsys: pytest.CaptureFixture[str]) -> s
 
 
 def command_of(words: list[str]) -> list[str]:
-    return words[:2] if words[0] in ("kernel", "lab") else words[:1]
+    return words[:2] if words[0] in ("kernel", "lab", "traces") else words[:1]
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)

@@ -1,0 +1,1 @@
+"""The published formats, one file each."""
