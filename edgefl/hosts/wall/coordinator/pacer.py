@@ -135,6 +135,10 @@ class Pacer:
             heapq.heappop(self._heap)
         return min(self._heap[0][0] if self._heap else FOREVER, self.network.next_due())
 
+    def is_due(self, now: int) -> bool:
+        """Whether ``release`` may have work at ``now``; cheap."""
+        return bool(self._heap) and self._heap[0][0] <= now
+
     def release(self, now: int) -> Iterator[tuple[Flow, int, int]]:
         """Yield (flow, from, to): body bytes to send or to credit now.
 

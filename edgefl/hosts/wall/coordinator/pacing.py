@@ -11,6 +11,7 @@ from typing import Any
 from edgefl.hosts.exchange import pays_latency, play_moment
 from edgefl.hosts.wall.coordinator.continuation import Continuation
 from edgefl.hosts.wall.coordinator.gaps import Gaps
+from edgefl.hosts.wall.coordinator.host_pauses import HostPauses
 from edgefl.hosts.wall.coordinator.quarantine import MOST_RECORDS, PerSecond
 from edgefl.hosts.wall.coordinator.session import (
     Answered,
@@ -39,7 +40,6 @@ from edgefl.hosts.wall.coordinator.thread_messages import (
 )
 from edgefl.hosts.wall.coordinator.transport import Transport
 from edgefl.hosts.wall.mailbox import Mailbox
-from edgefl.hosts.wall.sleep_watch import SleepWatch
 from edgefl.hosts.wall.system import OWN_SYSTEM, System
 from edgefl.hosts.wall.wire import MOST_FRAMES, Router
 from edgefl.protocol.codec import encode, encode_note
@@ -49,9 +49,11 @@ from edgefl.strategies.base.decisions import Finish
 from edgefl.strategies.base.events import EdgeLost
 from emulator.agenda import Agenda
 from emulator.clock import WallClock, precise_timers
+from emulator.fidelity import Fidelity
 from emulator.units import NS_PER_S
 
 MOST_MESSAGES = 500  # taken from the socket before due pieces are sent
+FEW_MESSAGES = 4  # after so many, pieces that are due meanwhile are sent
 MANY_FLOWS = 16
 REPORT_NS = 2 * NS_PER_S  # between two reports of what the verdict is made of
 PROBE_PATIENCE_S = 2.0
@@ -89,7 +91,7 @@ class Pacing:
         self.silent: dict[str, int] = {}
         self.excused: set[str] = set()  # edges that are silent because of an injected freeze
         self.started = self.over = False
-        self.sleep_watch = SleepWatch()
+        self.pauses = HostPauses(sessions, clock, system, tell, self._judged)
         self.continuation: Continuation | None = None  # of a run that was broken off
         self.reports_verdict = False  # to the logic thread, now and then
         self._reported_ns = 0
@@ -98,10 +100,11 @@ class Pacing:
 
     def run(self) -> None:
         precise_timers()
-        began_ns, gaps = 0, Gaps(self.sessions.expected.heartbeat_ns, self._stood_still)
+        began_ns, gaps = 0, Gaps(self.sessions.expected.heartbeat_ns, self.pauses.stood_still)
         while not self.over:
             began_ns, woken = self._wait(began_ns, gaps)
-            self._look_for_sleep()
+            self.pauses.look_for_sleep()
+            self._release()
             drained = self._hear()
             self._obey(woken)
             if self.started:
@@ -174,29 +177,8 @@ class Pacing:
         gaps.wakes(now)
         return now, woken
 
-    def _look_for_sleep(self) -> None:
-        """If this host slept, emulated time stood still with it, but not the edges elsewhere."""
-        slept_ns = self.sleep_watch.look(*self.system.sleep_reading())
-        if not slept_ns:
-            return
-        self.sessions.host_slept(self.system.monotonic_ns())
-        self.tell(Noticed(self.clock.now(), "host_slept", {"s": slept_ns / NS_PER_S}))
-        if self.started:
-            self.transport.pacer.fidelity.strain(
-                f"the coordinator's host slept for {slept_ns / NS_PER_S:.0f} s"
-            )
-
-    def _stood_still(self, began_ns: int, length_ns: int) -> None:
-        """Record a gap of this thread; before the start, gaps do no harm."""
-        self.sessions.host_stood_still(length_ns, self.system.monotonic_ns())
-        if self.started:
-            at_ns = max(self.clock.at_monotonic(began_ns), 0)
-            self.transport.pacer.fidelity.stall(at_ns, length_ns)
-            self.tell(
-                Noticed(
-                    self.clock.now(), "stall", {"at_s": at_ns / NS_PER_S, "s": length_ns / NS_PER_S}
-                )
-            )
+    def _judged(self) -> Fidelity | None:
+        return self.transport.pacer.fidelity if self.started else None
 
     def _gathering_s(self, began_ns: int) -> float:
         """How long to sleep (s) so that one turn handles several messages.
@@ -236,6 +218,13 @@ class Pacing:
             self.tell(Noticed(0, "edges_missing", {"edges": missing}))
         self.tell(Begin(dict(self.waiting), self.clock.began_unix_s or 0.0))
 
+    def _release(self) -> None:
+        """Send the pieces that are due now, before other work makes them late."""
+        if self.started:
+            now = self.clock.now()
+            if self.transport.pacer.is_due(now):
+                self.transport.release(now)
+
     def _move(self, now: int) -> None:
         """Process everything that is due by ``now``: pieces first, then completions and alarms.
 
@@ -266,7 +255,9 @@ class Pacing:
 
     # ------------------------------------------------------------------ the logic thread's requests
     def _obey(self, woken: bool) -> None:
-        for wish in self.said.take(woken):
+        for count, wish in enumerate(self.said.take(woken), 1):
+            if count % FEW_MESSAGES == 0:
+                self._release()
             match wish:
                 case Carry():
                     self.transport.downlink.carry(wish.edge, wish.outgoing, wish.now)
@@ -323,6 +314,8 @@ class Pacing:
                 continue
             body = frames[1].buffer if len(frames) > 1 else None
             self._outcomes(self.sessions.receive(routing, user, frames[0].buffer, body, now))
+            if count % FEW_MESSAGES == 0:
+                self._release()
         return count < MOST_MESSAGES
 
     def _outcomes(self, outcomes: list[SessionOutcome]) -> None:

@@ -18,7 +18,7 @@ from session_story import EXPECTED
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.wall.coordinator.evaluator import Evaluator, serve
 from edgefl.hosts.wall.coordinator.gaps import Gaps
-from edgefl.hosts.wall.coordinator.pacing import Pacing
+from edgefl.hosts.wall.coordinator.pacing import FEW_MESSAGES, Pacing
 from edgefl.hosts.wall.coordinator.session import UNKNOWN_RTT, Entered, Session, SessionEnded
 from edgefl.hosts.wall.coordinator.sessions import SILENT, Sessions
 from edgefl.hosts.wall.coordinator.thread_messages import Evaluated, Heard, Noticed, Rang, WakeAt
@@ -60,6 +60,30 @@ def test_a_late_wake_tells_completions_and_alarms_in_the_order_of_their_moments(
     pacing._obey(True)
     pacing._move(50)
     assert told == ["pieces", "completion 10", Rang(20), "completion 30", Rang(30), "completion 40"]
+
+
+def test_pieces_that_become_due_leave_between_messages_and_wishes() -> None:
+    """A turn of many messages must not make pieces late."""
+    told: list[Any] = []
+    messages = [(b"r", None, [SimpleNamespace(buffer=b"header")])] * (2 * FEW_MESSAGES + 1)
+    router: Any = SimpleNamespace(receive=lambda most: iter(messages))
+    sessions: Any = SimpleNamespace(
+        faults=[], receive=lambda *frame: told.append("message") or [], finish=lambda *_, **__: []
+    )
+    clock: Any = SimpleNamespace(now=lambda: 50)
+    pacing = Pacing(router, sessions, clock, Mailbox(), told.append, 1.0, False)
+    pacing.transport = links = Completions(told)
+    links.is_due, pacing.started = lambda now: now >= 50, True
+    assert pacing._hear()
+    some = ["message"] * FEW_MESSAGES
+    assert told == [*some, "pieces", *some, "pieces", "message"]
+    told.clear()
+    pacing.said.put(*[WakeAt(20)] * FEW_MESSAGES)
+    pacing._obey(True)
+    assert told == ["pieces"]
+    links.is_due = lambda now: now > 50
+    pacing._hear()
+    assert told == ["pieces", *some, *some, "message"]
 
 
 @pytest.mark.parametrize(("end", "reports"), [("launcher gone", 1), ("emulated_s", 0)])
@@ -159,7 +183,7 @@ def slept(*waits_s: float) -> tuple[Fidelity, list[float]]:
     pacing.clock.start()
     host.now_s += 3.0
     pacing.started = True
-    gaps, began_ns = Gaps(500_000_000, pacing._stood_still), host.monotonic_ns()
+    gaps, began_ns = Gaps(500_000_000, pacing.pauses.stood_still), host.monotonic_ns()
     for _ in waits_s:
         sessions.tick(host.monotonic_ns())
         began_ns, _ = pacing._wait(began_ns, gaps)
@@ -214,15 +238,15 @@ def test_a_host_that_slept_keeps_its_sessions_and_strains_the_run() -> None:
     session = Session(b"r", "a", 5, host.monotonic_ns(), joined=True, rtt_ns=9, offset_ns=3)
     sessions.by_routing[b"r"] = sessions.by_edge["a"] = session
     pacing.clock.start()
-    pacing._look_for_sleep()
+    pacing.pauses.look_for_sleep()
     host.now_s += 1.0
-    pacing._look_for_sleep()
+    pacing.pauses.look_for_sleep()
     assert told == [] and links.fidelity.verdict == "faithful"
     host.asleep_s += 732.0
-    pacing._look_for_sleep()
+    pacing.pauses.look_for_sleep()
     assert told == [Noticed(1_000_000_000, "host_slept", {"s": 732.0})]
     assert links.fidelity.reasons() == ["the coordinator's host slept for 732 s"]
     assert (sessions.by_edge, session.rtt_ns) == ({"a": session}, UNKNOWN_RTT)
     assert session.heard_ns == host.monotonic_ns()
-    pacing._look_for_sleep()
+    pacing.pauses.look_for_sleep()
     assert len(told) == 1
