@@ -40,6 +40,7 @@ SMALLEST_BENCHMARKS = {
     "startup.py": ["--turns", "1"],
     "strategies.py": ["--size", "1000", "--repeats", "2"],
     "tdma_shapes.py": ["--quick"],
+    "text_links.py": ["--quick", "--kind", "lora"],
     "text_memory.py": ["--quick"],
     "virtual.py": ["--quick", "--turns", "1"],
 }
@@ -57,6 +58,7 @@ SOCKETS = {
         "profile_circle.py",
     ),
     *("protocol.py", "recovery.py", "scale.py", "startup.py", "tdma_shapes.py"),
+    "text_links.py",
 }
 
 

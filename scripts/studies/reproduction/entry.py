@@ -63,6 +63,8 @@ class MethodPlan:
     different names and options.
     ``tuned_as``: another method of the part whose best values this one takes, without tuning runs
     of its own: an ablation with the values of the whole scheme. It must have the same options.
+    ``changes``: ``key=value`` changes to the config for this method alone, such as other links; not
+    of ``stop``, and not in a part with tuning.
     """
 
     label: str
@@ -70,6 +72,7 @@ class MethodPlan:
     options: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
     tuned_as: str = ""
+    changes: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:

@@ -119,6 +119,7 @@ class PartPlan:
             whole = self.experiment()
         except UserError as error:
             raise UserError(f"{where}: {error}") from error
+        self._check_changes(where)
         has_axes = any(method.axes for method in part.methods)
         if has_axes and part.tuning is None:
             raise UserError(f"{where}: its methods have axes: expected tuning")
@@ -127,6 +128,16 @@ class PartPlan:
         if part.clock == WALL and part.tuning is not None:
             raise UserError(f"{where}: is on the wall clock: expected settings_of, not tuning")
         refuse_unequal_time(where, whole, base_of(self.config))
+
+    def _check_changes(self, where: str) -> None:
+        for method in self.part.methods:
+            if method.changes and self.part.tuning is not None:
+                raise UserError(f"{where}: {method.shown}: expected no changes in a tuned part")
+            stops = [change for change in method.changes if change.startswith("stop")]
+            if stops:
+                raise UserError(
+                    f"{where}: {method.shown}: {stops[0]}: expected an equal stop for all methods"
+                )
 
     def _check_tuning(self, where: str, tuning: Tuning) -> None:
         if tuning.share < SMALLEST_SHARE:
@@ -199,7 +210,7 @@ class PartPlan:
             words = [
                 f"{key_in(number, name)}={value}" for name, value in settings[method.shown].items()
             ]
-            whole = load(self.config, (*self.overrides, *words))
+            whole = load(self.config, (*self.overrides, *method.changes, *words))
             mine = (whole.strategies[number],)
             ones[method.shown] = whole.model_copy(update={"strategies": mine, "seeds": None})
         return [
