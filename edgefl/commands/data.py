@@ -140,7 +140,7 @@ def shard(
             f" {_other(experiment)}"
         )
     whole = learned.task.dataset
-    digests = edge_data.digests(whole, learned.shards)
+    digests = edge_data.digests(whole, {"": learned.shards.indices})
     paths = shards.write(out, experiment.data.name, whole, learned.shards, digests)
     sizes = [path.stat().st_size for path in paths[:-1]]
     smallest, largest = min(sizes) / 1e6, max(sizes) / 1e6

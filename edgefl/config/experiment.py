@@ -6,6 +6,8 @@ below each key is its entry in the generated reference (docs/reference/generated
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
@@ -102,7 +104,21 @@ class Edges(Section):
 
         The position of an edge in this list selects its share of the data and its device.
         """
-        return list(self.names) or [f"e{number:03d}" for number in range(self.count)]
+        return list(self.names or _numbered(self.count))
+
+    def places(self) -> Mapping[str, int]:
+        """Return the position of each edge in ``ids``. Do not change it: it is made once."""
+        return _places(self.names, 0 if self.names else self.count)
+
+
+@lru_cache(maxsize=4)
+def _numbered(count: int) -> tuple[str, ...]:
+    return tuple(f"e{number:03d}" for number in range(count))
+
+
+@lru_cache(maxsize=4)
+def _places(names: tuple[str, ...], count: int) -> Mapping[str, int]:
+    return {edge: place for place, edge in enumerate(names or _numbered(count))}
 
 
 class Stop(Section):

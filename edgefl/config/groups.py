@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -63,6 +64,25 @@ def parts(experiment: Experiment, source: Source = CHECKED) -> list[Part]:
         found.append(Part(group.name, tuple(ids[first : first + group.count]), links, devices))
         first += group.count
     return found
+
+
+class PartFinder:
+    """Finds an edge's part, and its place in it, without a table of all edges."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.parts, self._places = parts(experiment), experiment.edges.places()
+        self._firsts = [0]
+        for part in self.parts[:-1]:
+            self._firsts.append(self._firsts[-1] + len(part.ids))
+
+    def find(self, edge: str) -> tuple[int, int]:
+        """Return (index in ``parts``, place in its ids). KeyError if there is no such edge."""
+        place = self._places[edge]
+        index = bisect_right(self._firsts, place) - 1
+        return index, place - self._firsts[index]
+
+    def part(self, edge: str) -> Part:
+        return self.parts[self.find(edge)[0]]
 
 
 def _merged(

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 from edgefl.actor import Broadcast, Output, Send
 from edgefl.coordinator.checks import update_fault
@@ -50,12 +50,51 @@ class Coordinator(RunState):
             self.alarms.set("stop", self.stop_ns)
         if evaluation.every_s is not None:
             self.alarms.set("evaluate", now + to_ns(evaluation.every_s))
-        outputs = self._evaluate(now)
-        for edge in sorted(edges):
-            self.present.add(edge)
-            samples = self._believed(edge, edges[edge], now)
-            outputs += self._ask(ev.EdgeJoined(edge, samples), now)
+        outputs = [*self._evaluate(now), *self._all_joined(edges, now)]
         return outputs + self._ask(ev.RunStarted(), now)
+
+    def _all_joined(self, edges: dict[str, int], now: int) -> list[Output]:
+        """Let these edges join, in the order of their ids.
+
+        Most strategies decide nothing before the run has started. Such events are recorded
+        together: there may be 100,000.
+        """
+        outputs: list[Output] = []
+        quiet: list[ev.EdgeJoined] = []  # without a decision, not recorded yet
+        try:
+            for edge in sorted(edges):
+                self.present.add(edge)
+                samples = self.claims.joined(edge, edges[edge])
+                if samples < edges[edge]:
+                    self._record_joined(quiet, now)
+                    self._capped(edge, "samples", edges[edge], samples, now)
+                outputs += self._join_quietly(ev.EdgeJoined(edge, samples), quiet, now)
+        finally:
+            self._record_joined(quiet, now)
+        return outputs
+
+    def _join_quietly(
+        self, event: ev.EdgeJoined, quiet: list[ev.EdgeJoined], now: int
+    ) -> list[Output]:
+        """As ``_ask``, but an event without a decision only goes to ``quiet``."""
+        if self.finished:
+            return []
+        try:
+            decisions = self.strategy.handle(event, now)
+        except UserError:
+            raise
+        except Exception as error:
+            self._record_joined(quiet, now)
+            raise self._bug(self.record.begin(now, event)) from error
+        if decisions == [] and not self._all_versions:
+            quiet.append(event)
+            return []
+        self._record_joined(quiet, now)
+        return self._decided(event, self.record.begin(now, event), decisions, now)
+
+    def _record_joined(self, quiet: list[ev.EdgeJoined], now: int) -> None:
+        self.record.joined(now, self.version, quiet)
+        quiet.clear()
 
     def receive(self, sender: str, message: ToCoordinator | ev.EdgeLost, now: int) -> list[Output]:
         """Handle an edge's message, or the host's news of it (Joined, EdgeLost, Started, Ready)."""
@@ -310,25 +349,39 @@ class Coordinator(RunState):
         """Give the event to the strategy, record both, and carry the decisions out in order."""
         if self.finished:
             return []
-        before = self.version
         row = self.record.begin(now, event)
         try:
-            decisions = do.up_to_finish(self.strategy.handle(event, now))
-            outputs, numbers = self._carry_out(decisions, event, now)
+            decisions = self.strategy.handle(event, now)
         except UserError:
             raise  # for example a full disk: not the algorithm's mistake
         except Exception as error:
-            # the story has the numbers
-            kind = type(self.strategy)
-            short = {key: value for key, value in row.items() if key != "numbers"}
-            failed = f"{kind.__name__} failed at {short}"
-            raise Bug(failed, self.record.story(), kind) from error
+            raise self._bug(row) from error
+        return self._decided(event, row, decisions, now)
+
+    def _decided(
+        self, event: ev.Event, row: dict[str, Any], given: list[do.Decision], now: int
+    ) -> list[Output]:
+        """Carry out what the strategy has decided on an event, and record both."""
+        before = self.version
+        try:
+            decisions = do.up_to_finish(given)
+            outputs, numbers = self._carry_out(decisions, event, now)
+        except UserError:
+            raise
+        except Exception as error:
+            raise self._bug(row) from error
         self.record.event(now, before, event, row, decisions, numbers)
         if decisions and isinstance(decisions[-1], do.Finish):
             return outputs + self.finish(decisions[-1].reason, now)
+        return outputs + self.finish("versions", now) if self._all_versions else outputs
+
+    @property
+    def _all_versions(self) -> bool:
         most = self.experiment.stop.versions
-        return (
-            outputs + self.finish("versions", now)
-            if most is not None and self.version >= most
-            else outputs
-        )
+        return most is not None and self.version >= most
+
+    def _bug(self, row: dict[str, Any]) -> Bug:
+        """A strategy's failure at an event; the story has the numbers."""
+        kind = type(self.strategy)
+        short = {key: value for key, value in row.items() if key != "numbers"}
+        return Bug(f"{kind.__name__} failed at {short}", self.record.story(), kind)

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 from edgefl.jobs import Evaluate
 from edgefl.record.counters import Counters
 from edgefl.record.energy import EnergyBook
-from edgefl.record.rows import Row, event_line, event_row
+from edgefl.record.rows import Row, event_line, event_row, joined_lines
 from edgefl.strategies.base.decisions import Decision
-from edgefl.strategies.base.events import Event
+from edgefl.strategies.base.events import EdgeJoined, Event
 from emulator.links.network import Completion
 
 STORY_LENGTH = 20  # events shown with a bug
@@ -22,6 +22,9 @@ class Recorder(Protocol):
 
     def event(self, now: int, event: Event, decisions: list[Decision], row: Row) -> None:
         """Record an event and the strategy's decisions; ``row``: both for events.jsonl."""
+
+    def joined(self, now: int, events: Sequence[EdgeJoined], rows: Sequence[Row]) -> None:
+        """Record joined edges on which the strategy decided nothing, as ``event`` of each."""
 
     def fact(self, now: int, row: Row) -> None:
         """Record something that is not an event for the strategy."""
@@ -81,6 +84,17 @@ class Ledger:
         self.counters.take(whole)
         self.recorder.event(now, event, decisions, whole)
         self._spend(now, whole)
+
+    def joined(self, now: int, version: int, events: Sequence[EdgeJoined]) -> None:
+        """Record joined edges on which the strategy decided nothing."""
+        if not events:
+            return
+        rows = joined_lines(events, version)
+        self._story.extend((now, event_row(event)) for event in events[-STORY_LENGTH:])
+        self.counters.joined(version, [event.edge for event in events])
+        self.recorder.joined(now, events, rows)
+        for row in () if self.energy is None else rows:
+            self._spend(now, row)
 
     def fact(self, now: int, fact: str, **values: Any) -> None:
         """Record something that is not an event for the strategy."""

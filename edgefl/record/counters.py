@@ -6,7 +6,7 @@ It takes these rows during the run, or later from the files.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +52,11 @@ class Counters:
             self._event(row["event"], row)
         elif "fact" in row:
             self._fact(row["fact"], row)
+
+    def joined(self, version: int, edges: Sequence[str]) -> None:
+        """Count the lines of these edges' joining, on which nothing was decided."""
+        self._event("edge_joined", {"version": version, "edge": edges[0]})
+        self.lost.difference_update(edges)
 
     def link(self, direction: str, size_bytes: int) -> None:
         """Count a finished transfer of ``size_bytes``; ``direction`` is "up" or "down"."""

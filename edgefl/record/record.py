@@ -28,7 +28,7 @@ from edgefl.record.rotated_file import RotatedFile, Rotation, lost_rows, remove_
 from edgefl.record.row_file import TextRows, write_whole
 from edgefl.record.rows import Row
 from edgefl.strategies.base.decisions import Decision
-from edgefl.strategies.base.events import Event
+from edgefl.strategies.base.events import EdgeJoined, Event
 from emulator.links.network import Completion
 from emulator.units import seconds_text
 
@@ -42,6 +42,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     files.ENERGY: files.ENERGY_COLUMNS,
 }
 ALWAYS = (files.LINKS, files.METRICS)  # the others are made with their first row
+MOST_AT_ONCE = 1000  # rows of events.jsonl
 JOURNAL = "journal/"  # the journal's folder
 
 
@@ -123,12 +124,19 @@ class Record:
             self.journal.write(now, event, decisions)
         self.fact(now, row)
 
+    def joined(self, now: int, events: Sequence[EdgeJoined], rows: Sequence[Row]) -> None:
+        """Write joined edges on which nothing was decided, as ``event`` does each."""
+        if self.journal is not None:
+            for event in events:
+                self.journal.write(now, event, [])
+        moment = seconds_text(now).encode()
+        for first in range(0, len(rows), MOST_AT_ONCE):
+            chosen = rows[first : first + MOST_AT_ONCE]
+            self._events.write_all([_line(moment, row) for row in chosen])
+
     def fact(self, now: int, row: Row) -> None:
         """Write a line of events.jsonl; ``now`` is in emulated nanoseconds."""
-        self._events.write(
-            b'{"t":%b,%b\n'
-            % (seconds_text(now).encode(), orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY)[1:])
-        )
+        self._events.write(_line(seconds_text(now).encode(), row))
 
     # ------------------------------------------------------------------ tables
     def link(self, completion: Completion, finished_ns: int) -> None:
@@ -290,3 +298,8 @@ class Record:
             file = self._open(name, columns or (*TABLES[name], *more))
             self._writers[name] = csv.writer(TextRows(file))
         return self._writers[name]
+
+
+def _line(moment: bytes, row: Row) -> bytes:
+    """A line of events.jsonl; ``moment``: in emulated seconds."""
+    return b'{"t":%b,%b\n' % (moment, orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY)[1:])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -91,6 +91,14 @@ class RotatedFile:
         ):
             self._rotate()
         self._file.write(row)
+
+    def write_all(self, rows: Sequence[bytes]) -> None:
+        """Write these rows, as ``write`` does each."""
+        if self.size_bytes + sum(map(len, rows)) > self.rotation.part_bytes:
+            for row in rows:
+                self.write(row)
+        else:
+            self._file.write_all(rows)
 
     def flush(self) -> None:
         self._file.flush()

@@ -55,6 +55,13 @@ class RowFile:
         if self._waiting >= KEPT_BYTES:
             self.flush()
 
+    def write_all(self, rows: Sequence[bytes]) -> None:
+        """Append these rows."""
+        self._rows += rows
+        self._waiting += sum(map(len, rows))
+        if self._waiting >= KEPT_BYTES:
+            self.flush()
+
     def flush(self) -> None:
         """Hand all rows to the operating system."""
         if self._rows:

@@ -5,7 +5,7 @@ The rows also appear in error reports about a strategy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -22,7 +22,7 @@ from edgefl.strategies.base.decisions import (
     SendFresh,
     SetAlarm,
 )
-from edgefl.strategies.base.events import Event
+from edgefl.strategies.base.events import EdgeJoined, Event
 from emulator.units import seconds_text
 
 Row = Mapping[str, Any]  # a line of events.jsonl as read from JSON
@@ -77,6 +77,12 @@ def event_line(
         **event,
         "decisions": _decided(decisions, version, numbers),
     }
+
+
+def joined_lines(events: Sequence[EdgeJoined], version: int) -> list[dict[str, Any]]:
+    """Return the ``event_line`` of each of these events, on which nothing was decided."""
+    alike = event_line(event_row(events[0]), version, [], [])
+    return [{**alike, "edge": event.edge, "samples": event.samples} for event in events]
 
 
 def _decided(

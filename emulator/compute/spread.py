@@ -26,10 +26,9 @@ def even_speeds(
             f"slowest_ratio {slowest_ratio}: expected 1 or more (how many times slower the slowest"
             " device is)"
         )
-    return [
-        float(fastest_samples_per_s / times)
-        for times in rng.permutation(np.linspace(1.0, slowest_ratio, count))
-    ]
+    times = rng.permutation(np.linspace(1.0, slowest_ratio, count))
+    speeds: list[float] = (fastest_samples_per_s / times).tolist()
+    return speeds
 
 
 def lognormal_speeds(

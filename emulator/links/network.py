@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from emulator.capacity import Capacity
@@ -13,7 +13,9 @@ from emulator.links.link import BottleneckLike, Link
 from emulator.links.transfer import Completion, Transfer
 from emulator.units import FOREVER
 
-__all__ = ["Completion", "Network", "Transfer"]
+__all__ = ["Completion", "Network", "Supply", "Transfer"]
+
+Supply = Callable[[str, str], Link | None]  # (edge, direction) -> its link; None: there is none
 
 
 class Network:
@@ -24,7 +26,9 @@ class Network:
     accumulate.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, supply: Supply | None = None) -> None:
+        """``supply`` makes a link that was not added, when it is first used."""
+        self._supply = supply
         self._links: dict[tuple[str, str], Link] = {}
         self._bookings: dict[int, Booking] = {}  # by transfer number
         self._by_order: dict[int, Booking] = {}  # by order of offer
@@ -49,7 +53,14 @@ class Network:
 
     def link(self, edge: str, direction: str) -> Link:
         """Return the link of ``edge`` in ``direction``. KeyError if there is none."""
-        return self._links[edge, direction]
+        try:
+            return self._links[edge, direction]
+        except KeyError:
+            made = None if self._supply is None else self._supply(edge, direction)
+            if made is None:
+                raise
+        self.add_link(edge, direction, made)
+        return made
 
     def offer(self, transfer: Transfer, now: int) -> str | None:
         """Queue ``transfer`` on its link; return None, or why a bounded queue refuses it.
@@ -202,7 +213,7 @@ class Network:
         KeyError if there is no such link; ValueError for a capacity if the link is not shaped and
         in use.
         """
-        link = self._links[edge, direction]
+        link = self.link(edge, direction)
         taken_ns = link.change(capacity, delay, at)
         self._touched[link] = None
         return taken_ns
@@ -250,7 +261,7 @@ class Network:
         return self._bookings[transfer.number]
 
     def _link_of(self, transfer: Transfer) -> Link:
-        return self._links[transfer.edge, transfer.direction]
+        return self.link(transfer.edge, transfer.direction)
 
     def _forget(self, booking: Booking) -> None:
         del self._bookings[booking.transfer.number], self._by_order[booking.order]

@@ -284,6 +284,11 @@ class _Observed:
         self._invariants.row({"t": now / NS_PER_S, **row})
         self._recorder.event(now, event, decisions, row)
 
+    def joined(self, now: int, events: Any, rows: Any) -> None:
+        for row in rows:
+            self._invariants.row({"t": now / NS_PER_S, **row})
+        self._recorder.joined(now, events, rows)
+
     def fact(self, now: int, row: Any) -> None:
         self._invariants.row({"t": now / NS_PER_S, **row})
         self._recorder.fact(now, row)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgefl.config.links import Devices
@@ -32,29 +32,27 @@ LONGS = {"large": LONG, "mild": MILD}
 class Work:
     """How much the edges train; runtime classes depend on it.
 
-    ``sizes``: samples by edge, empty unless all processes know them all. ``task``: samples of a
-    whole task, for the edges whose data is known here.
+    ``sizes``: samples by edge, empty unless all processes know them all. ``task(edge)``: samples of
+    a whole task; 1 for an edge whose data is not known here.
     """
 
     sizes: Mapping[str, int]
-    task: Mapping[str, int]
+    task: Callable[[str], int]
 
 
-def devices(
+def device_maker(
     section: Devices, edges: Sequence[str], streams: Streams, keys: tuple[str, ...], work: Work
-) -> list[Device]:
-    """Build a device for each of ``edges``.
+) -> Callable[[int], Device]:
+    """What makes the device of the edge at a place in ``edges``, a new one in each call.
 
     ``keys`` identify the group of edges, so that each group has its own random numbers.
     """
     if section.kind == "native":
-        return [Native() for _ in edges]
+        return lambda place: Native()
     if section.spread == "classes":
         return _classes(section, edges, streams, keys, work)
-    return [
-        _device(section, rate, edge, streams)
-        for edge, rate in zip(edges, _rates(section, len(edges), streams, keys))
-    ]
+    rates = _rates(section, len(edges), streams, keys)
+    return lambda place: _device(section, rates[place], edges[place], streams)
 
 
 def _rates(section: Devices, count: int, streams: Streams, keys: tuple[str, ...]) -> list[float]:
@@ -70,16 +68,18 @@ def _rates(section: Devices, count: int, streams: Streams, keys: tuple[str, ...]
 
 def _classes(
     section: Devices, edges: Sequence[str], streams: Streams, keys: tuple[str, ...], work: Work
-) -> list[Device]:
+) -> Callable[[int], Device]:
     """Draw runtime classes. An edge with unknown data has size 1: its device is not used here."""
     sizes = [float(work.sizes.get(edge, 1)) for edge in edges]
     classes = runtime_classes(
         sizes, LONGS[section.long], streams.rng("devices", *keys), section.gamma
     )
-    return [
-        Drawn(each, section.task_samples or float(work.task.get(edge, 1)), _seed(streams, edge))
-        for each, edge in zip(classes, edges)
-    ]
+
+    def drawn(place: int) -> Device:
+        task_samples = section.task_samples or float(work.task(edges[place]))
+        return Drawn(classes[place], task_samples, _seed(streams, edges[place]))
+
+    return drawn
 
 
 def _device(section: Devices, rate: float, edge: str, streams: Streams) -> Device:

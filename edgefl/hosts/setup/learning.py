@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,8 @@ from edgefl.edges.trainer_like import TrainerLike
 from edgefl.edges.training_plan import TrainingPlan
 from edgefl.errors import UserError
 from edgefl.hosts.setup import texts
-from edgefl.hosts.setup.plan import devices, devices_of, in_tokens, options, training_plan
+from edgefl.hosts.setup.plan import DeviceMaker, devices, in_tokens, options, training_plan
+from edgefl.hosts.setup.shares import EdgeShares
 from edgefl.jobs import Evaluate, Scores, check_server_samples
 from edgefl.models import by_label, frozen, further_scores
 from edgefl.models.evaluate import evaluate
@@ -50,7 +52,7 @@ class Learning:
     workspace: Workspace
     train: tuple[Any, Any]  # inputs, targets: tensors, or Samples, which are indexed like one
     test: tuple[Any, Any]
-    shards: dict[str, np.ndarray]  # edge id -> indices of its training samples
+    shards: EdgeShares
     # by evaluation.train_samples
     _union: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict, repr=False)
     # by index of the experiment
@@ -78,7 +80,7 @@ class Learning:
 
     @property
     def samples(self) -> dict[str, int]:
-        return {edge: len(indices) for edge, indices in self.shards.items()}
+        return self.shards.sizes
 
     def initial_weights(self) -> np.ndarray:
         """The first model w_0, the same for every strategy of the experiment."""
@@ -86,7 +88,8 @@ class Learning:
 
     def data_digest(self) -> str:
         """A digest that is equal in two processes with the same data and the same shares."""
-        return self.own_digest or material.digest(self.task.dataset, self.shards)
+        whole = {"": self.shards.indices}  # the digest does not depend on where shares end
+        return self.own_digest or material.digest(self.task.dataset, whole)
 
     def frozen_digest(self) -> str:
         """A digest of the weights that are neither trained nor sent; "" if there are none."""
@@ -190,25 +193,23 @@ class Learning:
             rule.on_request = "wait"  # half-duplex devices cannot compute while they receive
         return rule
 
-    def edges(
-        self,
-        index: int,
-        names: Sequence[str] | None = None,
-        trainer: Callable[[str], TrainerLike[Any]] | None = None,
-    ) -> dict[str, Edge]:
-        """Edge actors (all, or ``names``) for the strategy at ``index`` of the experiment.
+    def edge_maker(
+        self, index: int, trainer: Callable[[str], TrainerLike[Any]] | None = None
+    ) -> Callable[[str], Edge]:
+        """What makes an edge's actor for the strategy at ``index`` of the experiment.
 
-        ``trainer(edge)`` makes their trainers; None: ``self.trainer``.
+        ``trainer(edge)`` makes its trainer; None: ``self.trainer``. A device may have a state, so
+        each actor gets a new one, or a copy of that in ``speeds``.
         """
-        speeds = devices_of(self.experiment, self.samples, names, self.speeds)
-        faults, streams = self.experiment.faults, Streams(self.experiment.seed)
+        known, faults, streams = self.speeds, self.experiment.faults, Streams(self.experiment.seed)
         made: Callable[[str], TrainerLike[Any]] = trainer or self.trainer
-        return {
-            name: Edge(
-                name, made(name), self.rule(index), slowed(speeds[name], faults, name, streams)
-            )
-            for name in names or self.shards
-        }
+        maker = None if known else DeviceMaker(self.experiment, self.samples)
+
+        def make(name: str) -> Edge:
+            device = deepcopy(known[name]) if maker is None else maker.of(name)
+            return Edge(name, made(name), self.rule(index), slowed(device, faults, name, streams))
+
+        return make
 
     def evaluate(self, job: Evaluate) -> Scores:
         """Return train loss, test loss and test accuracy, then the further scores and each label's
@@ -271,11 +272,7 @@ class Learning:
         """
         size = self.experiment.evaluation.train_samples
         if size not in self._union:
-            picked = (
-                np.sort(np.concatenate(list(self.shards.values())))
-                if size and self.shards
-                else np.zeros(0, np.int64)
-            )
+            picked = np.sort(self.shards.indices) if size and self.shards else np.zeros(0, np.int64)
             if size < len(picked):
                 picked = picked[
                     np.sort(
@@ -298,7 +295,7 @@ def with_experiment(learned: Learning, experiment: Experiment) -> Learning:
     if learned.own_digest:
         return replace(learned, experiment=experiment, **anew)
     _check_server_samples(experiment, learned.base, len(learned.task.dataset.train_x))
-    shares = material.cut(experiment, learned.base, learned.task.dataset)
+    shares = EdgeShares(material.cut(experiment, learned.base, learned.task.dataset))
     return replace(learned, experiment=experiment, shards=shares, **anew)
 
 
@@ -327,7 +324,7 @@ def learning(
         task,
         Workspace(task.model),
         *parts,
-        had.shares,
+        EdgeShares(had.shares),
         own_digest=had.own_digest,
         unlabelled=server,
     )

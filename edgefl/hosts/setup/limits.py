@@ -9,10 +9,16 @@ from typing import Any
 
 from edgefl.config.experiment import Experiment, StrategyEntry
 from edgefl.config.faults import slowed
-from edgefl.config.groups import parts
+from edgefl.config.groups import PartFinder
 from edgefl.edges.local_run import Course
 from edgefl.hosts.setup.network import Builder, longest_delay_ns
-from edgefl.hosts.setup.plan import devices, in_tokens, longest_text, options, training_plan
+from edgefl.hosts.setup.plan import (
+    DeviceMaker,
+    in_tokens,
+    longest_text,
+    options,
+    training_plan,
+)
 from edgefl.protocol.messages import Assignment
 from edgefl.streams import Streams
 from emulator.capacity import Capacity
@@ -44,10 +50,10 @@ class EmulatedLimits:
         self.experiment, self.streams = experiment, Streams(experiment.seed)
         self.slack_ns = to_ns(experiment.network.liveness_s * experiment.chosen_speed)
         self.delay_ns = longest_delay_ns(experiment)
-        self.links = {edge: part.links for part in parts(experiment) for edge in part.ids}
+        self._finder = PartFinder(experiment)
         self._builder = Builder.of(experiment, base)
         self._capacities: dict[tuple[str, str], Capacity | None] = {}
-        self._nominal = devices(experiment, shares)
+        self._nominal = DeviceMaker(experiment, shares)
         self._devices: dict[str, Device] = {}
         self._in_tokens = in_tokens(experiment)
         self._longest = longest_text(experiment, base) if self._in_tokens else 1
@@ -97,7 +103,9 @@ class EmulatedLimits:
     def _transfer_ns(self, edge: str, direction: str, size_bytes: int, now: int) -> int:
         key = edge, direction
         if key not in self._capacities:
-            self._capacities[key] = self._builder.alone(edge, direction, self.links[edge])
+            self._capacities[key] = self._builder.alone(
+                edge, direction, self._finder.part(edge).links
+            )
         capacity = self._capacities[key]
         if capacity is None:
             return FOREVER
@@ -112,7 +120,7 @@ class EmulatedLimits:
     def _device(self, edge: str) -> Device:
         if edge not in self._devices:
             self._devices[edge] = slowed(
-                self._nominal[edge], self.experiment.faults, edge, self.streams
+                self._nominal.of(edge), self.experiment.faults, edge, self.streams
             )
         return self._devices[edge]
 

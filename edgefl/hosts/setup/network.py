@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import gated, outages
-from edgefl.config.groups import parts, trace
+from edgefl.config.groups import PartFinder, parts, trace
 from edgefl.config.links import Links, Medium
 from edgefl.record.files import ALL_EDGES
 from edgefl.streams import Streams
@@ -52,15 +54,25 @@ class Builder:
     experiment: Experiment
     base: Path | None
     media: dict[str, Bottleneck | Channel]
-    order: dict[str, int]  # edge -> its number among all
+    order: Mapping[str, int]  # edge -> its number among all
     kept: dict[tuple[object, ...], Capacity] = field(default_factory=dict)
     # by id of a section, which stands next to its shape so that no other gets this id
     _shapes: dict[int, tuple[Links, Shape]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, experiment: Experiment, base: Path | None, granted: bool = False) -> Builder:
-        order = {edge: number for number, edge in enumerate(experiment.edges.ids())}
-        return cls(experiment, base, _media(experiment.medium, base, granted), order)
+        media = _media(experiment.medium, base, granted)
+        return cls(experiment, base, media, experiment.edges.places())
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint: links that are made later share the capacities of earlier ones."""
+        kept = self.experiment, self.base, self.media, self.kept
+        return dict(zip(("experiment", "base", "media", "kept"), kept))
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.experiment, self.base = state["experiment"], state["base"]
+        self.media, self.kept = state["media"], state["kept"]
+        self.order, self._shapes = self.experiment.edges.places(), {}
 
     def link(self, edge: str, direction: str, section: Links) -> Link:
         if section.kind == "native":
@@ -156,15 +168,42 @@ class Builder:
         return Lossy(capacity, shape.loss, 2 * shape.latency_ns) if shape.loss else capacity
 
 
-def network(experiment: Experiment, base: Path | None, granted: bool = False) -> Network:
+class LinkSupply:
+    """Makes an edge's link when the network needs it: an idle device has none."""
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder, self.finder = builder, PartFinder(builder.experiment)
+
+    def link(self, edge: str, direction: str) -> Link | None:
+        if edge not in self.builder.order or direction not in DIRECTIONS:
+            return None
+        return self.builder.link(edge, direction, self.finder.part(edge).links)
+
+    def state(self) -> dict[str, Any]:
+        return {"builder": self.builder}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.builder = state["builder"]
+        self.finder = PartFinder(self.builder.experiment)
+
+
+def network(
+    experiment: Experiment, base: Path | None, granted: bool = False, at_first_use: bool = False
+) -> Network:
     """Build every edge's uplink and downlink, and on a TDMA channel the link of ALL.
 
     Paths of traces are relative to ``base``. ``granted``: on a TDMA channel bytes move only in
-    slots that a strategy grants.
+    slots that a strategy grants. ``at_first_use``: build each link when it is first used, but the
+    first of each group at once, so that what is wrong with it is known before the run. The links
+    of a shared bottleneck are built at once: their order decides between equal moments.
     """
-    builder, links = Builder.of(experiment, base, granted), Network()
+    builder = Builder.of(experiment, base, granted)
+    later = at_first_use and not any(
+        isinstance(each, Bottleneck) for each in builder.media.values()
+    )
+    links = Network(LinkSupply(builder).link if later else None)
     for part in parts(experiment):
-        for edge in part.ids:
+        for edge in part.ids[:1] if later else part.ids:
             for direction in DIRECTIONS:
                 links.add_link(edge, direction, builder.link(edge, direction, part.links))
     if isinstance(channel := builder.media.get("down"), Channel):
@@ -178,7 +217,10 @@ def latencies(experiment: Experiment) -> dict[str, int]:
         (part.ids, 0 if part.links.kind == "native" else shape_of(part.links).latency_ns)
         for part in parts(experiment)
     ]
-    return {edge: latency_ns for ids, latency_ns in of_part for edge in ids}
+    found: dict[str, int] = {}
+    for ids, latency_ns in of_part:
+        found.update(dict.fromkeys(ids, latency_ns))
+    return found
 
 
 def longest_delay_ns(experiment: Experiment) -> int:

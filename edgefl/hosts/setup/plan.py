@@ -5,15 +5,14 @@ They are the same on both clocks and on every machine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from edgefl.catalog import find, options_of
 from edgefl.config.experiment import Experiment, StrategyEntry
-from edgefl.config.groups import parts
+from edgefl.config.groups import Part, PartFinder, parts
 from edgefl.edges.schedule import Schedule
 from edgefl.edges.training_plan import TrainingPlan
 from edgefl.errors import UserError
@@ -29,47 +28,40 @@ from emulator.fidelity import Fidelity, Thresholds
 from emulator.host import host_facts
 
 
-def devices(experiment: Experiment, samples: Mapping[str, int] | None = None) -> dict[str, Device]:
-    """Every edge's device by id.
+class DeviceMaker:
+    """Makes devices of edges when they are needed: a new one each time, for it may have a state.
 
     ``samples``: samples by edge, where they are known; runtime classes depend on them. With
     ``data.source`` "shard" or "local" an edge knows only its own data. Then all processes treat
     all sizes as equal.
     """
-    known, plan = samples or {}, training_plan(experiment)
-    work = speeds.Work(
-        known if experiment.data.source == "partition" else {},
-        {edge: plan.task_samples(size) for edge, size in known.items()},
-    )
-    found: dict[str, Device] = {}
-    for part in parts(experiment):
-        keys = (part.name,) if part.name else ()
-        section = part.devices
-        if section.samples_per_slot is not None and experiment.medium.slot_ms is not None:
-            section = section.model_copy(
-                update={
-                    "samples_per_s": section.samples_per_slot / (experiment.medium.slot_ms / 1000)
-                }
-            )
-        found |= zip(
-            part.ids, speeds.devices(section, part.ids, Streams(experiment.seed), keys, work)
+
+    def __init__(self, experiment: Experiment, samples: Mapping[str, int] | None = None) -> None:
+        self._experiment, self._finder = experiment, PartFinder(experiment)
+        known, plan = samples or {}, training_plan(experiment)
+        self._work = speeds.Work(
+            known if experiment.data.source == "partition" else {},
+            lambda edge: plan.task_samples(known[edge]) if edge in known else 1,
         )
-    return found
+        self._makers = [self._of_part(part) for part in self._finder.parts]
+
+    def of(self, edge: str) -> Device:
+        index, place = self._finder.find(edge)
+        return self._makers[index](place)
+
+    def _of_part(self, part: Part) -> Callable[[int], Device]:
+        section, slot_ms = part.devices, self._experiment.medium.slot_ms
+        if section.samples_per_slot is not None and slot_ms is not None:
+            per_s = section.samples_per_slot / (slot_ms / 1000)
+            section = section.model_copy(update={"samples_per_s": per_s})
+        keys, streams = (part.name,) if part.name else (), Streams(self._experiment.seed)
+        return speeds.device_maker(section, part.ids, streams, keys, self._work)
 
 
-def devices_of(
-    experiment: Experiment,
-    samples: Mapping[str, int],
-    names: Sequence[str] | None,
-    made: Mapping[str, Device],
-) -> dict[str, Device]:
-    """The devices of the edges ``names``, or of all: copies of those that are ``made`` already.
-
-    A device may have a state, so each run gets its own.
-    """
-    if names and made:
-        return {name: deepcopy(made[name]) for name in names}
-    return devices(experiment, samples)
+def devices(experiment: Experiment, samples: Mapping[str, int] | None = None) -> dict[str, Device]:
+    """Every edge's device by id; see ``DeviceMaker``."""
+    maker = DeviceMaker(experiment, samples)
+    return {edge: maker.of(edge) for edge in experiment.edges.ids()}
 
 
 def training_plan(experiment: Experiment) -> TrainingPlan:

@@ -22,6 +22,7 @@ from edgefl.hosts.exchange import (
     play_moment,
 )
 from edgefl.hosts.setup.network import ALL
+from edgefl.hosts.virtual.edges import EdgesByName
 from edgefl.hosts.virtual.pool.engine import Engine
 from edgefl.jobs import Evaluate, Train
 from edgefl.protocol.codec import size_of
@@ -73,12 +74,12 @@ class VirtualHost:
     def __init__(
         self,
         coordinator: Coordinator,
-        edges: Mapping[str, Edge],
+        edges: EdgesByName,
         network: Network,
         latency_ns: Mapping[str, int],
         pool: Engine,
     ) -> None:
-        self.coordinator, self.edges, self.network = coordinator, dict(edges), network
+        self.coordinator, self.edges, self.network = coordinator, edges, network
         self.latency_ns, self.pool = latency_ns, pool
         self.clock = VirtualClock()
         self.agenda: Agenda[Callable[[int], None]] = Agenda()

@@ -6,17 +6,14 @@ import gc
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from edgefl.config.faults import revives, schedule
 from edgefl.disk import Disk, OwnDisk, PatientDisk
-from edgefl.edges.edge import Edge
-from edgefl.edges.training_plan import TrainingPlan
 from edgefl.hosts.fault_lives import FaultLives
 from edgefl.hosts.processes import keep_freed_memory
 from edgefl.hosts.room import WaitForRoom
@@ -25,9 +22,9 @@ from edgefl.hosts.setup.network import latencies, network
 from edgefl.hosts.setup.plan import fidelity, refuse_native
 from edgefl.hosts.setup.resumption import digest_facts
 from edgefl.hosts.setup.rundir import OpenRun
+from edgefl.hosts.virtual.edges import DeferredEdges
 from edgefl.hosts.virtual.faults import VirtualFaults
 from edgefl.hosts.virtual.host import VirtualHost
-from edgefl.hosts.virtual.pool.deferred_run import Describer
 from edgefl.hosts.virtual.pool.engine import Engine, InProcessEngine
 from edgefl.hosts.virtual.saved_run import SavedRun, Saving
 from edgefl.results.summary import BROKEN_OFF
@@ -65,44 +62,18 @@ class DelayedInterrupt:
         self.asked = True
 
 
-@dataclass(frozen=True, slots=True)
-class DeferredEdges:
-    """Makes the edges of the strategy at ``index``: their training is only described."""
-
-    learned: Learning
-    index: int
-    plan: TrainingPlan
-    samples: Mapping[str, int]
-
-    def describer(self, edge: str) -> Describer:
-        tokens = self.learned.tokens(edge)
-        return Describer(self.index, edge, self.plan, self.samples[edge], tokens)
-
-    def all(self) -> dict[str, Edge]:
-        return self.learned.edges(self.index, trainer=self.describer)
-
-    def fresh(self, edge: str) -> Edge:
-        """An edge that has just started."""
-        return self.learned.edges(self.index, [edge], self.describer)[edge]
-
-
 def _host(learned: Learning, index: int, run: OpenRun, pool: Engine) -> VirtualHost:
     experiment, samples = learned.experiment, learned.samples
-    made = DeferredEdges(learned, index, learned.plan, samples)
-    edges = made.all()
-    host = VirtualHost(
-        run.coordinator,
-        edges,
-        network(experiment, learned.base, run.coordinator.strategy.schedules_slots),
-        latencies(experiment),
-        pool,
-    )
+    edges, ids = DeferredEdges(learned, index), list(samples)
+    slots = run.coordinator.strategy.schedules_slots
+    links = network(experiment, learned.base, slots, at_first_use=True)
+    host = VirtualHost(run.coordinator, edges, links, latencies(experiment), pool)
     if experiment.faults:
         host.faults = VirtualFaults(
             host,
-            schedule(experiment.faults, list(edges), Streams(experiment.seed)),
-            FaultLives(edges, revives(experiment.faults)),
-            fresh=made.fresh,
+            schedule(experiment.faults, ids, Streams(experiment.seed)),
+            FaultLives(ids, revives(experiment.faults)),
+            fresh=edges.fresh,
             liveness_ns=to_ns(experiment.network.liveness_s * experiment.chosen_speed),
             samples=samples,
         )

@@ -338,7 +338,7 @@ class Silent:
 
     def event(self, *arguments: Any) -> None: ...
 
-    fact = link = snapshot = metrics = event
+    fact = joined = link = snapshot = metrics = event
 
 
 def test_a_coordinator_needs_no_file() -> None:
@@ -842,3 +842,44 @@ def test_what_a_person_can_mend_stays_one_line(tmp_path: Path) -> None:
 
     with pytest.raises(UserError, match="no room on the disk"):
         scripted(tmp_path, {ev.RunStarted: full}).start("a")
+
+
+def test_joining_without_a_decision_is_recorded_in_its_place(tmp_path: Path) -> None:
+    """Such events are recorded together; the lines and the counts are as of each alone."""
+
+    def answer(event: ev.EdgeJoined, now: int) -> list[do.Decision]:
+        return [do.SetAlarm("c has joined", S)] if event.edge == "c" else []
+
+    desk = scripted(tmp_path, {ev.EdgeJoined: answer})
+    desk.start("d", "a", "c", "b")
+    joined = {"t": 0.0, "event": "edge_joined", "version": 0, "samples": 1}
+    alarm = {"do": "set_alarm", "name": "c has joined", "at": 1.0}
+    assert desk.events()[:4] == [
+        {**joined, "edge": "a", "decisions": []},
+        {**joined, "edge": "b", "decisions": []},
+        {**joined, "edge": "c", "decisions": [alarm]},
+        {**joined, "edge": "d", "decisions": []},
+    ]
+    assert desk.events()[4]["event"] == "run_started" and "edge_joined" in desk.counters.marks
+
+
+def test_a_bug_at_joining_comes_after_the_lines_of_the_others(tmp_path: Path) -> None:
+    def answer(event: ev.EdgeJoined, now: int) -> list[do.Decision]:
+        if event.edge == "c":
+            raise ZeroDivisionError
+        return []
+
+    desk = scripted(tmp_path, {ev.EdgeJoined: answer})
+    with pytest.raises(Bug, match="Scripted failed at .*'edge': 'c'") as failed:
+        desk.start("a", "b", "c", "d")
+    assert [row["edge"] for row in desk.events()] == ["a", "b"]
+    assert [line.partition("'edge': ")[2][:3] for line in failed.value.story] == [
+        "'a'",
+        "'b'",
+        "'c'",
+    ]
+
+
+def test_no_decision_is_a_list(tmp_path: Path) -> None:
+    with pytest.raises(Bug, match="Scripted failed at"):
+        scripted(tmp_path, {ev.EdgeJoined: None}).start("a")

@@ -146,7 +146,7 @@ class Silent:
 
     def event(self, *arguments: Any) -> None: ...
 
-    fact = link = snapshot = metrics = event
+    fact = joined = link = snapshot = metrics = event
 
 
 @pytest.fixture

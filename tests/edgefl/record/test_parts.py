@@ -278,3 +278,23 @@ def test_a_reader_notices_that_rows_were_replaced(tmp_path: Path) -> None:
     assert tail.read_new() == [] and tail.anew == 2
     path.write_text("a 3\n")
     assert tail.read_new() == ["a 3"] and tail.anew == 2
+
+
+@pytest.mark.parametrize("part_bytes", [10, 23, 24, 1000])
+def test_rows_written_together_are_in_the_same_parts(tmp_path: Path, part_bytes: int) -> None:
+    rows = [b"number %d\n" % number for number in range(7)]
+    for name in ("alone", "together"):
+        file = RotatedFile(tmp_path / name, OwnDisk(), Rotation(part_bytes), head=b"head\n")
+        if name == "together":
+            file.write_all(rows[:3])
+            file.write_all(rows[3:])
+        else:
+            for row in rows:
+                file.write(row)
+        file.close()
+    found = [
+        [unpacked(path, OwnDisk()) for path in parts(tmp_path / name, OwnDisk()).values()]
+        + [(tmp_path / name).read_bytes()]
+        for name in ("alone", "together")
+    ]
+    assert found[0] == found[1] and b"".join(found[0]).replace(b"head\n", b"") == b"".join(rows)

@@ -234,3 +234,24 @@ def test_misuse_is_refused() -> None:
             wrong()
     assert net.started(stranger) is None
     assert due(net.pop_due(FOREVER)) == [(1, 10 * MS)]
+
+
+def test_a_link_is_made_when_it_is_first_used() -> None:
+    made: list[tuple[str, str]] = []
+
+    def supply(edge: str, direction: str) -> Link | None:
+        made.append((edge, direction))
+        return Link(Constant(BYTE_PER_MS)) if edge != "nobody" else None
+
+    net = Network(supply)
+    net.add_link("added", "up", Link(None))
+    assert net.link("added", "up").capacity is None and made == []
+    net.offer(transfer(1, 5), 0)
+    net.offer(transfer(2, 5), 0)
+    assert net.link("a", "up").queue[1].transfer.number == 2 and made == [("a", "up")]
+    assert due(net.pop_due(FOREVER - 1)) == [(1, 5 * MS), (2, 10 * MS)]
+    assert net.change("b", "up", Constant(2 * BYTE_PER_MS), at=0) == 0
+    net.offer(transfer(3, 4, "b"), 0)
+    assert net.next_due() == 2 * MS
+    with pytest.raises(KeyError):
+        net.link("nobody", "up")

@@ -23,7 +23,7 @@ def side(learned: Learning, edge: str, index: int, data_digest: str, setup: Setu
     """Build an edge's side of a run. Its digests check that it fits the coordinator's."""
     experiment = learned.experiment
     entry = experiment.strategies[index]
-    actor = learned.edges(index, [edge])[edge]
+    actor = learned.edge_maker(index)(edge)
     most_bytes = most_body(4 * learned.layout.size)
     digests = (shared_digest(experiment, entry), learned.layout.digest(), data_digest)
     speed, samples = experiment.chosen_speed, learned.samples[edge]

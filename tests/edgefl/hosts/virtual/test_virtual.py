@@ -17,9 +17,12 @@ from builders import EXAMPLES, S, experiment, layout, small_run, vector
 from paths import GOLDEN, ROOT, SUPPORT
 from safetensors.numpy import load_file
 
+from edgefl.edges.edge import Edge
 from edgefl.errors import Bug, UserError
+from edgefl.hosts.setup.network import Builder
 from edgefl.hosts.setup.plan import devices, fidelity
 from edgefl.hosts.setup.rundir import OpenRun
+from edgefl.hosts.setup.shares import EdgeShares
 from edgefl.jobs import Evaluate
 from edgefl.loading.file import base_of, load
 from edgefl.results.tail import read_csv, read_events
@@ -338,7 +341,7 @@ def test_the_training_loss_is_that_of_the_devices_data(tmp_path: Path) -> None:
     from edgefl.hosts.setup.learning import learning
 
     learned = learning(experiment(task="my_task.py:build"), EXAMPLES)
-    learned.shards = {"a": np.arange(18, -1, -2)[:5], "b": np.arange(0, 10, 2)}
+    learned.shards = EdgeShares({"a": np.arange(18, -1, -2)[:5], "b": np.arange(0, 10, 2)})
     sure_of_0 = vector(0, 0, 0, 0, 50, -50)
     for most in (2000, 4):
         learned.experiment = experiment(task="my_task.py:build", evaluation={"train_samples": most})
@@ -462,3 +465,31 @@ def test_without_own_code_no_folder_of_this_machine_is_written(tmp_path: Path) -
         "base" not in tomllib.loads(config.read_text())["run"]
         and base_of(config) == tmp_path / "fedavg"
     )
+
+
+def test_an_idle_device_has_neither_actor_nor_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    link, edge = Builder.link, Edge.__init__
+
+    def counted_link(self: Builder, name: str, direction: str, section: Any) -> Any:
+        made.append(f"{name} {direction}")
+        return link(self, name, direction, section)
+
+    def counted_edge(self: Edge, name: str, *others: Any) -> None:
+        made.append(name)
+        edge(self, name, *others)
+
+    monkeypatch.setattr(Builder, "link", counted_link)
+    monkeypatch.setattr(Edge, "__init__", counted_edge)
+    few = {"strategies": [{"strategy": "fedasync", "concurrency": 2}], "stop": {"updates": 4}}
+    _, directory = small_run(tmp_path, **few, edges={"count": 200})
+    worked = {row["edge"] for row in read_csv(directory / "links.csv")}
+    assert len(worked) >= 2 and len(made) == len(set(made))
+    # two more are at work at the end, and the first edge's links are made for a check
+    assert worked <= {each.partition(" ")[0] for each in made} and len(made) <= 3 * 6 + 2
+    rows = [
+        row for row in read_events(directory / "events.jsonl") if row.get("event") == "edge_joined"
+    ]
+    assert [row["edge"] for row in rows] == sorted(f"e{number:03d}" for number in range(200))
