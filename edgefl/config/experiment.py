@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from edgefl.config.evaluation import Evaluation
 from edgefl.config.faults import FaultEntry
+from edgefl.config.flower import FlowerSection
 from edgefl.config.links import Devices, Group, Links, Medium
 from edgefl.config.network import NetworkSection
 from edgefl.config.section import Section
@@ -240,8 +241,9 @@ class Experiment(Section):
     """
     task: str | None = None
     """Your own data, model and loss instead of `[data]` and `[model]`, as `"my_task.py:build"` or
-    `"my_pkg.my_task:build"`.
+    `"my_pkg.my_task:build"`; or a Flower app, as `"flower:PATH"` with the app's folder.
     """
+    flower: FlowerSection | None = None
     data: Data = Data()
     partition: Named = Named(name="iid")
     """How the training samples are divided among the edges."""

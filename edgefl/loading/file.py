@@ -28,6 +28,7 @@ SHARED = (
     "seed",
     "speed",
     "task",
+    "flower",
     "data",
     "partition",
     "unlabelled",

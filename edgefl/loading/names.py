@@ -12,6 +12,8 @@ from edgefl.config.errors import Loc, Source, validated
 from edgefl.config.experiment import Experiment, Named, StrategyEntry, Unlabelled
 from edgefl.config.section import Section
 from edgefl.errors import UserError, nearest
+from edgefl.flower import app_folder
+from edgefl.loading import flower_checks
 from edgefl.reports import registry
 from edgefl.strategies.base.catalog import load as load_strategy
 
@@ -37,6 +39,7 @@ def check(experiment: Experiment, source: Source, base: Path | None) -> None:
             "expected different names, found"
             f" {next(name for name in ids if ids.count(name) > 1)!r} twice",
         )
+    flower_checks.check(experiment, source, base)
     if experiment.task is not None:
         _check_own(experiment.task, ("task",), source, base)
     else:
@@ -177,7 +180,13 @@ def _check_own(name: str, loc: Loc, source: Source, base: Path | None) -> None:
 
 
 def check_own_file(name: str, folders: Sequence[Path]) -> None:
-    """UserError unless ``name`` has the form of user code and its file, if any, is in a folder."""
+    """UserError unless ``name`` has the form of user code and its file, if any, is in a folder.
+
+    A Flower app needs its pyproject.toml.
+    """
+    if app_folder.is_flower(name):
+        app_folder.app_folder(name, folders)
+        return
     place, _, attribute = name.rpartition(":")
     if not (place and attribute):
         raise UserError(f"expected {catalog.FORMS}, found {name!r}")

@@ -16,6 +16,7 @@ from edgefl.catalog import load_dotted
 from edgefl.config.errors import Loc, Source, found
 from edgefl.config.groups import TRACES
 from edgefl.errors import UserError
+from edgefl.flower.app_folder import is_flower
 from edgefl.loading.names import check_own_file
 
 OWN = "own_code"  # a key next to the experiment's: all names of code outside the catalogs
@@ -57,7 +58,7 @@ def _problem(name: str, allowed: bool) -> str | None:
     """Why this machine cannot import it; if it is not allowed, only its file is checked."""
     try:
         check_own_file(name, (Path.cwd(),))
-        if allowed:
+        if allowed and not is_flower(name):
             load_dotted(name)
     except UserError as error:
         return str(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 EVENTS, LINKS, METRICS, SLOTS = "events.jsonl", "links.csv", "metrics.csv", "slots.csv"
 MEASURED = "measured.csv"
 LABELS, EDGES, HOSTS = "labels.csv", "edges.csv", "hosts.csv"
+CLIENTS = "clients.csv"
 ENERGY = "energy.csv"
 MODEL, SUMMARY, CONFIG = "model.safetensors", "summary.json", "config.toml"
 ALL_EDGES = "*"  # in links.csv and slots.csv: a broadcast to many edges
@@ -22,6 +23,8 @@ METRIC_COLUMNS = (
     "bytes_up",
     "bytes_down",
 )
+# one row for each edge and evaluation, where every edge evaluates by itself
+CLIENT_COLUMNS = ("version", "emulated_s", "edge", "loss", "accuracy")
 LINK_COLUMNS = ("edge", "direction", "kind", "bytes", "offered_s", "scheduled_s", "finished_s")
 # ``what``: a direction ("up", "down"), PING or TRAINING. ``number``: of the transfer or the task.
 # ``amount``: bytes or samples. All times of a row are those of one clock.

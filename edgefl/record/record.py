@@ -1,5 +1,5 @@
 """The files of a running run: events.jsonl, links.csv, metrics.csv, slots.csv, labels.csv,
-measured.csv, hosts.csv, energy.csv.
+clients.csv, measured.csv, hosts.csv, energy.csv.
 
 At the end it adds the last model.
 """
@@ -38,6 +38,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     files.SLOTS: files.SLOT_COLUMNS,
     files.MEASURED: files.MEASURED_COLUMNS,
     files.LABELS: (),  # as many as the data set has labels
+    files.CLIENTS: files.CLIENT_COLUMNS,
     files.HOSTS: files.HOST_COLUMNS,
     files.ENERGY: files.ENERGY_COLUMNS,
 }
@@ -70,18 +71,19 @@ class Record:
         rotation: Rotation | None = None,
         joules: bool = False,
         further: Sequence[str] = (),
+        clients: Sequence[str] = (),
     ) -> None:
         """``sizes``: go on with the files of a run as they were at that moment, see ``sizes()``.
 
         Rows after it are dropped. Without it, the files begin empty. UserError if a file is shorter
         than it was: then nothing is changed. ``rotation``: when a file goes on in a new one.
         ``joules``: metrics.csv has a column of them. ``further``: its columns of other scores than
-        the accuracy.
+        the accuracy. ``clients``: the edges, if each of them evaluates the model by itself.
         """
         self.directory, self.wall_s, self.journal = directory, wall_s, journal
         self.disk = disk or OwnDisk()
         self.rotation = rotation or Rotation()
-        self._joules, self._further = joules, tuple(further)
+        self._joules, self._further, self._clients = joules, tuple(further), tuple(clients)
         self._sizes = sizes or {}  # of files that are not open yet
         if lost := lost_rows(directory, self.disk, self._sizes):
             raise UserError(f"{lost}, so the run cannot go on from here")
@@ -210,12 +212,14 @@ class Record:
         accuracy: float,
         *more: float,
     ) -> None:
-        """Write a finished evaluation into metrics.csv, and its labels into labels.csv.
+        """Write a finished evaluation into metrics.csv, labels.csv and clients.csv.
 
-        ``more``: the further scores, then the accuracy of each label, if it was measured.
+        ``more``: the further scores, then loss and accuracy of each client, or the accuracy of each
+        label, if it was measured.
         """
         count = len(self._further)
-        further, by_label = more[:count], more[count:]
+        further, parts = more[:count], more[count:]
+        by_label = () if self._clients else parts
         version = (job.version, seconds_text(job.at_ns))
         self._table(files.METRICS).writerow(
             [
@@ -234,6 +238,10 @@ class Record:
             self._table(files.LABELS, files.label_columns(len(by_label))).writerow(
                 [*version, *("" if math.isnan(share) else f"{share:.6f}" for share in by_label)]
             )
+        for each, client in enumerate(self._clients):
+            loss, right = parts[2 * each : 2 * each + 2]
+            row = [*version, client, f"{loss:.6f}", f"{right:.6f}"]
+            self._table(files.CLIENTS).writerow(row)
 
     def flush(self) -> None:
         """Hand all rows to the operating system, so that readers see them."""

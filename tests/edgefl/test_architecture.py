@@ -20,7 +20,7 @@ EDGEFL = (
     "exit_status errors disk by_name snake_case streams vectors vector_terms vector_store"
     " checkpoints jobs catalog"
     " protocol strategies.base actor"
-    " strategies.dissemination strategies config record.files data models edges record"
+    " strategies.dissemination strategies config record.files data models edges flower record"
     " coordinator results reports exports loading html_report profile hosts.clock_names"
     " hosts.ctrl_c hosts.fault_lives hosts.ipc"
     " hosts.process_messages hosts.processes hosts.room hosts.setup hosts.exchange hosts.wall.keys"

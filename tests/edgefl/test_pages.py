@@ -39,7 +39,8 @@ RUN_HERE = command_lines("edgefl", [page for page in PAGES if page != WALKED])
 
 def test_every_example_is_on_a_page_as_it_is() -> None:
     shown = set(re.findall(r"literalinclude\} \.\./\.\./tests/examples/(\S+)", all_text()))
-    assert shown == {path.name for path in EXAMPLES.glob("*my_*.py")}
+    files = [*EXAMPLES.glob("*my_*.py"), *EXAMPLES.glob("*.toml")]
+    assert shown == {path.name for path in files}
 
 
 def test_every_link_of_the_readme_leads_somewhere() -> None:

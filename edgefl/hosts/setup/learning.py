@@ -27,6 +27,7 @@ from edgefl.edges.trainer import NullTrainer, Trainer
 from edgefl.edges.trainer_like import TrainerLike
 from edgefl.edges.training_plan import TrainingPlan
 from edgefl.errors import UserError
+from edgefl.flower.app_folder import is_flower
 from edgefl.hosts.setup import texts
 from edgefl.hosts.setup.plan import DeviceMaker, devices, in_tokens, options, training_plan
 from edgefl.hosts.setup.shares import EdgeShares
@@ -65,9 +66,8 @@ class Learning:
     speeds: dict[str, Device] = field(default_factory=dict, repr=False)
     own_digest: str = ""  # of data that came in shares; otherwise data_digest computes it
     _frozen: str | None = field(default=None, repr=False)  # its digest, once it is computed
-    unlabelled: torch.Tensor | None = (
-        None  # the server's samples without labels, normalised; None on an edge's own machine
-    )
+    # the server's samples without labels, normalised; None on an edge's own machine
+    unlabelled: torch.Tensor | None = None
 
     @property
     def layout(self) -> Layout:
@@ -306,18 +306,20 @@ def learning(
 
     torch is set to one thread, so that every engine computes the same bytes.
     """
+    if is_flower(experiment.task):
+        from edgefl.hosts.setup.flower_learning import flower_learning  # it derives from Learning
+
+        return flower_learning(experiment, base)
     torch.set_num_threads(1)
     task, had = _own(experiment, base) or _named(experiment, base, edges)
     parts = task.dataset.train(), task.dataset.test()
-    rows = None if edges else unlabelled(experiment, base, task.dataset)
+    rows, server = None if edges else unlabelled(experiment, base, task.dataset), None
     if not edges and experiment.data.source == "partition":
         _check_server_samples(experiment, base, len(task.dataset.train_x))
     _check_scores(experiment, task.dataset)
-    server = (
-        None
-        if rows is None
-        else replace(task.dataset, test_x=rows, test_y=np.zeros(len(rows), np.int64)).test()[0][:]
-    )
+    if rows is not None:
+        alike = replace(task.dataset, test_x=rows, test_y=np.zeros(len(rows), np.int64))
+        server = alike.test()[0][:]
     return Learning(
         experiment,
         base,

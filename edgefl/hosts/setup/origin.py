@@ -19,6 +19,7 @@ from edgefl.config.experiment import Experiment
 from edgefl.config.groups import traces
 from edgefl.config.toml import parsed
 from edgefl.errors import undamaged
+from edgefl.flower.app_folder import app_digest, is_flower
 from edgefl.loading.file import FACTS, dump
 from edgefl.loading.names import own_names
 from edgefl.record.files import EXPERIMENT
@@ -95,11 +96,16 @@ def origin_of(folder: Path) -> Origin:
 def digests(experiment: Experiment, base: Path) -> dict[str, str]:
     """Return a digest of each file of the user's code, and of each trace, by its name.
 
-    "" if there is no such file now. Files that the code imports are not followed.
+    "" if there is no such file now. Files that the code imports are not followed; of a Flower app,
+    all its files count.
     """
-    files = {name.rpartition(":")[0]: source_of(name, base) for name in own_names(experiment)}
+    named = own_names(experiment)
+    files = {
+        name.rpartition(":")[0]: source_of(name, base) for name in named if not is_flower(name)
+    }
     files |= {name: base / Path(name).expanduser() for name in traces(experiment)}
-    return {name: _digest(path) for name, path in files.items()}
+    apps = {name: app_digest(name, (base, Path.cwd())) for name in named if is_flower(name)}
+    return {name: _digest(path) for name, path in files.items()} | apps
 
 
 def _digest(path: Path | None) -> str:

@@ -25,6 +25,7 @@ from edgefl.config.groups import traces
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.disk import Disk, OwnDisk
 from edgefl.errors import UserError
+from edgefl.flower.app_folder import is_flower
 from edgefl.hosts.setup.energy import energy_book
 from edgefl.hosts.setup.limits import task_limits
 from edgefl.hosts.setup.plan import strategy
@@ -107,6 +108,7 @@ class OpenRun:
                 Rotation(keep=None if keep == "all" else keep, later=later, durable=durable),
                 joules=book is not None,
                 further=experiment.evaluation.further,
+                clients=experiment.edges.ids() if is_flower(experiment.task) else (),
             )
         limits = task_limits(experiment, self.entry, base, shares or {})
         self.coordinator = Coordinator(made, experiment, self.record, shares, limits, book)

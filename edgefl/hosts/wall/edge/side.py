@@ -18,6 +18,18 @@ from edgefl.loading.file import THEIRS, base_of, from_json, load, shared_digest
 from edgefl.protocol.messages import Setup
 from edgefl.protocol.transfers import most_body
 
+# of a config: with other values, data and model are loaded anew
+KEYS_OF_DATA = (
+    "seed",
+    "task",
+    "flower",
+    "data",
+    "unlabelled",
+    "partition",
+    "model",
+    "edges",
+)
+
 
 def side(learned: Learning, edge: str, index: int, data_digest: str, setup: Setup) -> EdgeSide:
     """Build an edge's side of a run. Its digests check that it fits the coordinator's."""
@@ -59,10 +71,7 @@ class SideBuilder:
         return side(self.learned, self.name, 0, self.learned.data_digest(), setup)
 
     def _data_differs(self, old: Experiment, experiment: Experiment) -> bool:
-        return any(
-            getattr(old, key) != getattr(experiment, key)
-            for key in ("seed", "task", "data", "unlabelled", "partition", "model", "edges")
-        )
+        return any(getattr(old, key) != getattr(experiment, key) for key in KEYS_OF_DATA)
 
     def experiment(self, setup: Setup) -> tuple[Experiment, Path | None]:
         """Return the experiment of this edge, and the folder for relative paths of its code.

@@ -1,0 +1,22 @@
+"""The server: FedAvg."""
+
+from flwr.app import ArrayRecord, ConfigRecord, Context
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+
+from digits_torch.task import Net
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Make the first model, and run FedAvg."""
+    config = context.run_config
+    strategy = FedAvg(fraction_evaluate=config["fraction-evaluate"])
+    strategy.start(
+        grid=grid,
+        initial_arrays=ArrayRecord(Net().state_dict()),
+        train_config=ConfigRecord({"lr": config["learning-rate"]}),
+        num_rounds=config["num-server-rounds"],
+    )
