@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 OWN_FILE = "edgefl_own_"  # how the name of a module begins that is a user's file
+# "flwr:DirichletPartitioner": code of others, in the terms of this package
+ALIASES = {"flwr": "edgefl.flower.partitioners"}
 FORMS = "'package.module:attribute' or 'path/to/file.py:attribute'"
 
 
@@ -74,6 +76,7 @@ def load_dotted(name: str, base: Path | None = None) -> Any:
     if not (colon and place and attribute):
         raise UserError(f"{name!r}: expected {FORMS}")
     folders = [folder.resolve() for folder in (base, Path.cwd()) if folder is not None]
+    place = ALIASES.get(place, place)
     module = (
         _from_file(name, place, folders)
         if place.endswith(".py")
@@ -168,6 +171,11 @@ def _broken(name: str, error: Exception) -> UserError:
     return UserError(
         f"{name!r} cannot be imported: {type(error).__name__}: {error} ({file}, line {line})"
     )
+
+
+def is_own(name: str) -> bool:
+    """Whether ``name`` leads to code of the user, not to a plug-in or to an alias."""
+    return ":" in name and name.partition(":")[0] not in ALIASES
 
 
 @contextmanager

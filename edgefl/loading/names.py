@@ -92,7 +92,7 @@ def own_names(experiment: Experiment) -> list[str]:
     return [
         name
         for name in (*picked, *(entry.strategy for entry in experiment.strategies))
-        if name is not None and ":" in name
+        if name is not None and catalog.is_own(name)
     ]
 
 
