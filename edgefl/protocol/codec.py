@@ -8,6 +8,7 @@ time in proportion to the number of bytes.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -42,10 +43,30 @@ SMALL = (*messages.Frame.__args__, *NOTES)
 CODES = {kind: code for code, kind in enumerate(SMALL)}
 NAMES = {kind: tuple(f.name for f in fields(kind)) for kind in SMALL}
 MOST = 2**62  # for an int without its own Limit
-PAIR_BYTES = 16
+PAIR = struct.Struct(">QQ")
+PAIR_BYTES = PAIR.size
+FEW_PAIRS = 16  # for more, numpy is faster
 HEAD_BYTES = 1 + 3 * 9  # the list and its first three ints
 NO_HEADER = "header is not [code, incarnation, session, ...]"
 INT_BYTES = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}  # msgpack's unsigned ints
+
+
+def _packed(pairs: list[list[int]]) -> bytes:
+    if len(pairs) > FEW_PAIRS:
+        return np.array(pairs, ">u8").tobytes()
+    return b"".join([PAIR.pack(first, second) for first, second in pairs])
+
+
+def _pairs(value: bytes) -> list[list[int]]:
+    if len(value) > PAIR_BYTES * FEW_PAIRS:
+        return np.frombuffer(value, ">u8").reshape(-1, 2).tolist()
+    return [[first, second] for first, second in PAIR.iter_unpack(value)]
+
+
+def _all_in_limits(value: bytes) -> bool:
+    if len(value) > PAIR_BYTES * FEW_PAIRS:
+        return bool((np.frombuffer(value, ">u8") <= MOST).all())
+    return all(first <= MOST and second <= MOST for first, second in PAIR.iter_unpack(value))
 
 
 def _check(hint: Any) -> Check:
@@ -77,7 +98,7 @@ def _limited(base: Any, limit: Limit) -> Check:
             type(value) is bytes
             and len(value) <= PAIR_BYTES * most
             and len(value) % PAIR_BYTES == 0
-            and bool((np.frombuffer(value, ">u8") <= MOST).all())
+            and _all_in_limits(value)
         )
     raise TypeError(f"no check for {base!r}")
 
@@ -114,7 +135,7 @@ def encode(message: Any, incarnation: int, session: int) -> bytes:
     kind = type(message)
     values = [getattr(message, name) for name in NAMES[kind]]
     for at in PAIRS[kind]:
-        values[at] = np.array(values[at], ">u8").tobytes()
+        values[at] = _packed(values[at])
     header: bytes = msgpack.packb([CODES[kind], incarnation, session, *values])
     return header
 
@@ -178,7 +199,7 @@ def decode(header: bytes | memoryview) -> tuple[Any, int, int]:
         if not check(value):
             raise WireError(f"{kind.__name__}.{name} is out of its limits")
     for at in PAIRS[kind]:
-        values[at] = np.frombuffer(values[at], ">u8").reshape(-1, 2).tolist()
+        values[at] = _pairs(values[at])
     return kind(*values), incarnation, session
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 import xxhash
@@ -29,7 +30,7 @@ class Outgoing:
         self.task = message.number
         self.meta, arrays = pack(message)
         self._parts = [array.view(np.uint8).data for array in arrays]
-        self._starts = np.cumsum([0, *(len(part) for part in self._parts)]).tolist()
+        self._starts = list(accumulate(map(len, self._parts), initial=0))
         self.body = self._starts[-1]
         self.size = len(self.meta) + self.body
         self.digest = whole_digest(self.meta, of_body or body_digest(arrays))

@@ -24,7 +24,7 @@ EDGEFL = (
     " coordinator results reports exports loading html_report profile hosts.clock_names"
     " hosts.ctrl_c hosts.fault_lives hosts.ipc"
     " hosts.process_messages hosts.processes hosts.room hosts.setup hosts.exchange hosts.wall.keys"
-    " hosts.wall.connections"
+    " hosts.wall.memory_growth hosts.wall.connections"
     " hosts.wall.wire hosts.wall.discovery hosts.wall.array_file hosts.wall.mailbox"
     " hosts.wall.sleep_watch hosts.wall.system"
     " hosts.workers hosts.virtual.pool hosts.virtual"

@@ -17,7 +17,12 @@ from typing import Protocol
 
 import zmq
 
+from edgefl.hosts.wall.memory_growth import MemoryGrowth
+
 LOOK_EVERY_MS = 20
+# Each connection is looked at only when the process has grown by so much, or after so many turns
+# in which it has not: an endless message makes it grow, and hundreds of idle connections do not.
+GROWTH_BYTES, TURNS_WITHOUT_LOOK = 1 << 20, 10
 # before it has joined, an honest edge sends only Hello and Join
 BEFORE_JOINING_BYTES = 1 << 20
 SPARE_BYTES = 1 << 23  # on top of the largest transfer, for which an edge may have credit
@@ -95,6 +100,8 @@ class Watch(Thread):
         self._handshakes = 0  # under way
         self._failed = 0  # handshakes whose connection is not closed yet
         self._streams: dict[int, Stream] = {}
+        self._growth = MemoryGrowth(GROWTH_BYTES)
+        self._not_looked = 0  # turns since the last look
         self._over = Event()
         address = f"inproc://connections-{id(self)}"
         router.socket.monitor(address, ACCEPTED | SUCCEEDED | DISCONNECTED | sum(FAILED))
@@ -108,7 +115,12 @@ class Watch(Thread):
         while not self._over.is_set():
             self._events.poll(LOOK_EVERY_MS)
             self.take()
-            self.look()
+            self._not_looked += 1
+            if self._growth.grown() or self._not_looked >= TURNS_WITHOUT_LOOK:
+                self._not_looked = 0
+                self.look()
+                self._growth.forget()
+        self._growth.close()
         for fd in list(self._streams):
             self._forget(fd)
         self._events.close(linger=0)

@@ -66,6 +66,7 @@ class Wire:
         for option, value in (KEEPALIVE | {zmq.TCP_KEEPALIVE_CNT: KEEPALIVE_TRIES}).items():
             self.socket.setsockopt(option, value)
         self._fd = self.socket.getsockopt(zmq.FD)
+        self._quiet = False  # the last wait ended without a message
 
     @property
     def readable(self) -> bool:
@@ -77,10 +78,14 @@ class Wire:
         Returns True if the other descriptor is readable.
         ZeroMQ's descriptor is edge-triggered, so EVENTS must be read before each wait.
         """
-        return (
-            other_fd
-            in select.select([self._fd, other_fd], [], [], 0 if self.readable else timeout_s)[0]
-        )
+        waits = not self.readable
+        found = select.select([self._fd, other_fd], [], [], timeout_s if waits else 0)[0]
+        self._quiet = waits and self._fd not in found
+        return other_fd in found
+
+    def _nothing(self) -> bool:
+        """Whether there is no message for sure. An exception for it costs more than this look."""
+        return self._quiet and not self.readable
 
     def _parts(self) -> list[zmq.Frame] | None:
         """The parts of the next message; None if there is none.
@@ -162,6 +167,8 @@ class Router(Wire):
         turn.
         """
         taken = 0
+        if self._nothing():
+            return
         for _ in range(most):
             if taken > HEADER_WEIGHT * MOST_HEADER_BYTES:
                 return
@@ -276,5 +283,7 @@ class Dealer(Wire):
 
     def receive(self) -> Iterator[list[zmq.Frame]]:
         """Yield all waiting messages."""
+        if self._nothing():
+            return
         while (parts := self._parts()) is not None:
             yield parts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import struct
 import tracemalloc
 from dataclasses import fields
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -18,6 +19,7 @@ from edgefl.protocol import messages as m
 from edgefl.protocol.codec import (
     BULK,
     CODES,
+    FEW_PAIRS,
     MOST_BYTES,
     NOTES,
     SMALL,
@@ -462,3 +464,16 @@ def test_a_long_fuzz_of_one_real_header() -> None:
             data[rng.randrange(len(data))] = rng.randrange(256)
         with contextlib.suppress(WireError):
             places(bytes(data[: rng.randint(1, len(data))]))
+
+
+@pytest.mark.parametrize("pairs", [0, 1, FEW_PAIRS, FEW_PAIRS + 1, m.MAX_PAIRS])
+def test_few_and_many_pairs_have_the_same_bytes_and_limits(pairs: int) -> None:
+    curve = [[at, m.MAX_PAIRS + at] for at in range(pairs)]
+    raw = b"".join(struct.pack(">QQ", *pair) for pair in curve)
+    header = encode(m.Arrived(7, curve), 3, 4)
+    assert header.endswith(raw) and decode(header) == (m.Arrived(7, curve), 3, 4)
+    if pairs:
+        for at in (-16, -8):  # the last pair's first and second number
+            beyond = header[:at] + struct.pack(">Q", 2**62 + 1) + header[len(header) + at + 8 :]
+            with pytest.raises(WireError, match="Arrived.curve is out of its limits"):
+                decode(beyond)

@@ -24,6 +24,7 @@ from edgefl.hosts.wall.connections import (
     WRONG_HANDSHAKE,
     Watch,
 )
+from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.hosts.wall.wire import MOST_HEADER_BYTES, Dealer, Router
 
 pytestmark = pytest.mark.processes
@@ -205,6 +206,19 @@ def test_a_path_that_falls_silent_costs_no_connection_until_it_is_dead(
     relay.server.close()
 
 
+def test_a_wait_that_finds_nothing_hides_no_later_message(context: zmq.Context) -> None:
+    wired = Wired(context)
+    peer = wired.peer()
+    routing = wired.routing(peer)
+    mailbox = Mailbox()
+    assert not wired.router.wait(mailbox.fd, 0.0)
+    assert list(wired.router.receive(1)) == []
+    peer.send(b"late")
+    assert wired.heard() == [(routing, [b"late"])]  # without another wait
+    mailbox.put(1)
+    assert wired.router.wait(mailbox.fd, 0.0) and list(wired.router.receive(1)) == []
+
+
 # ------------------------------------------------------------------ strangers
 class Watched(Wired):
     """A Router with watched connections."""
@@ -299,6 +313,7 @@ def test_a_message_without_an_end_is_cut_off_early(context: zmq.Context) -> None
     wired = Watched(context)
     friend = wired.peer()
     good = wired.routing(friend)
+    wired.router.joined(good)  # its later message is as long as a stranger's limit
     stranger, part, sent = bare_peer(wired.port), frame(bytes(1 << 20), more=True), 0
     ((bad, _),) = wired.heard()
     before = psutil.Process().memory_info().rss
