@@ -12,6 +12,7 @@ import typer
 
 from edgefl.commands import show
 from edgefl.config.faults import PROCESS_KINDS
+from edgefl.config.groups import availability_file
 from edgefl.errors import UserError
 from edgefl.exit_status import BAD_INPUT, FAILED, INTERRUPTED, OVER
 from edgefl.hosts.setup.run_folder import RunFolder
@@ -77,6 +78,11 @@ def refuse_faults(experiment: Experiment) -> None:
     if any(entry.kind in PROCESS_KINDS for entry in experiment.faults):
         raise UserError(
             f"faults: {', '.join(PROCESS_KINDS)} need a coordinator on this machine: no"
+            " [coordinator] in the inventory"
+        )
+    if availability_file(experiment):
+        raise UserError(
+            "edges.availability.file: a coordinator elsewhere does not have that file: no"
             " [coordinator] in the inventory"
         )
 

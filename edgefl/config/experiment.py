@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
+from edgefl.config.availability import Availability
 from edgefl.config.evaluation import Evaluation
 from edgefl.config.faults import FaultEntry
 from edgefl.config.flower import FlowerSection
@@ -99,6 +100,7 @@ class Edges(Section):
     """Ids of the edges, such as `["pi-1", "pi-2"]`, instead of `count`. An id has at most 32
     characters from a-z, 0-9, `_` and `-`, and begins with a letter or a digit.
     """
+    availability: Availability | None = None
 
     def ids(self) -> list[str]:
         """Return the ids of all edges.

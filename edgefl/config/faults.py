@@ -6,7 +6,7 @@ The moments are the same in every process and on both clocks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from pydantic import Field, field_validator, model_validator
 
@@ -109,7 +109,18 @@ class FaultEntry(Section):
         )
 
 
-def schedule(entries: Sequence[FaultEntry], edges: Sequence[str], streams: Streams) -> Schedule:
+class FaultSource(Protocol):
+    """What interrupts links and devices: a table of the config, or the absences of edges."""
+
+    @property
+    def kind(self) -> str: ...
+
+    def hits(self, edge: str) -> bool: ...
+
+    def faults(self, edge: str, number: int, streams: Streams) -> Iterable[Fault]: ...
+
+
+def schedule(entries: Sequence[FaultSource], edges: Sequence[str], streams: Streams) -> Schedule:
     """Return all faults of the run, in order of time."""
     return Schedule(*(source for edge in edges for source in _sources(entries, edge, streams)))
 
@@ -131,7 +142,7 @@ def told(fault: Fault) -> dict[str, Any]:
 
 def gated(
     capacity: Capacity | None,
-    entries: Sequence[FaultEntry],
+    entries: Sequence[FaultSource],
     edge: str,
     direction: str,
     streams: Streams,
@@ -145,14 +156,14 @@ def gated(
 
 
 def outages(
-    entries: Sequence[FaultEntry], edge: str, direction: str, streams: Streams
+    entries: Sequence[FaultSource], edge: str, direction: str, streams: Streams
 ) -> Outages | None:
     """When an edge's link is closed; None if it never is."""
     cuts = any(entry.kind in CUTS[direction] and entry.hits(edge) for entry in entries)
     return Outages(_timeline(entries, edge, streams, CUTS[direction])) if cuts else None
 
 
-def slowed(device: Device, entries: Sequence[FaultEntry], edge: str, streams: Streams) -> Device:
+def slowed(device: Device, entries: Sequence[FaultSource], edge: str, streams: Streams) -> Device:
     """Return an edge's device with its slow and frozen periods; the same device if it has none."""
     if not any(entry.kind in SLOWING and entry.hits(edge) for entry in entries):
         return device
@@ -160,7 +171,7 @@ def slowed(device: Device, entries: Sequence[FaultEntry], edge: str, streams: St
 
 
 def _timeline(
-    entries: Sequence[FaultEntry], edge: str, streams: Streams, kinds: Sequence[str]
+    entries: Sequence[FaultSource], edge: str, streams: Streams, kinds: Sequence[str]
 ) -> Timeline:
     sources = _sources(entries, edge, streams, kinds)
     if all(isinstance(source, list) for source in sources):
@@ -171,7 +182,7 @@ def _timeline(
 
 
 def _sources(
-    entries: Sequence[FaultEntry], edge: str, streams: Streams, kinds: Sequence[str] | None = None
+    entries: Sequence[FaultSource], edge: str, streams: Streams, kinds: Sequence[str] | None = None
 ) -> list[Iterable[Fault]]:
     """The faults of each entry that hits ``edge``, one iterable per entry.
 

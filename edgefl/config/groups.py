@@ -154,6 +154,12 @@ def traces(experiment: Experiment) -> list[str]:
     )
 
 
+def availability_file(experiment: Experiment) -> list[str]:
+    """The name of the file with the edges' availability, if there is one."""
+    section = experiment.edges.availability
+    return [] if section is None or section.file is None else [section.file]
+
+
 def warnings(experiment: Experiment, base: Path) -> list[str]:
     """Return warnings about traces, and about keys that have no effect on the chosen medium."""
     found: list[str] = []

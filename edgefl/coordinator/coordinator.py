@@ -1,18 +1,18 @@
 """The coordinator as an actor: it gives every event to the strategy.
 
-``RunState`` carries out the strategy's decisions.
+``Asking`` asks it, and ``RunState`` carries out its decisions.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 from edgefl.actor import Broadcast, Output, Send
+from edgefl.coordinator.absences import LEAVES, RETURNS
+from edgefl.coordinator.asking import Asking
 from edgefl.coordinator.checks import update_fault
-from edgefl.coordinator.run_state import RunState
 from edgefl.coordinator.tasks import TASK_CLOSED, TASK_TIMED_OUT, OpenTask
-from edgefl.errors import Bug, UserError
 from edgefl.jobs import Evaluate, Job, Result, Scores
 from edgefl.protocol.codec import size_of
 from edgefl.protocol.messages import (
@@ -27,13 +27,14 @@ from edgefl.protocol.messages import (
     Update,
     UrgeTask,
 )
-from edgefl.strategies.base import decisions as do
 from edgefl.strategies.base import events as ev
 from edgefl.strategies.base.decisions import Grant
 from emulator.units import FOREVER, to_ns
 
+EDGE_LEFT = "edge left"  # why the task of an edge is closed that leaves and loses it
 
-class Coordinator(RunState):
+
+class Coordinator(Asking):
     """Gets events (``start``, ``receive``, ``wake``, ``job_done``) and returns outputs.
 
     ``now`` is emulated ns. Its own alarms are "stop", "evaluate", "close NUMBER" and "deadline
@@ -50,7 +51,9 @@ class Coordinator(RunState):
             self.alarms.set("stop", self.stop_ns)
         if evaluation.every_s is not None:
             self.alarms.set("evaluate", now + to_ns(evaluation.every_s))
-        outputs = [*self._evaluate(now), *self._all_joined(edges, now)]
+        outputs = self._evaluate(now)
+        self.absences.start()
+        outputs += self._all_joined(edges, now)
         return outputs + self._ask(ev.RunStarted(), now)
 
     def _all_joined(self, edges: dict[str, int], now: int) -> list[Output]:
@@ -63,38 +66,19 @@ class Coordinator(RunState):
         quiet: list[ev.EdgeJoined] = []  # without a decision, not recorded yet
         try:
             for edge in sorted(edges):
-                self.present.add(edge)
                 samples = self.claims.joined(edge, edges[edge])
                 if samples < edges[edge]:
                     self._record_joined(quiet, now)
                     self._capped(edge, "samples", edges[edge], samples, now)
+                if self.absences.connects(edge, samples):
+                    self._record_joined(quiet, now)
+                    self.record.fact(now, "edge_away", edge=edge)
+                    continue
+                self.present.add(edge)
                 outputs += self._join_quietly(ev.EdgeJoined(edge, samples), quiet, now)
         finally:
             self._record_joined(quiet, now)
         return outputs
-
-    def _join_quietly(
-        self, event: ev.EdgeJoined, quiet: list[ev.EdgeJoined], now: int
-    ) -> list[Output]:
-        """As ``_ask``, but an event without a decision only goes to ``quiet``."""
-        if self.finished:
-            return []
-        try:
-            decisions = self.strategy.handle(event, now)
-        except UserError:
-            raise
-        except Exception as error:
-            self._record_joined(quiet, now)
-            raise self._bug(self.record.begin(now, event)) from error
-        if decisions == [] and not self._all_versions:
-            quiet.append(event)
-            return []
-        self._record_joined(quiet, now)
-        return self._decided(event, self.record.begin(now, event), decisions, now)
-
-    def _record_joined(self, quiet: list[ev.EdgeJoined], now: int) -> None:
-        self.record.joined(now, self.version, quiet)
-        quiet.clear()
 
     def receive(self, sender: str, message: ToCoordinator | ev.EdgeLost, now: int) -> list[Output]:
         """Handle an edge's message, or the host's news of it (Joined, EdgeLost, Started, Ready)."""
@@ -104,7 +88,10 @@ class Coordinator(RunState):
             case Joined():
                 return self._joined(sender, message, now)
             case ev.EdgeLost():
+                self.absences.connected.pop(sender, None)
                 return self._lost(sender, now)
+            case _ if self.absences.hold(sender, message):
+                return []
             case Started():
                 return self._started(sender, message.task, now)
             case Ready():
@@ -162,15 +149,42 @@ class Coordinator(RunState):
         if edge in self.present:
             self._believed(edge, message.samples, now)
             return outputs + self._back(task, message, now)
-        if task is not None and task.number in message.tasks:
+        if task is not None and task.number not in message.tasks:
+            outputs += self._close(task, "edge restarted or lost its task", now)
+        samples = self._believed(edge, message.samples, now)
+        away = self.absences.connects(edge, samples)
+        return outputs if away else outputs + self._there(edge, samples, now)
+
+    def _there(self, edge: str, samples: int, now: int) -> list[Output]:
+        """The edge takes part from now on. Its task, if it is still open, goes on."""
+        task = self.tasks.by_edge.get(edge)
+        if task is not None:
             task.lost = False
             self.alarms.drop(f"close {task.number}")
             self.deadlines.back(task, now)
-        elif task is not None:
-            outputs += self._close(task, "edge restarted or lost its task", now)
         self.present.add(edge)
-        samples = self._believed(edge, message.samples, now)
-        return outputs + self._ask(ev.EdgeJoined(edge, samples), now)
+        return self._ask(ev.EdgeJoined(edge, samples), now)
+
+    def _leaves(self, edge: str, now: int) -> list[Output]:
+        """The edge is away by ``edges.availability``; its connection stays."""
+        self.absences.leaves(edge)
+        outputs = self._lost(edge, now)
+        if edge in self.absences.connected:
+            self.record.fact(now, "edge_away", edge=edge)
+        task, section = self.tasks.by_edge.get(edge), self.experiment.edges.availability
+        if task is None or section is None or section.on_leave == "keep":
+            return outputs
+        return [*outputs, Send(edge, CancelTask(task.number)), *self._close(task, EDGE_LEFT, now)]
+
+    def _returns(self, edge: str, now: int) -> list[Output]:
+        """The edge is there again. What it has said while it was away counts now."""
+        held = self.absences.returns(edge)
+        if edge not in self.absences.connected:
+            return []  # its process is gone, too: it joins when that is back
+        outputs = self._there(edge, self.absences.connected[edge], now)
+        for message in held:
+            outputs += self.receive(edge, message, now)
+        return outputs
 
     def _back(self, task: OpenTask | None, message: Joined, now: int) -> list[Output]:
         """An edge that was never lost joins again: the run was resumed.
@@ -320,13 +334,26 @@ class Coordinator(RunState):
             self.alarms.set("evaluate", now + to_ns(every_s))
             return self._evaluate(now) if self.evaluated != self.version else []
         if name.startswith("close "):
-            task = self.tasks.open.get(int(name.removeprefix("close ")))
-            return self._close(task, "edge lost", now) if task is not None and task.lost else []
+            return self._grace_over(int(name.removeprefix("close ")), now)
+        if name.startswith(LEAVES):
+            return self._leaves(name.removeprefix(LEAVES), now)
+        if name.startswith(RETURNS):
+            return self._returns(name.removeprefix(RETURNS), now)
         if name.startswith("deadline "):
             return self._timed_out(self.tasks.open[int(name.removeprefix("deadline "))], now)
         return self._ask(ev.AlarmRang(name.removeprefix("strategy ")), now)
 
     # ------------------------------------------------------------------ tasks
+    def _grace_over(self, number: int, now: int) -> list[Output]:
+        """Close the task of a lost edge."""
+        task = self.tasks.open.get(number)
+        if task is None or not task.lost:
+            return []
+        # an edge that is only away hears it; another one is told when it joins again
+        away = task.edge in self.absences.away and task.edge in self.absences.connected
+        cancel = [Send(task.edge, CancelTask(number))] if away else []
+        return [*cancel, *self._close(task, "edge lost", now)]
+
     def _timed_out(self, task: OpenTask, now: int) -> list[Output]:
         """Close a task whose connected edge does not deliver. The edge can get another task."""
         reason, cancel = self.deadlines.reason(task), Send(task.edge, CancelTask(task.number))
@@ -343,45 +370,3 @@ class Coordinator(RunState):
     ) -> list[Output]:
         self._forget(task, delivered, late)
         return self._ask(ev.TaskClosed(task.edge, task.number, reason), now)
-
-    # ------------------------------------------------------------------ the strategy
-    def _ask(self, event: ev.Event, now: int) -> list[Output]:
-        """Give the event to the strategy, record both, and carry the decisions out in order."""
-        if self.finished:
-            return []
-        row = self.record.begin(now, event)
-        try:
-            decisions = self.strategy.handle(event, now)
-        except UserError:
-            raise  # for example a full disk: not the algorithm's mistake
-        except Exception as error:
-            raise self._bug(row) from error
-        return self._decided(event, row, decisions, now)
-
-    def _decided(
-        self, event: ev.Event, row: dict[str, Any], given: list[do.Decision], now: int
-    ) -> list[Output]:
-        """Carry out what the strategy has decided on an event, and record both."""
-        before = self.version
-        try:
-            decisions = do.up_to_finish(given)
-            outputs, numbers = self._carry_out(decisions, event, now)
-        except UserError:
-            raise
-        except Exception as error:
-            raise self._bug(row) from error
-        self.record.event(now, before, event, row, decisions, numbers)
-        if decisions and isinstance(decisions[-1], do.Finish):
-            return outputs + self.finish(decisions[-1].reason, now)
-        return outputs + self.finish("versions", now) if self._all_versions else outputs
-
-    @property
-    def _all_versions(self) -> bool:
-        most = self.experiment.stop.versions
-        return most is not None and self.version >= most
-
-    def _bug(self, row: dict[str, Any]) -> Bug:
-        """A strategy's failure at an event; the story has the numbers."""
-        kind = type(self.strategy)
-        short = {key: value for key, value in row.items() if key != "numbers"}
-        return Bug(f"{kind.__name__} failed at {short}", self.record.story(), kind)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from edgefl.actor import Broadcast, Output, Run, Send
 from edgefl.config.experiment import Experiment
+from edgefl.coordinator.absences import Absences
 from edgefl.coordinator.checks import Claims, check_published, model_of, sendable
 from edgefl.coordinator.deadlines import Deadlines, TaskLimits
 from edgefl.coordinator.failures import Failures
@@ -23,6 +24,7 @@ from edgefl.strategies.base import events as ev
 from edgefl.strategies.base.decisions import Finish, Grant
 from edgefl.strategies.base.strategy import Strategy
 from edgefl.vectors import is_finite
+from emulator.faults import Fault
 
 
 class RunState:
@@ -36,10 +38,12 @@ class RunState:
         shares: Mapping[str, int] | None = None,
         limits: TaskLimits | None = None,
         energy: EnergyBook | None = None,
+        absent: Mapping[str, Iterator[Fault]] | None = None,
     ) -> None:
         """``shares``: samples by edge, where the split is known. ``limits`` None: no deadlines.
 
-        ``energy`` None: the run has no model of its energy.
+        ``energy`` None: the run has no model of its energy. ``absent``: when edges are away, by
+        edge and in order of time.
         """
         self.strategy = strategy
         self.experiment = experiment
@@ -54,6 +58,7 @@ class RunState:
         self.jobs = OpenJobs(strategy.runs_jobs)
         self.failures = Failures()
         self.deadlines = Deadlines(self.alarms, limits)
+        self.absences = Absences(absent or {}, self.alarms)
         self.evaluated = -1
         self.finished: str | None = None
         self.stop_ns = experiment.stop.at_ns  # later events are not part of the run

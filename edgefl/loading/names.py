@@ -14,6 +14,7 @@ from edgefl.config.section import Section
 from edgefl.errors import UserError, nearest
 from edgefl.flower import app_folder
 from edgefl.loading import flower_checks
+from edgefl.loading.absence_check import check_absences
 from edgefl.reports import registry
 from edgefl.strategies.base.catalog import load as load_strategy
 
@@ -49,6 +50,7 @@ def check(experiment: Experiment, source: Source, base: Path | None) -> None:
     _check_unlabelled(experiment, source, base)
     config_groups.check(experiment, source, base)
     _check_faults(experiment, source)
+    check_absences(experiment, source, base)
     _check_devices(experiment, source)
     for number, entry in enumerate(experiment.strategies):
         _check_strategy(entry, ("strategies", number), source, base, experiment.unlabelled)

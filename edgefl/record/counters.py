@@ -146,5 +146,7 @@ class Counters:
                 self.first_failure = self.first_failure or row["reason"]
             case "diverged":
                 self.diverged_at = row["version"]
+            case "edge_away":  # it leaves as the config says
+                self.lost.discard(row["edge"])
             case "edges_missing":
                 self.missing += row["edges"]

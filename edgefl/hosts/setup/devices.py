@@ -51,11 +51,12 @@ def device_maker(
         return lambda place: Native()
     if section.spread == "classes":
         return _classes(section, edges, streams, keys, work)
-    rates = _rates(section, len(edges), streams, keys)
-    return lambda place: _device(section, rates[place], edges[place], streams)
+    per_s = rates(section, len(edges), streams, keys)
+    return lambda place: _device(section, per_s[place], edges[place], streams)
 
 
-def _rates(section: Devices, count: int, streams: Streams, keys: tuple[str, ...]) -> list[float]:
+def rates(section: Devices, count: int, streams: Streams, keys: tuple[str, ...]) -> list[float]:
+    """The speed of each device, per second; of spreads that draw nothing more, all that it has."""
     given, rng = section.per_s, streams.rng("devices", *keys)
     if section.profile is not None:
         given = profiles.device_profile(section.profile, samples_per_s=given).samples_per_s

@@ -29,6 +29,7 @@ from edgefl.edges.training_plan import TrainingPlan
 from edgefl.errors import UserError
 from edgefl.flower.app_folder import is_flower
 from edgefl.hosts.setup import texts
+from edgefl.hosts.setup.interruptions import interruptions
 from edgefl.hosts.setup.plan import DeviceMaker, devices, in_tokens, options, training_plan
 from edgefl.hosts.setup.shares import EdgeShares
 from edgefl.jobs import Evaluate, Scores, check_server_samples
@@ -201,7 +202,8 @@ class Learning:
         ``trainer(edge)`` makes its trainer; None: ``self.trainer``. A device may have a state, so
         each actor gets a new one, or a copy of that in ``speeds``.
         """
-        known, faults, streams = self.speeds, self.experiment.faults, Streams(self.experiment.seed)
+        known, streams = self.speeds, Streams(self.experiment.seed)
+        faults = interruptions(self.experiment, self.base)
         made: Callable[[str], TrainerLike[Any]] = trainer or self.trainer
         maker = None if known else DeviceMaker(self.experiment, self.samples)
 

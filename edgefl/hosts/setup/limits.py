@@ -120,7 +120,7 @@ class EmulatedLimits:
     def _device(self, edge: str) -> Device:
         if edge not in self._devices:
             self._devices[edge] = slowed(
-                self._nominal.of(edge), self.experiment.faults, edge, self.streams
+                self._nominal.of(edge), self._builder.interruptions, edge, self.streams
             )
         return self._devices[edge]
 

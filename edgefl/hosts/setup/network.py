@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from edgefl.config.experiment import Experiment
-from edgefl.config.faults import gated, outages
+from edgefl.config.faults import FaultSource, gated, outages
 from edgefl.config.groups import PartFinder, parts, trace
 from edgefl.config.links import Links, Medium
+from edgefl.hosts.setup.interruptions import interruptions
 from edgefl.record.files import ALL_EDGES
 from edgefl.streams import Streams
 from emulator import profiles
@@ -55,6 +56,7 @@ class Builder:
     base: Path | None
     media: dict[str, Bottleneck | Channel]
     order: Mapping[str, int]  # edge -> its number among all
+    interruptions: tuple[FaultSource, ...] = ()
     kept: dict[tuple[object, ...], Capacity] = field(default_factory=dict)
     # by id of a section, which stands next to its shape so that no other gets this id
     _shapes: dict[int, tuple[Links, Shape]] = field(default_factory=dict)
@@ -62,7 +64,8 @@ class Builder:
     @classmethod
     def of(cls, experiment: Experiment, base: Path | None, granted: bool = False) -> Builder:
         media = _media(experiment.medium, base, granted)
-        return cls(experiment, base, media, experiment.edges.places())
+        places = experiment.edges.places()
+        return cls(experiment, base, media, places, interruptions(experiment, base))
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint: links that are made later share the capacities of earlier ones."""
@@ -73,6 +76,7 @@ class Builder:
         self.experiment, self.base = state["experiment"], state["base"]
         self.media, self.kept = state["media"], state["kept"]
         self.order, self._shapes = self.experiment.edges.places(), {}
+        self.interruptions = interruptions(self.experiment, self.base)
 
     def link(self, edge: str, direction: str, section: Links) -> Link:
         if section.kind == "native":
@@ -80,7 +84,7 @@ class Builder:
         shape, medium = self._shape(section), self.media.get(direction)
         delay = self._delay(edge, direction, shape)
         if isinstance(medium, Channel):
-            closed = outages(self.experiment.faults, edge, direction, Streams(self.experiment.seed))
+            closed = outages(self.interruptions, edge, direction, Streams(self.experiment.seed))
             return medium.link(delay, self._places(edge), closed)
         if medium is None:
             return Link(
@@ -134,10 +138,10 @@ class Builder:
         return self._shapes[id(section)][1]
 
     def _gated(self, capacity: Capacity, edge: str, direction: str) -> Capacity:
-        if not self.experiment.faults:
+        if not self.interruptions:
             return capacity
         return (
-            gated(capacity, self.experiment.faults, edge, direction, Streams(self.experiment.seed))
+            gated(capacity, self.interruptions, edge, direction, Streams(self.experiment.seed))
             or capacity
         )
 

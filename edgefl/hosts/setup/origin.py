@@ -16,7 +16,7 @@ from typing import Any
 from edgefl import __version__
 from edgefl.catalog import source_of
 from edgefl.config.experiment import Experiment
-from edgefl.config.groups import traces
+from edgefl.config.groups import availability_file, traces
 from edgefl.config.toml import parsed
 from edgefl.errors import undamaged
 from edgefl.flower.app_folder import app_digest, is_flower
@@ -103,7 +103,8 @@ def digests(experiment: Experiment, base: Path) -> dict[str, str]:
     files = {
         name.rpartition(":")[0]: source_of(name, base) for name in named if not is_flower(name)
     }
-    files |= {name: base / Path(name).expanduser() for name in traces(experiment)}
+    read = (*traces(experiment), *availability_file(experiment))
+    files |= {name: base / Path(name).expanduser() for name in read}
     apps = {name: app_digest(name, (base, Path.cwd())) for name in named if is_flower(name)}
     return {name: _digest(path) for name, path in files.items()} | apps
 

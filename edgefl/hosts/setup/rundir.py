@@ -21,12 +21,13 @@ from safetensors.numpy import save
 
 from edgefl.checkpoints.files import Checkpoints
 from edgefl.config.experiment import Experiment
-from edgefl.config.groups import traces
+from edgefl.config.groups import availability_file, traces
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.disk import Disk, OwnDisk
 from edgefl.errors import UserError
 from edgefl.flower.app_folder import is_flower
 from edgefl.hosts.setup.energy import energy_book
+from edgefl.hosts.setup.interruptions import absent_times
 from edgefl.hosts.setup.limits import task_limits
 from edgefl.hosts.setup.plan import strategy
 from edgefl.hosts.setup.summary import write_summary
@@ -80,9 +81,7 @@ class OpenRun:
 
         ``inputs``: keep a journal of the coordinator's inputs, if ``record.durability`` says so. If
         the run goes on, the caller first calls the journal's ``replay``. ``later``: see
-        ``Rotation``.
-
-        ``done``: the run goes on there; what the files have beyond it is dropped.
+        ``Rotation``. ``done``: the run goes on there; what the files have beyond it is dropped.
         """
         self.disk = disk or OwnDisk()
         self.experiment, self.entry = experiment, experiment.strategies[index]
@@ -111,7 +110,8 @@ class OpenRun:
                 clients=experiment.edges.ids() if is_flower(experiment.task) else (),
             )
         limits = task_limits(experiment, self.entry, base, shares or {})
-        self.coordinator = Coordinator(made, experiment, self.record, shares, limits, book)
+        away = absent_times(experiment, base)
+        self.coordinator = Coordinator(made, experiment, self.record, shares, limits, book, away)
 
     def start_wall(self, done_s: float = 0.0) -> None:
         """Count wall seconds from now on, without the joining phase.
@@ -132,7 +132,9 @@ class OpenRun:
             "host": fidelity.host,
             **more,
         }
-        if self.base is not None and (own_names(self.experiment) or traces(self.experiment)):
+        experiment = self.experiment
+        named = own_names(experiment), traces(experiment), availability_file(experiment)
+        if self.base is not None and any(named):
             facts["base"] = str(self.base.resolve())  # the folder of that code or trace
         if self.coordinator.strategy.reconstructed:
             facts["reconstructed"] = True  # displays show this next to the name

@@ -20,6 +20,7 @@ import orjson
 
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import PROCESS_KINDS
+from edgefl.config.groups import availability_file
 from edgefl.errors import UserError
 from edgefl.hosts.ctrl_c import ctrl_c_held_back
 from edgefl.hosts.ipc import Channel
@@ -128,6 +129,11 @@ class WallRun:
             raise UserError(
                 f"faults: {', '.join(PROCESS_KINDS)} need edges that this command starts:"
                 " edgefl run"
+            )
+        if availability_file(self.experiment) and not self.options.fleet:
+            raise UserError(
+                "edges.availability.file: edges on other machines do not have that file; it needs"
+                " edges that this command starts: edgefl run"
             )
         summaries: list[dict[str, Any]] = []
         try:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from builders import EXAMPLES, S, experiment, layout, small_run, vector
 from paths import GOLDEN, ROOT, SUPPORT
+from run_bytes import bytes_of, trace
 from safetensors.numpy import load_file
 
 from edgefl.edges.edge import Edge
@@ -28,17 +29,12 @@ from edgefl.loading.file import base_of, load
 from edgefl.results.tail import read_csv, read_events
 from emulator.units import to_ns
 
-FILES = ("events.jsonl", "links.csv", "model.safetensors")
 SPREAD: dict[str, Any] = {
     "devices": {"samples_per_s": 100.0, "slowest_ratio": 5.0},
     "stop": {"versions": 12},
 }
 ASYNC: dict[str, Any] = SPREAD | {"strategies": [{"strategy": "fedasync", "concurrency": 2}]}
 FRESHER: dict[str, Any] = {"strategies": [{"strategy": "../support/own_strategies.py:Fresher"}]}
-
-
-def bytes_of(directory: Path) -> list[bytes]:
-    return [(directory / name).read_bytes() for name in FILES]
 
 
 # ------------------------------------------------------------------ same seed, same trace
@@ -76,38 +72,6 @@ def test_a_second_run_in_the_same_place_leaves_nothing_of_the_first(tmp_path: Pa
     assert not (first / "journal" / "journal-000000.jsonl").exists(), (
         "it would be replayed as this run's"
     )
-
-
-def trace(directory: Path) -> str:
-    """Times, events and decisions, without trained numbers."""
-    lines = []
-    for event in read_events(directory / "events.jsonl"):
-        words = [f"{event['t']:.9f}", event.get("event") or f"({event['fact']})"]
-        words += [
-            f"{key}={event[key]}"
-            for key in (
-                "version",
-                "edge",
-                "samples",
-                "task",
-                "base_version",
-                "step",
-                "name",
-                "reason",
-            )
-            if key in event
-        ]
-        for decision in event.get("decisions", ()):
-            words += [
-                "|",
-                *(
-                    f"{key}={value}" if key != "do" else value
-                    for key, value in decision.items()
-                    if key != "numbers"
-                ),
-            ]
-        lines.append(" ".join(words))
-    return "\n".join(lines) + "\n"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""When devices are there: recorded intervals, and random or regular patterns."""

@@ -1,0 +1,79 @@
+"""Configs with [edges.availability]: what is refused, in one line with the key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgefl.errors import UserError
+from edgefl.loading.file import load
+
+HEAD = """
+edges = {count = 2, availability = {AVAILABILITY}}
+stop = {STOP}
+strategies = [{strategy = "fedavg"}]
+"""
+RANDOM = 'kind = "exponential", there_s = 5.0, away_s = 1.0'
+
+
+def read(folder: Path, availability: str, more: str = "", stop: str = "emulated_s = 9") -> None:
+    text = HEAD.replace("AVAILABILITY", availability).replace("STOP", stop)
+    (folder / "a.toml").write_text(text + more)
+    load(folder / "a.toml")
+
+
+@pytest.mark.parametrize(
+    "availability",
+    [
+        RANDOM,
+        'kind = "always", on_leave = "lose"',
+        'kind = "day_night", day_s = 10.0, day_share = 0.3, phase = "random"',
+        'kind = "file", file = "both.csv", scale = 0.5, period_s = 100.0',
+        'kind = "file", file = "others.csv", draw = true',
+    ],
+)
+def test_what_is_right(availability: str, tmp_path: Path) -> None:
+    (tmp_path / "both.csv").write_text("e000,0,5\ne001,1,3\n")
+    (tmp_path / "others.csv").write_text("phone1,0,5\nphone2,1,3\n")
+    read(tmp_path, availability)
+
+
+@pytest.mark.parametrize(
+    ("availability", "more", "stop", "words"),
+    [
+        ('kind = "sometimes"', "", "emulated_s = 9", "edges.availability.kind"),
+        ('kind = "file"', "", "emulated_s = 9", "file: missing"),
+        ('kind = "exponential", there_s = 5.0', "", "emulated_s = 9", "away_s: missing"),
+        (
+            f"{RANDOM}, day_s = 5.0",
+            "",
+            "emulated_s = 9",
+            'day_s: expected kind = "day_night", found "exponential"',
+        ),
+        (RANDOM, "", "versions = 3", "edges.availability.kind"),
+        (RANDOM, '[devices]\nkind = "native"', "emulated_s = 9", "with native devices"),
+        (RANDOM, '[links]\nkind = "native"', "emulated_s = 9", "with native links"),
+        (
+            f"{RANDOM}, speed_exponent = 1.0",
+            '[devices]\nspread = "exponential"',
+            "emulated_s = 9",
+            'expected devices.spread = "uniform" or "lognormal"',
+        ),
+        ('kind = "file", file = "no.csv"', "", "emulated_s = 9", "no.csv: cannot be read"),
+        ('kind = "file", file = "one.csv"', "", "emulated_s = 9", "no interval of edge 'e001'"),
+        (
+            'kind = "file", file = "overlap.csv"',
+            "",
+            "emulated_s = 9",
+            "interval 2 to 4 s overlaps the one before",
+        ),
+    ],
+)
+def test_what_is_wrong(availability: str, more: str, stop: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_text("e000,0,5\n")
+    (tmp_path / "overlap.csv").write_text("e000,0,3\ne000,2,4\n")
+    with pytest.raises(UserError) as caught:
+        read(tmp_path, availability, more, stop)
+    message = str(caught.value)
+    assert words in message and "a.toml" in message and "\n" not in message
