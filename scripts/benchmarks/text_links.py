@@ -105,12 +105,16 @@ def compute_s(quick: bool) -> float:
 
 def rows_of(kind: str, summary: dict[str, Any], quick: bool) -> list[Row]:
     """Return the rows of a run."""
-    up, down = (summary[f"bytes_{way}"] / EDGES for way in ("up", "down"))
-    expected_s = round_s(up, down, quick)
+    updates = summary["updates_received"]
+    if not updates:
+        raise UserError(f"{kind}: no update arrived")
+    one = summary["bytes_up"] / updates  # a model and an update have the same vector
+    expected_s = round_s(one, one, quick)
     emulated_s = summary["emulated_s"]
     return [
-        Row(f"{kind}: up per edge", up / MB, "MB"),
-        Row(f"{kind}: down per edge", down / MB, "MB"),
+        Row(f"{kind}: one update", one / MB, "MB"),
+        Row(f"{kind}: updates that arrived", updates, f"of {EDGES}"),
+        Row(f"{kind}: down in all", summary["bytes_down"] / MB, "MB"),
         Row(f"{kind}: link and device alone", expected_s, "emulated s"),
         Row(f"{kind}: the round", emulated_s, "emulated s"),
         Row(f"{kind}: longer than that by", 100 * (emulated_s / expected_s - 1), "%"),
