@@ -105,6 +105,20 @@ def test_about_thirty_claims_are_chosen_and_all_are_there(tmp_path: Path) -> Non
     assert 25 <= len(CHOSEN) == front.count("| **not run** |") <= 35
 
 
+def test_the_best_corners_of_two_studies_are_one_figure(tmp_path: Path) -> None:
+    chosen = [registry.find("seed0-corners"), registry.find("seed1-corners")]
+    drawn = tmp_path / "figures" / "best-corners.svg"
+    for entry, methods in zip(chosen, (("with", "without"), ("tdma-s1", "idfl-s1"))):
+        pages.write(tmp_path, chosen)
+        assert not drawn.exists(), "one of the two has no runs"
+        tables = Tables(tmp_path / "data", entry)
+        for method in methods:
+            row = row_of(method, 1, {"final_accuracy": 0.5}, scale=Scale.paper, part="best")
+            tables.put(row, curve_rows(method, 1, Scale.paper, part="best"))
+    pages.write(tmp_path, chosen)
+    assert "](figures/best-corners.svg)" in (tmp_path / "index.md").read_text() and drawn.exists()
+
+
 @pytest.mark.parametrize("log", ["", "x", "y", "xy"])
 def test_figures_are_the_same_bytes_each_time(log: str, tmp_path: Path) -> None:
     entry = study()

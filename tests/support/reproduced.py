@@ -45,11 +45,13 @@ def row_of(
     return RunRow(scale, part, method, role, seed, setting, all_numbers, **facts)
 
 
-def curve_rows(method: str, seed: int, scale: Scale = Scale.paper) -> list[CurveRow]:
+def curve_rows(
+    method: str, seed: int, scale: Scale = Scale.paper, part: str = "main"
+) -> list[CurveRow]:
     """Return three evaluations of a run: accuracy .1, .2 and .3 plus a hundredth of the seed."""
     return [
         CurveRow(
-            scale, "main", method, seed, 10.0 * at, at, round(0.1 * at + 0.01 * seed, 9), 1.0, None
+            scale, part, method, seed, 10.0 * at, at, round(0.1 * at + 0.01 * seed, 9), 1.0, None
         )
         for at in (1, 2, 3)
     ]

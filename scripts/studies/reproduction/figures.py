@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,27 +31,37 @@ NAMES = {
     "version": "Version of the model",
 }
 Curves = Mapping[int, Sequence[tuple[float, float]]]  # seed -> points
+Panels = Mapping[str, Mapping[str, Curves]]  # panel -> line -> its curves
 
 
 def write(figure: Figure, results: Results, folder: Path) -> Path | None:
     """Write a figure of an entry; return its file, None if there is nothing to draw."""
     path = folder / f"{results.entry.name}-{figure.name}"
+    if isinstance(figure, CurveFigure):
+        return write_curves(figure, curves_of(figure, results), path)
+    if isinstance(figure, LineFigure):
+        return _written(lambda canvas: _lines(figure, results, canvas), path)
+    return None
+
+
+def write_curves(figure: CurveFigure, panels: Panels, path: Path) -> Path | None:
+    """Write curves to ``path``, without its suffix; return the file, None without a curve."""
+    return _written(lambda canvas: _curves(figure, panels, canvas), path)
+
+
+def _written(draw: Callable[[Canvas], bool], path: Path) -> Path | None:
     with matplotlib.rc_context(STYLE):
         canvas = Canvas(PlotStyle(), "page")
-        drawn = (
-            _curves(figure, results, canvas)
-            if isinstance(figure, CurveFigure)
-            else isinstance(figure, LineFigure) and _lines(figure, results, canvas)
-        )
-        if not drawn:
+        if not draw(canvas):
             return None
         made = canvas.finish()
     return save(made, path, (FORM,))[0]
 
 
 # ------------------------------------------------------------------ curves
-def _curves(figure: CurveFigure, results: Results, canvas: Canvas) -> bool:
-    found = {
+def curves_of(figure: CurveFigure, results: Results) -> Panels:
+    """Return what a figure shows: a panel for each part, a curve for each method."""
+    return {
         part.title or part.name: {
             method.shown: curve
             for method in part.methods
@@ -61,7 +71,10 @@ def _curves(figure: CurveFigure, results: Results, canvas: Canvas) -> bool:
         for part in results.entry.parts
         if not figure.parts or part.name in figure.parts
     }
-    found = {name: curves for name, curves in found.items() if curves}
+
+
+def _curves(figure: CurveFigure, panels_of: Panels, canvas: Canvas) -> bool:
+    found = {name: curves for name, curves in panels_of.items() if curves}
     if not found:
         return False
     places = _places(found.values())

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
+from reproduction import figures
 from reproduction.book import Book, Judged
-from reproduction.entry import Entry, Scale, Verdict
+from reproduction.entry import CurveFigure, Entry, Scale, Verdict
 from reproduction.page_parts import (
     CLAIM_HEAD,
     MADE,
@@ -18,13 +20,25 @@ from reproduction.page_parts import (
     table_row,
 )
 from reproduction.papers import PAPERS
+from reproduction.results import NoResults
 
+# The figure of the README: an entry, its part, the panel's title, and the names of its lines.
+BEST_CORNERS = (
+    ("seed0-corners", "best", "Timely dissemination", {"without": "without", "with": "with"}),
+    ("seed1-corners", "best", "Intentional delay", {"tdma-s1": "without", "idfl-s1": "with"}),
+)
+CORNERS = CurveFigure(
+    "best-corners",
+    "Test accuracy over seconds of the wall clock, over real sockets: timely dissemination and"
+    " intentional delay, each where its map promises most, with and without",
+)
 TIMES, END = "<!-- times: begin -->", "<!-- times: end -->"
 Chosen = Sequence[tuple[str, str]]  # entry, beginning of a claim's text
 
 
-def front_page(book: Book, chosen: Chosen, by_hand: Iterable[str]) -> str:
-    """Return the front page. ``by_hand``: names of the folder's other pages.
+def front_page(book: Book, chosen: Chosen, by_hand: Iterable[str], figure: Path) -> str:
+    """Return the front page. ``by_hand``: names of the folder's other pages. ``figure``: where the
+    figure of the best corners is written, without its suffix.
 
     KeyError if a chosen claim is not there, or is not the only one.
     """
@@ -48,11 +62,33 @@ def front_page(book: Book, chosen: Chosen, by_hand: Iterable[str]) -> str:
         " not repeated.",
         "",
     ]
+    drawn = _best_corners(book, figure)
+    if drawn is not None:
+        picture = f"![{CORNERS.title}]({drawn.parent.name}/{drawn.name})"
+        lines += [picture, "", f"*{CORNERS.title}.*", ""]
     for key in PAPERS:
         lines += _paper(book, key, shown)
     lines += [TIMES, *_costs(book), END, "", "```{toctree}", ":hidden:", ""]
     lines += [*by_hand, *(paper.page for paper in PAPERS.values()), "```", ""]
     return "\n".join(lines)
+
+
+def _best_corners(book: Book, path: Path) -> Path | None:
+    """Draw the figure if both studies were run at the paper's scale; return its file."""
+    panels: dict[str, dict[str, figures.Curves]] = {}
+    try:
+        for entry, part, title, names in BEST_CORNERS:
+            results = book.results(entry, Scale.paper)
+            curves = {
+                shown: results.curve(method, CORNERS.column, part)
+                for method, shown in names.items()
+            }
+            if not all(curves.values()):
+                return None
+            panels[title] = curves
+    except NoResults:
+        return None
+    return figures.write_curves(CORNERS, panels, path)
 
 
 def _found(judged: Sequence[Judged], entry: str, text: str) -> Judged:

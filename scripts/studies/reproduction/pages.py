@@ -13,7 +13,7 @@ from pathlib import Path
 from edgefl.results.compare import replace_file
 from reproduction.book import Book, Judged
 from reproduction.entry import Entry, Part, Scale, Verdict
-from reproduction.front import END, TIMES, Chosen, front_page
+from reproduction.front import CORNERS, END, TIMES, Chosen, front_page
 from reproduction.page_parts import (
     CLAIM_HEAD,
     MADE,
@@ -42,7 +42,7 @@ def write(folder: Path, entries: Iterable[Entry], chosen: Chosen = ()) -> list[P
     """
     book = Book(entries, folder / DATA)
     by_hand = [name for name in HAND if (folder / f"{name}.md").is_file()]
-    pages = {"index": front_page(book, chosen, by_hand)}
+    pages = {"index": front_page(book, chosen, by_hand, folder / FIGURES / CORNERS.name)}
     for key in PAPERS:
         pages[PAPERS[key].page] = _paper(book, key, folder / FIGURES)
     paths = []
