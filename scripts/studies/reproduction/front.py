@@ -79,7 +79,7 @@ def _best_corners(book: Book, path: Path) -> Path | None:
     try:
         for entry, part, title, names in BEST_CORNERS:
             results = book.results(entry, Scale.paper)
-            curves = {
+            curves: dict[str, figures.Curves] = {
                 shown: results.curve(method, CORNERS.column, part)
                 for method, shown in names.items()
             }
