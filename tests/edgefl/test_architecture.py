@@ -18,7 +18,7 @@ EMULATOR = (
 )
 EDGEFL = (
     "exit_status errors disk by_name snake_case streams vectors vector_terms vector_store"
-    " checkpoints jobs catalog"
+    " checkpoints jobs catalog compression"
     " protocol strategies.base actor"
     " strategies.dissemination strategies config record.files data models edges flower record"
     " coordinator results reports exports loading html_report profile hosts.clock_names"

@@ -1,0 +1,1 @@
+"""Smaller updates: a file per method. See ``edgefl.compression.compressor``."""
