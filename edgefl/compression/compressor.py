@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -47,14 +48,16 @@ class Compressor(Protocol):
         ...
 
 
-def find(name: str, options: dict[str, Any]) -> Compressor:
-    """Return the method ``name`` with its options. UserError if there is none of this name, a
-    pydantic ValidationError for options that it does not take.
+def find(name: str, options: dict[str, Any], base: Path | None = None) -> Compressor:
+    """Return the method ``name`` with its options.
+
+    ``base``: the folder of the user's code. UserError if there is none of this name, a pydantic
+    ValidationError for options that it does not take.
     """
-    build = catalog.find(PACKAGE, name, ATTRIBUTE, what="compression")
-    taken = catalog.options_of(build)
-    assert taken is not None
-    made: Compressor = build(taken.model_validate(options))
+    build = catalog.find(PACKAGE, name, ATTRIBUTE, base, "compression")
+    with catalog.own_code(name, build):
+        taken = catalog.options_of(build)
+        made: Compressor = build() if taken is None else build(taken.model_validate(options))
     return made
 
 

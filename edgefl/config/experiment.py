@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from edgefl.config.availability import Availability
 from edgefl.config.evaluation import Evaluation
@@ -162,6 +162,28 @@ class UpdatesSection(Section):
     """
 
 
+class Compression(Section):
+    """Smaller messages. Without this table, models and updates travel whole.
+
+    An edge sends the packed change of its model, or its packed gradient. Other vectors of a message
+    travel whole.
+    """
+
+    up: Named | None = None
+    """Method for updates: `"float16"`, `"int8"`, `"top_k"`, `"random_k"`, `"sign"`, or your own,
+    such as `"my_method.py:build"`. A table has options: `{name = "top_k", share = 0.01}`.
+    """
+    down: Named | None = None
+    """Method for models: `"float16"` or `"int8"`."""
+    cost_samples: float = Field(0.0, ge=0)
+    """What packing an update costs a device, as the time of training on so many samples."""
+
+    @field_validator("up", "down", mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+
 class RecordSection(Section):
     """What a run keeps in addition to its tables."""
 
@@ -262,6 +284,7 @@ class Experiment(Section):
     stop: Stop
     evaluation: Evaluation = Evaluation()
     updates: UpdatesSection = UpdatesSection()
+    compression: Compression = Compression()
     record: RecordSection = RecordSection()
     fidelity: FidelityLimits = FidelityLimits()
     faults: tuple[FaultEntry, ...] = Field((), strict=False)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 from edgefl.actor import Broadcast, Output, Send
 from edgefl.coordinator.absences import LEAVES, RETURNS
@@ -273,12 +273,19 @@ class Coordinator(Asking):
             return self._settled(edge, update.number, now)
         acknowledged = Send(edge, Acknowledged(update.number))
         self.failures.over(edge)
+        packed, fault = self.packing, None
+        more: dict[str, Any] = {}
+        if packed is not None:
+            update, fault = packed.unpacked(
+                update, task.base, lambda name: self.strategy.update_size(edge, name)
+            )
         capped = self.claims.capped(edge, update.numbers)
         for name in capped:
             self._capped(edge, name, update.numbers[name], capped[name], now)
         update = replace(update, numbers={**update.numbers, **capped}) if capped else update
         norm_bound = self.experiment.updates.norm_bound
-        fault, more = update_fault(task, update, self.strategy, norm_bound)
+        if fault is None:
+            fault, more = update_fault(task, update, self.strategy, norm_bound)
         if fault:
             self.record.fact(now, "discarded", edge=edge, task=task.number, reason=fault, **more)
             return [acknowledged, *self._close(task, fault, now, delivered=True)]

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from edgefl.actor import Broadcast, Output, Run, Send
+from edgefl.compression.packing import Packing
 from edgefl.config.experiment import Experiment
 from edgefl.coordinator.absences import Absences
-from edgefl.coordinator.checks import Claims, check_published, model_of, sendable
+from edgefl.coordinator.checks import Claims, ModelMessage, check_published, model_of, sendable
 from edgefl.coordinator.deadlines import Deadlines, TaskLimits
 from edgefl.coordinator.failures import Failures
 from edgefl.coordinator.ledger import Ledger, Recorder
@@ -39,16 +40,18 @@ class RunState:
         limits: TaskLimits | None = None,
         energy: EnergyBook | None = None,
         absent: Mapping[str, Iterator[Fault]] | None = None,
+        packing: Packing | None = None,
     ) -> None:
         """``shares``: samples by edge, where the split is known. ``limits`` None: no deadlines.
 
         ``energy`` None: the run has no model of its energy. ``absent``: when edges are away, by
-        edge and in order of time.
+        edge and in order of time. ``packing`` None: vectors travel whole.
         """
         self.strategy = strategy
         self.experiment = experiment
         self.claims = Claims(shares or {}, experiment.training.batch_size)
         self.record = Ledger(recorder, energy)
+        self.packing = packing
         self.version = 0
         self.weights = strategy.weights
         self.weights.flags.writeable = False  # edges, archive and evaluation share this array
@@ -131,15 +134,8 @@ class RunState:
                 version = self.version if decision.version is None else decision.version
                 if decision.weights is None:
                     return [Send(decision.edge, NothingNewer(decision.task))]
-                return [
-                    Send(
-                        decision.edge,
-                        sendable(
-                            Fresh(decision.task, version, {"weights": decision.weights}),
-                            self.weights,
-                        ),
-                    )
-                ]
+                fresh = Fresh(decision.task, version, {"weights": decision.weights})
+                return [Send(decision.edge, self._message(fresh))]
             case do.Urge():
                 task = self.tasks.at_work(decision.edge)
                 task.urged = True
@@ -188,12 +184,19 @@ class RunState:
             raise ValueError(
                 f"cannot assign to {edge!r}: it is {'busy' if busy else 'not connected'}"
             )
-        task = self.tasks.add(edge, self.version, model_of(assign))
-        task.message = sendable(
-            Assignment(task.number, task.version, assign.vectors, assign.numbers), self.weights
+        model = model_of(assign)
+        base = model if self.packing is None else self.packing.received(model, self.version)
+        task = self.tasks.add(edge, self.version, base)
+        task.message = self._message(
+            Assignment(task.number, task.version, assign.vectors, assign.numbers)
         )
         self.deadlines.assigned(task, size_of(task.message), assign.broadcast, now)
         return task.message
+
+    def _message(self, message: ModelMessage) -> ModelMessage:
+        """Return the message as it is sent."""
+        checked = sendable(message, self.weights)
+        return checked if self.packing is None else self.packing.sent(checked)
 
     def _publish(self, weights: np.ndarray, now: int) -> list[Output]:
         check_published(weights, self.weights)

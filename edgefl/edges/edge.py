@@ -11,6 +11,7 @@ import numpy as np
 
 from edgefl.actor import COORDINATOR, Output, Run, Send
 from edgefl.by_name import ByName
+from edgefl.compression.packing import Packing
 from edgefl.edges.failure import BEFORE, TrainingFailure, training_failure
 from edgefl.edges.phase import ASKING, Phase, PhaseEvent, PhaseMachine
 from edgefl.edges.refresh import ConcurrentRefresh, concurrent_refresh
@@ -62,9 +63,16 @@ class Edge(Generic[CourseT]):
     """
 
     def __init__(
-        self, name: str, trainer: TrainerLike[CourseT], rule: LocalRule, device: Device
+        self,
+        name: str,
+        trainer: TrainerLike[CourseT],
+        rule: LocalRule,
+        device: Device,
+        packing: Packing | None = None,
     ) -> None:
+        """``packing`` None: vectors travel whole."""
         self.name = name
+        self.packing = packing
         self.trainer = trainer
         self.rule = rule
         self.device = device
@@ -89,6 +97,11 @@ class Edge(Generic[CourseT]):
     @property
     def phase(self) -> Phase:
         return self._phases.phase
+
+    @property
+    def _packing_work(self) -> float:
+        """The device's work of packing an update, in the unit of a run's work."""
+        return 0.0 if self.packing is None else self.packing.samples
 
     @property
     def asking(self) -> bool:
@@ -166,6 +179,10 @@ class Edge(Generic[CourseT]):
             return []
         update = self._update(task, run)
         learned = self.trainer.remembered(run, self.rule)
+        if self.packing is not None and update.vectors:
+            start = task.vectors["weights"]
+            update, kept = self.packing.update(update, start, self.memory, self.name)
+            learned = learned | kept
         self.task = self.run = self.refresh = None
         if run.failure is not None:
             return [self._fail(task, run.failure)]
@@ -207,6 +224,7 @@ class Edge(Generic[CourseT]):
 
     def _merge(self, fresh: Fresh, now: int) -> Run:
         self._phases.move(PhaseEvent.FRESH)
+        fresh = fresh if self.packing is None else self.packing.taken(fresh)
         weights, version = fresh.vectors["weights"], fresh.version
         if self.refresh is None:
             run = self._run_at_hand()
@@ -230,6 +248,8 @@ class Edge(Generic[CourseT]):
 
     def _begin(self, task: Assignment, now: int) -> list[Output]:
         self._phases.move(PhaseEvent.BEGUN)
+        if self.packing is not None:
+            task = self.packing.taken(task)
         # a rule that asks for a missing name gets an error that lists the existing names
         task = replace(task, vectors=ByName(task.vectors), numbers=ByName(task.numbers))
         self.task, self.refresh, self.too_late = task, None, False
@@ -273,7 +293,7 @@ class Edge(Generic[CourseT]):
         run, began_ns = self.trainer.begin(latest.task, self.rule, latest.memory), latest.began_ns
 
         def done_ns(step: int) -> int:
-            work = run.work_until(step) * self.rule.work
+            work = run.work_until(step) * self.rule.work + self._packing_work
             duration_ns = self.device.duration_ns(work, began_ns)
             assert duration_ns is not None
             return began_ns + duration_ns
@@ -302,7 +322,9 @@ class Edge(Generic[CourseT]):
         self.ask_at = None
         if self.rule.on_request == "train_on":
             kept = self.trainer.kept(run)
-            self.refresh = concurrent_refresh(kept, self.device, self.rule.work, now)
+            self.refresh = concurrent_refresh(
+                kept, self.device, self.rule.work, now, self._packing_work
+            )
         until_ns = 0 if self.refresh is None else self.refresh.until_ns
         request = Send(COORDINATOR, FreshRequest(task.number, task.version, run.step, until_ns))
         self._phases.move(PhaseEvent.ASKED if self.refresh is None else PhaseEvent.ASKED_ON)
@@ -312,6 +334,8 @@ class Edge(Generic[CourseT]):
         if until_step == run.steps:
             self.ask_at = None
         work = run.work_until(until_step) * self.rule.work
+        if until_step == run.steps:
+            work += self._packing_work
         duration_ns = self.device.duration_ns(work, now)
         if self.latest is not None and until_step == run.steps and duration_ns is not None:
             self.latest.done_ns = now + duration_ns

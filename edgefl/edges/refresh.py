@@ -19,19 +19,23 @@ class ConcurrentRefresh(Generic[CourseT]):
 
     ``kept``: the run at the moment of the request. A fresher model is merged at the first step
     boundary at or after its arrival, if at least one step follows. So a model that arrives at
-    ``until_ns`` or later is too late. ``work``: as in ``LocalRule``.
+    ``until_ns`` or later is too late. ``work``: as in ``LocalRule``; ``after``: the work after the
+    last step.
     """
 
     kept: CourseT
     device: Device
     work: float
     asked_ns: int
+    after: float = 0.0
     until_ns: int = 0
     end_ns: int = 0
 
     def done_ns(self, step: int) -> int:
         """When that step is done."""
         work = self.kept.work_until(step) * self.work
+        if step == self.kept.steps:
+            work += self.after
         duration_ns = self.device.duration_ns(work, self.asked_ns)
         assert duration_ns is not None
         return self.asked_ns + duration_ns
@@ -46,7 +50,7 @@ class ConcurrentRefresh(Generic[CourseT]):
 
 
 def concurrent_refresh(
-    kept: CourseT, device: Device, work: float, now: int
+    kept: CourseT, device: Device, work: float, now: int, after: float = 0.0
 ) -> ConcurrentRefresh[CourseT] | None:
     """The rest of the run ``kept`` from ``now`` on.
 
@@ -54,7 +58,7 @@ def concurrent_refresh(
     """
     if device.duration_ns(0, now) is None:
         return None
-    rest = ConcurrentRefresh(kept, device, work, now)
+    rest = ConcurrentRefresh(kept, device, work, now, after)
     last_ns, rest.end_ns = rest.done_ns(kept.steps - 1), rest.done_ns(kept.steps)
     rest.until_ns = min(last_ns + 1, rest.end_ns)
     return rest

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgefl import catalog
+from edgefl.compression.compressor import ATTRIBUTE as BUILD
+from edgefl.compression.compressor import PACKAGE as COMPRESSORS
+from edgefl.compression.compressor import find as find_compressor
 from edgefl.config import groups as config_groups
 from edgefl.config.errors import Loc, Source, validated
-from edgefl.config.experiment import Experiment, Named, StrategyEntry, Unlabelled
+from edgefl.config.experiment import Compression, Experiment, Named, StrategyEntry, Unlabelled
 from edgefl.config.section import Section
 from edgefl.errors import UserError, nearest
 from edgefl.flower import app_folder
@@ -22,6 +25,7 @@ PARTS = {  # table -> package of its plug-ins, attribute that a plug-in binds, w
     "data": ("edgefl.data", "load", "data set"),
     "model": ("edgefl.models", "build", "model"),
     "partition": ("edgefl.data.partition", "split", "partition"),
+    "compression": (COMPRESSORS, BUILD, "compression"),
 }
 DIRECTORY_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 SEED_NAME = r"seed\d+"
@@ -44,9 +48,10 @@ def check(experiment: Experiment, source: Source, base: Path | None) -> None:
     if experiment.task is not None:
         _check_own(experiment.task, ("task",), source, base)
     else:
-        _check_part("data", experiment.data, source, base)
-        _check_part("model", experiment.model, source, base)
-    _check_part("partition", experiment.partition, source, base)
+        _check_part(("data",), experiment.data, source, base)
+        _check_part(("model",), experiment.model, source, base)
+    _check_part(("partition",), experiment.partition, source, base)
+    _check_compression(experiment.compression, source, base)
     _check_unlabelled(experiment, source, base)
     config_groups.check(experiment, source, base)
     _check_faults(experiment, source)
@@ -84,12 +89,14 @@ def strategy_warnings(experiment: Experiment, base: Path | None) -> list[str]:
 
 def own_names(experiment: Experiment) -> list[str]:
     """Return every name in ``experiment`` that refers to code outside the catalogs."""
+    packed = experiment.compression
     picked = (
         experiment.task,
         experiment.data.name,
         experiment.partition.name,
         experiment.model.name,
         None if experiment.unlabelled is None else experiment.unlabelled.data,
+        *(None if way is None else way.name for way in (packed.up, packed.down)),
     )
     return [
         name
@@ -98,20 +105,40 @@ def own_names(experiment: Experiment) -> list[str]:
     ]
 
 
-def _check_part(table: str, section: Named, source: Source, base: Path | None) -> None:
-    package, attribute, what = PARTS[table]
+def _check_compression(section: Compression, source: Source, base: Path | None) -> None:
+    for way in ("up", "down"):
+        chosen: Named | None = getattr(section, way)
+        if chosen is None:
+            continue
+        _check_part(("compression", way), chosen, source, base)
+        if way == "down" and ":" not in chosen.name:
+            method = find_compressor(chosen.name, chosen.options())
+            if method.of_change:
+                raise source.error(
+                    ("compression", way),
+                    f"{chosen.name} keeps little of a model: expected a method for whole models,"
+                    f" such as float16 or int8",
+                )
+    if section.cost_samples and section.up is None:
+        raise source.error(
+            ("compression", "cost_samples"), "nothing is packed: expected compression.up, too"
+        )
+
+
+def _check_part(loc: Loc, section: Named, source: Source, base: Path | None) -> None:
+    package, attribute, what = PARTS[str(loc[0])]
     if ":" in section.name:
-        _check_own(section.name, (table, "name"), source, base)
+        _check_own(section.name, (*loc, "name"), source, base)
         return
     try:
         picked = catalog.find(package, section.name, attribute, base, what)
     except UserError as error:
-        raise source.error((table, "name"), str(error)) from error
+        raise source.error((*loc, "name"), str(error)) from error
     validated(
         catalog.options_of(picked) or Section,
         section.options(),
         source,
-        (table,),
+        loc,
         tuple(type(section).model_fields),
     )
 

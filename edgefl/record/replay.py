@@ -31,11 +31,15 @@ class Replay:
 
 
 def replay(
-    directory: Path, strategy: Strategy, say: Callable[[str], None] = lambda line: None
+    directory: Path,
+    strategy: Strategy,
+    say: Callable[[str], None] = lambda line: None,
+    received: Callable[[np.ndarray, int], np.ndarray] = lambda model, version: model,
 ) -> Replay:
     """Give ``strategy`` the events of the journal in ``directory``.
 
-    ``say`` gets a line if the end of the journal is torn. UserError names the first event whose
+    ``say`` gets a line if the end of the journal is torn. ``received``: the model that an edge gets
+    of a model that is sent as a version. UserError names the first event whose
     decisions differ from the journal.
     """
     result = Replay(strategy.weights)
@@ -54,7 +58,8 @@ def replay(
         for decision in decisions:
             match decision:
                 case do.Assign():
-                    bases |= {next(numbers): decision.vectors["weights"] for _ in decision.edges}
+                    model = received(decision.vectors["weights"], result.version)
+                    bases |= {next(numbers): model for _ in decision.edges}
                 case do.Cancel():
                     del bases[decision.task]
                 case do.Publish():

@@ -59,6 +59,8 @@ class Row:
     joules: float | None = None  # None: its config has no powers
     joules_to_target: float | None = None
     joules_kind: str | None = None  # "modelled" or "measured"
+    raw_bytes_up: int | None = None  # without compression; None: the run has none
+    raw_bytes_down: int | None = None
     metric: str = ACCURACY.name  # which score ``final_accuracy`` and the others are
 
     @property
@@ -109,7 +111,7 @@ def load_run(run: Path, name: str) -> Row:
             "finished",
         )
     }
-    used = facts.get("energy", {})
+    used, raw = facts.get("energy", {}), facts.get("compression", {})
     counts = {
         key: facts.get(key, 0) for key in ("versions", "updates_applied", "bytes_up", "bytes_down")
     }
@@ -127,6 +129,8 @@ def load_run(run: Path, name: str) -> Row:
         joules=used.get("joules"),
         joules_to_target=used.get("joules_to_target"),
         joules_kind=used.get("kind"),
+        raw_bytes_up=raw.get("raw_bytes_up"),
+        raw_bytes_down=raw.get("raw_bytes_down"),
         metric=score.name,
         **numbers,
         **counts,

@@ -16,10 +16,13 @@ from edgefl.results.summary import INTERRUPTED, interruption
 COLOURS = {"faithful": "green", "strained": "yellow", INTERRUPTED: "red", UNFINISHED: "red"}
 RECEIVED, APPLIED, DISCARDED = "re-\nceived", "ap-\nplied", "disc.\n"  # updates
 JOULES = "energy\nJ"
+RAW_UP, RAW_DOWN = "raw\nup", "raw\ndown"  # without compression
 NAME, VERDICT = "strategy\n", "verdict\n"
 NARROWEST_NAME = 8
 # order in which columns are left out in a narrow terminal
 LEFT_OUT_FIRST = (
+    RAW_DOWN,
+    RAW_UP,
     RECEIVED,
     "acc.\nbest",
     "stale\navg/max",
@@ -96,6 +99,8 @@ def _columns(found: dict[str, list[Row]]) -> dict[str, list[str]]:
         DISCARDED: cells("updates_discarded", count),
         f"up\n{unit}": cells("bytes_up", lambda value: three_digits(value / size)),
         f"down\n{unit}": cells("bytes_down", lambda value: three_digits(value / size)),
+        f"{RAW_UP} {unit}": cells("raw_bytes_up", lambda value: three_digits(value / size)),
+        f"{RAW_DOWN} {unit}": cells("raw_bytes_down", lambda value: three_digits(value / size)),
         "stale\navg/max": [_staleness(runs) for runs in found.values()],
         "emul.\ns": cells("emulated_s", seconds),
         JOULES: cells("joules", three_digits),
@@ -106,6 +111,8 @@ def _columns(found: dict[str, list[Row]]) -> dict[str, list[str]]:
     for heading in (JOULES, to_target_j):
         if all(row.joules is None for row in rows):
             del columns[heading]
+    if all(row.raw_bytes_up is None for row in rows):
+        del columns[f"{RAW_UP} {unit}"], columns[f"{RAW_DOWN} {unit}"]
     if not any(row.updates_discarded for row in rows):
         del columns[DISCARDED]
     if all(row.updates_received in (None, row.updates_applied) for row in rows):

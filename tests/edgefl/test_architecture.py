@@ -18,8 +18,8 @@ EMULATOR = (
 )
 EDGEFL = (
     "exit_status errors disk by_name snake_case streams vectors vector_terms vector_store"
-    " checkpoints jobs catalog compression"
-    " protocol strategies.base actor"
+    " checkpoints jobs catalog"
+    " protocol compression strategies.base actor"
     " strategies.dissemination strategies config record.files data models edges flower record"
     " coordinator results reports exports loading html_report profile hosts.clock_names"
     " hosts.ctrl_c hosts.fault_lives hosts.ipc"

@@ -30,6 +30,7 @@ from edgefl.errors import UserError
 from edgefl.flower.app_folder import is_flower
 from edgefl.hosts.setup import texts
 from edgefl.hosts.setup.interruptions import interruptions
+from edgefl.hosts.setup.packing import packing
 from edgefl.hosts.setup.plan import DeviceMaker, devices, in_tokens, options, training_plan
 from edgefl.hosts.setup.shares import EdgeShares
 from edgefl.jobs import Evaluate, Scores, check_server_samples
@@ -206,10 +207,12 @@ class Learning:
         faults = interruptions(self.experiment, self.base)
         made: Callable[[str], TrainerLike[Any]] = trainer or self.trainer
         maker = None if known else DeviceMaker(self.experiment, self.samples)
+        packed = packing(self.experiment, index, self.layout, self.base)
 
         def make(name: str) -> Edge:
             device = deepcopy(known[name]) if maker is None else maker.of(name)
-            return Edge(name, made(name), self.rule(index), slowed(device, faults, name, streams))
+            slower = slowed(device, faults, name, streams)
+            return Edge(name, made(name), self.rule(index), slower, packed)
 
         return make
 

@@ -132,7 +132,7 @@ def strategy(
     found, values = options(entry, base)
     made = found(weights, layout, values, Streams(experiment.seed))
     if isinstance(made, Slotted):
-        made.use(timetable(experiment, layout, devices(experiment)))
+        made.use(timetable(experiment, layout, devices(experiment), base))
     return made
 
 

@@ -11,6 +11,7 @@ from safetensors.numpy import load_file
 
 from edgefl.config.toml import parsed
 from edgefl.errors import UserError, undamaged
+from edgefl.hosts.setup.packing import packing
 from edgefl.hosts.setup.plan import strategy
 from edgefl.loading.file import load
 from edgefl.record.replay import Replay, replay
@@ -39,7 +40,13 @@ def replay_run(run: Path, say: Callable[[str], None] = lambda line: None) -> Rep
         layout = Layout.from_json(orjson.loads((journal / "layout.json").read_bytes()))
     weights = _weights(journal / "initial.safetensors")
     base = Path(facts["base"]) if "base" in facts else None
-    result = replay(journal, strategy(experiment, entry, base, weights, layout), say)
+    packed = packing(experiment, experiment.strategies.index(entry), layout, base)
+    made = strategy(experiment, entry, base, weights, layout)
+    result = (
+        replay(journal, made, say)
+        if packed is None
+        else replay(journal, made, say, packed.received)
+    )
     assert result.weights is not None
     kept = run / "model.safetensors"
     if kept.exists() and not np.array_equal(

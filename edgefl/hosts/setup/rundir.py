@@ -29,6 +29,7 @@ from edgefl.flower.app_folder import is_flower
 from edgefl.hosts.setup.energy import energy_book
 from edgefl.hosts.setup.interruptions import absent_times
 from edgefl.hosts.setup.limits import task_limits
+from edgefl.hosts.setup.packing import compression_section, packing
 from edgefl.hosts.setup.plan import strategy
 from edgefl.hosts.setup.summary import write_summary
 from edgefl.hosts.setup.written import AT_THE_END, FOLDERS, LATE, written
@@ -111,7 +112,10 @@ class OpenRun:
             )
         limits = task_limits(experiment, self.entry, base, shares or {})
         away = absent_times(experiment, base)
-        self.coordinator = Coordinator(made, experiment, self.record, shares, limits, book, away)
+        packed = packing(experiment, index, layout, base)
+        self.coordinator = Coordinator(
+            made, experiment, self.record, shares, limits, book, away, packed
+        )
 
     def start_wall(self, done_s: float = 0.0) -> None:
         """Count wall seconds from now on, without the joining phase.
@@ -168,6 +172,7 @@ class OpenRun:
             **(pace or {}),
             **({"parts_deleted": deleted} if (deleted := self.record.parts_deleted()) else {}),
             **({} if self.experiment.unlabelled is None else {"unlabelled": self._unlabelled()}),
+            **compression_section(self.coordinator.packing, self.counters),
         }
         goes_on = self.coordinator.finished in BROKEN_OFF
         book = self.coordinator.record.energy

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from edgefl.config.experiment import Experiment
 from edgefl.edges.training_plan import batches, samples_after
 from edgefl.errors import UserError
 from edgefl.hosts.setup.network import longest_delay_ns
+from edgefl.hosts.setup.packing import model_bytes
 from edgefl.strategies.base.timetable import Timetable
 from edgefl.vectors import Layout
 from emulator.compute import Device, Rate
@@ -16,11 +19,17 @@ BESIDE_BYTES = 256  # at most, for names and numbers next to the vector
 BIT_PER_MBIT = 1_000_000
 
 
-def timetable(experiment: Experiment, layout: Layout, devices: dict[str, Device]) -> Timetable:
-    """The timetable. UserError if the model does not fit into ``medium.slots_per_transfer``."""
+def timetable(
+    experiment: Experiment, layout: Layout, devices: dict[str, Device], base: Path | None = None
+) -> Timetable:
+    """The timetable. UserError if the model does not fit into ``medium.slots_per_transfer``.
+
+    ``base``: the folder of the user's code.
+    """
     medium, plan = experiment.medium, experiment.training
     slot_ns, guard_ns = _ns(medium.slot_ms), _ns(medium.guard_ms)
-    transfer_slots = slots_of_model(experiment, 4 * layout.size + BESIDE_BYTES)
+    size_bytes = model_bytes(experiment, layout, base)
+    transfer_slots = slots_of_model(experiment, size_bytes + BESIDE_BYTES)
     late_ns = longest_delay_ns(experiment) - guard_ns
 
     def compute_slots(edge: str, samples: int, steps: int | None) -> int | None:

@@ -1,0 +1,202 @@
+"""Packs the vectors of messages: on an edge those of updates, at the coordinator models.
+
+A packed vector keeps its name. Its bytes, filled up to whole float32 elements, take its place, and
+the number "packed NAME" has its length. So nothing but the two actors knows of compression, and the
+size of a message is that of the packed one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import numpy as np
+
+from edgefl.compression.compressor import Compressor, pack_with_error
+from edgefl.protocol.messages import Assignment, Fresh, Update
+from edgefl.streams import Streams
+from edgefl.vectors import Layout, aligned, is_finite
+
+MODEL = "weights"
+ERROR = "compression error"  # in the memory of an edge
+MARK = "packed "  # before a vector's name: the number with its length
+ELEMENT_BYTES = 4
+FAULT = "cannot be unpacked"
+ModelMessage = TypeVar("ModelMessage", Assignment, Fresh)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PackedModel:
+    """A model, what travels in its place, and what the edges get."""
+
+    model: np.ndarray
+    version: int
+    carrier: np.ndarray
+    received: np.ndarray
+
+
+@dataclass(slots=True)
+class Packing:
+    """How the messages of a run are packed.
+
+    ``up``, ``down``: the methods; None: nothing is packed. ``delivers``: the vector of an update
+    that is packed. A model is sent as its change since the model that the edge was given.
+    ``samples``: the device's time for packing an update, in training samples.
+    """
+
+    up: Compressor | None
+    down: Compressor | None
+    layout: Layout
+    streams: Streams
+    delivers: str = MODEL
+    samples: float = 0.0
+    saved_up: int = 0  # bytes, of updates that have arrived
+    saved_down: int = 0  # bytes, of models that were sent
+    _last: PackedModel | None = field(default=None, repr=False)  # it goes to many edges
+
+    # ------------------------------------------------------------------ down
+    def sent(self, message: ModelMessage) -> ModelMessage:
+        """Return the message with its model packed."""
+        if self.down is None:
+            return message
+        model = message.vectors[MODEL]
+        packed = self._packed(model, message.version)
+        if packed is None:
+            return message
+        self.saved_down += model.nbytes - packed.carrier.nbytes
+        return replace(
+            message,
+            vectors={**message.vectors, MODEL: packed.carrier},
+            numbers={**message.numbers, MARK + MODEL: float(model.size)},
+        )
+
+    def received(self, model: np.ndarray, version: int) -> np.ndarray:
+        """Return the model that an edge gets if ``model`` is sent as ``version``."""
+        packed = self._packed(model, version)
+        return model if packed is None else packed.received
+
+    def taken(self, message: ModelMessage) -> ModelMessage:
+        """Return the message with its model unpacked. ValueError if it cannot be."""
+        size = message.numbers.get(MARK + MODEL)
+        if self.down is None or size is None:
+            return message
+        model = self._unpacked(self.down, message.vectors[MODEL], int(size))
+        return replace(
+            message,
+            vectors={**message.vectors, MODEL: model},
+            numbers=_unmarked(message.numbers),
+        )
+
+    def _packed(self, model: np.ndarray, version: int) -> PackedModel | None:
+        """Pack a model once for all edges; None if it travels whole: one that is not finite has
+        no packed form.
+        """
+        if self.down is None or not is_finite(model):
+            return None
+        if self._last is None or self._last.model is not model or self._last.version != version:
+            tensors = self._tensors(model.size)
+            packed = self.down.pack(model, tensors, self.streams.rng("compression", version))
+            unpacked = self.down.unpack(packed, tensors)
+            self._last = PackedModel(model, version, _carrier(packed), unpacked)
+        return self._last
+
+    # ------------------------------------------------------------------ up
+    def update(
+        self, update: Update, start: np.ndarray, memory: Mapping[str, np.ndarray], edge: str
+    ) -> tuple[Update, dict[str, np.ndarray]]:
+        """Return the update with its vector packed, and what the edge has to remember.
+
+        ``start``: the model that the edge was given.
+        """
+        vector = update.vectors.get(self.delivers)
+        if self.up is None or vector is None:
+            return update, {}
+        change = vector - start if self._is_model(vector, start) else vector
+        if not is_finite(change):
+            return update, {}  # the coordinator says so
+        tensors = self._tensors(vector.size)
+        rng = self.streams.rng("compression", edge, update.number)
+        learned: dict[str, np.ndarray] = {}
+        if self.up.keeps_error:
+            error = memory.get(ERROR)
+            if error is not None and error.size != vector.size:
+                error = None  # a strategy with sub-models: the error was that of another one
+            packed, learned[ERROR] = pack_with_error(self.up, change, error, tensors, rng)
+        else:
+            packed = self.up.pack(change, tensors, rng)
+        return replace(
+            update,
+            vectors={**update.vectors, self.delivers: _carrier(packed)},
+            numbers={**update.numbers, MARK + self.delivers: float(vector.size)},
+        ), learned
+
+    def unpacked(
+        self, update: Update, start: np.ndarray, size_of: Callable[[str], int]
+    ) -> tuple[Update, str | None]:
+        """Return the update as it was before it was packed, and why that cannot be done, or None.
+
+        ``size_of``: the length that a vector of this update must have.
+        """
+        if self.up is None or not update.vectors:
+            return update, None
+        marked = update.numbers.get(MARK + self.delivers)
+        carrier, size = update.vectors.get(self.delivers), size_of(self.delivers)
+        if carrier is None or marked != size:
+            lost = carrier is not None and marked is None and not is_finite(carrier)
+            return update, None if lost else FAULT
+        try:
+            vector = self._unpacked(self.up, carrier, size)
+        except ValueError:
+            return update, FAULT
+        if self._is_model(vector, start):
+            vector += start
+        self.saved_up += vector.nbytes - carrier.nbytes
+        vectors = {**update.vectors, self.delivers: vector}
+        return replace(update, vectors=vectors, numbers=_unmarked(update.numbers)), None
+
+    def model_bytes(self) -> int:
+        """Return the bytes of the larger of a model that is sent down and its change that is
+        sent up.
+        """
+        tensors = self._tensors(self.layout.size)
+        return max(
+            ELEMENT_BYTES
+            * (self.layout.size if way is None else _elements(way.packed_bytes(tensors)))
+            for way in (self.up, self.down)
+        )
+
+    # ------------------------------------------------------------------ both
+    def _is_model(self, vector: np.ndarray, start: np.ndarray) -> bool:
+        return self.delivers == MODEL and vector.size == start.size
+
+    def _tensors(self, size: int) -> tuple[int, ...]:
+        """The lengths of the tensors of a model or of its trainable part; else all is one."""
+        entries = self.layout.entries
+        if size == self.layout.size:
+            return tuple(entry.size for entry in entries)
+        if size == self.layout.parameters:
+            return tuple(entry.size for entry in entries if entry.kind == "parameter")
+        return (size,)
+
+    def _unpacked(self, way: Compressor, carrier: np.ndarray, size: int) -> np.ndarray:
+        tensors = self._tensors(size)
+        length = way.packed_bytes(tensors)
+        if carrier.size != _elements(length):
+            raise ValueError(f"{carrier.size} elements, expected {_elements(length)}")
+        return way.unpack(carrier.view(np.uint8)[:length], tensors)
+
+
+def _elements(length: int) -> int:
+    return -(-length // ELEMENT_BYTES)
+
+
+def _carrier(packed: np.ndarray) -> np.ndarray:
+    """Return bytes as a float32 vector, filled up with zeros. Only its bytes have a meaning."""
+    whole = aligned(ELEMENT_BYTES * _elements(packed.size), np.uint8)
+    whole[: packed.size], whole[packed.size :] = packed, 0
+    return whole.view(np.float32)
+
+
+def _unmarked(numbers: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in numbers.items() if not name.startswith(MARK)}

@@ -1,0 +1,121 @@
+"""Packed messages: what travels, what arrives, and what cannot be unpacked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from builders import vector
+
+from edgefl.compression.compressor import find
+from edgefl.compression.packing import ERROR, FAULT, Packing
+from edgefl.protocol.messages import Assignment, Update
+from edgefl.streams import Streams
+from edgefl.vectors import Layout, LayoutEntry
+
+LAYOUT = Layout(
+    (LayoutEntry("w", (4,), 0, "parameter", ""), LayoutEntry("mean", (2,), 4, "buffer", ""))
+)
+START = vector(1, 2, 3, 4, 0, 0)
+NEW = vector(1, 5, 3, 4.5, 0, 1)
+
+
+def packing(up: str | None = None, down: str | None = None, **facts: str) -> Packing:
+    ways = [
+        None if name is None else find(name, {"share": 0.34} if "_k" in name else {})
+        for name in (up, down)
+    ]
+    return Packing(ways[0], ways[1], LAYOUT, Streams(1), **facts)
+
+
+def update(**vectors: np.ndarray) -> Update:
+    return Update(7, 3, vectors, {"samples": 9.0})
+
+
+def sizes(given: int = 6) -> object:
+    return lambda name: given
+
+
+def test_the_change_of_a_model_travels_and_the_model_arrives() -> None:
+    both = packing("top_k")
+    sent, learned = both.update(update(weights=NEW), START, {}, "a")
+    assert sent.vectors["weights"].nbytes == 2 * 8 and sent.numbers["packed weights"] == 6
+    assert learned[ERROR].tolist() == [0, 0, 0, 0.5, 0, 0]
+    got, fault = both.unpacked(sent, START, sizes())
+    assert fault is None and got.vectors["weights"].tolist() == [1, 5, 3, 4, 0, 1]
+    assert got.numbers == {"samples": 9.0} and both.saved_up == 6 * 4 - 2 * 8
+
+
+def test_an_error_comes_with_the_next_update() -> None:
+    both = packing("top_k")
+    memory = {ERROR: vector(0, 0, 0, 0, 0, 8)}
+    sent, learned = both.update(update(weights=NEW), START, memory, "a")
+    got, _ = both.unpacked(sent, START, sizes())
+    assert got.vectors["weights"].tolist() == [1, 5, 3, 4, 0, 9]
+    assert learned[ERROR].tolist() == [0, 0, 0, 0.5, 0, 0]
+
+
+def test_a_gradient_travels_as_it_is_and_the_rest_whole() -> None:
+    both = packing("sign", delivers="gradient")
+    gradient, buffers = vector(1, -1, 3, -3), vector(7, 8)
+    sent, _ = both.update(update(gradient=gradient, buffers=buffers), START, {}, "a")
+    assert sent.vectors["buffers"] is buffers and sent.vectors["gradient"].nbytes == 8
+    got, fault = both.unpacked(sent, START, sizes(4))
+    assert fault is None and got.vectors["gradient"].tolist() == [2, -2, 2, -2]
+
+
+def test_a_model_is_packed_once_for_all_edges() -> None:
+    here, there = packing(down="int8"), packing(down="int8")
+    sent = [here.sent(Assignment(n, 3, {"weights": NEW, "more": START}, {})) for n in (1, 2)]
+    assert sent[0].vectors["weights"] is sent[1].vectors["weights"]
+    assert sent[0].vectors["weights"].nbytes == 16 and sent[0].vectors["more"] is START
+    got = there.taken(sent[0])
+    assert got.numbers == {} and np.array_equal(got.vectors["weights"], here.received(NEW, 3))
+    assert np.abs(got.vectors["weights"] - NEW).max() < 5 / 127
+    assert here.saved_down == 2 * (24 - 16)
+
+
+@pytest.mark.parametrize("up", ["int8", "random_k"])
+def test_lots_depend_on_the_edge_and_the_task(up: str) -> None:
+    both, start = packing(up), np.zeros(50, np.float32)
+    new = np.sqrt(np.arange(50, dtype=np.float32))
+    found = [
+        both.update(replace(update(weights=new), number=task), start, {}, edge)[0]
+        for edge, task in (("a", 1), ("a", 1), ("a", 2), ("b", 1))
+    ]
+    sent = [each.vectors["weights"].tobytes() for each in found]
+    assert sent[0] == sent[1] and len(set(sent)) == 3
+
+
+def test_what_is_not_finite_travels_whole() -> None:
+    """The coordinator then says what is wrong with it."""
+    both, bad = packing("int8", "int8"), vector(1, np.nan, 0, 0, 0, 0)
+    sent, learned = both.update(update(weights=bad), START, {}, "a")
+    assert sent.vectors["weights"] is bad and learned == {}
+    assert both.unpacked(sent, START, sizes()) == (sent, None)
+    assert both.sent(Assignment(1, 0, {"weights": bad})).vectors["weights"] is bad
+    assert both.received(bad, 0) is bad
+
+
+def test_what_cannot_be_unpacked_is_a_fault() -> None:
+    both = packing("top_k")
+    sent, _ = both.update(update(weights=NEW), START, {}, "a")
+    whole = update(weights=NEW)
+    short = replace(sent, vectors={"weights": sent.vectors["weights"][:1]})
+    outside = replace(sent, vectors={"weights": sent.vectors["weights"].copy()})
+    outside.vectors["weights"].view(np.uint32)[1] = 9
+    longer = replace(sent, numbers=sent.numbers | {"packed weights": 7.0})
+    nameless = replace(sent, vectors={"weight": sent.vectors["weights"]})
+    for bad in (whole, short, outside, longer, nameless):
+        assert both.unpacked(bad, START, sizes()) == (bad, FAULT)
+    with pytest.raises(ValueError, match="1 elements, expected 3"):
+        packing(down="float16").taken(
+            Assignment(1, 0, {"weights": vector(1)}, {"packed weights": 6.0})
+        )
+
+
+def test_bytes_of_a_model() -> None:
+    assert packing("sign").model_bytes() == 24, "down it travels whole"
+    assert packing("sign", "float16").model_bytes() == 12
+    assert packing("top_k", "int8").model_bytes() == 16
