@@ -30,7 +30,7 @@ from edgefl.errors import UserError
 from edgefl.flower.app_folder import is_flower
 from edgefl.hosts.setup import texts
 from edgefl.hosts.setup.interruptions import interruptions
-from edgefl.hosts.setup.packing import packing
+from edgefl.hosts.setup.message_packing import packing
 from edgefl.hosts.setup.plan import DeviceMaker, devices, in_tokens, options, training_plan
 from edgefl.hosts.setup.shares import EdgeShares
 from edgefl.jobs import Evaluate, Scores, check_server_samples
@@ -200,19 +200,17 @@ class Learning:
     ) -> Callable[[str], Edge]:
         """What makes an edge's actor for the strategy at ``index`` of the experiment.
 
-        ``trainer(edge)`` makes its trainer; None: ``self.trainer``. A device may have a state, so
-        each actor gets a new one, or a copy of that in ``speeds``.
+        ``trainer(edge)`` makes its trainer; None: ``self.trainer``. Each gets a device of its own.
         """
-        known, streams = self.speeds, Streams(self.experiment.seed)
+        known, streams, made = self.speeds, Streams(self.experiment.seed), trainer or self.trainer
         faults = interruptions(self.experiment, self.base)
-        made: Callable[[str], TrainerLike[Any]] = trainer or self.trainer
         maker = None if known else DeviceMaker(self.experiment, self.samples)
         packed = packing(self.experiment, index, self.layout, self.base)
 
         def make(name: str) -> Edge:
             device = deepcopy(known[name]) if maker is None else maker.of(name)
-            slower = slowed(device, faults, name, streams)
-            return Edge(name, made(name), self.rule(index), slower, packed)
+            device = slowed(device, faults, name, streams)
+            return Edge(name, made(name), self.rule(index), device, packed)
 
         return make
 

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from edgefl.config.toml import parsed
 from edgefl.errors import UserError, undamaged
-from edgefl.hosts.setup.packing import packing
+from edgefl.hosts.setup.message_packing import packing
 from edgefl.hosts.setup.plan import strategy
 from edgefl.loading.file import load
 from edgefl.record.replay import Replay, replay

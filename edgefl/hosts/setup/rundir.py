@@ -29,7 +29,7 @@ from edgefl.flower.app_folder import is_flower
 from edgefl.hosts.setup.energy import energy_book
 from edgefl.hosts.setup.interruptions import absent_times
 from edgefl.hosts.setup.limits import task_limits
-from edgefl.hosts.setup.packing import compression_section, packing
+from edgefl.hosts.setup.message_packing import compression_section, packing
 from edgefl.hosts.setup.plan import strategy
 from edgefl.hosts.setup.summary import write_summary
 from edgefl.hosts.setup.written import AT_THE_END, FOLDERS, LATE, written
@@ -94,10 +94,8 @@ class OpenRun:
         with writable(directory, "made", done is not None):
             self.disk.make_folder(directory)
         with writable(directory, resumed=done is not None):
-            keep, late = experiment.record.keep, LATE if done is None else AT_THE_END
-            durable = inputs and experiment.record.durability == "power"
             book = energy_book(experiment)
-            for name in written(directory, self.disk, late):
+            for name in written(directory, self.disk, LATE if done is None else AT_THE_END):
                 self.disk.remove(directory / name)
             self.record = Record(
                 directory,
@@ -105,7 +103,7 @@ class OpenRun:
                 self._journal(weights, layout, inputs, done),
                 self.disk,
                 None if done is None else done.sizes,
-                Rotation(keep=None if keep == "all" else keep, later=later, durable=durable),
+                self._rotation(inputs, later),
                 joules=book is not None,
                 further=experiment.evaluation.further,
                 clients=experiment.edges.ids() if is_flower(experiment.task) else (),
@@ -116,6 +114,11 @@ class OpenRun:
         self.coordinator = Coordinator(
             made, experiment, self.record, shares, limits, book, away, packed
         )
+
+    def _rotation(self, inputs: bool, later: Later) -> Rotation:
+        section = self.experiment.record
+        keep = None if section.keep == "all" else section.keep
+        return Rotation(keep=keep, later=later, durable=inputs and section.durability == "power")
 
     def start_wall(self, done_s: float = 0.0) -> None:
         """Count wall seconds from now on, without the joining phase.

@@ -7,8 +7,8 @@ from pathlib import Path
 from edgefl.config.experiment import Experiment
 from edgefl.edges.training_plan import batches, samples_after
 from edgefl.errors import UserError
+from edgefl.hosts.setup.message_packing import model_bytes
 from edgefl.hosts.setup.network import longest_delay_ns
-from edgefl.hosts.setup.packing import model_bytes
 from edgefl.strategies.base.timetable import Timetable
 from edgefl.vectors import Layout
 from emulator.compute import Device, Rate
