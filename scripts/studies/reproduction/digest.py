@@ -26,7 +26,7 @@ from edgefl.strategies.base import catalog
 
 PACKAGE = Path(edgefl.__file__).parent
 # How edges train, and the vectors' arithmetic; besides these the model and the data set.
-TRAINER = ("edges", "jobs.py", "streams.py", "vectors.py", "vector_terms.py")
+TRAINER = ("edges", "compression", "jobs.py", "streams.py", "vectors.py", "vector_terms.py")
 PLUG_INS = {"models": "build", "data": "load"}  # folder -> what each of its plug-ins binds
 LENGTH = 8  # hex digits of each part
 PARTS = {"s": "the strategy's code", "t": "the trainer's code", "c": "the config"}
