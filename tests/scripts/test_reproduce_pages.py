@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,7 @@ def test_a_front_page_of_pages_by_hand(tmp_path: Path) -> None:
 
 
 def test_the_front_page_has_the_chosen_claims_alone(tmp_path: Path) -> None:
-    others = [Claim(f"B is worse in {which}", "", judge) for which in ("time", "memory")]  # type: ignore[arg-type]
+    others = [replace(study().claims[0], text=f"B is worse in {it}") for it in ("time", "memory")]
     entry = study(claims=(*study().claims, *others))
     front, page = read(tmp_path, entry)
     assert "B is worse in time" in page and "B is worse" not in front
