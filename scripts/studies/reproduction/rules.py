@@ -31,6 +31,7 @@ SMALLER = frozenset(
 
 Key = tuple[str, str]  # (part, method)
 Which = str | Key  # a method of the part "main", or (part, method)
+MOST_COUNT = 1e7  # a larger number has four digits, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,8 +316,11 @@ def signed(value: float) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return "0.712": four digits, "none" for None."""
-    return "none" if value is None else f"{value:.4g}"
+    """Return "0.712": four digits, "49,999" for a whole number, "none" for None."""
+    if value is None:
+        return "none"
+    whole = float(value).is_integer() and abs(value) < MOST_COUNT
+    return f"{value:,.0f}" if whole else f"{value:.4g}"
 
 
 def label(column: str) -> str:
