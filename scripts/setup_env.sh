@@ -19,6 +19,9 @@ venv_python="$venv/bin/python"
 stamp="$venv/.edgefl-setup"  # its first line: from what .venv was made; its second: with which extras
 extras=${1:-lab,launch,dev}
 [[ "$extras" =~ ^[a-z]+(,[a-z]+)*$ ]] || { echo "setup: $extras: expected extras, such as lab,launch" >&2; exit 2; }
+for extra in ${extras//,/ }; do  # pip only warns about one that does not exist
+    grep -q "^$extra = \[" "$root/pyproject.toml" || { echo "setup: $extra: no such extra in pyproject.toml" >&2; exit 2; }
+done
 [ "$(uname -m)" = aarch64 ] && other='!=' || other='=='  # how the pins of other machines are marked
 pins=$(sed -e '/^#/d' -e "/; platform_machine $other \"aarch64\"\$/d" -e 's/;.*//' "$constraints")
 torch_version=$(sed -n 's/^torch==//p' <<<"$pins")

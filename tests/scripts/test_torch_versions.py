@@ -91,3 +91,8 @@ def test_setup_env_installs_what_is_asked_for_and_keeps_what_was(tmp_path: Path)
     assert installed("lab,live") == installed() == ""
     refused = machine.run("setup_env.sh", "--dev")
     assert refused.returncode == 2 and "--dev: expected extras" in refused.stderr
+    unknown = machine.run("setup_env.sh", "lab,lunch")
+    assert (unknown.returncode, unknown.stderr) == (
+        2,
+        "setup: lunch: no such extra in pyproject.toml\n",
+    )
