@@ -215,7 +215,7 @@ KINDS = {  # model.train -> the changes of its rows
     "lora": LORA,
     "head": ("model.train='head'", "training.learning_rate=1e-3"),
 }
-TARGET = 0.67  # two points above the majority class of the validation part
+TARGET = 0.685  # two points above the majority class of the test part
 TOLD = {"all": "every weight", "lora": "adapters", "head": "head"}
 PAYLOAD_PART = Part(
     "main",
@@ -232,7 +232,7 @@ PAYLOAD_PART = Part(
     ),
     overrides=(
         *SHORT,
-        "data.test='validation'",
+        "data.test='test'",  # the rates were chosen on the validation part
         "unlabelled.size=10",  # FedBuff has no use for them
         "devices={spread='uniform', samples_per_s=20.0, slowest_ratio=3.0}",
         "partition={name='iid'}",
@@ -304,7 +304,7 @@ PAYLOAD = Entry(
     "What an adapter does on slow links: MiniLM on MRPC behind NB-IoT, DSL and LTE",
     "FedBuff with M = 2, two of ten devices at work, whose speeds differ by a factor of three; each"
     " has a random tenth of the data. 16 versions on every link; tasks as in seed3-mrpc-minilm."
-    " Tested on the 408 pairs of the validation part.",
+    " Tested on the 1,725 pairs of the test part.",
     (PAYLOAD_PART,),
     claims=(
         Claim(
