@@ -19,6 +19,7 @@ from emulator.delay.jitter import Jitter
 from emulator.errors import BadValue
 from emulator.host import host_facts, real_time_priority
 from emulator.links.loss import Lossy
+from emulator.proxy.busy import BusyFile
 from emulator.proxy.record import Log
 from emulator.proxy.routes import (
     Address,
@@ -81,6 +82,12 @@ Seconds = Annotated[float | None, typer.Option(help="Stop after this time. Defau
 LogFile = Annotated[
     Path | None, typer.Option(help="Write all connections and a summary to this JSON file.")
 ]
+BusyFileName = Annotated[
+    Path | None,
+    typer.Option(
+        help="Write a row to this CSV file for each period in which a link has bytes under way."
+    ),
+]
 Seed = Annotated[int, typer.Option(help="Seed of the jitter.", min=0)]
 
 
@@ -110,6 +117,7 @@ def proxy(
     shared_down: SharedDown = None,
     seconds: Seconds = None,
     log: LogFile = None,
+    busy: BusyFileName = None,
     seed: Seed = 0,
 ) -> None:
     """Put emulated links in front of a TCP program.
@@ -131,7 +139,7 @@ def proxy(
     shared = [
         Constant(parse_rate(side.shared)) if side.shared is not None else None for side in sides
     ]
-    _serve(routes, shared[0], shared[1], seconds, log)
+    _serve(routes, shared[0], shared[1], seconds, log, busy)
 
 
 def _addresses(
@@ -184,6 +192,7 @@ def _serve(
     shared_down: Capacity | None,
     seconds: float | None,
     log_path: Path | None,
+    busy_path: Path | None,
 ) -> None:
     if not sys.platform.startswith("linux"):
         raise BadValue("proxy: needs Linux (it waits with epoll)")
@@ -191,7 +200,8 @@ def _serve(
 
     log = None if log_path is None else Log(log_path)
     try:
-        proxy = Proxy(routes, shared_up, shared_down, log)
+        busy = None if busy_path is None else BusyFile(busy_path)
+        proxy = Proxy(routes, shared_up, shared_down, log, busy)
     except BaseException:
         if log is not None:
             log.abandon()
@@ -217,6 +227,8 @@ def _serve(
     sys.stdout.flush()
     gc.freeze()  # the collector then skips imported objects, which would take milliseconds
     proxy.run(seconds, sys.stderr if sys.stderr.isatty() else None)
+    if busy is not None:
+        busy.close()
     _report(proxy, log)
 
 
@@ -236,6 +248,7 @@ def _report(proxy: Proxy, log: Log | None) -> None:
         judged = {name: known[name] for name in ("verdict", "reasons", "wake_lag_ms", "host")}
         log.close(
             {
+                "began_unix_s": proxy.began_unix_s,
                 "summary": totals.as_json(),
                 "fidelity": (
                     judged

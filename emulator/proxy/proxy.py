@@ -17,6 +17,7 @@ from typing import TextIO
 
 from emulator.capacity import Capacity
 from emulator.errors import BadValue
+from emulator.proxy.busy import BusyFile
 from emulator.proxy.pacing import Junction, Lane
 from emulator.proxy.record import ConnectionRecord, Log
 from emulator.proxy.routes import Address, ProxyWay, Route, address_text
@@ -52,12 +53,13 @@ class Proxy:
         shared_up: Capacity | None = None,
         shared_down: Capacity | None = None,
         log: Log | None = None,
+        busy: BusyFile | None = None,
     ) -> None:
         self.addresses: list[Address] = []
-        self._origin_ns = time.monotonic_ns()
+        self._origin_ns, self.began_unix_s = time.monotonic_ns(), time.time()
         self.traffic = Traffic(self._now, self._hang_up, log)
         self._most_open = _most_open(len(routes))
-        self._stopped = False
+        self._stopped, self._busy = False, busy
         self._ends: dict[int, ConnectionEnd] = {}
         self._socks: dict[ConnectionEnd, socket.socket] = {}
         # listeners that are not polled because there is no room for another connection
@@ -145,6 +147,9 @@ class Proxy:
             ) from None
         self._epoll.register(listener, select.EPOLLIN)
         self.addresses.append(listener.getsockname()[:2])
+        for road in (up, down):
+            if self._busy is not None and road.shaped:
+                road.busy = self._busy.link(address_text(self.addresses[-1]), road.direction)
 
     def _road(self, direction: str, way: ProxyWay) -> Road:
         road = Road(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from emulator.fidelity import Fidelity
+from emulator.proxy.busy import BusyPeriods
 from emulator.proxy.pacing import Lane
 from emulator.proxy.record import ConnectionRecord, Log, ProxyFlow, Totals
 from emulator.units import FOREVER
@@ -33,13 +34,17 @@ class Socket(Protocol):
 
 
 class Road:
-    """A lane in one direction ("up" or "down"), and the ends that wait for their turn on it."""
+    """A lane in one direction ("up" or "down"), and the ends that wait for their turn on it.
 
-    __slots__ = ("direction", "lane", "turns", "shaped")
+    ``busy``: what records its busy periods.
+    """
+
+    __slots__ = ("busy", "direction", "lane", "turns", "shaped")
 
     def __init__(self, direction: str, lane: Lane[Item]) -> None:
         self.direction, self.lane = direction, lane
         self.turns: deque[ConnectionEnd] = deque()
+        self.busy: BusyPeriods | None = None
         self.shaped = lane.server.capacity is not None or lane.junction is not None
 
 
@@ -147,6 +152,8 @@ class Traffic:
     def deliver(self, road: Road) -> None:
         """Deliver everything that has reached the end of its lane."""
         for due_ns, (source, data, arrived_ns) in road.lane.pop_due(self._now()):
+            if road.busy is not None:
+                road.busy.left(len(data or b""), due_ns, self._now())
             dest = source.other
             if dest.dead and source.dead:
                 continue  # was counted when they were closed
@@ -200,6 +207,8 @@ class Traffic:
             return 0
         now = self._now()
         lane.admit(len(data), (end, data, now), now)
+        if end.road.busy is not None:
+            end.road.busy.came(len(data), now)
         end.held += len(data)
         end.finished = not data
         self._queue(end)

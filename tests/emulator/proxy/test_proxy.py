@@ -6,6 +6,7 @@ No test here checks a speed; closed forms are in test_proxy_pacing.py.
 from __future__ import annotations
 
 import contextlib
+import csv
 import hashlib
 import json
 import os
@@ -453,6 +454,8 @@ def test_the_command_carries_ends_and_says_so(servers: Servers, tmp_path: Path) 
         "5ms",
         "--log",
         str(log),
+        "--busy",
+        str(tmp_path / "busy.csv"),
     ]
     process = subprocess.Popen(
         [sys.executable, "-c", "from emulator.cli import main; main()", "proxy", *arguments],
@@ -477,7 +480,11 @@ def test_the_command_carries_ends_and_says_so(servers: Servers, tmp_path: Path) 
         "normal",
         "SCHED_FIFO",
     )
-    assert list(tmp_path.iterdir()) == [log]
+    rows = list(csv.DictReader((tmp_path / "busy.csv").open()))
+    assert [(row["direction"], row["bytes"]) for row in rows] == [("up", "5"), ("down", "5")]
+    assert all(float(row["begin_s"]) < float(row["end_s"]) for row in rows)
+    assert content["began_unix_s"] > 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["busy.csv", "log.json"]
 
 
 def test_a_port_in_use_is_one_line_and_leaves_nothing(

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.capacity.constant import Constant
 from emulator.delay.latency import Latency
+from emulator.errors import BadValue
+from emulator.proxy.busy import BusyFile
 from emulator.proxy.pacing import Lane
 from emulator.proxy.record import ConnectionRecord
 from emulator.proxy.traffic import ConnectionEnd, Item, Road, Traffic
@@ -123,6 +127,34 @@ def test_a_byte_takes_the_lane_and_the_delay() -> None:
         6 * MS,
         0,
     )
+
+
+def test_busy_periods_are_those_in_which_bytes_are_under_way(tmp_path: Path) -> None:
+    """8 Mbit/s are 1 byte in 1 us, plus 5 ms. The second piece comes before the first has left."""
+    rig, file = Rig(), BusyFile(tmp_path / "busy.csv")
+    rig.roads[0].busy = file.link("here", "up")
+    for step_ms, size_bytes in ((0, 1000), (2, 500), (4, 0), (1, 0), (3, 2000), (8, 0)):
+        rig.now += step_ms * MS
+        if size_bytes:
+            rig.send(0, bytes(size_bytes))
+        rig.turn(0)
+    rig.send(0, bytes(7))  # a period that has not ended has no row
+    rig.turn(0)
+    file.close()
+    header, *rows = (tmp_path / "busy.csv").read_text().splitlines()
+    assert header == "listen,direction,begin_s,end_s,scheduled_end_s,bytes"
+    assert rows == [
+        "here,up,0.000000000,0.010000000,0.007500000,1500",
+        "here,up,0.010000000,0.018000000,0.017000000,2000",
+    ]
+
+
+def test_a_busy_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadValue, match="cannot be written"):
+        BusyFile(tmp_path / "none" / "busy.csv")
+    full = BusyFile(Path("/dev/full"))
+    with pytest.raises(BadValue, match="incomplete"):
+        full.close()
 
 
 def test_both_ends_finish_in_peace() -> None:
