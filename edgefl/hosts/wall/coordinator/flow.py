@@ -4,7 +4,7 @@ they were on time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,9 @@ SMALLEST_PIECE, LARGEST_PIECE = 1 << 10, 1 << 16  # on shaped links
 # by the rate of the path's last transfer; of the first transfer, so many.
 NATIVE_PIECE_NS = LEAST_NS // 2
 NATIVE_PIECES, NATIVE_PIECE_BYTES = 16, (1 << 14, MAX_PIECE_BYTES)
+# A transfer that takes less time than this is one stretch, of which only the ends count: it is sent
+# as one piece.
+ONE_PIECE_NS = 2 * LEAST_NS
 # With each further so many shaped transfers, pieces are longer by their length with few. They stay
 # shorter than the window, so that a piece's first byte is not late when its last one is sent, and
 # than this part of the transfer.
@@ -220,10 +223,7 @@ class Flow:
 
     def measured_bit_s(self) -> int | None:
         """The rate between the first and the last arrival; None if nothing was measured."""
-        if self.broken or not self.stamps or self.stamps[-1][1] <= self.stamps[0][1]:
-            return None
-        (first, began_ns), (last, ended_ns) = self.stamps[0], self.stamps[-1]
-        return max((last - first) * 8 * NS_PER_S // (ended_ns - began_ns), 0)
+        return None if self.broken else rate_between(self.stamps)
 
     def finished_ns(self) -> int | None:
         """When the actor gets the transfer: max(last byte, due); None until both are known."""
@@ -254,7 +254,7 @@ def make_flow(
         if native_bit_s is None:
             piece = _native_piece((transfer.size - meta) // NATIVE_PIECES)
         else:
-            piece = native_piece(native_bit_s)
+            piece = native_piece(native_bit_s, transfer.size - meta)
         return Flow(transfer, meta, piece, 0, False, pace.grain_ns, side)
     rate = _rate_bit_s(network, transfer, pace, now)
     piece = min(max(rate * pace.piece_ns // (8 * NS_PER_S), SMALLEST_PIECE), LARGEST_PIECE)
@@ -266,9 +266,27 @@ def make_flow(
     return flow
 
 
-def native_piece(bit_s: int) -> int:
-    """The size of a native transfer's pieces (bytes), if its path carries ``bit_s``."""
+def rate_between(stamps: Sequence[tuple[int, int]]) -> int | None:
+    """The rate (bit/s) between the first and the last arrival; None if nothing was measured."""
+    if not stamps or stamps[-1][1] <= stamps[0][1]:
+        return None
+    (first, began_ns), (last, ended_ns) = stamps[0], stamps[-1]
+    return max((last - first) * 8 * NS_PER_S // (ended_ns - began_ns), 0)
+
+
+def native_piece(bit_s: int, body: int) -> int:
+    """The size of the pieces (bytes) of a native transfer of ``body`` bytes.
+
+    ``bit_s``: what its path carries.
+    """
+    if body <= native_ahead(bit_s):
+        return max(body, 1)
     return _native_piece(bit_s * NATIVE_PIECE_NS // (8 * NS_PER_S))
+
+
+def native_ahead(bit_s: int) -> int:
+    """The largest native transfer (bytes) that is one piece, if its path carries ``bit_s``."""
+    return _native_piece(bit_s * ONE_PIECE_NS // (8 * NS_PER_S))
 
 
 def _native_piece(wanted: int) -> int:

@@ -25,7 +25,7 @@ from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.hosts.wall.system import OWN_SYSTEM, System
 from edgefl.jobs import Evaluate
 from edgefl.record.journal_reader import JournalEntry
-from edgefl.strategies.base.decisions import Finish
+from edgefl.strategies.base.decisions import Finish, Grant
 from emulator.fidelity import Fidelity
 from emulator.units import FOREVER
 
@@ -145,6 +145,9 @@ class Logic(Thread):
 
     def _take(self, item: Any) -> None:
         """Handle an item; ``_commit`` lets its outputs leave."""
+        if isinstance(item, messages.CameAhead):
+            self._take_ahead(item)
+            return
         if isinstance(item, (messages.Begin, messages.Resumed)):
             self.begun()
         started = self.system.monotonic_ns()
@@ -160,6 +163,20 @@ class Logic(Thread):
         self._judge(item)
         if self.checkpoints is not None and not self._interrupted:  # nothing resumes after that
             self.checkpoints.handled(taken_ns, self.wall_s)
+
+    def _take_ahead(self, item: messages.CameAhead) -> None:
+        """Handle an update that has come with its offer, as if it came when it was granted.
+
+        Without a grant it stays with the pacing thread.
+        """
+        self._take(messages.Heard(item.now, item.edge, item.ready))
+        wishes, wanted = self._handled[-1][-1], Grant(item.edge, item.ready.task)
+        for at, wish in enumerate(wishes):
+            if isinstance(wish, messages.Granted) and wish.grant == wanted:
+                wishes[at] = messages.Taken(item.edge, item.incoming.offer.transfer)
+                for each in item.granted(wish):
+                    self._take(each)
+                return
 
     def _commit(self) -> None:
         """Let the outputs of all handled items leave, once these are durable."""

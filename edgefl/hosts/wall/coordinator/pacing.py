@@ -36,6 +36,7 @@ from edgefl.hosts.wall.coordinator.thread_messages import (
     Rang,
     Reject,
     Resumed,
+    Taken,
     WakeAt,
 )
 from edgefl.hosts.wall.coordinator.transport import Transport
@@ -263,6 +264,8 @@ class Pacing:
                     self.transport.downlink.carry(wish.edge, wish.outgoing, wish.now)
                 case Granted():
                     self.transport.uplink.grant(wish.grant, wish.number, wish.now)
+                case Taken():
+                    self.transport.uplink.taken(wish.edge, wish.transfer)
                 case CarryAll():
                     self.transport.downlink.carry_all(wish)
                 case Note():

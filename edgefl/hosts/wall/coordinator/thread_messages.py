@@ -8,12 +8,12 @@ from typing import Any
 from edgefl.hosts.wall.coordinator.stretches import Stretch
 from edgefl.jobs import Scores
 from edgefl.protocol.host_reports import HostFacts, HostReport
-from edgefl.protocol.messages import ToCoordinator, ToEdge
+from edgefl.protocol.messages import Ready, ToCoordinator, ToEdge
 from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.strategies.base.decisions import Grant
 from edgefl.strategies.base.events import EdgeLost
 from emulator.fidelity import Fidelity
-from emulator.links.network import Completion
+from emulator.links.network import Completion, Transfer
 
 
 # ------------------------------------------------------------------ pacing -> logic
@@ -56,6 +56,33 @@ class Whole:
     now: int
     edge: str
     incoming: Incoming
+
+
+@dataclass(frozen=True, slots=True)
+class CameAhead:
+    """An update is ready at emulated ``now``, and all of its bytes have come behind its Offer.
+
+    The last one came at ``arrived_ns``. ``stretches``: see Measured.
+    """
+
+    now: int
+    edge: str
+    ready: Ready
+    incoming: Incoming
+    arrived_ns: int
+    stretches: list[Stretch]
+
+    def granted(self, granted: Granted) -> list[Carried | Whole | Measured]:
+        """What an upload with this grant brings: nothing is left to be sent."""
+        offer, at_ns = self.incoming.offer, granted.now
+        size = len(offer.meta) + offer.size
+        transfer = Transfer(granted.number, self.edge, "up", size, offer.kind)
+        done_ns = max(self.arrived_ns, at_ns)
+        return [
+            Carried(Completion(transfer, at_ns, at_ns, at_ns), done_ns),
+            Whole(done_ns, self.edge, self.incoming),
+            *[Measured("up", self.edge, granted.number, self.stretches)][: len(self.stretches)],
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +230,14 @@ class Granted:
     now: int
     number: int
     grant: Grant
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The update that came ahead as the edge's ``transfer`` was granted: it needs no upload."""
+
+    edge: str
+    transfer: int
 
 
 @dataclass(frozen=True, slots=True)

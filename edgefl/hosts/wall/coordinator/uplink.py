@@ -11,9 +11,15 @@ from typing import Any, Protocol
 from edgefl.hosts.exchange import ends
 from edgefl.hosts.wall.coordinator.allowances import Allowances, moment
 from edgefl.hosts.wall.coordinator.context import TransferContext
-from edgefl.hosts.wall.coordinator.flow import Flow, native_piece
+from edgefl.hosts.wall.coordinator.flow import (
+    ONE_PIECE_NS,
+    Flow,
+    native_ahead,
+    rate_between,
+)
 from edgefl.hosts.wall.coordinator.session import Session
-from edgefl.hosts.wall.coordinator.thread_messages import Heard, Whole
+from edgefl.hosts.wall.coordinator.stretches import stretches
+from edgefl.hosts.wall.coordinator.thread_messages import CameAhead, Heard, Whole
 from edgefl.hosts.wall.coordinator.training_times import TrainingTimes
 from edgefl.protocol.errors import LimitExceeded, WireError
 from edgefl.protocol.messages import UPDATE, Credit, Offer, Piece, Ready, ToEdge
@@ -31,6 +37,7 @@ class Waiting:
     """An offered update: when its training began, if known, and its flow once it is granted.
 
     ``ahead``: bytes that may come before the grant. ``stamps``: their arrivals, see Flow.
+    ``ready_ns``: when it is ready. ``ready``: the agenda's entry that reports this; None: reported.
     """
 
     offer: Offer
@@ -38,7 +45,8 @@ class Waiting:
     incoming: Incoming
     began_ns: int | None = None
     flow: Flow | None = None
-    ready: Ticket | None = None  # the agenda's entry that reports the update as ready
+    ready_ns: int = 0
+    ready: Ticket | None = None
     ahead: int = 0
     stamps: list[tuple[int, int]] = field(default_factory=list)
 
@@ -135,8 +143,8 @@ class Uplink:
         bit_s = self.context.pacer.native_bit_s.get((edge, "up"))
         if bit_s is None or not self.gives_ahead or edge in self.training.stamped:
             return 0
-        self._ahead[edge] = (task, native_piece(bit_s))
-        return native_piece(bit_s)
+        self._ahead[edge] = (task, native_ahead(bit_s))
+        return native_ahead(bit_s)
 
     def offered(self, edge: str, offer: Offer) -> None:
         """Handle an offer: an update is ready, or the edge offers it again in a new session."""
@@ -155,10 +163,13 @@ class Uplink:
         if known is None and began_ns is not None:  # a repeated offer does not count as late again
             self.training.done(edge, began_ns, due_ns, now)
         self.waiting[edge][offer.transfer] = waiting = Waiting(offer, task, incoming, began_ns)
+        waiting.ready_ns = reported_ns = max(due_ns, now)
         if offer.ahead:
             waiting.ahead, waiting.stamps = offer.ahead, [(0, now)]
-        ready = partial(self._ready, edge, Ready(task, len(offer.meta) + offer.size))
-        waiting.ready = self.context.agenda.add(max(due_ns, now), ready)
+            if offer.ahead == offer.size and self.faults is None:
+                reported_ns += ONE_PIECE_NS  # together with its bytes, if these come by then
+        ready = partial(self._ready, edge, waiting)
+        waiting.ready = self.context.agenda.add(reported_ns, ready)
 
     def _known(self, edge: str, offer: Offer, task: int) -> Waiting | None:
         """The edge's earlier offer with this number, or None.
@@ -183,9 +194,27 @@ class Uplink:
             return began_ns
         return next((each.began_ns for each in self._of(edge) if each.task == task), None)
 
-    def _ready(self, edge: str, ready: Ready, now: int) -> None:
+    def _ready(self, edge: str, waiting: Waiting, now: int) -> None:
         """Report the update as ready: its emulated moment has come."""
-        self.context.tell(Heard(now, edge, ready))
+        waiting.ready = None
+        self.context.tell(Heard(waiting.ready_ns, edge, _ready(waiting)))
+
+    def _came_ahead(self, edge: str, waiting: Waiting, now: int) -> None:
+        """Report the update as ready and whole. It waits here until it is taken or granted."""
+        if waiting.ready is None:
+            return  # it was reported as ready before
+        self.context.agenda.cancel(waiting.ready)
+        waiting.ready = None
+        stamps, incoming = waiting.stamps, waiting.incoming
+        measured = rate_between(stamps)
+        if measured is not None:
+            self.context.pacer.native_bit_s[edge, "up"] = measured
+        ready, found = _ready(waiting), stretches(stamps)
+        self.context.tell(CameAhead(waiting.ready_ns, edge, ready, incoming, now, found))
+
+    def taken(self, edge: str, transfer: int) -> None:
+        """The logic thread has taken an update that came ahead."""
+        self.waiting[edge].pop(transfer, None)
 
     # ------------------------------------------------------------------ bytes
     def credit(self, flow: Flow, first: int, end: int) -> None:
@@ -215,6 +244,8 @@ class Uplink:
         incoming.add(piece.offset, body)
         if flow is None:
             waiting.stamps.append((incoming.received, now))
+            if incoming.complete and self.faults is None and waiting.ready_ns <= now:
+                self._came_ahead(session.edge, waiting, now)
             return []
         flow.arrived(incoming.received, now)
         self.context.check_ahead(flow, incoming.received, now, session)
@@ -231,3 +262,7 @@ class Uplink:
         # a copy, because the logic thread frees the body of the first one
         for each in (incoming, copy(incoming)) if twice else (incoming,):
             self.context.tell(Whole(at_ns, edge, each))
+
+
+def _ready(waiting: Waiting) -> Ready:
+    return Ready(waiting.task, len(waiting.offer.meta) + waiting.offer.size)

@@ -8,14 +8,32 @@ import numpy as np
 import pytest
 from transport_rig import MOST, MS, Rig
 
-from edgefl.hosts.wall.coordinator.thread_messages import Carried, Heard, Measured, Whole
+from edgefl.hosts.wall.coordinator.flow import ONE_PIECE_NS
+from edgefl.hosts.wall.coordinator.thread_messages import (
+    CameAhead,
+    Carried,
+    Granted,
+    Heard,
+    Measured,
+    Whole,
+)
 from edgefl.hosts.wall.edge.transfers import EdgeTransfers
 from edgefl.protocol.errors import WireError
-from edgefl.protocol.messages import Assignment, Credit, Delivered, Piece, Ready, Update
+from edgefl.protocol.messages import (
+    UPDATE,
+    Assignment,
+    Credit,
+    Delivered,
+    Piece,
+    Ready,
+    Update,
+)
 from edgefl.protocol.transfers import Outgoing
 from edgefl.strategies.base.decisions import Grant
+from emulator.links.network import Completion, Transfer
 
 ALL = 40_000
+ALL_BIT_S = ALL * 8 * 5  # the update takes as long as one piece may
 
 
 def native(stamped: bool = False, gives_ahead: bool = True) -> Rig:
@@ -50,27 +68,77 @@ def offered(rig: Rig, ahead: int, task: int = 2) -> Outgoing:
 
 def test_bytes_ahead_arrive_before_the_grant_and_are_measured() -> None:
     rig = native()
-    rig.pacer.native_bit_s["a", "up"] = ALL * 8 * 20  # 50 ms of it are the whole update
+    rig.pacer.native_bit_s["a", "up"] = ALL_BIT_S
     assert delivered(rig, 2) == ALL
     began = len(rig.pays())
     outgoing = offered(rig, ALL)
     rig.until(23 * MS)
     rig.upload(outgoing, 0, ALL)
-    rig.until(25 * MS)
-    assert rig.heard(Heard)[-1] == Heard(20 * MS, "a", Ready(2, outgoing.size))
-    assert not rig.heard(Whole)[1:]
-    rig.grant(Grant("a", 2), 20 * MS)
-    rig.until(25 * MS)
+    rig.until(300 * MS)
     assert len(rig.pays()) == began and not rig.pacer.flows
-    assert rig.heard(Whole)[-1].now == 23 * MS  # not the moment of the grant
+    (came,) = rig.heard(CameAhead)
+    assert (came.now, came.edge, came.ready) == (20 * MS, "a", Ready(2, outgoing.size))
+    assert came.incoming.complete and not rig.heard(Whole)[1:]
+    assert Ready(2, outgoing.size) not in [each.message for each in rig.heard(Heard)]
+    assert rig.pacer.native_bit_s["a", "up"] == ALL * 8 * 1000 // 3
+    carried, whole, measured = came.granted(Granted(20 * MS, 8, Grant("a", 2)))
+    assert carried == Carried(
+        Completion(Transfer(8, "a", "up", outgoing.size, UPDATE), *[20 * MS] * 3), 23 * MS
+    )
+    assert whole == Whole(23 * MS, "a", came.incoming)  # not the moment of the grant
+    assert measured == Measured("up", "a", 8, [(20 * MS, 23 * MS, ALL)])
+    rig.uplink.taken("a", outgoing.number)
+    assert not rig.uplink.waiting["a"]
+
+
+def test_an_update_that_came_ahead_waits_for_a_later_grant() -> None:
+    rig = native()
+    rig.pacer.native_bit_s["a", "up"] = ALL_BIT_S
+    delivered(rig, 2)
+    outgoing = offered(rig, ALL)
+    rig.until(23 * MS)
+    rig.upload(outgoing, 0, ALL)
+    rig.until(24 * MS)
+    rig.grant(Grant("a", 2), 24 * MS)
+    rig.until(25 * MS)
+    assert rig.heard(Whole)[-1].now == 24 * MS and not rig.pacer.flows
     carried = rig.heard(Carried)[-1]
-    assert (carried.completion.offered_ns, carried.finished_ns) == (20 * MS, 23 * MS)
+    assert (carried.completion.offered_ns, carried.finished_ns) == (24 * MS, 24 * MS)
     assert rig.heard(Measured)[-1].stretches == [(20 * MS, 23 * MS, ALL)]
+    rig.uplink.taken("a", outgoing.number)  # of another update, or too late
+
+
+def test_an_update_is_not_ready_before_its_moment() -> None:
+    rig = native()
+    rig.pacer.native_bit_s["a", "up"] = ALL_BIT_S
+    delivered(rig, 2)
+    outgoing = Outgoing(7, Update(2, 0, {"weights": np.ones(10_000, np.float32)}))
+    rig.says("a", outgoing.offer(500 * MS, ALL))
+    rig.upload(outgoing, 0, ALL)
+    began = len(rig.told)
+    rig.until(500 * MS)
+    assert rig.told[began:] == []
+    rig.until(500 * MS + ONE_PIECE_NS)
+    assert rig.told[began:] == [Heard(500 * MS, "a", Ready(2, outgoing.size))]
+
+
+def test_a_slow_update_is_ready_before_its_bytes_have_come() -> None:
+    rig = native()
+    rig.pacer.native_bit_s["a", "up"] = ALL_BIT_S
+    delivered(rig, 2)
+    outgoing = offered(rig, ALL)
+    rig.until(20 * MS + ONE_PIECE_NS)
+    assert rig.heard(Heard)[-1] == Heard(20 * MS, "a", Ready(2, outgoing.size))
+    rig.upload(outgoing, 0, ALL)
+    assert not rig.heard(CameAhead)
+    rig.grant(Grant("a", 2), 220 * MS)
+    rig.until(220 * MS)
+    assert rig.heard(Whole)[-1].now == 220 * MS
 
 
 def test_what_does_not_come_ahead_is_credited() -> None:
     rig = native()
-    rig.pacer.native_bit_s["a", "up"] = ALL * 8 * 20
+    rig.pacer.native_bit_s["a", "up"] = ALL_BIT_S
     delivered(rig, 2)
     began, outgoing = len(rig.pays()), offered(rig, 30_000)
     rig.upload(outgoing, 0, 30_000)
@@ -86,7 +154,7 @@ def test_nothing_comes_ahead_of_an_emulated_training_or_of_a_scheduled_upload(
     stamped: bool, gives: bool
 ) -> None:
     rig = native(stamped, gives)
-    rig.pacer.native_bit_s["a", "up"] = ALL * 8 * 20
+    rig.pacer.native_bit_s["a", "up"] = ALL_BIT_S
     assert delivered(rig, 2) == 0
 
 
@@ -100,7 +168,7 @@ def test_nothing_comes_ahead_before_the_path_was_measured_or_on_an_emulated_link
 @pytest.mark.parametrize(("ahead", "task"), [(ALL + 1, 2), (30_000, 3)])
 def test_more_than_allowed_is_an_error(ahead: int, task: int) -> None:
     rig = native()
-    rig.pacer.native_bit_s["a", "up"] = ALL * 8 * 20
+    rig.pacer.native_bit_s["a", "up"] = ALL_BIT_S
     delivered(rig, 2)
     with pytest.raises(WireError, match="behind an offer"):
         offered(rig, ahead, task)
@@ -108,7 +176,7 @@ def test_more_than_allowed_is_an_error(ahead: int, task: int) -> None:
 
 def test_bytes_ahead_are_allowed_once_and_end_where_the_offer_says() -> None:
     rig = native()
-    rig.pacer.native_bit_s["a", "up"] = ALL * 8 * 20
+    rig.pacer.native_bit_s["a", "up"] = ALL_BIT_S
     delivered(rig, 2)
     outgoing = offered(rig, 30_000)
     with pytest.raises(WireError, match="up to 30000 were credited"):
@@ -119,7 +187,7 @@ def test_bytes_ahead_are_allowed_once_and_end_where_the_offer_says() -> None:
 
 def test_a_broken_session_ends_the_allowance_and_the_rest_is_credited() -> None:
     rig = native()
-    rig.pacer.native_bit_s["a", "up"] = ALL * 8 * 20
+    rig.pacer.native_bit_s["a", "up"] = ALL_BIT_S
     delivered(rig, 2)
     outgoing = offered(rig, ALL)
     rig.upload(outgoing, 0, 20_000)

@@ -19,17 +19,21 @@ from edgefl.hosts.wall.coordinator.logic import DISK_FULL, Logic
 from edgefl.hosts.wall.coordinator.run_logic import RunLogic
 from edgefl.hosts.wall.coordinator.thread_messages import (
     Begin,
+    CameAhead,
     Carry,
     Heard,
     HostSaid,
     Interrupt,
+    Note,
     Noticed,
     Rang,
+    Taken,
     WakeAt,
 )
 from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.hosts.wall.system import System
-from edgefl.protocol.messages import Joined, Ready, Started
+from edgefl.protocol.messages import Acknowledged, Joined, Ready, Started, Update
+from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.results import energy
 from edgefl.results.tail import read_csv
 from edgefl.strategies.base.events import EdgeLost
@@ -183,3 +187,35 @@ def test_what_a_meter_has_counted_is_recorded(tmp_path: Path) -> None:
 def test_a_run_without_reports_has_no_such_file(tmp_path: Path) -> None:
     ended(tmp_path, Interrupt("interrupted"))
     assert not (tmp_path / "hosts.csv").exists()
+
+
+@pytest.mark.parametrize("open_task", [True, False])
+def test_an_update_that_came_ahead_is_taken_once_it_is_granted(
+    tmp_path: Path, open_task: bool
+) -> None:
+    run = OpenRun(
+        experiment(stop={"emulated_s": 25.0}, network={"task_timeout_s": 0.0}),
+        *(0, tmp_path, None, vector(0, 0, 0), layout()),
+    )
+    core, said = RunLogic(run.coordinator, run.record, False, None), Mailbox()
+    logic = Logic(core, said, Fidelity())
+    logic.inbox.put(Begin({"a": 10}))
+    logic._next()
+    (carry, _) = said.take()
+    task = carry.outgoing.task if open_task else carry.outgoing.task + 9
+    update = Outgoing(7, Update(task, 0, {"weights": vector(1, 2, 3)}, {"samples": 10.0}))
+    incoming = Incoming(update.offer(0), 1000)
+    incoming.add(0, update.piece(0, 12))
+    ready = Ready(task, update.size)
+    logic.inbox.put(Heard(1 * S, "a", Started(task)))
+    logic.inbox.put(CameAhead(2 * S, "a", ready, incoming, 3 * S, [(2 * S, 3 * S, 12)]))
+    logic._next()
+    taken, *others = said.take()
+    run.record.flush()
+    if not open_task:
+        assert taken == Note(2 * S, "a", Acknowledged(task)) and incoming.body is not None
+        return
+    assert taken == Taken("a", 7) and others[0] == Note(3 * S, "a", Acknowledged(task))
+    (row,) = [row for row in read_csv(tmp_path / "links.csv") if row["direction"] == "up"]
+    assert (float(row["offered_s"]), float(row["finished_s"])) == (2.0, 3.0)
+    assert len(happened(tmp_path, event="update_arrived")) == 1

@@ -222,7 +222,8 @@ def pieces(rig: Rig) -> list[int]:
 
 def test_pieces_of_a_native_path_are_as_long_as_its_last_transfer_was_fast() -> None:
     rig = Rig(rate=None)
-    for taken_ms, expected in ((20, [16_384, 16_384, 7_232]), (50, [40_000]), (100, [40_000])):
+    slowly = [16_384, 16_384, 7_232]
+    for taken_ms, expected in ((20, slowly), (100, [40_000]), (400, [40_000])):
         rig.sent.clear()
         down = rig.carry(number=taken_ms)
         began = rig.clock.ns
@@ -230,10 +231,14 @@ def test_pieces_of_a_native_path_are_as_long_as_its_last_transfer_was_fast() -> 
         stamps = [[0, began + AHEAD_NS], [40_000, rig.clock.ns + AHEAD_NS]]
         rig.says("a", Arrived(down.number, stamps))
         assert pieces(rig) == expected
-    assert rig.pacer.native_bit_s["a", "down"] == 3_200_000  # 20,000 bytes in 50 ms
+    assert rig.pacer.native_bit_s["a", "down"] == 800_000  # more than 200 ms: 5000 bytes in 50 ms
     rig.sent.clear()
     rig.carry(number=5)
-    assert pieces(rig) == [20_000, 20_000]
+    assert pieces(rig) == slowly
+    rig.pacer.native_bit_s["a", "down"] = 3_600_000
+    rig.sent.clear()
+    rig.carry(number=6, elements=25_000)  # 222 ms
+    assert pieces(rig) == [*[22_500] * 4, 10_000]
 
 
 def test_native_links_carry_all_at_once_and_end_with_the_last_byte() -> None:
