@@ -12,7 +12,7 @@ How one update travels. Downlink and uplink are alike; only the side that paces 
                                        <-------   Arrived(curve)
       Delivered(at = max(due, last))   ------->     Edge.receive(Assignment, now = at); trains
                                        <-------   Offer(update, due = at + emulated compute time)
-                                       <-------   a Piece, on native links, as Delivered allowed
+                                       <-------   a Piece, on native links, as the task allowed
       at due: Coordinator may Grant; Credit --->
                                        <-------   Piece, Piece, ... (never beyond the credit)
       Coordinator.receive(Update, now = max(due, last))
@@ -29,7 +29,7 @@ import numpy as np
 from edgefl.protocol.field_limits import Count, Digest, Id, Limit, Offset, Text
 from edgefl.protocol.host_reports import HostFacts, HostReport
 
-PROTOCOL = 6
+PROTOCOL = 7
 # for the Setup frame, which has a whole config; the codec computes the limit of other headers
 MAX_HEADER_BYTES = 1 << 20
 MAX_PIECE_BYTES = 1 << 20
@@ -249,8 +249,10 @@ class Pong:
 class Offer:
     """Announces a transfer: its content, size and digest.
 
-    ``due_ns``: the emulated moment at which it is ready. ``ahead``: bytes that follow as one piece
-    without a Credit, because Delivered has allowed it. Both only on the uplink.
+    ``due_ns``: the emulated moment at which it is ready. ``ahead``: of an update, bytes that follow
+    as one piece without a Credit; of a task, so many bytes of its update may do so. ``starts``: the
+    task begins as soon as its last byte is there, and no Delivered follows, because nothing on its
+    way is emulated.
     """
 
     transfer: Count
@@ -260,6 +262,7 @@ class Offer:
     digest: Digest
     due_ns: Count
     ahead: Offset = 0
+    starts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,14 +298,10 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The transfer is delivered at this emulated moment.
-
-    ``ahead``: so many bytes of the task's update may follow its Offer without a Credit.
-    """
+    """The transfer is delivered at this emulated moment."""
 
     transfer: Count
     at_ns: Count
-    ahead: Offset = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,9 @@ class Outgoing:
         self.size = len(self.meta) + self.body
         self.digest = whole_digest(self.meta, of_body or body_digest(arrays))
 
-    def offer(self, due_ns: int, ahead: int = 0) -> Offer:
-        return Offer(self.number, self.kind, self.meta, self.body, self.digest, due_ns, ahead)
+    def offer(self, due_ns: int, ahead: int = 0, starts: bool = False) -> Offer:
+        content = (self.number, self.kind, self.meta, self.body, self.digest)
+        return Offer(*content, due_ns, ahead, starts)
 
     def piece(self, offset: int, most: int) -> memoryview:
         """Return at most ``most`` bytes from ``offset`` on, never across two arrays."""

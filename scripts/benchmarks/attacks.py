@@ -169,6 +169,9 @@ class EvilEdge:
                 self._note(decode_note(message.note))
         if answer is not None:
             self.say(answer)
+            started = self.transfers.started(answer.transfer)
+            if started is not None:
+                self._work(*started)
 
     def _work(self, task: Any, at_ns: int) -> None:
         if task is None:

@@ -283,7 +283,8 @@ class Peer:
             incoming.add(piece.offset, memoryview(body))
             curve.append([incoming.received, at_ns])
         self.say(Arrived(incoming.offer.transfer, curve))
-        self.hear(Delivered)
+        if not incoming.offer.starts:
+            self.hear(Delivered)
         return incoming.message()
 
     def offer(

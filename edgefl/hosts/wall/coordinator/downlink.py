@@ -56,7 +56,11 @@ class Downlink:
             return
         context = self.context
         flow = context.start(self._transfer(edge, outgoing), len(outgoing.meta), outgoing, now)
-        context.send(edge, outgoing.offer(now))
+        flow.starts = (
+            not flow.shaped and outgoing.kind == TASK and edge not in self.training.stamped
+        )
+        ahead = self.ahead(edge, outgoing.task) if flow.starts else 0
+        context.send(edge, outgoing.offer(now, ahead, flow.starts))
         if not flow.shaped:  # nothing to wait for: the Offer's arrival is that of the first byte
             first, end = flow.release(context.pacer.network, context.clock.now())
             self.send_pieces(flow, first, end)
@@ -200,14 +204,17 @@ class Downlink:
         return context.pacer.last_byte(flow, at)
 
     def done(self, flow: Flow, at_ns: int) -> None:
-        """Report the flow as delivered at ``at_ns``, to the edge and to the logic thread."""
+        """Report the flow as delivered at ``at_ns``, to the edge and to the logic thread.
+
+        An edge whose task has started knows it.
+        """
         transfer, task = flow.transfer, flow.side.task
-        told = self._delivered[transfer.edge]
-        told[transfer.number] = at_ns
-        while len(told) > REMEMBERED:
-            told.popitem(last=False)
-        ahead = self.ahead(transfer.edge, task) if transfer.kind == TASK else 0
-        self.context.send(transfer.edge, Delivered(transfer.number, at_ns, ahead))
+        if not flow.starts:
+            told = self._delivered[transfer.edge]
+            told[transfer.number] = at_ns
+            while len(told) > REMEMBERED:
+                told.popitem(last=False)
+            self.context.send(transfer.edge, Delivered(transfer.number, at_ns))
         if transfer.kind == TASK:
             self.training.begins(transfer.edge, task, at_ns)
             self.context.tell(Heard(at_ns, transfer.edge, Started(task)))

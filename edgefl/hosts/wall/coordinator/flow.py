@@ -56,7 +56,7 @@ class Flow:
     """One transfer in pieces. A downlink flow holds an Outgoing, an uplink flow an Incoming.
 
     ``stamps``: of a native transfer, (body bytes, emulated moment) at each arrival, on the
-    receiver's clock. ``broken``: its session ended before it was whole.
+    receiver's clock. ``broken``: its session ended before it was whole. ``starts``: see Offer.
 
     Body bytes exclude the ``meta`` bytes, which travel in the Offer. ``released``: body bytes that
     were sent or credited. ``release_at``: when the next piece may be sent. ``due_at``: for the end
@@ -82,6 +82,7 @@ class Flow:
     known: bool = False  # counts as delivered when due, even if its bytes arrive later
     stamps: list[tuple[int, int]] = field(default_factory=list)
     broken: bool = False
+    starts: bool = False
     rate_bit_s: int = 0
     length_ns: int = FOREVER  # link time of a piece's body, as planned; native ones do not grow
 

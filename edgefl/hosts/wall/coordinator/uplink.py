@@ -179,6 +179,8 @@ class Uplink:
         waiting = self.waiting[edge]
         if offer.kind != UPDATE:
             raise WireError(f"offer of a {offer.kind!r} by an edge")
+        if offer.starts:
+            raise WireError("an update that starts, which only a task does")
         if offer.ahead:
             of, most = self._ahead.pop(edge, (None, 0))
             if of != task or offer.ahead > min(most, offer.size):

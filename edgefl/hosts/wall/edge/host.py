@@ -274,8 +274,7 @@ class EdgeHost:
                 for piece, view in self._work.transfers.credit(message):
                     self._send(piece, view)
             case Delivered():
-                task = self._work.transfers.delivered(message.transfer, message.ahead)
-                self._act(task, message.at_ns)
+                self._act(self._work.transfers.delivered(message.transfer), message.at_ns)
             case Stamped():
                 self._act(decode_note(message.note), message.at_ns)
             case Setup():
@@ -333,6 +332,9 @@ class EdgeHost:
     def _answer(self, arrived: Any) -> None:
         if arrived is not None:
             self._send(arrived)
+            started = self._work.transfers.started(arrived.transfer)
+            if started is not None:
+                self._act(*started)
 
     def _act(self, message: Any, at_ns: int) -> None:
         if message is not None:

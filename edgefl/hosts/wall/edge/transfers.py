@@ -30,12 +30,13 @@ MOST_STAMPS = MAX_PAIRS - 1  # per transfer; after these only the last arrival i
 class IncomingModel:
     """A download. ``curve``: (bytes, edge's clock) at the arrival of its offer and of each piece.
 
-    ``message``: once complete.
+    ``message``: once complete. ``ahead``: bytes of the task's update that may follow its Offer.
     """
 
     incoming: Incoming
     curve: list[list[int]] = field(default_factory=list)
     message: Bulk | None = None
+    ahead: int = 0
 
 
 @dataclass(slots=True)
@@ -73,6 +74,8 @@ class EdgeTransfers:
     def new_session(self) -> None:
         """Drop the credits of the old session."""
         self._ahead = (0, 0)
+        for download in self.downloads.values():
+            download.ahead = 0
         for upload in self.uploads.values():
             upload.sent = None
 
@@ -82,7 +85,7 @@ class EdgeTransfers:
         if len(self.downloads) >= MOST_INCOMING:
             raise WireError(f"{len(self.downloads)} downloads are under way already")
         # its first bytes are here: the time until the last ones is that of the wire alone
-        download = IncomingModel(Incoming(offer, self.most_bytes), [[0, now_ns]])
+        download = IncomingModel(Incoming(offer, self.most_bytes), [[0, now_ns]], ahead=offer.ahead)
         _check_model(download.incoming)
         self.downloads[offer.transfer] = download
         return self._whole(download)
@@ -97,16 +100,19 @@ class EdgeTransfers:
             download.curve.append([download.incoming.received, now_ns])
         return self._whole(download)
 
-    def delivered(self, number: int, ahead: int = 0) -> Bulk | None:
-        """Return the message of a download that the coordinator declares delivered.
-
-        ``ahead``: bytes of the task's update that may follow its Offer at once.
-        """
-        download = self.downloads.pop(number, None)
-        if download is None or download.message is None:
+    def started(self, number: int) -> tuple[Bulk, int] | None:
+        """The message of a whole download that is not declared delivered, and its moment."""
+        download = self.downloads.get(number)
+        if download is None or download.message is None or not download.incoming.offer.starts:
             return None
-        self._ahead = (download.message.number, ahead)
-        return download.message
+        del self.downloads[number]
+        self._ahead = (download.message.number, download.ahead)
+        return download.message, download.incoming.offer.due_ns
+
+    def delivered(self, number: int) -> Bulk | None:
+        """Return the message of a download that the coordinator declares delivered."""
+        download = self.downloads.pop(number, None)
+        return None if download is None else download.message
 
     def new(self, update: Update, due_ns: int) -> Outgoing:
         """Prepare an update for its offer."""
@@ -187,5 +193,7 @@ def _check_model(incoming: Incoming) -> None:
     offer, (_, _, named, numbers) = incoming.offer, incoming.places
     if offer.kind not in (TASK, FRESH) or "weights" not in dict(named):
         raise WireError(f"a transfer of kind {offer.kind!r} without a model for the edge")
+    if offer.kind != TASK and (offer.starts or offer.ahead):
+        raise WireError(f"a transfer of kind {offer.kind!r} that starts or has an update")
     if not all(map(math.isfinite, numbers.values())):
         raise WireError(f"a transfer of kind {offer.kind!r} with a number that is not finite")

@@ -26,6 +26,7 @@ from edgefl.protocol.messages import (
     Delivered,
     Piece,
     Ready,
+    Started,
     Update,
 )
 from edgefl.protocol.transfers import Outgoing
@@ -51,13 +52,15 @@ def native(stamped: bool = False, gives_ahead: bool = True) -> Rig:
 
 def delivered(rig: Rig, task: int) -> int:
     """Deliver a task to edge a, and return how much of its update may come ahead."""
+    began = len(rig.sent["a"])
     down = rig.carry(number=task)
     rig.until(rig.clock.ns)
     rig.arrived("a", down)
-    (found,) = [
-        each for _, each, _ in rig.sent["a"] if each == Delivered(down.number, rig.clock.ns, ALL)
-    ] or [Delivered(0, 0)]
-    return found.ahead
+    offer, *others = [each for _, each, _ in rig.sent["a"][began:] if not isinstance(each, Piece)]
+    assert others == ([] if offer.starts else [Delivered(down.number, rig.clock.ns)])
+    assert offer.starts == (not rig.transport.training.stamped)
+    assert rig.heard(Heard)[-1] == Heard(rig.clock.ns, "a", Started(task))
+    return offer.ahead
 
 
 def offered(rig: Rig, ahead: int, task: int = 2) -> Outgoing:
@@ -207,14 +210,35 @@ def test_a_broken_session_ends_the_allowance_and_the_rest_is_credited() -> None:
         offered(rig, 10, task=3)
 
 
+def test_an_update_does_not_start() -> None:
+    rig = native()
+    with pytest.raises(WireError, match="an update that starts"):
+        rig.says("a", replace(Outgoing(7, Update(2, 0, {})).offer(0), starts=True))
+
+
+def test_a_task_that_has_started_counts_as_delivered_if_its_arrival_was_lost() -> None:
+    rig = Rig(rate=None, stamped=False)
+    down = rig.carry(number=2)
+    rig.until(10 * MS)
+    rig.breaks("a")
+    rig.joins("a", tasks=[2])
+    assert rig.heard(Heard) == [Heard(10 * MS, "a", Started(2))] and not rig.pacer.flows
+    assert [each.completion.transfer.number for each in rig.heard(Carried)] == [down.number]
+
+
 # ------------------------------------------------------------------ the edge's end
-def edge_with(ahead: int) -> EdgeTransfers:
-    """An edge's transfers after the delivery of task 5."""
+def edge_with(ahead: int, renewed: bool = False) -> EdgeTransfers:
+    """An edge's transfers after task 5 has started. ``renewed``: in a new session."""
     transfers = EdgeTransfers(MOST)
     model = Outgoing(9, Assignment(5, 3, {"weights": np.arange(100, dtype=np.float32)}))
-    transfers.offered(model.offer(0), 10)
+    transfers.offered(model.offer(6, ahead, starts=True), 10)
+    assert transfers.started(9) is None
+    if renewed:
+        transfers.new_session()
     transfers.piece(Piece(9, 0), model.piece(0, 400), 20)
-    assert transfers.delivered(9, ahead) is not None
+    started = transfers.started(9)
+    assert started is not None and (started[0].number, started[1]) == (5, 6)
+    assert transfers.started(9) is None and transfers.held == []
     return transfers
 
 
@@ -233,12 +257,12 @@ def test_an_edge_sends_its_first_bytes_behind_the_offer_once() -> None:
     assert transfers.offer(again, 8) == (again.offer(8), [])
 
 
-@pytest.mark.parametrize(("number", "renewed"), [(6, False), (5, True)])
+@pytest.mark.parametrize(("number", "renewed"), [(6, None), (5, "before"), (5, "after")])
 def test_an_edge_sends_nothing_ahead_for_another_task_or_in_another_session(
-    number: int, renewed: bool
+    number: int, renewed: str | None
 ) -> None:
-    transfers = edge_with(ahead=300)
-    if renewed:
+    transfers = edge_with(ahead=300, renewed=renewed == "before")
+    if renewed == "after":
         transfers.new_session()
     outgoing = transfers.new(update(number), 7)
     assert transfers.offer(outgoing, 7) == (outgoing.offer(7), [])

@@ -101,6 +101,13 @@ MESSAGES: dict[str, list[Any]] = {
     "Offer": [TASK[0]],
     "Offers": [(Outgoing(n, Assignment(n, 0, {"weights": WEIGHTS})).offer(0), 7) for n in range(9)],
     "Offer of a strange kind": [(Offer(3, ESC[:60], b"", 0, "", 0), 7)],
+    "task that starts": [
+        (Outgoing(2, Assignment(2, 0, {"weights": WEIGHTS})).offer(LATE, 2**40, starts=True), 7),
+        (Piece(2, 0), 7, WEIGHTS.tobytes()),
+    ],
+    "fresh model that starts": [
+        (Outgoing(2, Fresh(1, 3, {"weights": WEIGHTS})).offer(0, starts=True), 7)
+    ],
     "Offer of an update": sent(3, Update(1, 0, {"weights": WEIGHTS})),
     "Offer of a bomb": [(Offer(3, "task", b"\x91" * 60_000, 0, "", 0), 7)],
     "Piece": [TASK[1]],
