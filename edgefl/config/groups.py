@@ -98,7 +98,7 @@ def _merged(
         whole = {
             key: value
             for key, value in whole.items()
-            if key not in ("slowest_ratio", "sigma", "long", "gamma", "task_samples")
+            if key not in ("slowest_ratio", "sigma", "long", "gamma", "task_samples", "sampler")
         }
     return validated(kind, whole | said, source, (*loc, table))
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from edgefl.config.device_sampler import DeviceSampler
 from edgefl.config.energy import DeviceEnergy, RadioEnergy
 from edgefl.config.section import Section
 from emulator import profiles
@@ -133,8 +134,8 @@ class Devices(Section):
     """
     samples_per_s: float | None = Field(None, gt=0)
     """Training speed, in samples per emulated second: that of the fastest device with `spread =
-    "uniform"`, the median with `"lognormal"`, the mean with `"exponential"`. Not used with
-    `"classes"`. Default without a profile: 1000.
+    "uniform"`, the median with `"lognormal"`, the mean with `"exponential"`, that of the median of
+    the table with a `sampler`. Not used with `"classes"`. Default without a profile: 1000.
     """
     unit: Literal["samples", "tokens"] = "samples"
     """What the emulated time of training depends on. `"tokens"`: on the tokens of texts, with the
@@ -177,6 +178,7 @@ class Devices(Section):
     its class. The time of other tasks is in proportion. Default: the edge's own samples, times
     epochs.
     """
+    sampler: DeviceSampler | None = None
     throttling: Throttling | None = None
     bursts: Bursts | None = None
     energy: DeviceEnergy | None = None
@@ -243,6 +245,10 @@ class Devices(Section):
             )
         if self.slowest_ratio != 1 and self.spread != "uniform":
             raise ValueError('slowest_ratio: expected only with spread = "uniform"')
+        if self.sampler is not None and (self.spread != "uniform" or self.slowest_ratio != 1):
+            raise ValueError(
+                'sampler: expected spread = "uniform" and slowest_ratio = 1: it draws the speeds'
+            )
         over_time = [key for key in ("throttling", "bursts") if getattr(self, key) is not None]
         drawn = self.spread in ("classes", "exponential")
         if len(over_time) > (0 if drawn else 1):

@@ -21,6 +21,7 @@ from edgefl.loading import extends as config_extends
 from edgefl.loading import names as config_names
 from edgefl.loading import overrides as config_overrides
 from edgefl.loading import packaged, received
+from edgefl.loading.device_tables import read_device_tables
 
 THEIRS = "the coordinator's config"  # its name in error lines
 FACTS = "run"  # the table that a run adds to its config
@@ -60,6 +61,7 @@ def load(
     raw, called = config_extends.resolved(path, _read)
     base = _base(raw.pop(FACTS, None), path)
     source = Source(called, config_overrides.apply(raw, overrides))
+    read_device_tables(raw, source, base)
     return _checked(raw, source, base, placed)
 
 

@@ -17,6 +17,7 @@ from emulator.compute.classes import (
     runtime_classes,
 )
 from emulator.compute.device import Device, Native, Rate
+from emulator.compute.device_table import read_device_table, table_speeds
 from emulator.compute.memoryless import Memoryless
 from emulator.compute.spread import even_speeds, lognormal_speeds
 from emulator.compute.throttled import Throttled
@@ -39,4 +40,6 @@ __all__ = [
     "lognormal_speeds",
     "runtime_classes",
     "even_speeds",
+    "read_device_table",
+    "table_speeds",
 ]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgefl.config.links import Devices
+from edgefl.errors import UserError
 from edgefl.streams import Streams
 from emulator import profiles
 from emulator.compute import (
@@ -22,6 +23,7 @@ from emulator.compute import (
     even_speeds,
     lognormal_speeds,
     runtime_classes,
+    table_speeds,
 )
 from emulator.units import to_ns
 
@@ -61,6 +63,11 @@ def rates(section: Devices, count: int, streams: Streams, keys: tuple[str, ...])
     if section.profile is not None:
         given = profiles.device_profile(section.profile, samples_per_s=given).samples_per_s
     assert given is not None
+    if section.sampler is not None:
+        if section.sampler.values is None:
+            raise UserError(f"devices.sampler.file {section.sampler.file}: was not read here")
+        drawn = streams.rng("sampler", *keys)
+        return table_speeds(count, given, section.sampler.values, section.sampler.measure, drawn)
     if section.spread == "lognormal":
         assert section.sigma is not None
         return lognormal_speeds(count, given, section.sigma, rng)
