@@ -114,12 +114,11 @@ class Distill:
     def work(self, learned: Any) -> Result:
         from edgefl.models import distil, top_logits
         from edgefl.models.adam import Adam
-        from edgefl.models.workspace import wrap
 
         inputs, space = learned.some_unlabelled(self.samples), learned.workspace
-        weights = wrap(aligned_copy(self.weights))
+        weights = space.placed(aligned_copy(self.weights))
         first, second = (
-            wrap(
+            space.placed(
                 np.zeros(space.layout.parameters, np.float32) if old is None else aligned_copy(old)
             )
             for old in (self.first, self.second)
@@ -134,12 +133,12 @@ class Distill:
             words = learned.task.dataset.vocabulary
             teacher = top_logits.TextTeachers.of(inputs, of_devices, words)
         else:
-            teacher = distil.SampleLogits(wrap(self.teacher).view(len(inputs), -1))
+            teacher = distil.SampleLogits(space.placed(self.teacher).view(len(inputs), -1))
         numbers = distil.distil(
             space, weights, adam, inputs, teacher, recipe, Streams(self.seed).rng("distil batches")
         )
         vectors = {"weights": weights, "first": adam.first, "second": adam.second}
-        return {name: vector.numpy() for name, vector in vectors.items()}, numbers | {
+        return {name: vector.numpy(force=True) for name, vector in vectors.items()}, numbers | {
             "steps": float(adam.steps)
         }
 
@@ -166,10 +165,10 @@ class Gradient:
         from edgefl.models.gradient import gradient
 
         (inputs, targets), streams = learned.train, Streams(self.seed)
-        own = self._own(targets.numpy(), streams)
+        own = self._own(targets.numpy(force=True), streams)
         batch = torch.from_numpy(
             streams.rng("server batch", self.draw).permutation(own)[: self.batch]
-        )
+        ).to(learned.workspace.device)
         found, loss = gradient(
             learned.workspace,
             self.weights,

@@ -10,6 +10,7 @@ import psutil
 
 _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 _CPUINFO = Path("/proc/cpuinfo")
+_GPUS = "proc/driver/nvidia/gpus/*/information"
 
 
 REAL_TIME = "SCHED_FIFO"
@@ -38,8 +39,9 @@ def host_facts() -> dict[str, object]:
     """Return facts about this machine as plain values.
 
     They are the cores that this process may use, CPU model, frequency governor (None if it cannot
-    be read), kernel, memory in bytes, and Python version.
+    be read), kernel, memory in bytes, Python version, and the names of the GPUs if there are any.
     """
+    found = gpus()
     return {
         "cores": cores(),
         "cpu_model": _cpu_model(),
@@ -47,7 +49,17 @@ def host_facts() -> dict[str, object]:
         "kernel": f"{platform.system()} {platform.release()}",
         "memory_bytes": psutil.virtual_memory().total,
         "python": platform.python_version(),
+        **({"gpus": found} if found else {}),
     }
+
+
+def gpus(root: Path = Path("/")) -> list[str]:
+    """Return the names of the NVIDIA GPUs that the driver lists, in the order of their slots.
+
+    It asks no CUDA, so the process may still be forked.
+    """
+    lines = [line for file in sorted(root.glob(_GPUS)) for line in _text(file).splitlines()]
+    return [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")]
 
 
 def _cpu_model() -> str:

@@ -48,6 +48,7 @@ def jobs(
             f"{config}: none of its strategies has jobs (fedecho and zeno-plus-plus have)"
         )
     learned, load_before = learning(experiment, base), psutil.getloadavg()[0]
+    learned.place()
     for entry in entries:
         made = plan.strategy(experiment, entry, base, learned.initial_weights(), learned.layout)
         for line in lines(entry.name, made, learned, experiment.chosen_speed):

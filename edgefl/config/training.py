@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from edgefl.config.section import Section
 
@@ -87,6 +88,19 @@ class Training(Section):
     """`"sgd"`: edges train, with the optimizer above. `"none"`: tasks take their emulated time but
     return the received model unchanged. Use `"none"` for studies of timing and scheduling only.
     """
+
+    device: str = Field("cpu", examples=["cuda", "cuda:1", "auto"])
+    """Where models are trained and evaluated and jobs run: `"cpu"`; `"cuda"`, the first GPU;
+    `"cuda:N"`, GPU N, counted from 0; or `"auto"`, the first GPU of each machine that has one,
+    otherwise its CPU. Each machine of a run may have another one.
+    """
+
+    @field_validator("device")
+    @classmethod
+    def _device_exists(cls, device: str) -> str:
+        if not re.fullmatch(r"cpu|auto|cuda(:(0|[1-9]\d?))?", device):
+            raise ValueError(f'expected "cpu", "cuda", "cuda:N" or "auto", found {device!r}')
+        return device
 
     @model_validator(mode="after")
     def _keys_of_the_optimizer(self) -> Training:

@@ -6,6 +6,7 @@ The arrays do not change, so all processes can share them.
 from __future__ import annotations
 
 import warnings
+from copy import copy
 
 import numpy as np
 import torch
@@ -40,6 +41,15 @@ class Samples:
         """Do the same as torch's method."""
         return self._ready(self.raw.index_select(dim, index))
 
+    def to(self, device: torch.device) -> Samples:
+        """Return these samples with their arrays on the device."""
+        moved = copy(self)
+        moved.raw = self.raw.to(device)
+        moved.mean, moved.std = (
+            None if numbers is None else numbers.to(device) for numbers in (self.mean, self.std)
+        )
+        return moved
+
     def _ready(self, rows: torch.Tensor) -> torch.Tensor:
         if self.mean is None or self.std is None:
             return rows.to(torch.int64)
@@ -64,6 +74,12 @@ class NextTokens:
     def index_select(self, dim: int, index: torch.Tensor) -> torch.Tensor:
         """Do the same as torch's method."""
         return self._ready(self.raw.index_select(dim, index))
+
+    def to(self, device: torch.device) -> NextTokens:
+        """Return these targets with their array on the device."""
+        moved = copy(self)
+        moved.raw = self.raw.to(device)
+        return moved
 
     def _ready(self, rows: torch.Tensor) -> torch.Tensor:
         ids = rows[:, IDS].to(torch.int64)

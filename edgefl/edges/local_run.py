@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from edgefl.edges.optimizers import Optimizer
+    from edgefl.models.torch_device import RandomStates
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -85,7 +86,8 @@ class LocalRun(Course):
     """One task on one device, with its weights. ``LocalRule`` says what an algorithm may change.
 
     ``start`` may share memory with the received vector and is never written to. ``weights`` is the
-    run's own vector and always current.
+    run's own vector and always current. All tensors but ``random_states`` are on the device of
+    ``training.device``; ``tensor.numpy(force=True)`` copies one from a GPU.
     """
 
     layout: Layout
@@ -98,7 +100,7 @@ class LocalRun(Course):
     order: torch.Tensor  # sample indices, epoch after epoch
     optimizer: Optimizer
     counters: list[torch.Tensor]
-    random_state: torch.Tensor  # of torch's generator, for models that draw (dropout)
+    random_states: RandomStates  # of torch's generators, for models that draw (dropout)
     loss_sum: float = 0.0
     coming: Merge | None = None  # ``Trainer.advance`` will merge it
     gradient: torch.Tensor | None = None  # set at the end of a run whose rule does not move

@@ -120,4 +120,5 @@ def kept_state(plan: TrainingPlan, of: Optimizer) -> dict[str, np.ndarray]:
         return {}
     # float32 has all whole numbers up to 16 million
     steps = aligned_copy(np.array([of.steps], dtype=np.float32))
-    return {name: aligned_copy(each.numpy()) for name, each in vectors.items()} | {STEPS: steps}
+    kept = {name: aligned_copy(each.numpy(force=True)) for name, each in vectors.items()}
+    return kept | {STEPS: steps}

@@ -13,7 +13,8 @@ from edgefl.edges.local_run import LocalRun, Merge, set_checkpoint
 from edgefl.edges.optimizers import kept_state, optimizer
 from edgefl.edges.sample_order import sample_order, tokens_by_step
 from edgefl.edges.training_plan import TaskLike, TrainingPlan
-from edgefl.models.workspace import Workspace, wrap
+from edgefl.models.torch_device import RandomStates, drawing_from, seeded
+from edgefl.models.workspace import Workspace
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.streams import Streams
 from edgefl.vectors import aligned, aligned_copy
@@ -59,18 +60,20 @@ class Trainer:
 
         ValueError if the task's numbers are invalid.
         """
-        start, failure = self._start(task, rule)
-        weights = wrap(aligned_copy(start.numpy()))
-        trainable = weights[: self.workspace.layout.parameters]
+        space, (start, failure) = self.workspace, self._start(task, rule)
+        weights = start.clone()
+        trainable = weights[: space.layout.parameters]
         steps = self.plan.steps(task, rule, len(self.members))
         run = LocalRun(
             task=task,
-            layout=self.workspace.layout,
+            layout=space.layout,
             start=start,
             weights=weights,
             trainable=trainable,
             memory={
-                name: wrap(aligned_copy(memory[name])) for name in rule.remembers if name in memory
+                name: space.placed(aligned_copy(memory[name]))
+                for name in rule.remembers
+                if name in memory
             },
             local_samples=len(self.members),
             batch_size=self.plan.batch_size,
@@ -80,13 +83,13 @@ class Trainer:
             learning_rate=self.plan.learning_rate_of(task),
             order=torch.zeros(0, dtype=torch.int64),
             optimizer=optimizer(self.plan, trainable, memory),
-            counters=self.workspace.fresh_counters(),
-            random_state=self._random_state(task),
+            counters=space.fresh_counters(),
+            random_states=self._random_states(task),
             failure=failure,
             plain_sgd=self.plan.is_plain_sgd,
         )
         order = sample_order(self.streams, self.edge, task.number, self.members, run)
-        run.order = torch.from_numpy(order)
+        run.order = torch.from_numpy(order).to(space.device)
         if self.lengths is not None:
             run.tokens = tokens_by_step(order, self.lengths, run)
         try:
@@ -102,9 +105,9 @@ class Trainer:
         """Return the model to start from; if the rule fails, zeros and the failure."""
         layout = self.workspace.layout
         try:
-            return wrap(self._checked(rule.unpack(task, layout))), None
+            return self.workspace.placed(self._checked(rule.unpack(task, layout))), None
         except Exception as error:
-            zeros = wrap(aligned(layout.size)).zero_()
+            zeros = self.workspace.placed(aligned(layout.size)).zero_()
             return zeros, training_failure(error, BEFORE, type(rule).__module__)
 
     def advance(
@@ -133,13 +136,12 @@ class Trainer:
         if run.step >= stop or run.failure is not None:
             return True
         self.workspace.point(run.weights, run.counters)
-        with torch.random.fork_rng(devices=[]):
-            torch.set_rng_state(run.random_state)
+        with drawing_from(run.random_states, self.workspace.device) as states:
             while run.step < stop and run.failure is None:
                 self._try_step(run, rule)
                 if deadline is not None and deadline():
                     break
-            run.random_state = torch.get_rng_state()
+            run.random_states = states()
         return run.step >= stop or run.failure is not None
 
     def merge(self, run: LocalRun, rule: LocalRule, fresh: np.ndarray, version: int) -> None:
@@ -156,7 +158,7 @@ class Trainer:
 
     def kept(self, run: LocalRun) -> LocalRun:
         """Copy the run in its present state. The copy does not change if the run continues."""
-        weights = wrap(aligned_copy(run.weights.numpy()))
+        weights = run.weights.clone()
         return replace(
             run,
             weights=weights,
@@ -298,11 +300,9 @@ class Trainer:
 
         It uses copies, so training is not affected.
         """
-        self.workspace.point(
-            wrap(aligned_copy(weights.numpy())), [counter.clone() for counter in run.counters]
-        )
-        with torch.random.fork_rng(devices=[]):
-            torch.set_rng_state(run.random_state)  # the same dropout as in the next step
+        self.workspace.point(weights.clone(), [counter.clone() for counter in run.counters])
+        # the same dropout as in the next step
+        with drawing_from(run.random_states, self.workspace.device):
             inputs, targets = self._batch(run)
             loss = self.loss(self.workspace.model(inputs), targets)
             self.workspace.gradient.zero_()
@@ -320,9 +320,9 @@ class Trainer:
         index = run.order[first : run.samples_at(run.step + 1)]
         return self.inputs.index_select(0, index), self.targets.index_select(0, index)
 
-    def _random_state(self, task: TaskLike) -> torch.Tensor:
+    def _random_states(self, task: TaskLike) -> RandomStates:
         seed = int(self.streams.rng("torch", self.edge, task.number).integers(2**63))
-        return torch.Generator().manual_seed(seed).get_state()
+        return seeded(seed, self.workspace.device)
 
     def _checked(self, vector: np.ndarray) -> np.ndarray:
         if vector.shape != (self.workspace.layout.size,):
@@ -349,4 +349,6 @@ class NullTrainer(Trainer):
 
 
 def _copied(vector: np.ndarray | torch.Tensor) -> np.ndarray:
+    if isinstance(vector, torch.Tensor):
+        vector = vector.numpy(force=True)
     return aligned_copy(np.asarray(vector, dtype=np.float32))

@@ -150,7 +150,7 @@ def hosts(runs: Sequence[ReportedRun]) -> HtmlTable | None:
     """Return a table of the hosts that edges have told about; None if they have told nothing."""
     headings = (
         *("run", "host", "edges", "model", "CPU", "cores", "memory GB", "system", "Python"),
-        *("torch", "CPU mean %", "CPU max %", "max °C", "throttled"),
+        *("torch", "GPUs", "CPU mean %", "CPU max %", "max °C", "throttled"),
     )
     rows = [
         _host(run.title, host)
@@ -170,6 +170,7 @@ def _host(title: str, host: Mapping[str, Any]) -> tuple[Any, ...]:
         *(title, host.get("host"), len(host.get("edges", ())), host.get("model") or None),
         *(host.get("cpu"), host.get("cores"), None if memory is None else round(memory / GB, 1)),
         *(host.get("system"), host.get("python"), host.get("torch")),
+        host.get("gpus") or None,
         *(cpu.get("mean"), cpu.get("max"), heat.get("max"), "no" if told == "" else told),
     )
 

@@ -138,11 +138,13 @@ def _shared(experiment: Experiment, entry: StrategyEntry) -> dict[str, Any]:
 def shared_digest(experiment: Experiment, entry: StrategyEntry) -> str:
     """16 hex digits of a hash of everything on which the coordinator and its edges must agree.
 
-    A shard is an edge's share of the partition, in a file: each machine may have either.
+    A shard is an edge's share of the partition, in a file: each machine may have either. Each may
+    train on its CPU or its GPU, too.
     """
     shared = _shared(experiment, entry)
     if shared["data"]["source"] == "shard":
         shared["data"]["source"] = "partition"
+    del shared["training"]["device"]
     return hashlib.sha256(orjson.dumps(shared, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
 

@@ -29,8 +29,8 @@ class RightByLabel:
 
     def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> Any:
         right = targets[outputs.argmax(dim=1) == targets]
-        self.right += torch.bincount(right, minlength=len(self.right)).numpy()
-        self.all += torch.bincount(targets, minlength=len(self.all)).numpy()
+        for counts, labels in ((self.right, right), (self.all, targets)):
+            counts += torch.bincount(labels, minlength=len(counts)).numpy(force=True)
         return self.metric(outputs, targets)
 
     @property

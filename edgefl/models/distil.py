@@ -33,7 +33,7 @@ def logits(workspace: Workspace, weights: np.ndarray, inputs: torch.Tensor) -> n
             model(inputs[start : start + BATCH]).flatten(1)
             for start in range(0, len(inputs), BATCH)
         ]
-    return aligned_copy(torch.cat(parts).numpy())
+    return aligned_copy(torch.cat(parts).numpy(force=True))
 
 
 def entropy(teacher: torch.Tensor) -> torch.Tensor:

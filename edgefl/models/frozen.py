@@ -44,7 +44,7 @@ def digest(model: nn.Module) -> str:
         if name in names:
             state.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
             raw = tensor.detach().contiguous().view(-1).view(torch.uint8)
-            state.update(raw.numpy().data)
+            state.update(raw.numpy(force=True).data)
     return state.hexdigest()
 
 

@@ -26,7 +26,8 @@ class LabelCounts:
     def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> Any:
         given = outputs.argmax(dim=1)
         for row, labels in enumerate((targets[given == targets], given, targets)):
-            self.counts[row] += torch.bincount(labels, minlength=self.counts.shape[1]).numpy()
+            counted = torch.bincount(labels, minlength=self.counts.shape[1])
+            self.counts[row] += counted.numpy(force=True)
         return self.metric(outputs, targets)
 
     @property

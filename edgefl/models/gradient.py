@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from edgefl.models.workspace import Workspace, wrap
+from edgefl.models.workspace import Workspace
 from edgefl.vectors import aligned_copy
 
 
@@ -22,8 +22,8 @@ def gradient(
 
     So there is no dropout, and normalisation buffers do not change.
     """
-    with workspace.frozen(wrap(weights)) as model:
+    with workspace.frozen(workspace.placed(weights)) as model:
         workspace.gradient.zero_()
         value = loss(model(inputs), targets)
         value.backward()
-        return aligned_copy(workspace.gradient.numpy()), value.item()
+        return aligned_copy(workspace.gradient.numpy(force=True)), value.item()

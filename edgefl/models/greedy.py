@@ -50,7 +50,7 @@ def exact_match(
     right = 0
     with workspace.inference(weights) as model:
         for row in rows:
-            expected = final_number(texts_of(row.numpy(), tokenizer)[1])
+            expected = final_number(texts_of(row.numpy(force=True), tokenizer)[1])
             prompt = row[0][row[1] == PROMPT]
             tokens = decoded(model, prompt, most_tokens, tokenizer.eos_token_id)
             found = final_number(tokenizer.decode(tokens, skip_special_tokens=True))

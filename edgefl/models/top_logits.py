@@ -99,7 +99,7 @@ def mean_of(teachers: Sequence[TopLogits], vocabulary: int) -> TopLogits:
     kept = torch.zeros_like(words).scatter(1, place, words)
     count = first.sum(dim=1)
     floor = torch.stack(floors).mean(dim=0)
-    used = torch.arange(words.shape[1]) < count[:, None]
+    used = torch.arange(words.shape[1], device=words.device) < count[:, None]
     scores = torch.where(used, sums + floor[:, None], -math.inf)
     others = (vocabulary - count).to(floor.dtype)
     rest = torch.where(others > 0, floor + others.clamp(min=1).log(), -math.inf)
@@ -132,7 +132,7 @@ def predicted(
         torch.cat([each.log_p for each in found]),
         torch.cat([each.rest for each in found]),
     )
-    return aligned_copy(torch.cat([column.flatten() for column in columns]).numpy())
+    return aligned_copy(torch.cat([column.flatten() for column in columns]).numpy(force=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,7 +162,8 @@ class TextTeachers:
     def of(cls, inputs: torch.Tensor, flats: Sequence[np.ndarray], vocabulary: int) -> TextTeachers:
         """ValueError if a vector does not belong to these texts."""
         count = int(positions(inputs, inputs.shape[2]).sum())
-        return cls(inputs, tuple(_unpacked(flat, count, vocabulary) for flat in flats), vocabulary)
+        teachers = tuple(_unpacked(flat, count, vocabulary, inputs.device) for flat in flats)
+        return cls(inputs, teachers, vocabulary)
 
     def batch(self, rows: torch.Tensor) -> TextBatch:
         """The mean teacher of some texts, in their order."""
@@ -176,8 +177,8 @@ class TextTeachers:
         return TextBatch(mean_of(picked, self.vocabulary), self.inputs[rows], self.vocabulary)
 
 
-def _unpacked(flat: np.ndarray, count: int, vocabulary: int) -> TopLogits:
-    vector = wrap(flat)
+def _unpacked(flat: np.ndarray, count: int, vocabulary: int, device: torch.device) -> TopLogits:
+    vector = wrap(flat).to(device)
     width = (len(vector) // max(count, 1) - 1) // 2
     if count * (2 * width + 1) != len(vector) or width < 1:
         raise ValueError(f"predictions of {len(vector)} numbers for {count} positions")

@@ -16,6 +16,7 @@ from torch import nn
 
 from edgefl.errors import UserError
 from edgefl.models.frozen import frozen_part
+from edgefl.models.torch_device import CPU
 from edgefl.streams import Streams
 from edgefl.vectors import ALIGNMENT, Layout, LayoutEntry, aligned, aligned_copy
 
@@ -29,24 +30,40 @@ class Workspace:
     def __init__(self, build: Callable[[], nn.Module]) -> None:
         self.model = _built(build, seed=0)
         self.layout = layout_of(self.model)
+        self._fresh_counters = [buffer.clone() for buffer in _counters(self.model)]
+        self._attach(CPU)
+        self.model.train()
+
+    def to(self, device: torch.device) -> None:
+        """Move the module and all that belongs to it. Runs in progress must not be continued."""
+        if device == self.device:
+            return
+        for parameter in self.model.parameters():
+            parameter.grad = None  # a view; the new one is made below
+        self.model.to(device)
+        self._fresh_counters = [counter.to(device) for counter in self._fresh_counters]
+        self._attach(device)
+
+    def placed(self, vector: np.ndarray) -> torch.Tensor:
+        """Return ``vector`` as a tensor on the device. On the CPU it shares memory, as ``wrap``."""
+        return wrap(vector).to(self.device)
+
+    def _attach(self, device: torch.device) -> None:
+        self.device = device
         self._tensors = [tensor for _, _, tensor in _float_tensors(self.model)]
         self._sizes, self._shapes = (
             [e.size for e in self.layout.entries],
             [e.shape for e in self.layout.entries],
         )
-        self._counters = [
-            buffer for buffer in self.model.buffers() if not buffer.is_floating_point()
-        ]
-        self._fresh_counters = [buffer.clone() for buffer in self._counters]
-        self.gradient = wrap(aligned(self.layout.parameters)).zero_()
+        self._counters = _counters(self.model)
+        self.gradient = self.placed(aligned(self.layout.parameters)).zero_()
         trainable = [tensor for tensor in self._tensors if tensor.requires_grad]
         for tensor, part in zip(
             trainable, self.gradient.split([tensor.numel() for tensor in trainable])
         ):
             tensor.grad = part.view(tensor.shape)
         self._resident: tuple[torch.Tensor, Sequence[torch.Tensor]] = (torch.empty(0), [])
-        self.point(wrap(flat(self.model)), self.fresh_counters())
-        self.model.train()
+        self.point(self.placed(flat(self.model)), self.fresh_counters())
 
     def fresh_counters(self) -> list[torch.Tensor]:
         """Return the integer buffers of a new model, such as BatchNorm's count of batches.
@@ -87,7 +104,7 @@ class Workspace:
         """
         with (
             self.frozen(
-                wrap(weights) if isinstance(weights, np.ndarray) else weights.detach()
+                self.placed(weights) if isinstance(weights, np.ndarray) else weights.detach()
             ) as model,
             torch.no_grad(),
         ):
@@ -153,7 +170,7 @@ def flat(model: nn.Module) -> np.ndarray:
     layout = layout_of(model)
     out = aligned(layout.size)
     for entry, (_, _, tensor) in zip(layout.entries, _float_tensors(model)):
-        layout.view(out, entry.name)[...] = tensor.detach().numpy()
+        layout.view(out, entry.name)[...] = tensor.numpy(force=True)
     return out
 
 
@@ -179,6 +196,10 @@ def _built(build: Callable[[], nn.Module], seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return build()
+
+
+def _counters(model: nn.Module) -> list[torch.Tensor]:
+    return [buffer for buffer in model.buffers() if not buffer.is_floating_point()]
 
 
 def _float_tensors(model: nn.Module) -> list[tuple[str, str, torch.Tensor]]:

@@ -27,7 +27,7 @@ class HostFacts:
 
     ``machine``: equal for all edges of one machine (and one network namespace), and for no others.
     ``interface``: the network interface towards the coordinator. A text is empty if the system
-    does not tell.
+    does not tell. ``gpus``: the names of its GPUs, joined by commas.
     """
 
     host: Id
@@ -41,6 +41,7 @@ class HostFacts:
     python: Word
     torch: Word
     interface: Id
+    gpus: Word = ""
 
 
 @dataclass(frozen=True, slots=True)

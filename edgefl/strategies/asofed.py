@@ -62,7 +62,7 @@ class Memory(Pull):
             gradient.isfinite().all()
         ):  # an update that the server refuses must not affect later tasks
             run.memory["h"], run.memory["v"] = beta * h + (1 - beta) * v, gradient
-        return {"weights": sent.numpy()}, {}
+        return {"weights": sent.numpy(force=True)}, {}
 
 
 class ASOFed(Timed):

@@ -64,7 +64,8 @@ class Controlled(LocalRule):
             run.memory[CONTROL] = run.start[: run.parameters] * 0.0
         if not run.plain_sgd:
             run.memory[GRADIENTS] = run.start[: run.parameters] * 0.0
-        run.memory["correction"] = torch.tensor(run.task.vectors[CONTROL]) - run.memory[CONTROL]
+        control = torch.tensor(run.task.vectors[CONTROL], device=run.weights.device)
+        run.memory["correction"] = control - run.memory[CONTROL]
 
     def adjust(self, run: Any, gradient: Any) -> None:
         if not run.plain_sgd:
@@ -88,7 +89,7 @@ class Controlled(LocalRule):
             change.isfinite().all()
         ):  # an update that the server refuses must not affect later tasks
             run.memory[CONTROL] = new
-        return {"weights": sent.numpy(), CONTROL: change.numpy()}, {}
+        return {"weights": sent.numpy(force=True), CONTROL: change.numpy(force=True)}, {}
 
 
 class FedAC(Adaptive):

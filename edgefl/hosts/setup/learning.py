@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from edgefl.catalog import find, load_dotted, own_code
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import slowed
 from edgefl.data import edge_data as material
@@ -33,10 +32,12 @@ from edgefl.hosts.setup.interruptions import interruptions
 from edgefl.hosts.setup.message_packing import packing
 from edgefl.hosts.setup.plan import DeviceMaker, devices, in_tokens, options, training_plan
 from edgefl.hosts.setup.shares import EdgeShares
+from edgefl.hosts.setup.task_building import named_task, own_task
 from edgefl.jobs import Evaluate, Scores, check_server_samples
 from edgefl.models import by_label, frozen, further_scores
 from edgefl.models.evaluate import evaluate
 from edgefl.models.greedy import exact_match
+from edgefl.models.torch_device import CPU, chosen, make_repeatable
 from edgefl.models.workspace import Workspace, initial
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.base.strategy import Strategy, StrategyOptions
@@ -70,6 +71,7 @@ class Learning:
     _frozen: str | None = field(default=None, repr=False)  # its digest, once it is computed
     # the server's samples without labels, normalised; None on an edge's own machine
     unlabelled: torch.Tensor | None = None
+    _device: torch.device = CPU  # where train, test and unlabelled are
 
     @property
     def layout(self) -> Layout:
@@ -83,6 +85,27 @@ class Learning:
     @property
     def samples(self) -> dict[str, int]:
         return self.shards.sizes
+
+    def place(self) -> None:
+        """Move model and data to the experiment's device, unless they are there.
+
+        Call it in the process that trains: one that uses a GPU must not be forked.
+        """
+        device = chosen(self.experiment.training.device)
+        self.workspace.to(device)
+        if device == self._device:
+            return
+        make_repeatable(device)
+        self._device = device
+        self.train, self.test = _on(device, self.train), _on(device, self.test)
+        self._union = {size: _on(device, pair) for size, pair in self._union.items()}
+        if self.unlabelled is not None:
+            self.unlabelled = self.unlabelled.to(device)
+
+    def device_facts(self) -> dict[str, str]:
+        """Return what a run's facts say about the device; nothing for the CPU."""
+        device = chosen(self.experiment.training.device)
+        return {} if device == CPU else {"device": str(device)}
 
     def initial_weights(self) -> np.ndarray:
         """The first model w_0, the same for every strategy of the experiment."""
@@ -149,6 +172,7 @@ class Learning:
         )
 
     def trainer(self, edge: str) -> Trainer:
+        self.place()
         kind = NullTrainer if self.experiment.training.trainer == "none" else Trainer
         return kind(
             self.workspace,
@@ -220,6 +244,7 @@ class Learning:
 
         The train loss is taken on the fixed sample of ``union``; None if that is empty.
         """
+        self.place()
         section, task = self.experiment.evaluation, self.task
         counted = by_label.RightByLabel(task.metric, task.dataset.classes)
         metric = counted if section.by_label else task.metric
@@ -288,6 +313,10 @@ class Learning:
         return self._union[size]
 
 
+def _on(device: torch.device, pair: tuple[Any, Any]) -> tuple[Any, Any]:
+    return pair[0].to(device), pair[1].to(device)
+
+
 def with_experiment(learned: Learning, experiment: Experiment) -> Learning:
     """The same data and model for another experiment, such as one with another seed.
 
@@ -314,7 +343,8 @@ def learning(
 
         return flower_learning(experiment, base)
     torch.set_num_threads(1)
-    task, had = _own(experiment, base) or _named(experiment, base, edges)
+    chosen(experiment.training.device)  # a missing GPU is told here, before the run
+    task, had = own_task(experiment, base) or named_task(experiment, base, edges)
     parts = task.dataset.train(), task.dataset.test()
     rows, server = None if edges else unlabelled(experiment, base, task.dataset), None
     if not edges and experiment.data.source == "partition":
@@ -353,48 +383,3 @@ def _check_server_samples(experiment: Experiment, base: Path | None, have: int) 
         strategy, given = options(entry, base)
         key = f"strategies[{number}].server_samples"
         check_server_samples(key, strategy.server_samples(given), have)
-
-
-def _own(experiment: Experiment, base: Path | None) -> tuple[Task, material.EdgeData] | None:
-    """The user's own task, if the experiment names one."""
-    if experiment.task is None:
-        return None
-    if experiment.data.source != "partition":
-        raise UserError(
-            'data.source: expected "partition" with a task of one\'s own, found'
-            f" {experiment.data.source!r}"
-        )
-    if experiment.data.scale != "standard":
-        raise UserError(
-            'data.scale: expected "standard" with a task of one\'s own, found'
-            f" {experiment.data.scale!r}"
-        )
-    build = load_dotted(experiment.task, base)
-    with own_code(experiment.task, build):
-        task = build()
-    if not isinstance(task, Task):
-        raise UserError(
-            f"task {experiment.task!r} returned {type(task).__name__}, expected edgefl.api.Task"
-        )
-    return task, material.EdgeData(task.dataset, material.cut(experiment, base, task.dataset))
-
-
-def _named(
-    experiment: Experiment, base: Path | None, edges: Sequence[str] | None
-) -> tuple[Task, material.EdgeData]:
-    build = find("edgefl.models", experiment.model.name, "build", base, "model")
-    values = texts.placed(material.checked_options(build, experiment.model, "model"), experiment)
-    had = material.edge_data(experiment, base, edges)
-    texts.check(experiment, build, had.dataset)
-
-    def model() -> torch.nn.Module:
-        with own_code(experiment.model.name, build):
-            built = build(values, had.dataset.shape, had.dataset.classes)
-        if not isinstance(built, torch.nn.Module):
-            raise UserError(
-                f"model {experiment.model.name!r} returned {type(built).__name__}, expected"
-                " torch.nn.Module"
-            )
-        return built
-
-    return texts.task(had.dataset, model), had

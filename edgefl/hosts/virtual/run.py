@@ -107,7 +107,8 @@ def _opened(
         host = saved.load()
         return run, host, host.go_on
     host = _host(learned, index, run, pool)
-    run.begin("virtual", book, digest_facts(learned.data_digest(), learned.frozen_digest()))
+    digests = digest_facts(learned.data_digest(), learned.frozen_digest())
+    run.begin("virtual", book, {**digests, **learned.device_facts()})
     learned.keep_beside(directory)
     return run, host, partial(host.run, samples)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefl.config.experiment import MOST_AUTO_SPEED, Experiment
+from edgefl.errors import UserError
 from edgefl.hosts.process_messages import FleetReady
 from edgefl.hosts.setup.plan import devices, in_tokens, longest_text, options
 from emulator.compute import Native
@@ -59,8 +60,13 @@ def too_fast(experiment: Experiment, base: Path | None, fleet: FleetReady) -> li
 def auto_speed(experiment: Experiment, base: Path | None, fleet: FleetReady) -> float:
     """The highest speed, up to MOST_AUTO_SPEED, at which this host can run every strategy.
 
-    MOST_AUTO_SPEED if the host's rate was not measured.
+    MOST_AUTO_SPEED if the host's rate was not measured; UserError if a GPU may be the reason.
     """
+    if fleet.samples_per_s is None and experiment.training.device != "cpu":
+        raise UserError(
+            'speed: expected a number, found "auto", which measures the training of CPUs only'
+            f' (training.device = "{experiment.training.device}")'
+        )
     rates = [rate for _, rate in _needed(experiment, base, fleet)]
     return tidy(HEADROOM * host_per_s(fleet) / max(rates, default=0.0) if any(rates) else math.inf)
 

@@ -47,9 +47,9 @@ class OneGradient(LocalRule):
     moves = False
 
     def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-        vectors = {"gradient": run.gradient.numpy()}
+        vectors = {"gradient": run.gradient.numpy(force=True)}
         if run.parameters < run.layout.size:
-            vectors["buffers"] = run.weights[run.parameters :].numpy()
+            vectors["buffers"] = run.weights[run.parameters :].numpy(force=True)
         return vectors, {"batch": float(run.samples)}
 
 

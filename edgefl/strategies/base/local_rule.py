@@ -19,7 +19,8 @@ class LocalRule:
     tensors over the whole layout, ``run.parameters`` the number of trainable elements at their
     front, ``run.step`` the steps done, ``run.steps`` the steps planned, ``run.task`` the task with
     its numbers, ``run.layout`` the vectors' layout, ``run.memory`` the dict of vectors that the
-    edge keeps between tasks.
+    edge keeps between tasks. On a GPU (``training.device``) all tensors are there:
+    ``tensor.numpy(force=True)`` copies one from it, and on the CPU shares its memory.
     """
 
     remembers: tuple[str, ...] = ()  # names of vectors kept on the edge between tasks
@@ -75,4 +76,4 @@ class LocalRule:
 
         The edge adds samples, steps and loss to the numbers.
         """
-        return {"weights": run.weights.numpy()}, {}
+        return {"weights": run.weights.numpy(force=True)}, {}

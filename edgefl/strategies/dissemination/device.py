@@ -38,7 +38,7 @@ class LearningRateRule(LocalRule):
     """
 
     def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-        return {"weights": run.weights.numpy()}, {"learning_rate": run.learning_rate}
+        return {"weights": run.weights.numpy(force=True)}, {"learning_rate": run.learning_rate}
 
 
 class Refresh(LearningRateRule):
@@ -92,15 +92,15 @@ class Refresh(LearningRateRule):
         state = self._state(run.memory)
         if state.get("task") == run.task.number:
             return  # once per task
-        refresh_point, weights = self.refresh_point(run), run.weights.numpy()
+        refresh_point, weights = self.refresh_point(run), run.weights.numpy(force=True)
         loss_before, _ = run.probe(run.weights)
         change = fresh - weights
         beta, controls, slopes = self._weigh(run, state, version)
         weights += np.float32(beta) * change
+        run.weights.copy_(_tensor(weights))
         loss_after, gradient = run.probe(run.weights)
-        product = float(
-            np.einsum("i,i->", gradient.numpy(), change[: run.parameters], dtype=np.float64)
-        )
+        slope = gradient.numpy(force=True)
+        product = float(np.einsum("i,i->", slope, change[: run.parameters], dtype=np.float64))
         moved = controls.moved(
             slopes,
             clipped(product, self.options.most_product),
@@ -179,7 +179,7 @@ class Refresh(LearningRateRule):
         """Return the numbers in memory; empty before the first merge."""
         if NUMBERS not in memory:
             return {}
-        pairs = np.asarray(memory[NUMBERS], dtype=np.float64).reshape(-1, 2)
+        pairs = _numbers(memory[NUMBERS]).reshape(-1, 2)
         return dict(zip(NAMES, pairs.sum(axis=1).tolist()))
 
 
@@ -189,7 +189,7 @@ def _points(run: Any) -> int:
 
 
 def _table(memory: Mapping[str, Any], points: int) -> np.ndarray:
-    kept = np.asarray(memory[TABLE], dtype=np.float64) if TABLE in memory else np.empty(0)
+    kept = _numbers(memory[TABLE]) if TABLE in memory else np.empty(0)
     return q_table.resized(kept.reshape(-1, len(q_table.MOVES)), points)
 
 
@@ -197,6 +197,10 @@ def _keep(memory: dict[str, Any], state: Mapping[str, float]) -> None:
     values = np.array([state[name] for name in NAMES])
     coarse = values.astype(np.float32)
     memory[NUMBERS] = _tensor(np.stack([coarse, values - coarse], axis=1).reshape(-1))
+
+
+def _numbers(vector: Any) -> np.ndarray:
+    return np.asarray(vector.cpu(), dtype=np.float64)
 
 
 def _tensor(vector: np.ndarray) -> Any:

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fake_gpu import fake_gpu
 from torch import nn
 from torch.nn import functional
 
 from edgefl.jobs import Distill, Predict
 from edgefl.models import distil
 from edgefl.models.top_logits import TopLogits, mean_of, predicted, top_of
+from edgefl.models.torch_device import CPU, chosen
 from edgefl.models.workspace import Workspace, flat
 
 WORDS = 50
@@ -253,6 +255,23 @@ def test_a_student_learns_what_the_teachers_say() -> None:
     assert later["loss"] < numbers["loss"] / 2
     again = lesson(learned, start, top_teachers=dict(reversed(teachers.items())))[0]
     assert again["weights"].tolist() == vectors["weights"].tolist(), "their order has no effect"
+
+
+def taught_on(device: torch.device) -> list[Any]:
+    learned = learned_causal()
+    learned.workspace.to(device)
+    texts = learned.some_unlabelled(None).to(device)
+    learned.some_unlabelled = lambda samples: texts
+    start = flat(learned.workspace.model)
+    teacher = Predict(start * 2, None, top=4).work(learned)[0]["top_logits"]
+    vectors, numbers = lesson(learned, start, top_teachers={"e000": teacher}, passes=3)
+    return [teacher.tolist(), *(vector.tolist() for vector in vectors.values()), numbers]
+
+
+def test_distillation_on_a_gpu_leaves_nothing_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = taught_on(CPU)
+    with fake_gpu(monkeypatch):
+        assert taught_on(chosen("cuda")) == here
 
 
 def test_the_size_of_the_papers_setting() -> None:

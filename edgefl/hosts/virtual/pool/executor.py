@@ -17,6 +17,7 @@ from edgefl.edges.training_plan import TaskLike
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.virtual.pool.deferred_run import RunOutcome
 from edgefl.jobs import Evaluate
+from edgefl.models.torch_device import CPU, chosen
 from edgefl.protocol.messages import Assignment
 from edgefl.strategies.base.local_rule import LocalRule
 
@@ -83,13 +84,18 @@ class Executor:
 
     def do(self, job: Any) -> Any:
         """Do any other job: an evaluation, or ``job.work(learned)``."""
+        self.learned.place()
         return self.learned.evaluate(job) if isinstance(job, Evaluate) else job.work(self.learned)
 
     def warm_up(self) -> None:
         """Train one step, so that torch is set up before workers are forked.
 
-        Also draw the sample for the train loss, so that the workers share it.
+        Also draw the sample for the train loss, so that the workers share it. With a GPU each
+        worker sets up its own torch: CUDA does not survive a fork.
         """
+        self.learned.union()
+        if chosen(self.learned.experiment.training.device) != CPU:
+            return
         edge = next(iter(self.learned.shards))
         trainer, rule = self.learned.trainer(edge), LocalRule(None)
         trainer.advance(
@@ -97,7 +103,6 @@ class Executor:
             rule,
             1,
         )
-        self.learned.union()
 
     def _begin(self, stretch: Stretch) -> Standing:
         assert stretch.task is not None

@@ -117,6 +117,8 @@ def serve(channel: Channel, learned: Any, turns: Turns) -> None:
     closes.
     """
 
+    learned.place()
+
     def done(order: DoJob) -> JobFinished | JobRaised | None:
         path = Path(order.file)
         if not path.exists():

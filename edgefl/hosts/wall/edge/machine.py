@@ -33,7 +33,7 @@ from edgefl.protocol.host_reports import (
     HostReport,
 )
 from emulator.energy.meters import Meter
-from emulator.host import host_facts
+from emulator.host import gpus, host_facts
 
 HOST_NAME = "EDGEFL_HOST"  # environment variable: the name of this host in reports
 COMMAND_PATIENCE_S = 1.0
@@ -106,8 +106,9 @@ class Machine:
             platform.machine(),
             known["python"],
             getattr(torch, "__version__", ""),
+            ", ".join(gpus(self.root)),
         )
-        model, cpu, system, architecture, python, of_torch = (
+        model, cpu, system, architecture, python, of_torch, of_gpus = (
             str(word).strip()[:MOST_WORD] for word in words
         )
         return HostFacts(
@@ -122,6 +123,7 @@ class Machine:
             python=python,
             torch=of_torch,
             interface=self.interface[:MOST_NAME],
+            gpus=of_gpus,
         )
 
     def report(self, for_host: bool = True) -> HostReport:

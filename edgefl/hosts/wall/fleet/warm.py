@@ -56,6 +56,7 @@ from edgefl.hosts.wall.edge.machine import share_memory
 from edgefl.hosts.wall.edge.side import side
 from edgefl.hosts.wall.edge.worker import TURN, WANT, SharedTurns
 from edgefl.hosts.wall.fleet.turnstile import Turnstile
+from edgefl.models.torch_device import CPU, chosen
 from edgefl.protocol.errors import Refused
 from edgefl.protocol.messages import Assignment
 from edgefl.strategies.base.local_rule import LocalRule
@@ -271,8 +272,10 @@ def calibrate(learned: Learning) -> float | None:
     """Measure how many samples per second one core of this host trains.
 
     This runs real steps of the first edge; its first run of steps does not count. None if they
-    fail.
+    fail, or if a GPU trains: CUDA must not begin in a process that forks.
     """
+    if chosen(learned.experiment.training.device) != CPU:
+        return None
     edge = next(iter(learned.shards))
     trainer, rule, weights = learned.trainer(edge), LocalRule(None), learned.initial_weights()
     done, spent, number = 0, 0.0, 0

@@ -237,6 +237,11 @@ def test_facts_fit_into_their_message(tmp_path: Path, monkeypatch: pytest.Monkey
     facts = machine(tmp_path).facts()
     assert (facts.host, facts.model) == ("pi-3", "Raspberry Pi 4 Model B Rev 1.4")
     assert facts.cores > 0 and facts.memory_bytes > 0 and facts.system and facts.architecture
+    assert facts.gpus == ""
+    for slot, name in enumerate(("NVIDIA H100 80GB HBM3", "NVIDIA L4")):
+        path = f"proc/driver/nvidia/gpus/0000:0{slot}:00.0/information"
+        put(tmp_path, path, f"Model: \t\t {name}\nIRQ:   \t\t 16\n")
+    assert machine(tmp_path).facts().gpus == "NVIDIA H100 80GB HBM3, NVIDIA L4"
     monkeypatch.setenv(HOST_NAME, "x" * 1000)
     monkeypatch.setattr(edge_machine.platform, "machine", lambda: "y" * 1000)
     facts = machine(tmp_path).facts()

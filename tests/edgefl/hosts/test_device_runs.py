@@ -1,0 +1,124 @@
+"""Runs whose training, evaluation and jobs are on a GPU: the code leaves nothing on the CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from builders import experiment
+from every_strategy import medium
+from fake_gpu import OnGpu, fake_gpu
+from paths import EXAMPLES
+from pools import LINKS, bytes_of, learned_of
+
+from edgefl.errors import UserError
+from edgefl.hosts.process_messages import FleetReady
+from edgefl.hosts.setup.learning import Learning, learning
+from edgefl.hosts.virtual.pool.executor import Executor
+from edgefl.hosts.virtual.run import run_virtual
+from edgefl.hosts.wall.fleet.warm import calibrate
+from edgefl.hosts.wall.speed_check import auto_speed
+from edgefl.loading.file import shared_digest
+
+# each has a rule of its own, or jobs
+STRATEGIES = (
+    *("fedavg", "fedac", "moon", "asofed", "fedasmu", "feddyn", "fedprox", "syncdrop", "wkafl"),
+    *("fedecho", "zeno-plus-plus"),
+)
+TASK = {"syncdrop": "hidden.py:build"}
+HIDDEN = """
+import numpy as np
+from torch import nn
+from my_task import build as plain
+from edgefl.api import Task
+
+def build():
+    return Task(plain().dataset, lambda: nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2)))
+"""
+
+
+def sections(strategy: str, device: str, **more: Any) -> dict[str, Any]:
+    return {
+        "strategies": [{"strategy": strategy}],
+        "training": {"epochs": 2, "batch_size": 16, "device": device},
+        "evaluation": {"by_label": True, "metrics": ["f1"], "train_samples": 50},
+        "stop": {"updates": 12},
+        "devices": {"samples_per_s": 100.0, "slowest_ratio": 3.0},
+        **medium(strategy),
+        **more,
+    }
+
+
+def played(folder: Path, learned: Learning) -> list[Any]:
+    run_virtual(learned, 0, folder)
+    return bytes_of(folder)
+
+
+def learned_on(strategy: str, device: str, folder: Path) -> Learning:
+    made = sections(strategy, device)
+    if strategy != "syncdrop":
+        return learned_of(**made)
+    (folder / "hidden.py").write_text(HIDDEN)
+    given = experiment(**{"task": "hidden.py:build", "links": LINKS} | made)
+    return learning(given, folder)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_run_on_a_gpu_moves_what_it_must(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    here = played(tmp_path / "here", learned_on(strategy, "cpu", tmp_path))
+    with fake_gpu(monkeypatch):
+        there = played(tmp_path / "there", learned_on(strategy, "auto", tmp_path))
+    assert there == here
+    assert 'device = "cuda:0"' in (tmp_path / "there/config.toml").read_text()
+    assert "cuda" not in (tmp_path / "here/config.toml").read_text()
+
+
+def test_data_move_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with fake_gpu(monkeypatch) as gpu:
+        learned = learned_of(**sections("fedavg", "cuda"))
+        assert not gpu.moved["up"]  # a process that forks moves nothing
+        learned.place()
+        data = sum(each.nbytes for each in (*learned.train, *learned.test))
+        once = gpu.moved["up"]
+        assert data <= once <= data + 10 * 4 * learned.layout.size
+        learned.place()
+        learned.trainer("a")
+        assert gpu.moved["up"] == once
+        assert all(isinstance(each, OnGpu) for each in (*learned.train, *learned.test))
+
+
+def test_a_parent_of_workers_and_edges_does_not_begin_cuda(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with fake_gpu(monkeypatch) as gpu:
+        learned = learned_of(**sections("fedavg", "cuda"))
+        Executor(learned).warm_up()
+        assert calibrate(learned) is None and not gpu.moved
+
+
+def test_a_missing_gpu_is_told_before_the_data_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(UserError, match=r'training.device = "cuda:1": .*"auto" takes a GPU only'):
+        learned_of(**sections("fedavg", "cuda:1"))
+
+
+def test_an_automatic_speed_needs_a_cpu() -> None:
+    given = experiment(**sections("fedavg", "cuda"), speed="auto")
+    with pytest.raises(UserError, match="which measures the training of CPUs only"):
+        auto_speed(given, None, FleetReady("", None, 2, {}))
+
+
+@pytest.mark.parametrize("wrong", ["gpu", "cuda:", "cuda:-1", "cuda:01", "CPU"])
+def test_the_key_names_its_values(wrong: str) -> None:
+    with pytest.raises(ValueError, match=r'expected "cpu", "cuda", "cuda:N" or "auto"'):
+        experiment(training={"device": wrong})
+
+
+def test_each_machine_may_have_its_own_device() -> None:
+    made = [experiment(training={"device": device}) for device in ("cpu", "cuda:1")]
+    assert len({shared_digest(each, each.strategies[0]) for each in made}) == 1
