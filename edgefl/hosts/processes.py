@@ -15,9 +15,9 @@ from edgefl.hosts.ctrl_c import LIKE_CTRL_C, interrupt
 from edgefl.hosts.ipc import Channel
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -3, -4, -8
 KEEP_BYTES = 1 << 30
-LARGEST_ON_HEAP = 1 << 25  # glibc takes no larger value
+LARGEST_ON_HEAP = 1 << 25  # glibc takes no larger value, but it can put all on the heap
 MOST_FILES = 65536
 ORPHAN_S = 30  # how long a process may still write after its parent has ended
 # numpy reads these when it is loaded; a process with more threads cannot be forked safely
@@ -139,10 +139,12 @@ def close_all_but(*keep: int) -> None:
         os.closerange(below + 1, above)
 
 
-def keep_freed_memory() -> bool:
+def keep_freed_memory(of_any_size: bool = False) -> bool:
     """Reuse the memory of freed models instead of returning it to the system.
 
-    New pages cost as much time as the copy into them. False if the C library is not glibc.
+    New pages cost as much time as the copy into them, and large ones often much more.
+    ``of_any_size``: also above LARGEST_ON_HEAP; for a process whose large vectors have few
+    different sizes, so that they fit into the gaps of others. False if the C library is not glibc.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -154,4 +156,5 @@ def keep_freed_memory() -> bool:
         mallopt(M_ARENA_MAX, 1)
         and mallopt(M_MMAP_THRESHOLD, LARGEST_ON_HEAP)
         and mallopt(M_TRIM_THRESHOLD, KEEP_BYTES)
+        and (not of_any_size or mallopt(M_MMAP_MAX, 0))
     )

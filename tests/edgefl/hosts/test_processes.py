@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 
+import numpy as np
 import psutil
 import pytest
 from processes import PATIENCE_S, wait_for
@@ -131,8 +133,21 @@ def test_a_spawned_module_has_the_channels_and_one_thread(
     assert process.wait(PATIENCE_S) == 0
 
 
+def _large_memory_is_reused() -> int:
+    """Whether a freed array of 48 MB gives its pages to the next one: new ones are faults."""
+    if not keep_freed_memory(of_any_size=True):
+        return 0  # another C library
+    faults = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        np.empty(12_000_000, np.float32).fill(1)
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    return int(max(faults[1:]) > 8)  # 23 large pages or 11,719 small ones
+
+
 def test_priority_and_memory_are_asked_for_and_may_be_refused() -> None:
     assert keep_freed_memory() in (True, False)
+    assert status(fork("large", _large_memory_is_reused)) == 0
     assert cores() == host_facts()["cores"]
 
     def work() -> int:

@@ -328,9 +328,9 @@ def run_to_end(
     start: StartRun, control: Channel, evaluations: Channel | None, jobs: Channel | None
 ) -> RunEnded | RunRefused | BugFound:
     try:
-        return RunEnded(
-            CoordinatorProcess(coordinator_task(start), control, evaluations, jobs).main()
-        )
+        process = CoordinatorProcess(coordinator_task(start), control, evaluations, jobs)
+        keep_freed_memory(of_any_size=True)  # updates of one size; the read file is freed
+        return RunEnded(process.main())
     except UserError as error:
         return RunRefused(str(error))
     except Bug as bug:
