@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,27 @@ def test_other_edges_that_move_at_the_same_time_are_counted() -> None:
         "c": pytest.approx(1 / 6),
     }
     assert found["b"].busy["down"][0].others == 0.0
+
+
+def test_others_are_counted_in_any_run() -> None:
+    draw, rows = random.Random(7), []
+    for edge in "abcdef":
+        at_s = 0.0
+        for _ in range(20):
+            began_s = at_s + draw.choice((0.125, draw.random()))
+            at_s = began_s + draw.choice((0.25, draw.random() + 0.01))
+            rows.append(row("up", edge, began_s, at_s, 100))
+    found = of_rows(rows, [])
+    for edge, each in found.items():
+        theirs = [
+            busy for name, other in found.items() if name != edge for busy in other.busy["up"]
+        ]
+        for busy in each.busy["up"]:
+            together_s = sum(
+                max(0.0, min(busy.ended_s, one.ended_s) - max(busy.began_s, one.began_s))
+                for one in theirs
+            )
+            assert busy.others == pytest.approx(together_s / busy.seconds, abs=1e-6)
 
 
 # ------------------------------------------------------------------ round trips
