@@ -173,7 +173,8 @@ def whole(now: int, edge: str, task: int, *weights: float, damaged: bool = False
 
 
 def carried(number: int, edge: str, way: str, kind: str, now: int) -> messages.Carried:
-    return messages.Carried(Completion(Transfer(number, edge, way, 99, kind), 0, 1, now), now)
+    completion = Completion(Transfer(number, edge, way, 99, kind), 0, 1, now)
+    return messages.Carried(completion, now, [(1, now, 99)] if way == "up" else [])
 
 
 def items(run: HandRun) -> Iterator[Any]:
@@ -192,7 +193,7 @@ def items(run: HandRun) -> Iterator[Any]:
     yield messages.Heard(3 * S, "b", Ready(1, 99))
     yield whole(4 * S, "b", 1, 0, 6, 0, damaged=True)
     yield whole(4 * S, "b", 1, 0, 6, 0)
-    yield messages.Measured("up", "b", 8, [(S, 2 * S, 99)])
+    yield messages.Measured("training", "b", 8, [(S, 2 * S, 99)])
     yield messages.Judged(4 * S, Fidelity(), [["wire error", "b", 1]], {"z": "too many frames"})
     if run.paper.jobs:
         order = run.paper.jobs.pop(0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from edgefl.hosts.wall.coordinator import thread_messages as messages
 from edgefl.hosts.wall.coordinator.evaluator import numbers, texts
 from edgefl.hosts.wall.coordinator.job_table import JobOrder
+from edgefl.hosts.wall.coordinator.stretches import Stretch
 from edgefl.protocol.host_reports import HostFacts, HostReport
 from edgefl.protocol.messages import FreshRequest, Joined, Offer, Ready, Started, TaskFailed
 from edgefl.protocol.transfers import Incoming
@@ -57,7 +58,7 @@ def row(item: Any) -> tuple[Row, Arrays]:
         case messages.Carried():
             completion = _values(item.completion)
             completion["transfer"] = _values(completion["transfer"])
-            return {**head, "completion": completion, "finished_ns": item.finished_ns}, {}
+            return {**head, **_values(item), "completion": completion}, {}
         case messages.Evaluated():
             return {**head, "version": item.version, "result": texts(item.result)}, {}
         case messages.Worked():
@@ -90,8 +91,9 @@ def item(given: Row, arrays: Arrays, orders: Mapping[int, JobOrder]) -> Any:
             return messages.Whole(values["now"], values["edge"], _incoming(values, arrays["body"]))
         case "Carried":
             values["completion"] = _completion(values["completion"])
+            values["stretches"] = _stretches(values.get("stretches", ()))
         case "Measured":
-            values["stretches"] = [tuple(each) for each in values["stretches"]]
+            values["stretches"] = _stretches(values["stretches"])
         case "Judged":
             counts, values["fidelity"] = values["fidelity"], Fidelity()
             values["fidelity"].take_counts(counts)
@@ -111,6 +113,10 @@ def _incoming(values: Row, body: np.ndarray) -> Incoming:
     incoming = Incoming(offer, values["most_bytes"], offer.size)
     incoming.body = body if body.size else None
     return incoming
+
+
+def _stretches(rows: Sequence[Sequence[int]]) -> list[Stretch]:
+    return [(begin, end, amount) for begin, end, amount in rows]
 
 
 def _completion(values: Row) -> Completion:

@@ -5,6 +5,7 @@ It has real-time priority if the system allows that.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -330,6 +331,7 @@ def run_to_end(
     try:
         process = CoordinatorProcess(coordinator_task(start), control, evaluations, jobs)
         keep_freed_memory(of_any_size=True)  # updates of one size; the read file is freed
+        gc.freeze()  # what was made so far stays; passing over it again would delay pieces
         return RunEnded(process.main())
     except UserError as error:
         return RunRefused(str(error))

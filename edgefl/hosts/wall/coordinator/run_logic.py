@@ -102,6 +102,10 @@ class RunLogic:
             case messages.Carried():
                 self.downloads.heard(item)
                 self.coordinator.record.link(item.completion, item.finished_ns)
+                transfer = item.completion.transfer
+                for stretch in item.stretches:
+                    way, number = transfer.direction, transfer.number
+                    self.record.measured(way, transfer.edge, number, stretch)
             case messages.Interrupt():
                 return [*self.coordinator.finish(item.reason, self.now)]
             case _:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,32 +73,34 @@ class CameAhead:
     arrived_ns: int
     stretches: list[Stretch]
 
-    def granted(self, granted: Granted) -> list[Carried | Whole | Measured]:
+    def granted(self, granted: Granted) -> tuple[Carried, Whole]:
         """What an upload with this grant brings: nothing is left to be sent."""
         offer, at_ns = self.incoming.offer, granted.now
         size = len(offer.meta) + offer.size
         transfer = Transfer(granted.number, self.edge, "up", size, offer.kind)
         done_ns = max(self.arrived_ns, at_ns)
-        return [
-            Carried(Completion(transfer, at_ns, at_ns, at_ns), done_ns),
-            Whole(done_ns, self.edge, self.incoming),
-            *[Measured("up", self.edge, granted.number, self.stretches)][: len(self.stretches)],
-        ]
+        completion = Completion(transfer, at_ns, at_ns, at_ns)
+        whole = Whole(done_ns, self.edge, self.incoming)
+        return Carried(completion, done_ns, self.stretches), whole
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A transfer is done: a row of the link log."""
+    """A transfer is done: a row of the link log.
+
+    ``stretches``: of a native link, see Measured.
+    """
 
     completion: Completion
     finished_ns: int
+    stretches: Sequence[Stretch] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a native link or device did: rows of measured.csv, see ``edgefl.record.files``.
+    """What a native device did, or a ping: rows of measured.csv, see ``edgefl.record.files``.
 
-    ``number``: of the transfer or the task; None for a ping. ``stretches``: (begin, end, amount).
+    ``number``: of the task; None for a ping. ``stretches``: (begin, end, amount).
     """
 
     what: str

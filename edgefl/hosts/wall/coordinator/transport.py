@@ -117,12 +117,10 @@ class Transport:
         at = flow.finished_ns()
         assert at is not None and flow.completion is not None
         if flow.broadcast is None and not flow.known:
-            self.context.tell(Carried(flow.completion, at))
+            found = [] if flow.broken else stretches(flow.stamps)
+            self.context.tell(Carried(flow.completion, at, found))
         direction = self.downlink if isinstance(flow.side, Outgoing) else self.uplink
         direction.done(flow, at)
-        if not flow.broken and (found := stretches(flow.stamps)):
-            transfer = flow.transfer
-            self.context.tell(Measured(transfer.direction, transfer.edge, transfer.number, found))
 
     def native(self, edge: str) -> list[bool]:
         """Whether the edge's link is native, for each direction."""

@@ -14,7 +14,6 @@ from edgefl.hosts.wall.coordinator.thread_messages import (
     Carried,
     Granted,
     Heard,
-    Measured,
     Whole,
 )
 from edgefl.hosts.wall.edge.transfers import EdgeTransfers
@@ -84,12 +83,13 @@ def test_bytes_ahead_arrive_before_the_grant_and_are_measured() -> None:
     assert came.incoming.complete and not rig.heard(Whole)[1:]
     assert Ready(2, outgoing.size) not in [each.message for each in rig.heard(Heard)]
     assert rig.pacer.native_bit_s["a", "up"] == ALL * 8 * 1000 // 3
-    carried, whole, measured = came.granted(Granted(20 * MS, 8, Grant("a", 2)))
+    carried, whole = came.granted(Granted(20 * MS, 8, Grant("a", 2)))
     assert carried == Carried(
-        Completion(Transfer(8, "a", "up", outgoing.size, UPDATE), *[20 * MS] * 3), 23 * MS
+        Completion(Transfer(8, "a", "up", outgoing.size, UPDATE), *[20 * MS] * 3),
+        23 * MS,
+        [(20 * MS, 23 * MS, ALL)],
     )
     assert whole == Whole(23 * MS, "a", came.incoming)  # not the moment of the grant
-    assert measured == Measured("up", "a", 8, [(20 * MS, 23 * MS, ALL)])
     rig.uplink.taken("a", outgoing.number)
     assert not rig.uplink.waiting["a"]
 
@@ -107,7 +107,7 @@ def test_an_update_that_came_ahead_waits_for_a_later_grant() -> None:
     assert rig.heard(Whole)[-1].now == 24 * MS and not rig.pacer.flows
     carried = rig.heard(Carried)[-1]
     assert (carried.completion.offered_ns, carried.finished_ns) == (24 * MS, 24 * MS)
-    assert rig.heard(Measured)[-1].stretches == [(20 * MS, 23 * MS, ALL)]
+    assert carried.stretches == [(20 * MS, 23 * MS, ALL)]
     rig.uplink.taken("a", outgoing.number)  # of another update, or too late
 
 

@@ -8,7 +8,7 @@ from transport_rig import AHEAD_NS, MS, Rig
 
 from edgefl.hosts.wall.coordinator.session import Answered
 from edgefl.hosts.wall.coordinator.stretches import LEAST_NS, MOST_STRETCHES, stretches
-from edgefl.hosts.wall.coordinator.thread_messages import CarryAll, Measured
+from edgefl.hosts.wall.coordinator.thread_messages import Carried, CarryAll, Measured
 from edgefl.protocol.messages import Arrived, Assignment, Trained
 from edgefl.protocol.transfers import Outgoing
 from emulator.units import NS_PER_S
@@ -53,14 +53,9 @@ def test_a_native_download_is_measured_on_the_edges_clock() -> None:
     rig.until(400 * MS)
     stamps = [(0, 20 * MS), (1024, 21 * MS), (17_408, 150 * MS), (40_000, 330 * MS)]
     rig.says("a", Arrived(down.number, [[size, at + AHEAD_NS] for size, at in stamps]))
-    assert rig.heard(Measured) == [
-        Measured(
-            "down",
-            "a",
-            down.number,
-            [(20 * MS, 150 * MS, 17_408), (150 * MS, 330 * MS, 22_592)],
-        )
-    ]
+    (carried,) = rig.heard(Carried)
+    assert carried.completion.transfer.number == down.number
+    assert carried.stretches == [(20 * MS, 150 * MS, 17_408), (150 * MS, 330 * MS, 22_592)]
 
 
 def test_a_wrong_offset_between_the_clocks_changes_no_duration() -> None:
@@ -69,7 +64,7 @@ def test_a_wrong_offset_between_the_clocks_changes_no_duration() -> None:
     rig.until(100 * MS)
     rig.sessions["a"].measured(-1, AHEAD_NS - 80 * MS)  # stamps seem to be in the future
     rig.says("a", Arrived(down.number, [[0, AHEAD_NS + 50 * MS], [40_000, AHEAD_NS + 90 * MS]]))
-    ((begin, end, size),) = rig.heard(Measured)[0].stretches
+    ((begin, end, size),) = rig.heard(Carried)[0].stretches
     assert (end - begin, size) == (40 * MS, 40_000)
 
 
@@ -80,9 +75,10 @@ def test_a_native_upload_is_measured_from_its_first_piece_to_its_last() -> None:
     rig.upload(up, 0, 1024)
     rig.until(80 * MS)
     rig.upload(up, 1024, 40_000)
-    (measured,) = rig.heard(Measured)
-    assert (measured.what, measured.edge) == ("up", "a")
-    assert measured.stretches == [(30 * MS, 80 * MS, 38_976)]
+    (carried,) = rig.heard(Carried)
+    transfer = carried.completion.transfer
+    assert (transfer.direction, transfer.edge) == ("up", "a")
+    assert carried.stretches == [(30 * MS, 80 * MS, 38_976)]
 
 
 def test_an_emulated_link_is_not_measured() -> None:
@@ -92,6 +88,7 @@ def test_an_emulated_link_is_not_measured() -> None:
     rig.arrived("a", down)
     rig.transport.answered(Answered("a", 5, 7))
     assert rig.heard(Measured) == [] and not rig.pacer.flows
+    assert [carried.stretches for carried in rig.heard(Carried)] == [[], []]
 
 
 def test_a_model_that_all_edges_know_is_not_measured() -> None:
@@ -101,7 +98,7 @@ def test_a_model_that_all_edges_know_is_not_measured() -> None:
     rig.downlink.carry_all(CarryAll(rig.clock.ns, next(rig.numbers), [("a", first)], ()))
     rig.until(90 * MS)
     rig.says("a", Arrived(first.number, [[0, AHEAD_NS], [40_000, AHEAD_NS + 80 * MS]]))
-    assert rig.heard(Measured) == [] and not rig.pacer.flows
+    assert rig.heard(Carried) == [] and not rig.pacer.flows
 
 
 def test_a_transfer_whose_session_broke_is_not_measured() -> None:
@@ -113,7 +110,7 @@ def test_a_transfer_whose_session_broke_is_not_measured() -> None:
     rig.joins("a", tasks=[1], held=[[down.number, 1024]])
     rig.until(500 * MS)
     rig.says("a", Arrived(down.number, [[0, AHEAD_NS], [40_000, AHEAD_NS + 400 * MS]]))
-    assert rig.heard(Measured) == [] and not rig.pacer.flows
+    assert rig.heard(Carried)[0].stretches == [] and not rig.pacer.flows
 
 
 # ------------------------------------------------------------------ pings and training
