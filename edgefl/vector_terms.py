@@ -36,13 +36,26 @@ def cosine(left: Terms, right: Terms, size: int) -> float:
 
     Only the first ``size`` elements count.
     """
+    return cosine_of(*products(left, right, size))
+
+
+def cosine_of(both: float, left: float, right: float) -> float:
+    """Return the cosine from the results of ``products``."""
+    lengths = sqrt(left * right)
+    return both / lengths if lengths else 0.0
+
+
+def products(left: Terms, right: Terms, size: int) -> tuple[float, float, float]:
+    """Return <x, y>, <x, x> and <y, y> for x = sum f_j v_j and y = sum g_k u_k.
+
+    Each is that of ``inner``; each vector is read once for all three.
+    """
     length = min(BLOCK, size)
     a, b, scratch, totals = aligned(length), aligned(length), aligned(length), np.zeros(3)
     for part in blocks(size):
         x, y = _sum(left, part, a, scratch), _sum(right, part, b, scratch)
         totals += [np.einsum("i,i->", one, other) for one, other in ((x, y), (x, x), (y, y))]
-    lengths = sqrt(totals[1] * totals[2])
-    return float(totals[0]) / lengths if lengths else 0.0
+    return float(totals[0]), float(totals[1]), float(totals[2])
 
 
 def mix_keeping(old: np.ndarray, new: np.ndarray, alpha: float, change: np.ndarray) -> np.ndarray:
@@ -58,6 +71,38 @@ def mix_keeping(old: np.ndarray, new: np.ndarray, alpha: float, change: np.ndarr
         kept[:] = moved[: kept.size]
         moved *= factor
         np.add(old[part], moved, out=out[part])
+    return out
+
+
+def moments(
+    change: np.ndarray,
+    first: np.ndarray,
+    second: np.ndarray,
+    decays: tuple[float, float],
+    product: np.ndarray,
+) -> None:
+    """Set first to b1 first + (1 - b1) change, and second to b2 second + (1 - b2) change^2.
+
+    In place, for one block. ``product``: memory for one more block.
+    """
+    b1, b2 = decays
+    first *= b1
+    first += np.multiply(change, 1 - b1, out=product)
+    second *= b2
+    np.multiply(change, 1 - b2, out=product)
+    product *= change
+    second += product
+
+
+def plain_mean(vectors: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the mean of the vectors: added in their order, then divided by their number."""
+    out, count = aligned(vectors[0].size), np.float32(len(vectors))
+    for part in blocks(out.size):
+        mean = out[part]
+        mean[:] = vectors[0][part]
+        for vector in vectors[1:]:
+            mean += vector[part]
+        mean /= count
     return out
 
 

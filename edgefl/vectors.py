@@ -101,6 +101,14 @@ def blocks(size: int) -> Iterator[slice]:
     return (slice(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK))
 
 
+def scratch(size: int, count: int) -> list[np.ndarray]:
+    """Return ``count`` uninitialised vectors for blocks of a vector of ``size`` elements.
+
+    numpy would take new memory for each intermediate result of an expression.
+    """
+    return [aligned(min(BLOCK, size)) for _ in range(count)]
+
+
 def weighted_sum(vectors: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
     """Return sum_i weights[i] * vectors[i], in the given order, as a new aligned vector.
 
@@ -118,12 +126,12 @@ def weighted_sum(vectors: Sequence[np.ndarray], weights: Sequence[float]) -> np.
             " elements"
         )
     factors = [np.float32(weight) for weight in weights]
-    out, scratch = aligned(vectors[0].size), aligned(min(BLOCK, vectors[0].size))
+    out, (product,) = aligned(vectors[0].size), scratch(vectors[0].size, 1)
     for start in range(0, out.size, BLOCK):
         part = out[start : start + BLOCK]
         np.multiply(vectors[0][start : start + BLOCK], factors[0], out=part)
         for vector, factor in zip(vectors[1:], factors[1:]):
-            part += np.multiply(vector[start : start + BLOCK], factor, out=scratch[: part.size])
+            part += np.multiply(vector[start : start + BLOCK], factor, out=product[: part.size])
     return out
 
 

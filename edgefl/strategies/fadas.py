@@ -14,7 +14,8 @@ from pydantic import Field
 from edgefl.strategies.base.buffered import Adaptive, BufferedOptions, Gathered
 from edgefl.strategies.base.decisions import Decision, Report
 from edgefl.strategies.base.events import UpdateArrived
-from edgefl.vectors import aligned_copy, blocks
+from edgefl.vector_terms import moments
+from edgefl.vectors import aligned, blocks, scratch
 
 
 class FADASOptions(BufferedOptions):
@@ -75,8 +76,7 @@ class FADAS(Adaptive):
         rate = self.learning_rate(self.latest)
         self.reported = {"eta": rate, "gap": self.latest}
         self.steps += 1
-        weights = aligned_copy(self.weights)
-        self._move(weights, rate)
+        weights = self._stepped(rate)
         weights[self.layout.parameters :] = self.gathered.statistics(
             self.weights, 1 / self.options.buffer_size
         )
@@ -93,8 +93,10 @@ class FADAS(Adaptive):
     def reports(self, update: UpdateArrived, gap: int) -> list[Decision]:
         return [Report(self.reported)]
 
-    def _move(self, weights: np.ndarray, rate: float) -> None:
-        """Take the adaptive step, in place."""
+    def _stepped(self, rate: float) -> np.ndarray:
+        """Return the weights after the adaptive step; elements behind the trainable ones are not
+        set.
+        """
         b1, b2, share, eps = (
             self.options.beta1,
             self.options.beta2,
@@ -104,14 +106,24 @@ class FADAS(Adaptive):
         scale1, scale2 = (
             (1 - b1**self.steps, 1 - b2**self.steps) if self.options.bias_correction else (1.0, 1.0)
         )
-        for part in blocks(self.layout.parameters):
-            change, m, v, vh = (
-                share * self.gathered.change[part],
+        size, out = self.layout.parameters, aligned(self.weights.size)
+        mean, product, step = scratch(size, 3)
+        for part in blocks(size):
+            change, m, v, vh, scale, moved = (
+                mean[: part.stop - part.start],
                 self.first[part],
                 self.second[part],
                 self.largest[part],
+                product[: part.stop - part.start],
+                step[: part.stop - part.start],
             )
-            m[:] = b1 * m + (1 - b1) * change
-            v[:] = b2 * v + (1 - b2) * change * change
+            np.multiply(self.gathered.change[part], share, out=change)
+            moments(change, m, v, (b1, b2), scale)
             np.maximum(vh, v, out=vh)
-            weights[part] += (rate / scale1) * m / (np.sqrt(vh / scale2) + eps)
+            np.divide(vh, scale2, out=scale)
+            np.sqrt(scale, out=scale)
+            scale += eps
+            np.multiply(m, rate / scale1, out=moved)
+            moved /= scale
+            np.add(self.weights[part], moved, out=out[part])
+        return out

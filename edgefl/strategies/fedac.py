@@ -16,8 +16,8 @@ from edgefl.strategies.base.buffered import Adaptive, BufferedOptions, Gathered
 from edgefl.strategies.base.decisions import Assign, Decision, Discard
 from edgefl.strategies.base.events import UpdateArrived
 from edgefl.strategies.base.local_rule import LocalRule
-from edgefl.vector_terms import cosine
-from edgefl.vectors import aligned_copy, blocks, weighted_sum
+from edgefl.vector_terms import cosine_of, moments, products
+from edgefl.vectors import aligned, blocks, scratch, weighted_sum
 
 LEAST_AGREEMENT = 0.1
 GRADIENTS = "sum of gradients"  # in the memory of a run
@@ -117,7 +117,8 @@ class FedAC(Adaptive):
         self.gathered = Gathered(size)
         # m, v, C
         self.first, self.second, self.control = (np.zeros(size, np.float32) for _ in range(3))
-        self.control_change = np.zeros(size, np.float32)  # sum r_i dC_i
+        self.control_change: np.ndarray | None = None  # sum r_i dC_i; None: 0
+        self.agreed: float | None = None  # r_i of the update that has just arrived, if computed
 
     def assign(self, edges: list[str]) -> list[Decision]:
         self.mark_running(edges)
@@ -134,22 +135,41 @@ class FedAC(Adaptive):
         return super().arrived(update, now)
 
     def add(self, update: UpdateArrived, gap: int) -> None:
-        agreement = self.agreement(update) if gap else 1.0
+        agreement, self.agreed = self.agreed, None
+        if agreement is None or not gap:
+            agreement = self.agreement(update) if gap else 1.0
         self.gathered.add(update, agreement)
-        for part in blocks(self.control_change.size):
-            self.control_change[part] += agreement * update.vectors[CONTROL][part]
+        old, size = self.control_change, self.layout.parameters
+        summed, (product,) = aligned(size) if old is None else old, scratch(size, 1)
+        for part in blocks(size):
+            added = product[: part.stop - part.start]
+            np.multiply(update.vectors[CONTROL][part], agreement, out=added)
+            np.add(0.0 if old is None else old[part], added, out=summed[part])
+        self.control_change = summed
+
+    def squared_change(self, update: UpdateArrived) -> float:
+        """Compute r_i of an update from an older model, too: both need the change."""
+        self.agreed = None
+        if update.base_version == self.version:
+            return super().squared_change(update)
+        found = self._products(update)
+        self.agreed = max(cosine_of(*found), LEAST_AGREEMENT)
+        return found[2]
 
     def agreement(self, update: UpdateArrived) -> float:
         """Return r_i of an update from an older model."""
-        size = self.layout.parameters
+        return max(cosine_of(*self._products(update)), LEAST_AGREEMENT)
+
+    def _products(self, update: UpdateArrived) -> tuple[float, float, float]:
         motion, change = (
             ((end, 1.0), (update.base, -1.0)) for end in (self.weights, update.weights)
         )
-        return max(cosine(motion, change, size), LEAST_AGREEMENT)
+        return products(motion, change, self.layout.parameters)
 
     def step(self) -> np.ndarray:
-        share, weights = 1 / self.gathered.weight, aligned_copy(self.weights)
-        self._move(weights, share)
+        assert self.control_change is not None
+        share = 1 / self.gathered.weight
+        weights = self._stepped(share)
         weights[self.layout.parameters :] = self.gathered.statistics(self.weights, share)
         taken = (
             self.options.buffer_size / len(self.known)
@@ -158,20 +178,35 @@ class FedAC(Adaptive):
         )
         # a new array, because edges at work hold the old one
         self.control = weighted_sum((self.control, self.control_change), (1.0, taken * share))
-        self.control_change[:] = 0.0
+        self.control_change = None
         self.gathered.clear()
         return weights
 
-    def _move(self, weights: np.ndarray, share: float) -> None:
-        """Take the adaptive step, in place."""
+    def _stepped(self, share: float) -> np.ndarray:
+        """Return the weights after the adaptive step; elements behind the trainable ones are not
+        set.
+        """
         b1, b2, rate, eps = (
             self.options.beta1,
             self.options.beta2,
             self.options.server_learning_rate,
             self.options.epsilon,
         )
-        for part in blocks(self.layout.parameters):
-            change, m, v = share * self.gathered.change[part], self.first[part], self.second[part]
-            m[:] = b1 * m + (1 - b1) * change
-            v[:] = b2 * v + (1 - b2) * change * change
-            weights[part] += rate * (b1 * m + (1 - b1) * change) / (np.sqrt(v) + eps)
+        size, out = self.layout.parameters, aligned(self.weights.size)
+        mean, product, step = scratch(size, 3)
+        for part in blocks(size):
+            change, scale, moved = (
+                each[: part.stop - part.start] for each in (mean, product, step)
+            )
+            m, v = self.first[part], self.second[part]
+            np.multiply(self.gathered.change[part], share, out=change)
+            moments(change, m, v, (b1, b2), scale)
+            np.sqrt(v, out=scale)
+            scale += eps
+            np.multiply(m, b1, out=moved)
+            change *= 1 - b1
+            moved += change
+            moved *= rate
+            moved /= scale
+            np.add(self.weights[part], moved, out=out[part])
+        return out

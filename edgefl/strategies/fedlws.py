@@ -14,7 +14,8 @@ from pydantic import Field, model_validator
 from edgefl.strategies.base.events import UpdateArrived
 from edgefl.strategies.base.rounds import RoundsOptions
 from edgefl.strategies.fedavg import FedAvg
-from edgefl.vectors import Layout
+from edgefl.vector_terms import plain_mean
+from edgefl.vectors import Layout, aligned
 
 
 class FedLWSOptions(RoundsOptions):
@@ -62,10 +63,11 @@ def shrinking(
     if size == 0.0:
         return 1.0
     # D_k - Dm = w_k - mean of the w_k
-    plain_mean = sum(ends[1:], ends[0].copy()) / np.float32(len(ends))
-    disagreement = float(np.mean([np.linalg.norm(end - plain_mean) for end in ends]))
+    middle, gap = plain_mean(ends), aligned(mean.size)
+    lengths = [np.linalg.norm(np.subtract(end, middle, out=gap)) for end in ends]
+    disagreement = float(np.mean(lengths))
     tau = min(max(options.beta * disagreement, options.tau_min), options.tau_max)
-    return size / (size + tau * float(np.linalg.norm(mean - before)))
+    return size / (size + tau * float(np.linalg.norm(np.subtract(mean, before, out=gap))))
 
 
 class FedLWS(FedAvg):

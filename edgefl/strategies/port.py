@@ -13,7 +13,7 @@ from pydantic import Field
 from edgefl.strategies.base.asynchronous import Asynchronous, AsynchronousOptions
 from edgefl.strategies.base.decisions import Decision, Urge
 from edgefl.strategies.base.events import TaskClosed, UpdateArrived
-from edgefl.vectors import weighted_sum, with_changes
+from edgefl.vectors import aligned, with_changes
 
 
 class PortOptions(AsynchronousOptions):
@@ -85,7 +85,7 @@ class Port(Asynchronous):
         shares = fusing_weights(
             [update.numbers["samples"] for update in self.waiting],
             [self.version - update.base_version for update in self.waiting],
-            [self._agreement(update) for update in self.waiting],
+            self._agreements(),
             self.options,
         )
         ends, starts = (
@@ -96,18 +96,24 @@ class Port(Asynchronous):
         self.waiting, self.before = [], self.weights
         return fused
 
-    def _agreement(self, update: UpdateArrived) -> float:
-        """Return cos_i."""
-        reference = self.before if self.options.reference == "last step" else update.base
-        if reference is None or self.version - update.base_version <= 1:
-            return 1.0
-        size = self.layout.parameters
-        return cosine(
-            *(
-                weighted_sum((end[:size], start[:size]), (1, -1))
-                for end, start in ((update.weights, update.base), (self.weights, reference))
-            )
-        )
+    def _agreements(self) -> list[float]:
+        """Return cos_i of the waiting updates."""
+        size, latest, found = self.layout.parameters, self.options.reference == "last step", []
+        change: np.ndarray | None = None
+        motion: np.ndarray | None = None
+        for update in self.waiting:
+            reference = self.before if latest else update.base
+            if reference is None or self.version - update.base_version <= 1:
+                found.append(1.0)
+                continue
+            if motion is None or change is None or not latest:
+                motion, change = (
+                    aligned(size) if each is None else each for each in (motion, change)
+                )
+                np.subtract(self.weights[:size], reference[:size], out=motion)
+            np.subtract(update.weights[:size], update.base[:size], out=change)
+            found.append(cosine(change, motion))
+        return found
 
 
 def fusing_weights(

@@ -128,10 +128,14 @@ class Adaptive(Buffered):
     """
 
     def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
-        change = ((update.weights, 1.0), (update.base, -1.0))
         with np.errstate(over="ignore", invalid="ignore"):
-            squared = inner(change, change, self.layout.parameters)
+            squared = self.squared_change(update)
         if isfinite(squared):
             return super().arrived(update, now)
         self.closed_for = "change too long to be squared"
         return [Discard(update.task, self.closed_for), *self._undelivered()]
+
+    def squared_change(self, update: UpdateArrived) -> float:
+        """Return the square of the update's change of the trainable elements."""
+        change = ((update.weights, 1.0), (update.base, -1.0))
+        return inner(change, change, self.layout.parameters)

@@ -107,7 +107,7 @@ def test_at_a_gap_of_1_the_agreement_is_full() -> None:
     story.move("a", 4, 0, 0)
     story.move("a", 4, 0, 0)
     story.move("a", 0, 0, 8)
-    assert story.strategy._agreement(story.strategy.waiting[0]) == 1.0
+    assert story.strategy._agreements()[0] == 1.0
     story.move("c", -8, 0, 0)
     raw = 1 + 3 * 2 / 3
     assert story.weights == pytest.approx(
