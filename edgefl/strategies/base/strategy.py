@@ -5,7 +5,6 @@ It reads no clock and does no I/O.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Generator, Mapping
 from typing import Any, ClassVar
 
@@ -28,6 +27,8 @@ from edgefl.strategies.base.events import (
     UpdateReady,
 )
 from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.noted_keys import NotedKeys
+from edgefl.strategies.base.sorted_names import SortedNames
 from edgefl.streams import Streams
 from edgefl.vectors import Layout
 
@@ -104,9 +105,8 @@ class Strategy:
         self.known: dict[str, int] = {}  # all edges that have ever joined -> size of their data
         self.closed_for = ""  # why the latest closed task had no update
         # edges with an open task -> version that they started from
-        self.running: dict[str, int] = {}
-        self._idle: list[str] = []  # as of the last call of ``idle``
-        self._ran: set[str] = set()  # edges that were running at that call
+        self.running: dict[str, int] = NotedKeys()
+        self._idle = SortedNames()  # as of the last call of ``_now_idle``
         self._moved: set[str] = set()  # edges that joined or left since then
 
     @classmethod
@@ -151,20 +151,25 @@ class Strategy:
 
     @property
     def idle(self) -> list[str]:
-        """Connected edges without an open task, sorted. Do not change the list.
+        """Connected edges without an open task, sorted, as a new list."""
+        return list(self._now_idle())
 
-        The list is kept between calls, so that thousands of idle edges cost nothing: only edges
-        that joined, left, started or ended are updated.
+    def _now_idle(self) -> SortedNames:
+        """Update and return the idle edges.
+
+        Only edges that joined, left, started or ended are looked at, so that an event costs the
+        same with thousands of idle edges and with a few.
         """
-        for edge in sorted(self._moved | (self._ran ^ self.running.keys())):
-            place = bisect_left(self._idle, edge)
-            listed = self._idle[place : place + 1] == [edge]
-            free = edge in self.samples and edge not in self.running
-            if free and not listed:
-                self._idle.insert(place, edge)
-            elif listed and not free:
-                del self._idle[place]
-        self._ran, self._moved = set(self.running), set()
+        if not isinstance(self.running, NotedKeys):  # a strategy has set a dict of its own
+            self.running = NotedKeys(self.running)
+            self._moved |= self.known.keys()
+        for edge in sorted(self._moved | self.running.touched):
+            if edge in self.samples and edge not in self.running:
+                self._idle.add(edge)
+            else:
+                self._idle.discard(edge)
+        self._moved.clear()
+        self.running.touched.clear()
         return self._idle
 
     def handle(self, event: Event, now: int) -> list[Decision]:
@@ -263,10 +268,11 @@ class Strategy:
 
         Each ``trigger`` has its own random stream.
         """
-        idle = self.idle
-        if count >= len(idle):
+        idle = self._now_idle()
+        have = len(idle)
+        if count >= have:
             return list(idle)
-        picked = self.streams.rng("selection", trigger).choice(len(idle), size=count, replace=False)
+        picked = self.streams.rng("selection", trigger).choice(have, size=count, replace=False)
         return [idle[index] for index in sorted(picked)]
 
     def assign(self, edges: list[str]) -> list[Decision]:

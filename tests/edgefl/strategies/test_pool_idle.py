@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 from edgefl.strategies.base.events import EdgeJoined, EdgeLost
 from edgefl.strategies.base.strategy import Strategy
 
+CHANGES = ("set", "delete", "update", "merge", "default", "last", "replace")
 EDGES = [f"e{number}" for number in range(6)]
 
 
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["join", "lose", "run", "end", "clear", "look"]), st.sampled_from(EDGES)
+            st.sampled_from(["join", "lose", "run", "end", "clear", "look", *CHANGES]),
+            st.sampled_from(EDGES),
         ),
         max_size=40,
     )
@@ -34,6 +36,20 @@ def test_idle_is_who_is_there_and_does_not_run(moves: list[tuple[str, str]]) -> 
                 strategy.running.pop(edge, None)
             case "clear":
                 strategy.running.clear()
+            case "set":
+                strategy.running[edge] = 1
+            case "delete" if edge in strategy.running:
+                del strategy.running[edge]
+            case "update":
+                strategy.running.update({edge: 2})
+            case "merge":
+                strategy.running |= {edge: 3}
+            case "default":
+                strategy.running.setdefault(edge, 4)
+            case "last" if strategy.running:
+                strategy.running.popitem()
+            case "replace":
+                strategy.running = {edge: 5}
             case "look":
                 assert strategy.idle == sorted(
                     edge for edge in strategy.samples if edge not in strategy.running
