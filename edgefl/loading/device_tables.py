@@ -28,7 +28,8 @@ def read_device_tables(raw: Mapping[str, Any], source: Source, base: Path) -> No
         except BadValue as error:
             raise source.error((*loc, "file"), str(error)) from error
         del sampler["file"], sampler["column"]
-        sampler |= {"values": values, "origin": f"{file}: {column}"}
+        # not the whole path: edges refuse a config with paths of another machine
+        sampler |= {"values": values, "origin": f"{Path(file).name}: {column}"}
 
 
 def _samplers(raw: Mapping[str, Any]) -> Iterator[tuple[Loc, dict[str, Any]]]:

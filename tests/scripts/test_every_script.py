@@ -33,8 +33,8 @@ guard_ms = 10.0
 rate_mbit_s = 4.0
 slots_per_transfer = 1
 """
-# run by test_reproduce_runs.py and by tests below
-ELSEWHERE = {"make_tiny_models.py", "plan_tdma.py", "reproduce.py"}
+# run by test_reproduce_runs.py, test_flower_runs.py, and by tests below
+ELSEWHERE = {"beside_flower.py", "make_tiny_models.py", "plan_tdma.py", "reproduce.py"}
 
 
 def programs(folder: Path) -> set[str]:
@@ -94,6 +94,7 @@ def test_a_tiny_model_is_made_of_texts(tmp_path: Path) -> None:
             "no: no runs of this benchmark",
         ),
         (BENCHMARKS / "agreement.py", ["--config", "none.toml"], "none.toml"),
+        (STUDIES / "beside_flower.py", ["--clients", "0"], "--clients 0: expected above 0"),
         (STUDIES / "plan_tdma.py", ["nowhere"], "nowhere"),
     ],
 )

@@ -63,6 +63,8 @@ def test_the_numbers_are_in_the_config_and_need_no_file_again(tmp_path: Path) ->
     sampler = experiment.devices.sampler
     assert sampler is not None and sampler.values == (100, 400, 50) and sampler.file is None
     assert sampler.origin == "phones.csv: AI Score"
+    whole = load(tmp_path / "drawn.toml", [f'devices.sampler.file="{tmp_path}/phones.csv"'])
+    assert from_json(to_json(whole, whole.strategies[0])).devices.sampler == sampler
     (found,) = speeds(experiment)
     assert set(found) <= {100.0, 400.0, 50.0} and len(set(found)) > 1  # the median has 100
     (tmp_path / "phones.csv").unlink()
