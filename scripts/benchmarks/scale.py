@@ -3,10 +3,11 @@
     python scripts/benchmarks/scale.py [--part NAME]... [--most N] [--page FILE] [--json FILE]
 
 Parts: ``edges`` (real processes: time to join, memory), ``devices`` (virtual clock, no training:
-start, memory, an update), ``model`` (the mean of ten updates), ``record`` (bytes of events.jsonl,
-and the time to read it). Each curve ends with the exponent k of the fit y = c x^k; 0: it does not
-grow. Times are seconds of the processor, except those of real edges. --page writes the table, and
-next to it a figure.
+start, memory, an update), ``model`` (the mean of ten updates), ``record`` (bytes of events.jsonl
+and the time to read it), ``state_devices`` and ``state_model`` (what a strategy keeps, as in a
+checkpoint, after each device has delivered). Each curve ends with the exponent k of the fit
+y = c x^k; 0: it does not grow. Times are seconds of the processor, except those of real edges.
+--page writes the table, and next to it a figure.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
@@ -27,8 +28,10 @@ import numpy as np
 import orjson
 from fleet import MB, Fleet
 from fleet import experiment_of as fleet_of
+from strategies import Server
 from table import Row, arguments, host_line, report, run, say
 
+from edgefl.checkpoints.codec import encode
 from edgefl.config.experiment import Experiment
 from edgefl.data.dataset import Dataset
 from edgefl.data.task import Task
@@ -44,9 +47,15 @@ SIZES = {
     "devices": (100, 1000, 10_000, 100_000),
     "model": (25_000, 250_000, 2_500_000, 25_000_000),  # parameters: 0.1 to 100 MB
     "record": (1000, 10_000, 100_000, 1_000_000),  # rows
+    "state_devices": (10, 100, 1000),
+    "state_model": (10_000, 100_000, 1_000_000),  # parameters
 }
 QUICK = {"edges": (2, 4), "devices": (10, 20), "model": (100, 200), "record": (10, 20)}
+QUICK |= {"state_devices": (2, 4), "state_model": (100, 200)}
 X_NAMES = {"edges": "edges", "devices": "devices", "model": "parameters", "record": "rows"}
+X_NAMES |= {"state_devices": "devices", "state_model": "parameters"}
+STRATEGIES = ("fedbuff", "port", "fedac", "asofed", "fedasmu", "ca2fl")
+STATE_PARAMETERS, STATE_DEVICES = 10_000, 10  # while the other one is swept
 AT_WORK, UPDATES, SAMPLES = 1000, 2000, 200_000
 ALONE = "devices-alone"  # first argument of this file when it starts itself
 REPEATS = 5
@@ -242,7 +251,29 @@ def record(count: int) -> Measured:
     return [("size", "MB", size_mb), ("reading", "s", read_s)]
 
 
-MEASURES = {"edges": edges, "devices": devices, "model": model, "record": record}
+def state(parameters: int, count: int) -> Measured:
+    """What each strategy keeps once all devices have delivered, the global model included."""
+    found = []
+    names = tuple(f"e{number:04d}" for number in range(count))
+    for strategy in STRATEGIES:
+        options = {"concurrency": count, "dispatch": "replace"}
+        server = Server(strategy, options, parameters, names)
+        for _ in names:
+            server.update_s()
+        kept = encode(server.strategy.state(), copy=False)
+        kept_bytes = len(orjson.dumps(kept.tree)) + kept.array_bytes
+        found.append((f"state of {strategy}", "MB", kept_bytes / MB))
+    return found
+
+
+MEASURES: dict[str, Callable[[int], Measured]] = {
+    "edges": edges,
+    "devices": devices,
+    "model": model,
+    "record": record,
+    "state_devices": lambda count: state(STATE_PARAMETERS, count),
+    "state_model": lambda parameters: state(parameters, STATE_DEVICES),
+}
 
 
 # ------------------------------------------------------------------ the page
@@ -261,7 +292,7 @@ def write_page(page: Path, host: str, curves: Sequence[Curve]) -> None:
     parts = list(dict.fromkeys(curve.part for curve in curves))
     drawn, axes = pyplot.subplots(1, len(parts), figsize=(4 * len(parts), 3.2), squeeze=False)
     for part, axis in zip(parts, axes[0]):
-        for curve, marker in zip([each for each in curves if each.part == part], "os^v"):
+        for curve, marker in zip([each for each in curves if each.part == part], "os^vDx"):
             axis.loglog(curve.xs, curve.ys, marker=marker, label=f"{curve.name} ({curve.unit})")
         axis.set_xlabel(X_NAMES[part])
         axis.legend(fontsize=7)
