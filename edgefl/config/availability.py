@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from itertools import pairwise
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -11,11 +12,29 @@ from edgefl.config.section import Section
 # kind -> the keys that it accepts, besides those of every kind
 KEYS = {
     "always": (),
-    "file": ("file", "format", "period_s", "scale", "draw"),
+    "file": ("file", "format", "period_s", "scale", "draw", "patterns"),
     "day_night": ("day_s", "day_share", "phase"),
     "exponential": ("there_s", "away_s", "speed_exponent"),
 }
 OF_EVERY_KIND = ("kind", "on_leave")
+
+
+class EdgePattern(Section):
+    """When one edge is there, in a period that repeats; in nanoseconds of emulated time."""
+
+    period_ns: int = Field(gt=0)
+    """After this time all begins again."""
+    changes_ns: Annotated[tuple[int, ...], Field(strict=False)] = ()
+    """The times at which the edge comes and leaves, in turn. Empty: it is never there."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> EdgePattern:
+        times = (-1, *self.changes_ns, self.period_ns + 1)
+        if len(times) % 2 or any(first > second for first, second in pairwise(times)):
+            raise ValueError(
+                "changes_ns: expected an even number of times in order, from 0 to period_ns"
+            )
+        return self
 
 
 class Availability(Section):
@@ -47,6 +66,10 @@ class Availability(Section):
     """Which client of a file an edge gets, if the file has none of the edges' ids: drawn from the
     seed, instead of in the order of the file.
     """
+    patterns: dict[str, EdgePattern] | None = None
+    """By edge, instead of a file. In this form the coordinator sends edges on other machines what
+    it has read from its file.
+    """
     day_s: float = Field(86_400.0, gt=0)
     """With `"day_night"`: emulated seconds of a day."""
     day_share: float = Field(0.5, gt=0, le=1)
@@ -73,8 +96,12 @@ class Availability(Section):
             ):
                 kinds = " or ".join(f'"{kind}"' for kind, keys in KEYS.items() if key in keys)
                 raise ValueError(f'{key}: expected kind = {kinds}, found "{self.kind}"')
+        if self.patterns is not None:
+            for key in ("file", "format", "period_s", "scale", "draw"):
+                if getattr(self, key) != type(self).model_fields[key].default:
+                    raise ValueError(f"{key}: expected no patterns with it")
         needed = {"file": ("file",), "exponential": ("there_s", "away_s")}.get(self.kind, ())
-        for key in needed:
+        for key in needed if self.patterns is None else ():
             if getattr(self, key) is None:
                 raise ValueError(f'{key}: missing; kind = "{self.kind}" needs it')
         return self

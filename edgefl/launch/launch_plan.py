@@ -79,9 +79,10 @@ def preparation(
     host: Host, experiment: Experiment, shards: str | None, restarts: int
 ) -> PrepareEdges:
     """The order that prepares the edges of a host. ``shards``: where their shares of the data are
-    on the host; None: it has the data.
+    on the host; None: it has the data. The times in which edges are away come with the run.
     """
-    first = experiment.by_seed()[0]
+    edges = experiment.edges.model_copy(update={"availability": None})
+    first = experiment.model_copy(update={"edges": edges}).by_seed()[0]
     return PrepareEdges(
         edges=host.edges,
         config=to_json(first, first.strategies[0]),

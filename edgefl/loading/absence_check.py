@@ -37,6 +37,10 @@ def check_absences(experiment: Experiment, source: Source, base: Path | None) ->
                 f'expected devices.spread = "uniform" or "lognormal", found "{spread}": only then'
                 " an edge has a speed",
             )
+    if section.patterns is not None:
+        missing = [edge for edge in experiment.edges.ids() if edge not in section.patterns]
+        if missing:
+            raise source.error((*AT, "patterns"), f"no pattern of edge {missing[0]!r}")
     if section.file is None or base is None:
         return
     path = base / Path(section.file).expanduser()

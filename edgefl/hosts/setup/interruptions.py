@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from edgefl.config.availability import Availability
+from edgefl.config.availability import Availability, EdgePattern
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import FaultSource
 from edgefl.config.groups import parts
@@ -29,6 +29,8 @@ from emulator.availability.recorded import recorded_presence
 from emulator.errors import BadValue
 from emulator.faults import Fault, InOrder
 from emulator.units import to_ns
+
+MOST_SENT_BYTES = 400_000  # of the 512 KiB of a config that an edge accepts
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +106,15 @@ def _of_file(
     experiment: Experiment, section: Availability, base: Path | None
 ) -> dict[str, Presence]:
     """Each edge's pattern: that of its id, or else the clients of the file in turn."""
+    ids = experiment.edges.ids()
+    if section.patterns is not None:
+        return {edge: _presence(section.patterns[edge]) for edge in ids}
     assert section.file is not None
     path = (base or Path()) / Path(section.file).expanduser()
     try:
         clients = recorded_presence(path, section.format, section.period_s)
     except BadValue as error:
         raise UserError(f"edges.availability.file: {error}") from None
-    ids = experiment.edges.ids()
     if not clients.keys() & set(ids):
         order: Sequence[str] = list(clients)
         if section.draw:
@@ -118,6 +122,39 @@ def _of_file(
             order = [order[place] for place in drawn]
         clients = {edge: clients[order[place % len(order)]] for place, edge in enumerate(ids)}
     return {edge: clients[edge].scaled(section.scale) for edge in ids}
+
+
+def _presence(pattern: EdgePattern) -> Presence:
+    begins, ends = pattern.changes_ns[::2], pattern.changes_ns[1::2]
+    return Presence(tuple(zip(begins, ends)), pattern.period_ns)
+
+
+def with_patterns(experiment: Experiment, base: Path | None) -> Experiment:
+    """The experiment with what its availability file says of its edges, in place of the file.
+
+    Edges on other machines get it with the config. UserError for a file that is no availability, or
+    whose intervals are too many for that message.
+    """
+    section = experiment.edges.availability
+    if section is None or section.file is None:
+        return experiment
+    patterns = {
+        edge: EdgePattern(
+            period_ns=found.period_ns,
+            changes_ns=tuple(time_ns for interval in found.there_ns for time_ns in interval),
+        )
+        for edge, found in _of_file(experiment, section, base).items()
+    }
+    size = sum(len(pattern.model_dump_json()) for pattern in patterns.values())
+    if size > MOST_SENT_BYTES:
+        raise UserError(
+            f"edges.availability.file: its intervals take {size / 1e3:.0f} kB, expected at most"
+            f" {MOST_SENT_BYTES / 1e3:.0f} kB with edges that this command does not start: take"
+            " fewer edges, a shorter recording, or edgefl run"
+        )
+    there = Availability(kind="file", on_leave=section.on_leave, patterns=patterns)
+    edges = experiment.edges.model_copy(update={"availability": there})
+    return experiment.model_copy(update={"edges": edges})
 
 
 def _days(experiment: Experiment, section: Availability) -> dict[str, Presence]:

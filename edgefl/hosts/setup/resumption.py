@@ -19,6 +19,7 @@ from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError, listed
 from edgefl.hosts.clock_names import VIRTUAL
 from edgefl.hosts.setup import origin as origins
+from edgefl.hosts.setup.interruptions import with_patterns
 from edgefl.hosts.setup.origin import Origin, digests, origin_of
 from edgefl.hosts.setup.run_folder import RunFolder
 from edgefl.loading.file import FACTS, load
@@ -139,7 +140,7 @@ def read_resumption(given: Path) -> Resumption:
     _check_digests(folder, experiment, origin)
     runs = runs_in(folder, experiment)
     for run in runs:
-        _check_same(experiment, run)
+        _check_same(experiment, run, origin.base)
     chosen, speed_auto = _chosen(experiment, origin, runs)
     return Resumption(folder, experiment, chosen, origin, runs, speed_auto)
 
@@ -239,10 +240,13 @@ def _check_digests(folder: Path, experiment: Experiment, origin: Origin) -> None
         )
 
 
-def _check_same(experiment: Experiment, run: RunPart) -> None:
+def _check_same(experiment: Experiment, run: RunPart, base: Path) -> None:
     if run.stage is RunStage.not_begun:
         _check_begun(run.directory)
         return
+    if run.config.get("edges", {}).get("availability", {}).get("patterns") is not None:
+        # with edges on other machines, the run's config has the times in place of the file
+        experiment = with_patterns(experiment.model_copy(update={"seed": run.seed}), base)
     found = differences(experiment.model_dump(exclude_none=True), run.config, CHOSEN)
     if found:
         raise UserError(

@@ -20,7 +20,6 @@ import orjson
 
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import PROCESS_KINDS
-from edgefl.config.groups import availability_file
 from edgefl.errors import UserError
 from edgefl.hosts.ctrl_c import ctrl_c_held_back
 from edgefl.hosts.ipc import Channel
@@ -37,6 +36,7 @@ from edgefl.hosts.process_messages import (
     StartWorkers,
     frozen_digest,
 )
+from edgefl.hosts.setup.interruptions import with_patterns
 from edgefl.hosts.setup.plan import emulated_devices
 from edgefl.hosts.setup.resumption import RunStage, check_data, run_stage
 from edgefl.hosts.setup.run_folder import RunFolder
@@ -130,11 +130,8 @@ class WallRun:
                 f"faults: {', '.join(PROCESS_KINDS)} need edges that this command starts:"
                 " edgefl run"
             )
-        if availability_file(self.experiment) and not self.options.fleet:
-            raise UserError(
-                "edges.availability.file: edges on other machines do not have that file; it needs"
-                " edges that this command starts: edgefl run"
-            )
+        if not self.options.fleet:
+            self.experiment = with_patterns(self.experiment, self.options.base)
         summaries: list[dict[str, Any]] = []
         try:
             summaries += self._finished()

@@ -12,6 +12,7 @@ from builders import experiment
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 from edgefl.hosts.clock_names import VIRTUAL, WALL
+from edgefl.hosts.setup.interruptions import with_patterns
 from edgefl.hosts.setup.origin import COORDINATOR, LAUNCH, Origin, origin_of
 from edgefl.hosts.setup.resumption import (
     RunStage,
@@ -39,6 +40,23 @@ def of_seed(given: Experiment, seed: int) -> Experiment:
 
 def stages(path: Path) -> dict[str, str]:
     return {run.name: run.stage.value for run in read_resumption(path).runs}
+
+
+def test_a_run_with_the_times_of_a_file_is_of_the_config_with_that_file(folder: Path) -> None:
+    """That is the config of a run with edges on other machines. The draw is that of its seed."""
+    base = folder.parent
+    base.mkdir()
+    (base / "phones.csv").write_text("".join(f"phone{n},{n},{n + 2}\n" for n in range(5)))
+    where = {"kind": "file", "file": "phones.csv", "draw": True, "scale": 0.5}
+    edges = {"names": ["a", "b", "c"], "availability": where}
+    given = experiment(seeds=[3, 4], edges=edges, stop={"emulated_s": 9.0, "versions": 5})
+    begin_folder(folder, given)
+    begin_run(folder, with_patterns(of_seed(given, 3), base), 0, finished="versions")
+    begin_run(folder, with_patterns(of_seed(given, 4), base), 0)
+    assert stages(folder) == {"fedavg seed 3": "finished", "fedavg seed 4": "broken off"}
+    begin_run(folder, with_patterns(of_seed(given, 5), base).model_copy(update={"seed": 4}), 0)
+    with pytest.raises(UserError, match="is of another config than .*patterns"):
+        read_resumption(folder)
 
 
 # ---------------------------------------------------------------------- which runs are left

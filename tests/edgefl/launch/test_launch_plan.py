@@ -20,6 +20,7 @@ from edgefl.launch.launch_plan import (
     refuse_code,
     run_name,
 )
+from edgefl.loading.file import from_json
 
 KEYS = Path("/keys")
 
@@ -76,6 +77,13 @@ def test_edges_read_shards_or_the_data_of_their_host(
     assert (order.data, order.shards) == expected
     assert (order.edges, order.keys, order.restarts, order.nice) == (("pi-1",), "../keys", 3, 0)
     assert orjson.loads(order.config)["seed"] == 4, "the first run is that of the first seed"
+
+
+def test_a_host_is_told_no_path_of_this_machine() -> None:
+    there = {"kind": "file", "file": "/phones/times.csv"}
+    away = experiment(edges={"names": ("a",), "availability": there}, stop={"emulated_s": 9.0})
+    order = preparation(Host("a", edges=("a",)), away, None, 0)
+    assert from_json(order.config).edges.ids() == ["a"], "an edge accepts it"
 
 
 @pytest.mark.parametrize(("via", "nice"), [("local", 10), ("netns", 10), ("ssh", 0)])

@@ -14,6 +14,8 @@ edges = {count = 2, availability = {AVAILABILITY}}
 stop = {STOP}
 strategies = [{strategy = "fedavg"}]
 """
+TIMES = "{period_ns = 5, changes_ns = [3, 4]}"
+PATTERNS = f'kind = "file", patterns = {{e000 = {TIMES}, e001 = {TIMES}}}'
 RANDOM = 'kind = "exponential", there_s = 5.0, away_s = 1.0'
 
 
@@ -27,6 +29,7 @@ def read(folder: Path, availability: str, more: str = "", stop: str = "emulated_
     "availability",
     [
         RANDOM,
+        PATTERNS,
         'kind = "always", on_leave = "lose"',
         'kind = "day_night", day_s = 10.0, day_share = 0.3, phase = "random"',
         'kind = "file", file = "both.csv", scale = 0.5, period_s = 100.0',
@@ -60,6 +63,12 @@ def test_what_is_right(availability: str, tmp_path: Path) -> None:
             "emulated_s = 9",
             'expected devices.spread = "uniform" or "lognormal"',
         ),
+        (f'{PATTERNS}, file = "no.csv"', "", "emulated_s = 9", "file: expected no patterns with"),
+        (f"{PATTERNS}, scale = 2.0", "", "emulated_s = 9", "scale: expected no patterns with it"),
+        (PATTERNS.replace("e001", "e9"), "", "emulated_s = 9", "no pattern of edge 'e001'"),
+        (PATTERNS.replace("[3, 4]", "[4, 3]"), "", "emulated_s = 9", "times in order"),
+        (PATTERNS.replace("[3, 4]", "[3]"), "", "emulated_s = 9", "an even number of times"),
+        (PATTERNS.replace("[3, 4]", "[3, 40]"), "", "emulated_s = 9", "from 0 to period_ns"),
         ('kind = "file", file = "no.csv"', "", "emulated_s = 9", "no.csv: cannot be read"),
         ('kind = "file", file = "one.csv"', "", "emulated_s = 9", "no interval of edge 'e001'"),
         (

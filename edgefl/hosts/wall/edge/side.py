@@ -12,6 +12,7 @@ import orjson
 
 from edgefl.config.experiment import MOST_SPEED, Experiment
 from edgefl.errors import UserError, nearest
+from edgefl.hosts.setup.interruptions import with_patterns
 from edgefl.hosts.setup.learning import Learning, learning
 from edgefl.hosts.wall.edge.work import EdgeSide
 from edgefl.loading.file import THEIRS, base_of, from_json, load, shared_digest
@@ -97,7 +98,8 @@ class SideBuilder:
         own = self.own()
         if own is None or self.config is None:
             return self._mine(from_json(setup.config, self.allowed), THEIRS), Path.cwd()
-        return matched(own, setup.config), base_of(self.config)
+        base = base_of(self.config)
+        return with_patterns(matched(own, setup.config), base), base
 
     def own(self) -> Experiment | None:
         """Return this edge's own experiment, if there is one.

@@ -13,8 +13,16 @@ from coming_and_going import IDS, RUN, sections
 from paths import GOLDEN
 from run_bytes import bytes_of, trace
 
-from edgefl.hosts.setup.interruptions import RandomAbsence, RecordedAbsence, absence
+from edgefl.errors import UserError
+from edgefl.hosts.setup.interruptions import (
+    MOST_SENT_BYTES,
+    RandomAbsence,
+    RecordedAbsence,
+    absence,
+    with_patterns,
+)
 from edgefl.hosts.setup.plan import devices
+from edgefl.loading.file import from_json, to_json
 from edgefl.results.tail import read_csv, read_events
 from edgefl.strategies.base.catalog import load, strategy_names
 
@@ -130,6 +138,37 @@ def test_clients_of_another_file_are_given_in_turn_or_drawn(tmp_path: Path) -> N
         begins = [away.patterns[edge].there_ns[0][0] // 10**9 for edge in IDS]
         assert sorted(begins[:4]) == [0, 1, 2, 3] and begins[4:] == begins[:2]
         assert (begins[:4] == [0, 1, 2, 3]) != draw
+
+
+def test_the_patterns_of_a_file_travel_to_edges_that_do_not_have_it(tmp_path: Path) -> None:
+    clients = {
+        str(n): {"active": [n, n + 3.25], "inactive": [n + 1, n + 4], "finish_time": 10}
+        for n in range(4)
+    }
+    (tmp_path / "phones.json").write_text(json.dumps(clients))
+    where = {"kind": "file", "file": "phones.json", "draw": True, "scale": 0.3, "on_leave": "lose"}
+    given = experiment(
+        edges={"names": IDS, "availability": where}, stop={"emulated_s": 9.0, "versions": 3}
+    )
+    carried = with_patterns(given, tmp_path)
+    got = from_json(to_json(carried, carried.strategies[0]))
+    assert got.edges == carried.edges and got.edges.availability is not None
+    assert got.edges.availability.on_leave == "lose" and got.edges.availability.file is None
+    here, there = absence(given, tmp_path), absence(got, None)
+    assert isinstance(here, RecordedAbsence) and isinstance(there, RecordedAbsence)
+    assert here.patterns == there.patterns
+    assert with_patterns(got, None) is got, "they are in it already"
+
+
+def test_patterns_that_are_too_many_for_a_message(tmp_path: Path) -> None:
+    count = MOST_SENT_BYTES // 20
+    rows = "".join(f"e0,{2 * n},{2 * n + 1}\n" for n in range(count))
+    (tmp_path / "long.csv").write_text(rows)
+    given = experiment(
+        edges={"names": ["e0"], "availability": {"kind": "file", "file": "long.csv"}}
+    )
+    with pytest.raises(UserError, match="its intervals take .* kB, expected at most 400 kB"):
+        with_patterns(given, tmp_path)
 
 
 def test_the_trace_is_the_golden_one(tmp_path: Path) -> None:

@@ -185,3 +185,30 @@ def test_tables_in_parts_of_which_few_stay(tmp_path: Path, monkeypatch: pytest.M
     check_same(learned, tmp_path, FEW, some(range(FEW + 2, steps)))
     (number,) = parts(tmp_path / "whole" / "events.jsonl")
     assert number > FEW, "the other parts were deleted"
+
+
+@pytest.mark.parametrize("on_leave", ["keep", "lose"])
+@pytest.mark.parametrize("kind", ["file", "exponential"])
+def test_a_run_is_saved_while_edges_are_away(tmp_path: Path, kind: str, on_leave: str) -> None:
+    """With "keep" also while a task of an edge that is away is open."""
+    (tmp_path / "times.csv").write_text("".join(f"e00{n},{n},{n + 5}\n" for n in range(8)))
+    where = {
+        "file": {"file": str(tmp_path / "times.csv"), "period_s": 14.0},
+        "exponential": {"there_s": 3.0, "away_s": 2.0},
+    }[kind]
+    away = {"count": 8, "availability": {"kind": kind, "on_leave": on_leave} | where}
+    more = {"edges": away, "network": {"grace_s": 2.0}, "stop": {"emulated_s": 8.0}}
+    learned = learned_of(**of("fedasync", more, **REPLACE))
+    steps, seen = [], set()
+
+    def watch(step: int, run: Any) -> None:
+        absences, open_tasks = run.coordinator.absences, run.coordinator.tasks.by_edge
+        kinds = {"away"} if absences.away else set()
+        kinds |= {"open task"} if absences.away & open_tasks.keys() else set()
+        seen.update(kinds)
+        if kinds:
+            steps.append(step + 1)  # saved after this step, killed in the next one
+
+    whole_run(learned, tmp_path / "whole", watch)
+    assert seen == ({"away", "open task"} if on_leave == "keep" else {"away"})
+    check_same(learned, tmp_path, 1, some(steps))
