@@ -1,7 +1,8 @@
 """Workers on a Ray cluster: actors of one CPU each, which load data and model on their machine.
 
-Vectors go through Ray's object store; each version is stored once. Ray pickles its messages: anyone
-who can reach a Ray cluster can run code on it. Our own protocol uses no pickle.
+Vectors go through Ray's object store; one that several waiting orders share is stored once. Ray
+pickles its messages: anyone who can reach a Ray cluster can run code on it. Our own protocol uses
+no pickle.
 """
 
 from __future__ import annotations

@@ -4,24 +4,44 @@ worker or a node.
 
 from __future__ import annotations
 
+import pickle
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+import numpy as np
 import pytest
+from builders import experiment
 from kills import files_of, killed_run, some, whole_run
 from paths import SUPPORT
-from pools import RUNS, bytes_with, learned_of
+from pools import LINKS, RUNS, SPREAD, bytes_with, learned_of
 from typer.testing import CliRunner
 
 from edgefl.cli import app
 from edgefl.errors import UserError
+from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.virtual.pool import ray as ray_backend
+from edgefl.hosts.virtual.pool.backend import WorkerOrder, WorkerReport
 from edgefl.hosts.virtual.pool.engine import open_pool
+from edgefl.hosts.virtual.pool.orders import plain
+from edgefl.hosts.virtual.pool.scheduler import WorkerPool
 
 ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.processes, pytest.mark.alone]
+REFERENCE = 28  # bytes of Ray's reference to a stored vector
+WIDE = """
+import numpy as np
+from torch import nn
+from edgefl.api import Dataset, Task
+
+def build():
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=(240, 16)).astype(np.float32), np.arange(240) % 10
+    data = Dataset(x[:200], y[:200], x[200:], y[200:], classes=10)
+    return Task(data, lambda: nn.Sequential(nn.Linear(16, 2300), nn.ReLU(), nn.Linear(2300, 10)))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -97,3 +117,64 @@ def test_the_runs_of_a_sweep_share_one_cluster(
     for rate in ("0.01", "0.1"):
         run = f"fedavg,learning_rate={rate}/seed1"
         assert files_of(tmp_path / "there" / run) == files_of(tmp_path / "here" / run)
+
+
+class Counted(ray_backend.RayBackend):
+    """Counts what travels: bytes of orders without vectors, of stored vectors, of results."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.orders: list[int] = []
+        self.stored: list[int] = []
+        self.results: list[int] = []
+        self.nodes: set[str] = set()
+
+    def send(self, worker: Any, order: WorkerOrder) -> None:
+        row = ray_backend.exchanged(
+            plain(order), lambda leaf: bytes(REFERENCE) if isinstance(leaf, np.ndarray) else leaf
+        )
+        self.orders.append(len(pickle.dumps(row, pickle.HIGHEST_PROTOCOL)))
+        super().send(worker, order)
+
+    def _input(self, vector: np.ndarray) -> Any:
+        if id(vector) not in self._inputs:
+            self.stored.append(len(pickle.dumps(vector, pickle.HIGHEST_PROTOCOL)))
+        return super()._input(vector)
+
+    def wait(self, timeout_s: float | None) -> list[WorkerReport]:
+        reports = super().wait(timeout_s)
+        self.results += [
+            len(pickle.dumps(each.result, pickle.HIGHEST_PROTOCOL))
+            for each in reports
+            if each.number >= 0
+        ]
+        return reports
+
+    def close(self) -> None:
+        nodes = self._ray.nodes()
+        self.nodes = {node["NodeID"] for node in nodes if node["Alive"]}
+        super().close()
+
+
+def test_what_travels_for_a_task_between_two_nodes(tmp_path: Path, cluster: Any) -> None:
+    """An order is small, brings at most one model down, and a result has it once."""
+    sections = RUNS["plain"]
+    (tmp_path / "wide.py").write_text(WIDE)
+    given = experiment(**{"task": "wide.py:build", "links": LINKS} | sections)
+    learned, second = learning(given, tmp_path), cluster.add_node(num_cpus=1)
+    here = bytes_with(tmp_path / "here", learned, None)
+    backend = Counted(learned, 2, cluster.address)
+    pool = WorkerPool(backend, 2)
+    try:
+        assert bytes_with(tmp_path / "ray", learned, pool) == here
+    finally:
+        pool.close()
+        cluster.remove_node(second)
+    model, versions = 4 * learned.layout.size, SPREAD["stop"]["versions"]
+    said = median(backend.orders), median(backend.stored), median(backend.results), model
+    counts = len(backend.orders), len(backend.stored)
+    print(f"bytes of order, stored vector, result, model: {said}; orders, stored: {counts}")
+    assert len(backend.nodes) == 2 and len(backend.orders) >= 2 * versions
+    assert max(backend.orders) < 1000
+    assert len(backend.stored) <= len(backend.orders), "at most one vector down for a task"
+    assert max(backend.stored) < model + 500 and max(backend.results) < model + 1000
