@@ -8,6 +8,7 @@ import orjson
 import pytest
 from builders import experiment
 
+from edgefl.commands.launch_elsewhere import refuse_faults
 from edgefl.errors import UserError
 from edgefl.launch.host import Host
 from edgefl.launch.inventory import CoordinatorPlace, Inventory
@@ -84,6 +85,14 @@ def test_a_host_is_told_no_path_of_this_machine() -> None:
     away = experiment(edges={"names": ("a",), "availability": there}, stop={"emulated_s": 9.0})
     order = preparation(Host("a", edges=("a",)), away, None, 0)
     assert from_json(order.config).edges.ids() == ["a"], "an edge accepts it"
+
+
+def test_a_coordinator_elsewhere_does_not_have_the_file_of_absences() -> None:
+    there = {"kind": "file", "file": "times.csv"}
+    away = experiment(edges={"names": ("a",), "availability": there}, stop={"emulated_s": 9.0})
+    with pytest.raises(UserError, match="edges.availability.file: a coordinator elsewhere"):
+        refuse_faults(away)
+    refuse_faults(experiment(edges={"names": ("a",)}))
 
 
 @pytest.mark.parametrize(("via", "nice"), [("local", 10), ("netns", 10), ("ssh", 0)])
