@@ -89,16 +89,16 @@ class Training(Section):
     return the received model unchanged. Use `"none"` for studies of timing and scheduling only.
     """
 
-    device: str = Field("cpu", examples=["cuda", "cuda:1", "auto"])
-    """Where models are trained and evaluated and jobs run: `"cpu"`; `"cuda"`, the first GPU;
-    `"cuda:N"`, GPU N, counted from 0; or `"auto"`, the first GPU of each machine that has one,
-    otherwise its CPU. Each machine of a run may have another one.
+    device: str | None = Field(None, examples=["cuda", "cuda:1", "auto"])
+    """Where models are trained and evaluated and jobs run: `"cpu"`, the default; `"cuda"`, the
+    first GPU; `"cuda:N"`, GPU N, counted from 0; or `"auto"`, the first GPU of each machine that
+    has one, otherwise its CPU. Each machine of a run may have another one.
     """
 
     @field_validator("device")
     @classmethod
-    def _device_exists(cls, device: str) -> str:
-        if not re.fullmatch(r"cpu|auto|cuda(:(0|[1-9]\d?))?", device):
+    def _device_exists(cls, device: str | None) -> str | None:
+        if device is not None and not re.fullmatch(r"cpu|auto|cuda(:(0|[1-9]\d?))?", device):
             raise ValueError(f'expected "cpu", "cuda", "cuda:N" or "auto", found {device!r}')
         return device
 

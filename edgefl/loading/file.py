@@ -144,7 +144,7 @@ def shared_digest(experiment: Experiment, entry: StrategyEntry) -> str:
     shared = _shared(experiment, entry)
     if shared["data"]["source"] == "shard":
         shared["data"]["source"] = "partition"
-    del shared["training"]["device"]
+    shared["training"].pop("device", None)
     return hashlib.sha256(orjson.dumps(shared, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
 

@@ -66,7 +66,11 @@ def _other_keys(experiment: Experiment) -> list[tuple[Loc, bool, str]]:
         (("evaluation", "by_label"), evaluation.by_label, "false"),
         (("evaluation", "metric"), bool(evaluation.further), 'only the metric "accuracy"'),
         (("training", "batches_per_epoch"), training.batches_per_epoch is not None, "no such key"),
-        (("training", "device"), training.device != "cpu", '"cpu" (the app chooses its own)'),
+        (
+            ("training", "device"),
+            training.device not in (None, "cpu"),
+            '"cpu" (the app chooses its own)',
+        ),
         (("training", "optimizer_state"), training.optimizer_state == "kept", '"fresh"'),
         (("devices", "unit"), tokens, '"samples"'),
     ]

@@ -22,12 +22,13 @@ GET_TORCH = "https://pytorch.org/get-started/locally"
 RandomStates = tuple[torch.Tensor, ...]
 
 
-def chosen(name: str) -> torch.device:
-    """Return the device that ``training.device`` names. UserError if this machine lacks it.
+def chosen(name: str | None) -> torch.device:
+    """Return the device that ``training.device`` names; None: the CPU. UserError if this machine
+    lacks it.
 
     It asks the driver only for the number of GPUs, so this process may still be forked.
     """
-    if name == "cpu":
+    if name is None or name == "cpu":
         return CPU
     count = torch.cuda.device_count()
     if name == "auto":

@@ -62,7 +62,7 @@ def auto_speed(experiment: Experiment, base: Path | None, fleet: FleetReady) -> 
 
     MOST_AUTO_SPEED if the host's rate was not measured; UserError if a GPU may be the reason.
     """
-    if fleet.samples_per_s is None and experiment.training.device != "cpu":
+    if fleet.samples_per_s is None and experiment.training.device not in (None, "cpu"):
         raise UserError(
             'speed: expected a number, found "auto", which measures the training of CPUs only'
             f' (training.device = "{experiment.training.device}")'
