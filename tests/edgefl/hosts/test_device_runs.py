@@ -122,3 +122,8 @@ def test_the_key_names_its_values(wrong: str) -> None:
 def test_each_machine_may_have_its_own_device() -> None:
     made = [experiment(training={"device": device}) for device in ("cpu", "cuda:1")]
     assert len({shared_digest(each, each.strategies[0]) for each in made}) == 1
+
+
+def test_without_the_key_a_config_is_written_as_before() -> None:
+    assert "device" not in experiment().training.model_dump(exclude_none=True)
+    assert not learned_of().device_facts()
