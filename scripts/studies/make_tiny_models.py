@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefl.data.text_tables import table
-from edgefl.errors import UserError
+from edgefl.errors import UserError, needs
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 END = "<|endoftext|>"  # Qwen2's own
@@ -141,13 +141,14 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--positions", type=int, default=128, help="tokens of the longest text")
     given = parser.parse_args()
+    sizes = {"vocabulary": given.vocabulary, "hidden": given.hidden, "layers": given.layers}
     try:
         rows = table(given.texts, given.column)
+        texts = [str(row[column]) for row in rows for column in given.column]
+        with needs("text", "a text model"):
+            made = KINDS[given.kind](given.out, texts, **sizes, positions=given.positions)
     except UserError as error:
         parser.error(str(error))
-    texts = [str(row[column]) for row in rows for column in given.column]
-    sizes = {"vocabulary": given.vocabulary, "hidden": given.hidden, "layers": given.layers}
-    made = KINDS[given.kind](given.out, texts, **sizes, positions=given.positions)
     weights = (made / "model.safetensors").stat().st_size
     print(f"{made}: {weights / 1e6:.1f} MB of weights")
 

@@ -5,6 +5,7 @@ It is started like a user does. No test asserts a speed.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,20 @@ def test_a_tiny_model_is_made_of_texts(tmp_path: Path) -> None:
     words[-3] = "texts"
     refused = ran(STUDIES / "make_tiny_models.py", words, tmp_path)
     assert refused.returncode == 2 and "no column 'texts'" in refused.stderr.splitlines()[-1]
+
+
+def test_a_tiny_model_without_its_packages_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import make_tiny_models
+
+    (tmp_path / "a.jsonl").write_text('{"text": "a cat sees a dog"}\n')
+    words = ["bert", "--out", "tiny", "--texts", str(tmp_path / "a.jsonl"), "--column", "text"]
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    monkeypatch.setattr(sys, "argv", ["make_tiny_models.py", *words])
+    with pytest.raises(SystemExit):
+        make_tiny_models.main()
+    assert "pip install 'edgefl[text]'" in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
