@@ -58,7 +58,16 @@ from edgefl.strategies.base.timed import Timed
 from edgefl.strategies.base.timetable import Timetable
 from edgefl.streams import Streams
 from edgefl.vector_store import VectorStore
-from edgefl.vector_terms import Terms, cosine, inner, mix_keeping
+from edgefl.vector_terms import (
+    Terms,
+    cosine,
+    cosine_of,
+    inner,
+    mix_keeping,
+    moments,
+    plain_mean,
+    products,
+)
 from edgefl.vectors import (
     Layout,
     LayoutEntry,
@@ -67,6 +76,7 @@ from edgefl.vectors import (
     blocks,
     is_finite,
     mix,
+    scratch,
     weighted_sum,
     with_changes,
 )
@@ -138,10 +148,15 @@ __all__ = [
     "aligned_copy",
     "blocks",
     "cosine",
+    "cosine_of",
     "inner",
     "is_finite",
     "mix",
     "mix_keeping",
+    "moments",
+    "plain_mean",
+    "products",
+    "scratch",
     "weighted_sum",
     "with_changes",
     # data, tasks, and options next to a name in the config

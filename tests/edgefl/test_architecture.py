@@ -17,8 +17,8 @@ EMULATOR = (
     " pytest_plugin commands cli"
 )
 EDGEFL = (
-    "exit_status errors disk by_name snake_case streams vectors vector_terms vector_store"
-    " checkpoints jobs catalog"
+    "exit_status errors disk by_name snake_case noted_keys sorted_names streams vectors"
+    " vector_terms vector_store checkpoints jobs catalog"
     " protocol compression strategies.base actor"
     " strategies.dissemination strategies config record.files data models edges flower record"
     " coordinator results reports exports loading html_report profile hosts.clock_names"

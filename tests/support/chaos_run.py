@@ -189,7 +189,9 @@ class ChaosRun:
         ]
 
     def version(self) -> int:
-        """The latest version in the record."""
+        """The latest version in the record; 0 before there is a record."""
+        if not any((self.folder / "runs").glob("*/*/config.toml")):
+            return 0
         text = (self.directory / "events.jsonl").read_bytes()
         found = re.findall(rb'"do":"publish"[^}]*"version":(\d+)', text)
         return int(found[-1]) if found else 0

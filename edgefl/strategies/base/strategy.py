@@ -12,6 +12,8 @@ import numpy as np
 from pydantic import AliasChoices, BaseModel, ConfigDict, model_validator
 
 from edgefl.jobs import Job, Result
+from edgefl.noted_keys import NotedKeys
+from edgefl.sorted_names import SortedNames
 from edgefl.strategies.base.decisions import Assign, Decision, Finish, SendFresh
 from edgefl.strategies.base.events import (
     AlarmRang,
@@ -27,8 +29,6 @@ from edgefl.strategies.base.events import (
     UpdateReady,
 )
 from edgefl.strategies.base.local_rule import LocalRule
-from edgefl.strategies.base.noted_keys import NotedKeys
-from edgefl.strategies.base.sorted_names import SortedNames
 from edgefl.streams import Streams
 from edgefl.vectors import Layout
 

@@ -83,7 +83,7 @@ class Model(nn.Sequential):
         self.register_buffer("scale", torch.tensor([1.0, 2.0]), persistent=False)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        outputs: torch.Tensor = super().forward(inputs)  # type: ignore[no-untyped-call]  # torch's
+        outputs: torch.Tensor = super().forward(inputs)  # type: ignore[no-untyped-call]  # Sequential has no types
         return outputs * self.scale
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefl.strategies.base import sorted_names
-from edgefl.strategies.base.sorted_names import SortedNames
+from edgefl import sorted_names
+from edgefl.sorted_names import SortedNames
 
 NAMES = [f"e{number:02d}" for number in range(40)]
 
