@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import matplotlib
@@ -24,6 +25,7 @@ POINTS = 200  # of a mean curve
 MOST_COLUMNS, HEIGHT = 3, 2.2  # panels in a row; inches
 DECADE = 10.0
 MARKERS_UP_TO = 12  # points of a line that get a marker each
+TITLE = 32  # characters of a line of a panel's title
 NAMES = {
     "accuracy": "Test accuracy",
     "loss": "Test loss",
@@ -191,7 +193,7 @@ def _places(panels: Iterable[Iterable[str]]) -> dict[str, int]:
 
 def _finish(axes: Axes, log: str, title: str) -> None:
     if title:
-        axes.set_title(title)
+        axes.set_title("\n".join(wrap(title, TITLE)))
     if "x" in log:
         axes.set_xscale("log")
     if "y" in log:
