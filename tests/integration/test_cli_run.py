@@ -209,7 +209,7 @@ def test_a_run_that_cannot_keep_up_is_refused_or_strained(
     # between sessions, whatever the number of their processes; the time is long enough for an
     # update, since a run without one fails
     beside_hogs = start(
-        started, *busy, fitting, "--force", "stop.emulated_s=5", "--out", "hogs", cold=True
+        started, *busy, fitting, "--force", "stop.emulated_s=10", "--out", "hogs", cold=True
     )
     wait_for(lambda: happened(folder / "hogs" / "small" / "fedasync", event="run_started"))
     hogs = [
