@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 from edgefl.loading.file import load
 
@@ -19,10 +20,12 @@ PATTERNS = f'kind = "file", patterns = {{e000 = {TIMES}, e001 = {TIMES}}}'
 RANDOM = 'kind = "exponential", there_s = 5.0, away_s = 1.0'
 
 
-def read(folder: Path, availability: str, more: str = "", stop: str = "emulated_s = 9") -> None:
+def read(
+    folder: Path, availability: str, more: str = "", stop: str = "emulated_s = 9"
+) -> Experiment:
     text = HEAD.replace("AVAILABILITY", availability).replace("STOP", stop)
     (folder / "a.toml").write_text(text + more)
-    load(folder / "a.toml")
+    return load(folder / "a.toml")
 
 
 @pytest.mark.parametrize(
@@ -39,7 +42,8 @@ def read(folder: Path, availability: str, more: str = "", stop: str = "emulated_
 def test_what_is_right(availability: str, tmp_path: Path) -> None:
     (tmp_path / "both.csv").write_text("e000,0,5\ne001,1,3\n")
     (tmp_path / "others.csv").write_text("phone1,0,5\nphone2,1,3\n")
-    read(tmp_path, availability)
+    found = read(tmp_path, availability).edges.availability
+    assert f'kind = "{found.kind}"' in availability
 
 
 @pytest.mark.parametrize(
