@@ -32,6 +32,11 @@ def story(directory: Path) -> list[dict[str, Any]]:
     ]
 
 
+def when(directory: Path, event: str) -> list[tuple[str, int]]:
+    """Return the edges of an event and when it was, in emulated ns, in the record's order."""
+    return [(line["edge"], line["t"]) for line in happened(directory, event=event)]
+
+
 @pytest.mark.parametrize("on_leave", ["keep", "lose"])
 def test_both_clocks_make_the_same_decisions(
     on_leave: str, warm_python: None, tmp_path: Path
@@ -59,11 +64,7 @@ def test_both_clocks_make_the_same_decisions(
         pytest.skip(f"this machine was too busy: {summary['fidelity']['reasons']}")
     assert story(wall.directory(0)) == story(virtual)
     for what in ("edge_lost", "edge_joined"):
-        here, there = (
-            [(line["edge"], line["t"]) for line in happened(run, event=what)]
-            for run in (wall.directory(0), virtual)
-        )
-        assert here == there, "to the nanosecond: the coordinator knows when"
+        assert when(wall.directory(0), what) == when(virtual, what), "to the nanosecond"
 
 
 def test_edges_that_do_not_have_the_file_get_its_times(
@@ -87,11 +88,8 @@ def test_edges_that_do_not_have_the_file_get_its_times(
     assert [end(process)[0] for process in (run.coordinator, *edges)] == [0, 0, 0, 0]
     wall = folder / "runs" / "small" / experiment.strategies[0].name
     for what in ("edge_lost", "edge_joined"):
-        here, there = (
-            [(line["edge"], line["t"]) for line in happened(directory, event=what)]
-            for directory in (wall, virtual)
-        )
-        assert here == there and len(here) >= 3
+        here = when(wall, what)
+        assert here == when(virtual, what) and len(here) >= 3
 
 
 def test_a_run_that_is_broken_off_during_an_absence_goes_on_with_the_times_of_the_file(
