@@ -10,6 +10,8 @@ import ast
 import hashlib
 import inspect
 import platform
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterable
 from functools import cache
@@ -132,7 +134,19 @@ def machine() -> dict[str, str]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": numpy.__version__,
-    }
+    } | _gpu()
+
+
+def _gpu() -> dict[str, str]:
+    """Return the name of the first GPU, if there is one.
+
+    The driver's tool tells it: a process that asks torch for the name begins to use CUDA, and may
+    not be forked any more.
+    """
+    tool = shutil.which("nvidia-smi")
+    words = ["--query-gpu=name", "--format=csv,noheader"]
+    told = tool and subprocess.run([tool, *words], capture_output=True, text=True, check=False)
+    return {"gpu": told.stdout.splitlines()[0]} if told and told.stdout.strip() else {}
 
 
 def machine_id(facts: dict[str, str]) -> str:
