@@ -94,6 +94,12 @@ class Training(Section):
     first GPU; `"cuda:N"`, GPU N, counted from 0; or `"auto"`, the first GPU of each machine that
     has one, otherwise its CPU. Each machine of a run may have another one.
     """
+    tasks_at_once: int | None = Field(None, ge=1, examples=[10])
+    """Virtual clock, with one worker: up to so many tasks that are under way at the same time are
+    trained together, in one call of torch for a step of all of them. That is much faster on a GPU.
+    Strategies whose devices do plain SGD allow it; the others train one by one, and the run says
+    why. Default: 1.
+    """
 
     @field_validator("device")
     @classmethod

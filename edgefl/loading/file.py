@@ -139,12 +139,13 @@ def shared_digest(experiment: Experiment, entry: StrategyEntry) -> str:
     """16 hex digits of a hash of everything on which the coordinator and its edges must agree.
 
     A shard is an edge's share of the partition, in a file: each machine may have either. Each may
-    train on its CPU or its GPU, too.
+    train on its CPU or its GPU, too, and ``tasks_at_once`` is for the virtual clock.
     """
     shared = _shared(experiment, entry)
     if shared["data"]["source"] == "shard":
         shared["data"]["source"] = "partition"
-    shared["training"].pop("device", None)
+    for key in ("device", "tasks_at_once"):
+        shared["training"].pop(key, None)
     return hashlib.sha256(orjson.dumps(shared, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
 

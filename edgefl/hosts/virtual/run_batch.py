@@ -20,6 +20,7 @@ from edgefl.config.experiment import Experiment, Stop
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.virtual.parallel_runs import ParallelRuns, RunsOutcome
 from edgefl.hosts.virtual.pool.engine import Engine, open_pool
+from edgefl.hosts.virtual.pool.merged_tasks import check_one_worker
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.hosts.virtual.saved_run import Saving
 from edgefl.hosts.workers import EngineName, Power
@@ -90,6 +91,9 @@ class RunBatch:
 
         UserError if a run finds an error that the user can correct.
         """
+        for run in self.runs:
+            ray = self.power.engine is EngineName.ray
+            check_one_worker(run.experiment, self.power.workers, ray)
         parallel = len(self.runs) // self.power.workers * self.power.workers if self._forks else 0
         whole, go_on = self._in_parallel(self.runs[:parallel]) if parallel else (True, True)
         if go_on:

@@ -37,7 +37,8 @@ class RunOutcome:
 class DeferredRun(Course):
     """A run without its weights.
 
-    ``step``: the steps done in emulated time. ``outcome`` is set once the run has ended.
+    ``step``: the steps done in emulated time. ``outcome`` is set once the run has ended, or before
+    that if it was trained together with others.
     """
 
     index: int  # of the strategy

@@ -13,6 +13,7 @@ from edgefl.hosts.setup.plan import options
 from edgefl.hosts.virtual.pool.deferred_run import DeferredRun
 from edgefl.hosts.virtual.pool.executor import Executor, Stretch
 from edgefl.hosts.virtual.pool.forked import ForkedBackend
+from edgefl.hosts.virtual.pool.merged_tasks import MergedTasks, check_one_worker
 from edgefl.hosts.virtual.pool.scheduler import WorkerPool
 from edgefl.hosts.virtual.pool.shared_memory import NoRoom
 from edgefl.jobs import Train
@@ -65,19 +66,24 @@ class Engine(Protocol):
 class InProcessEngine:
     """Trains in this process, and only when the result is due.
 
-    So cancelled runs cost nothing, and only one run at a time has weights.
+    So cancelled runs cost nothing, and only one run at a time has weights. With
+    ``training.tasks_at_once`` several tasks are trained when the first of them is due; ``merged``
+    has them, and is None otherwise.
     """
 
     workers = 1
     busy = 1
 
     def __init__(self, learned: Learning, note: str | None = None) -> None:
-        self.note = note
         self._executor = Executor(learned)
         self._standing: set[DeferredRun] = set()
+        at_once = learned.experiment.training.tasks_at_once or 1
+        self.merged = MergedTasks(learned, self._executor, at_once) if at_once > 1 else None
+        self.note = note or (None if self.merged is None else self.merged.note)
 
     def start(self, job: Any, due_ns: int) -> None:
-        return None
+        if self.merged is not None and isinstance(job, Train):
+            self.merged.start(job, due_ns)
 
     def ready(self, job: Any) -> bool:
         return True
@@ -86,6 +92,11 @@ class InProcessEngine:
         if not isinstance(job, Train):
             return self._executor.do(job)
         run: DeferredRun = job.run
+        if self.merged is not None and self.merged.trained(job):
+            assert run.outcome is not None
+            run.step = job.until_step
+            run.end(run.outcome)
+            return None
         stretch = Stretch(
             run.index,
             run.edge,
@@ -106,10 +117,14 @@ class InProcessEngine:
     def drop(self, run: DeferredRun) -> None:
         self._standing.discard(run)
         self._executor.forget(run)
+        if self.merged is not None:
+            self.merged.drop(run)
 
     def clear(self) -> None:
         for run in list(self._standing):
             self.drop(run)
+        if self.merged is not None:
+            self.merged.clear()
 
 
 @contextmanager
@@ -126,6 +141,7 @@ def open_pool(
     """
     if workers < 0:
         raise UserError(f"--workers {workers}: expected 1 or more")
+    check_one_worker(learned.experiment, workers, engine == "ray")
     if engine == "local" and workers <= 1:
         yield InProcessEngine(learned)
         return

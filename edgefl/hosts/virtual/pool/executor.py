@@ -62,7 +62,9 @@ class Executor:
         None if the run has stopped at a checkpoint (kept under ``key``), or if ``given_up()``,
         called after each step, returns True.
         """
-        standing = self._standing.pop(key, None) if stretch.task is None else self._begin(stretch)
+        standing = (
+            self._standing.pop(key, None) if stretch.task is None else begin(self.learned, stretch)
+        )
         assert standing is not None, "this worker does not have the run"
         run, rule, trainer = standing.run, standing.rule, standing.trainer
         for merge in stretch.merges[standing.merged :]:
@@ -75,8 +77,7 @@ class Executor:
         if run.step < run.steps and run.failure is None:
             self._standing[key] = standing
             return None
-        outcome = RunOutcome(*trainer.payload(run, rule), trainer.remembered(run, rule))
-        return outcome if run.failure is None else RunOutcome(failure=run.failure)
+        return ended(standing)
 
     def forget(self, key: Any) -> None:
         """Drop the run that is kept under ``key``."""
@@ -104,7 +105,16 @@ class Executor:
             1,
         )
 
-    def _begin(self, stretch: Stretch) -> Standing:
-        assert stretch.task is not None
-        trainer, rule = self.learned.trainer(stretch.edge), self.learned.rule(stretch.index)
-        return Standing(trainer.begin(stretch.task, rule, stretch.kept), rule, trainer)
+
+def begin(learned: Learning, stretch: Stretch) -> Standing:
+    """Begin a stretch's task, with a rule and a trainer of its own."""
+    assert stretch.task is not None
+    trainer, rule = learned.trainer(stretch.edge), learned.rule(stretch.index)
+    return Standing(trainer.begin(stretch.task, rule, stretch.kept), rule, trainer)
+
+
+def ended(standing: Standing) -> RunOutcome:
+    """Return the outcome of a run that has done its last step, or has failed."""
+    run, rule, trainer = standing.run, standing.rule, standing.trainer
+    outcome = RunOutcome(*trainer.payload(run, rule), trainer.remembered(run, rule))
+    return outcome if run.failure is None else RunOutcome(failure=run.failure)

@@ -1,0 +1,247 @@
+"""training.tasks_at_once: runs whose tasks are trained together, against runs without it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from kills import files_of, killed_run, some, whole_run
+from pools import bytes_of, learned_of
+from safetensors.numpy import load_file
+
+from edgefl.errors import UserError
+from edgefl.hosts.setup.learning import Learning
+from edgefl.hosts.virtual.pool.engine import InProcessEngine, open_pool
+from edgefl.hosts.virtual.pool.merged_steps import MergedSteps
+from edgefl.hosts.virtual.run import run_virtual
+from edgefl.hosts.virtual.run_batch import BatchRun, RunBatch
+from edgefl.hosts.workers import EngineName, Power
+from edgefl.loading.file import shared_digest
+from edgefl.results.tail import read_csv, read_events
+
+EDGES: dict[str, Any] = {
+    "task": None,
+    "data": {"name": "digits"},
+    "model": {"name": "mlp", "hidden": [8]},
+    "partition": {"name": "dirichlet", "alpha": 0.5},
+    "edges": {"count": 8},
+    "devices": {"samples_per_s": 400.0, "slowest_ratio": 4.0},
+    "links": {"up_mbit_s": 1.0, "down_mbit_s": 3.0, "latency_ms": 10.0},
+    "stop": {"updates": 16},
+    "evaluation": {"every_versions": 3},
+}
+BUFFERED = {"strategy": "fedbuff", "concurrency": 5, "buffer_size": 3}
+ASYNC = {"strategy": "fedasync", "concurrency": 5}
+ROUNDS = {"strategy": "fedavg", "clients_per_round": 4}
+RESNET = {"model": {"name": "resnet20"}, "stop": {"updates": 2}, "edges": {"count": 60}}
+OWN = "../support/merged_strategies.py"
+MOST = 4
+
+
+def learned(strategy: dict[str, Any], at_once: int | None = MOST, **more: Any) -> Learning:
+    training = {"epochs": 2, "batch_size": 16, **more.pop("training", {})}
+    if at_once is not None:
+        training["tasks_at_once"] = at_once
+    return learned_of(**{**EDGES, "training": training, "strategies": [strategy], **more})
+
+
+def played(folder: Path, of: Learning) -> InProcessEngine:
+    engine = InProcessEngine(of)
+    run_virtual(of, 0, folder, None, engine)
+    return engine
+
+
+def merged_groups(engine: InProcessEngine) -> dict[int, int]:
+    assert engine.merged is not None
+    return dict(engine.merged.groups)
+
+
+def weights(folder: Path) -> np.ndarray:
+    tensors = load_file(folder / "model.safetensors")
+    return np.concatenate([tensors[name].ravel() for name in sorted(tensors)])
+
+
+@pytest.mark.parametrize(
+    ("strategy", "training"),
+    [
+        (ROUNDS, {"momentum": 0.5, "optimizer_state": "kept"}),
+        (BUFFERED, {"weight_decay": 0.01}),
+        (ASYNC, {}),
+        ({"strategy": "fedprox", "clients_per_round": 4, "mu": 0.1}, {}),
+        ({"strategy": "feddyn", "clients_per_round": 4}, {}),
+        ({"strategy": "fedac", "concurrency": 5, "buffer_size": 3}, {}),
+    ],
+    ids=["fedavg", "fedbuff", "fedasync", "fedprox", "feddyn", "fedac"],
+)
+def test_a_run_is_that_of_tasks_one_by_one(
+    tmp_path: Path, strategy: dict[str, Any], training: dict[str, Any]
+) -> None:
+    played(tmp_path / "alone", learned(strategy, None, training=training))
+    engine = played(tmp_path / "merged", learned(strategy, training=training))
+    again = played(tmp_path / "again", learned(strategy, training=training))
+    assert bytes_of(tmp_path / "merged") == bytes_of(tmp_path / "again")
+    groups = merged_groups(engine)
+    assert groups == merged_groups(again) and sum(groups.values()) > 1 and max(groups) == MOST
+    assert engine.note is None
+    found, wanted = weights(tmp_path / "merged"), weights(tmp_path / "alone")
+    assert np.linalg.norm(found - wanted) <= 1e-4 * np.linalg.norm(wanted)
+    # times do not depend on weights: every event and every transfer is at the same moment
+    links = [(tmp_path / name / "links.csv").read_bytes() for name in ("alone", "merged")]
+    assert links[0] == links[1]
+    events = [
+        [
+            (row["t"], row.get("event"), row.get("fact"), row.get("edge"))
+            for row in read_events(tmp_path / name / "events.jsonl")
+        ]
+        for name in ("alone", "merged")
+    ]
+    assert events[0] == events[1]
+    losses = [
+        [float(row["test_loss"]) for row in read_csv(tmp_path / name / "metrics.csv")]
+        for name in ("alone", "merged")
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "more", "note"),
+    [
+        ({"strategy": "moon"}, {}, "moon: its local rule adds a term to the loss"),
+        (
+            {"strategy": "wkafl", "buffer_size": 3},
+            {},
+            "wkafl: its devices compute single gradients",
+        ),
+        (
+            {"strategy": "fedasmu", "period_s": 1.0, "clients_per_trigger": 3},
+            {},
+            "fedasmu: its devices ask for fresher models",
+        ),
+        (ROUNDS, RESNET, "all strategies: training changes buffers of the model"),
+        (ROUNDS, {"training": {"optimizer": "adamw"}}, 'with training.optimizer = "adamw"'),
+        (ROUNDS, {"training": {"micro_batch_size": 4}}, "with training.micro_batch_size"),
+        (ROUNDS, {"training": {"trainer": "none"}}, 'with training.trainer = "none"'),
+    ],
+    ids=["moon", "wkafl", "fedasmu", "batch-norm", "adamw", "micro-batches", "untrained"],
+)
+def test_what_cannot_be_merged_is_trained_as_before(
+    tmp_path: Path, strategy: dict[str, Any], more: dict[str, Any], note: str
+) -> None:
+    played(tmp_path / "alone", learned(strategy, None, **more))
+    engine = played(tmp_path / "merged", learned(strategy, **more))
+    assert bytes_of(tmp_path / "merged") == bytes_of(tmp_path / "alone")
+    assert not merged_groups(engine)
+    told = f"training.tasks_at_once = {MOST}: trained one by one are the tasks of "
+    assert engine.note is not None and "\n" not in engine.note
+    assert engine.note.startswith(told) and note in engine.note
+
+
+def test_one_at_once_is_the_default(tmp_path: Path) -> None:
+    engine = InProcessEngine(learned(ROUNDS, 1))
+    assert engine.merged is None and engine.note is None
+    with pytest.raises(ValueError, match="tasks_at_once"):
+        learned(ROUNDS, 0)
+    with pytest.raises(ValueError, match="tasks_at_once"):
+        learned(ROUNDS, True)
+
+
+@pytest.mark.parametrize("name", ["FailingSteps", "FailingBegins"])
+def test_a_task_that_fails_fails_alone(tmp_path: Path, name: str) -> None:
+    failing = {"strategy": f"{OWN}:{name}", "clients_per_round": 4}
+    played(tmp_path / "alone", learned(failing, None))
+    engine = played(tmp_path / "merged", learned(failing))
+    assert merged_groups(engine)
+    failures = [
+        [
+            row
+            for row in read_events(tmp_path / where / "events.jsonl")
+            if "training_failed" in row.values()
+        ]
+        for where in ("alone", "merged")
+    ]
+    assert len(failures[0]) == 1 and failures[0] == failures[1]
+    found, wanted = weights(tmp_path / "merged"), weights(tmp_path / "alone")
+    assert np.linalg.norm(found - wanted) <= 1e-4 * np.linalg.norm(wanted)
+
+
+def test_a_rule_that_draws_random_numbers_keeps_its_own(tmp_path: Path) -> None:
+    noisy = {"strategy": f"{OWN}:Noisy", "clients_per_round": 4}
+    played(tmp_path / "alone", learned(noisy, None))
+    engine = played(tmp_path / "merged", learned(noisy))
+    assert bytes_of(tmp_path / "merged") == bytes_of(tmp_path / "alone")
+    assert not merged_groups(engine)
+
+
+def test_a_group_that_fails_is_trained_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*given: Any) -> None:
+        raise RuntimeError("no merged step")
+
+    played(tmp_path / "alone", learned(BUFFERED, None))
+    of = learned(BUFFERED)
+    engine = InProcessEngine(of)
+    monkeypatch.setattr(MergedSteps, "train", broken)
+    run_virtual(of, 0, tmp_path / "merged", None, engine)
+    assert bytes_of(tmp_path / "merged") == bytes_of(tmp_path / "alone")
+    assert not merged_groups(engine)
+
+
+def test_too_little_memory_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(MergedSteps, "train", full)
+    with pytest.raises(UserError, match=r"tasks_at_once = 4: 4 tasks together need more memory"):
+        played(tmp_path / "run", learned(ROUNDS))
+
+
+@pytest.mark.parametrize("strategy", [ROUNDS, BUFFERED, ASYNC], ids=["fedavg", "fedbuff", "async"])
+def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path: Path, strategy: dict[str, Any]) -> None:
+    """Groups do not change: what was trained ahead of its moment is part of the checkpoint."""
+    of = learned(strategy)
+    steps = whole_run(of, tmp_path / "whole")
+    for every in (1, 7):
+        killed_run(of, tmp_path / f"killed-{every}", some(range(every + 1, steps + 1), 8), every)
+        assert files_of(tmp_path / f"killed-{every}") == files_of(tmp_path / "whole")
+
+
+def test_cancelled_tasks_cost_only_time(tmp_path: Path) -> None:
+    first = {"strategy": "../support/own_strategies.py:First", "concurrency": 3}
+    names = {"edges": {"names": ["a", "b", "c"]}}
+    played(tmp_path / "alone", learned(first, None, **names))
+    assert merged_groups(played(tmp_path / "merged", learned(first, **names)))
+    links = [(tmp_path / name / "links.csv").read_bytes() for name in ("alone", "merged")]
+    assert links[0] == links[1]
+    assert "cancel" in (tmp_path / "merged/events.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("workers", "engine", "found"),
+    [(2, EngineName.local, "--workers 2"), (1, EngineName.ray, "--engine ray")],
+)
+def test_it_needs_one_worker(tmp_path: Path, workers: int, engine: EngineName, found: str) -> None:
+    of = learned(ROUNDS)
+    wanted = re.escape("training.tasks_at_once = 4: expected only with one worker")
+    with pytest.raises(UserError, match=f"{wanted}.*{found}"), open_pool(of, workers, engine.value):
+        pass
+    batch = RunBatch(
+        [BatchRun(of.experiment, 0, tmp_path / "run", lambda: of)],
+        Power(workers, engine),
+        None,  # type: ignore[arg-type]  # it says nothing before the check
+    )
+    with pytest.raises(UserError, match=f"{wanted}.*{found}"):
+        batch.run()
+    with open_pool(of, 1) as pool:
+        assert isinstance(pool, InProcessEngine) and pool.merged is not None
+
+
+def test_machines_need_not_agree_on_it() -> None:
+    made = [learned(ROUNDS, at_once).experiment for at_once in (None, 7)]
+    assert len({shared_digest(each, each.strategies[0]) for each in made}) == 1
