@@ -26,6 +26,7 @@ SMALLEST_BENCHMARKS = {
     "emulator_lab.py": ["--tiny"],
     "evil_edges.py": ["--seconds", "0.5", "--attack", "offers"],
     "fleet.py": ["--edges", "2"],
+    "gpu.py": ["--quick"],
     "growth.py": ["--case", "small", "--rounds", "20"],
     "intervals.py": ["--samples", "100", "--seeds", "3", "--seeds", "6"],
     "live.py": [*("--edges", "3", "--turns", "1"), *("--seconds", "2", "--hour", "20")],
