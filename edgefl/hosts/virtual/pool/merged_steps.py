@@ -1,7 +1,7 @@
 """Steps of several training runs at once: one call of torch computes the steps of all of them.
 
-The runs' weights are the rows of one matrix. ``torch.func.vmap`` computes the gradient of each row
-on its own batch. The results are those of single runs but for the order of sums.
+The runs' weights are the rows of one matrix. ``torch.func.vmap`` computes the loss of each row on
+its own batch. The results are those of single runs but for the order of sums.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.func import functional_call, grad_and_value, vmap
+from torch.func import functional_call, vmap
 
 from edgefl.edges.local_run import LocalRun
 from edgefl.edges.optimizers import SGD
@@ -38,7 +38,7 @@ class MergedSteps:
             for trained in (True, False)
         ]
         # "error": a model that draws random numbers cannot be merged
-        self._slopes = vmap(grad_and_value(self._loss_at), randomness="error")
+        self._losses = vmap(self._loss_at, randomness="error")
 
     def slopes(
         self, trained: torch.Tensor, rest: torch.Tensor, batch: tuple[torch.Tensor, torch.Tensor]
@@ -48,8 +48,11 @@ class MergedSteps:
         ``trained`` (runs, parameters) and ``rest`` (runs, buffers) are flat models. The tensors of
         ``batch`` have the shape (runs, samples, ...).
         """
-        found: tuple[torch.Tensor, torch.Tensor] = self._slopes(trained, rest, *batch)
-        return found
+        trained = trained.detach().requires_grad_()
+        losses: torch.Tensor = self._losses(trained, rest, *batch)
+        # a run's loss depends on its own row only, so this is each run's gradient
+        (slopes,) = torch.autograd.grad(losses.sum(), trained)
+        return slopes, losses.detach()
 
     def _loss_at(
         self,

@@ -22,6 +22,7 @@ from edgefl.hosts.virtual.pool.deferred_run import DeferredRun, RunOutcome
 from edgefl.hosts.virtual.pool.executor import Executor, Standing, Stretch, begin, ended
 from edgefl.hosts.virtual.pool.merged_steps import MergedSteps, owns
 from edgefl.jobs import Train
+from edgefl.models.torch_device import CPU
 from edgefl.strategies.base.local_rule import LocalRule
 
 KEY = "training.tasks_at_once"
@@ -139,6 +140,8 @@ class MergedTasks:
         }
         if any(keys.values()):
             return f"with training.{next(key for key in keys if keys[key])}"
+        if learned.workspace.device != CPU:
+            learned.place()  # a run before this one has moved the model, but not these samples
         start = learned.workspace.placed(learned.initial_weights())
         return self._steps.reason_against(start, learned.train)
 

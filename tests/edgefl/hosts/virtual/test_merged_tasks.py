@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from fake_gpu import OnGpu, fake_gpu
 from kills import files_of, killed_run, some, whole_run
 from pools import bytes_of, learned_of
 from safetensors.numpy import load_file
 
+from edgefl.edges.local_run import LocalRun
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.virtual.pool.engine import InProcessEngine, open_pool
@@ -202,14 +205,44 @@ def test_too_little_memory_is_told_in_one_line(
         played(tmp_path / "run", learned(ROUNDS))
 
 
+def mark_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each task's weights tell with which others it was trained."""
+    real = MergedSteps.train
+
+    def train(steps: Any, trainer: Any, runs: Sequence[LocalRun], rules: Any) -> None:
+        real(steps, trainer, runs, rules)
+        for place, run in enumerate(runs):
+            run.weights[0] += 1e-3 * place + 1e-5 * sum(other.task.number for other in runs)
+
+    monkeypatch.setattr(MergedSteps, "train", train)
+
+
 @pytest.mark.parametrize("strategy", [ROUNDS, BUFFERED, ASYNC], ids=["fedavg", "fedbuff", "async"])
-def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path: Path, strategy: dict[str, Any]) -> None:
+def test_a_killed_run_goes_on_to_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: dict[str, Any]
+) -> None:
     """Groups do not change: what was trained ahead of its moment is part of the checkpoint."""
+    mark_groups(monkeypatch)
     of = learned(strategy)
     steps = whole_run(of, tmp_path / "whole")
     for every in (1, 7):
         killed_run(of, tmp_path / f"killed-{every}", some(range(every + 1, steps + 1), 8), every)
         assert files_of(tmp_path / f"killed-{every}") == files_of(tmp_path / "whole")
+
+
+def test_a_run_on_a_gpu_moves_what_it_must(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    played(tmp_path / "here", learned(BUFFERED))
+    real = MergedSteps.slopes
+
+    def slopes(*given: Any) -> Any:
+        found, losses = real(*given)
+        return found, losses.as_subclass(OnGpu)  # vmap leaves the stand-in's class away
+
+    monkeypatch.setattr(MergedSteps, "slopes", slopes)
+    with fake_gpu(monkeypatch):
+        engine = played(tmp_path / "there", learned(BUFFERED, training={"device": "cuda"}))
+    assert bytes_of(tmp_path / "there") == bytes_of(tmp_path / "here")
+    assert merged_groups(engine) and engine.note is None
 
 
 def test_cancelled_tasks_cost_only_time(tmp_path: Path) -> None:
