@@ -47,6 +47,7 @@ from edgefl.streams import Streams
 HERE = Path(__file__).parent
 CLASSES = 10
 RATE = 0.01
+PARTS = ("tasks", "at-once", "evaluation", "runs")
 SAME_GOAL, CLOSE_GOAL = ">= 1", "<= 0.0001"
 MINI_LM = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12,
            "intermediate_size": 1536, "vocab_size": 30522}  # fmt: skip  # a table
@@ -104,6 +105,9 @@ class Bench:
         if self.gpu is not None:
             rows.append(Row("GPU", torch.cuda.get_device_name(self.gpu)))
         return rows
+
+    def tasks(self) -> list[Row]:
+        return [row for case in self.cases() for row in self.one_task(case)]
 
     def cases(self) -> list[Case]:
         extent = self.extent
@@ -342,6 +346,9 @@ def apart(found: np.ndarray, wanted: np.ndarray) -> float:
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--quick", action="store_true", help="tiny models: a quick check")
+    parser.add_argument(
+        "--part", action="append", choices=PARTS, help="only this part (repeatable; default: all)"
+    )
     options, host = parser.parse_args(), host_line()
     extent = QUICK if options.quick else FULL
     device = chosen("auto")
@@ -352,10 +359,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bench-gpu-") as scratch:
         os.environ["EDGEFL_CACHE"] = f"{scratch}/cache"
         bench = Bench(extent, gpu, Path(scratch))
+        parts: dict[str, Callable[[], list[Row]]] = {
+            "tasks": bench.tasks,
+            "at-once": bench.many_tasks,
+            "evaluation": bench.evaluation,
+            "runs": bench.runs,
+        }
         rows = bench.facts()
-        for case in bench.cases():
-            rows += bench.one_task(case)
-        rows += [*bench.many_tasks(), *bench.evaluation(), *bench.runs()]
+        for part in options.part or PARTS:
+            rows += parts[part]()
     report("Training on a GPU", host, rows, options.json)
 
 

@@ -79,8 +79,9 @@ class MergedSteps:
         more. CannotMerge if a rule draws random numbers: a task has its own.
         """
         group = _Group(self, trainer, runs, rules)
-        states = seeded(0, self.workspace.device)
-        with drawing_from(states, self.workspace.device) as now:
+        device = self.workspace.device
+        with drawing_from(seeded(0, device), device) as now:
+            states = now()
             while rows := group.next_rows():
                 group.step(rows)
                 if group.steps == 1:
@@ -99,9 +100,9 @@ class MergedSteps:
         rows = torch.tensor([[0, count // 2], [count - 1, 0]], device=self.workspace.device)
         pairs = [tuple(part.index_select(0, row) for part in samples) for row in rows]
         batch = tuple(torch.stack(parts) for parts in zip(*pairs))
-        states = seeded(0, self.workspace.device)
-        with drawing_from(states, self.workspace.device) as now:
-            alone = []
+        device = self.workspace.device
+        with drawing_from(seeded(0, device), device) as now:
+            states, alone = now(), []
             for inputs, targets in pairs:
                 reason, slope = self._alone(vector, inputs, targets)
                 if reason is not None:
