@@ -31,12 +31,12 @@ PER_LABEL = "version,emulated_s,label_0,label_1\n0,0.0,1.0,0.04\n2,9.0,0.3,0.9\n
 
 # ------------------------------------------------------------------ plans
 def test_mrpc_has_every_buffered_method_on_both_clocks() -> None:
-    parts = {part.name: part for part in texts.MRPC.parts}
+    parts = {part.name: part for part in (*texts.MRPC.parts, *texts.MRPC_CLOCKS.parts)}
     assert {name: part.clock for name, part in parts.items()} == {
         "all": "virtual",
         "lora": "virtual",
         "scratch": "virtual",
-        "short": "virtual",
+        "virtual": "virtual",
         "wall": "wall",
     }
     buffered = {
@@ -45,6 +45,9 @@ def test_mrpc_has_every_buffered_method_on_both_clocks() -> None:
     for part in parts.values():
         assert {method.label for method in part.methods} == buffered
     assert all(len(parts[name].seeds) == 3 for name in ("all", "lora", "scratch"))
+    assert replace(parts["wall"], name="", clock="", title="") == replace(
+        parts["virtual"], name="", clock="", title=""
+    )
 
 
 @pytest.mark.parametrize("scale", list(Scale))
@@ -131,7 +134,7 @@ def test_the_clocks_are_compared_seed_by_seed(gap: float, expected: str) -> None
     def numbers(part: str, method: str, column: str) -> float:
         return 0.7 + (gap if (part, method) == ("wall", "ca2fl") else 0.0)
 
-    assert verdict(texts.MRPC, "Both clocks", numbers) == expected
+    assert verdict(texts.MRPC_CLOCKS, "Both clocks", numbers) == expected
 
 
 def test_payload_claims_compare_the_rows_of_one_link() -> None:
@@ -213,17 +216,16 @@ def test_the_payload_table_counts_what_each_kind_sends(tmp_path: Path) -> None:
     assert shares == pytest.approx([2 / 3] * 3, abs=1e-4), "two of three made-up pairs"
 
 
-def of_part(name: str, methods: int) -> tuple[Entry, Part]:
-    part = texts.MRPC.part(name)
-    untuned = tuple(MethodPlan(each.label) for each in part.methods[:methods])
-    fewer = replace(part, methods=untuned, tuning=None, settings_of="")
-    return replace(texts.MRPC, parts=(fewer,)), fewer
+def of_part(of: Entry, name: str, methods: int) -> tuple[Entry, Part]:
+    part = of.part(name)
+    fewer = replace(part, methods=part.methods[:methods])
+    return replace(of, parts=(fewer,)), fewer
 
 
 @pytest.mark.usefixtures("tiny", "warm_python")
 @pytest.mark.parametrize("name", ["all", "lora"])
 def test_all_buffered_methods_run_in_small(name: str, tmp_path: Path) -> None:
-    entry, part = of_part(name, 5)
+    entry, part = of_part(texts.MRPC, name, 5)
     work = small_work(tmp_path)
     assert EntryRunner(entry, work).run() == Did()
     rows = Tables(work.data, entry).rows
@@ -234,7 +236,7 @@ def test_all_buffered_methods_run_in_small(name: str, tmp_path: Path) -> None:
 @pytest.mark.processes
 @pytest.mark.usefixtures("tiny", "warm_python")
 def test_the_part_on_the_wall_clock_leaves_a_verdict(tmp_path: Path) -> None:
-    entry, _ = of_part("wall", 1)
+    entry, _ = of_part(texts.MRPC_CLOCKS, "wall", 1)
     work = small_work(tmp_path)
     assert EntryRunner(entry, work).run() == Did()
     (row,) = Tables(work.data, entry).rows
@@ -242,4 +244,4 @@ def test_the_part_on_the_wall_clock_leaves_a_verdict(tmp_path: Path) -> None:
 
 
 def test_the_entries_are_registered() -> None:
-    assert {"seed3-mrpc-minilm", "seed3-payload"} <= registry.entries().keys()
+    assert {"seed3-mrpc-minilm", "seed3-mrpc-clocks", "seed3-payload"} <= registry.entries().keys()
