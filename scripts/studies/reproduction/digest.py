@@ -102,7 +102,19 @@ def _code(file: Path) -> bytes:
             continue
         kept = [each for each in body if not _is_text(each)]
         node.body = kept or [ast.Pass()]  # type: ignore[attr-defined]  # it has a body
-    return ast.dump(tree).encode()
+    return _dumped(tree).encode()
+
+
+def _dumped(tree: ast.AST) -> str:
+    """Return the tree as text, the same with every version of Python: as 3.11 writes it.
+
+    3.12 added ``type_params``, and 3.13 leaves empty lists out.
+    """
+    for node in ast.walk(tree):
+        if getattr(node, "type_params", None) == []:
+            del node.type_params  # type: ignore[attr-defined]  # it has them, as was just seen
+    more: dict[str, Any] = {"show_empty": True} if sys.version_info >= (3, 13) else {}
+    return ast.dump(tree, **more)
 
 
 def _is_text(node: Any) -> bool:
