@@ -96,7 +96,7 @@ class Training(Section):
     """
     tasks_at_once: int | None = Field(None, ge=1, examples=[10])
     """Virtual clock, with one worker: up to so many tasks that are under way at the same time are
-    trained together, in one call of torch for a step of all of them. That is much faster on a GPU.
+    trained together, in one call of torch for a step of all of them. It is meant for GPUs.
     Strategies whose devices do plain SGD allow it; the others train one by one, and the run says
     why. Default: 1.
     """

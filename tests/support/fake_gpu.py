@@ -40,11 +40,15 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 class FakeGpu(TorchFunctionMode):
-    """Use it as a context. ``moved``: bytes that went "up" to the GPU and "down" from it."""
+    """Use it as a context. ``moved``: bytes that went "up" to the GPU and "down" from it.
+
+    ``attention``: which of its kernels were switched on or off.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.moved: Counter[str] = Counter()
+        self.attention: dict[str, bool] = {}
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -112,4 +116,10 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, count: int = 1) -> Iterator[FakeGp
     monkeypatch.setattr(torch.random, "fork_rng", lambda devices: fork(devices=[]))
     monkeypatch.setattr(nn.Module, "to", _module_to)
     with FakeGpu() as gpu:
+        for kernel in ("flash", "mem_efficient", "cudnn"):
+            monkeypatch.setattr(
+                torch.backends.cuda,
+                f"enable_{kernel}_sdp",
+                lambda on, kernel=kernel: gpu.attention.update({kernel: on}),
+            )
         yield gpu

@@ -96,6 +96,10 @@ class Learning:
         if device == self._device:
             return
         make_repeatable(device)
+        # the fast kernels of attention warn as well, but their gradients do not repeat
+        torch.backends.cuda.enable_flash_sdp(False)
+        torch.backends.cuda.enable_mem_efficient_sdp(False)
+        torch.backends.cuda.enable_cudnn_sdp(False)
         self._device = device
         self.train, self.test = _on(device, self.train), _on(device, self.test)
         self._union = {size: _on(device, pair) for size, pair in self._union.items()}

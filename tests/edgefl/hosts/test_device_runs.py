@@ -92,6 +92,16 @@ def test_data_move_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         assert all(isinstance(each, OnGpu) for each in (*learned.train, *learned.test))
 
 
+def test_attention_on_a_gpu_has_only_the_kernel_that_repeats(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with fake_gpu(monkeypatch) as gpu:
+        learned_of(**sections("fedavg", "cpu")).place()
+        assert not gpu.attention
+        learned_of(**sections("fedavg", "cuda")).place()
+    assert gpu.attention == {"flash": False, "mem_efficient": False, "cudnn": False}
+
+
 def test_a_parent_of_workers_and_edges_does_not_begin_cuda(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
