@@ -12,6 +12,7 @@ from reproduced import entry_of, part_of
 from reproduction import registry, rules
 from reproduction.entries import texts
 from reproduction.entries._text_measures import above_majority, f1, majority, update_mb
+from reproduction.entries.texts_payload import PAYLOAD, PAYLOAD_PART, TARGET
 from reproduction.entry import Entry, MethodPlan, Part, Scale, Tuning
 from reproduction.plans import PartPlan
 from reproduction.results import NUMBERS, RESULT, Results, RunRow
@@ -53,9 +54,9 @@ def test_mrpc_has_every_buffered_method_on_both_clocks() -> None:
 
 @pytest.mark.parametrize("scale", list(Scale))
 def test_a_row_of_the_payload_table_has_its_link_and_its_kind(scale: Scale, tmp_path: Path) -> None:
-    plan = PartPlan(texts.PAYLOAD, texts.PAYLOAD_PART, scale, tmp_path)
+    plan = PartPlan(PAYLOAD, PAYLOAD_PART, scale, tmp_path)
     plan.check()
-    runs = plan.table({method.shown: {} for method in texts.PAYLOAD_PART.methods})
+    runs = plan.table({method.shown: {} for method in PAYLOAD_PART.methods})
     found = {
         run.method.shown: (
             run.run.experiment.links.profile,
@@ -147,13 +148,13 @@ def test_payload_claims_compare_the_rows_of_one_link() -> None:
     def slow_lte(part: str, method: str, column: str) -> float:
         return 39.0 if method == "lte-lora" else numbers(part, method, column)
 
-    assert verdict(texts.PAYLOAD, "a twentieth", numbers) == "holds"
-    assert verdict(texts.PAYLOAD, "a tenth of the time", numbers) == "does not hold", "an eighth"
-    assert verdict(texts.PAYLOAD, "On nb-iot adapters", numbers) == "holds"
-    assert verdict(texts.PAYLOAD, "a twentieth", slow_lte) == "does not hold", "on every link"
-    (figure,) = texts.PAYLOAD.figures
-    panels = figure.lines(made_up(texts.PAYLOAD, numbers))  # type: ignore[attr-defined]  # of LineFigure
-    adapters = panels[f"to accuracy {texts.TARGET:g}"]["adapters"]
+    assert verdict(PAYLOAD, "a twentieth", numbers) == "holds"
+    assert verdict(PAYLOAD, "a tenth of the time", numbers) == "does not hold", "an eighth"
+    assert verdict(PAYLOAD, "On nb-iot adapters", numbers) == "holds"
+    assert verdict(PAYLOAD, "a twentieth", slow_lte) == "does not hold", "on every link"
+    (figure,) = PAYLOAD.figures
+    panels = figure.lines(made_up(PAYLOAD, numbers))  # type: ignore[attr-defined]  # of LineFigure
+    adapters = panels[f"to accuracy {TARGET:g}"]["adapters"]
     assert [point.x for point in adapters] == [25.0, 1000.0, 7600.0]
     assert adapters[0].y == pytest.approx(10.002 / 3600)
 
@@ -204,8 +205,8 @@ def small_work(folder: Path) -> Work:
 
 @pytest.mark.usefixtures("tiny", "warm_python")
 def test_the_payload_table_counts_what_each_kind_sends(tmp_path: Path) -> None:
-    fewer = replace(texts.PAYLOAD_PART, methods=texts.PAYLOAD_PART.methods[:3])
-    entry = replace(texts.PAYLOAD, parts=(fewer,))
+    fewer = replace(PAYLOAD_PART, methods=PAYLOAD_PART.methods[:3])
+    entry = replace(PAYLOAD, parts=(fewer,))
     work = small_work(tmp_path)
     assert EntryRunner(entry, work).run() == Did()
     rows = {row.method: row.numbers for row in Tables(work.data, entry).rows}
