@@ -120,8 +120,8 @@ PAYLOAD = Entry(
     "What an adapter does on slow links: MiniLM on MRPC behind NB-IoT, DSL and LTE",
     "FedBuff with M = 2, two of ten devices at work, whose speeds differ by a factor of three; each"
     f" has a random tenth of the data. {VERSIONS} versions on every link; tasks as in"
-    " seed3-mrpc-minilm, with texts cut to 48 tokens. Tested on the 408 pairs of the validation part,"
-    " so that two cores can do it in an hour and a half.",
+    " seed3-mrpc-minilm, with texts cut to 48 tokens. Tested on the 408 pairs of the validation"
+    " part, so that two cores can do it in an hour and a half.",
     (PAYLOAD_PART,),
     claims=(
         Claim(
