@@ -11,6 +11,7 @@ import os
 import resource
 import select
 import socket
+import threading
 import time
 from collections.abc import Sequence
 from typing import TextIO
@@ -60,6 +61,8 @@ class Proxy:
         self.traffic = Traffic(self._now, self._hang_up, log)
         self._most_open = _most_open(len(routes))
         self._stopped, self._busy = False, busy
+        # a stop of another thread, or of a signal handler, may come while the files are closed
+        self._closing = threading.RLock()
         self._ends: dict[int, ConnectionEnd] = {}
         self._socks: dict[ConnectionEnd, socket.socket] = {}
         # listeners that are not polled because there is no room for another connection
@@ -91,8 +94,9 @@ class Proxy:
     def stop(self) -> None:
         """End ``run`` at its next step."""
         self._stopped = True
-        if not self._epoll.closed:
-            os.eventfd_write(self._stop_fd, 1)
+        with self._closing:
+            if not self._epoll.closed:
+                os.eventfd_write(self._stop_fd, 1)
 
     def run(self, seconds: float | None = None, status: TextIO | None = None) -> None:
         """Carry traffic, for at most ``seconds``; write a live line to ``status`` twice a second.
@@ -122,9 +126,10 @@ class Proxy:
         for listener, *_ in self._listeners.values():
             listener.close()
         self._listeners.clear()
-        if not self._epoll.closed:
-            self._epoll.close()
-            os.close(self._stop_fd)
+        with self._closing:
+            if not self._epoll.closed:
+                self._epoll.close()
+                os.close(self._stop_fd)
 
     def _now(self) -> int:
         return time.monotonic_ns() - self._origin_ns

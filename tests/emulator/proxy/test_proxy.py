@@ -137,6 +137,22 @@ def servers() -> Iterator[Servers]:
     servers.stop()
 
 
+def test_a_stop_is_not_overtaken_by_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    up, down = (ProxyWay(None, Latency(0)) for _ in range(2))
+    proxy = Proxy([Route((LOCAL, 0), (LOCAL, 1), up, down)])
+    closer, write = threading.Thread(target=proxy.close), os.eventfd_write
+
+    def slowly(file: int, value: int) -> None:
+        closer.start()
+        closer.join(0.2)  # another thread ends the proxy meanwhile, if it may
+        write(file, value)
+
+    monkeypatch.setattr(os, "eventfd_write", slowly)
+    proxy.stop()
+    closer.join(PATIENCE_S)
+    assert proxy._epoll.closed and not closer.is_alive()
+
+
 def read_all(sock: socket.socket) -> bytes:
     parts = []
     while part := sock.recv(1 << 18):
