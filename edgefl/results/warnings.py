@@ -71,6 +71,20 @@ def timed_out(facts: Facts) -> str | None:
     return f"{count} task{'s' if count > 1 else ''} of {_edges(list(by_edge))} timed out"
 
 
+def trained_one_by_one(facts: Facts) -> str | None:
+    """Warn about groups of tasks whose merged steps failed: they are right, but cost twice."""
+    groups: Mapping[str, Mapping[str, int]] = facts.get("tasks_at_once", {})
+    failed = groups.get("one_by_one", {})
+    if not failed:
+        return None
+    count = sum(failed.values())
+    total = count + sum(groups["together"].values())
+    return (
+        f"{count} of {total} groups of tasks (training.tasks_at_once) were trained again one by"
+        f" one: {most_frequent(failed)}"
+    )
+
+
 def diverged(facts: Facts) -> str | None:
     """Warn if a model or loss is not finite, or if the loss rose and the result is guessing.
 
@@ -144,6 +158,7 @@ WARNINGS: tuple[Callable[[Facts], str | None], ...] = (
     discarded,
     training_failed,
     timed_out,
+    trained_one_by_one,
     diverged,
     jobs_failed,
     evaluations_skipped,

@@ -156,12 +156,13 @@ class OpenRun:
         emulated_ns: int,
         wall_s: float,
         fidelity: dict[str, Any],
-        pace: Mapping[str, Any] | None = None,
+        more: Mapping[str, Any] | None = None,
         hosts: Sequence[Mapping[str, Any]] = (),
     ) -> dict[str, Any]:
         """Write the remaining files and return the summary.
 
-        ``pace``: the wall clock's speed. ``hosts``: what the edges have told about their hosts.
+        ``more``: what the clock's host adds, such as the wall clock's speed. ``hosts``: what the
+        edges have told about their hosts.
         """
         head = {
             "strategy": self.entry.strategy,
@@ -172,7 +173,7 @@ class OpenRun:
             "versions": self.coordinator.version,
             "emulated_s": emulated_ns / NS_PER_S,
             "wall_s": round(wall_s, 3),
-            **(pace or {}),
+            **(more or {}),
             **({"parts_deleted": deleted} if (deleted := self.record.parts_deleted()) else {}),
             **({} if self.experiment.unlabelled is None else {"unlabelled": self._unlabelled()}),
             **compression_section(self.coordinator.packing, self.counters),

@@ -134,6 +134,8 @@ def run_virtual(
     book, saved = fidelity(experiment), SavedRun(directory, saving or Saving())
     if resume:
         saved.find()
+    if pool.groups is not None:
+        pool.groups.begin(saved.tell, saved.groups_so_far)
     interrupt, say = DelayedInterrupt(), saved.saving.say
     room = WaitForRoom(say, time.monotonic, time.sleep, lambda: interrupt.asked)
     run, host, play = _opened(learned, index, saved, pool, book, PatientDisk(OwnDisk(), room))
@@ -156,10 +158,18 @@ def run_virtual(
         gc.unfreeze()
         pool.clear()  # tasks that are not done at the end
         run.record.flush()  # if a bug ends the run here, the user can read what led to it
+    return _ended(run, host, saved, pool, book)
+
+
+def _ended(
+    run: OpenRun, host: VirtualHost, saved: SavedRun, pool: Engine, book: Fidelity
+) -> dict[str, Any]:
+    """Write the remaining files, drop what only a run that goes on needs; return the summary."""
     goes_on = host.coordinator.finished in BROKEN_OFF
     if not goes_on:
         run.record.hold(None)
-    summary = run.end("virtual", host.clock.now(), run.wall_s, book.summary())
+    groups = {} if pool.groups is None else {"tasks_at_once": pool.groups.section()}
+    summary = run.end("virtual", host.clock.now(), run.wall_s, book.summary(), groups)
     if not goes_on:
         saved.clear()
     return summary

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from edgefl.checkpoints.codec import CannotDecode, CannotEncode, decode, encode
 from edgefl.checkpoints.files import Checkpoint, Checkpoints
@@ -60,10 +61,10 @@ class SavedRun:
         """Look for the newest checkpoint, to go on from there."""
         self.found = self.files.latest(self.saving.say)
         while self.found is not None and (lost := self._lost_rows(self.found)):
-            self._say(f"checkpoint {self.found.number} cannot be used: {lost}")
+            self.tell(f"checkpoint {self.found.number} cannot be used: {lost}")
             self.found = self.files.latest(self.saving.say, before=self.found.number)
         if self.found is None:
-            self._say("has no checkpoint: it begins anew")
+            self.tell("has no checkpoint: it begins anew")
         else:
             self._number = self.found.number
 
@@ -74,8 +75,14 @@ class SavedRun:
             return None
         return RunSoFar(self.found.meta["sizes"], self.found.meta["wall_s"])
 
+    @property
+    def groups_so_far(self) -> dict[str, Any] | None:
+        """How tasks were trained together until the checkpoint that was found."""
+        return None if self.found is None else self.found.meta.get("groups")
+
     def use(self, learned: Learning, index: int, run: OpenRun, pool: Engine) -> None:
         """Set what this process has built, which checkpoints only name."""
+        self._groups = pool.groups
         self.run, strategy = run, run.coordinator.strategy
         self._own = own_modules(type(strategy))
         self._externals: dict[str, object] = {
@@ -128,17 +135,20 @@ class SavedRun:
             encoded = encode(host, self._externals, self._own, copy=False)
         except CannotEncode as reason:
             self._possible = False
-            self._say(f"no checkpoints ({reason}): if this run is broken off, it begins anew")
+            self.tell(f"no checkpoints ({reason}): if this run is broken off, it begins anew")
             return
         self.run.record.flush()  # a checkpoint counts only rows that are in the files
         self._number += 1
-        meta = {"sizes": (sizes := self.run.record.sizes()), "wall_s": self.run.wall_s}
+        meta: dict[str, Any] = {"sizes": (sizes := self.run.record.sizes())}
+        meta["wall_s"] = self.run.wall_s
+        if self._groups is not None:
+            meta["groups"] = self._groups.section()
         try:
             self.files.write(self._number, encoded, meta)
             self._hold(sizes)
         except OSError as error:  # the run goes on, and the checkpoint before is still there
             place = error.filename or self.files.folder
-            self._say(f"{place}: no checkpoint was written ({error.strerror})")
+            self.tell(f"{place}: no checkpoint was written ({error.strerror})")
 
     def _hold(self, sizes: dict[str, int]) -> None:
         """Keep the parts of tables that the checkpoints need which are kept, too."""
@@ -154,5 +164,6 @@ class SavedRun:
     def _lost_rows(self, found: Checkpoint) -> str:
         return lost_rows(self.directory, self.files.disk, found.meta["sizes"])
 
-    def _say(self, line: str) -> None:
+    def tell(self, line: str) -> None:
+        """Say a line about this run."""
         self.saving.say(f"{title(self.directory)}: {line}")

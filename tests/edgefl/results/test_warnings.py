@@ -94,6 +94,14 @@ def facts(**values: Any) -> dict[str, Any]:
             ["4 evaluations were skipped: no room (3 times; 1 other reason)"],
         ),
         ({"tasks_timed_out": {"a": 4, "b": 1}}, ["5 tasks of 2 edges (a, b) timed out"]),
+        ({"tasks_at_once": {"together": {"4": 3}, "one_by_one": {}}}, []),
+        (
+            {"tasks_at_once": {"together": {"4": 3, "2": 1}, "one_by_one": {"b": 1, "a": 5}}},
+            [
+                "6 of 10 groups of tasks (training.tasks_at_once) were trained again one by one:"
+                " a (5 times; 1 other reason)"
+            ],
+        ),
     ],
 )
 def test_what_is_told_of_updates_and_tasks(values: dict[str, Any], sentences: list[str]) -> None:

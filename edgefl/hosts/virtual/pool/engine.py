@@ -13,6 +13,7 @@ from edgefl.hosts.setup.plan import options
 from edgefl.hosts.virtual.pool.deferred_run import DeferredRun
 from edgefl.hosts.virtual.pool.executor import Executor, Stretch
 from edgefl.hosts.virtual.pool.forked import ForkedBackend
+from edgefl.hosts.virtual.pool.group_counts import GroupCounts
 from edgefl.hosts.virtual.pool.merged_tasks import MergedTasks, check_one_worker
 from edgefl.hosts.virtual.pool.scheduler import WorkerPool
 from edgefl.hosts.virtual.pool.shared_memory import NoRoom
@@ -30,6 +31,8 @@ class Engine(Protocol):
     workers: int
     note: str | None
     """A line for the user if something differs from the request."""
+    groups: GroupCounts | None
+    """How tasks were trained together; None: this engine trains each alone."""
 
     @property
     def busy(self) -> int:
@@ -79,6 +82,7 @@ class InProcessEngine:
         self._standing: set[DeferredRun] = set()
         at_once = learned.experiment.training.tasks_at_once or 1
         self.merged = MergedTasks(learned, self._executor, at_once) if at_once > 1 else None
+        self.groups = None if self.merged is None else self.merged.counts
         self.note = note or (None if self.merged is None else self.merged.note)
 
     def start(self, job: Any, due_ns: int) -> None:

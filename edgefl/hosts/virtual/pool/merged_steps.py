@@ -115,7 +115,7 @@ class MergedSteps:
             try:
                 found, _ = self.slopes(both[:, :size], both[:, size:], (batch[0], batch[1]))
             except Exception as error:
-                return f"torch.func.vmap cannot merge the model's steps ({_first_line(error)})"
+                return f"torch.func.vmap cannot merge the model's steps ({first_line(error)})"
         wanted = torch.stack(alone)
         if not torch.allclose(found, wanted, rtol=0, atol=CLOSE * float(wanted.abs().max())):
             return "torch.func.vmap computes other gradients for this model"
@@ -132,7 +132,7 @@ class MergedSteps:
         try:
             torch.autograd.backward(self.loss(space.model(inputs), targets))
         except Exception as error:
-            return f"two samples cannot be trained ({_first_line(error)})", space.gradient
+            return f"two samples cannot be trained ({first_line(error)})", space.gradient
         same = torch.equal(own, vector) and all(map(torch.equal, kept, counters))
         reason = None if same else "training changes buffers of the model, as BatchNorm's"
         return reason, space.gradient.clone()
@@ -253,6 +253,7 @@ def _chosen(of: torch.Tensor, index: torch.Tensor | None) -> torch.Tensor:
     return of if index is None else of.index_select(0, index)
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Return the type of the error and the first line of its text."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

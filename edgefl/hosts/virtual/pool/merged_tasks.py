@@ -9,7 +9,6 @@ cost time.
 from __future__ import annotations
 
 import heapq
-from collections import Counter
 from collections.abc import Sequence
 
 import torch
@@ -20,7 +19,8 @@ from edgefl.flower.app_folder import is_flower
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.virtual.pool.deferred_run import DeferredRun, RunOutcome
 from edgefl.hosts.virtual.pool.executor import Executor, Standing, Stretch, begin, ended
-from edgefl.hosts.virtual.pool.merged_steps import MergedSteps, owns
+from edgefl.hosts.virtual.pool.group_counts import A_TASK_FAILED, GroupCounts
+from edgefl.hosts.virtual.pool.merged_steps import CannotMerge, MergedSteps, first_line, owns
 from edgefl.jobs import Train
 from edgefl.models.torch_device import CPU
 from edgefl.strategies.base.local_rule import LocalRule
@@ -42,12 +42,12 @@ def check_one_worker(experiment: Experiment, workers: int, ray: bool) -> None:
 class MergedTasks:
     """The tasks under way of an engine that trains up to ``at_once`` of them together.
 
-    ``groups``: how often so many tasks were trained together.
+    ``counts``: how the groups were trained.
     """
 
     def __init__(self, learned: Learning, executor: Executor, at_once: int) -> None:
         self.learned, self.executor, self.at_once = learned, executor, at_once
-        self.groups: Counter[int] = Counter()
+        self.counts = GroupCounts()
         self._steps = MergedSteps(learned.workspace, learned.task.loss)
         self._waiting: dict[DeferredRun, tuple[int, int]] = {}  # -> when it is due, number
         self._started = 0
@@ -102,13 +102,24 @@ class MergedTasks:
         ]
         standing = [begin(self.learned, stretch) for stretch in stretches]
         begun = [each for each in standing if each.run.failure is None]
-        if begun and not self._merged(begun):
-            # the task that has failed tells its own reason, and the others do not fail with it
-            return [self._alone(run, stretch) for run, stretch in zip(group, stretches)]
-        return [ended(each) for each in standing]
+        reason = self._merged(begun) if begun else None
+        if reason is None:
+            return [ended(each) for each in standing]
+        # the task that has failed tells its own reason, and the others do not fail with it
+        outcomes = [self._alone(run, stretch) for run, stretch in zip(group, stretches)]
+        failures = sum(outcome.failure is not None for outcome in outcomes)
+        of_a_task = failures > len(group) - len(begun)  # more than failed at their begin
+        name = self.learned.experiment.strategies[group[0].index].name
+        self.counts.failed(
+            A_TASK_FAILED if of_a_task else reason,
+            f"{KEY} = {self.at_once}: {len(begun)} tasks of {name} could not be trained together"
+            f" ({reason}), so they were trained again one by one; more such groups are counted in"
+            " summary.json",
+        )
+        return outcomes
 
-    def _merged(self, begun: Sequence[Standing]) -> bool:
-        """Whether all steps of these runs could be done together."""
+    def _merged(self, begun: Sequence[Standing]) -> str | None:
+        """Do all steps of these runs together; return the reason if that fails, otherwise None."""
         runs, rules = [each.run for each in begun], [each.rule for each in begun]
         try:
             self._steps.train(begun[0].trainer, runs, rules)
@@ -117,10 +128,12 @@ class MergedTasks:
                 f"{KEY} = {self.at_once}: {len(begun)} tasks together need more memory than the"
                 " GPU has: expected fewer"
             ) from error
-        except Exception:
-            return False
-        self.groups[len(begun)] += 1
-        return True
+        except CannotMerge as reason:
+            return str(reason)
+        except Exception as error:
+            return first_line(error)
+        self.counts.together[len(begun)] += 1
+        return None
 
     def _alone(self, run: DeferredRun, stretch: Stretch) -> RunOutcome:
         outcome = self.executor.train(run, stretch)

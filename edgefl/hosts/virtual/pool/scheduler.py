@@ -28,6 +28,7 @@ from edgefl.hosts.virtual.pool.backend import (
     WorkerReport,
 )
 from edgefl.hosts.virtual.pool.deferred_run import DeferredRun
+from edgefl.hosts.virtual.pool.group_counts import GroupCounts
 from edgefl.hosts.virtual.pool.orders import arrays, outcome
 from edgefl.jobs import Train
 
@@ -84,6 +85,7 @@ class WorkerPool:
     def __init__(self, backend: WorkerBackend, workers: int) -> None:
         self.workers = workers
         self.note: str | None = None
+        self.groups: GroupCounts | None = None
         self._backend = backend
         self._workers: dict[Any, PoolWorker] = {}
         self._items: dict[Any, Item] = {}  # by run or job

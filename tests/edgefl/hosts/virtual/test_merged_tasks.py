@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 import torch
 from fake_gpu import OnGpu, fake_gpu
@@ -19,9 +20,11 @@ from edgefl.edges.local_run import LocalRun
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.virtual.pool.engine import InProcessEngine, open_pool
+from edgefl.hosts.virtual.pool.group_counts import A_TASK_FAILED
 from edgefl.hosts.virtual.pool.merged_steps import MergedSteps
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.hosts.virtual.run_batch import BatchRun, RunBatch
+from edgefl.hosts.virtual.saved_run import Saving
 from edgefl.hosts.workers import EngineName, Power
 from edgefl.loading.file import shared_digest
 from edgefl.results.tail import read_csv, read_events
@@ -59,8 +62,15 @@ def played(folder: Path, of: Learning) -> InProcessEngine:
 
 
 def merged_groups(engine: InProcessEngine) -> dict[int, int]:
-    assert engine.merged is not None
-    return dict(engine.merged.groups)
+    assert engine.groups is not None
+    return dict(engine.groups.together)
+
+
+def told_groups(folder: Path) -> tuple[dict[str, int], dict[str, int], list[str]]:
+    """From summary.json: groups by their tasks, those one by one by reason, and warnings."""
+    summary = orjson.loads((folder / "summary.json").read_bytes())
+    groups = summary["tasks_at_once"]
+    return groups["together"], groups["one_by_one"], summary["warnings"]
 
 
 def weights(folder: Path) -> np.ndarray:
@@ -90,6 +100,10 @@ def test_a_run_is_that_of_tasks_one_by_one(
     groups = merged_groups(engine)
     assert groups == merged_groups(again) and sum(groups.values()) > 1 and max(groups) == MOST
     assert engine.note is None
+    together, one_by_one, warned = told_groups(tmp_path / "merged")
+    assert {int(tasks): count for tasks, count in together.items()} == groups
+    assert not one_by_one and not warned
+    assert "tasks_at_once" not in (tmp_path / "alone/summary.json").read_text()
     found, wanted = weights(tmp_path / "merged"), weights(tmp_path / "alone")
     assert np.linalg.norm(found - wanted) <= 1e-4 * np.linalg.norm(wanted)
     # times do not depend on weights: every event and every transfer is at the same moment
@@ -157,7 +171,13 @@ def test_a_task_that_fails_fails_alone(tmp_path: Path, name: str) -> None:
     failing = {"strategy": f"{OWN}:{name}", "clients_per_round": 4}
     played(tmp_path / "alone", learned(failing, None))
     engine = played(tmp_path / "merged", learned(failing))
-    assert merged_groups(engine)
+    together, one_by_one, warned = told_groups(tmp_path / "merged")
+    assert together and merged_groups(engine)
+    if name == "FailingSteps":
+        assert one_by_one == {A_TASK_FAILED: 1}
+        assert A_TASK_FAILED in warned[-1] and "no second step of task 2" in warned[0]
+    else:  # the others of its group are trained together
+        assert not one_by_one and len(warned) == 1
     failures = [
         [
             row
@@ -177,21 +197,51 @@ def test_a_rule_that_draws_random_numbers_keeps_its_own(tmp_path: Path) -> None:
     engine = played(tmp_path / "merged", learned(noisy))
     assert bytes_of(tmp_path / "merged") == bytes_of(tmp_path / "alone")
     assert not merged_groups(engine)
+    (reason,) = told_groups(tmp_path / "merged")[1]
+    assert reason == "a local rule draws random numbers"
 
 
-def test_a_group_that_fails_is_trained_one_by_one(
+def break_merged_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*given: Any) -> None:
+        raise RuntimeError("no merged step\nand more")
+
+    monkeypatch.setattr(MergedSteps, "train", broken)
+
+
+def test_a_group_that_fails_is_trained_one_by_one_and_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*given: Any) -> None:
-        raise RuntimeError("no merged step")
-
     played(tmp_path / "alone", learned(BUFFERED, None))
     of = learned(BUFFERED)
     engine = InProcessEngine(of)
-    monkeypatch.setattr(MergedSteps, "train", broken)
-    run_virtual(of, 0, tmp_path / "merged", None, engine)
-    assert bytes_of(tmp_path / "merged") == bytes_of(tmp_path / "alone")
-    assert not merged_groups(engine)
+    break_merged_steps(monkeypatch)
+    for name in ("merged", "next"):  # one engine does several runs: each has its own counts
+        said: list[str] = []
+        run_virtual(of, 0, tmp_path / name, None, engine, saving=Saving(say=said.append))
+        assert bytes_of(tmp_path / name) == bytes_of(tmp_path / "alone")
+        assert not merged_groups(engine)
+        together, one_by_one, warned = told_groups(tmp_path / name)
+        assert not together and list(one_by_one) == ["RuntimeError: no merged step"]
+        (count,) = one_by_one.values()
+        assert count > 1
+        (line,) = said  # once, not for each group
+        assert "tasks_at_once = 4" in line and "fedbuff" in line and "\n" not in line
+        assert "RuntimeError: no merged step" in line and "one by one" in line
+        assert warned == [
+            f"{count} of {count} groups of tasks (training.tasks_at_once) were trained again"
+            " one by one: RuntimeError: no merged step"
+        ]
+
+
+def test_a_resumed_run_has_counted_all_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_merged_steps(monkeypatch)
+    of = learned(BUFFERED)
+    steps = whole_run(of, tmp_path / "whole")
+    killed_run(of, tmp_path / "killed", [steps // 2, steps], 1)
+    assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
+    assert told_groups(tmp_path / "killed")[1]
 
 
 def test_too_little_memory_is_told_in_one_line(
