@@ -62,6 +62,10 @@ class Network:
         self.add_link(edge, direction, made)
         return made
 
+    def booked(self, transfer: Transfer) -> tuple[Link, Booking | None]:
+        """The transfer's link, and its booking there; None while it is not in progress."""
+        return self._link_of(transfer), self._bookings.get(transfer.number)
+
     def offer(self, transfer: Transfer, now: int) -> str | None:
         """Queue ``transfer`` on its link; return None, or why a bounded queue refuses it.
 

@@ -2,16 +2,23 @@
 
 A real coordinator and echoing edges, as in ``protocol.py``. Each link carries a model down and up.
 
-    python scripts/benchmarks/pacing.py [--json FILE] [--case 100x2]
+    python scripts/benchmarks/pacing.py [--json FILE] [--case 100x2] [--against DIR]
+
+``--against DIR`` also measures the pacing of another checkout of edgefl, in turns with this one:
+the first case there and here, and the other cases against the first one there.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+import orjson
 from protocol import BARE, MB, experiment, run
 from reference import raw_rounds
 from table import TIMES, Row, arguments, host_line, report, say
@@ -25,8 +32,27 @@ from emulator.units import NS_PER_S, to_ns
 
 CASES = {"2x2": (2, 2.0), "100x2": (100, 2.0), "300x1": (300, 1.0)}  # links, Mbit/s
 SECONDS = 2.0  # of each transfer
+CARRYING = "CPU while all links carry bytes"
 # CPU of pacing as a multiple of the bare loop: a wake-up serves few of the pieces that it waits for
 PIECE_GOAL = "<= 8"
+# CPU as a multiple of the other checkout's: the same links, and three times the links at half the
+# rate against its first case
+SAME_GOAL, MORE_GOAL = "<= 0.65", "<= 1.0"
+# One run by the code of the checkout in which this is started, told as a line of JSON. A checkout
+# of 22 November 2026 looks for a file that its own benchmark does not write.
+ELSEWHERE = """
+import json, sys, tempfile
+from pathlib import Path
+from protocol import BARE, experiment, run
+from edgefl.hosts.processes import keep_freed_memory
+links, mbit_s, size, rounds = json.loads(sys.argv[1])
+keep_freed_memory()
+emulated = {"kind": "emulated", "up_mbit_s": mbit_s, "down_mbit_s": mbit_s}
+with tempfile.TemporaryDirectory(prefix="edgefl-bench-") as folder:
+    (Path(folder) / "frozen.txt").touch()
+    outcome = run(size // 4, experiment(links, rounds, BARE, emulated), Path(folder))
+print(json.dumps([outcome.cpu_s, outcome.summary["fidelity"]["wake_lag_ms"]["p99"]]))
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,39 +81,92 @@ def piece_bytes(links: int, mbit_s: float) -> int:
     return min(max(wanted, SMALLEST_PIECE), LARGEST_PIECE)
 
 
+def transfer_bytes(mbit_s: float) -> int:
+    return int(mbit_s * MB / 8 * SECONDS) // 4 * 4
+
+
+def cost(links: int, mbit_s: float, rounds: int, cpu_s: float, late_p99_ms: float) -> Cost:
+    pieces = 2 * rounds * links * -(-transfer_bytes(mbit_s) // piece_bytes(links, mbit_s))
+    return Cost(cpu_s, pieces, 2 * rounds * links * SECONDS, late_p99_ms)
+
+
 def paced(links: int, mbit_s: float, rounds: int) -> Cost:
     """Measure ``rounds`` rounds in which every link carries SECONDS down and up."""
-    size = int(mbit_s * MB / 8 * SECONDS) // 4 * 4
     emulated = {"kind": "emulated", "up_mbit_s": mbit_s, "down_mbit_s": mbit_s}
     config = experiment(links, rounds, BARE, emulated)
     with tempfile.TemporaryDirectory(prefix="edgefl-bench-") as folder:
-        outcome = run(size // 4, config, Path(folder))
-    pieces = 2 * rounds * links * -(-size // piece_bytes(links, mbit_s))
+        outcome = run(transfer_bytes(mbit_s) // 4, config, Path(folder))
     late = outcome.summary["fidelity"]["wake_lag_ms"]["p99"]
-    return Cost(outcome.cpu_s, pieces, 2 * rounds * links * SECONDS, late)
+    return cost(links, mbit_s, rounds, outcome.cpu_s, late)
 
 
-def measure(case: str, rounds: int, turns: int) -> list[Row]:
-    """Measure pacing and the bare loop in turns, because the machine's load changes."""
+def paced_by(checkout: Path, links: int, mbit_s: float, rounds: int) -> Cost:
+    """The same, by the code of another checkout. Its pieces may have another length."""
+    paths = os.pathsep.join([str(checkout), str(checkout / "scripts" / "benchmarks")])
+    work = orjson.dumps([links, mbit_s, transfer_bytes(mbit_s), rounds])
+    done = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, work],
+        cwd=checkout,
+        env=os.environ | {"PYTHONPATH": paths},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return cost(links, mbit_s, rounds, *orjson.loads(done.stdout))
+
+
+def measure(case: str, rounds: int, turns: int, other: Path | None) -> tuple[list[Row], float]:
+    """Measure pacing, the bare loop and the ``other`` checkout in turns: the load changes.
+
+    Returns the rows, and the CPU (% of a core) of the other checkout; 0 without one.
+    """
     links, mbit_s = CASES[case]
     piece, size = piece_bytes(links, mbit_s), int(mbit_s * MB / 8 * SECONDS)
     say(f"{links} links of {mbit_s:g} Mbit/s, pieces of {piece} bytes: pacing, raw ZeroMQ")
-    costs, bare_us = list[Cost](), list[float]()
+    costs, others, bare_us = list[Cost](), list[Cost](), list[float]()
     for _ in range(turns):
+        if other is not None:
+            others.append(paced_by(other, links, mbit_s, rounds))
         costs.append(paced(links, mbit_s, rounds))
         raw = raw_rounds(links, size, rounds, piece)
         bare_us.append(1e6 * raw.cpu_s / (2 * links * (size // piece)))
     piece_us = median(cost.piece_us for cost in costs)
     name = f"{links} links of {mbit_s:g} Mbit/s"
-    share = 100 * median(cost.link_second_us for cost in costs) * links / 1e6
-    return [
+    rows = [
         Row(f"{name}: CPU per piece", piece_us, "us"),
         Row(f"{name}: CPU per piece, bare loop", median(bare_us), "us"),
         Row(f"{name}: CPU per piece / bare loop", piece_us / median(bare_us), TIMES, PIECE_GOAL),
+        *told(name, costs, links),
+    ]
+    if not others:
+        return rows, 0.0
+    return rows + told(f"{name}, the other checkout", others, links), share(others, links)
+
+
+def share(costs: list[Cost], links: int) -> float:
+    """CPU while all links carry bytes, in % of a core."""
+    return 100 * median(cost.link_second_us for cost in costs) * links / 1e6
+
+
+def told(name: str, costs: list[Cost], links: int) -> list[Row]:
+    return [
         Row(f"{name}: CPU per link-second", median(c.link_second_us for c in costs), "us"),
-        Row(f"{name}: CPU while all links carry bytes", share, "% of a core"),
+        Row(f"{name}: {CARRYING}", share(costs, links), "% of a core"),
         Row(f"{name}: lateness of pieces, p99", median(c.late_p99_ms for c in costs), "ms"),
     ]
+
+
+def measured(cases: list[str], rounds: int, turns: int, other: Path | None) -> list[Row]:
+    """All rows of these cases; the ``other`` checkout does the first one."""
+    rows, theirs = list[Row](), 0.0
+    for number, case in enumerate(cases):
+        found, base = measure(case, rounds, turns, None if number else other)
+        rows, theirs = rows + found, theirs or base
+        if other is not None:
+            ours = next(row.value for row in found if row.name.endswith(CARRYING))
+            assert isinstance(ours, float)
+            name = f"CPU of {case} / {cases[0]} of the other checkout"
+            rows.append(Row(name, ours / theirs, TIMES, MORE_GOAL if number else SAME_GOAL))
+    return rows
 
 
 def main() -> None:
@@ -97,13 +176,17 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="rounds of each turn")
     parser.add_argument("--turns", type=int, default=3, metavar="N", help="turns of each case")
+    parser.add_argument(
+        "--against", type=Path, metavar="DIR", help="another checkout, whose pacing is measured too"
+    )
     chosen, host = parser.parse_args(), host_line()
     if min(chosen.rounds, chosen.turns) < 1:
         raise UserError("--rounds, --turns: expected 1 or more")
     keep_freed_memory()  # as the warm parent does for its edges
-    rows: list[Row] = []
-    for case in chosen.case or list(CASES)[1:]:
-        rows += measure(case, chosen.rounds, chosen.turns)
+    other = None if chosen.against is None else chosen.against.resolve()
+    if other is not None and not (other / "scripts" / "benchmarks" / "protocol.py").is_file():
+        raise UserError(f"--against {chosen.against}: expected a checkout of edgefl")
+    rows = measured(chosen.case or list(CASES)[1:], chosen.rounds, chosen.turns, other)
     report("Cost of pacing", host, rows, chosen.json)
 
 

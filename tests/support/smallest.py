@@ -32,7 +32,10 @@ SMALLEST_BENCHMARKS = {
     "live.py": [*("--edges", "3", "--turns", "1"), *("--seconds", "2", "--hour", "20")],
     "machines.py": ["--quick"],
     "over_machines.py": ["--tiny", "--page", "page.md"],
-    "pacing.py": ["--case", "2x2", "--rounds", "1", "--turns", "1"],
+    "pacing.py": [
+        *("--case", "2x2", "--case", "2x2", "--rounds", "1", "--turns", "1"),
+        *("--against", str(ROOT)),
+    ],
     "profile_circle.py": ["--quick"],
     "profile_virtual.py": ["--updates", "2"],
     "protocol.py": ["--case", "2x0.25", "--rounds", "3"],

@@ -11,6 +11,7 @@ from typing import Any
 from edgefl.hosts.wall.coordinator.stretches import LEAST_NS
 from edgefl.protocol.messages import MAX_PAIRS, MAX_PIECE_BYTES
 from edgefl.protocol.transfers import Incoming, Outgoing
+from emulator.links.link import Booking, Link
 from emulator.links.network import Completion, Network, Transfer
 from emulator.units import FOREVER, NS_PER_S
 
@@ -22,10 +23,13 @@ NATIVE_PIECES, NATIVE_PIECE_BYTES = 16, (1 << 14, MAX_PIECE_BYTES)
 # A transfer that takes less time than this is one stretch, of which only the ends count: it is sent
 # as one piece.
 ONE_PIECE_NS = 2 * LEAST_NS
-# With each further so many shaped transfers, pieces are longer by their length with few. They stay
-# shorter than the window, so that a piece's first byte is not late when its last one is sent, and
-# than this part of the transfer.
-FEW_FLOWS, LONGEST_OF_WINDOW, LONGEST_OF_TRANSFER = 32, 0.8, 1 / 8
+# With each further so many shaped transfers, pieces are longer by their length with few: at most so
+# many windows, and this part of the transfer. A piece is sent a window before its last byte is due,
+# so its first byte is at most .8 of a window late, and the transfer is not. The first piece, which
+# is sent as service begins, is shorter than the window, so that its last byte is not too early.
+FEW_FLOWS, LONGEST_OF_WINDOW, FIRST_OF_WINDOW, LONGEST_OF_TRANSFER = 32, 1.8, 0.8, 1 / 8
+# from so many shaped transfers on, one wake-up serves the pieces of so many grains
+MANY_FLOWS, MANY_GRAINS = 64, 2
 # a piece waits for the next multiple of the grain only if it is then due this many grains later
 ROOM_GRAINS = 2
 # bytes that a native uplink may have in transit: they fill the socket's queue, which is memory
@@ -50,6 +54,10 @@ class PiecePlan:
         longest_ns = max(self.piece_ns, int(LONGEST_OF_WINDOW * self.window_ns))
         return min(self.piece_ns * (1 + flows // FEW_FLOWS), longest_ns)
 
+    def rounded_to_ns(self, flows: int) -> int:
+        """The time between two wake-ups for pieces while there are so many shaped flows."""
+        return self.grain_ns * (MANY_GRAINS if flows >= MANY_FLOWS else 1)
+
 
 @dataclass(slots=True, eq=False)
 class Flow:
@@ -61,7 +69,7 @@ class Flow:
     Body bytes exclude the ``meta`` bytes, which travel in the Offer. ``released``: body bytes that
     were sent or credited. ``release_at``: when the next piece may be sent. ``due_at``: for the end
     of each released piece (total body bytes), the moment at which these bytes are at the receiver
-    by the service curve. ``piece_ns``: link time of a piece.
+    by the service curve. ``piece_ns``: link time of the first piece.
     """
 
     transfer: Transfer
@@ -104,7 +112,12 @@ class Flow:
         )
 
     def lengthen(self, length_ns: int) -> bool:
-        """Make the following pieces so long (link time). Returns whether they were shorter."""
+        """Make the following pieces so long (link time). Returns whether they were shorter.
+
+        The first piece is shorter than the window.
+        """
+        if self.released == 0:
+            length_ns = min(length_ns, int(FIRST_OF_WINDOW * self.window_ns))
         if length_ns <= self.length_ns:
             return False
         self.length_ns = length_ns
@@ -113,7 +126,8 @@ class Flow:
         if piece <= self.piece:
             return False
         self.piece = piece
-        self.piece_ns = (self.meta + piece) * 8 * NS_PER_S // self.rate_bit_s
+        if self.released == 0:
+            self.piece_ns = (self.meta + piece) * 8 * NS_PER_S // self.rate_bit_s
         return True
 
     def plan_release(self, network: Network) -> None:
@@ -131,40 +145,35 @@ class Flow:
         ):  # the transfer is already due and its bytes are late: send the rest at once
             self.release_at = self.completion.due_ns
             return
-        start = network.started(self.carrier)
-        if start is None:
+        link, booking = network.booked(self.carrier)
+        start = None if booking is None else link.started(booking)
+        if booking is None or start is None:
             self.release_at = FOREVER
             return
         if not self.shaped:
             self.release_at = start
             return
-        end = self.meta + self._next_border(network)
-        opens = network.opens_at(self.carrier, end)
-        quarter = max(self.transfer.size // 4, self.piece)
-        due_ns = network.due_at(self.carrier, end)
+        end = self.meta + self._next_border(link, booking)
+        opens, due_ns = link.opens_at(booking, end), link.due_at(booking, end)
         by_window = due_ns - self.window_ns
         if self.released == 0:
             self.release_at = self._rounded(max(opens, by_window - self.piece_ns), due_ns)
             return
+        quarter = max(self.transfer.size // 4, self.piece)
         # never before service begins
-        by_quarter = network.due_at(self.carrier, end - quarter) if end > quarter else start
+        by_quarter = link.due_at(booking, end - quarter) if end > quarter else start
         self.release_at = self._rounded(max(by_window, by_quarter, opens), due_ns)
 
-    def _next_border(self, network: Network) -> int:
+    def _next_border(self, link: Link, booking: Booking | None) -> int:
         """Total body bytes after the next piece.
 
         A piece ends with its slot: bytes of the next slot must not be sent before that begins.
         """
         border = min(self.released + self.piece, self.body)
-        if not self.shaped or self.completion is not None:
+        if not self.shaped or self.completion is not None or booking is None:
             return border
-        return min(
-            border,
-            max(
-                network.stretch_bytes(self.carrier, self.meta + self.released) - self.meta,
-                self.released + 1,
-            ),
-        )
+        stretch = link.stretch_bytes(booking, self.meta + self.released) - self.meta
+        return min(border, max(stretch, self.released + 1))
 
     def cuts(self, first: int, end: int) -> Iterator[int]:
         """Yield the ends of the pieces in which body bytes [first, end) go onto the wire.
@@ -190,10 +199,11 @@ class Flow:
     def release(self, network: Network, now: int) -> tuple[int, int]:
         """Release all body bytes that may be sent by ``now``; returns their range [from, to)."""
         first = self.released
+        link, booking = network.booked(self.carrier)
         while self.release_at <= now:
-            self.released = self._next_border(network)
-            if self.shaped and self.completion is None:
-                self.due_at[self.released] = network.due_at(self.carrier, self.meta + self.released)
+            self.released = self._next_border(link, booking)
+            if self.shaped and self.completion is None and booking is not None:
+                self.due_at[self.released] = link.due_at(booking, self.meta + self.released)
             self.plan_release(network)
         return first, self.released
 

@@ -71,6 +71,11 @@ class Pacer:
         self._heap: list[tuple[int, int]] = []
         self._host_now = 0  # the latest host time that a caller gave
 
+    @property
+    def grain_ns(self) -> int:
+        """The emulated time between two wake-ups for pieces that can wait."""
+        return self.pace.rounded_to_ns(self.shaped_flows)
+
     def start(
         self,
         transfer: Transfer,
@@ -123,6 +128,7 @@ class Pacer:
         self.flows[transfer.number] = self.of_edge[transfer.edge][transfer.number] = flow
         self.shaped_flows += flow.shaped
         flow.lengthen(self.pace.length_ns(self.shaped_flows))
+        flow.grain_ns = self.grain_ns
         if flow.body == 0:
             flow.last_byte_ns = now
         self._replan(flow, host_now)
@@ -146,7 +152,7 @@ class Pacer:
         """
         self._replan_shared()
         self._hear(now)
-        length_ns = self.pace.length_ns(self.shaped_flows)
+        length_ns, grain_ns = self.pace.length_ns(self.shaped_flows), self.grain_ns
         while self._heap and self._heap[0][0] <= now:
             entry = heapq.heappop(self._heap)
             if self._stale(entry):
@@ -154,6 +160,7 @@ class Pacer:
             flow = self.flows[entry[1]]
             if flow.shaped:
                 self.fidelity.wake(now - entry[0])
+            flow.grain_ns = grain_ns
             first, end = flow.release(self.network, now)
             if flow.lengthen(length_ns):
                 self._replan(flow, now)

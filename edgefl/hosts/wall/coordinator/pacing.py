@@ -189,7 +189,7 @@ class Pacing:
         """
         if not self.started or self.transport.pacer.shaped_flows < MANY_FLOWS:
             return 0.0
-        grain_s = self.transport.pacer.pace.grain_ns / self.clock.speed / NS_PER_S
+        grain_s = self.transport.pacer.grain_ns / self.clock.speed / NS_PER_S
         return min(grain_s - (self.system.monotonic_ns() - began_ns) / NS_PER_S, self._timeout_s())
 
     def _start_if_ready(self) -> None:

@@ -445,12 +445,12 @@ def test_a_dropped_transfer_is_never_heard_of_again() -> None:
 
 
 # ------------------------------------------------------------------ many flows
-MANY = [f"e{number}" for number in range(40)]
+MANY = [f"e{number}" for number in range(130)]
 
 
-def many(elements: int, edges: int = 40) -> tuple[Rig, list[Flow]]:
+def many(elements: int, edges: int = 40, grain_ns: int = 1) -> tuple[Rig, list[Flow]]:
     """A rig whose first ``edges`` edges begin a transfer at once, and their flows."""
-    rig = Rig(edges="")
+    rig = Rig(edges="", grain_ns=grain_ns)
     for edge in MANY:
         for direction in ("up", "down"):
             rig.network.add_link(edge, direction, Link(Constant(2 * MBIT), Latency(0)))
@@ -477,10 +477,42 @@ def test_pieces_are_longer_with_many_flows_and_never_further_ahead() -> None:
     assert {flow.piece for flow in alone} == {short}
 
 
-def test_longer_pieces_stay_within_the_window_and_an_eighth_of_the_transfer() -> None:
+def test_pieces_longer_than_the_window_are_neither_too_early_nor_late_at_their_ends() -> None:
+    """130 flows: pieces of 75 ms with a window of 50 ms; the first piece is shorter."""
+    rig, flows = many(elements=100_000, edges=130, grain_ns=2 * MS)
+    window = 50 * MS * 2 * MBIT // (8 * NS_PER_S)
+    while rig.pacer.next_due() < FOREVER:
+        rig.step()
+        for flow in rig.pacer.flows.values():
+            if flow.completion is None:
+                assert rig.ahead(flow) <= window + 1
+                assert not any(
+                    flow.ahead(rig.network, end, rig.now, 0)
+                    for _, number, _, end in rig.sent[-1:]
+                    if number == flow.transfer.number
+                )
+    last = [(moment, first, end) for moment, number, first, end in rig.sent if number == 130]
+    assert last[0][2] - last[0][1] <= window < 18_750 <= max(end - first for _, first, end in last)
+    assert all(moment <= take(2 * MBIT, flows[0].meta + end) for moment, _, end in last)
+    assert {flow.completion.due_ns for flow in flows if flow.completion} == {
+        take(2 * MBIT, flows[0].transfer.size)
+    }
+
+
+def test_one_wake_up_serves_more_pieces_with_many_flows() -> None:
+    for edges, grain in ((63, 2 * MS), (64, 4 * MS)):
+        rig, _ = many(elements=100_000, edges=edges, grain_ns=2 * MS)
+        assert rig.pacer.grain_ns == grain
+        rig.until(NS_PER_S)
+        later = {moment for moment, _, first, _ in rig.sent if first and moment > 100 * MS}
+        assert later and all(moment % grain == 0 for moment in later)
+
+
+def test_longer_pieces_stay_within_two_windows_and_an_eighth_of_the_transfer() -> None:
     pace = PiecePlan(50 * MS, 15 * MS)
-    assert [pace.length_ns(flows) // MS for flows in (1, 31, 32, 64, 1000)] == [15, 15, 30, 40, 40]
-    assert PiecePlan(10 * MS, 15 * MS).length_ns(1000) == 15 * MS
+    lengths = [pace.length_ns(flows) // MS for flows in (1, 31, 32, 64, 128, 1000)]
+    assert lengths == [15, 15, 30, 45, 75, 90]
+    assert PiecePlan(5 * MS, 15 * MS).length_ns(1000) == 15 * MS
     rig, flows = many(elements=12_000)
     rig.step()
     assert {flow.piece for flow in flows[32:]} == {flows[0].transfer.size // 8}
