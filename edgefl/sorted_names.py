@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Iterator
 
 MOST = 2000  # names of a part; of 100,000 names, a change moves 1 % of them
@@ -39,14 +39,20 @@ class SortedNames:
 
     def add(self, name: str) -> None:
         """Add a name, unless it is there."""
-        if name in self:
-            return
         if not self._parts:
             self._parts, self._lasts = [[name]], [name]
             return
-        at = min(bisect_left(self._lasts, name), len(self._parts) - 1)
-        part = self._parts[at]
-        insort(part, name)
+        if name > self._lasts[-1]:  # 100,000 names come in order at the start of a run
+            at = len(self._parts) - 1
+            part = self._parts[at]
+            part.append(name)
+        else:
+            at = bisect_left(self._lasts, name)
+            part = self._parts[at]
+            place = bisect_left(part, name)
+            if part[place] == name:
+                return
+            part.insert(place, name)
         if len(part) > MOST:
             self._parts.insert(at + 1, part[MOST // 2 :])
             self._lasts.insert(at + 1, part[-1])

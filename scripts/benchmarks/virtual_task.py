@@ -1,4 +1,4 @@
-"""The task of virtual.py: LeNet-5 on synthetic data of Fashion-MNIST's shape.
+"""The tasks of virtual.py: LeNet-5 on synthetic data of Fashion-MNIST's shape, and a tiny one.
 
 Also a strategy whose devices merge fresher models during training.
 """
@@ -11,17 +11,14 @@ import numpy as np
 
 from edgefl.data.dataset import Dataset
 from edgefl.data.task import Task
-from edgefl.models import lenet5
+from edgefl.models import lenet5, mlp
 from edgefl.strategies.base.decisions import Decision, SendFresh
 from edgefl.strategies.base.events import FreshRequested
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.fedbuff import FedBuff
 
-TRAIN, SMALL_TRAIN, TEST = (
-    60_000,
-    3_000,
-    100,
-)  # few test samples, because evaluation is not measured
+TRAIN, SMALL_TRAIN, TINY_TRAIN = 60_000, 3_000, 200_000
+TEST = 100  # few, because evaluation is not measured
 CLASSES = 10
 
 
@@ -33,13 +30,25 @@ def build_small() -> Task:
     return noisy_patterns(SMALL_TRAIN)
 
 
+def build_tiny() -> Task:
+    """Return a sample or two for each of 100,000 devices, and a model that costs nothing."""
+    dataset = patterns(TINY_TRAIN, 4)
+    return Task(dataset, lambda: mlp.build(mlp.Options(hidden=[8]), dataset.shape, dataset.classes))
+
+
 def noisy_patterns(train: int) -> Task:
-    """Return data of ten weak patterns under noise."""
+    dataset = patterns(train, 28)
+    return Task(dataset, lambda: lenet5.build(lenet5.Options(), dataset.shape, dataset.classes))
+
+
+def patterns(train: int, side: int) -> Dataset:
+    """Return ten weak patterns under noise, in pictures of side x side pixels."""
     rng = np.random.Generator(np.random.PCG64(1))
-    patterns = rng.integers(0, 60, (CLASSES, 1, 28, 28), dtype=np.uint8)
+    weak = rng.integers(0, 60, (CLASSES, 1, side, side), dtype=np.uint8)
     labels = rng.integers(0, CLASSES, train + TEST)
-    samples = patterns[labels] + rng.integers(0, 190, (train + TEST, 1, 28, 28), dtype=np.uint8)
-    dataset = Dataset(
+    noise = rng.integers(0, 190, (train + TEST, 1, side, side), dtype=np.uint8)
+    samples = weak[labels] + noise
+    return Dataset(
         samples[:train],
         labels[:train],
         samples[train:],
@@ -48,7 +57,6 @@ def noisy_patterns(train: int) -> Task:
         mean=(125.0,),
         std=(57.0,),
     )
-    return Task(dataset, lambda: lenet5.build(lenet5.Options(), dataset.shape, dataset.classes))
 
 
 class Halfway(LocalRule):

@@ -38,6 +38,18 @@ def test_runs_merge_and_untrained_ones_train_nothing(bench: ModuleType, tmp_path
     assert any(answers), "some heard of a newer model in mid-training"
 
 
+def test_a_bare_loop_beside_a_run_has_its_updates_and_its_own_time(
+    bench: ModuleType, tmp_path: Path
+) -> None:
+    few = {"concurrency": 4, "buffer_size": 2}
+    made = bench.Bench(tmp_path, bench.QUICK)
+    learned = made.learned(bench.MERGING | few)
+    engine, loop = bench.Counted(learned), bench.BareLoop(learned, learned.train[0])
+    rate = made.rate(learned, engine, loop)
+    assert loop.updates == bench.QUICK.updates and loop.steps > 0 and engine.steps > 0
+    assert rate.updates > 0 and rate.steps > 0 and loop.rate.steps > 0
+
+
 def test_time_is_shared_out_by_room(bench: ModuleType) -> None:
     profile = importlib.import_module("profile_virtual")
     ours, theirs = (
