@@ -53,6 +53,7 @@ MOST_TEXT = 500  # characters of a line that may quote the coordinator
 # Limits for a Setup: with a shorter heartbeat this process would do nothing else; with a longer
 # silence it would never try again.
 SHORTEST_HEARTBEAT_NS, LONGEST_SILENCE_NS = 100_000, 86_400 * NS_PER_S
+OWN_HEARTBEATS = 1.5  # without a ping for so many heartbeats, an edge says that it is alive
 ANYTIME = (Ping, Refuse, RunFinished)  # a coordinator may send these at any time
 BEFORE_SETUP = Setup("", "")  # its timers are used until the coordinator sends its own
 
@@ -209,7 +210,9 @@ class EdgeHost:
             print(printable(f"{self.name}: {text}"), file=sys.stderr, flush=True)
 
     def _heartbeat(self, now_s: float) -> None:
-        if self.link.joined and now_s - self.link.pinged_s > self.setup.heartbeat_ns / NS_PER_S:
+        """Send a heartbeat if this edge has answered no ping for a while."""
+        silence_s = now_s - self.link.pinged_s
+        if self.link.joined and silence_s > OWN_HEARTBEATS * self.setup.heartbeat_ns / NS_PER_S:
             self.link.pinged_s = now_s
             self._send(Pong(0, self.system.passed_ns()))
         if self.link.joined:
@@ -265,6 +268,7 @@ class EdgeHost:
         self._check_turn(message)
         match message:
             case Ping():
+                self.link.pinged_s = self.link.heard_s
                 self._send(Pong(message.sent_ns, self.system.passed_ns()), body)
             case Piece() if body is not None:
                 self._answer(self._work.transfers.piece(message, body, self.system.passed_ns()))

@@ -79,6 +79,18 @@ def test_a_new_session_of_the_same_run_goes_on(then: int) -> None:
     ]
 
 
+# ------------------------------------------------------------------ heartbeats
+@pytest.mark.parametrize(("turn", "own"), [([None, None], 5), ([(Ping(5), 7), None], 1)])
+def test_an_edge_that_answers_pings_sends_no_heartbeats_of_its_own(
+    turn: list[Any], own: int
+) -> None:
+    """Sixteen waits of half a heartbeat each, after a first heartbeat at once."""
+    script = Script((SETUP, 7), (Welcome(), 7), *turn * 8, (RunFinished("versions", False), 7))
+    script.host().run()
+    answers = [message.sent_ns for message in script.said if isinstance(message, Pong)]
+    assert answers.count(5) == 8 * (turn[0] is not None) and answers.count(0) == own
+
+
 # ------------------------------------------------------------------ patience
 def test_the_first_join_may_be_waited_for_longer_than_a_coordinator_that_was_there() -> None:
     script = Script()
