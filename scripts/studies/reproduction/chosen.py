@@ -14,7 +14,7 @@ CHOSEN = (
     ("seed0-table4-pass", "FedASMU is more accurate than FedAsync and FedBuff"),
     ("seed0-table4-pass", "fedasmu is better than fedasmu-fa"),
     ("seed0-linear", "Early, a merge acts like a smaller alpha"),
-    ("seed0-map", "With the better of two alphas"),
+    ("seed0-map", "With the best of four weights"),
     ("seed0-corners", "In the best corner"),
     ("seed0-fig8", "fedasmu is more accurate and faster than fedasync (links50)"),
     ("seed1-table1", "The number of global models"),

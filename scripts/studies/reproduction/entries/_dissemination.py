@@ -23,7 +23,7 @@ ONE_POINT = 0.01  # the smallest difference in accuracy that is worth a claim
 HALF = 0.505  # the notes of requests are a little more
 MERGE_CAUSE = (
     "seed0-linear compares a merge with a smaller alpha at equal time, and seed0-map with the"
-    " better of two alphas on both sides; beta_mid says how much a merge weighs here."
+    " best of four weights on both sides; beta_mid says how much a merge weighs here."
 )
 STEP_CAUSE = (
     "Where an epoch is a mini-batch, the length of a server step decides: a task moves the model by"
