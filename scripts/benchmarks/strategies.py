@@ -101,10 +101,13 @@ class Server:
         return sum(self.update_s() for _ in range(GRADIENTS))
 
 
-def rows(size: int, repeats: int) -> list[Row]:
+def rows(size: int, repeats: int, only: list[str] | None = None) -> list[Row]:
+    """Measure the cases and steps in ``only``; None: all."""
     found: list[Row] = []
     plain = axpy(size)
     for name, (strategy, options, goal) in CASES.items():
+        if only is not None and name not in only:
+            continue
         say(f"{name} ...")
         server = Server(strategy, options, size)
         for _ in range(2 * len(EDGES)):
@@ -117,12 +120,13 @@ def rows(size: int, repeats: int) -> list[Row]:
                 f"{name}: times y += a * x ({base_s * 1e3:.1f} ms)", update_s / base_s, TIMES, goal
             ),
         ]
-    return found + step_rows(size, plain, max(3, repeats // 5))
+    steps = [name for name in STEPS if only is None or name in only]
+    return found + step_rows(steps, size, plain, max(3, repeats // 5))
 
 
-def step_rows(size: int, plain: Callable[[], float], repeats: int) -> list[Row]:
+def step_rows(names: list[str], size: int, plain: Callable[[], float], repeats: int) -> list[Row]:
     found: list[Row] = []
-    for name in STEPS:
+    for name in names:
         say(f"{name}, K = {GRADIENTS} ...")
         server = Server(
             name,
@@ -153,12 +157,19 @@ def main() -> None:
         default=15,
         help="number of timed updates, each next to one y += a * x",
     )
+    parser.add_argument(
+        "--case",
+        action="append",
+        choices=[*CASES, *STEPS],
+        help="only this case (repeatable; default: all)",
+    )
     given, host = parser.parse_args(), host_line()
     if given.size < 1 or given.repeats < 1:
         raise UserError(
             f"--size {given.size} --repeats {given.repeats}: expected 1 or more of each"
         )
-    report("The server's work with one update", host, rows(given.size, given.repeats), given.json)
+    found = rows(given.size, given.repeats, given.case)
+    report("The server's work with one update", host, found, given.json)
 
 
 if __name__ == "__main__":
