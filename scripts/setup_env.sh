@@ -8,7 +8,7 @@
 #   PYTHON=python3.12         the interpreter for a new .venv (3.11 or newer; default: the first one found)
 #   EDGEFL_TORCH_INDEX=URL    the package index for torch; empty: the index of pip's own settings.
 #                             If unset, on x86 Linux, and without an index in pip's settings: PyTorch's CPU builds,
-#                             because the default build brings gigabytes of CUDA libraries that this project does not use.
+#                             because the default build brings gigabytes of CUDA libraries, which only a GPU needs.
 #                             On 64-bit ARM the pinned version is a CPU build on every index.
 set -euo pipefail
 
