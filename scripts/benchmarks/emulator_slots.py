@@ -131,6 +131,8 @@ def _rows(when: str, slots: Slots, cell: Cell, late_ms: int, priority: bool = Tr
 def _pieces(slots: Slots, transfer: dict[str, Any], seen: Seen) -> Iterator[Piece]:
     before = transfer["meta"]  # these bytes travel in the offer
     for size, at_ns in seen.arrivals[transfer["number"]]:
+        if size == before:
+            continue  # the offer itself, which no slot carries
         yield Piece(
             transfer["edge"],
             slots.at(transfer["slots"], before + 1)[0],

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import replace
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from paths import BENCHMARKS
@@ -87,6 +87,17 @@ def test_devices_overlap_where_one_comes_before_another_has_ended(slots: ModuleT
         slots._overlaps([piece("a", 0, 1), piece("a", 0, 11), piece("b", 1, 10), piece("b", 1, 12)])
         == 1
     )
+
+
+def test_an_offer_that_arrives_before_the_slots_is_no_piece(slots: ModuleType) -> None:
+    """20,000 bytes, 17 of them in the offer, in slots 5 and 6; the offer comes at once."""
+    transfer = {"number": 1, "edge": "a", "meta": 17, "slots": [5, 6]}
+    seen = SimpleNamespace(arrivals={1: [(17, 100), (11_250, 55_000_000), (20_000, 65_000_000)]})
+    pieces = list(slots._pieces(slots.Slots(10, 1), transfer, seen))
+    assert [(piece.last_slot, piece.at_ns) for piece in pieces] == [
+        (5, 55_000_000),
+        (6, 65_000_000),
+    ]
 
 
 def test_a_slot_given_twice_or_late_is_found(slots: ModuleType) -> None:
