@@ -86,9 +86,8 @@ class RotatedFile:
         return surplus if self._held is None else min(surplus, self._held)
 
     def write(self, row: bytes) -> None:
-        if self.size_bytes + len(row) > self.rotation.part_bytes and self.size_bytes > len(
-            self.head
-        ):
+        before = self._file.size_bytes
+        if before + len(row) > self.rotation.part_bytes and before > len(self.head):
             self._rotate()
         self._file.write(row)
 

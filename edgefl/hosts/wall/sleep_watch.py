@@ -11,6 +11,7 @@ from emulator.units import NS_PER_S
 LEAST_NS = NS_PER_S  # a shorter sleep is not reported
 # If reading the clocks took longer, the thread was interrupted: the reading is too inexact.
 MOST_READING_NS = NS_PER_S // 10
+LOOK_EVERY_NS = NS_PER_S // 20  # much less than LEAST_NS
 
 
 class SleepWatch:
@@ -18,6 +19,18 @@ class SleepWatch:
 
     def __init__(self) -> None:
         self._ahead_ns: int | None = None  # how far the second clock was ahead at the last look
+        self._looked_ns: int | None = None  # on the second clock
+
+    def is_due(self, passed_ns: int) -> bool:
+        """Whether to call ``look``; ``passed_ns``: the clock that goes on while the machine sleeps.
+
+        This is every LOOK_EVERY_NS, because a look reads three clocks. It is at once after a sleep,
+        which that clock has counted.
+        """
+        if self._looked_ns is not None and 0 <= passed_ns - self._looked_ns < LOOK_EVERY_NS:
+            return False
+        self._looked_ns = passed_ns
+        return True
 
     def look(self, awake_ns: int, passed_ns: int, awake_after_ns: int) -> int:
         """How long (ns) the machine slept since the last call; 0 if it did not.

@@ -34,6 +34,8 @@ class HostPauses:
 
     def look_for_sleep(self) -> None:
         """If this host slept, emulated time stood still with it, but not the edges elsewhere."""
+        if not self._watch.is_due(self.system.passed_ns()):
+            return
         slept_ns = self._watch.look(*self.system.sleep_reading())
         if not slept_ns:
             return

@@ -156,7 +156,9 @@ class EdgeHost:
         """
         late_s = self.system.monotonic_s() - until_s
         paused_s = late_s if late_s > self.setup.silence_ns / NS_PER_S else 0.0
-        slept_ns = self.sleep_watch.look(*self.system.sleep_reading())
+        slept_ns = 0
+        if self.sleep_watch.is_due(self.system.passed_ns()):
+            slept_ns = self.sleep_watch.look(*self.system.sleep_reading())
         if slept_ns:
             self._say(f"this machine slept for {slept_ns / NS_PER_S:.0f} s; a new session begins")
             self._connect()

@@ -7,7 +7,12 @@ import time
 
 import pytest
 
-from edgefl.hosts.wall.sleep_watch import LEAST_NS, MOST_READING_NS, SleepWatch
+from edgefl.hosts.wall.sleep_watch import (
+    LEAST_NS,
+    LOOK_EVERY_NS,
+    MOST_READING_NS,
+    SleepWatch,
+)
 from edgefl.hosts.wall.system import OWN_SYSTEM
 
 S = 1_000_000_000
@@ -50,6 +55,16 @@ def test_clocks_that_drift_apart_slowly_are_no_sleep() -> None:
 def test_a_short_sleep_is_not_reported() -> None:
     assert looks((0, 0, 0), (S, 2 * S - 1, S), (2 * S, 3 * S - 1, 2 * S)) == [0, 0, 0]
     assert looks((0, 0, 0), (S, 2 * S, S)) == [0, S]
+
+
+def test_a_look_is_due_now_and_then_and_at_once_after_a_sleep() -> None:
+    watch, began_ns = SleepWatch(), 7 * S
+    assert watch.is_due(began_ns), "the first one"
+    assert [watch.is_due(began_ns + part) for part in (0, 1, LOOK_EVERY_NS - 1)] == [False] * 3
+    assert watch.is_due(began_ns + LOOK_EVERY_NS)
+    assert not watch.is_due(began_ns + LOOK_EVERY_NS + 1)
+    assert watch.is_due(began_ns + LOOK_EVERY_NS + 1 + LEAST_NS), "the machine slept"
+    assert watch.is_due(0), "a clock that was set back"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the clocks of Linux")
