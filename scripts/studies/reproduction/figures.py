@@ -177,8 +177,12 @@ def _draw_line(axes: Axes, points: Sequence[Point], name: str, place: int, joine
 
 
 def _ticks(axes: Axes, lines: Mapping[str, Sequence[Point]]) -> None:
-    """Put the ticks of a logarithmic axis at the points, if they are few."""
-    places = sorted({point.x for points in lines.values() for point in points})
+    """Put the ticks of a logarithmic axis at the points, if they are few.
+
+    A vertical line, such as a bound, has no tick: it may be between two others.
+    """
+    at = [{point.x for point in points} for points in lines.values()]
+    places = sorted(set().union(*(each for each in at if len(each) > 1)))
     if len(places) <= MARKERS_UP_TO:
         axes.set_xticks(places, [f"{place:g}" for place in places])
         axes.set_xticks([], minor=True)

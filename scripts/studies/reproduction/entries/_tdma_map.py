@@ -28,6 +28,14 @@ DEVICES, BASE_ETA = 20, 0.01
 SIZES = (1, 2, 5)
 FACTORS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # of the step: server_learning_rate
 COMPUTES = {4: 8.0, 10: 3.2, 20: 1.6}  # tau_comp -> samples per slot
+FLATTER = (
+    "Measured in the runs of this map (column curvature of its result file): the bound takes the"
+    " curvature that the smallest step reaches, and a larger step reaches flatter models. For S = 1"
+    " without delay it is 7.2, 4.7 and 2.7 at eta = 0.01, 0.02 and 0.04. With the curvature of the"
+    " model that the best step itself reaches, the best step is 1.1 to 1.4 times the bound in all"
+    " nine cells without delay: training goes to where the bound is. With delay it is 0.15 to 0.92"
+    " times the bound, so there something else limits the step first; what it is, is unknown."
+)
 WITHIN = 2.0  # the factor within which the best step should be at the linear bound
 SMALL_GAIN = 0.1  # of the train loss
 
@@ -219,7 +227,12 @@ MAP = Entry(
     tuple(part(computes, speed) for computes, speed in COMPUTES.items()),
     claims=(
         Claim("With delay the best step is as large or larger, and its loss lower", "ours", wider),
-        Claim("The best step is within a factor of two of the linear bound", "ours", bound_is_best),
+        Claim(
+            "The best step is within a factor of two of the linear bound",
+            "ours",
+            bound_is_best,
+            cause=FLATTER,
+        ),
         Claim(
             "With steps below the bound of undelayed updates, delay changes the loss by at most"
             f" {SMALL_GAIN:g}",
