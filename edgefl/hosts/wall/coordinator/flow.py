@@ -29,7 +29,7 @@ ONE_PIECE_NS = 2 * LEAST_NS
 # is sent as service begins, is shorter than the window, so that its last byte is not too early.
 FEW_FLOWS, LONGEST_OF_WINDOW, FIRST_OF_WINDOW, LONGEST_OF_TRANSFER = 32, 1.8, 0.8, 1 / 8
 # from so many shaped transfers on, one wake-up serves the pieces of so many grains
-MANY_FLOWS, MANY_GRAINS = 64, 2
+COARSE_FROM, COARSE_GRAINS = 64, 2
 # a piece waits for the next multiple of the grain only if it is then due this many grains later
 ROOM_GRAINS = 2
 # bytes that a native uplink may have in transit: they fill the socket's queue, which is memory
@@ -56,7 +56,7 @@ class PiecePlan:
 
     def rounded_to_ns(self, flows: int) -> int:
         """The time between two wake-ups for pieces while there are so many shaped flows."""
-        return self.grain_ns * (MANY_GRAINS if flows >= MANY_FLOWS else 1)
+        return self.grain_ns * (COARSE_GRAINS if flows >= COARSE_FROM else 1)
 
 
 @dataclass(slots=True, eq=False)
