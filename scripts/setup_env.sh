@@ -143,7 +143,7 @@ install() {
 new_enough "$venv_python" || make_venv
 "$venv_python" -m pip --version >/dev/null 2>&1 || "$venv_python" -m ensurepip >/dev/null || fail "no pip in .venv, and ensurepip cannot install it"
 made_from=$(fingerprint)
-{ read -r made_before && read -r had; } <"$stamp" 2>/dev/null || { made_before="" had=""; }
+{ read -r made_before && read -r had; } 2>/dev/null <"$stamp" || { made_before="" had=""; }
 for extra in ${had//,/ }; do  # the tests' environment keeps what it has when the quickstart runs in it
     [[ ",$extras," = *",$extra,"* ]] || extras+=",$extra"
 done
