@@ -26,7 +26,7 @@ from reproduction.results import NoResults, Results
 
 DEVICES, BASE_ETA = 20, 0.01
 SIZES = (1, 2, 5)
-FACTORS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # of the step: server_learning_rate
+FACTORS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # of the step: server_learning_rate
 COMPUTES = {4: 8.0, 10: 3.2, 20: 1.6}  # tau_comp -> samples per slot
 FLATTER = (
     "Measured in the runs of this map (column curvature of its result file): the bound takes the"
