@@ -36,6 +36,8 @@ DOWN, UP = (
     {"syncdrop": SUB_MODEL, "fedac": 2 * MODEL},
 )  # ALGORITHMS 0.2; else one model
 EXTRA = {"port": ", least_updates = 1", "fedac": ", buffer_size = 1"}
+# A training takes 1.4 s, so that no edge trains and sends once more while the run ends.
+SAMPLES_PER_S = 1_000
 # bytes: the experiment sent to the edge, offers, credits, heartbeats; a quarter of a model
 # is 38,000
 TALK = 12_000
@@ -44,7 +46,7 @@ name = "wire"
 model = {{name = "mlp", hidden = [{HIDDEN}]}}
 edges = {{count = 1}}
 training = {{batch_size = 256}}
-devices = {{kind = "native"}}
+devices = {{samples_per_s = {SAMPLES_PER_S}}}
 links = {{kind = "native"}}
 network = {{liveness_s = 30.0}}
 stop = {{versions = 2, emulated_s = 30.0}}
