@@ -60,7 +60,7 @@ class NetworkSection(Section):
     max_edges: int = Field(100_000, ge=1)
     """Largest number of connected edges; further ones are refused. At least the number of edges."""
     realtime: Literal["auto", "off"] = "auto"
-    """Real-time priority (SCHED_FIFO) of the coordinator's two threads and its sockets. `"auto"`:
+    """Real-time priority (SCHED_FIFO) of the coordinator's threads and its sockets. `"auto"`:
     used where the system allows it. `"off"`: not used. Processes that they start have normal
     priority.
     """

@@ -61,7 +61,8 @@ class Scenario:
     """What the run itself is, without its faults.
 
     ``pace``: how fast devices and links are, as a factor. ``bounded``: tasks have one limit in all
-    (``network.task_timeout_s``). ``checkpoints``: they are taken, every few seconds.
+    (``network.task_timeout_s``). ``checkpoints``: they are taken, every few seconds. ``native``: no
+    link is emulated, so that the coordinator has one thread where nothing waits for the disk.
     """
 
     scheme: str
@@ -69,6 +70,7 @@ class Scenario:
     pace: float = 1.0
     bounded: bool = False
     checkpoints: bool = False
+    native: bool = False
 
 
 def random_scenario(rng: np.random.Generator) -> Scenario:
@@ -109,6 +111,8 @@ def experiment(scenario: Scenario) -> Experiment:
         "record": {"durability": scenario.durability},
         "strategies": [{"strategy": scenario.scheme, **entry}],
     }
+    if scenario.native:
+        sections["links"] = {"kind": "native"}
     if more is SLOTS:
         del sections["links"]
     return Experiment.model_validate(sections | more)

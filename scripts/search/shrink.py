@@ -46,6 +46,8 @@ def _simpler(story: Story) -> Iterator[Story]:
         yield replace(story, scenario=replace(story.scenario, bounded=False))
     if story.scenario.checkpoints:
         yield replace(story, scenario=replace(story.scenario, checkpoints=False))
+    if story.scenario.native:
+        yield replace(story, scenario=replace(story.scenario, native=False))
     if story.scenario.pace != 1.0:
         yield replace(story, scenario=replace(story.scenario, pace=1.0))
     for index, fault in enumerate(story.faults):

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import orjson
 
-from search.scenario import EDGES, Scenario, random_scenario
+from search.scenario import EDGES, SCHEMES, SLOTS, Scenario, random_scenario
 
 COORDINATOR = "coordinator"
 MOST_FAULTS = 7
+NATIVE_SHARE = 0.3  # of the stories, less those of schemes with a channel
 LAST_S = 10.0  # faults begin by then; an undisturbed run takes about so long
 SOME_BYTES = 6_000  # about the size of a model
 
@@ -129,8 +130,10 @@ class Story:
         count = int(rng.integers(1, MOST_FAULTS + 1))
         moments = sorted(round(float(rng.uniform(0.0, LAST_S)), 3) for _ in range(count))
         kinds = rng.choice(sorted(KINDS), count)
-        faults = (KINDS[str(kind)](rng, at_s) for kind, at_s in zip(kinds, moments, strict=True))
-        return cls(seed, scenario, tuple(faults))
+        at = zip(kinds, moments, strict=True)
+        faults = tuple(KINDS[str(kind)](rng, at_s) for kind, at_s in at)
+        native = bool(rng.random() < NATIVE_SHARE) and SCHEMES[scenario.scheme][1] is not SLOTS
+        return cls(seed, replace(scenario, native=native), faults)
 
     def without(self, index: int) -> Story:
         return replace(self, faults=self.faults[:index] + self.faults[index + 1 :])
@@ -149,6 +152,7 @@ class Story:
         scenario = self.scenario
         more = ", tasks with one limit" if scenario.bounded else ""
         more += ", checkpoints" if scenario.checkpoints else ""
+        more += ", native links" if scenario.native else ""
         head = f"{scenario.scheme}, durability {scenario.durability}, pace {scenario.pace:g}{more}"
         return [head, *map(str, self.faults)]
 

@@ -48,6 +48,9 @@ class SimulatedSystem(System):
         timeout_ns = None if timeout_s is None else round(timeout_s * NS_PER_S)
         running(self.process).join(self._threads[thread], timeout_ns)
 
+    def thread(self) -> int:
+        return id(running(self.process))
+
     def inbox(self) -> SimulatedInbox:
         return SimulatedInbox(self.process)
 

@@ -9,7 +9,8 @@ import fault_search
 import pytest
 from paths import ROOT
 from search.mutations import MUTATIONS, mutated
-from search.scenario import SCHEMES, Scenario
+from search.run import Run
+from search.scenario import SCHEMES, Scenario, World
 from search.shrink import kind_of, shrunk
 from search.story import KINDS, Fault, Story
 from smallest import ran
@@ -65,6 +66,25 @@ def test_runs_without_a_mutation_break_nothing() -> None:
 def test_what_it_has_found_stays_mended(scheme: str, durability: str, faults: list[Fault]) -> None:
     outcome = fault_search.played(Story(7, Scenario(scheme, durability), tuple(faults)))
     assert outcome.broken is None
+
+
+@pytest.mark.parametrize(
+    ("native", "durability", "one"),
+    [(True, "process", True), (True, "power", False), (False, "process", False)],
+)
+def test_without_emulated_links_the_coordinator_has_one_thread(
+    tmp_path: Path, native: bool, durability: str, one: bool
+) -> None:
+    """Unless another thread waits for the disk. The run waits for room, dies, and goes on."""
+    faults = [
+        Fault("full", 2.0, "coordinator", 6.0, 700),
+        Fault("kill", 9.0, "coordinator", 1.0, 60, "process"),
+    ]
+    scenario = Scenario("fedavg", durability, 0.5, native=native)
+    run = Run(World(tmp_path), Story(5, scenario, tuple(faults)))
+    outcome = run.play()
+    assert outcome.broken is None and outcome.simulated_s > 10.0
+    assert run.coordinator is not None and (run.coordinator.one_thread is not None) == one
 
 
 @pytest.mark.parametrize("calls", range(1, 27, 3))

@@ -99,33 +99,50 @@ def test_two_studies_from_nothing_give_the_same_pages_times_aside(tmp_path: Path
     assert any("CPU-hours" in text for text in (path.read_text() for path in made))
 
 
+def interrupted_after(runs: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Press Ctrl-C when so many runs have ended. Returns the list that gets their names."""
+    ended: list[str] = []
+    end = EntryLines.end
+
+    def end_and_interrupt(lines: EntryLines, name: str, text: str) -> None:
+        end(lines, name, text)
+        ended.append(name)
+        if len(ended) == runs:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(EntryLines, "end", end_and_interrupt)
+    return ended
+
+
+@pytest.mark.usefixtures("warm_python")
+def test_a_part_is_done_before_the_next_one_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (part,) = digits_entry().parts
+    entry = replace(digits_entry(), parts=(part, replace(part, name="second")))
+    interrupted_after(RUNS, monkeypatch)
+    assert EntryRunner(entry, work_in(tmp_path)).run().interrupted
+    rows = Tables(tmp_path / "results" / "data", entry).rows
+    assert [row.part for row in rows] == ["main"] * RUNS
+
+
 @pytest.mark.usefixtures("warm_python")
 def test_a_study_goes_on_after_an_interruption_and_from_the_files_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = tmp_path / "whole"
     EntryRunner(digits_entry(), work_in(whole)).run()
-    ends = 0
-    end = EntryLines.end
-
-    def end_and_interrupt(lines: EntryLines, name: str, text: str) -> None:
-        nonlocal ends
-        end(lines, name, text)
-        ends += 1
-        if ends == 5:  # after the first run of the table
-            os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(EntryLines, "end", end_and_interrupt)
+    ends = interrupted_after(5, monkeypatch)  # after the first run of the table
     parts = tmp_path / "parts"
     assert EntryRunner(digits_entry(), work_in(parts)).run().interrupted
     data = parts / "results" / "data"
     assert len(Tables(data, digits_entry()).rows) == 5
     shutil.rmtree(parts / "runs")  # as on another machine, which has the files alone
     assert EntryRunner(digits_entry(), work_in(parts)).run() == Did()
-    assert ends == RUNS, "no finished run was repeated"
+    assert len(ends) == RUNS, "no finished run was repeated"
     one, other = (folder / "results" / "data" / "digits.csv" for folder in (whole, parts))
     assert times_aside(one) == times_aside(other)
-    assert EntryRunner(digits_entry(), work_in(parts)).run() == Did() and ends == RUNS
+    assert EntryRunner(digits_entry(), work_in(parts)).run() == Did() and len(ends) == RUNS
 
 
 @pytest.mark.usefixtures("warm_python")

@@ -11,7 +11,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
-from threading import Thread
+from threading import Thread, get_ident
 from typing import Any, Protocol
 
 import zmq
@@ -74,6 +74,10 @@ class System:
 
     def join(self, thread: Thread, timeout_s: float | None = None) -> None:
         thread.join(timeout_s)
+
+    def thread(self) -> int:
+        """A number that only the calling thread has."""
+        return get_ident()
 
     def inbox(self) -> Inbox:
         return queue.SimpleQueue()

@@ -109,14 +109,24 @@ class EntryRunner:
         (self.folder / "runs.json").unlink(missing_ok=True)
 
     def _do_all(self) -> Did:
+        """Do part by part, so that a spent budget leaves whole parts; those on the wall clock last.
+
+        Each is tuned, then its table is run.
+        """
         best: dict[str, Mapping[str, Mapping[str, str]]] = {}
+        on_wall: list[PlannedRun] = []
         for plan in self.plans:
             did = self._tune(plan, best)
             if not did.to_the_end:
                 return did
-        runs = [run for plan in self.plans for run in plan.table(best[plan.part.name])]
-        did = self._do([run for run in runs if run.part.clock != WALL])
-        return did if not did.to_the_end else self._do_wall(runs)
+            runs = plan.table(best[plan.part.name])
+            if plan.part.clock == WALL:
+                on_wall += runs
+                continue
+            did = self._do(runs)
+            if not did.to_the_end:
+                return did
+        return self._do_wall(on_wall)
 
     # ------------------------------------------------------------------ tuning
     def _tune(self, plan: PartPlan, best: dict[str, Mapping[str, Mapping[str, str]]]) -> Did:
@@ -227,7 +237,7 @@ class EntryRunner:
 
     def _do_wall(self, runs: Sequence[PlannedRun]) -> Did:
         """Do the runs on the wall clock, one after another."""
-        missing = [run for run in runs if run.part.clock == WALL and not self._is_known(run)]
+        missing = [run for run in runs if not self._is_known(run)]
         self._refuse_other_code(missing)
         missing = [run for run in missing if not self._take(run, None)]
         self.lines.start(len(missing), len(missing), 1)

@@ -34,15 +34,15 @@ class LauncherEnd:
         with suppress(OSError):  # the launcher has ended
             self.channel.send(ProgressLine(line))
 
-    def room(self, waited: Callable[[Path, float], None]) -> WaitForRoom:
+    def room(
+        self, sleep: Callable[[float], None], waited: Callable[[Path, float], None]
+    ) -> WaitForRoom:
         """How the run waits while its disk is full: until it shall end.
 
         ``waited`` gets the file and the seconds, once there is room again.
         """
-        system = self.system
-        return WaitForRoom(
-            self.say, system.monotonic_s, system.sleep, lambda: not self.may_wait, waited
-        )
+        now_s = self.system.monotonic_s
+        return WaitForRoom(self.say, now_s, sleep, lambda: not self.may_wait, waited)
 
     def _obey(self, tell: Callable[[Any], None]) -> None:
         """End the run when the launcher asks for it or dies.

@@ -1,6 +1,7 @@
-"""The logic thread: it handles inputs, keeps them in the journal, and lets the outputs leave.
+"""The logic: it handles inputs, keeps them in the journal, and lets the outputs leave.
 
-numpy releases the GIL, so computing here does not delay pacing.
+It has a thread of its own. numpy releases the GIL, so computing there does not delay pacing. A run
+without paced links does without that thread, see one_thread.py.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from threading import Thread
-from typing import Any
+from typing import Any, Protocol
 
 from edgefl.errors import UserError
 from edgefl.hosts.wall.coordinator import items
@@ -21,7 +22,6 @@ from edgefl.hosts.wall.coordinator.evaluator import Evaluator
 from edgefl.hosts.wall.coordinator.job_table import JobOrder
 from edgefl.hosts.wall.coordinator.jobs import Jobs
 from edgefl.hosts.wall.coordinator.run_logic import RunLogic, Wish
-from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.hosts.wall.system import OWN_SYSTEM, System
 from edgefl.jobs import Evaluate
 from edgefl.record.journal_reader import JournalEntry
@@ -36,6 +36,13 @@ STOPPED = "stopped by an error"  # one that the user can correct, such as a full
 UNJUDGED = (messages.Carried, messages.Evaluated, messages.HostSaid, messages.Judged)
 
 
+class Requests(Protocol):
+    """Takes what the logic asks of the pacing thread."""
+
+    def put(self, *items: Any) -> None:
+        """Append items."""
+
+
 class Logic(Thread):
     """Handles the items of ``inbox`` one by one with ``core``.
 
@@ -48,7 +55,7 @@ class Logic(Thread):
     def __init__(
         self,
         core: RunLogic,
-        said: Mailbox,
+        said: Requests,
         fidelity: Fidelity,
         evaluator: Evaluator | None = None,
         job_worker: Jobs | None = None,
@@ -66,6 +73,7 @@ class Logic(Thread):
             at_start,
         )
         self.system, self.inbox = system, system.inbox()
+        self.wake: Callable[[], None] = lambda: None  # who reads the inbox, if it does not wait
         self.record, self.journal = core.record, core.record.journal
         self.committer = Committer(self.journal, self._disk_refuses, at_start, system)
         self.checkpoints: CheckpointWriter | None = None
@@ -76,6 +84,7 @@ class Logic(Thread):
         self._flushed_s = 0.0
         self._interrupted = False
         self._handled: list[tuple[Any, int, list[Wish]]] = []  # item, ns it took, what it caused
+        self.longest_ns = 0  # the longest time that an item took, without those that begin the run
 
     @property
     def ended(self) -> bool:
@@ -89,6 +98,29 @@ class Logic(Thread):
                 self._next()
         except BaseException as error:  # ends the run: the main thread raises it again
             self._fail(error)
+
+    def put(self, item: Any) -> None:
+        """Append an item to the inbox; for all threads but the pacing thread."""
+        self.inbox.put(item)
+        self.wake()
+
+    def turn(self) -> bool:
+        """Handle what waits in the caller's thread, for about a millisecond.
+
+        False: nothing waits, or nothing more will be handled.
+        """
+        if self.ended or self.error is not None:
+            return False
+        self._flush_now_and_then()
+        try:
+            self._take(self.inbox.get(block=False))
+            self._take_more()
+            self._commit()
+        except queue.Empty:
+            return False
+        except Exception as error:  # ends the run: the main thread raises it again
+            self._fail(error)
+        return True
 
     def settle(self, timeout_s: float) -> None:
         """After the end, handle the remaining items and wait for running evaluations.
@@ -132,23 +164,32 @@ class Logic(Thread):
 
     def _next(self) -> None:
         """Wait for an item. Handle it and all others that wait; then send what they cause."""
+        self._flush_now_and_then()
+        with suppress(queue.Empty):
+            self._take(self.inbox.get(timeout=FLUSH_S))
+            self._take_more()
+        self._commit()
+
+    def _take_more(self) -> None:
+        """Handle other items that wait, but not for long: what they cause waits with them."""
+        until_ns = self.system.monotonic_ns() + GATHER_NS
+        with suppress(queue.Empty):
+            while not self.ended and self.system.monotonic_ns() < until_ns:
+                self._take(self.inbox.get(block=False))
+
+    def _flush_now_and_then(self) -> None:
         now = self.system.monotonic_s()
         if now - self._flushed_s > FLUSH_S:
             self.record.flush()
             self._flushed_s = now
-        with suppress(queue.Empty):
-            self._take(self.inbox.get(timeout=FLUSH_S))
-            until_ns = self.system.monotonic_ns() + GATHER_NS
-            while not self.ended and self.system.monotonic_ns() < until_ns:
-                self._take(self.inbox.get(block=False))
-        self._commit()
 
     def _take(self, item: Any) -> None:
         """Handle an item; ``_commit`` lets its outputs leave."""
         if isinstance(item, messages.CameAhead):
             self._take_ahead(item)
             return
-        if isinstance(item, (messages.Begin, messages.Resumed)):
+        begins = isinstance(item, (messages.Begin, messages.Resumed))
+        if begins:
             self.begun()
         started = self.system.monotonic_ns()
         self.wall_s = self._clock_s()
@@ -160,6 +201,8 @@ class Logic(Thread):
                     self.evaluator.expect(wish)
         taken_ns = self.system.monotonic_ns() - started
         self._handled.append((item, taken_ns, wishes))
+        if taken_ns > self.longest_ns and not begins:
+            self.longest_ns = taken_ns
         self._judge(item)
         if self.checkpoints is not None and not self._interrupted:  # nothing resumes after that
             self.checkpoints.handled(taken_ns, self.wall_s)

@@ -6,6 +6,7 @@ Nothing slow may run here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 from edgefl.hosts.exchange import pays_latency, play_moment
@@ -51,7 +52,7 @@ from edgefl.strategies.base.events import EdgeLost
 from emulator.agenda import Agenda
 from emulator.clock import WallClock, precise_timers
 from emulator.fidelity import Fidelity
-from emulator.units import NS_PER_S
+from emulator.units import FOREVER, NS_PER_S
 
 MOST_MESSAGES = 500  # taken from the socket before due pieces are sent
 FEW_MESSAGES = 4  # after so many, pieces that are due meanwhile are sent
@@ -63,8 +64,8 @@ PROBE_PATIENCE_S = 2.0
 class Pacing:
     """The pacing thread's work; ``run`` returns at Finish.
 
-    ``said``: requests of the logic thread. ``tell``: sends to the logic thread, perhaps only when
-    ``turn_ends`` is called. ``more``: another strategy of the comparison follows at the same
+    ``said``: requests of the logic. ``tell``: sends to the logic, perhaps only when ``turn_ends``
+    is called. ``more``: another strategy of the comparison follows at the same
     address.
     """
 
@@ -98,24 +99,31 @@ class Pacing:
         self._reported_ns = 0
         self._seen: set[str] = set()  # edges that have joined
         self._records = PerSecond()
+        self._gaps: Gaps
+        self._began_ns = 0  # when the last turn began
+        self.rouse_ns = FOREVER  # the next turn begins at this monotonic moment or earlier
 
     def run(self) -> None:
         precise_timers()
-        began_ns, gaps = 0, Gaps(self.sessions.expected.heartbeat_ns, self.pauses.stood_still)
+        self._gaps = Gaps(self.sessions.expected.heartbeat_ns, self.pauses.stood_still)
         while not self.over:
-            began_ns, woken = self._wait(began_ns, gaps)
-            self.pauses.look_for_sleep()
-            self._release()
-            drained = self._hear()
-            self._obey(woken)
-            if self.started:
-                self._move(self.clock.now())
-            else:
-                self._start_if_ready()
-            for routing in self.router.take_full():
-                self._outcomes(self.sessions.deaf(routing))
-            self._tick(self.system.monotonic_ns(), drained)
-            self.turn_ends()
+            self.turn()
+
+    def turn(self, most_s: float = inf) -> None:
+        """Wait for work, at most ``most_s``, and do what there is."""
+        woken = self._wait(most_s)
+        self.pauses.look_for_sleep()
+        self._release()
+        drained = self._hear()
+        self.obey(self.said.take(woken))
+        if self.started:
+            self._move(self.clock.now())
+        else:
+            self._start_if_ready()
+        for routing in self.router.take_full():
+            self._outcomes(self.sessions.deaf(routing))
+        self._tick(self.system.monotonic_ns(), drained)
+        self.turn_ends()
 
     def send(self, edge: str, message: Any, body: Any = None) -> None:
         """Send to an edge if it is connected; otherwise its next session repeats what matters."""
@@ -126,10 +134,7 @@ class Pacing:
 
     # ------------------------------------------------------------------ time
     def _tick(self, now: int, drained: bool) -> None:
-        """Send heartbeats if they are due.
-
-        ``drained``: all received messages were read; otherwise edges' heartbeats may be unread.
-        """
+        """Send heartbeats if they are due. ``drained``: no heartbeat of an edge may be unread."""
         if now >= self.sessions.next_tick():
             self._outcomes(self.sessions.tick(now, drained))
             self.router.forget_others(self.sessions.peers())
@@ -150,7 +155,8 @@ class Pacing:
         self.transport.go_on(continuation)
 
     def _timeout_s(self) -> float:
-        until_s = (self.sessions.next_tick() - self.system.monotonic_ns()) / NS_PER_S
+        until_ns = min(self.sessions.next_tick(), self.rouse_ns)
+        until_s = (until_ns - self.system.monotonic_ns()) / NS_PER_S
         if self.started:
             pieces_ns = self.transport.pacer.next_due()
             due = min(self.agenda.next_due(), self.alarms.next_due(), pieces_ns)
@@ -159,38 +165,36 @@ class Pacing:
             until_s = min(until_s, 0.05)
         return max(until_s, 0.0)
 
-    def _wait(self, began_ns: int, gaps: Gaps) -> tuple[int, bool]:
-        """Sleep until there is work.
-
-        Returns when the turn begins, and whether the logic thread has sent a request.
-        """
-        timeout_s = self._timeout_s()
+    def _wait(self, most_s: float) -> bool:
+        """Sleep until there is work; True: the mailbox has something."""
+        timeout_s, gaps = min(self._timeout_s(), most_s), self._gaps
         now = self.system.monotonic_ns()
         gaps.sleeps(now, now + round(timeout_s * NS_PER_S))
         woken = self.router.wait(self.said.fd, timeout_s)
-        rest_s = self._gathering_s(began_ns)
+        rest_s = self._gathering_s()
         if rest_s > 0:
             now = self.system.monotonic_ns()
             gaps.wakes(now)
             gaps.sleeps(now, now + round(rest_s * NS_PER_S))
             self.system.sleep(rest_s)
-        now = self.system.monotonic_ns()
-        gaps.wakes(now)
-        return now, woken
+        self._began_ns = self.system.monotonic_ns()
+        gaps.wakes(self._began_ns)
+        return woken
 
     def _judged(self) -> Fidelity | None:
         return self.transport.pacer.fidelity if self.started else None
 
-    def _gathering_s(self, began_ns: int) -> float:
+    def _gathering_s(self) -> float:
         """How long to sleep (s) so that one turn handles several messages.
 
         With many shaped links, a turn for each message would cost too much. So a grain passes
-        between two turns, unless something is due. ``began_ns``: when the last turn began.
+        between two turns, unless something is due.
         """
         if not self.started or self.transport.pacer.shaped_flows < MANY_FLOWS:
             return 0.0
         grain_s = self.transport.pacer.grain_ns / self.clock.speed / NS_PER_S
-        return min(grain_s - (self.system.monotonic_ns() - began_ns) / NS_PER_S, self._timeout_s())
+        passed_s = (self.system.monotonic_ns() - self._began_ns) / NS_PER_S
+        return min(grain_s - passed_s, self._timeout_s())
 
     def _start_if_ready(self) -> None:
         late = self.system.monotonic_s() > self.join_by_s
@@ -254,9 +258,10 @@ class Pacing:
         for at_ns, _ in self.alarms.pop_due(now):
             self.tell(Rang(at_ns))
 
-    # ------------------------------------------------------------------ the logic thread's requests
-    def _obey(self, woken: bool) -> None:
-        for count, wish in enumerate(self.said.take(woken), 1):
+    # ------------------------------------------------------------------ the logic's requests
+    def obey(self, wishes: list[Any]) -> None:
+        """Carry out requests of the logic, in their order."""
+        for count, wish in enumerate(wishes, 1):
             if count % FEW_MESSAGES == 0:
                 self._release()
             match wish:

@@ -49,6 +49,7 @@ from edgefl.hosts.wall.coordinator.jobs import Jobs
 from edgefl.hosts.wall.coordinator.later import LaterThread
 from edgefl.hosts.wall.coordinator.launcher_end import LauncherEnd
 from edgefl.hosts.wall.coordinator.logic import DISK_FULL, Logic
+from edgefl.hosts.wall.coordinator.one_thread import SMALL_BYTES, OneThread
 from edgefl.hosts.wall.coordinator.open_files import room_for_edges
 from edgefl.hosts.wall.coordinator.opened import OpenedRun, RunOpener
 from edgefl.hosts.wall.coordinator.pacer import Pacer
@@ -109,7 +110,9 @@ class CoordinatorProcess:
         self.watch = self._watch(weights.nbytes)
         self.port = self.router.bind(experiment.network.host, experiment.network.port)
         evaluator = None if evaluations is None else Evaluator(evaluations, job.scratch, system)
-        disk = PatientDisk(system.disk, self.launcher.room(self._waited_for_room))
+        self.one_thread: OneThread | None = None
+        room = self.launcher.room(self._sleep, self._waited_for_room)
+        disk = PatientDisk(system.disk, room)
         self.background = LaterThread(system)
         workers = (bool(evaluator), bool(jobs))
         later, say = self.background, self.launcher.say
@@ -126,6 +129,8 @@ class CoordinatorProcess:
         self.logic = self._logic(opened, evaluator, jobs)
         self.pacing = self._pacing(weights)
         self.pacing.reports_verdict = self.run.record.journal is not None
+        if weights.nbytes <= SMALL_BYTES and not self.logic.committer.power and self._unpaced():
+            self.one_thread = OneThread(self.logic, self.pacing, self.pacing.turn_ends, system)
         if job.resume:
             self._resume(opened)
         if experiment.faults:
@@ -146,7 +151,7 @@ class CoordinatorProcess:
         logic.checkpoints = opened.writer(evaluator, self.launcher.say, self.system)
         for end in (evaluator, worker):
             if end is not None:
-                end.listen(logic.inbox.put)
+                end.listen(logic.put)
         return logic
 
     def _resume(self, opened: OpenedRun) -> None:
@@ -167,9 +172,12 @@ class CoordinatorProcess:
             self.logic.go_on()
         self.pacing.over = core.ended  # killed between its end and its summary
 
+    def _sleep(self, pause_s: float) -> None:
+        (self.system if self.one_thread is None else self.one_thread).sleep(pause_s)
+
     def _waited_for_room(self, path: Path, waited_s: float) -> None:
         values = {"file": path.name, "waited_s": round(waited_s, 3)}
-        self.logic.inbox.put(Noticed(self.clock.now(), DISK_FULL, values))
+        self.logic.put(Noticed(self.clock.now(), DISK_FULL, values))
 
     def main(self) -> dict[str, Any]:
         """Run until the end, and return the summary."""
@@ -185,8 +193,9 @@ class CoordinatorProcess:
             self.run.begin("wall", self.fidelity, facts)
         self.system.start(self.watch)
         self.control.send(Listening(self.port))
-        self.launcher.obey(self.logic.inbox.put)
-        self.system.start(self.logic)
+        self.launcher.obey(self.logic.put)
+        if self.one_thread is None:
+            self.system.start(self.logic)
         self.pacing.run()
         self.strangers = self.watch.stop()
         self.router.close(GOODBYE_MS)
@@ -205,7 +214,8 @@ class CoordinatorProcess:
                 f"no edge has {joined} within {self.job.experiment.network.join_timeout_s:g} s"
                 " (network.join_timeout_s)"
             )
-        self.system.join(self.logic)
+        if self.one_thread is None or self.one_thread.split:
+            self.system.join(self.logic)
         wall_s = self.run.wall_s
         self.logic.settle(SETTLE_S)
         if self.run.coordinator.finished not in BROKEN_OFF:
@@ -261,6 +271,11 @@ class CoordinatorProcess:
         """
         wanted = self.job.experiment.network.realtime == "auto"
         return real_time_priority(level) if wanted else "normal"
+
+    def _unpaced(self) -> bool:
+        """Whether no link is emulated."""
+        native = self.pacing.transport.native
+        return all(all(native(edge)) for edge in self.job.experiment.edges.ids())
 
     def _inject_faults(self) -> None:
         experiment = self.job.experiment

@@ -57,7 +57,7 @@ def test_a_late_wake_tells_completions_and_alarms_in_the_order_of_their_moments(
     pacing.transport = Completions(told, 10, 30, 40)
     for at in (20, 30, 99):
         pacing.said.put(WakeAt(at))
-    pacing._obey(True)
+    pacing.obey(pacing.said.take(True))
     pacing._move(50)
     assert told == ["pieces", "completion 10", Rang(20), "completion 30", Rang(30), "completion 40"]
 
@@ -79,7 +79,7 @@ def test_pieces_that_become_due_leave_between_messages_and_wishes() -> None:
     assert told == [*some, "pieces", *some, "pieces", "message"]
     told.clear()
     pacing.said.put(*[WakeAt(20)] * FEW_MESSAGES)
-    pacing._obey(True)
+    pacing.obey(pacing.said.take(True))
     assert told == ["pieces"]
     links.is_due = lambda now: now > 50
     pacing._hear()
@@ -102,7 +102,7 @@ def test_what_the_verdict_is_made_of_is_told_when_a_run_is_broken_off(
     )
     pacing.transport, pacing.started, pacing.reports_verdict = transport, True, True
     pacing.said.put(Finish(end))
-    pacing._obey(True)
+    pacing.obey(pacing.said.take(True))
     assert pacing.over and [item.now for item in told] == [7] * reports
 
 
@@ -115,7 +115,7 @@ def test_alarms_ring_behind_everything_else_of_their_moment() -> None:
     pacing = Pacing(None, None, None, Mailbox(), told.append, 1.0, False)
     pacing.transport = Completions(told, 20)
     pacing.said.put(WakeAt(20))
-    pacing._obey(True)
+    pacing.obey(pacing.said.take(True))
     pacing.agenda.add(20, ("a", Ready(1)))
     pacing.agenda.add(20, lambda at: pacing.agenda.add(at, ("b", Ready(2))))
     pacing._move(20)
@@ -183,10 +183,13 @@ def slept(*waits_s: float) -> tuple[Fidelity, list[float]]:
     pacing.clock.start()
     host.now_s += 3.0
     pacing.started = True
-    gaps, began_ns = Gaps(500_000_000, pacing.pauses.stood_still), host.monotonic_ns()
+    pacing._gaps, pacing._began_ns = (
+        Gaps(500_000_000, pacing.pauses.stood_still),
+        host.monotonic_ns(),
+    )
     for _ in waits_s:
         sessions.tick(host.monotonic_ns())
-        began_ns, _ = pacing._wait(began_ns, gaps)
+        pacing._wait(most_s=60.0)
     return pacing.transport.fidelity, host.asked_s
 
 
