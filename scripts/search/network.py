@@ -261,7 +261,7 @@ class SimulatedDealer(_End):
         while self._unsent:
             made.send(UP, self._unsent.popleft())
 
-    def send(self, header: bytes, body: Any = None) -> None:
+    def send(self, header: bytes, body: Any = None) -> bool:
         self.process.call("send")
         frames = (header,) if body is None else (header, bytes(body))
         self.hello = self.hello or frames
@@ -269,6 +269,7 @@ class SimulatedDealer(_End):
             self.connection.send(UP, frames)
         else:
             self._unsent.append(frames)
+        return True
 
     def receive(self) -> Iterator[list[Frame]]:
         while self._received and not self.closed:

@@ -14,7 +14,7 @@ from edgefl.hosts.wall.edge.work import EdgeSide, EdgeWork
 from edgefl.hosts.wall.edge.worker import OwnMachine
 from edgefl.hosts.wall.system import System
 from edgefl.protocol.codec import decode, encode
-from edgefl.protocol.messages import Setup
+from edgefl.protocol.messages import Hello, Setup
 from edgefl.strategies.base.local_rule import LocalRule
 from emulator.compute import Rate
 
@@ -61,6 +61,7 @@ class Script:
         self.waits: list[float] = []
         self.number = self.hung_up = 0
         self.cut: list[bool] = []  # whether the connection has closed, at each look
+        self.given_up_after: int | None = None  # messages; then the connection takes none
         self.work: EdgeWork  # the edge's part in the run, which the host drops at its end
 
     def wait(self, other_fd: int, timeout_s: float) -> None:
@@ -75,9 +76,14 @@ class Script:
             frames = [encode(message, incarnation, self.number), *body]
             yield [SimpleNamespace(buffer=memoryview(frame)) for frame in frames]
 
-    def send(self, header: bytes, body: Any = None) -> None:
+    def send(self, header: bytes, body: Any = None) -> bool:
         message, _, self.number = decode(header)
+        if isinstance(message, Hello):  # the first one on a new connection
+            self.given_up_after = None if self.said else self.given_up_after
+        elif self.given_up_after is not None and len(self.said) >= self.given_up_after:
+            return False
         self.said.append(message)
+        return True
 
     def turned_away(self) -> None:
         return None

@@ -34,6 +34,7 @@ KEEPALIVE_TRIES = 6
 # Limit of the bytes of all headers received at a time. A body's byte takes 1/64 of the time of a
 # header's byte.
 MOST_HEADER_BYTES, HEADER_WEIGHT = 1 << 18, 64
+CURVE_BYTES = 33  # what encryption adds to a frame (CurveZMQ, ZeroMQ RFC 26: command MESSAGE)
 MOST_FRAMES = 2  # header and body; the routing id comes from libzmq
 ZERO_COPY_BYTES = 1 << 15  # for smaller bodies, sharing the memory costs more than a copy
 # plain ints: pyzmq's flags are slow to combine
@@ -58,7 +59,7 @@ class Wire:
         self.socket: zmq.Socket = context.socket(kind)
         self.socket.linger = 0
         self.socket.sndhwm, self.socket.rcvhwm = MOST_TO_SEND, MOST_RECEIVED
-        self.socket.maxmsgsize = max(MAX_HEADER_BYTES, MAX_PIECE_BYTES)
+        self.socket.maxmsgsize = max(MAX_HEADER_BYTES, MAX_PIECE_BYTES) + CURVE_BYTES
         self.socket.copy_threshold = 0  # ``_send`` decides
         # close connections whose other end has ended without closing them
         self.socket.heartbeat_ivl = round(1000 * HEARTBEAT_S)
@@ -278,8 +279,16 @@ class Dealer(Wire):
         self._monitor.close(linger=0)  # otherwise the context would wait for it
         super().close(linger_ms)
 
-    def send(self, header: bytes, body: Any = None) -> None:
-        self._send(header, body)
+    def send(self, header: bytes, body: Any = None) -> bool:
+        """Queue a message; False: libzmq has given up the connection, and will make no other.
+
+        It does so after an error in the protocol, such as a key that is not known any more.
+        """
+        try:
+            self._send(header, body)
+        except zmq.Again:
+            return False
+        return True
 
     def receive(self) -> Iterator[list[zmq.Frame]]:
         """Yield all waiting messages."""

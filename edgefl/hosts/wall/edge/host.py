@@ -222,7 +222,9 @@ class EdgeHost:
                 self._send(message)
 
     def _send(self, message: Any, body: Any = None) -> None:
-        self.link.dealer.send(encode(message, self.link.incarnation, self.link.number), body)
+        header = encode(message, self.link.incarnation, self.link.number)
+        if not self.link.dealer.send(header, body):
+            self.link.heard_s = -math.inf  # a new session begins in this turn
 
     def _tell(self, message: Any, body: Any = None) -> bool:
         """Send a message about the edge's work if the session has joined.

@@ -114,6 +114,17 @@ def test_a_hello_that_a_closed_connection_took_along_is_repeated_at_once() -> No
     assert script.clock.s - 1000 < 2, "without waiting for a silence of 5 s"
 
 
+def test_a_connection_that_is_given_up_is_replaced_at_once() -> None:
+    """libzmq does so if its peer breaks the protocol; then nothing can be sent any more."""
+    words = [(SETUP, 7), (Welcome(), 7)]
+    script = Script(*words, *words, (RunFinished("versions", False), 7))
+    script.given_up_after = 2  # the facts of the host, after Hello and Join
+    script.host().run()
+    said = [message for message in script.said if isinstance(message, (Hello, Join))]
+    assert [type(message) for message in said] == [Hello, Join, Hello, Join]
+    assert script.clock.s - 1000 < 4, "without waiting for a silence of 5 s"
+
+
 def test_keys_are_only_spoken_of_where_there_are_some() -> None:
     host = Script().host()
     host.keys = EdgeKeys(b"", b"", b"")

@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zmq
 
 from edgefl.errors import UserError
 from edgefl.hosts.wall import keys
-from edgefl.hosts.wall.wire import Dealer
+from edgefl.hosts.wall.wire import Dealer, Router
+from edgefl.protocol.messages import MAX_PIECE_BYTES
 
 PASSING_MS = 5000  # a generous wait for what must arrive
 BLOCKED_MS = 300  # a wait for what must not arrive
@@ -286,6 +288,51 @@ def test_an_edge_is_told_what_is_wrong_with_its_keys(
     assert until_told(edge, lambda said: edge.hung_up >= 2) is None
     assert not edge.cut_off(), "it was not accepted"
     edge.close()
+
+
+@pytest.mark.processes
+@pytest.mark.alone
+@pytest.mark.parametrize("keyed", [True, False])
+def test_the_largest_piece_passes_in_both_directions_and_a_larger_one_ends_the_connection(
+    folder: Path, wire: Wire, keyed: bool
+) -> None:
+    """Encrypted frames are longer. The socket's own limit must leave room for that."""
+    server = keys.load_server(folder) if keyed else None
+    edge_keys = keys.load_edge(folder, "e000") if keyed else None
+    doorman = keys.Doorman(wire.context, server) if server is not None else None
+    if doorman is not None:
+        doorman.start()
+    router = Router(wire.context, server)
+    port = router.bind("127.0.0.1", 0)
+    edge = Dealer(wire.context, edge_keys, f"tcp://127.0.0.1:{port}")
+    piece = bytes(MAX_PIECE_BYTES)
+    assert edge.send(b"up", piece)
+    ((routing, _, frames),) = received(router)
+    assert [len(frame) for frame in frames] == [2, MAX_PIECE_BYTES]
+    assert router.send(routing, b"down", piece)
+    ((down, body),) = received(edge)
+    assert (len(down), len(body)) == (4, MAX_PIECE_BYTES)
+    router.send(routing, b"down", bytes(MAX_PIECE_BYTES + 64))
+    assert wait_until(lambda: not edge.send(b"up")), "libzmq makes no new connection"
+    edge.close()
+    router.close()
+    if doorman is not None:
+        doorman.stop()
+
+
+def received(end: Router | Dealer) -> list[Any]:
+    """Wait for messages and return them."""
+    assert end.socket.poll(PASSING_MS)
+    return list(end.receive(9)) if isinstance(end, Router) else list(end.receive())
+
+
+def wait_until(done: Callable[[], bool]) -> bool:
+    until_s = time.monotonic() + PASSING_MS / 1000
+    while time.monotonic() < until_s:
+        if done():
+            return True
+        time.sleep(0.02)
+    return False
 
 
 @pytest.mark.processes
