@@ -84,7 +84,8 @@ class Logic(Thread):
         self._flushed_s = 0.0
         self._interrupted = False
         self._handled: list[tuple[Any, int, list[Wish]]] = []  # item, ns it took, what it caused
-        self.longest_ns = 0  # the longest time that an item took, without those that begin the run
+        # of an item, without those that begin the run, and of writing what its outputs wait for
+        self.longest_ns = 0
 
     @property
     def ended(self) -> bool:
@@ -230,6 +231,7 @@ class Logic(Thread):
         if any(wishes or isinstance(item, messages.Evaluated) for item, _, wishes in handled):
             self.committer.commit(partial(self._leave, handled))
         waited_ns = self.system.monotonic_ns() - started
+        self.longest_ns = max(self.longest_ns, waited_ns)
         for item, taken_ns, _ in handled:
             if not isinstance(item, UNJUDGED):
                 self.fidelity.handle(taken_ns + waited_ns)

@@ -171,6 +171,22 @@ def test_a_slow_strategy_gets_a_thread_of_its_own(
     assert isinstance(said[-1], Finish) and len(made.pacing.done) == done
 
 
+def test_a_slow_disk_gives_the_logic_a_thread_of_its_own(
+    made: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = made.logic.committer.commit
+
+    def slow(then: Any) -> None:
+        made.system.now_ns += SLOW_NS + 1
+        commit(then)
+
+    monkeypatch.setattr(made.logic.committer, "commit", slow)
+    made.tell(Begin({"a": 10}))
+    made.pacing.turn_ends()
+    assert made.one.split and made.system.started == [made.logic]
+    assert made.pacing.done, "what the item has caused was carried out before"
+
+
 def test_no_thread_starts_for_a_run_that_has_ended(
     made: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
