@@ -34,6 +34,7 @@ KEEPALIVE_TRIES = 6
 # Limit of the bytes of all headers received at a time. A body's byte takes 1/64 of the time of a
 # header's byte.
 MOST_HEADER_BYTES, HEADER_WEIGHT = 1 << 18, 64
+MOST_FRAME_BYTES = max(MAX_HEADER_BYTES, MAX_PIECE_BYTES)
 CURVE_BYTES = 33  # what encryption adds to a frame (CurveZMQ, ZeroMQ RFC 26: command MESSAGE)
 MOST_FRAMES = 2  # header and body; the routing id comes from libzmq
 ZERO_COPY_BYTES = 1 << 15  # for smaller bodies, sharing the memory costs more than a copy
@@ -55,11 +56,11 @@ ENDS = (HUNG_UP, int(zmq.EVENT_HANDSHAKE_SUCCEEDED), int(zmq.EVENT_DISCONNECTED)
 class Wire:
     """What both ends share: the socket's options, and waiting for it or another descriptor."""
 
-    def __init__(self, context: zmq.Context, kind: int) -> None:
+    def __init__(self, context: zmq.Context, kind: int, keyed: bool) -> None:
         self.socket: zmq.Socket = context.socket(kind)
         self.socket.linger = 0
         self.socket.sndhwm, self.socket.rcvhwm = MOST_TO_SEND, MOST_RECEIVED
-        self.socket.maxmsgsize = max(MAX_HEADER_BYTES, MAX_PIECE_BYTES) + CURVE_BYTES
+        self.socket.maxmsgsize = MOST_FRAME_BYTES + (CURVE_BYTES if keyed else 0)
         self.socket.copy_threshold = 0  # ``_send`` decides
         # close connections whose other end has ended without closing them
         self.socket.heartbeat_ivl = round(1000 * HEARTBEAT_S)
@@ -122,7 +123,7 @@ class Router(Wire):
     """
 
     def __init__(self, context: zmq.Context, keys: ServerKeys | None) -> None:
-        super().__init__(context, zmq.ROUTER)
+        super().__init__(context, zmq.ROUTER, keys is not None)
         self.connections: dict[bytes, Connection] = {}  # by routing id
         self.by_fd: dict[int, Connection] = {}  # the latest with that descriptor
         self.full: dict[bytes, None] = {}  # peers that do not read (an ordered set)
@@ -231,7 +232,7 @@ class Dealer(Wire):
     """
 
     def __init__(self, context: zmq.Context, keys: EdgeKeys | None, address: str) -> None:
-        super().__init__(context, zmq.DEALER)
+        super().__init__(context, zmq.DEALER, keys is not None)
         self._keyed = keys is not None
         # connections that the other side accepted and then closed, counted by ``turned_away``
         self.hung_up = 0

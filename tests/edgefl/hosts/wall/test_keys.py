@@ -312,7 +312,7 @@ def test_the_largest_piece_passes_in_both_directions_and_a_larger_one_ends_the_c
     assert router.send(routing, b"down", piece)
     ((down, body),) = received(edge)
     assert (len(down), len(body)) == (4, MAX_PIECE_BYTES)
-    router.send(routing, b"down", bytes(MAX_PIECE_BYTES + 64))
+    router.send(routing, b"down", bytes(MAX_PIECE_BYTES + 1))
     assert wait_until(lambda: not edge.send(b"up")), "libzmq makes no new connection"
     edge.close()
     router.close()
