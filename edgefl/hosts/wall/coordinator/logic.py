@@ -112,8 +112,8 @@ class Logic(Thread):
         """
         if self.ended or self.error is not None:
             return False
-        self._flush_now_and_then()
         try:
+            self._flush_now_and_then()
             self._take(self.inbox.get(block=False))
             self._take_more()
             self._commit()

@@ -10,8 +10,9 @@ import pytest
 from builders import experiment, layout, vector
 from processes import happened
 
+from edgefl.errors import UserError
 from edgefl.hosts.setup.rundir import OpenRun
-from edgefl.hosts.wall.coordinator.logic import FLUSH_S, Logic
+from edgefl.hosts.wall.coordinator.logic import FLUSH_S, STOPPED, Logic
 from edgefl.hosts.wall.coordinator.one_thread import SLOW_NS, TURN_NS, OneThread
 from edgefl.hosts.wall.coordinator.run_logic import RunLogic
 from edgefl.hosts.wall.coordinator.thread_messages import Begin, Carry, Interrupt, Noticed
@@ -243,3 +244,18 @@ def test_a_bug_of_a_strategy_ends_the_run(
     made.tell(Noticed(0, "stranger", {}))
     made.pacing.turn_ends()
     assert len(made.pacing.done) == 1, "nothing is handled any more"
+
+
+def test_a_record_that_cannot_be_written_ends_the_run(
+    made: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses() -> None:
+        raise UserError("events.jsonl: no permission")
+
+    made.tell(Begin({"a": 10}))
+    made.pacing.turn_ends()
+    monkeypatch.setattr(made.logic.record, "flush", refuses)
+    made.system.now_ns += round(2 * FLUSH_S * NS_PER_S)
+    made.pacing.turn_ends()
+    assert isinstance(made.logic.error, UserError)
+    assert made.pacing.done[-1] == Finish(STOPPED), "edges are told"
