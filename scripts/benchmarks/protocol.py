@@ -6,8 +6,10 @@ Real processes on loopback send the same bytes in both cases.
 
 Edges are processes that return each model at once. Each case runs without durable
 acknowledgements (record.durability = "off"), with "process" and with "power", without and with
-CURVE keys. A last part paces links while a strategy computes on 11 M parameters, again for each
-durability.
+CURVE keys. Before each run with a journal, the same updates are appended to a file and nothing else
+is done: that is what a journal costs at least. It also makes sure that the run finds memory for its
+files, which a virtual machine may have to ask its host for. A last part paces links while a
+strategy computes on 11 M parameters, again for each durability.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from typing import Any
 import numpy as np
 import orjson
 import psutil
-from reference import RawRounds, cpu_s, raw_rounds
+from reference import RawRounds, appending_s, cpu_s, raw_rounds
 from safetensors.numpy import save_file
 from table import TIMES, Row, arguments, host_line, report, say
 from table import run as run_bench
@@ -314,9 +316,11 @@ def settings(case: str, rounds: int, bare_s: float) -> list[Row]:
     """Measure what durable acknowledgements, keys and payloads add. ``bare_s``: without them."""
     edges, size_mb, _ = CASES[case]
     say(f"{case} MB: durability, keys, payloads")
-    found = {BARE: bare_s}
+    found, append_s = {BARE: bare_s}, []
     every = [Setting(each, keyed) for keyed in (False, True) for each in DURABILITIES]
     for setting in (*every[1:], Setting("process", payloads=True)):
+        if setting.durability != "off":
+            append_s.append(appending_s(edges, int(size_mb * MB), rounds))
         outcome = measured(edges, int(size_mb * MB) // 4, rounds, setting)
         found[setting] = median(outcome.rounds_s)
     rows = []
@@ -330,7 +334,12 @@ def settings(case: str, rounds: int, bare_s: float) -> list[Row]:
             rows.append(Row(f"{name} / {off}", round_s / found[off], TIMES, goal))
         elif setting.keyed:
             rows.append(Row(f"{name} / {BARE}", round_s / bare_s, TIMES))
-    return rows
+    appending = f"appending the updates of a round {case} MB to a file"
+    return [
+        *rows,
+        Row(f"{appending}, quickest", 1e3 * min(append_s), "ms"),
+        Row(f"{appending}, slowest", 1e3 * max(append_s), "ms"),
+    ]
 
 
 def measured(edges: int, elements: int, rounds: int, setting: Setting) -> Outcome:

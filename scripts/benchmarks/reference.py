@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from statistics import median
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -161,6 +162,23 @@ def _socket(kind: int) -> zmq.Socket[bytes]:
     sock: zmq.Socket[bytes] = zmq.Context().socket(kind)
     sock.sndhwm = sock.rcvhwm = 0
     return sock
+
+
+# ------------------------------------------------------------------ disk
+def appending_s(arrays: int, size: int, rounds: int) -> float:
+    """Return the seconds (median) in which ``arrays`` times ``size`` bytes are appended to a file.
+
+    The bytes reach the operating system, as those of a journal do. If a virtual machine gets its
+    memory on demand, pages that it has not used lately take ten times as long.
+    """
+    data, seconds = np.random.default_rng(0).bytes(size), []
+    with TemporaryFile(prefix="edgefl-bench-", buffering=0) as file:
+        for _ in range(rounds):
+            began_s = time.perf_counter()
+            for _ in range(arrays):
+                file.write(data)
+            seconds.append(time.perf_counter() - began_s)
+    return median(seconds)
 
 
 # ------------------------------------------------------------------ processes
