@@ -50,7 +50,8 @@ def run(options: argparse.Namespace) -> int:
     if options.list:
         listing.show(registry.entries().values(), data)
         return 0
-    chosen = registry.with_used([registry.find(name) for name in options.entry])
+    named = [registry.find(name) for name in options.entry]
+    chosen = named if options.without_used else registry.with_used(named)
     if not chosen and not options.pages and not options.confirm:
         raise UserError("expected --entry NAME, --pages or --list; --list shows the names")
     status = 0
@@ -125,7 +126,12 @@ def _what(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="an entry to run; may be repeated",
+        help="an entry to run, after those whose runs it uses; may be repeated",
+    )
+    parser.add_argument(
+        "--without-used",
+        action="store_true",
+        help="do not run the entries that the named ones use; read what they have",
     )
     parser.add_argument(
         "--scale",

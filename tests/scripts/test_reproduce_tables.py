@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from reproduced import curve_rows, entry_of, part_of, row_of
+from reproduced import curve_rows, entry_of, part_of, reproduced, row_of
 from reproduction import registry
 from reproduction.entry import Entry, Scale
 from reproduction.ledger import CpuClock, Ledger
@@ -165,6 +165,15 @@ def test_entries_are_found_with_those_that_they_use(monkeypatch: pytest.MonkeyPa
     assert names == ["late", "early", "user"]
     with pytest.raises(UserError, match=r"--entry earlie: unknown entry \(nearest: 'early'"):
         registry.find("earlie")
+
+
+@pytest.mark.usefixtures("warm_python")
+def test_used_entries_can_be_left_out(tmp_path: Path) -> None:
+    words = ["--entry", "seed1-readings", "--without-used", "--results", "results"]
+    done = reproduced(words, tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = [line for line in done.stderr.splitlines() if ", scale small: " in line]
+    assert [line.partition(",")[0] for line in told] == ["seed1-readings"]
 
 
 def test_a_registry_that_is_wrong_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
