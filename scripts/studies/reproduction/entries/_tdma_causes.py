@@ -123,6 +123,7 @@ def grown(results: Results) -> dict[str, dict[str, list[Point]]]:
         panels[f"{pixels} pixels"] = lines
     return panels
 
+
 # reading -> the experiment that shows why the bound is wrong; filled in after the runs
 PEAK = (
     "The claim takes the largest curvature along training, and that is a short peak: 2.1 after 500"

@@ -165,8 +165,8 @@ def mnist(letter: str, config: str, small_slots: int, hours: tuple[float, float]
 
 MNIST = (
     mnist("A", "mnist.toml", 5_000, (0.25, 2.1)),
-    mnist("B", "mnist_five_steps.toml", 10_000, (1.5, 7.2)),
-    mnist("B-unit", "mnist_five_steps_unit.toml", 10_000, (1.5, 7.2)),
+    mnist("B", "mnist_five_steps.toml", 10_000, (2.1, 11.0)),
+    mnist("B-unit", "mnist_five_steps_unit.toml", 10_000, (2.1, 11.0)),
 )
 
 CIFAR = Entry(
