@@ -171,13 +171,19 @@ def no_multicast() -> str:
 
 @contextmanager
 def announced(*names: str, keyed: bool = False) -> Iterator[None]:
-    """Announce runs of these experiments on ports 7700, 7701, ... of loopback."""
+    """Announce runs of these experiments on ports 7700, 7701, ... of loopback.
+
+    The block begins once the network knows all of them: a name that is taken is asked for again,
+    which takes longer than a search waits for a second coordinator.
+    """
     with ExitStack() as ends:
         for port, name in enumerate(names, 7700):
             one = Announcement(name, "127.0.0.1", keyed)
             ends.callback(one.close)
             for _ in range(3):
                 assert one.listening(port) is None
+            assert one._future is not None
+            one._future.result(timeout=60.0)
         yield
 
 
