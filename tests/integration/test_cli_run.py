@@ -204,7 +204,8 @@ def test_a_run_that_cannot_keep_up_is_refused_or_strained(
         and found["compute_overruns"] > 0
     )
 
-    # three devices, the slowest half as fast: together they need three quarters of this host
+    # three devices, the slowest half as fast: together they need three quarters of this host, or a
+    # quarter if the host was busy when it was measured; beside the others they get a sixth
     fitting = f"devices.samples_per_s={0.35 * int(asked[1]):.1f}"
     # in the same session as the processes that use the CPU: Linux may share the processor evenly
     # between sessions, whatever the number of their processes
@@ -212,7 +213,7 @@ def test_a_run_that_cannot_keep_up_is_refused_or_strained(
     wait_for(lambda: happened(folder / "hogs" / "small" / "fedasync", event="run_started"))
     hogs = [
         subprocess.Popen([sys.executable, "-c", "while True: pass"])
-        for _ in range(2 * (os.cpu_count() or 1))
+        for _ in range(8 * (os.cpu_count() or 1))
     ]
     try:
         wait_for(lambda: happened(folder / "hogs" / "small" / "fedasync", fact="finished"))

@@ -6,6 +6,7 @@ import random
 import shlex
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -122,13 +123,12 @@ def test_a_coordinator_takes_keys_and_port_of_before(folder: Path, started: Star
 
 def listening(process: subprocess.Popen[str]) -> tuple[psutil.Process, int] | tuple[()]:
     """The coordinator's process and its port; () if it does not listen yet."""
-    found = [
-        (each, connection.laddr.port)
-        for each in psutil.Process(process.pid).children(recursive=True)
-        for connection in each.net_connections(kind="tcp")
-        if connection.status == psutil.CONN_LISTEN
-    ]
-    return found[0] if found else ()
+    for each in psutil.Process(process.pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # a child may end between two questions
+            for connection in each.net_connections(kind="tcp"):
+                if connection.status == psutil.CONN_LISTEN:
+                    return each, connection.laddr.port
+    return ()
 
 
 def test_a_killed_launch_goes_on_and_ends_edges_that_it_had_left(
