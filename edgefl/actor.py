@@ -6,16 +6,17 @@ once the update is ready to be sent, and Finish, after which no output is carrie
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from edgefl.protocol.messages import ToCoordinator, ToEdge
 from edgefl.strategies.base.decisions import Finish, Grant
+from emulator.values import value_class
 
 COORDINATOR = "coordinator"
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Send:
     """Deliver ``message`` to an edge id or to COORDINATOR.
 
@@ -26,7 +27,7 @@ class Send:
     message: ToEdge | ToCoordinator
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Broadcast:
     """Deliver tasks to several edges with one transfer, in these slots of the channel.
 
@@ -37,7 +38,7 @@ class Broadcast:
     slots: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@value_class(frozen=True, slots=True, eq=False)
 class Run:
     """Do ``job`` (edgefl.jobs) and report ``job_done`` at now + ``duration_ns``.
 

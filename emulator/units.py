@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from functools import lru_cache
 
 from emulator.errors import BadValue
 
@@ -38,6 +39,7 @@ SIZE_UNITS: Mapping[str, int] = {
 _QUANTITY = re.compile(r"([+-]?)(\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})\s*(\S*)", re.ASCII)
 
 
+@lru_cache(maxsize=256)  # the rows of one event have few moments
 def seconds_text(ns: int) -> str:
     """Format ``ns`` as seconds with exactly 9 decimals, by integer arithmetic.
 

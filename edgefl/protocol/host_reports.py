@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from edgefl.protocol.field_limits import Count, Digest, Id, Limit, MaybeCount
+from emulator.values import value_class
 
 Word = Annotated[str, Limit(100)]
 
@@ -21,7 +21,7 @@ THROTTLING = {
 ZERO_CELSIUS_MK = 273_150
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class HostFacts:
     """What does not change during a run. An edge sends it once in each session.
 
@@ -44,7 +44,7 @@ class HostFacts:
     gpus: Word = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class HostReport:
     """The state of an edge's host and process at one moment.
 

@@ -21,15 +21,16 @@ How one update travels. Downlink and uplink are alike; only the side that paces 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, ClassVar
 
 import numpy as np
 
 from edgefl.protocol.field_limits import Count, Digest, Id, Limit, Offset, Text
 from edgefl.protocol.host_reports import HostFacts, HostReport
+from emulator.values import value_class
 
-PROTOCOL = 7
+PROTOCOL = 8
 # for the Setup frame, which has a whole config; the codec computes the limit of other headers
 MAX_HEADER_BYTES = 1 << 20
 MAX_PIECE_BYTES = 1 << 20
@@ -47,7 +48,7 @@ TASK, FRESH, UPDATE = "task", "fresh", "update"  # kinds of a transfer, in Offer
 DROPPED = "dropped"  # in links.csv: the transferred part of a fresher model that was too late
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@value_class(frozen=True, slots=True, eq=False)
 class Assignment:
     """A task for an edge: vectors to start from, and numbers that override its training plan."""
 
@@ -58,7 +59,7 @@ class Assignment:
     numbers: dict[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@value_class(frozen=True, slots=True, eq=False)
 class Fresh:
     """A newer global model for an edge that is training."""
 
@@ -69,7 +70,7 @@ class Fresh:
     numbers: dict[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@value_class(frozen=True, slots=True, eq=False)
 class Update:
     """An edge's result for task ``number``, trained from ``version``."""
 
@@ -81,7 +82,7 @@ class Update:
 
 
 # ------------------------------------------------------------------ notes between the actors
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Joined:
     """An edge is ready; ``tasks`` are those that it still works on (none after a restart)."""
 
@@ -89,14 +90,14 @@ class Joined:
     tasks: Annotated[list[int], Limit(MAX_LIST)]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Started:
     """The task's model is on the edge, and training begins."""
 
     task: Count
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Ready:
     """The update of ``task`` (``size_bytes``) is ready for the uplink."""
 
@@ -104,7 +105,7 @@ class Ready:
     size_bytes: Count = field(default=0, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class TaskFailed:
     """Training raised an exception, so the task will have no update.
 
@@ -116,7 +117,7 @@ class TaskFailed:
     trace: Annotated[str, Limit(MOST_TRACE)]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class FreshRequest:
     """A training edge asks, before ``step``, for a model newer than ``version``.
 
@@ -130,14 +131,14 @@ class FreshRequest:
     until_ns: Count = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class NothingNewer:
     """The answer to a FreshRequest if the edge's version is still the newest."""
 
     task: Count
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class TooLate:
     """The answer to this task's FreshRequest was not in time, and none will follow.
 
@@ -147,21 +148,21 @@ class TooLate:
     task: Count
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class CancelTask:
     """Stop working on ``task``."""
 
     task: Count
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class UrgeTask:
     """End the work on ``task`` at the next step and send the update as it is."""
 
     task: Count
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Acknowledged:
     """The coordinator has recorded what happens to the update, so the edge may free it."""
 
@@ -169,7 +170,7 @@ class Acknowledged:
 
 
 # ------------------------------------------------------------------ frames of the transport
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Hello:
     """The first message of a session."""
 
@@ -178,7 +179,7 @@ class Hello:
     package: Text
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Setup:
     """The answer to Hello: what to run. ``config`` is the shared part of the experiment as JSON.
 
@@ -196,7 +197,7 @@ class Setup:
     run_id: Text = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Join:
     """The edge is set up: digests of what it built and, after a broken session, what it still has.
 
@@ -214,12 +215,12 @@ class Join:
     frozen: Digest = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Welcome:
     """The edge is admitted."""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Refuse:
     """The edge is not admitted, or its session was dropped; ``final``: a retry will not help."""
 
@@ -227,14 +228,14 @@ class Refuse:
     final: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Ping:
     """A heartbeat; the Pong returns ``sent_ns``. With a payload it measures the path."""
 
     sent_ns: Count
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Pong:
     """The echo of a Ping and its payload, with the edge's clock.
 
@@ -245,7 +246,7 @@ class Pong:
     clock_ns: Count
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Offer:
     """Announces a transfer: its content, size and digest.
 
@@ -265,7 +266,7 @@ class Offer:
     starts: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Piece:
     """Bytes of a transfer from ``offset`` on; they follow as a raw frame."""
 
@@ -273,7 +274,7 @@ class Piece:
     offset: Offset
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Credit:
     """The edge may send the transfer's bytes up to ``limit``.
 
@@ -285,7 +286,7 @@ class Credit:
     limit: Offset
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Arrived:
     """The downlink transfer is complete.
 
@@ -296,7 +297,7 @@ class Arrived:
     curve: Annotated[list[list[int]], Limit(MAX_PAIRS)]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Delivered:
     """The transfer is delivered at this emulated moment."""
 
@@ -304,7 +305,7 @@ class Delivered:
     at_ns: Count
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Stamped:
     """A note that the edge's actor sent at the emulated moment ``at_ns``.
 
@@ -315,7 +316,7 @@ class Stamped:
     note: Annotated[bytes, Limit(MAX_NOTE)]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Working:
     """The edge computes for ``task`` and must end at the emulated moment ``due_ns``.
 
@@ -326,7 +327,7 @@ class Working:
     due_ns: Count
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Trained:
     """A native device has trained on ``samples`` samples for ``task`` in ``spent_ns`` of real time.
 
@@ -338,7 +339,7 @@ class Trained:
     spent_ns: Count
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class RunFinished:
     """The run has ended.
 

@@ -8,7 +8,7 @@ from itertools import accumulate
 import numpy as np
 import xxhash
 
-from edgefl.protocol.codec import BULK, Places, pack, places, unpack
+from edgefl.protocol.codec import BULK, Places, meta, pack, places, unpack
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import MAX_ARRAYS, MAX_NAME, MAX_PIECE_BYTES, Bulk, Offer
 from edgefl.vectors import aligned
@@ -20,20 +20,35 @@ class Outgoing:
     Both count as its size. The pieces share the message's memory.
     """
 
-    def __init__(self, number: int, message: Bulk, of_body: str | None = None) -> None:
+    def __init__(
+        self,
+        number: int,
+        message: Bulk,
+        of_body: str | None = None,
+        like: Outgoing | None = None,
+    ) -> None:
         """Pack ``message``.
 
-        ``of_body``: the body's digest if it is already known (one model for many edges).
+        One model for many edges: ``of_body``, the body's digest if it is already known; ``like``,
+        another transfer of the same vectors. Both then have the same parts, which the socket
+        copies once.
         """
         self.number = number
         self.kind = message.kind
         self.task = message.number
-        self.meta, arrays = pack(message)
-        self._parts = [array.view(np.uint8).data for array in arrays]
-        self._starts = list(accumulate(map(len, self._parts), initial=0))
+        self._parts: list[memoryview]
+        self._starts: list[int]
+        if like is not None and of_body is not None:
+            self.meta = meta(message)
+            self._parts, self._starts = like._parts, like._starts
+        else:
+            self.meta, arrays = pack(message)
+            self._parts = [array.view(np.uint8).data for array in arrays]
+            self._starts = list(accumulate(map(len, self._parts), initial=0))
+            of_body = of_body or body_digest(arrays)
         self.body = self._starts[-1]
         self.size = len(self.meta) + self.body
-        self.digest = whole_digest(self.meta, of_body or body_digest(arrays))
+        self.digest = whole_digest(self.meta, of_body)
 
     def offer(self, due_ns: int, ahead: int = 0, starts: bool = False) -> Offer:
         content = (self.number, self.kind, self.meta, self.body, self.digest)
@@ -42,6 +57,8 @@ class Outgoing:
     def piece(self, offset: int, most: int) -> memoryview:
         """Return at most ``most`` bytes from ``offset`` on, never across two arrays."""
         for start, part in zip(self._starts, self._parts):
+            if start == offset and 0 < len(part) <= most:
+                return part
             if start <= offset < start + len(part):
                 return part[offset - start : offset - start + most]
         raise IndexError(f"offset {offset} is outside a body of {self.body} bytes")

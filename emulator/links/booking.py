@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from emulator.links.transfer import Transfer
+from emulator.values import value_class
 
 
 class Served(Protocol):
@@ -23,7 +24,7 @@ class Served(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Plan:
     """When a transfer is served: from ``start_ns`` to ``finish_ns`` along ``curve``.
 

@@ -231,6 +231,18 @@ class Link:
         started_ns = self.started(self.queue[last])
         return FOREVER if started_ns is None else max(booking.offered_ns, started_ns)
 
+    def at_once(self, now: int) -> bool:
+        """Whether a transfer that is offered ``now`` is due now: see ``Network.at_once``."""
+        return (
+            self.capacity is None
+            and not self.queue
+            and self.bound is None
+            and self.bottleneck is None
+            and self._idle_ns <= now
+            and type(self.delay) is Latency
+            and self.delay.delay_ns == 0
+        )
+
     def _check_confirmed(self, booking: Booking, confirmed_bytes: int) -> None:
         if not 0 <= confirmed_bytes <= booking.transfer.size:
             raise ValueError(

@@ -66,6 +66,12 @@ class Network:
         """The transfer's link, and its booking there; None while it is not in progress."""
         return self._link_of(transfer), self._bookings.get(transfer.number)
 
+    def at_once(self, edge: str, direction: str, now: int) -> bool:
+        """Whether a transfer that is offered now is due now, because its link is idle and emulates
+        nothing.
+        """
+        return self.link(edge, direction).at_once(now)
+
     def offer(self, transfer: Transfer, now: int) -> str | None:
         """Queue ``transfer`` on its link; return None, or why a bounded queue refuses it.
 

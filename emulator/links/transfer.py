@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from emulator.values import value_class
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Transfer:
     """A transfer of ``size`` bytes from ("up") or to ("down") ``edge``.
 
@@ -23,7 +23,7 @@ class Transfer:
             raise ValueError(f"transfer {self.number}: size {self.size} is negative")
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Completion:
     """The end of ``transfer``: its last byte is due at the receiver at ``due_ns``.
 

@@ -22,7 +22,7 @@ import zmq
 from edgefl import __version__
 from edgefl.hosts.wall.edge.transfers import EdgeTransfers
 from edgefl.hosts.wall.keys import EdgeKeys, secure_edge
-from edgefl.protocol.codec import decode, decode_note, encode, encode_note
+from edgefl.protocol.codec import decode, decode_note, encode, encode_note, unbundled
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import (
     PROTOCOL,
@@ -128,11 +128,17 @@ class EvilEdge:
         with suppress(zmq.Again, WireError):
             while True:
                 frames = self.socket.recv_multipart(zmq.NOBLOCK)
-                message, incarnation, number = decode(frames[0])
-                if number == self.number:
-                    self.incarnation = incarnation
-                    self._frame(message, frames[1] if len(frames) > 1 else None)
+                *others, last = unbundled(memoryview(frames[0]))
+                for header in others:
+                    self._header(header, None)
+                self._header(last, frames[1] if len(frames) > 1 else None)
         self.live()
+
+    def _header(self, header: memoryview, body: bytes | None) -> None:
+        message, incarnation, number = decode(header)
+        if number == self.number:
+            self.incarnation = incarnation
+            self._frame(message, body)
 
     def live(self) -> None:
         if self.joined and time.monotonic() - self._spoke_s > HEARTBEAT_S:

@@ -9,7 +9,7 @@ from typing import Any
 from exactly_once import ExactlyOnce
 
 from edgefl.edges.edge import MOST_UNACKNOWLEDGED
-from edgefl.protocol.codec import decode, decode_note, places, says
+from edgefl.protocol.codec import decode, decode_note, places, says, unbundled
 from edgefl.protocol.messages import TASK, Acknowledged, Offer, Stamped
 from emulator.units import FOREVER
 from search.machine import NS_PER_S
@@ -115,15 +115,19 @@ class Invariants:
     # ------------------------------------------------------------------ what edges learn
     def _sent(self, edge: str, frames: tuple[bytes, ...]) -> None:
         """A message leaves the coordinator: what it says must stay true."""
-        if says(frames[0], Stamped):
-            note = decode_note(decode(frames[0])[0].note)
+        for header in unbundled(memoryview(frames[0])):
+            self._said(edge, header)
+
+    def _said(self, edge: str, header: memoryview) -> None:
+        if says(header, Stamped):
+            note = decode_note(decode(header)[0].note)
             if isinstance(note, Acknowledged):
                 self.run.sim.tell("acknowledged", edge, note.task)
                 self.acknowledged[edge, note.task] = self.run.sim.now_ns
                 self._check_fate(edge, note.task)
                 self._check_durable(note.task)
-        elif says(frames[0], Offer):
-            offer = decode(frames[0])[0]
+        elif says(header, Offer):
+            offer = decode(header)[0]
             if offer.kind == TASK:
                 task, version = places(offer.meta)[:2]
                 self._check_given(task, (edge, version, offer.digest))

@@ -29,7 +29,7 @@ from edgefl.hosts.wall.edge.host import EdgeHost
 from edgefl.hosts.wall.edge.work import EdgeSide
 from edgefl.hosts.wall.edge.worker import OwnMachine
 from edgefl.loading.file import shared_digest
-from edgefl.protocol.codec import decode, encode
+from edgefl.protocol.codec import decode, encode, unbundled
 from edgefl.protocol.messages import (
     PROTOCOL,
     Arrived,
@@ -241,6 +241,7 @@ class Peer:
         self.socket.connect(f"tcp://127.0.0.1:{port}")
         self.number, self.incarnation = getrandbits(60), 0
         self.heard: list[tuple[int, Any, bytes | None]] = []
+        self.unheard: list[tuple[memoryview, bytes | None]] = []  # headers of the latest frame
 
     def say(self, message: Any, body: Any = None) -> None:
         self.raw(
@@ -252,11 +253,15 @@ class Peer:
 
     def hear(self, kind: type[Message]) -> Message:
         """Return the next message of that kind, and answer pings until then."""
-        while self.socket.poll(PATIENCE_S * 1000):
-            frames = self.socket.recv_multipart()
-            message, self.incarnation, number = decode(frames[0])
+        while self.unheard or self.socket.poll(PATIENCE_S * 1000):
+            if not self.unheard:
+                frames = self.socket.recv_multipart()
+                *others, last = unbundled(memoryview(frames[0]))
+                body = frames[1] if len(frames) > 1 else None
+                self.unheard = [*((header, None) for header in others), (last, body)]
+            header, body = self.unheard.pop(0)
+            message, self.incarnation, number = decode(header)
             assert number == self.number
-            body = frames[1] if len(frames) > 1 else None
             self.heard.append((time.monotonic_ns(), message, body))
             if isinstance(message, Ping):
                 self.say(Pong(message.sent_ns, time.monotonic_ns()), body)

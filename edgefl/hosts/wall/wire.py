@@ -6,7 +6,8 @@ import errno
 import os
 import select
 import socket as sockets
-from collections.abc import Collection, Iterator
+import weakref
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from typing import Any, cast
 
@@ -37,7 +38,9 @@ MOST_HEADER_BYTES, HEADER_WEIGHT = 1 << 18, 64
 MOST_FRAME_BYTES = max(MAX_HEADER_BYTES, MAX_PIECE_BYTES)
 CURVE_BYTES = 33  # what encryption adds to a frame (CurveZMQ, ZeroMQ RFC 26: command MESSAGE)
 MOST_FRAMES = 2  # header and body; the routing id comes from libzmq
-ZERO_COPY_BYTES = 1 << 15  # for smaller bodies, sharing the memory costs more than a copy
+# for smaller bodies, sharing the memory costs more than a copy: a thread of pyzmq hears when it is
+# free again
+SHARED_BYTES, ZERO_COPY_BYTES = 1 << 12, 1 << 19
 # plain ints: pyzmq's flags are slow to combine
 NOW, NOW_MORE = (int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE))
 EVENTS, POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
@@ -68,6 +71,8 @@ class Wire:
         for option, value in (KEEPALIVE | {zmq.TCP_KEEPALIVE_CNT: KEEPALIVE_TRIES}).items():
             self.socket.setsockopt(option, value)
         self._fd = self.socket.getsockopt(zmq.FD)
+        # past a layer of pyzmq that looks at each call for options which are not used here
+        self._send_frame = zmq.backend.Socket.send.__get__(self.socket)
         self._quiet = False  # the last wait ended without a message
 
     @property
@@ -86,7 +91,7 @@ class Wire:
         return other_fd in found
 
     def _nothing(self) -> bool:
-        """Whether there is no message for sure. An exception for it costs more than this look."""
+        """Whether there is no message for sure."""
         return self._quiet and not self.readable
 
     def _parts(self) -> list[zmq.Frame] | None:
@@ -106,10 +111,10 @@ class Wire:
 
     def _send(self, header: bytes, body: Any) -> None:
         if body is None:
-            self.socket.send(header, NOW)
+            self._send_frame(header, NOW)
         else:
-            self.socket.send(header, NOW_MORE)
-            self.socket.send(body, NOW, copy=len(body) < ZERO_COPY_BYTES)
+            self._send_frame(header, NOW_MORE)
+            self._send_frame(body, NOW, type(body) is memoryview and len(body) < ZERO_COPY_BYTES)
 
     def close(self, linger_ms: int = 0) -> None:
         self.socket.close(linger=linger_ms)
@@ -127,6 +132,8 @@ class Router(Wire):
         self.connections: dict[bytes, Connection] = {}  # by routing id
         self.by_fd: dict[int, Connection] = {}  # the latest with that descriptor
         self.full: dict[bytes, None] = {}  # peers that do not read (an ordered set)
+        # the latest body that was copied, and its copy: one model often goes to many edges
+        self._copied: tuple[Callable[[], Any], zmq.Frame | None] = (lambda: None, None)
         self.socket.router_mandatory = True
         self.keyed = keys is not None
         if keys is not None:
@@ -152,7 +159,9 @@ class Router(Wire):
         Either no peer has that routing id, or the peer's queue is full: then it is in ``full``.
         """
         try:
-            self.socket.send(routing, NOW_MORE)
+            self._send_frame(routing, NOW_MORE)
+            if type(body) is memoryview and SHARED_BYTES <= len(body) < ZERO_COPY_BYTES:
+                body = self._copy(body)
             self._send(header, body)
             return True
         except zmq.ZMQError as error:
@@ -161,6 +170,14 @@ class Router(Wire):
             elif error.errno != errno.EHOSTUNREACH:
                 raise
             return False
+
+    def _copy(self, body: memoryview) -> zmq.Frame:
+        """A frame with a copy of ``body``. Its messages share it without a thread of pyzmq."""
+        of, frame = self._copied
+        if frame is None or of() is not body:
+            frame = zmq.Frame(body, copy=True)
+            self._copied = (weakref.ref(body), frame)
+        return frame
 
     def receive(self, most: int) -> Iterator[tuple[bytes, str | None, list[zmq.Frame]]]:
         """Yield at most ``most`` waiting messages, and a limited number of bytes.
@@ -297,3 +314,5 @@ class Dealer(Wire):
             return
         while (parts := self._parts()) is not None:
             yield parts
+            if not self.readable:  # an exception for it costs more than this look
+                return

@@ -5,14 +5,15 @@ They are carried out in the order of the list; those after Finish are ignored.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from edgefl.jobs import Job
+from emulator.values import value_class
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@value_class(frozen=True, slots=True, eq=False)
 class Assign:
     """Give each edge a task.
 
@@ -27,7 +28,7 @@ class Assign:
     broadcast: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Grant:
     """Let an edge send its update now, or in these ``slots`` of the TDMA channel."""
 
@@ -36,7 +37,7 @@ class Grant:
     slots: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@value_class(frozen=True, slots=True, eq=False)
 class SendFresh:
     """Answer a FreshRequested.
 
@@ -50,7 +51,7 @@ class SendFresh:
     version: int | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@value_class(frozen=True, slots=True, eq=False)
 class Publish:
     """Publish a new global model: the version rises by one.
 
@@ -62,7 +63,7 @@ class Publish:
     made_of: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class SetAlarm:
     """Ask for AlarmRang(name) at ``at_ns``; setting the same name again moves the alarm."""
 
@@ -70,7 +71,7 @@ class SetAlarm:
     at_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Cancel:
     """Cancel a task: its update is no longer needed."""
 
@@ -78,7 +79,7 @@ class Cancel:
     task: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Urge:
     """Ask an edge to report now: its training ends at the next step and it sends what it has.
 
@@ -88,7 +89,7 @@ class Urge:
     edge: str
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Discard:
     """Record that a task's update was not used, and why."""
 
@@ -96,7 +97,7 @@ class Discard:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@value_class(frozen=True, slots=True, eq=False)
 class Report:
     """Record numbers about this event, all finite."""
 
@@ -104,7 +105,7 @@ class Report:
     edge: str | None = None  # the edge that they are about
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@value_class(frozen=True, slots=True, eq=False)
 class RunJob:
     """Run heavy work at the server while updates continue to arrive.
 
@@ -118,7 +119,7 @@ class RunJob:
     cost_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Finish:
     """End the run."""
 

@@ -46,6 +46,17 @@ class TransferContext:
         self.suspend_absent(edge, now)
         return flow
 
+    def start_native(self, transfer: Transfer, meta: int, side: Outgoing, now: int) -> Flow | None:
+        """Begin a download that is due at once; None if its link emulates something, or the edge
+        is not connected.
+        """
+        edge = transfer.edge
+        if not side.body or edge not in self.sessions:
+            return None
+        if not self.pacer.network.at_once(edge, transfer.direction, now):
+            return None
+        return self.pacer.start_native(transfer, meta, side, now)
+
     def suspend_absent(self, edge: str, now: int) -> None:
         if edge not in self.sessions:
             self.pacer.suspend(edge, now)

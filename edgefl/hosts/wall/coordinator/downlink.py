@@ -55,7 +55,10 @@ class Downlink:
         if self.answers.too_late(edge, outgoing.kind, outgoing.task):
             return
         context = self.context
-        flow = context.start(self._transfer(edge, outgoing), len(outgoing.meta), outgoing, now)
+        transfer, meta = self._transfer(edge, outgoing), len(outgoing.meta)
+        flow = context.start_native(transfer, meta, outgoing, now)
+        if flow is None:
+            flow = context.start(transfer, meta, outgoing, now)
         flow.starts = (
             not flow.shaped and outgoing.kind == TASK and edge not in self.training.stamped
         )

@@ -262,11 +262,7 @@ def make_flow(
     """
     capacity = network.link(transfer.edge, transfer.direction).capacity
     if capacity is None:
-        if native_bit_s is None:
-            piece = _native_piece((transfer.size - meta) // NATIVE_PIECES)
-        else:
-            piece = native_piece(native_bit_s, transfer.size - meta)
-        return Flow(transfer, meta, piece, 0, False, pace.grain_ns, side)
+        return native_flow(transfer, meta, side, pace, native_bit_s)
     rate = _rate_bit_s(network, transfer, pace, now)
     piece = min(max(rate * pace.piece_ns // (8 * NS_PER_S), SMALLEST_PIECE), LARGEST_PIECE)
     piece_ns = (meta + piece) * 8 * NS_PER_S // rate if rate else pace.piece_ns
@@ -275,6 +271,22 @@ def make_flow(
     )
     flow.rate_bit_s, flow.length_ns = rate, pace.piece_ns
     return flow
+
+
+def native_flow(
+    transfer: Transfer,
+    meta: int,
+    side: Outgoing | Incoming,
+    pace: PiecePlan,
+    native_bit_s: int | None,
+) -> Flow:
+    """Make the flow of a transfer on a native link; ``native_bit_s``: see ``make_flow``."""
+    body = transfer.size - meta
+    if native_bit_s is None:
+        piece = _native_piece(body // NATIVE_PIECES)
+    else:
+        piece = native_piece(native_bit_s, body)
+    return Flow(transfer, meta, piece, 0, False, pace.grain_ns, side)
 
 
 def rate_between(stamps: Sequence[tuple[int, int]]) -> int | None:

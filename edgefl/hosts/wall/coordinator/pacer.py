@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from edgefl.hosts.exchange import heard_ns, offer_broadcast
-from edgefl.hosts.wall.coordinator.flow import Flow, PiecePlan, make_flow
+from edgefl.hosts.wall.coordinator.flow import Flow, PiecePlan, make_flow, native_flow
 from edgefl.protocol.messages import MAX_PIECE_BYTES
 from edgefl.protocol.transfers import Incoming, Outgoing
 from emulator.fidelity import Fidelity
@@ -98,6 +98,14 @@ class Pacer:
         flow = make_flow(self.network, transfer, meta, side, self.pace, rtt_ns, now, measured)
         return self._begin(flow, now, host_now)
 
+    def start_native(self, transfer: Transfer, meta: int, side: Outgoing, now: int) -> Flow:
+        """Begin a download on an idle native link: it is due now, so the network need not know."""
+        measured = self.native_bit_s.get((transfer.edge, transfer.direction))
+        flow = native_flow(transfer, meta, side, self.pace, measured)
+        flow.completion, flow.release_at = Completion(transfer, now, now, now), now
+        self.flows[transfer.number] = self.of_edge[transfer.edge][transfer.number] = flow
+        return flow
+
     def broadcast(
         self,
         copies: list[tuple[Transfer, Outgoing, int]],
@@ -140,6 +148,11 @@ class Pacer:
         while self._heap and self._stale(self._heap[0]):
             heapq.heappop(self._heap)
         return min(self._heap[0][0] if self._heap else FOREVER, self.network.next_due())
+
+    @property
+    def has_pieces(self) -> bool:
+        """Whether a piece waits for its moment."""
+        return bool(self._heap)
 
     def is_due(self, now: int) -> bool:
         """Whether ``release`` may have work at ``now``; cheap."""

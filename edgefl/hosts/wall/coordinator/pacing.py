@@ -44,7 +44,7 @@ from edgefl.hosts.wall.coordinator.transport import Transport
 from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.hosts.wall.system import OWN_SYSTEM, System
 from edgefl.hosts.wall.wire import MOST_FRAMES, Router
-from edgefl.protocol.codec import encode, encode_note
+from edgefl.protocol.codec import MOST_BUNDLED, bundle, encode, encode_note, unbundled
 from edgefl.protocol.errors import LimitExceeded, WireError
 from edgefl.protocol.messages import BROKEN_OFF_ENDS, Joined, Stamped
 from edgefl.strategies.base.decisions import Finish
@@ -86,6 +86,8 @@ class Pacing:
         self.said, self.tell, self.more, self.system = said, tell, more, system
         self.agenda: Agenda[Any] = Agenda()
         self.alarms: Agenda[WakeAt] = Agenda()  # of the coordinator: last at each moment
+        # headers that go with the next message to the same peer
+        self._held: dict[bytes, list[bytes]] = {}
         self.transport: Transport
         self.join_by_s = self.system.monotonic_s() + join_timeout_s
         self.waiting: dict[str, int] = {}  # edges that joined before the start -> samples
@@ -125,12 +127,12 @@ class Pacing:
         self._tick(self.system.monotonic_ns(), drained)
         self.turn_ends()
 
-    def send(self, edge: str, message: Any, body: Any = None) -> None:
+    def send(self, edge: str, message: Any, body: Any = None, waits: bool = False) -> None:
         """Send to an edge if it is connected; otherwise its next session repeats what matters."""
         session = self.sessions.by_edge.get(edge)
         if session is not None:
             session.hearing.sent_bytes += 0 if body is None else len(body)
-            self._reply(session.routing, session.number, message, body)
+            self._reply(session.routing, session.number, message, body, waits)
 
     # ------------------------------------------------------------------ time
     def _tick(self, now: int, drained: bool) -> None:
@@ -225,7 +227,7 @@ class Pacing:
 
     def _release(self) -> None:
         """Send the pieces that are due now, before other work makes them late."""
-        if self.started:
+        if self.started and self.transport.pacer.has_pieces:
             now = self.clock.now()
             if self.transport.pacer.is_due(now):
                 self.transport.release(now)
@@ -295,6 +297,8 @@ class Pacing:
                         )
                     )
                     self.over = True
+        if self._held:
+            self._send_held()
 
     def _endless(self, fd: int) -> None:
         connection, reason = self.router.by_fd.get(fd), "a message without an end"
@@ -308,7 +312,7 @@ class Pacing:
         if pays_latency(wish.note):
             self.agenda.add(wish.now + self.transport.latency_ns[wish.edge], wish)
         else:
-            self.send(wish.edge, Stamped(wish.now, encode_note(wish.note)))
+            self.send(wish.edge, Stamped(wish.now, encode_note(wish.note)), waits=True)
 
     # ------------------------------------------------------------------ the wire
     def _hear(self) -> bool:
@@ -321,7 +325,14 @@ class Pacing:
                 self._outcomes(self.sessions.wire_error(routing, error))
                 continue
             body = frames[1].buffer if len(frames) > 1 else None
-            self._outcomes(self.sessions.receive(routing, user, frames[0].buffer, body, now))
+            try:
+                *others, last = unbundled(frames[0].buffer)
+            except WireError as error:
+                self._outcomes(self.sessions.wire_error(routing, error))
+                continue
+            for header in others:
+                self._outcomes(self.sessions.receive(routing, user, header, None, now))
+            self._outcomes(self.sessions.receive(routing, user, last, body, now))
             if count % FEW_MESSAGES == 0:
                 self._release()
         return count < MOST_MESSAGES
@@ -352,8 +363,27 @@ class Pacing:
         if self._records.count((fact, values["edge"]), self.system.monotonic_ns()) <= MOST_RECORDS:
             self.tell(Noticed(self.clock.now(), fact, values))
 
-    def _reply(self, routing: bytes, number: int, message: Any, body: Any = None) -> None:
-        self.router.send(routing, encode(message, self.sessions.incarnation, number), body)
+    def _reply(
+        self, routing: bytes, number: int, message: Any, body: Any = None, waits: bool = False
+    ) -> None:
+        """Send a message. ``waits``: it goes with the next one, or at the end of ``obey``."""
+        header = encode(message, self.sessions.incarnation, number)
+        held = self._held.pop(routing, None)
+        if held is not None:
+            held.append(header)
+            if waits and len(held) < MOST_BUNDLED:
+                self._held[routing] = held
+                return
+            header = bundle(held)
+        elif waits:
+            self._held[routing] = [header]
+            return
+        self.router.send(routing, header, body)
+
+    def _send_held(self) -> None:
+        held, self._held = self._held, {}
+        for routing, headers in held.items():
+            self.router.send(routing, bundle(headers))
 
     def _frame(self, passed: Passed) -> None:
         try:

@@ -32,6 +32,7 @@ from emulator.units import FOREVER, NS_PER_S, seconds_text
 
 MOST_EVALUATIONS = 100  # snapshots waiting for the evaluator
 NO_WEIGHTS = np.empty(0, np.float32)
+NOT_PACKED = (lambda: None, "", lambda: None)
 Wish = Any  # a message to the pacing thread, an Evaluate, or a JobOrder
 
 
@@ -63,7 +64,9 @@ class RunLogic:
         self.ended = False
         self.alarm = FOREVER  # for which the pacing thread was asked
         self._transfers = 0
-        self._digested: tuple[Callable[[], np.ndarray | None], str] = (lambda: None, "")
+        # the latest model that was packed
+        self._packed: tuple[Callable[[], np.ndarray | None], str, Callable[[], Outgoing | None]]
+        self._packed = NOT_PACKED
 
     def handle(self, item: Any) -> list[Wish]:
         """Handle an input, and return what has to be done, in this order."""
@@ -240,9 +243,12 @@ class RunLogic:
         if len(message.vectors) != 1:
             return Outgoing(number, message)
         vector = next(iter(message.vectors.values()))
-        if self._digested[0]() is not vector:
-            self._digested = (weakref.ref(vector), body_digest([vector]))
-        return Outgoing(number, message, self._digested[1])
+        packed, digest, like = self._packed
+        if packed() is not vector:
+            digest, like = body_digest([vector]), NOT_PACKED[2]
+        outgoing = Outgoing(number, message, digest, like())
+        self._packed = (weakref.ref(vector), digest, weakref.ref(outgoing))
+        return outgoing
 
     def _next_number(self) -> int:
         """The number of the next transfer. The same after a resumption: edges know it."""
@@ -257,8 +263,8 @@ class RunLogic:
 
     def state(self) -> dict[str, Any]:
         """All attributes but what is only kept to save time."""
-        return {name: value for name, value in vars(self).items() if name != "_digested"}
+        return {name: value for name, value in vars(self).items() if name != "_packed"}
 
     def restore(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._digested = (lambda: None, "")
+        self._packed = NOT_PACKED

@@ -8,13 +8,14 @@ from typing import Any
 
 from edgefl.hosts.wall.coordinator.hearing import Hearing
 from edgefl.protocol.messages import Join, Setup
+from emulator.values import value_class
 
 UNKNOWN_RTT = 1 << 62
 # clocks of two machines drift apart by milliseconds per hour, so old pings say little
 RECENT_PINGS = 32
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Expected:
     """What an edge must have to join, and its Setup.
 
@@ -77,7 +78,7 @@ class Session:
 
 
 # ------------------------------------------------------------------ outcomes
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Reply:
     """Send this frame. ``session``: the number for its header."""
 
@@ -86,7 +87,7 @@ class Reply:
     message: Any
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Entered:
     """The edge has joined (again)."""
 
@@ -94,7 +95,7 @@ class Entered:
     join: Join
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Answered:
     """The edge has answered the heartbeat of ``sent_ns`` now, ``rtt_ns`` later (host time)."""
 
@@ -103,7 +104,7 @@ class Answered:
     rtt_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Passed:
     """A frame of a joined edge for the transport: it does not concern the session."""
 
@@ -112,7 +113,7 @@ class Passed:
     body: Any
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class SessionEnded:
     """A joined edge has left: silent, replaced, or dropped for what it sent."""
 
@@ -120,7 +121,7 @@ class SessionEnded:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Cut:
     """Close this peer's connection: it has no session, or is quarantined."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from edgefl.hosts.wall.coordinator.stretches import Stretch
@@ -15,10 +14,11 @@ from edgefl.strategies.base.decisions import Grant
 from edgefl.strategies.base.events import EdgeLost
 from emulator.fidelity import Fidelity
 from emulator.links.network import Completion, Transfer
+from emulator.values import value_class
 
 
 # ------------------------------------------------------------------ pacing -> logic
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Begin:
     """The run begins: emulated time 0 is now. ``edges``: joined edges -> samples.
 
@@ -29,7 +29,7 @@ class Begin:
     unix_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Resumed:
     """A run that was broken off goes on: the emulated moment ``now`` is now.
 
@@ -41,7 +41,7 @@ class Resumed:
     unix_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Heard:
     """A message for the coordinator, at emulated ``now``."""
 
@@ -50,7 +50,7 @@ class Heard:
     message: ToCoordinator | EdgeLost
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Whole:
     """All bytes of an update have arrived. The logic thread assembles and checks them."""
 
@@ -59,7 +59,7 @@ class Whole:
     incoming: Incoming
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class CameAhead:
     """An update is ready at emulated ``now``, and all of its bytes have come behind its Offer.
 
@@ -84,7 +84,7 @@ class CameAhead:
         return Carried(completion, done_ns, self.stretches), whole
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Carried:
     """A transfer is done: a row of the link log.
 
@@ -96,7 +96,7 @@ class Carried:
     stretches: Sequence[Stretch] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Measured:
     """What a native device did, or a ping: rows of measured.csv, see ``edgefl.record.files``.
 
@@ -109,21 +109,21 @@ class Measured:
     stretches: list[Stretch]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Rang:
     """The alarm that the coordinator has set is due."""
 
     now: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Endless:
     """The connection with this descriptor was closed: its message had no end."""
 
     fd: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Noticed:
     """A fact for the record."""
 
@@ -132,7 +132,7 @@ class Noticed:
     values: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class HostSaid:
     """An edge tells about its host, at emulated ``at_ns``. This is no event of the run."""
 
@@ -141,7 +141,7 @@ class HostSaid:
     message: HostFacts | HostReport
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Evaluated:
     """The result of an evaluation has arrived."""
 
@@ -149,7 +149,7 @@ class Evaluated:
     result: Scores
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Unevaluated:
     """An evaluation could not be given to the evaluator, for example because the disk is full."""
 
@@ -157,7 +157,7 @@ class Unevaluated:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Judged:
     """What the verdict is made of so far, at emulated ``now``; a resumed run goes on with it.
 
@@ -171,12 +171,12 @@ class Judged:
     quarantined: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class EvaluatorGone:
     """The evaluator's process has ended: no more results will arrive."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@value_class(frozen=True, slots=True, eq=False)
 class Worked:
     """A job of the strategy has ended at emulated ``now``.
 
@@ -193,7 +193,7 @@ class Worked:
     users: bool = False  # the user can correct the error
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Interrupt:
     """End the run in order."""
 
@@ -201,7 +201,7 @@ class Interrupt:
 
 
 # ------------------------------------------------------------------ logic -> pacing
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Carry:
     """Start a downlink transfer at emulated ``now``."""
 
@@ -210,7 +210,7 @@ class Carry:
     outgoing: Outgoing
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class CarryAll:
     """Start one broadcast to several edges in these slots; (): it counts as delivered already.
 
@@ -223,7 +223,7 @@ class CarryAll:
     slots: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Granted:
     """The offered update may use its uplink from ``now`` on, or in the granted slots.
 
@@ -235,7 +235,7 @@ class Granted:
     grant: Grant
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Taken:
     """The update that came ahead as the edge's ``transfer`` was granted: it needs no upload."""
 
@@ -243,7 +243,7 @@ class Taken:
     transfer: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Note:
     """A small message to an edge's actor."""
 
@@ -252,14 +252,14 @@ class Note:
     note: ToEdge
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class WakeAt:
     """Wake the coordinator at this emulated moment."""
 
     at_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Reject:
     """An edge's update is damaged (its digest differs): end the edge's session."""
 

@@ -26,7 +26,15 @@ from edgefl.hosts.wall.keys import EdgeKeys
 from edgefl.hosts.wall.sleep_watch import SleepWatch
 from edgefl.hosts.wall.system import OWN_SYSTEM, System
 from edgefl.hosts.wall.wire import Dealer
-from edgefl.protocol.codec import decode, decode_note, encode
+from edgefl.protocol.codec import (
+    MOST_BUNDLED,
+    MOST_BUNDLED_BYTES,
+    bundle,
+    decode,
+    decode_note,
+    encode,
+    unbundled,
+)
 from edgefl.protocol.errors import Refused, Unreachable, WireError
 from edgefl.protocol.messages import (
     BROKEN_OFF_ENDS,
@@ -99,6 +107,7 @@ class EdgeHost:
         self.sleep_watch = SleepWatch()
         self.finished: RunFinished | None = None
         self.link: SessionLink
+        self._held: list[bytes] = []  # headers that go together at the end of this turn
         self._pause_s = BACK_OFF_S[0]
         self._warned = False
         self._said = ""
@@ -135,11 +144,13 @@ class EdgeHost:
             reached_s += self._stood_still_s(now_s + timeout_s)
             if self.work is not None:
                 self.work.done(woken)
+                self._send_held()
             if self._listen():
                 reached_s = self.system.monotonic_s()
             if not self.link.greeted and self.link.dealer.cut_off():
                 self._connect()  # a coordinator that has just ended got the Hello
             self._heartbeat(now_s)
+            self._send_held()
             silence_s = self.setup.silence_ns / NS_PER_S
             if self.system.monotonic_s() - self.link.heard_s > silence_s:
                 self._try_again(
@@ -204,7 +215,9 @@ class EdgeHost:
             self.link.dealer.close()
         dealer = self.system.dealer(self.context, self.keys, self.address)
         self.link = SessionLink(dealer, self.system.random_bits(60), self.system.monotonic_s())
+        self._held.clear()
         self._send(Hello(self.name, PROTOCOL, edgefl.__version__))
+        self._send_held()
 
     def _say(self, text: str) -> None:
         if text != self._said:  # a text that repeats is printed once
@@ -222,7 +235,25 @@ class EdgeHost:
                 self._send(message)
 
     def _send(self, message: Any, body: Any = None) -> None:
+        """Send a message; without a body it goes with others of this turn."""
         header = encode(message, self.link.incarnation, self.link.number)
+        if body is not None or len(header) > MOST_BUNDLED_BYTES:
+            self._send_held()
+            self._put(header, body)
+        else:
+            self._held.append(header)
+            if len(self._held) == MOST_BUNDLED:
+                self._send_held()
+
+    def _send_held(self) -> None:
+        """Send what waits. A piece does not share a message with its Offer, whose arrival is that
+        of the first byte.
+        """
+        if self._held:
+            held, self._held = self._held, []
+            self._put(bundle(held))
+
+    def _put(self, header: bytes, body: Any = None) -> None:
         if not self.link.dealer.send(header, body):
             self.link.heard_s = -math.inf  # a new session begins in this turn
 
@@ -241,15 +272,25 @@ class EdgeHost:
         for frames in link.dealer.receive():
             heard, link.heard_s = True, self.system.monotonic_s()
             try:
-                message, incarnation, number = decode(frames[0].buffer)
-                if number == link.number:
-                    link.incarnation = incarnation
-                    self._frame(message, frames[1].buffer if len(frames) > 1 else None)
+                *others, last = unbundled(frames[0].buffer)
+                for header in others:
+                    self._header(link, header, None)
+                self._header(link, last, frames[1].buffer if len(frames) > 1 else None)
             except WireError as error:
                 self._back_off(f"protocol error: {error}")
             if self.finished is not None or self.link is not link:
                 break
+            self._send_held()
         return heard
+
+    def _header(self, link: SessionLink, header: memoryview, body: Any) -> None:
+        """Handle a header, unless an earlier one of its frame has ended the session or the run."""
+        if self.finished is not None or self.link is not link:
+            return
+        message, incarnation, number = decode(header)
+        if number == link.number:
+            link.incarnation = incarnation
+            self._frame(message, body)
 
     def _back_off(self, reason: str) -> None:
         self._say(f"{printable(reason, MOST_TEXT)}; a new session begins")

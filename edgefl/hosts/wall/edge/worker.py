@@ -9,7 +9,6 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from threading import Thread
 from typing import Any, Protocol, cast
 
@@ -20,6 +19,7 @@ from edgefl.hosts.wall.system import OWN_SYSTEM, Inbox, System
 from edgefl.jobs import Train
 from edgefl.protocol.messages import Trained
 from emulator.units import FOREVER
+from emulator.values import value_class
 
 SLICE_S = 0.05
 END_PATIENCE_S = 5.0
@@ -60,7 +60,7 @@ class SharedTurns:
         self._channel.send(TURN.pack(DONE, 0))
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class TrainOrder:
     """A job with its emulated start and end; ``due_ns`` None: it takes its real time (native)."""
 
@@ -69,7 +69,7 @@ class TrainOrder:
     due_ns: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class Result:
     """The order is done; ``at_ns`` is the stamp of its outcome.
 
@@ -81,7 +81,7 @@ class Result:
     trained: Trained | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value_class(frozen=True, slots=True)
 class ThreadDied:
     """The thread failed outside of training: a bug of this package."""
 

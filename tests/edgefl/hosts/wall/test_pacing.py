@@ -35,6 +35,8 @@ from emulator.fidelity import Fidelity
 class Completions:
     """Replaces transport, pacer and network: completions at given moments."""
 
+    has_pieces = True
+
     def __init__(self, told: list[Any], *moments: int) -> None:
         self.told, self.agenda = told, Agenda()
         self.pacer = self.network = self
