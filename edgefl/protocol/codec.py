@@ -9,7 +9,6 @@ time in proportion to the number of bytes.
 from __future__ import annotations
 
 import struct
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from operator import attrgetter
@@ -45,12 +44,13 @@ NAMES = {kind: tuple(f.name for f in fields(kind)) for kind in SMALL}
 MOST = 2**62  # for an int without its own Limit
 PAIR = struct.Struct(">QQ")
 PAIR_BYTES = PAIR.size
+BUFFER_BYTES = 512  # most headers are shorter; it grows
 FEW_PAIRS = 16  # for more, numpy is faster
 HEAD_BYTES = 1 + 3 * 9  # the list and its first three ints
 NO_HEADER = "header is not [code, incarnation, session, ...]"
 # A frame with several headers begins with this byte, which msgpack does not use. Before each header
 # stands its length.
-BUNDLE, LENGTH = b"\xc1", struct.Struct(">H")
+BUNDLE, BUNDLE_BYTE, LENGTH = b"\xc1", 0xC1, struct.Struct(">H")
 MOST_BUNDLED, MOST_BUNDLED_BYTES = 8, 1 << 12
 INT_BYTES = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}  # msgpack's unsigned ints
 
@@ -155,14 +155,10 @@ def _values(kind: type) -> Callable[[Any], tuple[Any, ...]]:
 VALUES = {kind: _values(kind) for kind in SMALL}
 
 
-class Packers(threading.local):
-    """A packer for each thread: to make one takes twice as long as to pack a header."""
-
-    def __init__(self) -> None:
-        self.pack: Callable[[Any], bytes] = msgpack.Packer().pack
-
-
-_packers = Packers()
+def _packed_row(row: tuple[Any, ...]) -> bytes:
+    """Encode a short row. The packer's usual buffer has 256 KiB, which take time to get."""
+    row_bytes: bytes = msgpack.Packer(buf_size=BUFFER_BYTES).pack(row)
+    return row_bytes
 
 
 def encode(message: Any, incarnation: int, session: int) -> bytes:
@@ -173,7 +169,7 @@ def encode(message: Any, incarnation: int, session: int) -> bytes:
         values = tuple(
             _packed(value) if at in PAIRS[code] else value for at, value in enumerate(values)
         )
-    return _packers.pack((code, incarnation, session, *values))
+    return _packed_row((code, incarnation, session, *values))
 
 
 def says(header: bytes | memoryview, kind: type) -> bool:
@@ -252,9 +248,13 @@ def bundle(headers: Sequence[bytes]) -> bytes:
     return b"".join(parts)
 
 
+def is_bundle(frame: memoryview) -> bool:
+    return len(frame) > 0 and frame[0] == BUNDLE_BYTE
+
+
 def unbundled(frame: memoryview) -> Sequence[memoryview]:
     """The headers in a frame; WireError if it is a malformed bundle."""
-    if len(frame) == 0 or frame[0] != BUNDLE[0]:
+    if not is_bundle(frame):
         return (frame,)
     found: list[memoryview] = []
     at = 1
@@ -301,7 +301,7 @@ def meta(message: Bulk) -> bytes:
     """Encode what names and sizes the arrays of a bulk message."""
     places = [[name, vector.size] for name, vector in message.vectors.items()]
     numbers = {name: float(value) for name, value in message.numbers.items()}
-    return _packers.pack((message.number, message.version, places, numbers))
+    return _packed_row((message.number, message.version, places, numbers))
 
 
 Places = tuple[int, int, list[tuple[str, int]], dict[str, float]]

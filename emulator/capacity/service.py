@@ -126,19 +126,17 @@ def moment_of(work: int, starts_ns: list[int], works: list[int], rates_bit_s: li
 class Steady:
     """The ``Curve`` of a constant rate, the most frequent case; it stores no segments."""
 
-    __slots__ = ("_rate_bit_s", "_start_ns")
+    __slots__ = ("rate_bit_s", "start_ns")
 
     def __init__(self, rate_bit_s: int, start_ns: int) -> None:
-        self._rate_bit_s, self._start_ns = rate_bit_s, start_ns
+        self.rate_bit_s, self.start_ns = rate_bit_s, start_ns
 
     def served(self, t_ns: int) -> int:
-        return max(0, self._rate_bit_s * (t_ns - self._start_ns) // WORK_PER_BYTE)
+        return max(0, self.rate_bit_s * (t_ns - self.start_ns) // WORK_PER_BYTE)
 
     def when(self, size_bytes: int) -> int:
         # rounded up
-        return min(
-            FOREVER, self._start_ns - -max(0, size_bytes) * WORK_PER_BYTE // self._rate_bit_s
-        )
+        return min(FOREVER, self.start_ns - -max(0, size_bytes) * WORK_PER_BYTE // self.rate_bit_s)
 
 
 def curve_of(capacity: Capacity, start_ns: int) -> Curve | Steady:

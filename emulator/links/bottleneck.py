@@ -227,6 +227,9 @@ class SharedLink(Link):
         )
         return super().due_at(booking, n_bytes)
 
+    def steady(self, booking: Booking) -> None:
+        return None  # others may change its rate
+
     def started(self, booking: Booking) -> int | None:
         self._ahead(booking, lambda plan: plan is not None)
         return super().started(booking)

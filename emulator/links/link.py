@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from emulator.capacity import Capacity
-from emulator.capacity.service import AtOnce, curve_of
+from emulator.capacity.service import AtOnce, Steady, curve_of
 from emulator.delay import Delay
 from emulator.delay.latency import Latency
 from emulator.links.booking import Booking, Plan, Served
@@ -152,6 +152,17 @@ class Link:
         if booking.plan is None:
             return FOREVER
         return self.delay.arrival(booking.plan.curve.when(n_bytes - booking.kept))
+
+    def steady(self, booking: Booking) -> tuple[Steady, int] | None:
+        """The curve and the delay (ns) of a transfer at a constant rate behind a constant delay.
+
+        None for all others. Byte n is then due at ``curve.when(n - booking.kept)`` plus the delay,
+        and the whole transfer is one stretch: what plans many pieces needs no call for each.
+        """
+        plan = booking.plan
+        if plan is None or type(plan.curve) is not Steady or type(self.delay) is not Latency:
+            return None
+        return plan.curve, self.delay.delay_ns
 
     def started(self, booking: Booking) -> int | None:
         """The first start of its service, which may be in the future; None while not planned."""

@@ -5,15 +5,14 @@ They are carried out in the order of the list; those after Finish are ignored.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from edgefl.jobs import Job
-from emulator.values import value_class
 
 
-@value_class(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Assign:
     """Give each edge a task.
 
@@ -28,7 +27,7 @@ class Assign:
     broadcast: tuple[int, ...] | None = None
 
 
-@value_class(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Grant:
     """Let an edge send its update now, or in these ``slots`` of the TDMA channel."""
 
@@ -37,7 +36,7 @@ class Grant:
     slots: tuple[int, ...] | None = None
 
 
-@value_class(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class SendFresh:
     """Answer a FreshRequested.
 
@@ -51,7 +50,7 @@ class SendFresh:
     version: int | None = None
 
 
-@value_class(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Publish:
     """Publish a new global model: the version rises by one.
 
@@ -63,7 +62,7 @@ class Publish:
     made_of: tuple[int, ...] | None = None
 
 
-@value_class(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class SetAlarm:
     """Ask for AlarmRang(name) at ``at_ns``; setting the same name again moves the alarm."""
 
@@ -71,7 +70,7 @@ class SetAlarm:
     at_ns: int
 
 
-@value_class(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Cancel:
     """Cancel a task: its update is no longer needed."""
 
@@ -79,7 +78,7 @@ class Cancel:
     task: int
 
 
-@value_class(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Urge:
     """Ask an edge to report now: its training ends at the next step and it sends what it has.
 
@@ -89,7 +88,7 @@ class Urge:
     edge: str
 
 
-@value_class(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Discard:
     """Record that a task's update was not used, and why."""
 
@@ -97,7 +96,7 @@ class Discard:
     reason: str
 
 
-@value_class(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Report:
     """Record numbers about this event, all finite."""
 
@@ -105,7 +104,7 @@ class Report:
     edge: str | None = None  # the edge that they are about
 
 
-@value_class(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class RunJob:
     """Run heavy work at the server while updates continue to arrive.
 
@@ -119,7 +118,7 @@ class RunJob:
     cost_ns: int
 
 
-@value_class(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Finish:
     """End the run."""
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from edgefl.by_name import ByName
-from emulator.values import value_class
 
 
-@value_class(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class EdgeJoined:
     """An edge has joined and can get work; ``samples`` is the size of its data.
 
@@ -21,19 +20,19 @@ class EdgeJoined:
     samples: int
 
 
-@value_class(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class RunStarted:
     """All expected edges have joined: the strategy gives out the first tasks."""
 
 
-@value_class(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class EdgeLost:
     """An edge is silent. Its task stays open for the grace time; then TaskClosed follows."""
 
     edge: str
 
 
-@value_class(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class TaskClosed:
     """A task will never deliver: its edge is gone, its training failed, it took too long, or its
     update was refused.
@@ -46,7 +45,7 @@ class TaskClosed:
     reason: str
 
 
-@value_class(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class UpdateReady:
     """An edge has finished training and asks for the uplink."""
 
@@ -54,7 +53,7 @@ class UpdateReady:
     task: int
 
 
-@value_class(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class UpdateArrived:
     """An edge's result has arrived.
 
@@ -77,7 +76,7 @@ class UpdateArrived:
         return self.vectors["weights"]
 
 
-@value_class(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class FreshRequested:
     """An edge in training, at ``step``, asks for a model newer than ``base_version``.
 
@@ -92,14 +91,14 @@ class FreshRequested:
     until_ns: int = 0
 
 
-@value_class(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class AlarmRang:
     """The moment of SetAlarm(name, at_ns) has come."""
 
     name: str
 
 
-@value_class(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class JobDone:
     """The result of RunJob(name), at the job's emulated end: finite flat vectors, and numbers.
 
@@ -114,7 +113,7 @@ class JobDone:
         _by_name(self)
 
 
-@value_class(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class JobFailed:
     """RunJob(name) has no result: its values are not finite, or its worker died repeatedly.
 

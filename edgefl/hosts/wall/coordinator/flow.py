@@ -11,6 +11,7 @@ from typing import Any
 from edgefl.hosts.wall.coordinator.stretches import LEAST_NS
 from edgefl.protocol.messages import MAX_PAIRS, MAX_PIECE_BYTES
 from edgefl.protocol.transfers import Incoming, Outgoing
+from emulator.capacity.service import WORK_PER_BYTE, Steady
 from emulator.links.link import Booking, Link
 from emulator.links.network import Completion, Network, Transfer
 from emulator.units import FOREVER, NS_PER_S
@@ -92,6 +93,7 @@ class Flow:
     broken: bool = False
     starts: bool = False
     rate_bit_s: int = 0
+    planned: tuple[int, int] | None = None  # of ``_plan_steady``: (end of next piece, its due_at)
     length_ns: int = FOREVER  # link time of a piece's body, as planned; native ones do not grow
 
     @property
@@ -137,6 +139,7 @@ class Flow:
         The piece is ahead of the service curve by at most the window, and by at most a quarter of
         the transfer. The first piece may be ahead by the window and its own length.
         """
+        self.planned = None
         if self.released >= self.body or self.suspended or self._window_full:
             self.release_at = FOREVER
             return
@@ -153,6 +156,10 @@ class Flow:
         if not self.shaped:
             self.release_at = start
             return
+        steady = link.steady(booking)
+        if steady is not None:
+            self._plan_steady(link, start, booking, *steady)
+            return
         end = self.meta + self._next_border(link, booking)
         opens, due_ns = link.opens_at(booking, end), link.due_at(booking, end)
         by_window = due_ns - self.window_ns
@@ -163,6 +170,32 @@ class Flow:
         # never before service begins
         by_quarter = link.due_at(booking, end - quarter) if end > quarter else start
         self.release_at = self._rounded(max(by_window, by_quarter, opens), due_ns)
+
+    def _plan_steady(
+        self, link: Link, start: int, booking: Booking, curve: Steady, delay_ns: int
+    ) -> None:
+        """``plan_release`` at a constant rate, which most links have, with few calls for a piece.
+
+        ``release`` needs the piece's end and due moment again, so they are kept.
+        """
+        rate, begin_ns, kept = curve.rate_bit_s, curve.start_ns + delay_ns, booking.kept
+        released, border = self.released, min(self.released + self.piece, self.body)
+        end = self.meta + border
+        due_ns = begin_ns - -max(0, end - kept) * WORK_PER_BYTE // rate
+        by_window = due_ns - self.window_ns
+        opens = link.opens_at(booking, end)
+        if released == 0:
+            at_ns = max(opens, by_window - self.piece_ns)
+        else:
+            at_ns = max(opens, by_window)
+            quarter = max(self.transfer.size // 4, self.piece)
+            ahead = end - quarter - kept
+            if end <= quarter:
+                at_ns = max(at_ns, start)
+            elif ahead < 0 or quarter * WORK_PER_BYTE < self.window_ns * rate:
+                at_ns = max(at_ns, begin_ns - -max(0, ahead) * WORK_PER_BYTE // rate)
+        self.release_at = self._rounded(at_ns, due_ns)
+        self.planned = (border, due_ns)
 
     def _next_border(self, link: Link, booking: Booking | None) -> int:
         """Total body bytes after the next piece.
@@ -199,11 +232,15 @@ class Flow:
     def release(self, network: Network, now: int) -> tuple[int, int]:
         """Release all body bytes that may be sent by ``now``; returns their range [from, to)."""
         first = self.released
-        link, booking = network.booked(self.carrier)
         while self.release_at <= now:
-            self.released = self._next_border(link, booking)
-            if self.shaped and self.completion is None and booking is not None:
-                self.due_at[self.released] = link.due_at(booking, self.meta + self.released)
+            if self.planned is not None and self.completion is None:
+                self.released, due_ns = self.planned
+                self.due_at[self.released] = due_ns
+            else:
+                link, booking = network.booked(self.carrier)
+                self.released = self._next_border(link, booking)
+                if self.shaped and self.completion is None and booking is not None:
+                    self.due_at[self.released] = link.due_at(booking, self.meta + self.released)
             self.plan_release(network)
         return first, self.released
 

@@ -10,6 +10,7 @@ from math import inf
 from typing import Any
 
 from edgefl.hosts.exchange import pays_latency, play_moment
+from edgefl.hosts.wall.coordinator.bundles import Bundles
 from edgefl.hosts.wall.coordinator.continuation import Continuation
 from edgefl.hosts.wall.coordinator.gaps import Gaps
 from edgefl.hosts.wall.coordinator.host_pauses import HostPauses
@@ -44,7 +45,7 @@ from edgefl.hosts.wall.coordinator.transport import Transport
 from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.hosts.wall.system import OWN_SYSTEM, System
 from edgefl.hosts.wall.wire import MOST_FRAMES, Router
-from edgefl.protocol.codec import MOST_BUNDLED, bundle, encode, encode_note, unbundled
+from edgefl.protocol.codec import encode_note
 from edgefl.protocol.errors import LimitExceeded, WireError
 from edgefl.protocol.messages import BROKEN_OFF_ENDS, Joined, Stamped
 from edgefl.strategies.base.decisions import Finish
@@ -83,11 +84,10 @@ class Pacing:
         system: System = OWN_SYSTEM,
     ) -> None:
         self.router, self.sessions, self.clock = router, sessions, clock
+        self.bundles = Bundles(router, sessions)
         self.said, self.tell, self.more, self.system = said, tell, more, system
         self.agenda: Agenda[Any] = Agenda()
         self.alarms: Agenda[WakeAt] = Agenda()  # of the coordinator: last at each moment
-        # headers that go with the next message to the same peer
-        self._held: dict[bytes, list[bytes]] = {}
         self.transport: Transport
         self.join_by_s = self.system.monotonic_s() + join_timeout_s
         self.waiting: dict[str, int] = {}  # edges that joined before the start -> samples
@@ -132,7 +132,7 @@ class Pacing:
         session = self.sessions.by_edge.get(edge)
         if session is not None:
             session.hearing.sent_bytes += 0 if body is None else len(body)
-            self._reply(session.routing, session.number, message, body, waits)
+            self.bundles.send(session.routing, session.number, message, body, waits)
 
     # ------------------------------------------------------------------ time
     def _tick(self, now: int, drained: bool) -> None:
@@ -297,8 +297,7 @@ class Pacing:
                         )
                     )
                     self.over = True
-        if self._held:
-            self._send_held()
+        self.bundles.flush()
 
     def _endless(self, fd: int) -> None:
         connection, reason = self.router.by_fd.get(fd), "a message without an end"
@@ -325,28 +324,18 @@ class Pacing:
                 self._outcomes(self.sessions.wire_error(routing, error))
                 continue
             body = frames[1].buffer if len(frames) > 1 else None
-            try:
-                *others, last = unbundled(frames[0].buffer)
-            except WireError as error:
-                self._outcomes(self.sessions.wire_error(routing, error))
-                continue
-            for header in others:
-                self._outcomes(self.sessions.receive(routing, user, header, None, now))
-            self._outcomes(self.sessions.receive(routing, user, last, body, now))
+            self._outcomes(self.sessions.receive(routing, user, frames[0].buffer, body, now))
             if count % FEW_MESSAGES == 0:
                 self._release()
         return count < MOST_MESSAGES
 
     def _outcomes(self, outcomes: list[SessionOutcome]) -> None:
-        while self.sessions.faults:
-            sort, who, reason = self.sessions.faults.pop(0)
-            self.tell(
-                Noticed(self.clock.now(), sort.replace(" ", "_"), {"edge": who, "reason": reason})
-            )
+        for fact, values in self.sessions.take_faults() if self.sessions.faults else ():
+            self.tell(Noticed(self.clock.now(), fact, values))
         for outcome in outcomes:
             match outcome:
                 case Reply():
-                    self._reply(outcome.routing, outcome.session, outcome.message)
+                    self.bundles.send(outcome.routing, outcome.session, outcome.message)
                 case Passed():
                     self._frame(outcome)
                 case Answered() if self.started:
@@ -363,33 +352,14 @@ class Pacing:
         if self._records.count((fact, values["edge"]), self.system.monotonic_ns()) <= MOST_RECORDS:
             self.tell(Noticed(self.clock.now(), fact, values))
 
-    def _reply(
-        self, routing: bytes, number: int, message: Any, body: Any = None, waits: bool = False
-    ) -> None:
-        """Send a message. ``waits``: it goes with the next one, or at the end of ``obey``."""
-        header = encode(message, self.sessions.incarnation, number)
-        held = self._held.pop(routing, None)
-        if held is not None:
-            held.append(header)
-            if waits and len(held) < MOST_BUNDLED:
-                self._held[routing] = held
-                return
-            header = bundle(held)
-        elif waits:
-            self._held[routing] = [header]
-            return
-        self.router.send(routing, header, body)
-
-    def _send_held(self) -> None:
-        held, self._held = self._held, {}
-        for routing, headers in held.items():
-            self.router.send(routing, bundle(headers))
-
     def _frame(self, passed: Passed) -> None:
+        session = passed.session
+        if self.sessions.by_edge.get(session.edge) is not session:
+            return  # an earlier header of the same frame has ended it
         try:
-            self.transport.frame(passed.session, passed.message, passed.body)
+            self.transport.frame(session, passed.message, passed.body)
         except WireError as error:
-            self._outcomes(self.sessions.wire_error(passed.session.routing, error))
+            self._outcomes(self.sessions.wire_error(session.routing, error))
 
     def _entered(self, entered: Entered) -> None:
         edge, join = entered.session.edge, entered.join

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgefl.hosts.wall.coordinator.hearing import Hearing
-from edgefl.protocol.messages import Join, Setup
+from edgefl.protocol.messages import PROTOCOL, Hello, Join, Setup
 from emulator.values import value_class
 
 UNKNOWN_RTT = 1 << 62
@@ -34,6 +34,21 @@ class Expected:
     max_sessions: int
     join_patience_ns: int = 120_000_000_000
     frozen_digest: str = ""  # of the weights that never travel
+
+    def fault(self, user: str | None, hello: Hello) -> str | None:
+        """Why an edge with the key of ``user`` may not begin a session; None: it may."""
+        if hello.protocol != PROTOCOL:
+            return f"protocol version: the coordinator uses {PROTOCOL}, this edge {hello.protocol}"
+        if hello.package != self.package:
+            return f"edgefl version: the coordinator runs {self.package}, this edge {hello.package}"
+        if self.keyed and user != hello.edge:
+            return f"key: it belongs to edge {user!r}, not to {hello.edge!r}"
+        if hello.edge not in self.edges:
+            return (
+                f"edge id: {hello.edge!r} is not one of this experiment's edges (edges.count,"
+                " edges.names)"
+            )
+        return None
 
 
 @dataclass(slots=True, eq=False)

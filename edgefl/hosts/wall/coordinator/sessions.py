@@ -34,10 +34,9 @@ from edgefl.hosts.wall.coordinator.session import (
     SessionEnded,
     SessionOutcome,
 )
-from edgefl.protocol.codec import decode, head, says
+from edgefl.protocol.codec import decode, head, is_bundle, says, unbundled
 from edgefl.protocol.errors import LimitExceeded, WireError
 from edgefl.protocol.messages import (
-    PROTOCOL,
     Hello,
     Join,
     Ping,
@@ -92,9 +91,25 @@ class Sessions:
     ) -> list[SessionOutcome]:
         """Handle one frame. A malformed frame ends the peer's session.
 
-        Only a Hello, or a frame of a session, is decoded.
+        Only a Hello, or a frame of a session, is decoded. Of several headers in a frame, the last
+        one has the body.
         """
         self._now = now
+        outcomes: list[SessionOutcome] = []
+        if is_bundle(header) and routing not in self.quarantined.muted:
+            try:
+                self.quarantined.heard(routing, now)
+                *others, header = unbundled(header)
+            except WireError as error:
+                return self.wire_error(routing, error)
+            for each in others:
+                outcomes += self._receive(routing, user, each, None)
+        return outcomes + self._receive(routing, user, header, body)
+
+    def _receive(
+        self, routing: bytes, user: str | None, header: Any, body: Any
+    ) -> list[SessionOutcome]:
+        now = self._now
         if routing in self.quarantined.muted:
             self._count("muted frame")
             return []
@@ -223,6 +238,14 @@ class Sessions:
             for session in self.by_routing.values()
         ]
 
+    def take_faults(self) -> list[tuple[str, dict[str, str]]]:
+        """The faults to record since the last call, as facts and their values."""
+        faults, self.faults = self.faults, []
+        return [
+            (sort.replace(" ", "_"), {"edge": who, "reason": reason})
+            for sort, who, reason in faults
+        ]
+
     # ------------------------------------------------------------------ one frame
     def _hello(
         self, routing: bytes, user: str | None, hello: Hello, number: int, now: int
@@ -231,7 +254,7 @@ class Sessions:
         if known is None and self._ended.get(routing) == number:
             return self._stale(routing, number)  # it came twice, and late: the edge has gone on
         outcomes = [] if known is None else self._drop(known, REPLACED)
-        fault = self._fault(user, hello)
+        fault = self.expected.fault(user, hello)
         if self.expected.keyed and user is not None and user != hello.edge:
             too_often = self.quarantined.claims(user, now)
             if too_often is not None:
@@ -258,24 +281,6 @@ class Sessions:
         self.quarantined.mute(session.routing, self._now)
         reason = f"quarantined: {self.quarantined.edges[session.edge]}"
         return self._refused(session, self._who(session), reason, final=True)
-
-    def _fault(self, user: str | None, hello: Hello) -> str | None:
-        expected = self.expected
-        if hello.protocol != PROTOCOL:
-            return f"protocol version: the coordinator uses {PROTOCOL}, this edge {hello.protocol}"
-        if hello.package != expected.package:
-            return (
-                f"edgefl version: the coordinator runs {expected.package}, this edge"
-                f" {hello.package}"
-            )
-        if expected.keyed and user != hello.edge:
-            return f"key: it belongs to edge {user!r}, not to {hello.edge!r}"
-        if hello.edge not in expected.edges:
-            return (
-                f"edge id: {hello.edge!r} is not one of this experiment's edges (edges.count,"
-                " edges.names)"
-            )
-        return None
 
     def _frame(self, session: Session, message: Any, body: Any, now: int) -> list[SessionOutcome]:
         session.heard_ns = now
