@@ -13,8 +13,8 @@ from source_tree import Source, source_files
 # is a folder or a file; a module belongs to the longest entry that fits.
 EMULATOR = (
     "errors values ranges units quantiles agenda clock host capacity delay compute faults"
-    " availability links tdma fidelity traces profile_table profiles energy calibrate proxy kernel lab"
-    " pytest_plugin commands cli"
+    " availability links tdma fidelity traces profile_table profiles energy calibrate proxy kernel"
+    " lab pytest_plugin commands cli"
 )
 EDGEFL = (
     "exit_status errors disk by_name snake_case noted_keys sorted_names streams vectors"
