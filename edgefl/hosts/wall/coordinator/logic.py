@@ -33,6 +33,7 @@ FLUSH_S = 0.3
 GATHER_NS = 1_000_000  # items that wait are handled together for so long, then their outputs leave
 DISK_FULL = "disk_full"  # a fact: the coordinator has waited for room on its disk
 STOPPED = "stopped by an error"  # one that the user can correct, such as a full disk
+JUDGED = (messages.Worked, messages.Noticed)
 UNJUDGED = (messages.Carried, messages.Evaluated, messages.HostSaid, messages.Judged)
 
 
@@ -204,7 +205,8 @@ class Logic(Thread):
         self._handled.append((item, taken_ns, wishes))
         if taken_ns > self.longest_ns and not begins:
             self.longest_ns = taken_ns
-        self._judge(item)
+        if isinstance(item, JUDGED):
+            self._judge(item)
         if self.checkpoints is not None and not self._interrupted:  # nothing resumes after that
             self.checkpoints.handled(taken_ns, self.wall_s)
 

@@ -32,6 +32,8 @@ from emulator.units import FOREVER, NS_PER_S, seconds_text
 
 MOST_EVALUATIONS = 100  # snapshots waiting for the evaluator
 NO_WEIGHTS = np.empty(0, np.float32)
+# they change no moment at which there is something to do
+NO_ALARMS = (messages.Measured, messages.HostSaid, messages.Judged)
 NOT_PACKED = (lambda: None, "", lambda: None)
 Wish = Any  # a message to the pacing thread, an Evaluate, or a JobOrder
 
@@ -70,7 +72,10 @@ class RunLogic:
 
     def handle(self, item: Any) -> list[Wish]:
         """Handle an input, and return what has to be done, in this order."""
-        wishes = self._wishes(self._handle(item))
+        outputs = self._handle(item)
+        if not outputs and isinstance(item, NO_ALARMS):
+            return []
+        wishes = self._wishes(outputs)
         due = self.next_due()
         if due < FOREVER and due != self.alarm:
             self.alarm = due
