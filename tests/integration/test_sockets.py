@@ -277,8 +277,8 @@ def test_strangers_are_counted_and_refused(bare: Coordinator) -> None:
     noise = (
         [b"\x00garbage"],
         [b"one", b"two", b"three"],
-        [b"\xc1" * MAX_HEADER_BYTES],
-        [b"\xc1" * (MAX_HEADER_BYTES + 1)],
+        [b"\xc2" * MAX_HEADER_BYTES],
+        [b"\xc2" * (MAX_HEADER_BYTES + 1)],
     )
     strangers = [Peer(bare.port) for _ in noise]
     for stranger, frames in zip(strangers, noise):
