@@ -4,6 +4,8 @@ Everything received is checked against the message's types and limits. A header 
 incarnation, session, fields...]. It has at most the bytes that the largest fields of its kind take.
 No list in it is long or contains lists: pairs of numbers are encoded as bytes. So decoding takes
 time in proportion to the number of bytes.
+
+A frame may hold several headers of one session, each with its length: see ``bundle``.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ How one update travels. Downlink and uplink are alike; only the side that paces 
                                        <-------   Piece, Piece, ... (never beyond the credit)
       Coordinator.receive(Update, now = max(due, last))
       Acknowledged                     ------->     frees the update
+
+Messages that a turn makes for one peer travel together, see ``codec.bundle``.
 """
 
 from __future__ import annotations
