@@ -95,14 +95,14 @@ class Pacing:
         self.silent: dict[str, int] = {}
         self.excused: set[str] = set()  # edges that are silent because of an injected freeze
         self.started = self.over = False
+        self.behind_s = 0.0  # at the end: how long models in the sockets' queues may still take
         self.pauses = HostPauses(sessions, clock, system, tell, self._judged)
         self.continuation: Continuation | None = None  # of a run that was broken off
         self.reports_verdict = False  # to the logic thread, now and then
-        self._reported_ns = 0
+        self._reported_ns = self._began_ns = 0  # when the last report, the last turn began
         self._seen: set[str] = set()  # edges that have joined
         self._records = PerSecond()
         self._gaps: Gaps
-        self._began_ns = 0  # when the last turn began
         self.rouse_ns = FOREVER  # the next turn begins at this monotonic moment or earlier
 
     def run(self) -> None:
@@ -289,6 +289,7 @@ class Pacing:
                     self._endless(wish.fd)
                 case Finish():
                     self.transport.overdue(self.clock.now())
+                    self.behind_s = self.transport.behind_s()
                     if self.reports_verdict and self.started and wish.reason in BROKEN_OFF_ENDS:
                         self._report_verdict()
                     self._outcomes(

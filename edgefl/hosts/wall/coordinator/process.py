@@ -75,6 +75,7 @@ from emulator.host import REAL_TIME, real_time_priority
 from emulator.units import to_ns
 
 SETTLE_S = 60.0  # patience at the end: without the end of a running evaluation
+# time for the last messages to leave, besides that of models which are before them in a queue
 GOODBYE_MS = 1000
 # The grain is 2 ms with the default window of 50 ms. 100 links of 2 Mbit/s then need a third of a
 # core instead of more than half.
@@ -198,7 +199,7 @@ class CoordinatorProcess:
             self.system.start(self.logic)
         self.pacing.run()
         self.strangers = self.watch.stop()
-        self.router.close(GOODBYE_MS)
+        self.router.close(GOODBYE_MS + round(1000 * self.pacing.behind_s))
         return self._end()
 
     def _end(self) -> dict[str, Any]:

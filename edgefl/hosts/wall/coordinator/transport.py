@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -45,6 +46,10 @@ from edgefl.protocol.messages import (
 from edgefl.protocol.transfers import Outgoing
 from edgefl.record.files import PING, TRAINING
 from emulator.agenda import Ticket
+
+# of ``behind_s``: the times that the last rate of a path says, and the most, also if it was never
+# measured; an edge waits for 60 s for its coordinator
+SPARE, MOST_BEHIND_S = 3.0, 30.0
 
 
 @dataclass(slots=True)
@@ -149,6 +154,24 @@ class Transport:
             for flow in self.pacer.of_edge[edge].values():
                 self.pacer.count_late(flow, now)
         self.probes.judge(list(self.context.sessions))
+
+    def behind_s(self) -> float:
+        """How long (s) the models that were sent and have not arrived may still take.
+
+        What is sent now stands behind them in the queue of its connection. On emulated links the
+        queues are short.
+        """
+        behind: Counter[str] = Counter()
+        for flow in self.pacer.flows.values():
+            edge = flow.transfer.edge
+            under_way = isinstance(flow.side, Outgoing) and flow.last_byte_ns is None
+            if under_way and not flow.shaped and edge in self.context.sessions:
+                behind[edge] += 8 * flow.released
+        slowest_s = 0.0
+        for edge, bits in behind.items():
+            bit_s = self.pacer.native_bit_s.get((edge, "down"))
+            slowest_s = max(slowest_s, SPARE * bits / bit_s if bit_s else MOST_BEHIND_S)
+        return min(slowest_s, MOST_BEHIND_S)
 
     # ------------------------------------------------------------------ sessions
     def go_on(self, continuation: Continuation) -> None:

@@ -14,6 +14,7 @@ from transport_rig import AHEAD_NS, MS, Rig, take
 
 from edgefl.hosts.wall.coordinator.session import Session
 from edgefl.hosts.wall.coordinator.thread_messages import Carried, Heard, HostSaid, Whole
+from edgefl.hosts.wall.coordinator.transport import MOST_BEHIND_S, SPARE
 from edgefl.protocol.codec import encode, encode_note
 from edgefl.protocol.errors import LimitExceeded, WireError
 from edgefl.protocol.messages import (
@@ -339,3 +340,32 @@ def test_what_edges_say_about_their_hosts_goes_to_the_logic_thread() -> None:
     reports = iter(lambda: rig.says("a", REPORT), "for ever")
     with pytest.raises(LimitExceeded, match="too often"):
         list(islice(reports, 100))
+
+
+# ------------------------------------------------------------------ the end of a run
+def test_the_last_messages_wait_for_the_models_before_them() -> None:
+    """They stand in one queue with models that were sent at once on native links."""
+    rig = Rig(rate=None)
+    assert rig.transport.behind_s() == 0.0
+    first = rig.carry("a")
+    assert rig.transport.behind_s() == MOST_BEHIND_S  # the path was never measured
+    rig.pacer.native_bit_s["a", "down"] = 8 * first.body  # the body takes a second
+    assert rig.transport.behind_s() == SPARE
+    second = rig.carry("a", number=2)
+    assert rig.transport.behind_s() == SPARE * (1 + second.body / first.body)
+    rig.pacer.native_bit_s["a", "down"] = 1
+    assert rig.transport.behind_s() == MOST_BEHIND_S
+    rig.until(1 * MS)
+    for down in (first, second):
+        rig.arrived("a", down)
+    assert rig.transport.behind_s() == 0.0
+    rig.carry("b")
+    rig.breaks("b")  # nothing reaches an edge that is away
+    assert rig.transport.behind_s() == 0.0
+
+
+def test_on_emulated_links_nothing_stands_before_the_last_messages() -> None:
+    rig = Rig()
+    rig.carry("a")
+    rig.until(1 * MS)
+    assert rig.sent["a"] and rig.transport.behind_s() == 0.0
