@@ -100,7 +100,7 @@ def test_what_the_verdict_is_made_of_is_told_when_a_run_is_broken_off(
     router: Any = None
     pacing = Pacing(router, sessions, clock, Mailbox(), told.append, 1.0, False)
     transport: Any = SimpleNamespace(
-        overdue=lambda now: None, pacer=SimpleNamespace(fidelity=Fidelity())
+        overdue=lambda now: None, behind_s=lambda: 0.0, pacer=SimpleNamespace(fidelity=Fidelity())
     )
     pacing.transport, pacing.started, pacing.reports_verdict = transport, True, True
     pacing.said.put(Finish(end))
@@ -218,7 +218,7 @@ def test_an_edge_that_was_silent_strains_a_run_on_emulated_links(
     pacing = Pacing(None, sessions, clock, Mailbox(), lambda item: None, 1.0, False, host)
     pacing.transport = links = Completions([])
     links.fidelity, links.training, links.native = Fidelity(), links, lambda edge: native
-    links.overdue = links.gone = links.entered = lambda *_: None
+    links.overdue = links.gone = links.entered = links.behind_s = lambda *_: 0.0
     pacing.router, pacing.started = SimpleNamespace(joined=lambda routing: None), True
     pacing.clock.start()
     pacing._gone(SessionEnded("a", SILENT))  # its last message came 4 s before
