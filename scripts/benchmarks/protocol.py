@@ -4,7 +4,8 @@ Real processes on loopback send the same bytes in both cases.
 
     python scripts/benchmarks/protocol.py [--json FILE] [--case 10x10]
 
-Edges are processes that return each model at once. Each case runs without durable
+Edges are processes that return each model at once. What the same round takes at least, if both ends
+check what they get, is measured beside (least_round.py). Each case runs without durable
 acknowledgements (record.durability = "off"), with "process" and with "power", without and with
 CURVE keys. Before each run with a journal, the same updates are appended to a file and nothing else
 is done: that is what a journal costs at least. It also makes sure that the run finds memory for its
@@ -30,6 +31,7 @@ from typing import Any
 import numpy as np
 import orjson
 import psutil
+from least_round import least_rounds
 from reference import RawRounds, appending_s, cpu_s, raw_rounds
 from safetensors.numpy import save_file
 from table import TIMES, Row, arguments, host_line, report, say
@@ -117,9 +119,7 @@ class Outcome:
 
     rounds_s: list[float] = field(default_factory=list)
     cpu_s: float = 0.0
-    base_bytes: int = (
-        0  # before the first round, with the model loaded and all edges but one joined
-    )
+    base_bytes: int = 0  # before the first round, with the model and all edges but one
     peak_bytes: int = 0
     summary: dict[str, Any] = field(default_factory=dict)
 
@@ -165,13 +165,8 @@ def run(elements: int, config: Experiment, base: Path, keyed: bool = False) -> O
         curve.new(keys, names)
         own = {name: curve.load_edge(keys, name) for name in names}
     control, theirs = Channel.pair()
-    command = [
-        sys.executable,
-        "-m",
-        "edgefl.hosts.wall.coordinator.process",
-        str(theirs.fileno()),
-        "-1",
-    ]
+    module = "edgefl.hosts.wall.coordinator.process"
+    command = [sys.executable, "-m", module, str(theirs.fileno()), "-1"]
     coordinator = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=os.environ | ONE_THREAD)
     theirs.close()
     port = listening(control, config, base, keys)
@@ -286,19 +281,22 @@ def measure(case: str, some: int | None) -> list[Row]:
     size, name = int(size_mb * MB), f"{case} MB"
     times, turns = rounds * RAW_TIMES if size < MB else rounds, 1 if some else RAW_TURNS
     say(f"{edges} edges, {size_mb} MB, {turns} x {rounds} rounds: raw ZeroMQ, edgefl")
-    each: list[tuple[RawRounds, Outcome]] = [  # in turns, because the machine's load changes
-        (raw_rounds(edges, size, times), measured(edges, size // 4, rounds, BARE))
-        for _ in range(turns)
-    ]
-    raw = RawRounds(median(r.round_s for r, _ in each), median(r.cpu_s for r, _ in each))
-    ours_s = median(median(ours.rounds_s) for _, ours in each)
-    ours_cpu_s = median(ours.cpu_s / len(ours.rounds_s) for _, ours in each)
-    ours = each[-1][1]
+    each: list[tuple[RawRounds, RawRounds, Outcome]] = []
+    for _ in range(turns):  # in turns, because the machine's load changes
+        bare = (raw_rounds(edges, size, times), least_rounds(edges, size, times))
+        each.append((*bare, measured(edges, size // 4, rounds, BARE)))
+    raw = RawRounds(median(r.round_s for r, *_ in each), median(r.cpu_s for r, *_ in each))
+    least_s = median(least.round_s for _, least, _ in each)
+    ours_s = median(median(ours.rounds_s) for *_, ours in each)
+    ours_cpu_s = median(ours.cpu_s / len(ours.rounds_s) for *_, ours in each)
+    ours = each[-1][-1]
     base = ours.base_bytes / MB
     return [
         Row(f"round {name}", 1e3 * ours_s, "ms"),
         Row(f"round {name}, raw ZeroMQ", 1e3 * raw.round_s, "ms"),
         Row(f"round {name} / raw ZeroMQ", ours_s / raw.round_s, TIMES, ROUND_GOALS[case]),
+        Row(f"round {name}, the least that checks / raw ZeroMQ", least_s / raw.round_s, TIMES),
+        Row(f"round {name} / the least that checks", ours_s / least_s, TIMES),
         Row(f"coordinator CPU {name}", 1e3 * ours_cpu_s, "ms per round"),
         Row(f"coordinator CPU {name} / raw ZeroMQ", ours_cpu_s / raw.cpu_s, TIMES),
         Row(

@@ -100,21 +100,29 @@ class RawRounds:
     cpu_s: float
 
 
-def raw_rounds(edges: int, size: int, rounds: int, piece: int | None = None) -> RawRounds:
+def raw_rounds(
+    edges: int,
+    size: int,
+    rounds: int,
+    piece: int | None = None,
+    ends: tuple[Callable[..., None], Callable[[int], None]] | None = None,
+) -> RawRounds:
     """Measure rounds in which a ROUTER and ``edges`` DEALERs exchange ``size`` bytes each way.
 
-    Every socket has its own process. ``piece``: the size of a message in bytes.
+    Every socket has its own process. ``piece``: the size of a message in bytes. ``ends``: what the
+    processes of the ROUTER and of a DEALER run instead.
     """
+    serve, echo = ends or (_serve, _echo)
     pieces = 1 if piece is None else -(-size // piece)
     ours, theirs = FORKS.Pipe()
     server = FORKS.Process(
-        target=_serve, args=(theirs, edges, size // pieces, pieces, rounds), daemon=True
+        target=serve, args=(theirs, edges, size // pieces, pieces, rounds), daemon=True
     )
     server.start()
     port = _heard(ours)
-    echoes = [FORKS.Process(target=_echo, args=(port,), daemon=True) for _ in range(edges)]
-    for echo in echoes:
-        echo.start()
+    echoes = [FORKS.Process(target=echo, args=(port,), daemon=True) for _ in range(edges)]
+    for each in echoes:
+        each.start()
     found: RawRounds = _heard(ours)
     for process in (server, *echoes):
         process.join()
@@ -128,7 +136,7 @@ def _heard(pipe: Connection) -> Any:
 
 
 def _serve(pipe: Connection, edges: int, size: int, pieces: int, rounds: int) -> None:
-    sock = _socket(zmq.ROUTER)
+    sock = socket_of(zmq.ROUTER)
     pipe.send(sock.bind_to_random_port(f"tcp://{LOCAL}"))
     names = [sock.recv_multipart()[0] for _ in range(edges)]
     body, seconds, used_s = bytes(size), [], 0.0
@@ -151,14 +159,15 @@ def _serve(pipe: Connection, edges: int, size: int, pieces: int, rounds: int) ->
 
 
 def _echo(port: int) -> None:
-    sock = _socket(zmq.DEALER)
+    sock = socket_of(zmq.DEALER)
     sock.connect(f"tcp://{LOCAL}:{port}")
     sock.send(b"hello")
     while len(frame := sock.recv(copy=False)):
         sock.send(frame, copy=False)
 
 
-def _socket(kind: int) -> zmq.Socket[bytes]:
+def socket_of(kind: int) -> zmq.Socket[bytes]:
+    """A socket of this kind whose queues have no limit."""
     sock: zmq.Socket[bytes] = zmq.Context().socket(kind)
     sock.sndhwm = sock.rcvhwm = 0
     return sock
