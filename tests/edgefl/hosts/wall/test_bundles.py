@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from edge_hosts import Script
 from session_story import RUN, Story, refusal, told
 
@@ -127,7 +128,9 @@ def refusal_of_a_stale_frame() -> Any:
 
 
 # ------------------------------------------------------------------ an edge
-def test_an_edge_sends_the_messages_of_a_turn_together_and_pieces_alone() -> None:
+def test_an_edge_sends_the_messages_of_a_turn_together_and_pieces_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     script = Script()
     host = script.host()
     messages: list[tuple[list[Any], Any]] = []
@@ -136,7 +139,7 @@ def test_an_edge_sends_the_messages_of_a_turn_together_and_pieces_alone() -> Non
         messages.append(([decode(each)[0] for each in unbundled(memoryview(header))], body))
         return True
 
-    script.send = send  # type: ignore[method-assign]
+    monkeypatch.setattr(script, "send", send)
     host._connect()
     assert len(messages) == 1 and messages.pop()[1] is None  # the Hello does not wait
     body = np.zeros(4, np.uint8).data
