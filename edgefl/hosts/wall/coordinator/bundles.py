@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from edgefl.hosts.wall.coordinator.sessions import Sessions
-from edgefl.protocol.codec import MOST_BUNDLED, bundle, encode
+from edgefl.protocol.codec import MOST_BUNDLED, MOST_BUNDLED_BYTES, bundle, encode
 
 
 class SendsTo(Protocol):
@@ -31,13 +31,15 @@ class Bundles:
         """
         header = encode(message, self.sessions.incarnation, session)
         held = self._held.pop(routing, None) if self._held else None
-        if held is not None:
+        if held is not None and len(header) > MOST_BUNDLED_BYTES:
+            self.router.send(routing, bundle(held))
+        elif held is not None:
             held.append(header)
             if waits and len(held) < MOST_BUNDLED:
                 self._held[routing] = held
                 return
             header = bundle(held)
-        elif waits:
+        elif waits and len(header) <= MOST_BUNDLED_BYTES:
             self._held[routing] = [header]
             return
         self.router.send(routing, header, body)

@@ -13,7 +13,16 @@ from edgefl.hosts.wall.coordinator.bundles import Bundles
 from edgefl.hosts.wall.coordinator.session import Passed, SessionEnded
 from edgefl.hosts.wall.coordinator.sessions import Sessions
 from edgefl.protocol.codec import MOST_BUNDLED, bundle, decode, encode, unbundled
-from edgefl.protocol.messages import Acknowledged, Arrived, Piece, Ping, Trained, Welcome
+from edgefl.protocol.messages import (
+    MAX_NOTE,
+    Acknowledged,
+    Arrived,
+    Piece,
+    Ping,
+    Stamped,
+    Trained,
+    Welcome,
+)
 
 PEER, OTHER = b"peer", b"other"
 
@@ -69,6 +78,17 @@ def test_no_message_has_more_headers_than_a_receiver_takes() -> None:
         made.send(PEER, 1, Acknowledged(task), waits=True)
     made.flush()
     assert [len(said) for _, said, _ in sent.messages] == [MOST_BUNDLED, 1]
+
+
+def test_a_long_header_travels_alone_behind_what_waits() -> None:
+    made, sent = bundles()
+    long = Stamped(1, bytes(MAX_NOTE))
+    made.send(PEER, 1, Acknowledged(1), waits=True)
+    made.send(PEER, 1, long)
+    made.send(PEER, 1, long, waits=True)
+    made.flush()
+    said = [Acknowledged(1)], [long], [long]
+    assert [each for _, each, _ in sent.messages] == list(said)
 
 
 # ------------------------------------------------------------------ the coordinator receives
