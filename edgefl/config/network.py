@@ -53,9 +53,10 @@ class NetworkSection(Section):
     """
     piece_ms: float = Field(20.0, gt=0)
     """Size of a piece of a transfer on the wire: the bytes that the link carries in this many
-    wall-clock ms. While 32 or more emulated transfers are under way, pieces are longer, up to 1.8 x
-    `window_ms`. A long piece's last byte is early by at most the window, and its first byte late by
-    at most 0.8 x `window_ms`; the end of a transfer is never later for that.
+    wall-clock ms. While 32 or more emulated transfers are under way, pieces are longer: by this
+    length for each further 32, up to 3.8 x `window_ms`. A long piece's last byte is early by at
+    most the window, and its first byte late by at most 2.8 x `window_ms`; the end of a transfer is
+    never later for that.
     """
     max_edges: int = Field(100_000, ge=1)
     """Largest number of connected edges; further ones are refused. At least the number of edges."""

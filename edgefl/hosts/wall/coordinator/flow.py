@@ -26,9 +26,9 @@ NATIVE_PIECES, NATIVE_PIECE_BYTES = 16, (1 << 14, MAX_PIECE_BYTES)
 ONE_PIECE_NS = 2 * LEAST_NS
 # With each further so many shaped transfers, pieces are longer by their length with few: at most so
 # many windows, and this part of the transfer. A piece is sent a window before its last byte is due,
-# so its first byte is at most .8 of a window late, and the transfer is not. The first piece, which
+# so its first byte is at most 2.8 windows late, and the transfer is not. The first piece, which
 # is sent as service begins, is shorter than the window, so that its last byte is not too early.
-FEW_FLOWS, LONGEST_OF_WINDOW, FIRST_OF_WINDOW, LONGEST_OF_TRANSFER = 32, 1.8, 0.8, 1 / 8
+FEW_FLOWS, LONGEST_OF_WINDOW, FIRST_OF_WINDOW, LONGEST_OF_TRANSFER = 32, 3.8, 0.8, 1 / 8
 # from so many shaped transfers on, one wake-up serves the pieces of so many grains
 COARSE_FROM, COARSE_GRAINS = 64, 2
 # a piece waits for the next multiple of the grain only if it is then due this many grains later

@@ -6,6 +6,7 @@ Nothing slow may run here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from math import inf
 from typing import Any
 
@@ -15,6 +16,7 @@ from edgefl.hosts.wall.coordinator.continuation import Continuation
 from edgefl.hosts.wall.coordinator.gaps import Gaps
 from edgefl.hosts.wall.coordinator.host_pauses import HostPauses
 from edgefl.hosts.wall.coordinator.quarantine import MOST_RECORDS, PerSecond
+from edgefl.hosts.wall.coordinator.rests import Rests
 from edgefl.hosts.wall.coordinator.session import (
     Answered,
     Cut,
@@ -99,21 +101,19 @@ class Pacing:
         self.pauses = HostPauses(sessions, clock, system, tell, self._judged)
         self.continuation: Continuation | None = None  # of a run that was broken off
         self.reports_verdict = False  # to the logic thread, now and then
-        self._reported_ns = self._began_ns = 0  # when the last report, the last turn began
+        self._reported_ns = 0  # when the last report was sent
         self._seen: set[str] = set()  # edges that have joined
         self._records = PerSecond()
-        self._gaps: Gaps
         self.rouse_ns = FOREVER  # the next turn begins at this monotonic moment or earlier
 
     def run(self) -> None:
         precise_timers()
-        self._gaps = Gaps(self.sessions.expected.heartbeat_ns, self.pauses.stood_still)
         while not self.over:
             self.turn()
 
     def turn(self, most_s: float = inf) -> None:
         """Wait for work, at most ``most_s``, and do what there is."""
-        woken = self._wait(most_s)
+        woken = self.rests.sleep(lambda: min(self._timeout_s(), most_s), self._grain_s())
         self.pauses.look_for_sleep()
         self._release()
         drained = self._hear()
@@ -167,36 +167,22 @@ class Pacing:
             until_s = min(until_s, 0.05)
         return max(until_s, 0.0)
 
-    def _wait(self, most_s: float) -> bool:
-        """Sleep until there is work; True: the mailbox has something."""
-        timeout_s, gaps = min(self._timeout_s(), most_s), self._gaps
-        now = self.system.monotonic_ns()
-        gaps.sleeps(now, now + round(timeout_s * NS_PER_S))
-        woken = self.router.wait(self.said.fd, timeout_s)
-        rest_s = self._gathering_s()
-        if rest_s > 0:
-            now = self.system.monotonic_ns()
-            gaps.wakes(now)
-            gaps.sleeps(now, now + round(rest_s * NS_PER_S))
-            self.system.sleep(rest_s)
-        self._began_ns = self.system.monotonic_ns()
-        gaps.wakes(self._began_ns)
-        return woken
+    @cached_property
+    def rests(self) -> Rests:
+        gaps = Gaps(self.sessions.expected.heartbeat_ns, self.pauses.stood_still)
+        return Rests(self.router, self.said, self.system, gaps)
 
     def _judged(self) -> Fidelity | None:
         return self.transport.pacer.fidelity if self.started else None
 
-    def _gathering_s(self) -> float:
-        """How long to sleep (s) so that one turn handles several messages.
+    def _grain_s(self) -> float:
+        """The least time between two turns (s).
 
-        With many shaped links, a turn for each message would cost too much. So a grain passes
-        between two turns, unless something is due.
+        With many shaped links, a turn for each message would cost too much.
         """
         if not self.started or self.transport.pacer.shaped_flows < MANY_FLOWS:
             return 0.0
-        grain_s = self.transport.pacer.grain_ns / self.clock.speed / NS_PER_S
-        passed_s = (self.system.monotonic_ns() - self._began_ns) / NS_PER_S
-        return min(grain_s - passed_s, self._timeout_s())
+        return self.transport.pacer.grain_ns / self.clock.speed / NS_PER_S
 
     def _start_if_ready(self) -> None:
         late = self.system.monotonic_s() > self.join_by_s

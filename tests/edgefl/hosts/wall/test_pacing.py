@@ -17,7 +17,6 @@ from session_story import EXPECTED
 
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.wall.coordinator.evaluator import Evaluator, serve
-from edgefl.hosts.wall.coordinator.gaps import Gaps
 from edgefl.hosts.wall.coordinator.pacing import FEW_MESSAGES, Pacing
 from edgefl.hosts.wall.coordinator.session import UNKNOWN_RTT, Entered, Session, SessionEnded
 from edgefl.hosts.wall.coordinator.sessions import SILENT, Sessions
@@ -185,13 +184,9 @@ def slept(*waits_s: float) -> tuple[Fidelity, list[float]]:
     pacing.clock.start()
     host.now_s += 3.0
     pacing.started = True
-    pacing._gaps, pacing._began_ns = (
-        Gaps(500_000_000, pacing.pauses.stood_still),
-        host.monotonic_ns(),
-    )
     for _ in waits_s:
         sessions.tick(host.monotonic_ns())
-        pacing._wait(most_s=60.0)
+        pacing.rests.sleep(pacing._timeout_s, pacing._grain_s())
     return pacing.transport.fidelity, host.asked_s
 
 
