@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import time
 from multiprocessing.connection import Connection
-from statistics import median
 
 import numpy as np
 import orjson
 import zmq
-from reference import LOCAL, RawRounds, raw_rounds, socket_of
+from reference import LOCAL, RawRounds, end_rounds, raw_rounds, socket_of
 
 from edgefl.protocol.codec import decode, encode
 from edgefl.protocol.messages import MAX_PIECE_BYTES, TASK, UPDATE, Offer
@@ -64,12 +63,7 @@ def _serve(pipe: Connection, edges: int, size: int, pieces: int, rounds: int) ->
             updates.append(update)
         model = weighted_sum(updates, [1 / edges] * edges)
         seconds.append(time.perf_counter() - began_s)
-    used_s = time.process_time() - used_s
-    for name in names:
-        sock.send_multipart([name, b""])
-    pipe.send(RawRounds(median(seconds[1:]), used_s / rounds))
-    sock.close()
-    sock.context.term()
+    end_rounds(sock, pipe, names, seconds, time.process_time() - used_s)
 
 
 def _echo(port: int) -> None:

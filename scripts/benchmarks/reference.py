@@ -150,10 +150,20 @@ def _serve(pipe: Connection, edges: int, size: int, pieces: int, rounds: int) ->
         for _ in range(edges * pieces):
             sock.recv_multipart(copy=False)
         seconds.append(time.perf_counter() - began_s)
-    used_s = time.process_time() - used_s
+    end_rounds(sock, pipe, names, seconds, time.process_time() - used_s)
+
+
+def end_rounds(
+    sock: zmq.Socket[bytes],
+    pipe: Connection,
+    names: list[bytes],
+    seconds: list[float],
+    used_s: float,
+) -> None:
+    """End the DEALERs, and report the rounds after the first one, which took ``seconds`` each."""
     for name in names:
         sock.send_multipart([name, b""])
-    pipe.send(RawRounds(median(seconds[1:]), used_s / rounds))
+    pipe.send(RawRounds(median(seconds[1:]), used_s / (len(seconds) - 1)))
     sock.close()
     sock.context.term()  # after the last messages are sent
 
