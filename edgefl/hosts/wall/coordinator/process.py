@@ -76,7 +76,7 @@ from emulator.units import to_ns
 
 SETTLE_S = 60.0  # patience at the end: without the end of a running evaluation
 # time for the last messages to leave, besides that of models which are before them in a queue
-GOODBYE_MS = 1000
+GOODBYE_MS = 3000
 # The grain is 2 ms with the default window of 50 ms. 100 links of 2 Mbit/s then need a third of a
 # core instead of more than half.
 GRAINS_PER_WINDOW = 25
@@ -343,17 +343,28 @@ def zmq_context(priority: str) -> zmq.Context:
 
 def run_to_end(
     start: StartRun, control: Channel, evaluations: Channel | None, jobs: Channel | None
-) -> RunEnded | RunRefused | BugFound:
+) -> int:
+    """Run one strategy and tell the launcher how it ended. Returns the exit status."""
+    process: CoordinatorProcess | None = None
+    end: RunEnded | RunRefused | BugFound
     try:
         process = CoordinatorProcess(coordinator_task(start), control, evaluations, jobs)
         keep_freed_memory(of_any_size=True)  # updates of one size; the read file is freed
         gc.freeze()  # what was made so far stays; passing over it again would delay pieces
-        return RunEnded(process.main())
+        end = RunEnded(process.main())
     except UserError as error:
-        return RunRefused(str(error))
+        end = RunRefused(str(error))
     except Bug as bug:
         print(bug.tell(), file=sys.stderr, flush=True)
-        return BugFound(bug.blame())
+        end = BugFound(bug.blame())
+    try:
+        control.send(end)
+    finally:
+        if process is not None and process.router.socket.closed:
+            # Wait until the last messages have left, as long as ``close`` allows. Without this,
+            # Python ends at once, and libzmq's thread with it.
+            process.context.destroy(linger=0)
+    return EXIT_STATUS[type(end)]
 
 
 def main(control_fd: int, evaluations_fd: int = -1, jobs_fd: int = -1) -> int:
@@ -370,12 +381,10 @@ def main(control_fd: int, evaluations_fd: int = -1, jobs_fd: int = -1) -> int:
     except EOFError:
         return 1  # the launcher has ended
     try:
-        end = run_to_end(start, control, evaluations, jobs)
-        control.send(end)
+        return run_to_end(start, control, evaluations, jobs)
     except ConnectionError:  # the launcher has ended; the results are in the run directory
         shutil.rmtree(start.scratch, ignore_errors=True)
         return 1
-    return EXIT_STATUS[type(end)]
 
 
 if __name__ == "__main__":
