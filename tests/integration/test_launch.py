@@ -60,8 +60,14 @@ def test_several_strategies_and_seeds(lab: Path, started: Started) -> None:
         )
     assert (status, err) == (0, "")
     for run in ("fedavg/seed3", "fedavg/seed4", "fedasync/seed3", "fedasync/seed4"):
-        joined = happened(lab / "runs" / "small" / run, event="edge_joined")
-        assert len(joined) == 3, run
+        directory = lab / "runs" / "small" / run
+        joined, broken = (
+            Counter(row["edge"] for row in happened(directory, **kind))
+            for kind in ({"event": "edge_joined"}, {"fact": "session_ended"})
+        )
+        assert joined.keys() == {"box-1-1", "box-1-2", "box-2"}, run
+        # a machine that stands still for seconds breaks sessions, and each begins again
+        assert joined.total() <= 3 + broken.total(), (run, happened(directory))
 
 
 def test_edges_report_about_their_hosts_by_the_names_of_the_inventory(
