@@ -79,6 +79,8 @@ class Journal:
             for number in segments(directory, self.disk):
                 self._remove(number)
             self._open(Position(0))
+            if power:  # before any row of the run: a run without a journal cannot go on
+                self.disk.sync_folder(directory)
 
     # ------------------------------------------------------------------ writing
     def write(self, now: int, event: Event, decisions: list[Decision]) -> None:
