@@ -175,7 +175,8 @@ class Run:
             return
         if isinstance(process.error, UserError):
             begun, words = made is not None and made.pacing.started, str(process.error)
-            if FAILED in words or (FULL in words and not begun):
+            fails = any(FAILED in line for line in (words, *self.heard))
+            if fails or (FULL in words and not begun):
                 self.sim.tell("coordinator has to stop:", words)
                 self.watch.died(None)
                 self.coordinator = None
