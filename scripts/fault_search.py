@@ -15,9 +15,10 @@ import os
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -35,6 +36,7 @@ from edgefl.errors import nearest  # noqa: E402  # after the path is set
 CHUNK = 25  # runs that a process gets at a time
 AGAIN_EVERY = 20  # one of so many runs is played twice: its trace must be the same
 STEP = 1_000_000  # between the first seeds of two searches
+CHECKPOINTS = ("due", "written", "read")
 world: World | None = None
 scratch: tempfile.TemporaryDirectory[str] | None = None  # of this process's world
 
@@ -70,23 +72,43 @@ def _work_in(folder: str) -> None:
     world = World(own)
 
 
-def chunk(mutation: str | None, seeds: range) -> tuple[int, int, list[Found]]:
-    """Play these seeds. Returns how many, their events, and those that went wrong."""
-    found, events = [], 0
+@dataclass(slots=True)
+class Tally:
+    """What runs had, and the seeds that went wrong."""
+
+    runs: int = 0
+    events: int = 0
+    checkpoints: Counter[str] = field(default_factory=Counter)  # by what happened to them
+    found: list[Found] = field(default_factory=list)
+
+    def add(self, other: Tally) -> None:
+        self.runs, self.events = self.runs + other.runs, self.events + other.events
+        self.checkpoints += other.checkpoints
+        self.found += other.found
+
+    def __str__(self) -> str:
+        counted = ", ".join(f"{self.checkpoints[what]} {what}" for what in CHECKPOINTS)
+        return f"{self.runs} runs, {self.events} events, checkpoints: {counted}"
+
+
+def chunk(mutation: str | None, seeds: range) -> Tally:
+    """Play these seeds; with a mutation, up to the first that goes wrong."""
+    tally = Tally()
     with mutated(mutation):
         for seed in seeds:
             outcome = played(Story.of(seed))
-            events += outcome.events
+            tally.runs, tally.events = tally.runs + 1, tally.events + outcome.events
+            tally.checkpoints.update(dict(zip(CHECKPOINTS, outcome.checkpoints, strict=True)))
             broken = outcome.broken
             if broken is None and seed % AGAIN_EVERY == 0:
                 again = played(Story.of(seed))
                 if again.trace != outcome.trace:
                     broken = "the same seed has two traces"
             if broken is not None:
-                found.append(Found(seed, broken))
+                tally.found.append(Found(seed, broken))
                 if mutation is not None:
                     break
-    return len(seeds), events, found
+    return tally
 
 
 def chunks(first: int, runs: int) -> Iterator[range]:
@@ -94,28 +116,26 @@ def chunks(first: int, runs: int) -> Iterator[range]:
         yield range(begin, min(begin + CHUNK, first + runs))
 
 
-def search(first: int, runs: int, mutation: str | None, processes: int) -> list[Found]:
+def search(first: int, runs: int, mutation: str | None, processes: int) -> Tally:
     """Play ``runs`` seeds from ``first`` on. With a mutation, stop at the first that goes wrong."""
-    began_s, done, events, found = time.monotonic(), 0, 0, []
+    began_s, tally = time.monotonic(), Tally()
     with (
         scratch_folder() as folder,
         ProcessPoolExecutor(processes, initializer=_work_in, initargs=(folder,)) as pool,
     ):
-        for count, some, wrong in pool.map(partial(chunk, mutation), chunks(first, runs)):
-            done, events, found = done + count, events + some, found + wrong
-            for each in wrong:
+        for some in pool.map(partial(chunk, mutation), chunks(first, runs)):
+            tally.add(some)
+            for each in some.found:
                 print(f"seed {each.seed}: {each.broken}", flush=True)
-            if found and mutation is not None:
+            if tally.found and mutation is not None:
                 pool.shutdown(cancel_futures=True)
                 break
             if sys.stderr.isatty():
-                print(f"\r{done} runs, {len(found)} broken ", end="", file=sys.stderr, flush=True)
+                line = f"\r{tally.runs} runs, {len(tally.found)} broken "
+                print(line, end="", file=sys.stderr, flush=True)
     passed_s = time.monotonic() - began_s
-    print(
-        f"{done} runs, {events} events, {passed_s:.0f} s: {len(found)} broken",
-        flush=True,
-    )
-    return found
+    print(f"{tally}, {passed_s:.0f} s: {len(tally.found)} broken", flush=True)
+    return tally
 
 
 def tell(seed: int, mutation: str | None) -> None:
@@ -179,15 +199,20 @@ def main() -> int:
     if given.story is not None:
         return replay(given.story, given.mutate)
     first = given.seed * STEP
-    found = search(first, given.runs, given.mutate, given.processes)
-    if found:
-        first_broken = min(each.seed for each in found)
+    tally = search(first, given.runs, given.mutate, given.processes)
+    if tally.found:
+        first_broken = min(each.seed for each in tally.found)
         if given.mutate is not None:
-            print(f"{given.mutate}: found by run {first_broken - first + 1}")
+            print(f"{given.mutate}: found by run {first_broken - first + 1}, seed {first_broken}")
         tell(first_broken, given.mutate)
-    elif given.mutate is not None:
+        return 1
+    if given.mutate is not None:
         print(f"{given.mutate}: not found in {given.runs} runs")
-    return 1 if found else 0
+    for what in ("written", "read"):
+        if not tally.checkpoints[what]:
+            print(f"no checkpoint was {what}, so the search says nothing about them: more --runs")
+            return 1
+    return 0
 
 
 if __name__ == "__main__":

@@ -143,11 +143,15 @@ class Checkpoints:
         return Checkpoint(number, Encoded(found["tree"], arrays), found["meta"])
 
     def _prune(self, kept: Collection[int]) -> None:
-        """Remove the other checkpoints, and what a crash has left of them."""
+        """Remove the other checkpoints, and what a crash has left of them.
+
+        What cannot be removed now is tried again the next time.
+        """
         for name in self.disk.names(self.folder):
             found = NAME.fullmatch(name.removesuffix(PART))
             if found is not None and (name.endswith(PART) or int(found[1]) not in kept):
-                self.disk.remove(self.folder / name)
+                with suppress(OSError):
+                    self.disk.remove(self.folder / name)
 
 
 def _write_arrays(file: DiskFile, arrays: Mapping[str, np.ndarray]) -> None:

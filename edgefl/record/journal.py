@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -30,7 +30,7 @@ from edgefl.record.journal_reader import (
     segment_name,
     segments,
 )
-from edgefl.record.row_file import RowFile
+from edgefl.record.row_file import RowFile, not_written
 from edgefl.record.rows import digest, event_row, fingerprint
 from edgefl.strategies.base.decisions import Decision
 from edgefl.strategies.base.events import Event, JobDone, UpdateArrived
@@ -79,6 +79,8 @@ class Journal:
             for number in segments(directory, self.disk):
                 self._remove(number)
             self._open(Position(0))
+            if power:  # before any row of the run: a run without a journal cannot go on
+                self.disk.sync_folder(directory)
 
     # ------------------------------------------------------------------ writing
     def write(self, now: int, event: Event, decisions: list[Decision]) -> None:
@@ -136,7 +138,10 @@ class Journal:
                 file.close()
         if self._new_names:
             self._new_names = False
-            self.disk.sync_folder(self.directory)
+            try:
+                self.disk.sync_folder(self.directory)
+            except OSError as error:
+                raise not_written(self.directory, error) from error
         for file in current:
             file.sync()
         self._durable = reached
@@ -150,17 +155,18 @@ class Journal:
     def drop(self) -> None:
         """Delete the files: the run has ended, and no replay will need them.
 
-        A journal with payloads stays.
+        A journal with payloads stays. What cannot be deleted stays, too: nobody reads it.
         """
         if not self.payloads:
-            for number in segments(self.directory, self.disk):
-                self._remove(number)
+            with suppress(OSError):
+                for number in segments(self.directory, self.disk):
+                    self._remove(number)
 
     # ------------------------------------------------------------------ segments
     def begin_segment(self) -> int:
         """Begin the next segment between two entries, and return its number.
 
-        A checkpoint of this number holds the state at this moment.
+        A checkpoint of this number holds the state at this moment. UserError if it cannot begin.
         """
         self.flush()
         if self.power:
@@ -168,15 +174,22 @@ class Journal:
         else:
             for file in self._files:
                 file.close()
-        self._open(Position(self._written[0] + 1))
+        try:
+            self._open(Position(self._written[0] + 1))
+        except OSError as error:
+            raise not_written(self.directory, error) from error
         return self._written[0]
 
     def drop_before(self, segment: int) -> None:
-        """Drop the segments before this one, because checkpoints have made them needless."""
+        """Drop the segments before this one, because checkpoints have made them needless.
+
+        What cannot be deleted is tried again the next time.
+        """
         if not self.payloads:
-            for number in segments(self.directory, self.disk):
-                if number < segment:
-                    self._remove(number)
+            with suppress(OSError):
+                for number in segments(self.directory, self.disk):
+                    if number < segment:
+                        self._remove(number)
 
     def sizes(self) -> dict[str, int]:
         """The bytes of each file of a journal of events, entries still in memory included."""

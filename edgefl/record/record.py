@@ -25,7 +25,7 @@ from edgefl.record import files
 from edgefl.record.host_table import celsius, throttling
 from edgefl.record.journal import Journal
 from edgefl.record.rotated_file import RotatedFile, Rotation, lost_rows, remove_all
-from edgefl.record.row_file import TextRows, write_whole
+from edgefl.record.row_file import TextRows, not_written, write_whole
 from edgefl.record.rows import Row
 from edgefl.strategies.base.decisions import Decision
 from edgefl.strategies.base.events import EdgeJoined, Event
@@ -94,7 +94,7 @@ class Record:
         self._events = self._open(files.EVENTS)
         for name in TABLES:
             if name in ALWAYS or name in self._sizes:
-                self._table(name)
+                self._add_table(name)
             else:
                 remove_all(directory / name, self.disk)
 
@@ -298,14 +298,20 @@ class Record:
         return file
 
     def _table(self, name: str, columns: Sequence[str] = ()) -> Any:
-        """The writer of a table, which is created with its first row."""
+        """The writer of a table, which is created with its first row. UserError if it cannot be."""
         if name not in self._writers:
-            more: tuple[str, ...] = ()
-            if name == files.METRICS:
-                more = (*(("joules",) if self._joules else ()), *self._further)
-            file = self._open(name, columns or (*TABLES[name], *more))
-            self._writers[name] = csv.writer(TextRows(file))
+            try:
+                self._add_table(name, columns)
+            except OSError as error:
+                raise not_written(self.directory / name, error) from error
         return self._writers[name]
+
+    def _add_table(self, name: str, columns: Sequence[str] = ()) -> None:
+        more: tuple[str, ...] = ()
+        if name == files.METRICS:
+            more = (*(("joules",) if self._joules else ()), *self._further)
+        file = self._open(name, columns or (*TABLES[name], *more))
+        self._writers[name] = csv.writer(TextRows(file))
 
 
 def _line(moment: bytes, row: Row) -> bytes:

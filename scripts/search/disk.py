@@ -38,12 +38,41 @@ class SimulatedDisk:
         self.room_bytes: int | None = None
         self.full_until_ns = 0
         self.refused = 0  # writes that found no room
+        # kind of call -> until when one of so many fails: "read", "write" or "sync"
+        self.fails: dict[str, tuple[int, int]] = {}
 
     def check_room(self, path: Path) -> None:
         """OSError if the disk is full."""
         if self.room_bytes is not None and self.room_bytes <= 0:
             self.refused += 1
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    def may_fail(self, kind: str, path: Path) -> None:
+        """OSError if the device fails in this call."""
+        until_ns, one_of = self.fails.get(kind, (0, 1))
+        if self.sim.now_ns < until_ns and self.sim.draw(one_of) == 0:
+            self.sim.tell("disk: a", kind, "of", path.name, "fails")
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    def lose(self, folder: Path) -> Path | None:
+        """Lose a file of a folder, for good. Returns its path; None if there is none to lose."""
+        path = self._one_of(folder)
+        if path is not None:
+            del self.files[path]
+            self.synced_names.pop(path, None)
+        return path
+
+    def flip(self, folder: Path) -> Path | None:
+        """Flip a bit of a file of a folder. Returns its path; None if there is no such file."""
+        path = self._one_of(folder)
+        if path is not None and (data := self.files[path].data):
+            data[self.sim.draw(len(data))] ^= 1 << self.sim.draw(8)
+            self.files[path].synced = bytes(data)
+        return path
+
+    def _one_of(self, folder: Path) -> Path | None:
+        paths = sorted(path for path in self.files if path.parent == folder)
+        return paths[self.sim.draw(len(paths))] if paths else None
 
     def inode(self, path: Path) -> Inode:
         """The file of this name. FileNotFoundError."""
@@ -85,6 +114,7 @@ class ProcessDisk:
 
     def append(self, path: Path, keep_bytes: int = 0, private: bool = False) -> OpenFile:
         self.process.call("open a file")
+        self.disk.may_fail("write", path)
         if path not in self.disk.files:
             self.disk.check_room(path)
             self.disk.files[path] = Inode()
@@ -94,6 +124,7 @@ class ProcessDisk:
 
     def read(self, path: Path) -> bytes:
         self.process.call("read")
+        self.disk.may_fail("read", path)
         return bytes(self.disk.inode(path).data)
 
     def view(self, path: Path) -> memoryview:
@@ -131,14 +162,17 @@ class ProcessDisk:
 
     def rename(self, path: Path, to: Path) -> None:
         self.process.call("rename")
+        self.disk.may_fail("write", path)
         self.disk.files[to] = self.disk.files.pop(path)
 
     def remove(self, path: Path) -> None:
         self.process.call("remove")
+        self.disk.may_fail("write", path)
         self.disk.files.pop(path, None)
 
     def sync_folder(self, folder: Path) -> None:
         self.process.call("sync a folder")
+        self.disk.may_fail("sync", folder)
         for path in {*self.disk.files, *self.disk.synced_names}:
             if path.parent == folder:
                 if path in self.disk.files:
@@ -160,6 +194,7 @@ class OpenFile:
         disk, sim = self.disk, self.disk.sim
         size = len(data)
         if size and not dies:
+            disk.may_fail("write", self.path)
             disk.check_room(self.path)
         if dies:
             size = sim.draw(size + 1)
@@ -181,6 +216,7 @@ class OpenFile:
         self.process.call(f"fsync of {self.path.name}")
         content = bytes(self.inode.data)
         _pause(self.process, SYNC_NS)
+        self.disk.may_fail("sync", self.path)
         self.inode.synced = content
 
     def truncate(self, size_bytes: int) -> None:

@@ -107,6 +107,12 @@ def _room(run: Any, process: Process) -> None:
             run.sim.after(NS_PER_S, run.watch.waited, process)
 
 
+def _io(run: Any, process: Process, fault: Fault) -> None:
+    until_ns = run.sim.now_ns + _ns(fault.for_s)
+    run.watch.disturb(until_ns)
+    run.disk.fails[fault.way] = until_ns, fault.count
+
+
 def _busy(run: Any, process: Process, fault: Fault) -> None:
     until_ns = run.sim.now_ns + _ns(fault.for_s)
     run.watch.disturb(until_ns)
@@ -132,6 +138,9 @@ _DO = {
     "sleep": _sleep,
     "jump": _jump,
     "full": _full,
+    "io": _io,
+    "lose": _kill,
+    "flip": _kill,
     "busy": _busy,
     "worker": _worker,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,8 +14,9 @@ from edgefl.protocol.codec import decode, decode_note, places, says, unbundled
 from edgefl.protocol.messages import TASK, Acknowledged, Offer, Stamped
 from emulator.units import FOREVER
 from search.machine import NS_PER_S
-from search.scenario import EDGES, EVENTS_FILE, JOURNAL_FILE, rows_of
+from search.scenario import CHECKPOINTS, EDGES, EVENTS_FILE, JOURNAL, rows_of
 from search.story import COORDINATOR, Fault, Story
+from search.twin import History
 
 LATE_NS = 2 * NS_PER_S  # by how much an alarm may be late on a host that is not disturbed
 UNHEARD_NS = 5 * NS_PER_S  # so long after all faults of an edge it knows its update's fate
@@ -33,12 +35,32 @@ class Broken(Exception):
     """An invariant does not hold."""
 
 
+@dataclass(slots=True)
+class Spent:
+    """How long a task's time has run at least: before the present stretch, and in it.
+
+    ``exempt``: the task was open at a resumption, where its edge may have had to begin again.
+    """
+
+    exempt: bool = False
+    before_ns: int = 0
+    since_ns: int | None = None
+    seen_ns: int = 0
+
+
 class Invariants:
-    """Observes one run: rows of the record, messages to edges, and the coordinator's tables."""
+    """Observes one run: rows of the record, messages to edges, and the coordinator's tables.
+
+    ``due``, ``written``, ``read``: checkpoints.
+    """
 
     def __init__(self, run: Any, story: Story) -> None:
         self.run, self.story = run, story
         self.record = ExactlyOnce()
+        self.history = History(run.world, story.scenario)
+        self.due = self.written = self.read = 0
+        self._arrived: dict[int, int] = {}  # task -> how many inputs were before its update
+        self._spent: dict[int, Spent] = {}  # task -> the time that counts for its deadline
         self.acknowledged: dict[tuple[str, int], int] = {}  # (edge, task) -> moment
         self.given: dict[int, tuple[str, int, str]] = {}  # task -> edge, version, digest
         # what was injected and strains the run, and when the coordinator can have noted it
@@ -67,10 +89,14 @@ class Invariants:
         noted_ns = begun_ns + round((for_s + NOTED_S) * NS_PER_S)
         self.must_strain.append((noted_ns, why))
 
-    def died(self, fault: Fault) -> None:
-        """The coordinator has died: what it had not noted for a resumption is not known."""
+    def died(self, fault: Fault | None) -> None:
+        """The coordinator has died: what it had not noted for a resumption is not known.
+
+        ``fault`` None: it has stopped itself, because its disk fails.
+        """
+        self.history.died()
         now_ns = self.run.sim.now_ns
-        lost = fault.way == "power"
+        lost = fault is None or fault.way == "power"
         self.must_strain = [each for each in self.must_strain if each[0] < now_ns and not lost]
 
     def waited(self, process: Any) -> None:
@@ -99,8 +125,11 @@ class Invariants:
     # ------------------------------------------------------------------ the record
     def recorded_by(self, process: Any) -> None:
         """Observe the record of this coordinator's process: its rows follow those on the disk."""
-        ledger = process.run.coordinator.record
-        ledger.recorder = _Observed(ledger.recorder, self)
+        self._check_state(process)
+        self.history.observe(process)
+        self._count_checkpoints(process.logic.checkpoints)
+        self._observe_rows(process.run.record)
+        self._spent = {number: Spent(exempt=True) for number in process.run.coordinator.tasks.open}
         self.record = ExactlyOnce()
         process.run.record.flush()  # rows of inputs that were repeated
         file = self.run.disk.files.get(EVENTS_FILE)
@@ -108,7 +137,54 @@ class Invariants:
             self.record.take(row)
         self._calm_ns = max(self._calm_ns, self.run.sim.now_ns + SETTLED_NS)
 
+    def _check_state(self, process: Any) -> None:
+        """A process that goes on has the state of a twin that was never broken off."""
+        said = self.run.heard
+        if not process.job.resume:
+            return
+        self.read += bool(process.logic.checkpoints._sizes)
+        before = self.history.flushed, self.history.synced
+        known, wrong = self.history.resumed(process)
+        if wrong is not None:
+            raise Broken(f"the state differs after a resumption: {wrong}")
+        kept = before[self.story.scenario.durability == "power"]
+        if known < kept and not self.story.loses_power and not (self.story.damages and said):
+            raise Broken(f"{known} inputs are known after a resumption, {kept} were in the journal")
+
+    def _count_checkpoints(self, writer: Any) -> None:
+        take, write = writer.take, writer.checkpoints.write
+
+        def taken(wall_s: float) -> None:
+            self.due += 1
+            take(wall_s)
+            if writer._impossible:
+                raise Broken(self.run.heard[-1])
+
+        def written(number: int, *rest: Any) -> None:
+            write(number, *rest)
+            self.written += 1
+            self.run.sim.tell("checkpoint", number, "is written")
+
+        writer.take, writer.checkpoints.write = taken, written
+
+    def _observe_rows(self, record: Any) -> None:
+        """See the rows as they are written. The record is the same object: checkpoints need it."""
+        fact, joined = record.fact, record.joined  # an event is written as a fact, too
+
+        def seen(now: int, row: Any) -> None:
+            self.row({"t": now / NS_PER_S, **row})
+            fact(now, row)
+
+        def all_seen(now: int, events: Any, rows: Any) -> None:
+            for row in rows:
+                self.row({"t": now / NS_PER_S, **row})
+            joined(now, events, rows)
+
+        record.fact, record.joined = seen, all_seen
+
     def row(self, row: Any) -> None:
+        if row.get("event") == "update_arrived":
+            self._arrived[row["task"]] = len(self.history.inputs)
         self.record.take(row)
         self._check_record(self.record)
 
@@ -134,31 +210,41 @@ class Invariants:
 
     def _check_record(self, record: ExactlyOnce, where: str = "") -> None:
         faults = record.faults
-        if self.story.loses_power:  # then edges know numbers of a history that is lost
+        if self.story.forgets:  # then edges know numbers of a history that is lost
             faults = [each for each in faults if not any(words in each for words in NUMBERS)]
         if faults:
             raise Broken(f"{where}{faults[0]}")
 
     def _check_fate(self, edge: str, task: int) -> None:
-        if not self.story.loses_power:
+        if not self.story.forgets:
             self.record.acknowledged(edge, task)
             self._check_record(self.record)
 
     def _check_durable(self, task: int) -> None:
-        """What is acknowledged is in the journal, as ``record.durability`` says.
-
-        Checkpoints replace the journal, so this is only known without them.
-        """
-        scenario, given = self.story.scenario, self.record.tasks.get(task)
-        if scenario.checkpoints or given is None or given.end != "arrived":
+        """What is acknowledged is in the journal or in a checkpoint; see ``record.durability``."""
+        given = self.record.tasks.get(task)
+        if given is None or given.end != "arrived" or self.story.forgets:
             return
-        file = self.run.disk.files.get(JOURNAL_FILE)
-        kept = b"" if file is None else file.synced if scenario.durability == "power" else file.data
-        if not re.search(ARRIVED % task, bytes(kept)):
-            raise Broken(f"task {task} was acknowledged before it was in the journal")
+        files = self.run.disk.files
+        for path in sorted(files, reverse=True):
+            if path.parent == JOURNAL and path.suffix == ".jsonl":
+                if re.search(ARRIVED % task, self._kept_bytes(path)):
+                    return
+            elif path.parent == CHECKPOINTS and path.suffix == ".json" and self._kept_bytes(path):
+                number = int(path.stem.removeprefix("checkpoint-"))
+                if self.history.before(number) > self._arrived[task]:
+                    return
+        raise Broken(f"task {task} was acknowledged before it was in the journal")
+
+    def _kept_bytes(self, path: Any) -> bytes:
+        """What survives of a file: a crash of the process, or a loss of power."""
+        disk = self.run.disk
+        if self.story.scenario.durability != "power":
+            return bytes(disk.files[path].data)
+        return bytes(disk.synced_names[path].synced) if path in disk.synced_names else b""
 
     def _check_given(self, task: int, what: tuple[str, int, str]) -> None:
-        if self.story.loses_power:
+        if self.story.forgets:
             return
         known = self.given.setdefault(task, what)
         if known != what:
@@ -175,6 +261,7 @@ class Invariants:
         if actor.finished or not pacing.started:
             return
         self._check_tasks(actor, pacing.clock.now() if sim.now_ns > self._calm_ns else 0)
+        self._check_spent(actor, coordinator.logic.core.now)
         self._check_agenda(pacing)
         self._check_sizes(actor, coordinator)
         self._check_kept()
@@ -192,6 +279,27 @@ class Invariants:
         if due_ns < now - LATE_NS:
             late_s = (now - due_ns) / NS_PER_S
             raise Broken(f"an alarm is late by {late_s:.1f} s: {sorted(actor.alarms.at)[:5]}")
+
+    def _check_spent(self, actor: Any, now: int) -> None:
+        """A task whose phases have one limit never gets more time, not even if its edge returns."""
+        limits = actor.deadlines.limits
+        if limits is None or limits.total_ns is None:
+            return
+        for task in actor.tasks.open.values():
+            spent = self._spent.setdefault(task.number, Spent())
+            if spent.exempt or task.left_ns >= FOREVER:
+                continue
+            if task.since_ns is not None and task.since_ns != spent.since_ns:
+                spent.before_ns += spent.seen_ns
+                spent.since_ns, spent.seen_ns = task.since_ns, 0
+                if task.left_ns + spent.before_ns > limits.total_ns:
+                    left_s, used_s = task.left_ns / NS_PER_S, spent.before_ns / NS_PER_S
+                    raise Broken(
+                        f"task {task.number} has {left_s:g} s left, and has used {used_s:g} s of"
+                        f" {limits.total_ns / NS_PER_S:g} s"
+                    )
+            if task.since_ns is not None:
+                spent.seen_ns = max(spent.seen_ns, now - task.since_ns)
 
     def _check_agenda(self, pacing: Any) -> None:
         """Each entry of the pacing thread's agenda belongs to an open offer, request or note."""
@@ -216,7 +324,7 @@ class Invariants:
             "open tasks": (len(actor.tasks.open), edges),
             "alarms": (len(actor.alarms.at), 2 * len(actor.tasks.open) + FEW),
             "agenda": (len(pacing.agenda), 8 * edges + FEW),
-            "alarms of the pacing thread": (len(pacing.alarms), 512),
+            "alarms of the pacing thread": (len(pacing.alarms), 1),
             "notes": (len(transport.notes), 2 * edges),
             "offers": (sum(map(len, transport.uplink.waiting.values())), 8 * edges),
             "flows": (len(transport.pacer.flows), 4 * edges + FEW),
@@ -235,7 +343,7 @@ class Invariants:
             updates = host.work.edge.unacknowledged if host.work is not None else ()
             if len(updates) > MOST_UNACKNOWLEDGED:
                 raise Broken(f"edge {name} keeps {len(updates)} updates")
-            if self.story.loses_power:  # it may keep updates of a history that is lost
+            if self.story.forgets:  # it may keep updates of a history that is lost
                 continue
             for task in updates if host.link.joined else ():
                 given = self.record.tasks.get(task)
@@ -257,10 +365,12 @@ class Invariants:
             raise Broken(f"the run ends by {summary['finished']!r}")
         if self.story.scenario.durability == "power":
             self.run.disk.lose_power()  # nothing may be lost after the end either
+        if self.run.coordinator is not None and (wrong := self.history.ended(self.run.coordinator)):
+            raise Broken(f"the state differs at the end: {wrong}")
         found = ExactlyOnce()
         for row in rows_of(bytes(self.run.disk.files[EVENTS_FILE].data)):
             found.take(row)
-        if not self.story.loses_power:
+        if not self.story.forgets:
             for edge, task in self.acknowledged:
                 found.acknowledged(edge, task)
         self._check_record(found, "in the record: ")
@@ -273,26 +383,3 @@ class Invariants:
                 raise Broken(f"summary: {name} is {summary[name]}, the record has {value}")
         if self.must_strain and summary["fidelity"]["verdict"] != "strained":
             raise Broken(f"it does not strain the run: {self.must_strain[0][1]}")
-
-
-class _Observed:
-    """A recorder whose rows are checked as they are written."""
-
-    def __init__(self, recorder: Any, invariants: Invariants) -> None:
-        self._recorder, self._invariants = recorder, invariants
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._recorder, name)
-
-    def event(self, now: int, event: Any, decisions: Any, row: Any) -> None:
-        self._invariants.row({"t": now / NS_PER_S, **row})
-        self._recorder.event(now, event, decisions, row)
-
-    def joined(self, now: int, events: Any, rows: Any) -> None:
-        for row in rows:
-            self._invariants.row({"t": now / NS_PER_S, **row})
-        self._recorder.joined(now, events, rows)
-
-    def fact(self, now: int, row: Any) -> None:
-        self._invariants.row({"t": now / NS_PER_S, **row})
-        self._recorder.fact(now, row)

@@ -120,10 +120,12 @@ class Process:
     def monotonic_ns(self) -> int:
         return self.sim.now_ns + self.clock_ns
 
-    def start(self, run: Callable[[], Any], name: str) -> SimulatedThread:
+    def start(
+        self, run: Callable[[], Any], name: str, within_ns: int = SCHEDULER_NS
+    ) -> SimulatedThread:
         thread = SimulatedThread(self, run, name)
         self.threads.append(thread)
-        self.sim.after(self.sim.draw(SCHEDULER_NS), thread.resume)
+        self.sim.after(self.sim.draw(within_ns), thread.resume)
         return thread
 
     def step(self, what: str) -> bool:

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
 from edgefl.actor import Send
 from edgefl.coordinator.coordinator import Coordinator
+from edgefl.coordinator.deadlines import Deadlines
 from edgefl.coordinator.tasks import OpenTask, Tasks
+from edgefl.hosts.wall.coordinator import checkpoint_writer
+from edgefl.hosts.wall.coordinator.checkpoint_writer import CheckpointWriter
 from edgefl.hosts.wall.coordinator.committer import Committer
+from edgefl.hosts.wall.coordinator.logic import Logic
 from edgefl.hosts.wall.coordinator.sessions import Sessions
 from edgefl.hosts.wall.coordinator.uplink import Uplink
 from edgefl.protocol.messages import Acknowledged
 from edgefl.record.row_file import RowFile
+from edgefl.strategies.base.strategy import Strategy
 
-Change = tuple[type, str, Callable[..., Any]]  # class, name of its method, replacement
+Change = tuple[Any, str, Callable[..., Any]]  # class or module, name in it, replacement
 
 
 def double_apply() -> list[Change]:
@@ -123,6 +129,51 @@ def restart_truncates() -> list[Change]:
     return [(RowFile, "__init__", emptied)]
 
 
+def early_checkpoint() -> list[Change]:
+    """A checkpoint is taken before the item that it contains is in the journal."""
+    keep, handled = Logic._keep, CheckpointWriter.handled
+
+    def late(self: Logic, item: Any) -> None:
+        if self.checkpoints is not None:
+            handled(self.checkpoints, 0, self.wall_s)
+        keep(self, item)
+
+    def counted(self: CheckpointWriter, taken_ns: int, wall_s: float) -> None:
+        self._handled_ns += taken_ns
+
+    return [(Logic, "_keep", late), (CheckpointWriter, "handled", counted)]
+
+
+def arrays_not_copied() -> list[Change]:
+    """The arrays of a checkpoint go on changing until its thread has written them."""
+    return [(checkpoint_writer, "encode", partial(checkpoint_writer.encode, copy=False))]
+
+
+def deadline_restarts() -> list[Change]:
+    """The time of a task begins anew when its edge returns."""
+
+    def anew(self: Deadlines, task: OpenTask, now: int) -> None:
+        if task.goes_on:
+            assert self.limits is not None
+            task.left_ns = self.limits.total_ns or task.limit_ns
+            self._set(task, now)
+
+    return [(Deadlines, "back", anew)]
+
+
+def another_state() -> list[Change]:
+    """A strategy that goes on counts its draws from 0 again: it repeats random numbers."""
+    restore = Strategy.restore
+
+    def forgetful(self: Strategy, state: dict[str, Any]) -> None:
+        restore(self, state)
+        for name in ("triggers", "draws"):
+            if hasattr(self, name):
+                setattr(self, name, 0)
+
+    return [(Strategy, "restore", forgetful)]
+
+
 MUTATIONS: dict[str, Callable[[], list[Change]]] = {
     each.__name__: each
     for each in (
@@ -134,6 +185,10 @@ MUTATIONS: dict[str, Callable[[], list[Change]]] = {
         late_hello,
         acknowledged_before_journal,
         restart_truncates,
+        early_checkpoint,
+        arrays_not_copied,
+        deadline_restarts,
+        another_state,
     )
 }
 

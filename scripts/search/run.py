@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from edgefl.errors import UserError
+from edgefl.hosts.process_messages import ProgressLine
 from edgefl.hosts.wall.coordinator.process import CoordinatorProcess
 from edgefl.hosts.wall.edge.host import EdgeHost
 from edgefl.protocol.errors import Refused, Unreachable
@@ -30,7 +31,7 @@ from search.workers import Worker, evaluating, working
 PATIENCE_S = 60.0
 AGAIN_NS = NS_PER_S  # an edge that gives up is started again, as by systemd
 REFUSED_NS = 10 * NS_PER_S  # one whose place a second process has taken: by its user
-FULL = os.strerror(errno.ENOSPC)
+FULL, FAILED = os.strerror(errno.ENOSPC), os.strerror(errno.EIO)
 MOST_S = 150.0  # after the last fault: by then the run has ended
 BUILD_NS = 2 * NS_PER_S  # the longest time in which an edge loads its data
 COMPUTE_NS = 20_000_000  # the longest real time of a slice of training
@@ -40,7 +41,8 @@ COMPUTE_NS = 20_000_000  # the longest real time of a slice of training
 class Outcome:
     """How a run went. ``broken``: the invariant that does not hold, or None.
 
-    ``told``: the latest lines of what has happened.
+    ``told``: the latest lines of what has happened. ``checkpoints``: how many were due, written,
+    and read by a process that went on with the run.
     """
 
     trace: str
@@ -48,17 +50,20 @@ class Outcome:
     events: int
     simulated_s: float
     told: list[str]
+    checkpoints: tuple[int, int, int]
 
 
 class Control:
     """The coordinator's channel to its launcher."""
 
-    def __init__(self, system: SimulatedSystem) -> None:
-        self.inbox = SimulatedInbox(system.process)
-        self.said: list[Any] = []
+    def __init__(self, system: SimulatedSystem, said: list[str]) -> None:
+        """``said`` gets the lines for the user."""
+        self.sim, self.inbox, self.said = system.process.sim, SimulatedInbox(system.process), said
 
     def send(self, message: Any) -> None:
-        self.said.append(message)
+        if isinstance(message, ProgressLine):
+            self.sim.tell("coordinator says:", message.line)
+            self.said.append(message.line)
 
     def receive(self, timeout_s: float | None = None) -> Any:
         return self.inbox.get()
@@ -78,6 +83,9 @@ class SlowTurns:
         return None
 
 
+DAMAGES = {"lose": SimulatedDisk.lose, "flip": SimulatedDisk.flip}
+
+
 class Run:
     """A coordinator and its edges under the faults of a story.
 
@@ -94,7 +102,9 @@ class Run:
         self.hosts: dict[str, EdgeHost] = {}
         self.summary: dict[str, Any] | None = None
         self.worker: Worker | None = None
-        self.gave_up: str | None = None  # why the run cannot go on after a loss of power
+        # why the run cannot go on: what it needs was lost with the power, or is damaged
+        self.gave_up: str | None = None
+        self.heard: list[str] = []  # lines for the user of the latest coordinator's process
         self.twins: set[str] = set()  # edges of which there were two processes
         self.left: set[str] = set()  # edges that were told that the run is over
         self.errors: list[BaseException] = []
@@ -146,7 +156,8 @@ class Run:
 
     def _outcome(self, broken: str | None) -> Outcome:
         sim = self.sim
-        return Outcome(sim.trace, broken, sim.events, sim.now_ns / NS_PER_S, list(sim.told))
+        counts = self.watch.due, self.watch.written, self.watch.read
+        return Outcome(sim.trace, broken, sim.events, sim.now_ns / NS_PER_S, list(sim.told), counts)
 
     # ------------------------------------------------------------------ the coordinator
     def start_coordinator(self) -> None:
@@ -162,15 +173,20 @@ class Run:
         if process.killed and fault is not None:
             self._coordinator_died(fault)
             return
-        if self.story.loses_power and isinstance(process.error, UserError) and made is None:
-            self.gave_up = str(process.error)  # what it needs was not synced, and it says so
-            return
-        begun = made is not None and made.pacing.started
-        if isinstance(process.error, UserError) and FULL in str(process.error) and not begun:
-            self.sim.tell("coordinator cannot start:", process.error)
-            self.sim.after(AGAIN_NS, self.start_coordinator)
-        else:
-            self._take_error(process)
+        if isinstance(process.error, UserError):
+            begun, words = made is not None and made.pacing.started, str(process.error)
+            fails = any(FAILED in line for line in (words, *self.heard))
+            if fails or (FULL in words and not begun):
+                self.sim.tell("coordinator has to stop:", words)
+                self.watch.died(None)
+                self.coordinator = None
+                self.sim.after(AGAIN_NS, self.start_coordinator)
+                return
+            if self.story.forgets and made is None:
+                self.sim.tell("coordinator cannot go on:", words)
+                self.gave_up = words
+                return
+        self._take_error(process)
 
     def _coordinate(self, system: SimulatedSystem) -> None:
         self.sim.tell("coordinator starts")
@@ -186,23 +202,27 @@ class Run:
         )
         self.worker = working(system, learned) if learned.runs_jobs else None
         evaluator = evaluating(system, learned)
-        made = CoordinatorProcess(task, Control(system), evaluator, self.worker, system)
+        self.heard = []
+        control = Control(system, self.heard)
+        made = CoordinatorProcess(task, control, evaluator, self.worker, system)
         self.watch.recorded_by(made)
         self.coordinator = made
         self.summary = made.main()
         self.sim.tell("coordinator ends:", self.summary["finished"])
 
     def _edges_come_back(self) -> None:
-        """After a loss of power a run goes on whose edges have heard its end: as by its user."""
-        if self.story.loses_power:
-            for name in sorted(self.left):
-                self.start_edge(name)
-            self.left.clear()
+        """Edges that have heard the run's end are started again with it: as by its user."""
+        for name in sorted(self.left):
+            self.start_edge(name)
+        self.left.clear()
 
     def _coordinator_died(self, fault: Fault) -> None:
         """The process was killed: it is started again, and goes on."""
         if fault.way == "power":
             self.disk.lose_power()
+        if fault.kind in DAMAGES:
+            path = DAMAGES[fault.kind](self.disk, RUN / fault.way)
+            self.sim.tell("disk:", fault.kind, path)
         self.watch.died(fault)
         self.coordinator = None
         self.sim.after(round(fault.for_s * NS_PER_S), self.start_coordinator)

@@ -24,6 +24,7 @@ from edgefl.hosts.wall.edge.side import side
 from edgefl.hosts.wall.edge.work import EdgeSide
 from edgefl.protocol.messages import Setup
 from edgefl.record import files
+from edgefl.strategies.base.catalog import load, strategy_names
 from emulator import clock
 from emulator.units import NS_PER_S
 
@@ -31,29 +32,49 @@ FOLDER = Path(__file__).resolve().parent  # its task.py is the experiments' own 
 EDGES = ("e0", "e1", "e2", "e3")
 PORT = 5000
 RUN = Path("/simulated/run")  # a folder of the simulated disk
-EVENTS_FILE, JOURNAL_FILE = RUN / files.EVENTS, RUN / "journal" / "journal-000000.jsonl"
+EVENTS_FILE, JOURNAL, CHECKPOINTS = RUN / files.EVENTS, RUN / "journal", RUN / files.CHECKPOINTS
 SEED = 7
 VERSIONS = 12
-OFTEN_S, NEVER_S = 0.02, 1e9  # a checkpoint is taken when a replay would take so long
+OFTEN_S, NEVER_S = 0.0002, 1e9  # a checkpoint is taken when a replay would take so long
 
 SLOTS: dict[str, Any] = {
     "medium": {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 20.0, "rate_mbit_s": 0.5}
 }
 SERVER: dict[str, Any] = {"unlabelled": {"size": 16}}
 ECHO = {"distil_learning_rate": 0.01, "distil_batch_size": 8, "predict_s": 0.2, "distil_s": 1.0}
-# the strategies' entries, and what else their experiments need
-SCHEMES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "fedavg": ({"clients_per_round": 3}, {}),
-    "fedprox": ({"clients_per_round": 4}, {}),
-    "fedasync": ({"concurrency": 4}, {}),
-    "fedbuff": ({"concurrency": 3, "buffer_size": 2}, {}),
-    "fedasmu": ({"clients_per_trigger": 2, "period_s": 1.0}, {}),
-    "wkafl": ({}, {}),
-    "port": ({}, {}),
-    "idfl": ({"per_round": 1, "alpha": 1}, SLOTS),
-    "tdma-fl": ({"per_round": 2}, SLOTS),
-    "fedecho": ({"concurrency": 3, "buffer_size": 2, **ECHO}, SERVER),
-}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "fedprox": {"clients_per_round": 4},
+    "fedasync": {"concurrency": 4},
+    "fadas": {"server_learning_rate": 0.1},
+    "fedac": {"server_learning_rate": 0.1},
+    "idfl": {"per_round": 1, "alpha": 1},
+    "fedecho": ECHO,
+    "zeno-plus-plus": {"refresh_every": 3, "server_samples": 20, "gradient_s": 0.2},
+}  # of single strategies
+SMALL: dict[str, Any] = {
+    "clients_per_round": 3,
+    "clients_per_trigger": 2,
+    "concurrency": 3,
+    "buffer_size": 2,
+    "least_updates": 2,
+    "period_s": 1.0,
+    "slot_s": 1.0,
+    "per_round": 2,
+}  # of all strategies that have such an option
+
+
+def _scheme(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The entry of a strategy, and what else its experiment needs."""
+    kind = load(name)
+    entry = {key: value for key, value in SMALL.items() if key in kind.Options.model_fields}
+    more = (SLOTS if kind.schedules_slots else {}) | (SERVER if kind.needs_unlabelled else {})
+    return entry | OPTIONS.get(name, {}), more
+
+
+SCHEMES = {name: _scheme(name) for name in strategy_names()}
+UP = ("", "float16", "int8", "top_k", "random_k", "sign")
+DOWN = ("", "float16", "int8")
+COMPRESSED_SHARE = 0.35  # of the stories
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +84,7 @@ class Scenario:
     ``pace``: how fast devices and links are, as a factor. ``bounded``: tasks have one limit in all
     (``network.task_timeout_s``). ``checkpoints``: they are taken, every few seconds. ``native``: no
     link is emulated, so that the coordinator has one thread where nothing waits for the disk.
+    ``up``, ``down``: how updates and models are compressed.
     """
 
     scheme: str
@@ -71,6 +93,8 @@ class Scenario:
     bounded: bool = False
     checkpoints: bool = False
     native: bool = False
+    up: str = ""
+    down: str = ""
 
 
 def random_scenario(rng: np.random.Generator) -> Scenario:
@@ -79,9 +103,16 @@ def random_scenario(rng: np.random.Generator) -> Scenario:
         str(rng.choice(sorted(SCHEMES))),
         str(rng.choice(["process", "power"])),
         float(rng.choice([0.5, 1.0, 2.0])),
-        bool(rng.random() < 0.2),
-        bool(rng.random() < 0.7),
+        bool(rng.random() < 0.3),
+        bool(rng.random() < 0.85),
+        **_compressed(rng),
     )
+
+
+def _compressed(rng: np.random.Generator) -> dict[str, str]:
+    if rng.random() >= COMPRESSED_SHARE:
+        return {}
+    return {"up": str(rng.choice(UP)), "down": str(rng.choice(DOWN))}
 
 
 @functools.cache
@@ -113,8 +144,11 @@ def experiment(scenario: Scenario) -> Experiment:
     }
     if scenario.native:
         sections["links"] = {"kind": "native"}
-    if more is SLOTS:
+    if "medium" in more:
         del sections["links"]
+    ways = {"up": scenario.up, "down": scenario.down}
+    if any(ways.values()):
+        sections["compression"] = {way: name for way, name in ways.items() if name}
     return Experiment.model_validate(sections | more)
 
 
@@ -123,7 +157,7 @@ class World:
 
     def __init__(self, scratch: Path) -> None:
         self.scratch = scratch
-        self._learned: dict[bool, Learning] = {}
+        self._learned: dict[str, Learning] = {}
 
     @contextmanager
     def during(self, scenario: Scenario, now_s: Callable[[], float]) -> Iterator[None]:
@@ -141,13 +175,13 @@ class World:
 
     def learned(self, scenario: Scenario) -> Learning:
         """The data and the model, for this scenario's experiment."""
-        found, server = experiment(scenario), "unlabelled" in SCHEMES[scenario.scheme][1]
-        if server not in self._learned:
-            self._learned[server] = made = learning(found, FOLDER)
+        found, scheme = experiment(scenario), scenario.scheme
+        if scheme not in self._learned:
+            self._learned[scheme] = made = learning(found, FOLDER)
             layout = orjson.dumps(made.layout.to_json())
             (self.scratch / "layout.json").write_bytes(layout)
             save_file({"weights": made.initial_weights()}, self.scratch / "initial.safetensors")
-        return replace(self._learned[server], experiment=found, _chosen={})
+        return replace(self._learned[scheme], experiment=found, _chosen={})
 
     def coordinator_task(self, scenario: Scenario, resume: bool) -> CoordinatorTask:
         learned = self.learned(scenario)

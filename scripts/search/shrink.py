@@ -48,6 +48,8 @@ def _simpler(story: Story) -> Iterator[Story]:
         yield replace(story, scenario=replace(story.scenario, checkpoints=False))
     if story.scenario.native:
         yield replace(story, scenario=replace(story.scenario, native=False))
+    if story.scenario.up or story.scenario.down:
+        yield replace(story, scenario=replace(story.scenario, up="", down=""))
     if story.scenario.pace != 1.0:
         yield replace(story, scenario=replace(story.scenario, pace=1.0))
     for index, fault in enumerate(story.faults):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from search.scenario import EDGES, SCHEMES, SLOTS, Scenario, random_scenario
+from search.scenario import EDGES, SCHEMES, Scenario, random_scenario
 
 COORDINATOR = "coordinator"
 MOST_FAULTS = 7
@@ -54,6 +54,10 @@ def _short_s(rng: np.random.Generator, most_s: float) -> float:
 
 def _way(rng: np.random.Generator) -> str:
     return str(rng.choice(["up", "down", "both"]))
+
+
+def _files(rng: np.random.Generator) -> str:
+    return str(rng.choice(["checkpoints", "journal"]))
 
 
 def _calls(rng: np.random.Generator) -> int:
@@ -105,6 +109,22 @@ KINDS: dict[str, Draw] = {
     "full": lambda rng, at_s: Fault(
         "full", at_s, COORDINATOR, _short_s(rng, 8.0), int(rng.integers(0, SOME_BYTES))
     ),
+    # the disk's calls of a kind (way) fail with EIO, one of ``count``, for ``for_s``
+    "io": lambda rng, at_s: Fault(
+        "io",
+        at_s,
+        COORDINATOR,
+        _short_s(rng, 6.0),
+        int(rng.integers(1, 20)),
+        str(rng.choice(["read", "write", "sync"])),
+    ),
+    # the coordinator dies as by "kill"; one of its files is lost, or one bit of it differs
+    "lose": lambda rng, at_s: Fault(
+        "lose", at_s, COORDINATOR, _short_s(rng, 5.0), _calls(rng), _files(rng)
+    ),
+    "flip": lambda rng, at_s: Fault(
+        "flip", at_s, COORDINATOR, _short_s(rng, 5.0), _calls(rng), _files(rng)
+    ),
     # threads of the coordinator run up to ``count`` ms late, for ``for_s``
     "busy": lambda rng, at_s: Fault(
         "busy", at_s, COORDINATOR, _short_s(rng, 5.0), int(rng.integers(1, 300))
@@ -132,7 +152,7 @@ class Story:
         kinds = rng.choice(sorted(KINDS), count)
         at = zip(kinds, moments, strict=True)
         faults = tuple(KINDS[str(kind)](rng, at_s) for kind, at_s in at)
-        native = bool(rng.random() < NATIVE_SHARE) and SCHEMES[scenario.scheme][1] is not SLOTS
+        native = bool(rng.random() < NATIVE_SHARE) and "medium" not in SCHEMES[scenario.scheme][1]
         return cls(seed, replace(scenario, native=native), faults)
 
     def without(self, index: int) -> Story:
@@ -147,12 +167,24 @@ class Story:
         power = any(fault.way == "power" for fault in self.faults)
         return power and self.scenario.durability != "power"
 
+    @property
+    def damages(self) -> bool:
+        """Whether files are damaged: a run may refuse to go on, if it says why."""
+        return any(fault.kind in ("lose", "flip") for fault in self.faults)
+
+    @property
+    def forgets(self) -> bool:
+        """Whether edges may know of things that the run has lost."""
+        return self.loses_power or self.damages
+
     def tell(self) -> list[str]:
         """The story in lines."""
         scenario = self.scenario
         more = ", tasks with one limit" if scenario.bounded else ""
         more += ", checkpoints" if scenario.checkpoints else ""
         more += ", native links" if scenario.native else ""
+        more += f", updates as {scenario.up}" if scenario.up else ""
+        more += f", models as {scenario.down}" if scenario.down else ""
         head = f"{scenario.scheme}, durability {scenario.durability}, pace {scenario.pace:g}{more}"
         return [head, *map(str, self.faults)]
 

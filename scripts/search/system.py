@@ -10,9 +10,10 @@ from typing import Any
 
 from edgefl.hosts.wall.system import System
 from search.disk import ProcessDisk, SimulatedDisk
-from search.machine import NS_PER_S, Process, SimulatedThread, running
+from search.machine import NS_PER_S, SCHEDULER_NS, Process, SimulatedThread, running
 from search.network import SimulatedDealer, SimulatedNetwork, SimulatedRouter
 
+SLOW_WRITER_NS = NS_PER_S  # a checkpoint's thread begins within this time: a busy, slow disk
 UNIX_S = 1.7e9  # the date at the start of each simulation
 
 
@@ -41,7 +42,8 @@ class SimulatedSystem(System):
 
     # ------------------------------------------------------------------ threads
     def start(self, thread: Thread) -> None:
-        started = self._threads[thread] = self.process.start(thread.run, thread.name)
+        within_ns = SLOW_WRITER_NS if thread.name == "checkpoint" else SCHEDULER_NS
+        started = self._threads[thread] = self.process.start(thread.run, thread.name, within_ns)
         thread.is_alive = lambda: not started.ended
 
     def join(self, thread: Thread, timeout_s: float | None = None) -> None:

@@ -12,6 +12,7 @@ from edgefl.data.dataset import Dataset
 from edgefl.data.task import Task
 
 POINTS, FEATURES, CLASSES = 96, 200, 5
+HIDDEN = 6  # units of a layer of which syncdrop leaves some out
 
 
 def build() -> Task:
@@ -21,4 +22,8 @@ def build() -> Task:
     points = rng.normal(labels[:, None], 1.0, (POINTS, FEATURES)).astype(np.float32)
     cut = POINTS - 16
     data = Dataset(points[:cut], labels[:cut], points[cut:], labels[cut:], classes=CLASSES)
-    return Task(data, lambda: nn.Sequential(nn.Linear(FEATURES, CLASSES)))
+    return Task(data, model)
+
+
+def model() -> nn.Module:
+    return nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES))

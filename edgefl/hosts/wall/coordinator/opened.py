@@ -24,8 +24,8 @@ from edgefl.hosts.wall.coordinator.job_table import JobTable
 from edgefl.hosts.wall.coordinator.process_task import CoordinatorTask, shares
 from edgefl.hosts.wall.coordinator.run_logic import RunLogic
 from edgefl.hosts.wall.system import System
-from edgefl.record.files import CHECKPOINTS
-from edgefl.record.journal_reader import segments, segments_from
+from edgefl.record.files import CHECKPOINTS, EVENTS
+from edgefl.record.journal_reader import BLOBS, LINES, segment_name, segments, segments_from
 from edgefl.record.record import JOURNAL
 from edgefl.record.rotated_file import Later
 from edgefl.strategies.base.catalog import own_modules
@@ -124,9 +124,22 @@ class RunOpener:
 
     def _check_journal(self, since: int) -> None:
         """UserError if segments are missing; not later, because then rows are dropped already."""
-        folder = self.job.directory / JOURNAL
-        if since or segments(folder, self.disk):
+        folder, events = self.job.directory / JOURNAL, self.job.directory / EVENTS
+        known = segments(folder, self.disk)
+        if since or known:
             segments_from(folder, self.disk, since)
+        elif self.disk.exists(events) and self.disk.size(events):
+            raise UserError(
+                f"{folder}: no journal here ({segment_name(0)}{LINES}), and {events.name} has rows:"
+                " the run cannot go on, its files stay as they are"
+            )
+        last = segment_name(max(known, default=0) + 1)
+        if not self.disk.exists(folder / f"{last}{BLOBS}"):
+            return
+        if self.job.experiment.record.durability != "power":  # its lines were made before it
+            raise UserError(f"{folder}: parts of the journal are missing: {last}{LINES}")
+        # before the first sync, a loss of power may take one of two new names
+        self.say(f"{folder}: {last}{LINES} is missing; the run goes on from the part before it")
 
 
 def _so_far(found: Checkpoint) -> RunSoFar:

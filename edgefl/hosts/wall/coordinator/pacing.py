@@ -52,7 +52,7 @@ from edgefl.protocol.errors import LimitExceeded, WireError
 from edgefl.protocol.messages import BROKEN_OFF_ENDS, Joined, Stamped
 from edgefl.strategies.base.decisions import Finish
 from edgefl.strategies.base.events import EdgeLost
-from emulator.agenda import Agenda
+from emulator.agenda import Agenda, Ticket
 from emulator.clock import WallClock, precise_timers
 from emulator.fidelity import Fidelity
 from emulator.units import FOREVER, NS_PER_S
@@ -89,7 +89,8 @@ class Pacing:
         self.bundles = Bundles(router, sessions)
         self.said, self.tell, self.more, self.system = said, tell, more, system
         self.agenda: Agenda[Any] = Agenda()
-        self.alarms: Agenda[WakeAt] = Agenda()  # of the coordinator: last at each moment
+        self.alarms: Agenda[WakeAt] = Agenda()  # the coordinator's next one: last at its moment
+        self._alarm: Ticket | None = None  # of the alarm that was asked for last
         self.transport: Transport
         self.join_by_s = self.system.monotonic_s() + join_timeout_s
         self.waiting: dict[str, int] = {}  # edges that joined before the start -> samples
@@ -264,7 +265,9 @@ class Pacing:
                 case Note():
                     self._note(wish)
                 case WakeAt():
-                    self.alarms.add(wish.at_ns, wish)
+                    if self._alarm is not None:  # it is moved; without this, alarms would gather
+                        self.alarms.cancel(self._alarm)
+                    self._alarm = self.alarms.add(wish.at_ns, wish)
                 case Reject():
                     session = self.sessions.by_edge.get(wish.edge)
                     if session is not None:

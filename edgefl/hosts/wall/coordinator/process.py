@@ -170,7 +170,7 @@ class CoordinatorProcess:
             self.sessions.go_on(core.judged.wire, core.judged.quarantined)
         if core.began_unix_s is not None:
             self.pacing.go_on(continuation(core, ended_unix_s))
-            self.logic.go_on()
+        self.logic.go_on()
         self.pacing.over = core.ended  # killed between its end and its summary
 
     def _sleep(self, pause_s: float) -> None:

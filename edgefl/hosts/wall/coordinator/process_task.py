@@ -10,7 +10,7 @@ import orjson
 import edgefl
 from edgefl.config.experiment import Experiment
 from edgefl.config.toml import parsed
-from edgefl.errors import undamaged
+from edgefl.errors import UserError, undamaged
 from edgefl.hosts.process_messages import SHARES, StartRun, frozen_digest
 from edgefl.hosts.wall import keys as curve
 from edgefl.hosts.wall.coordinator.session import Expected
@@ -93,5 +93,9 @@ def run_id(job: CoordinatorTask, system: System) -> str:
     if not job.resume:
         return f"{system.random_bits(64):016x}"
     path = job.directory / CONFIG
+    try:
+        text = system.disk.read(path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
     with undamaged(path):
-        return str(parsed(system.disk.read(path).decode())[FACTS]["run_id"])
+        return str(parsed(text.decode())[FACTS]["run_id"])

@@ -56,11 +56,24 @@ def test_a_late_wake_tells_completions_and_alarms_in_the_order_of_their_moments(
     told: list[Any] = []
     pacing = Pacing(None, None, None, Mailbox(), told.append, 1.0, False)
     pacing.transport = Completions(told, 10, 30, 40)
-    for at in (20, 30, 99):
-        pacing.said.put(WakeAt(at))
+    pacing.said.put(WakeAt(30))
     pacing.obey(pacing.said.take(True))
     pacing._move(50)
-    assert told == ["pieces", "completion 10", Rang(20), "completion 30", Rang(30), "completion 40"]
+    assert told == ["pieces", "completion 10", "completion 30", Rang(30), "completion 40"]
+
+
+def test_an_alarm_that_is_asked_for_replaces_the_one_before() -> None:
+    """The logic has one next alarm. Without this, alarms of closed tasks gather for a whole run."""
+    told: list[Any] = []
+    pacing = Pacing(None, None, None, Mailbox(), told.append, 1.0, False)
+    pacing.transport = Completions(told)
+    for at in (20, *range(10_000, 20_000), 30):
+        pacing.obey([WakeAt(at)])
+    assert len(pacing.alarms) == 1
+    pacing._move(50)
+    pacing.obey([WakeAt(60)])
+    pacing._move(70)
+    assert told == ["pieces", Rang(30), "pieces", Rang(60)]
 
 
 def test_pieces_that_become_due_leave_between_messages_and_wishes() -> None:
