@@ -36,7 +36,7 @@ class Evaluation(Section):
     """
     match_samples: int | None = Field(None, ge=1)
     """`"exact_match"`: number of test samples to decode, evenly spaced. Default: all."""
-    answer_tokens: int = Field(256, ge=1)
+    answer_tokens: int = Field(256, ge=1, le=1_000_000)
     """`"exact_match"`: largest number of tokens of a decoded answer."""
     train_samples: int = Field(2000, ge=0)
     """Number of training samples for `train_loss`, a fixed sample of the edges' data; 0: no

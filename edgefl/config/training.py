@@ -47,16 +47,16 @@ class Training(Section):
     tasks.
     """
 
-    epochs: int = Field(1, ge=1)
+    epochs: int = Field(1, ge=1, le=1_000_000)
     """Epochs in one task. An epoch is a pass over the edge's samples, or `batches_per_epoch`."""
     batches_per_epoch: int | None = Field(None, ge=1, le=10_000)
     """Steps of the optimizer in one epoch; none: a pass over the edge's samples. The batches are
     those of shuffled passes. With 1, as some papers print their equations, an epoch is one
     mini-batch. Refresh points count epochs.
     """
-    batch_size: int = Field(32, ge=1)
+    batch_size: int = Field(32, ge=1, le=10_000_000)
     """Samples per step of the optimizer."""
-    micro_batch_size: int | None = Field(None, ge=1)
+    micro_batch_size: int | None = Field(None, ge=1, le=10_000_000)
     """Samples that go through the model at one time; the gradients of a batch's parts are
     accumulated. A smaller value needs less memory, and the gradient stays that of the whole batch
     (but normalisation layers see one part at a time). Default: the whole batch.
@@ -94,7 +94,7 @@ class Training(Section):
     first GPU; `"cuda:N"`, GPU N, counted from 0; or `"auto"`, the first GPU of each machine that
     has one, otherwise its CPU. Each machine of a run may have another one.
     """
-    tasks_at_once: int | None = Field(None, ge=1, examples=[10])
+    tasks_at_once: int | None = Field(None, ge=1, le=10_000, examples=[10])
     """Virtual clock, with one worker: up to so many tasks that are under way at the same time are
     trained together, in one call of torch for a step of all of them. It is meant for GPUs.
     Strategies whose devices do plain SGD allow it; the others train one by one, and the run says

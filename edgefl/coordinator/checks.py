@@ -16,6 +16,7 @@ from edgefl.strategies.base.strategy import Strategy
 from edgefl.vectors import distance, is_finite
 
 ModelMessage = TypeVar("ModelMessage", Assignment, Fresh)
+MOST_NAMES, MOST_NAMES_OF_EDGE = 1000, 100  # of numbers, in a run; that an edge may be first with
 TOO_LARGE = "norm above updates.norm_bound"
 
 
@@ -29,11 +30,25 @@ class Claims:
     def __init__(self, shares: Mapping[str, int], batch_size: int) -> None:
         self.shares, self.batch_size = shares, batch_size
         self.samples: dict[str, int] = {}  # accepted samples, by edge
+        self.names: dict[str, list[str]] = {}  # of reported numbers, by the edge that was first
 
     def joined(self, edge: str, samples: int) -> int:
         """Store and return how many of the ``samples`` are accepted with which an edge joins."""
         self.samples[edge] = believed = min(samples, self.shares.get(edge, samples))
         return believed
+
+    def names_fault(self, edge: str, numbers: Mapping[str, float]) -> str | None:
+        """Why these numbers cannot be recorded, or None; note their names.
+
+        Each name is a column of a table. A strategy has some dozen names, for all edges the same.
+        """
+        known = {name for names in self.names.values() for name in names}
+        fresh = [name for name in numbers if name not in known]
+        its = self.names.setdefault(edge, [])
+        if len(its) + len(fresh) > MOST_NAMES_OF_EDGE or len(known) + len(fresh) > MOST_NAMES:
+            return "too many names of numbers"
+        its += fresh
+        return None
 
     def most(self, edge: str) -> dict[str, float]:
         """The largest accepted value of each number that is a weight."""

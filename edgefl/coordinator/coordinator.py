@@ -286,6 +286,8 @@ class Coordinator(Asking):
         norm_bound = self.experiment.updates.norm_bound
         if fault is None:
             fault, more = update_fault(task, update, self.strategy, norm_bound)
+        if fault is None:
+            fault = self.claims.names_fault(edge, update.numbers)
         if fault:
             self.record.fact(now, "discarded", edge=edge, task=task.number, reason=fault, **more)
             return [acknowledged, *self._close(task, fault, now, delivered=True)]

@@ -92,4 +92,6 @@ def check_paths(raw: dict[str, Any], allowed: Collection[str], source: Source) -
 
 
 def _leads_out(text: str) -> bool:
-    return text.startswith(("/", "\\", "~")) or "\0" in text or ".." in re.split(r"[/\\]", text)
+    """Whether a text is no path below a directory, on any system: `C:data` names a drive."""
+    begins_elsewhere = text.startswith(("/", "\\", "~")) or re.match("[A-Za-z]:", text) is not None
+    return begins_elsewhere or "\0" in text or ".." in re.split(r"[/\\]", text)

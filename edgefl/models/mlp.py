@@ -16,8 +16,12 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     # not strict: TOML gives lists
-    hidden: tuple[Annotated[int, Field(gt=0)], ...] = Field((64,), strict=False)
-    """Number of units of each hidden layer; `[]`: softmax regression."""
+    hidden: tuple[Annotated[int, Field(gt=0, le=65_536)], ...] = Field(
+        (64,), strict=False, max_length=32
+    )
+    """Number of units of each hidden layer; `[]`: softmax regression. At most 32 layers of
+    65,536 units each, because an edge builds what a coordinator names.
+    """
 
 
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:

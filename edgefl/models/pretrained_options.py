@@ -27,7 +27,7 @@ class PretrainedOptions(BaseModel):
     """Type of the frozen weights. Trained weights are float32."""
     dropout: float | None = Field(None, ge=0, lt=1)
     """Probability of dropout in all layers; none: as the directory's config says."""
-    lora_rank: int = Field(8, ge=1)
+    lora_rank: int = Field(8, ge=1, le=65_536)
     """Rank of the adapters."""
     lora_alpha: float = Field(16.0, gt=0)
     """Scale of the adapters: a layer's output is W x + `lora_alpha` / `lora_rank` B A x."""

@@ -27,7 +27,9 @@ class Options(BaseModel):
     filters: int = Field(default=100, ge=1)
     """Number of filters for each window."""
     # not strict: TOML gives lists
-    windows: tuple[Annotated[int, Field(ge=1)], ...] = Field((3, 4, 5), min_length=1, strict=False)
+    windows: tuple[Annotated[int, Field(ge=1, le=1000)], ...] = Field(
+        (3, 4, 5), min_length=1, max_length=32, strict=False
+    )
     """Widths of the convolutions in words; at most the length of the texts."""
     dropout: float = Field(default=0.5, ge=0, lt=1)
     """Probability of dropout before the last layer."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from builders import Desk, make, vector
 
-from edgefl.coordinator.checks import TOO_LARGE, Claims
+from edgefl.coordinator.checks import MOST_NAMES_OF_EDGE, TOO_LARGE, Claims
 from edgefl.protocol.messages import Joined, Update
 from edgefl.results.warnings import warnings
 from edgefl.strategies.fedavg import FedAvg
@@ -104,6 +104,26 @@ def test_a_gradients_batch_is_no_larger_than_a_batch() -> None:
     assert claims.joined("a", 10) == 10
     assert claims.capped("a", {"samples": 10.0, "batch": 32.0, "loss": 1e30}) == {}
     assert claims.capped("a", {"samples": 11.0, "batch": 33.0}) == {"samples": 10.0, "batch": 32.0}
+
+
+def test_names_of_numbers_do_not_grow_without_end() -> None:
+    """Each name is a column of an exported table; a strategy has some dozen, the same for all."""
+    claims = Claims({}, batch_size=32)
+    usual = {"samples": 5.0, "loss": 1.0}
+    for edge in ("a", "b", "evil"):
+        assert claims.names_fault(edge, usual) is None
+    refused = [claims.names_fault("evil", {f"x{n}": 1.0}) for n in range(MOST_NAMES_OF_EDGE + 3)]
+    assert refused == [None] * MOST_NAMES_OF_EDGE + ["too many names of numbers"] * 3
+    assert claims.names_fault("evil", usual) is None and claims.names_fault("b", usual) is None
+    assert claims.names_fault("b", {"mine": 1.0}) is None, "the others keep their own names"
+
+
+def test_an_update_with_too_many_names_is_discarded_and_the_run_goes_on(tmp_path: Path) -> None:
+    desk = rounds(tmp_path)
+    names = {f"x{n}": 1.0 for n in range(MOST_NAMES_OF_EDGE)} | {"samples": 10.0}
+    desk.hear("a", Update(0, 0, {"weights": vector(1, 2, 3)}, names))
+    assert "b <- task 3 v1 (0 4 0)" in desk.update("b", 1, 0, 4, 0, samples=30)
+    assert desk.summary()["updates_discarded"] == {"too many names of numbers": 1}
 
 
 # ------------------------------------------------------------------ norm_bound

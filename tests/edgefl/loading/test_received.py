@@ -34,6 +34,10 @@ def wire(**changed: Any) -> str:
         {"name": "huggingface", "path": "set", "train": "../../private/x"},
         {"name": "leaf", "path": "..\\..\\private"},
         {"name": "leaf", "path": "leaf\0"},
+        {"name": "leaf", "path": "C:\\private"},
+        {"name": "leaf", "path": "c:private"},
+        {"name": "leaf", "path": "\\\\server\\share"},
+        {"name": "leaf", "path": "//server/share"},
         {"name": "imdb", "vocabulary_file": "/etc/passwd"},
     ],
 )
@@ -41,6 +45,21 @@ def test_no_path_from_the_wire_leads_out_of_the_data_directory(data: dict[str, A
     with pytest.raises(UserError, match="leads out of this machine's data directory") as caught:
         file.from_json(wire(data=data))
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("changed", "key"),
+    [
+        ({"model": {"name": "mlp", "hidden": [2**40]}}, "model.hidden"),
+        ({"model": {"name": "mlp", "hidden": [64] * 1000}}, "model.hidden"),
+        ({"training": {"epochs": 2**60}}, "training.epochs"),
+        ({"training": {"batch_size": 2**60}}, "training.batch_size"),
+    ],
+)
+def test_no_size_from_the_wire_is_without_a_bound(changed: dict[str, Any], key: str) -> None:
+    with pytest.raises(UserError) as caught:
+        file.from_json(wire(**changed))
+    assert key in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_options_of_allowed_code_are_no_way_out_either(

@@ -305,18 +305,18 @@ class Sessions:
             FROZEN_PART: (join.frozen, expected.frozen_digest),
         }
         differ = [name for name, (theirs, ours) in digests.items() if theirs != ours]
+        fault = None
         if differ:
-            del self.by_routing[session.routing]
             hint = OTHER_MODEL if FROZEN_PART in differ else ""
-            return [
-                self._refused(
-                    session,
-                    self._who(session),
-                    f"{' and '.join(differ)} differ{'s' if len(differ) == 1 else ''} from the"
-                    f" coordinator's{hint}",
-                    final=True,
-                )
-            ]
+            fault = (
+                f"{' and '.join(differ)} differ{'s' if len(differ) == 1 else ''} from the"
+                f" coordinator's{hint}"
+            )
+        elif join.samples < 1:  # strategies divide by it
+            fault = "it joins with 0 samples, expected at least 1"
+        if fault is not None:
+            del self.by_routing[session.routing]
+            return [self._refused(session, self._who(session), fault, final=True)]
         too_often = self.quarantined.joins(session.edge, self._now)
         if too_often is not None:
             return self.quarantine(session.routing, too_often, session.edge)

@@ -97,6 +97,15 @@ def test_a_join_that_does_not_fit_says_what_differs(join: Join, reason: str) -> 
     assert story.sessions.faults == [("refused", WHOLE_RUN, f"as edge 'pi-1': {refused.reason}")]
 
 
+def test_an_edge_without_samples_is_refused() -> None:
+    """FedDyn divides by an edge's samples, and other strategies may."""
+    story = Story()
+    story.says("a", HELLO, incarnation=0)
+    refused = refusal(story.says("a", replace(JOIN, samples=0)))
+    assert refused == Refuse("it joins with 0 samples, expected at least 1", final=True)
+    assert not story.sessions.by_routing and not story.sessions.by_edge
+
+
 def test_an_edge_with_other_frozen_weights_is_told_what_to_compare() -> None:
     story = Story(frozen_digest="f")
     story.says("a", HELLO, incarnation=0)
