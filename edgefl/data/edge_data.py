@@ -32,8 +32,9 @@ from edgefl.data.encoding import TokenOptions
 from edgefl.data.own import check
 from edgefl.data.paths import data_dir
 from edgefl.data.unlabelled import held_out
-from edgefl.errors import UserError
+from edgefl.errors import UserError, as_user_error
 from edgefl.streams import Streams
+from emulator.plain_text import read_text
 
 Shares = dict[str, np.ndarray]  # edge id -> indices of its training samples
 
@@ -222,7 +223,8 @@ def _alike(found: Dataset, experiment: Experiment, place: Path) -> str:
                 'data.vocabulary_file: expected with data.source = "local", or every edge would'
                 " number its words differently"
             )
-        known = (place / Path(name).expanduser()).read_bytes()
+        with as_user_error():  # the words, however the lines end
+            known = read_text(place / Path(name).expanduser()).encode()
     return sha256(
         repr((found.shape, found.classes, found.mean, found.std, known)).encode()
     ).hexdigest()[:16]
