@@ -27,7 +27,7 @@ from edgefl.config.errors import Source, validated
 from edgefl.config.experiment import Experiment, Named
 from edgefl.config.section import Section
 from edgefl.data import shards
-from edgefl.data.dataset import Dataset
+from edgefl.data.dataset import Dataset, check_finite
 from edgefl.data.encoding import TokenOptions
 from edgefl.data.own import check
 from edgefl.data.paths import data_dir
@@ -95,6 +95,9 @@ def dataset(experiment: Experiment, base: Path | None, directory: Path | None = 
         found = load(place, *values)
     if ":" in experiment.data.name:
         check(experiment.data.name, found)
+    if ":" in experiment.data.name or not found.pinned:  # those of the cache were checked before
+        own = "" if directory is None else f" in {directory}"
+        check_finite(found, f"{experiment.data.name!r}{own}")
     return found.scaled(experiment.data.scale)
 
 
