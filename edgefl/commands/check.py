@@ -146,12 +146,12 @@ def _start_check(experiment: Experiment, base: Path | None, learned: Learning) -
     show.line(f"this host {trains}; speed {speed:g}")
     for problem in too_fast(at_speed, base, host):
         show.warning(f"on the wall clock: {problem}")
-    for line in _last_batches_of_one(learned):
+    for line in last_batches_of_one(learned):
         show.warning(line)
     return float(speed)
 
 
-def _last_batches_of_one(learned: Learning) -> list[str]:
+def last_batches_of_one(learned: Learning) -> list[str]:
     """Name the edges whose passes end with a batch of one sample, if the model fails on it.
 
     Layers such as BatchNorm do. It is found out by such a step, with one edge.
