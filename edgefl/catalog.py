@@ -216,7 +216,8 @@ def _folder(package: str) -> Path:
 
 
 def _parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    # bytes: the parser knows the byte order mark and the line that names another encoding
+    return ast.parse(path.read_bytes(), filename=str(path))
 
 
 def _bound(path: Path) -> set[str]:

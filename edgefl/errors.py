@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from edgefl.exit_status import BAD_INPUT
+from emulator.errors import BadValue
 
 MOST_SHOWN = 4000  # characters of one line on a terminal
 
@@ -76,6 +77,15 @@ def needs(extra: str, what: str) -> Iterator[None]:
             f"{what} needs the package {package!r}, which is not installed: pip install"
             f" 'edgefl[{extra}]'"
         ) from error
+
+
+@contextmanager
+def as_user_error() -> Iterator[None]:
+    """Wrap calls of ``emulator``: its BadValue becomes a UserError with the same line."""
+    try:
+        yield
+    except BadValue as error:
+        raise UserError(str(error)) from error
 
 
 TEMPORARY = "; $TMPDIR may name another folder for temporary files"

@@ -22,7 +22,7 @@ from edgefl.commands import show
 from edgefl.commands.configs import Config
 from edgefl.config.experiment import Experiment
 from edgefl.config.groups import parts, warnings
-from edgefl.errors import UserError
+from edgefl.errors import UserError, listed
 from edgefl.loading.file import base_of, load
 from edgefl.loading.names import strategy_warnings
 from edgefl.results.pace import clock
@@ -137,13 +137,72 @@ def _start_check(experiment: Experiment, base: Path | None, learned: Learning) -
     from edgefl.hosts.wall.speed_check import auto_speed, host_per_s, too_fast
     from emulator.host import cores
 
-    host: FleetReady = FleetReady("", calibrate(learned), cores(), learned.samples)
+    rate, not_measured = calibrate(learned)
+    host: FleetReady = FleetReady("", rate, cores(), learned.samples, not_measured)
     speed = auto_speed(experiment, base, host) if experiment.speed == "auto" else experiment.speed
     at_speed = experiment.model_copy(update={"speed": speed})
-    show.line(f"this host trains about {host_per_s(host):.0f} samples/s; speed {speed:g}")
+    have = host_per_s(host)
+    trains = "was not measured" if have is None else f"trains about {have:.0f} samples/s"
+    show.line(f"this host {trains}; speed {speed:g}")
     for problem in too_fast(at_speed, base, host):
         show.warning(f"on the wall clock: {problem}")
+    for line in last_batches_of_one(learned):
+        show.warning(line)
     return float(speed)
+
+
+def last_batches_of_one(learned: Learning) -> list[str]:
+    """Name the edges whose passes end with a batch of one sample, if the model fails on it.
+
+    Layers such as BatchNorm do. It is found out by such a step, with one edge.
+    """
+    from edgefl.edges.trainer import Trainer
+    from edgefl.models.torch_device import CPU, chosen
+    from edgefl.protocol.messages import Assignment
+    from edgefl.strategies.base.local_rule import LocalRule
+
+    if chosen(learned.experiment.training.device) != CPU:
+        return []  # this process forks later, and CUDA must not begin before that
+    weights, rule = learned.initial_weights(), LocalRule(None)
+    alone: list[str] = []  # edges with one sample
+    last: list[str] = []
+    reason = ""
+    for edge, samples in learned.samples.items():
+        plan = learned.plan
+        if plan.pass_samples(samples) % plan.batch_size != 1:
+            continue
+        if not reason:
+            trainer = learned.trainer(edge)
+            if type(trainer) is not Trainer:
+                return []  # a Flower app makes its own batches, and "none" makes none
+            run = trainer.begin(Assignment(0, 0, {"weights": weights}), rule, {})
+            place = run.steps_per_epoch - 1
+            if place >= run.steps or run.samples_at(place + 1) - run.samples_at(place) != 1:
+                continue  # its tasks end before that batch
+            if place and trainer.advance(run, rule, 1) and run.failure is not None:
+                return []  # training fails on whole batches, too
+            run.step = place
+            trainer.advance(run, rule, place + 1)
+            if run.failure is None:
+                return []
+            reason = run.failure.reason
+        (alone if samples == 1 else last).append(edge)
+    fails = f"the model fails ({reason})"
+    found = []
+    if last:
+        found.append(
+            f"{_edges_have(last)} a last batch of one sample, on which {fails}:"
+            " training.drop_last=true leaves it out; or set another training.batch_size"
+        )
+    if alone:
+        found.append(f"{_edges_have(alone)} one sample, on which {fails}: expected two or more")
+    return found
+
+
+def _edges_have(edges: Sequence[str]) -> str:
+    return (
+        f"{_counted(len(edges), 'edge')} ({listed(edges)}) {'has' if len(edges) == 1 else 'have'}"
+    )
 
 
 def estimate(learned: Learning, index: int) -> Estimate:

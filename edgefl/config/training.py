@@ -56,6 +56,12 @@ class Training(Section):
     """
     batch_size: int = Field(32, ge=1, le=10_000_000)
     """Samples per step of the optimizer."""
+    drop_last: bool = False
+    """Leave out the last batch of each pass over the samples if it is smaller than `batch_size`, as
+    `drop_last` of torch's `DataLoader` does. Normalisation over a batch (BatchNorm) fails on a last
+    batch of one sample. The samples are shuffled before each pass, so that others are left out each
+    time. An edge with fewer samples than a batch trains on all of them, in one batch.
+    """
     micro_batch_size: int | None = Field(None, ge=1, le=10_000_000)
     """Samples that go through the model at one time; the gradients of a batch's parts are
     accumulated. A smaller value needs less memory, and the gradient stays that of the whole batch

@@ -42,7 +42,7 @@ def load(directory: Path, options: TokenOptions) -> Dataset:
 
 
 def _part(path: Path) -> Sentences:
-    rows = table(path, COLUMNS, COLUMNS)
+    rows = table(path, COLUMNS, COLUMNS, labels=COLUMNS[:1])
     try:
         labels = np.array([int(row["class"]) for row in rows], dtype=np.int64) - 1
     except ValueError as error:

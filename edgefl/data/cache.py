@@ -18,12 +18,12 @@ import numpy as np
 import orjson
 from filelock import FileLock
 
-from edgefl.data.dataset import Dataset
+from edgefl.data.dataset import Dataset, check_finite
 from edgefl.data.paths import CACHE_VARIABLE, cache_dir
 from edgefl.data.words import FILE
 from edgefl.errors import UserError, written
 
-FORMAT = 3  # increase it when a parser gives another result for the same files
+FORMAT = 4  # increase it when a parser gives another result for the same files
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")
 ABOUT = "about.json"
 COLUMN = "column_"  # prefix of the files with other columns of the training samples
@@ -72,7 +72,9 @@ def _key(sources: Sequence[Path], options: str) -> str:
 def _fill(entry: Path, parse: Callable[[Path], Dataset]) -> None:
     folder = Path(tempfile.mkdtemp(prefix=f"{entry.name}.", dir=entry.parent))
     try:
-        _write(parse(folder), folder)
+        found = parse(folder)
+        check_finite(found, repr(entry.name.rpartition("-")[0]))
+        _write(found, folder)
         folder.rename(entry)  # whole or not at all; on Windows no file in it may be open
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)

@@ -16,7 +16,8 @@ from edgefl.data.dataset import Dataset
 from edgefl.data.image_statistics import by_channel
 from edgefl.data.labels import checked
 from edgefl.data.paths import missing
-from edgefl.errors import UserError, nearest, needs
+from edgefl.errors import UserError, as_user_error, nearest, needs
+from emulator.plain_text import read_text
 
 FOLDERS = ("celeba", "CelebA")
 PICTURES, ATTRIBUTES, IDENTITIES, PARTS = (
@@ -104,7 +105,8 @@ def _attribute(path: Path, attribute: str) -> dict[str, int]:
     The file has a count, the names of the attributes, and then lines with an image name and 1 or -1
     for each attribute.
     """
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    with as_user_error():
+        lines = read_text(path).rstrip().splitlines()
     names = lines[1].split() if len(lines) > 1 else []
     if attribute not in names:
         raise UserError(
@@ -127,9 +129,9 @@ def _second_column(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
     found = {}
-    for number, line in enumerate(
-        path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1
-    ):
+    with as_user_error():
+        lines = read_text(path).rstrip().splitlines()
+    for number, line in enumerate(lines, start=1):
         name, *rest = line.split() or [""]
         if len(rest) != 1 or not rest[0].isdecimal():
             raise UserError(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from edgefl.data.samples import NextTokens, Samples
 
+PART = 1 << 22  # elements that are checked at one time
 # largest number of elements for which all samples are normalised at once; above it, each batch is
 # normalised when it is read
 SMALL = 1 << 23
@@ -144,6 +145,47 @@ class Dataset:
             samples, _by_channel(self.mean, samples.ndim), _by_channel(self.std, samples.ndim)
         )
         return inputs[:] if samples.size <= SMALL else inputs, targets
+
+
+def check_finite(found: Dataset, name: str) -> None:
+    """UserError if a number of the data set is NaN or infinite, or not a float32.
+
+    One such sample makes every update of its edge useless, so it is refused before the run.
+    ``name``: of the data set or its file, for the message. Samples are counted from 0. Whole
+    numbers, such as pixels of uint8 and tokens, are finite; only floats are read.
+    """
+    arrays = {key: getattr(found, key) for key in ("train_x", "train_y", "test_x", "test_y")}
+    for what, array in arrays.items():
+        first = first_not_finite(array)
+        if first is not None:
+            raise UserError(
+                f"data {name}: {what}[{first}] is not finite (NaN, infinite, or too large for"
+                " float32), expected finite numbers"
+            )
+    for column, numbers in found.columns.items():
+        first = first_not_finite(numbers)
+        if first is not None:
+            raise UserError(f"data {name}: number {first} of the column {column!r} is not finite")
+    scale = np.array([*found.mean, *found.std], dtype=np.float64)
+    if not np.isfinite(scale).all() or 0.0 in found.std:
+        raise UserError(
+            f"data {name}: mean is {found.mean} and std is {found.std}, expected finite numbers,"
+            " and no std of 0"
+        )
+
+
+def first_not_finite(array: np.ndarray) -> int | None:
+    """Return the number of the first row with an element that is not finite in float32."""
+    if not isinstance(array, np.ndarray) or array.dtype.kind != "f" or not array.size:
+        return None
+    rows = max(1, PART * len(array) // array.size)
+    for begin in range(0, len(array), rows):
+        part = array[begin : begin + rows]
+        with np.errstate(over="ignore"):
+            bad = ~np.isfinite(part if part.dtype.itemsize <= 4 else part.astype(np.float32))
+        if bad.any():
+            return begin + int(bad.reshape(len(bad), -1).any(axis=1).argmax())
+    return None
 
 
 def _by_channel(numbers: tuple[float, ...], dimensions: int) -> np.ndarray:

@@ -27,13 +27,14 @@ from edgefl.config.errors import Source, validated
 from edgefl.config.experiment import Experiment, Named
 from edgefl.config.section import Section
 from edgefl.data import shards
-from edgefl.data.dataset import Dataset
+from edgefl.data.dataset import Dataset, check_finite
 from edgefl.data.encoding import TokenOptions
 from edgefl.data.own import check
 from edgefl.data.paths import data_dir
 from edgefl.data.unlabelled import held_out
-from edgefl.errors import UserError
+from edgefl.errors import UserError, as_user_error
 from edgefl.streams import Streams
+from emulator.plain_text import read_text
 
 Shares = dict[str, np.ndarray]  # edge id -> indices of its training samples
 
@@ -94,6 +95,9 @@ def dataset(experiment: Experiment, base: Path | None, directory: Path | None = 
         found = load(place, *values)
     if ":" in experiment.data.name:
         check(experiment.data.name, found)
+    if ":" in experiment.data.name or not found.pinned:  # those of the cache were checked before
+        own = "" if directory is None else f" in {directory}"
+        check_finite(found, f"{experiment.data.name!r}{own}")
     return found.scaled(experiment.data.scale)
 
 
@@ -222,7 +226,8 @@ def _alike(found: Dataset, experiment: Experiment, place: Path) -> str:
                 'data.vocabulary_file: expected with data.source = "local", or every edge would'
                 " number its words differently"
             )
-        known = (place / Path(name).expanduser()).read_bytes()
+        with as_user_error():  # the words, however the lines end
+            known = read_text(place / Path(name).expanduser()).encode()
     return sha256(
         repr((found.shape, found.classes, found.mean, found.std, known)).encode()
     ).hexdigest()[:16]

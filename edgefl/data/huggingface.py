@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,8 @@ def load(directory: Path, options: Options) -> Dataset:
     def parse(folder: Path) -> Dataset:
         train, test = (_split(options, files, name) for name in (options.train, options.test))
         inputs, label = _columns(train, options)
+        for part, name in ((train, options.train), (test, options.test)):
+            _check_labels(part[label], f"{options.path}, {name}: column {label!r}")
         classes = _classes(train, test, label, options)
         labels = [
             checked(np.array(part[label], dtype=np.int64), classes, f"{options.path}, {name}")
@@ -166,6 +169,15 @@ def _classes(train: Any, test: Any, label: str, options: Options) -> int:
         raise UserError(
             f"data.label: the column {label!r} of {options.path!r} holds no whole numbers"
         ) from error
+
+
+def _check_labels(labels: Sequence[Any], where: str) -> None:
+    """UserError for a label that is missing or no whole number; rows count from 1."""
+    for row, label in enumerate(labels, start=1):
+        if not isinstance(label, int):
+            raise UserError(
+                f"{where}: row {row}: expected a whole number from 0 on, found {str(label)[:60]!r}"
+            )
 
 
 def _pictures(split: Any, column: str, options: Options) -> np.ndarray:

@@ -50,8 +50,9 @@ def load(directory: Path, options: Options) -> Dataset:
     ]
 
     def read() -> tuple[Prompts, Prompts]:
-        wanted = [options.prompt, options.answer, *([options.label] if options.label else [])]
-        train, test = (table(path, wanted) for path in paths)
+        wanted = (options.prompt, options.answer)
+        labels = [] if options.label is None else [options.label]
+        train, test = table(paths[0], wanted, labels=labels), table(paths[1], wanted)
         return (
             part(train, options.prompt, options.answer, options.label),
             part(test, options.prompt, options.answer, None),

@@ -18,7 +18,8 @@ from edgefl.data import characters
 from edgefl.data.cache import cached
 from edgefl.data.dataset import Dataset
 from edgefl.data.labels import checked
-from edgefl.errors import UserError
+from edgefl.errors import UserError, as_user_error
+from emulator.plain_text import read_text
 
 FOLDERS = ("leaf",)
 
@@ -92,7 +93,9 @@ def _read(path: Path) -> Part:
     [...]}}}.
     """
     try:
-        content = orjson.loads(path.read_bytes())
+        with as_user_error():
+            text = read_text(path)
+        content = orjson.loads(text)
         users, counts, data = (
             list(content["users"]),
             list(content["num_samples"]),
@@ -121,10 +124,23 @@ def _read(path: Path) -> Part:
                 f"{path}: user {user!r} has {len(x)} x and {len(y)} y, expected num_samples {count}"
                 " of each"
             )
+        _check_samples(path, user, x, y)
         found[0].extend([user] * count)
         found[1].extend(x)
         found[2].extend(y)
     return found
+
+
+def _check_samples(path: Path, user: str, x: list[Any], y: list[Any]) -> None:
+    """UserError for a label that is missing or no whole number, or a pixel that is null."""
+    for number, (sample, label) in enumerate(zip(x, y), start=1):
+        if not isinstance(label, str) and (not isinstance(label, int | float) or label % 1):
+            raise UserError(
+                f"{path}: user {user!r}: y {number} is {str(label)[:60]!r}, expected a whole number"
+                " or a character"
+            )
+        if isinstance(sample, list) and None in sample:
+            raise UserError(f"{path}: user {user!r}: x {number} has null, expected numbers")
 
 
 def _joined(parts: Sequence[Part]) -> Part:

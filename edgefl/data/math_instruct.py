@@ -38,7 +38,7 @@ def load(directory: Path, options: Options) -> Dataset:
     tests = [gsm8k.file_of_part(directory, "test")] if options.test == "gsm8k" else []
 
     def read() -> tuple[Prompts, Prompts]:
-        rows = table(own, (PROMPT, ANSWER, SOURCE))
+        rows = table(own, (PROMPT, ANSWER), labels=[SOURCE])
         if tests:
             sums = table(tests[0], (gsm8k.PROMPT, gsm8k.ANSWER))
             return (

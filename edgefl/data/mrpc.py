@@ -43,11 +43,11 @@ def load(directory: Path, options: Options) -> Dataset:
     )
 
     def read() -> tuple[Sentences, Sentences, int]:
-        rows = table(train_file, (QUALITY, FIRST, SECOND))
+        rows = table(train_file, (FIRST, SECOND), labels=[QUALITY])
         held = evenly(len(rows), min(VALIDATION, len(rows) // 2))
         train = [row for row, away in zip(rows, held) if not away]
         if options.test == "test":
-            test = table(test_file, (QUALITY, FIRST, SECOND))
+            test = table(test_file, (FIRST, SECOND), labels=[QUALITY])
         else:
             test = [row for row, away in zip(rows, held) if away]
         return _part(train, train_file), _part(test, test_file), 2

@@ -49,17 +49,17 @@ def load(directory: Path, options: Options) -> Dataset:
     ]
 
     def read() -> tuple[Sentences, Sentences, int]:
-        wanted = [options.text, options.label]
-        wanted += [name for name in (options.pair, options.key) if name is not None]
-        train, test = table(paths[0], wanted), table(paths[1], wanted)
+        wanted = [name for name in (options.text, options.pair) if name is not None]
+        labels = [name for name in (options.label, options.key) if name is not None]
+        train, test = (table(path, wanted, labels=labels) for path in paths)
         names = sorted({row[options.label] for row in train}, key=_order)
         number = {name: position for position, name in enumerate(names)}
-        strange = next((row for row in test if row[options.label] not in number), None)
-        if strange is not None:
-            raise UserError(
-                f"{paths[1]}: label {strange[options.label]!r}, expected one of the training rows:"
-                f" {', '.join(map(str, names[:20]))}"
-            )
+        for place, row in enumerate(test, start=1):
+            if row[options.label] not in number:
+                raise UserError(
+                    f"{paths[1]}: row {place}: label {row[options.label]!r}, expected one of the"
+                    f" training rows: {', '.join(map(str, names[:20]))}"
+                )
         parts = [_part(rows, options, number) for rows in (train, test)]
         return parts[0], parts[1], len(names)
 

@@ -18,7 +18,8 @@ from edgefl.data.cache import cached
 from edgefl.data.dataset import Dataset
 from edgefl.data.download import Download
 from edgefl.data.paths import file_of
-from edgefl.errors import UserError
+from edgefl.errors import UserError, as_user_error
+from emulator.plain_text import decoded
 
 FOLDERS = ("shakespeare", "tinyshakespeare")
 NAMES = ("input.txt", "input.txt.gz")
@@ -117,6 +118,8 @@ def speeches(text: str, path: Path) -> dict[str, str]:
 def _read(path: Path) -> str:
     try:
         raw = path.read_bytes()
-        return (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raw = gzip.decompress(raw) if path.suffix == ".gz" else raw
+    except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: truncated or damaged ({error})") from error
+    with as_user_error():
+        return decoded(raw, path)

@@ -17,7 +17,7 @@ import xxhash
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from edgefl.data.dataset import Dataset
+from edgefl.data.dataset import Dataset, first_not_finite
 from edgefl.data.words import FILE
 from edgefl.errors import UserError
 
@@ -148,6 +148,9 @@ def _load(directory: Path, part: str, name: str) -> tuple[np.ndarray, np.ndarray
         )
     if about["content"] != _content(x, y):
         raise UserError(f"{path}: damaged (its digest differs)")
+    bad = first_not_finite(x)
+    if bad is not None:
+        raise UserError(f"{path}: x[{bad}] is not finite (NaN or infinite)")
     return x, y, about
 
 

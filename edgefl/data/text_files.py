@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import io
 import lzma
 import zlib
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,8 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 import orjson
 
-from edgefl.errors import UserError
+from edgefl.errors import UserError, as_user_error
+from emulator.plain_text import lines, read_text
 
 TEXT_COLUMNS = ("text", "review", "sentence")
 LABEL_COLUMNS = ("label", "sentiment")
@@ -44,9 +44,10 @@ def from_folders(root: Path, labels: Mapping[str, int]) -> Texts:
     texts = []
     for file, _ in files:
         try:
-            texts.append(file.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"{file}: cannot be read as UTF-8 text ({error})") from error
+            with as_user_error():
+                texts.append(read_text(file))
+        except OSError as error:
+            raise UserError(f"{file}: cannot be read ({error.strerror})") from error
     return texts, np.array([label for _, label in files], dtype=np.int64), []
 
 
@@ -60,21 +61,22 @@ def from_file(path: Path, labels: Mapping[str, int], key: str) -> Texts:
     rows = _json_rows if ".jsonl" in path.suffixes else _csv_rows
     texts, found, keys = [], [], []
     try:
-        with opened(path) as file:
+        with opened(path) as file, as_user_error():
             for line, label, text, about in rows(path, file, key):
-                if str(label).lower() not in labels:
+                name = str(label).strip().lower()
+                if name not in labels:
                     raise UserError(
                         f"{path}: line {line}: label {label!r}, expected one of {', '.join(labels)}"
                     )
                 texts.append(text)
-                found.append(labels[str(label).lower()])
-                keys.append(about)
-    except (OSError, EOFError, lzma.LZMAError, zlib.error, UnicodeDecodeError, csv.Error) as error:
+                found.append(labels[name])
+                keys.append(None if about is None else str(about).strip() or None)
+    except (OSError, EOFError, lzma.LZMAError, zlib.error, csv.Error) as error:
         raise UserError(f"{path}: truncated or damaged ({error})") from error
     return (
         texts,
         np.array(found, dtype=np.int64),
-        [] if None in keys else [str(about) for about in keys],
+        [about for about in keys if about is not None] if None not in keys else [],
     )
 
 
@@ -88,11 +90,11 @@ def opened(path: Path) -> BinaryIO:
 
 
 def _json_rows(path: Path, file: BinaryIO, key: str) -> Iterator[tuple[int, Any, str, Any]]:
-    for line, raw in enumerate(
-        file, start=1
-    ):  # bytes: only "\n" ends a line, other line separators are part of a text
+    for line, content in enumerate(lines(file, path), start=1):
+        if not content.strip():
+            continue
         try:
-            row = orjson.loads(raw)
+            row = orjson.loads(content)
         except orjson.JSONDecodeError as error:
             raise UserError(f"{path}: line {line}: is not JSON ({error}): truncated?") from error
         about = None
@@ -108,8 +110,8 @@ def _json_rows(path: Path, file: BinaryIO, key: str) -> Iterator[tuple[int, Any,
 
 
 def _csv_rows(path: Path, file: BinaryIO, key: str) -> Iterator[tuple[int, Any, str, Any]]:
-    reader = csv.DictReader(io.TextIOWrapper(file, encoding="utf-8", newline=""), strict=True)
-    columns = reader.fieldnames or []
+    reader = csv.DictReader(lines(file, path), strict=True)
+    columns = reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
     if not set(columns) & set(TEXT_COLUMNS) or not set(columns) & set(LABEL_COLUMNS):
         raise UserError(
             f"{path}: its header has {', '.join(columns) or 'nothing'}; expected"

@@ -6,40 +6,55 @@ Files can be compressed as .gz or .xz.
 from __future__ import annotations
 
 import csv
-import io
 import lzma
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import orjson
 
+from edgefl.data.labels import spelled
 from edgefl.data.text_files import opened
-from edgefl.errors import UserError, nearest
+from edgefl.errors import UserError, as_user_error, nearest
+from emulator.plain_text import decoded, lines
 
-Row = Mapping[str, Any]
+Row = dict[str, Any]
 
 
-def table(path: Path, columns: Sequence[str], header: Sequence[str] | None = None) -> list[Row]:
-    """Return the rows of a file, each with at least ``columns``.
+def table(
+    path: Path,
+    columns: Sequence[str],
+    header: Sequence[str] | None = None,
+    labels: Sequence[str] = (),
+) -> list[Row]:
+    """Return the rows of a file, each with at least ``columns`` and ``labels``.
 
     ``header``: the columns of a CSV without a first line of names; a first line whose first cell is
-    no number is skipped. UserError for a column that is missing, or a file that is damaged.
+    no number is skipped. ``labels``: columns whose values name classes or groups; white space
+    around them is removed. UserError for a column that is missing, a label that is missing or
+    nearly equal to another one (``edgefl.data.labels.spelled``), or a file that is damaged.
     """
     try:
-        with opened(path) as file:
+        with opened(path) as file, as_user_error():
             rows = list(_reader(path)(path, file, header))
-    except (OSError, EOFError, lzma.LZMAError, zlib.error, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, EOFError, lzma.LZMAError, zlib.error, csv.Error) as error:
         raise UserError(f"{path}: truncated or damaged ({error})") from error
     if not rows:
         raise UserError(f"{path}: no samples")
     for number, row in enumerate(rows, start=1):
-        for column in columns:
-            if row.get(column) is None:
+        for column in (*columns, *labels):
+            if row.get(column, row) is row:
                 near = nearest(column, [str(name) for name in row if name is not None])
                 raise UserError(f"{path}: row {number} has no column {column!r}{near}")
+        for column in columns:
+            if row[column] is None:
+                raise UserError(f"{path}: row {number}: {column!r} is null, expected a text")
+    for column in labels:
+        values = spelled([row[column] for row in rows], f"{path}: column {column!r}")
+        for row, value in zip(rows, values):
+            row[column] = value
     return rows
 
 
@@ -74,14 +89,14 @@ def _reader(path: Path) -> Callable[..., Iterator[Row]]:
 
 
 def _json_rows(path: Path, file: BinaryIO, _: Any) -> Iterator[Row]:
-    for line, raw in enumerate(file, start=1):
-        if raw.strip():
-            yield _json(path, raw, f"line {line}")
+    for line, text in enumerate(lines(file, path), start=1):
+        if text.strip():
+            yield _json(path, text, f"line {line}")
 
 
 def _array_rows(path: Path, file: BinaryIO, _: Any) -> Iterator[Row]:
     try:
-        found = orjson.loads(file.read())
+        found = orjson.loads(decoded(file.read(), path))
     except orjson.JSONDecodeError as error:
         raise UserError(f"{path}: is not JSON ({error}): truncated?") from error
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
@@ -89,9 +104,9 @@ def _array_rows(path: Path, file: BinaryIO, _: Any) -> Iterator[Row]:
     yield from found
 
 
-def _json(path: Path, raw: bytes, where: str) -> Row:
+def _json(path: Path, text: str, where: str) -> Row:
     try:
-        row = orjson.loads(raw)
+        row = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise UserError(f"{path}: {where}: is not JSON ({error}): truncated?") from error
     if not isinstance(row, dict):
@@ -100,19 +115,20 @@ def _json(path: Path, raw: bytes, where: str) -> Row:
 
 
 def _csv_rows(path: Path, file: BinaryIO, header: Sequence[str] | None) -> Iterator[Row]:
-    rows = csv.reader(io.TextIOWrapper(file, encoding="utf-8-sig", newline=""), strict=True)
-    names = header or next(rows, None)
+    rows = csv.reader(lines(file, path), strict=True)
+    names = header or [name.strip() for name in next(rows, ())]
     for number, row in enumerate(rows):
-        if not row or (header and number == 0 and not row[0].strip().lstrip("-").isdigit()):
+        if not any(cell.strip() for cell in row) or (
+            header and number == 0 and not row[0].strip().lstrip("-").isdigit()
+        ):
             continue
-        yield dict(zip(names or (), row))
+        yield dict(zip(names, row))
 
 
 def _tab_rows(path: Path, file: BinaryIO, header: Sequence[str] | None) -> Iterator[Row]:
     """Quotes are literal; the first line names the columns."""
-    text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
-    rows = csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE)
-    names = header or next(rows, None)
+    rows = csv.reader(lines(file, path), delimiter="\t", quoting=csv.QUOTE_NONE)
+    names = header or [name.strip() for name in next(rows, ())]
     for row in rows:
-        if row:
-            yield dict(zip(names or (), row))
+        if any(cell.strip() for cell in row):
+            yield dict(zip(names, row))

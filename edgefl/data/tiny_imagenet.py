@@ -15,7 +15,8 @@ from edgefl.data.dataset import Dataset
 from edgefl.data.download import Download
 from edgefl.data.labels import checked
 from edgefl.data.paths import folder_of
-from edgefl.errors import UserError, needs
+from edgefl.errors import UserError, as_user_error, needs
+from emulator.plain_text import read_text
 
 FOLDERS = ("tiny-imagenet-200", "tiny_imagenet")
 DOWNLOADS = (
@@ -37,7 +38,8 @@ def load(directory: Path) -> Dataset:
     The validation part is the test set, because the labels of the test part are not published.
     """
     root = folder_of(directory, FOLDERS, "wnids.txt", "tiny_imagenet")
-    names = (root / "wnids.txt").read_text(encoding="utf-8", errors="replace").split()
+    with as_user_error():
+        names = read_text(root / "wnids.txt").split()
     if not 0 < len(set(names)) == len(names) <= CLASSES:
         raise UserError(
             f"{root / 'wnids.txt'}: expected at most {CLASSES} names of classes, all different,"
@@ -80,9 +82,9 @@ def load(directory: Path) -> Dataset:
 def _validation(root: Path, names: list[str]) -> list[tuple[Path, int]]:
     """Return files and labels. A line has a file name, a class and a box, separated by tabs."""
     numbers, found = {name: label for label, name in enumerate(names)}, []
-    for line, text in enumerate(
-        (root / ANNOTATIONS).read_text(encoding="utf-8", errors="replace").splitlines(), start=1
-    ):
+    with as_user_error():
+        lines = read_text(root / ANNOTATIONS).rstrip().splitlines()
+    for line, text in enumerate(lines, start=1):
         parts = text.split("\t")
         if len(parts) < 2 or parts[1] not in numbers:
             raise UserError(

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from edgefl.catalog import find, options_of
 from edgefl.config.experiment import Experiment, Unlabelled
-from edgefl.data.dataset import Dataset
+from edgefl.data.dataset import Dataset, first_not_finite
 from edgefl.data.encoding import TokenOptions
 from edgefl.data.fitting import fitted
 from edgefl.data.paths import data_dir
@@ -67,6 +67,11 @@ def _of_another(
     rows = np.ascontiguousarray(
         source[_spread(section.size, len(source), f"samples in {section.data!r}")]
     )
+    bad = first_not_finite(rows)
+    if bad is not None:
+        raise UserError(
+            f"unlabelled.data: row {bad} of {section.data!r} is not finite (NaN or infinite)"
+        )
     if section.transform == "fit":
         rows = fitted(rows, dataset.train_x)
     expected = (*dataset.train_x.shape[1:], dataset.train_x.dtype)

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from edgefl.errors import UserError
+from edgefl.errors import UserError, as_user_error
+from emulator.plain_text import read_text
 
 PADDING, UNKNOWN = 0, 1  # token numbers; the vocabulary's first word is 2
 BREAK = re.compile(r"<br\s*/?>")
@@ -104,8 +105,8 @@ def from_file(directory: Path, options: TextOptions) -> list[str]:
     UserError for a line that is not one word, or a word that occurs twice.
     """
     (path,) = vocabulary_path(directory, options)
-    known = path.read_text(encoding="utf-8", errors="replace").split("\n")[: options.vocabulary - 2]
-    known = known[:-1] if known and not known[-1] else known
+    with as_user_error():
+        known = read_text(path).rstrip("\n").split("\n")[: options.vocabulary - 2]
     for line, word in enumerate(known, start=1):
         if words(word) != [word]:
             raise UserError(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgefl.edges.failure import BEFORE, TrainingFailure, training_failure
-from edgefl.edges.training_plan import TaskLike, batches, samples_after
+from edgefl.edges.training_plan import TaskLike, batches, pass_samples, samples_after
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.vectors import Layout
 
@@ -35,6 +35,7 @@ class Course:
     batch_size: int
     steps: int
     batches_per_epoch: int | None = None  # None: an epoch is a pass over the samples
+    drop_last: bool = False  # a pass leaves out its last batch if that is smaller
     # every batch has batch_size samples; a device with fewer samples repeats them
     whole_batches: bool = False
     step: int = 0
@@ -45,7 +46,12 @@ class Course:
 
     @property
     def steps_per_epoch(self) -> int:
-        return self.batches_per_epoch or batches(self.local_samples, self.batch_size)
+        return self.batches_per_epoch or batches(self.pass_samples, self.batch_size)
+
+    @property
+    def pass_samples(self) -> int:
+        """Samples that a pass uses."""
+        return pass_samples(self.local_samples, self.batch_size, self.drop_last)
 
     @property
     def samples(self) -> int:
@@ -56,7 +62,7 @@ class Course:
         """Samples processed after ``step`` steps. The last batch of a pass may be smaller."""
         if self.whole_batches:
             return step * self.batch_size
-        return samples_after(step, self.local_samples, self.batch_size)
+        return samples_after(step, self.pass_samples, self.batch_size)
 
     def samples_until(self, step: int) -> int:
         """Samples to process from here to ``step``."""

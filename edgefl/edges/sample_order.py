@@ -17,13 +17,13 @@ def sample_order(
 ) -> np.ndarray:
     """The indices of samples: as many shuffled passes over ``members`` as the steps need."""
     rng = streams.rng("batches", edge, task)
-    samples, batch, steps = len(members), course.batch_size, course.steps
-    passes = (
-        -(-steps * batch // samples)
-        if course.whole_batches
-        else -(-steps // batches(samples, batch))
-    )
-    return np.concatenate([rng.permutation(members) for _ in range(passes)])
+    batch, steps = course.batch_size, course.steps
+    if course.whole_batches:
+        used, passes = len(members), -(-steps * batch // len(members))
+    else:
+        used = course.pass_samples
+        passes = -(-steps // batches(used, batch))
+    return np.concatenate([rng.permutation(members)[:used] for _ in range(passes)])
 
 
 def tokens_by_step(order: np.ndarray, lengths: np.ndarray, course: Course) -> Sequence[int]:

@@ -78,6 +78,7 @@ class Trainer:
             local_samples=len(self.members),
             batch_size=self.plan.batch_size,
             batches_per_epoch=self.plan.batches_per_epoch,
+            drop_last=self.plan.drop_last,
             steps=steps,
             whole_batches=not rule.moves,
             learning_rate=self.plan.learning_rate_of(task),

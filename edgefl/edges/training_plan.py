@@ -44,6 +44,14 @@ def batches(samples: int, batch_size: int) -> int:
     return max(1, -(-samples // batch_size))
 
 
+def pass_samples(samples: int, batch_size: int, drop_last: bool) -> int:
+    """Samples that a pass over ``samples`` uses: with ``drop_last``, those of its whole batches.
+
+    If there is no whole batch, they are all samples, in one batch.
+    """
+    return samples - samples % batch_size if drop_last and samples > batch_size else samples
+
+
 def samples_after(steps: int, samples: int, batch_size: int) -> int:
     """Samples processed in ``steps`` steps of passes over ``samples``.
 
@@ -55,8 +63,9 @@ def samples_after(steps: int, samples: int, batch_size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """Steps of SGD or AdamW with drop_last = False: epochs x ceil(samples / batch_size) of them.
+    """Steps of SGD or AdamW: epochs x ceil(samples / batch_size) of them.
 
+    ``drop_last``: epochs x floor(samples / batch_size), at least one for an epoch.
     With ``batches_per_epoch``: epochs x batches_per_epoch steps, along shuffled passes.
     A rule that only computes one gradient uses a whole batch, see ``Course.whole_batches``.
     ``keeps_state``: the optimizer goes on where it was at the end of the edge's last task.
@@ -76,6 +85,7 @@ class TrainingPlan:
     micro_batch_size: int | None = None
     schedule: Schedule | None = None  # None: the learning rate stays as it is
     batches_per_epoch: int | None = None  # None: an epoch is a pass over the samples
+    drop_last: bool = False
 
     @property
     def is_plain_sgd(self) -> bool:
@@ -116,9 +126,13 @@ class TrainingPlan:
         return min(steps, int(task.numbers.get("most_steps", steps)))
 
     def steps_per_epoch(self, samples: int) -> int:
-        return self.batches_per_epoch or batches(samples, self.batch_size)
+        return self.batches_per_epoch or batches(self.pass_samples(samples), self.batch_size)
+
+    def pass_samples(self, samples: int) -> int:
+        """Samples that a pass uses on a device with ``samples``."""
+        return pass_samples(samples, self.batch_size, self.drop_last)
 
     def task_samples(self, samples: int) -> int:
         """Samples that a task of the plan's own epochs processes on a device with ``samples``."""
         steps = self.epochs * self.steps_per_epoch(samples)
-        return samples_after(steps, samples, self.batch_size)
+        return samples_after(steps, self.pass_samples(samples), self.batch_size)

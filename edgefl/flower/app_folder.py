@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgefl.errors import UserError, nearest
+from edgefl.errors import UserError, as_user_error, nearest
+from emulator.plain_text import read_text
 
 FLOWER = "flower:"  # how the name of a task begins that is a Flower app
 PROJECT = "pyproject.toml"
@@ -80,12 +81,14 @@ def app_folder(task: str, folders: Sequence[Path]) -> AppFolder:
         )
     file = place / PROJECT
     try:
-        app = tomllib.loads(file.read_text(encoding="utf-8"))
+        with as_user_error():
+            text = read_text(file)
+        app = tomllib.loads(text)
         for key in ("tool", "flwr", "app"):
             app = _table(app, key, file)
     except FileNotFoundError as error:
         raise UserError(f"{task!r}: no file {file}, which every Flower app has") from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, tomllib.TOMLDecodeError) as error:
         raise UserError(f"{file}: is not valid TOML: {error}") from error
     components = _table(app, "components", file)
     client = _component(components, "clientapp", file)

@@ -95,13 +95,15 @@ class PrepareFleet:
 class FleetReady:
     """The warm parent is ready.
 
-    ``samples_per_s``: of one core, None if not calibrated. ``samples``: by edge.
+    ``samples_per_s``: of one core; None if it was not to be measured, or if the measurement has
+    failed: ``not_measured`` says why. ``samples``: by edge.
     """
 
     data_digest: str
     samples_per_s: float | None
     cores: int
     samples: dict[str, int]
+    not_measured: str = ""
 
 
 @message

@@ -19,9 +19,10 @@ from edgefl.config.errors import Loc, Source, check_numbers, validated
 from edgefl.config.experiment import EDGE_ID, PATTERNS
 from edgefl.config.section import Section
 from edgefl.config.toml import BadTOML, parsed
-from edgefl.errors import UserError, nearest
+from edgefl.errors import UserError, as_user_error, nearest
 from edgefl.launch.host import Host, Via
 from emulator import profiles
+from emulator.plain_text import read_text
 from emulator.ranges import MOST_NAMES, expanded
 
 NATIVE = "native"
@@ -249,14 +250,14 @@ def _check_hosts(tables: Mapping[str, Any], source: Source) -> None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return parsed(path.read_text(encoding="utf-8"))
+        with as_user_error():
+            text = read_text(path)
+        return parsed(text)
     except FileNotFoundError as error:
         here = [file.name for file in path.parent.glob("*.toml")]
         raise UserError(f"{path}: no such file{nearest(path.name, here)}") from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: expected a TOML file in UTF-8") from error
     except BadTOML as error:
         raise UserError(f"{path}: {error}") from error
 

@@ -16,12 +16,13 @@ import tomli_w
 from edgefl.config.errors import Source, check_numbers, validated
 from edgefl.config.experiment import Experiment, StrategyEntry
 from edgefl.config.toml import TOO_DEEP, BadTOML, parsed, too_deep
-from edgefl.errors import UserError, nearest
+from edgefl.errors import UserError, as_user_error, nearest
 from edgefl.loading import extends as config_extends
 from edgefl.loading import names as config_names
 from edgefl.loading import overrides as config_overrides
 from edgefl.loading import packaged, received
 from edgefl.loading.device_tables import read_device_tables
+from emulator.plain_text import read_text
 
 THEIRS = "the coordinator's config"  # its name in error lines
 FACTS = "run"  # the table that a run adds to its config
@@ -80,7 +81,9 @@ def _base(facts: Any, path: Path) -> Path:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return parsed(path.read_text(encoding="utf-8"))
+        with as_user_error():
+            text = read_text(path)
+        return parsed(text)
     except FileNotFoundError as error:
         here = [file.name for file in path.parent.glob("*.toml")]
         near = nearest(path.name, here) if here else packaged.nearest(path)
@@ -88,10 +91,6 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UserError(
             f"{path}: cannot be read ({error.strerror}); expected a TOML file"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"{path}: is not UTF-8 text (byte {error.start}); expected a TOML file"
         ) from error
     except BadTOML as error:
         raise UserError(f"{path}: is not valid TOML: {error}") from error

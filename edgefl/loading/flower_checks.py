@@ -66,6 +66,7 @@ def _other_keys(experiment: Experiment) -> list[tuple[Loc, bool, str]]:
         (("evaluation", "by_label"), evaluation.by_label, "false"),
         (("evaluation", "metric"), bool(evaluation.further), 'only the metric "accuracy"'),
         (("training", "batches_per_epoch"), training.batches_per_epoch is not None, "no such key"),
+        (("training", "drop_last"), training.drop_last, "false"),
         (
             ("training", "device"),
             training.device not in (None, "cpu"),

@@ -25,7 +25,11 @@ class Counters:
     versions: int = 0
     updates_received: int = 0
     updates_applied: int = 0
-    waiting: set[int] = field(default_factory=set)  # tasks whose update the strategy holds
+    waiting: dict[int, str] = field(default_factory=dict)  # task whose update is held -> its edge
+    applied: Counter[str] = field(default_factory=Counter)  # updates, by edge
+    # by edge: its tasks without a use, by reason; and the last of them
+    unused: dict[str, Counter[str]] = field(default_factory=dict)
+    last_unused: dict[str, int] = field(default_factory=dict)
     discards: Counter[str] = field(default_factory=Counter)  # by reason
     staleness: Counter[int] = field(default_factory=Counter)
     bytes_up: int = 0  # of transfers that have ended
@@ -85,6 +89,7 @@ class Counters:
             "edges_missing": self.missing or None,
             "edges_lost": sorted(self.lost) or None,
             "numbers_capped": dict(sorted(self.capped.items())) or None,
+            "edges_unused": self._edges_unused() or None,
         }
         return {
             "bytes_up": self.bytes_up,
@@ -93,13 +98,31 @@ class Counters:
             **{key: value for key, value in rare.items() if value is not None},
         }
 
+    def _edges_unused(self) -> dict[str, dict[str, Any]]:
+        """The edges most of whose tasks had no use: number of tasks, of those without use, and the
+        most frequent reason. A task without use ended with a discarded update or without one.
+        """
+        found = {}
+        for edge, reasons in sorted(self.unused.items()):
+            count = reasons.total()
+            tasks = count + self.applied[edge]
+            if 2 * count > tasks:
+                reason = reasons.most_common(1)[0][0]
+                found[edge] = {"tasks": tasks, "unused": count, "reason": reason}
+        return found
+
+    def _has_no_use(self, edge: str, task: int, reason: str) -> None:
+        if self.last_unused.get(edge) != task:  # an update may be late after a time-out
+            self.last_unused[edge] = task
+            self.unused.setdefault(edge, Counter())[reason] += 1
+
     def _event(self, kind: str, row: Row) -> None:
         self.marks.add(kind)
         self.versions = max(self.versions, row.get("version", 0))
         decisions = row.get("decisions", ())
         if kind == "update_arrived":
             self.updates_received += 1
-            self.waiting.add(row["task"])
+            self.waiting[row["task"]] = row["edge"]
         for decision in decisions:  # first: a model published now does not contain these
             if decision["do"] == "discard":
                 self._discard(decision)
@@ -117,16 +140,17 @@ class Counters:
 
     def _discard(self, decision: Mapping[str, Any]) -> None:
         if decision["task"] in self.waiting:
-            self.waiting.remove(decision["task"])
+            edge = self.waiting.pop(decision["task"])
             self.discards[decision["reason"]] += 1
+            self._has_no_use(edge, decision["task"], decision["reason"])
 
     def _decision(self, decision: Mapping[str, Any]) -> None:
         match decision["do"]:
             case "publish":
                 self.versions = max(self.versions, decision["version"])
-                made_of = self.waiting.intersection(decision.get("made_of", self.waiting))
+                made_of = self.waiting.keys() & set(decision.get("made_of", self.waiting))
                 self.updates_applied += len(made_of)
-                self.waiting -= made_of
+                self.applied.update(self.waiting.pop(task) for task in made_of)
             case "report":
                 self.marks.update(decision["values"])
 
@@ -135,15 +159,18 @@ class Counters:
             case "discarded":  # the strategy never saw this update
                 self.updates_received += 1
                 self.discards[row["reason"]] += 1
+                self._has_no_use(row["edge"], row["task"], row["reason"])
             case "capped":
                 self.capped[row["edge"]] += 1
             case "task_timed_out":
                 self.timed_out[row["edge"]] += 1
+                self._has_no_use(row["edge"], row["task"], "timed out")
             case "evaluation_skipped":
                 self.skipped["no room" if "error" in row else "too many under way"] += 1
             case "training_failed":
                 self.training_failed[row["edge"]] += 1
                 self.first_failure = self.first_failure or row["reason"]
+                self._has_no_use(row["edge"], row["task"], "training failed")
             case "diverged":
                 self.diverged_at = row["version"]
             case "edge_away":  # it leaves as the config says

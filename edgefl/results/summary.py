@@ -118,6 +118,30 @@ def test_losses(metrics_rows: Iterable[Mapping[str, Any]]) -> list[float | None]
     return [loss for _, loss in sorted(found, key=lambda pair: pair[0])]
 
 
+def scores_not_finite(metrics_rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Return score -> the most evaluations in a row in which it was NaN or infinite, if above 1.
+
+    Evaluations are taken in order of emulated time. Empty cells are not counted.
+    """
+    rows = sorted(metrics_rows, key=lambda row: number(row.get("emulated_s")) or 0.0)
+    found = {}
+    for name in rows[0] if rows else ():
+        longest = now = 0
+        for row in rows:
+            now = now + 1 if _is_not_finite(row.get(name)) else 0
+            longest = max(longest, now)
+        if longest > 1:
+            found[name] = longest
+    return found
+
+
+def _is_not_finite(text: Any) -> bool:
+    try:
+        return not math.isfinite(float(text))
+    except (TypeError, ValueError):
+        return False  # an empty cell, or a text
+
+
 def _of_losses(losses: Sequence[float | None]) -> dict[str, float | None]:
     finite = [loss for loss in losses if loss is not None]
     return {

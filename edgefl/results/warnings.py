@@ -85,10 +85,48 @@ def trained_one_by_one(facts: Facts) -> str | None:
     )
 
 
+def edges_unused(facts: Facts) -> str | None:
+    """Warn about edges that contributed nothing to any model, or in less than half of their tasks.
+
+    An edge that had no task, or whose only task had not ended, is not among them. If no update at
+    all was used, other warnings say so.
+    """
+    unused: Mapping[str, Mapping[str, Any]] = facts.get("edges_unused", {})
+    if not facts.get("updates_applied", True):
+        return None
+    groups: dict[tuple[str, str], list[str]] = {}
+    for edge, counts in unused.items():
+        nothing = counts["unused"] == counts["tasks"]
+        kind = "contributed nothing" if nothing else "contributed little"
+        groups.setdefault((kind, counts["reason"]), []).append(edge)
+    parts = []
+    for (kind, reason), edges in sorted(groups.items()):
+        tasks = sum(unused[edge]["tasks"] for edge in edges)
+        count = sum(unused[edge]["unused"] for edge in edges)
+        parts.append(
+            f"{_edges(edges)} {kind}: {count} of {tasks} task{'s' if tasks > 1 else ''} had no use,"
+            f" mostly because of: {reason}"
+        )
+    return "; ".join(parts) or None
+
+
+def not_finite(facts: Facts) -> str | None:
+    """Warn about scores that were NaN or infinite in several evaluations, one after the other.
+
+    A model that is not finite itself is reported by ``diverged``.
+    """
+    in_a_row: Mapping[str, int] = facts.get("scores_not_finite", {})
+    if not in_a_row or facts.get("diverged_at_version") is not None:
+        return None
+    counts = ", ".join(f"{name} in {count}" for name, count in in_a_row.items())
+    return f"scores are not finite (NaN or infinite) in evaluations in a row: {counts}"
+
+
 def diverged(facts: Facts) -> str | None:
     """Warn if a model or loss is not finite, or if the loss rose and the result is guessing.
 
-    In the second case the test loss rose above FAR_ABOVE times the first model's, is above the
+    A loss that is not finite does not say that the training diverged if the model is finite.
+    In the last case the test loss rose above FAR_ABOVE times the first model's, is above the
     first model's at the end, and the last accuracy is at most MARGIN above guessing. The first
     model's loss is about ln(classes), and guessing has the accuracy 1 / classes.
     """
@@ -102,7 +140,15 @@ def diverged(facts: Facts) -> str | None:
         return None
     first, last = facts["initial_loss"], facts["final_loss"]
     if last is None:
-        return "diverged: the last model's test loss is not finite"
+        if first is None:
+            return (
+                "the test loss of the first model is not finite already: expected another cause"
+                " than the training, such as the model, the loss or the test data"
+            )
+        return (
+            "the last model's test loss is not finite, although its weights are: an overflow in the"
+            " model or the loss"
+        )
     if first is None or last <= first or accuracy > exp(-first) + MARGIN:
         return None
     highest = facts["highest_loss"]
@@ -158,8 +204,10 @@ WARNINGS: tuple[Callable[[Facts], str | None], ...] = (
     discarded,
     training_failed,
     timed_out,
+    edges_unused,
     trained_one_by_one,
     diverged,
+    not_finite,
     jobs_failed,
     evaluations_skipped,
     edges_missing,

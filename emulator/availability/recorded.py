@@ -20,6 +20,7 @@ from typing import Any
 
 from emulator.availability.away_times import Presence, presence
 from emulator.errors import BadValue, valid_name
+from emulator.plain_text import decoded
 
 FORMATS = ("csv", "flhetbench", "fedscale")
 COLUMNS = ["edge", "begin_s", "end_s"]
@@ -39,12 +40,11 @@ def recorded_presence(
     name = f"availability {path}"
     try:
         data = path.read_bytes()
-        text = data.decode("utf-8-sig")
     except OSError as error:
         raise BadValue(f"{name}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        is_pickle = data[:1] == b"\x80"
-        raise BadValue(f"{name}: {PICKLE if is_pickle else 'not plain text'}") from None
+    if data[:1] == b"\x80":  # no UTF-8 text begins with it
+        raise BadValue(f"{name}: {PICKLE}")
+    text = decoded(data, name)
     chosen = format_name or ("csv" if path.suffix.lower() == ".csv" else None)
     if chosen is not None:
         valid_name("format", chosen, FORMATS)
@@ -58,12 +58,13 @@ def recorded_presence(
 def _csv(text: str, name: str, period_s: float | None) -> dict[str, Presence]:
     rows: dict[str, list[tuple[float, float]]] = {}
     reader = csv.reader(text.splitlines())
-    for row in reader:
-        if not row or row == COLUMNS:
+    for cells in reader:
+        row = [cell.strip() for cell in cells]
+        if not any(row) or row == COLUMNS:
             continue
         where = f"{name}, line {reader.line_num}"
         try:
-            edge, begin_s, end_s = row[0].strip(), float(row[1]), float(row[2])
+            edge, begin_s, end_s = row[0], float(row[1]), float(row[2])
         except (IndexError, ValueError):
             raise BadValue(
                 f"{where}: expected edge,begin_s,end_s such as e000,0,3600, found"

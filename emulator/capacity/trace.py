@@ -25,6 +25,7 @@ import numpy as np
 
 from emulator.capacity.cycle import MAX_PERIOD_NS, Cycle
 from emulator.errors import BadValue
+from emulator.plain_text import read_text
 from emulator.units import FOREVER, NS_PER_S, seconds_text
 
 Start = Literal["run", "first_byte"]
@@ -122,13 +123,11 @@ def read_trace(path: Path, start: Start = "run", dead_limit_ns: int = DEAD_LIMIT
 
     BadValue names the file and the line.
     """
-    try:
-        lines = path.read_text(encoding="ascii").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadValue(
-            f"trace {path}: cannot be read ({getattr(error, 'strerror', None) or 'not plain text'})"
-        ) from None
     name = f"trace {path}"
+    try:
+        lines = read_text(path, name).splitlines()
+    except OSError as error:
+        raise BadValue(f"{name}: cannot be read ({error.strerror})") from None
     if path.suffix.lower() != ".csv":
         return Trace(mahimahi_steps(lines, name), name, start, dead_limit_ns)
     rows = _csv_rows(lines, name)

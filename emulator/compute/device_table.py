@@ -15,6 +15,7 @@ import numpy as np
 from emulator.compute.device import check_rate
 from emulator.compute.spread import check_count
 from emulator.errors import BadValue, valid_name
+from emulator.plain_text import read_text
 
 MOST_DEVICES = 10_000
 
@@ -26,11 +27,9 @@ def read_device_table(path: Path, column: str) -> list[float]:
     """
     name = f"device table {path}"
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = read_text(path, name).splitlines()
     except OSError as error:
         raise BadValue(f"{name}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise BadValue(f"{name}: not plain text, expected CSV") from None
     reader = csv.reader(lines)
     header = [cell.strip() for cell in next(reader, [])]
     try:

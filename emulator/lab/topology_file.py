@@ -11,6 +11,7 @@ from typing import Any
 from emulator.errors import BadValue, valid_name
 from emulator.kernel.commands import KernelWay
 from emulator.lab.topology import UNSHAPED, LabBridge, LabHost, LabLink, LabTraffic, Topology
+from emulator.plain_text import read_text
 from emulator.profile_table import LINKS
 from emulator.profiles import link_profile
 from emulator.ranges import expanded
@@ -31,11 +32,10 @@ _TOP = ("name", "seed", *_KEYS)
 def read_topology(path: Path) -> Topology:
     """Read a TOML file. BadValue, with the file's name, if it is none or does not make sense."""
     try:
-        with path.open("rb") as file:
-            content = tomllib.load(file)
+        content = tomllib.loads(read_text(path))
     except OSError as error:
         raise BadValue(f"{path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except tomllib.TOMLDecodeError as error:
         raise BadValue(f"{path}: not valid TOML: {error}") from None
     try:
         return parse_topology({"name": _stem(path)} | content)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from io import TextIOWrapper
 from pathlib import Path
-from typing import IO
 
+from emulator import plain_text
 from emulator.capacity.trace import Trace, read_trace
 from emulator.errors import BadValue, valid_name
 from emulator.traces.formats import fcc_webget, hsdpa, irish_5g, nyu_mets, starlink_road
@@ -48,7 +47,7 @@ def converted(
     try:
         with _text(path, member) as lines:
             return reader.convert(lines, name, chosen, series)
-    except (OSError, UnicodeDecodeError, zipfile.BadZipFile, KeyError) as error:
+    except (OSError, zipfile.BadZipFile, KeyError) as error:
         reason = getattr(error, "strerror", None) or "not a text file of this format"
         raise BadValue(f"{name}: cannot be read ({reason})") from None
 
@@ -58,9 +57,8 @@ def format_of(path: Path) -> str:
     try:
         with _text(path, "") as lines:
             first = next((line for line in lines if line.strip()), "")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not plain text"
-        raise BadValue(f"trace {path}: cannot be read ({reason})") from None
+    except OSError as error:
+        raise BadValue(f"trace {path}: cannot be read ({error.strerror})") from None
     found = [name for name, reader in FORMATS.items() if reader.known(first)]
     return found[0] if found else "csv" if path.suffix.lower() == ".csv" else "mahimahi"
 
@@ -87,11 +85,12 @@ def any_trace(
 
 
 @contextmanager
-def _text(path: Path, member: str) -> Iterator[IO[str]]:
+def _text(path: Path, member: str) -> Iterator[Iterator[str]]:
     """The lines of a file, or of a file in a zip archive."""
+    name = f"trace {path / member}"
     if not member:
-        with open(path, encoding="utf-8-sig", newline="") as lines:
-            yield lines
+        with open(path, "rb") as file:
+            yield plain_text.lines(file, name)
         return
-    with zipfile.ZipFile(path) as archive, archive.open(member) as data:
-        yield TextIOWrapper(data, encoding="utf-8-sig", newline="")
+    with zipfile.ZipFile(path) as archive, archive.open(member) as packed:
+        yield plain_text.lines(packed, name)

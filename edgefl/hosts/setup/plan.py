@@ -83,6 +83,7 @@ def training_plan(experiment: Experiment) -> TrainingPlan:
         if told is None
         else Schedule(told.kind, told.warmup_steps, told.total_steps, told.end_share),
         section.batches_per_epoch,
+        section.drop_last,
     )
 
 

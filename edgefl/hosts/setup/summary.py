@@ -15,7 +15,7 @@ from edgefl.record.files import METRICS, SUMMARY
 from edgefl.record.row_file import write_whole
 from edgefl.reports.registry import sections
 from edgefl.results.energy import MEASURED, joules_to_target
-from edgefl.results.summary import outcome
+from edgefl.results.summary import outcome, scores_not_finite
 from edgefl.results.tail import read_csv
 from edgefl.results.warnings import warnings
 
@@ -38,12 +38,14 @@ def write_summary(
     the joules to the target.
     """
     rows = read_csv(directory / METRICS)
+    not_finite = scores_not_finite(rows)
     found = outcome(rows, evaluation.goal, evaluation.score)
     summary = {
         **head,
         **counters.of_updates(),
         **found,
         **counters.of_run(),
+        **({"scores_not_finite": not_finite} if not_finite else {}),
         **_energy(energy, joules_to_target(rows, found["time_to_target_s"]), hosts),
         **sections(directory, counters.marks, head["emulated_s"]),
         **({"hosts": list(hosts)} if hosts else {}),

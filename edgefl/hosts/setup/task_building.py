@@ -10,6 +10,7 @@ import torch
 from edgefl.catalog import find, load_dotted, own_code
 from edgefl.config.experiment import Experiment
 from edgefl.data import edge_data as material
+from edgefl.data.dataset import check_finite
 from edgefl.data.task import Task
 from edgefl.errors import UserError
 from edgefl.hosts.setup import texts
@@ -36,6 +37,7 @@ def own_task(experiment: Experiment, base: Path | None) -> tuple[Task, material.
         raise UserError(
             f"task {experiment.task!r} returned {type(task).__name__}, expected edgefl.api.Task"
         )
+    check_finite(task.dataset, f"of the task {experiment.task!r}")
     return task, material.EdgeData(task.dataset, material.cut(experiment, base, task.dataset))
 
 

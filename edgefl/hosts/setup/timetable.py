@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgefl.config.experiment import Experiment
-from edgefl.edges.training_plan import batches, samples_after
+from edgefl.edges.training_plan import batches, pass_samples, samples_after
 from edgefl.errors import UserError
 from edgefl.hosts.setup.message_packing import model_bytes
 from edgefl.hosts.setup.network import longest_delay_ns
@@ -33,9 +33,10 @@ def timetable(
     late_ns = longest_delay_ns(experiment) - guard_ns
 
     def compute_slots(edge: str, samples: int, steps: int | None) -> int | None:
+        used = pass_samples(samples, plan.batch_size, plan.drop_last)
         if steps is None:
-            steps = plan.epochs * (plan.batches_per_epoch or batches(samples, plan.batch_size))
-        return _slots(devices[edge], samples_after(steps, samples, plan.batch_size), slot_ns)
+            steps = plan.epochs * (plan.batches_per_epoch or batches(used, plan.batch_size))
+        return _slots(devices[edge], samples_after(steps, used, plan.batch_size), slot_ns)
 
     known = all(isinstance(device, Rate) for device in devices.values())
     return Timetable(

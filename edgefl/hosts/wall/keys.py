@@ -29,7 +29,8 @@ from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils import z85
 
 from edgefl.config.experiment import EDGE_ID, PATTERNS
-from edgefl.errors import UserError, nearest
+from edgefl.errors import UserError, as_user_error, nearest
+from emulator.plain_text import read_text
 
 DOMAIN = "edgefl"
 KEY_CHARACTERS = 40  # z85 of 32 bytes
@@ -170,7 +171,9 @@ def load_server(folder: Path) -> ServerKeys:
     path = folder / "allowed.json"
     _only_owner(path, WRITE)
     try:
-        listed = orjson.loads(path.read_bytes())
+        with as_user_error():
+            text = read_text(path)
+        listed = orjson.loads(text)
     except OSError as error:
         raise UserError(
             f"{path}: cannot be read ({error.strerror}); expected the list of edges' public keys"

@@ -46,10 +46,43 @@ class TooFast:
         )
 
 
-def too_fast(experiment: Experiment, base: Path | None, fleet: FleetReady) -> list[TooFast]:
-    """The strategies that are too fast for this host; none if its rate was not measured."""
+@dataclass(frozen=True, slots=True)
+class NotMeasured:
+    """Whether this host trains fast enough for the devices of ``strategy`` is not known."""
+
+    strategy: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"strategy {self.strategy}: speed cannot be chosen or checked, because this host's"
+            f" training could not be measured ({self.reason}): mend that, or --force (the run will"
+            " be strained)"
+        )
+
+    @property
+    def strain(self) -> str:
+        """The reason for strain that a forced run records."""
+        return f"forced: this host's training could not be measured ({self.reason})"
+
+
+def too_fast(
+    experiment: Experiment, base: Path | None, fleet: FleetReady
+) -> list[TooFast | NotMeasured]:
+    """The strategies that are too fast for this host, or may be, because trial trainings failed.
+
+    None if nothing was to be measured: a GPU trains, or the edges are on other machines.
+    """
+    if fleet.not_measured:
+        return [
+            NotMeasured(name, fleet.not_measured)
+            for name, rate in _needed(experiment, base, fleet)
+            if rate
+        ]
     have = host_per_s(fleet)
-    found = []
+    found: list[TooFast | NotMeasured] = []
+    if have is None:
+        return found
     for name, rate in _needed(experiment, base, fleet):
         need = rate * experiment.chosen_speed
         if need > have:
@@ -60,7 +93,8 @@ def too_fast(experiment: Experiment, base: Path | None, fleet: FleetReady) -> li
 def auto_speed(experiment: Experiment, base: Path | None, fleet: FleetReady) -> float:
     """The highest speed, up to MOST_AUTO_SPEED, at which this host can run every strategy.
 
-    MOST_AUTO_SPEED if the host's rate was not measured; UserError if a GPU may be the reason.
+    MOST_AUTO_SPEED if this host trains no emulated device, because the edges are elsewhere or
+    native; and if trial trainings failed, which ``too_fast`` reports. UserError if a GPU trains.
     """
     if fleet.samples_per_s is None and experiment.training.device not in (None, "cpu"):
         raise UserError(
@@ -68,7 +102,10 @@ def auto_speed(experiment: Experiment, base: Path | None, fleet: FleetReady) -> 
             f' (training.device = "{experiment.training.device}")'
         )
     rates = [rate for _, rate in _needed(experiment, base, fleet)]
-    return tidy(HEADROOM * host_per_s(fleet) / max(rates, default=0.0) if any(rates) else math.inf)
+    have = host_per_s(fleet)
+    if have is None or not any(rates):
+        return MOST_AUTO_SPEED
+    return tidy(HEADROOM * have / max(rates))
 
 
 def tidy(speed: float) -> float:
@@ -80,10 +117,10 @@ def tidy(speed: float) -> float:
     return next(each for each in tidied if each <= speed)
 
 
-def host_per_s(fleet: FleetReady) -> float:
-    """Samples per real second of all cores that train; infinite if not measured."""
+def host_per_s(fleet: FleetReady) -> float | None:
+    """Samples per real second of all cores that train; None if not measured."""
     if fleet.samples_per_s is None:
-        return math.inf
+        return None
     return fleet.samples_per_s * max(fleet.cores - 1, 1)
 
 

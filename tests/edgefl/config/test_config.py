@@ -301,7 +301,7 @@ def test_files_that_cannot_be_read(good: Path) -> None:
     (folder / "latin.toml").write_bytes(b"name = '\xe4'")
     assert (
         refusal(folder / "latin.toml")
-        == "latin.toml: is not UTF-8 text (byte 8); expected a TOML file"
+        == "latin.toml: is not UTF-8 text (byte 8 is 0xe4, as in Latin-1): save it as UTF-8"
     )
 
 

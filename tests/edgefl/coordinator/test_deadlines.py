@@ -65,7 +65,10 @@ def test_the_round_goes_on_without_an_edge_that_never_delivers(desk: Desk) -> No
     lines = desk.wake(desk.coordinator.next_due())
     assert lines[0] == "c <- CancelTask 2" and "c <- task 5 v1 (2 2 2)" in lines
     assert closed(desk) == [(10.5, "c", TRAINING)]
-    assert desk.summary()["warnings"] == ["1 task of 1 edge (c) timed out"]
+    assert desk.summary()["warnings"] == [
+        "1 task of 1 edge (c) timed out",
+        "1 edge (c) contributed nothing: 1 of 1 task had no use, mostly because of: timed out",
+    ]
 
 
 def test_an_update_that_comes_late_is_discarded_with_its_reason(desk: Desk) -> None:

@@ -186,7 +186,7 @@ def test_a_missing_vocabulary_file_is_named(tmp_path: Path) -> None:
         ("train.csv", b"a,b\n1,2\n", "its header has a, b; expected text or review"),
         ("train.csv", b'text,label\n"a', "truncated or damaged"),
         ("train.csv", b"text,label\nx,1\ny\n", "line 3: fewer columns"),
-        ("train.csv", b"text,label\n\xff,1\n", "truncated or damaged"),
+        ("train.csv", b"text,label\n\xff,1\n", "is not UTF-8 text .byte 11 is 0xff"),
         ("train.csv", b"", "its header has nothing"),
     ],
 )

@@ -304,6 +304,19 @@ def write_celeba(root: Path, count: int = 4) -> None:
     )
 
 
+def test_celeba_s_lists_may_come_from_an_editor_on_windows(tmp_path: Path) -> None:
+    write_celeba(tmp_path / "plain" / "celeba")
+    write_celeba(tmp_path / "windows" / "celeba")
+    for name in (celeba.ATTRIBUTES, celeba.IDENTITIES, celeba.PARTS):
+        path = tmp_path / "windows" / "celeba" / name
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n") + b"\r\n")
+    plain, windows = (
+        celeba.load(tmp_path / folder, celeba.Options(size=8)) for folder in ("plain", "windows")
+    )
+    assert windows.train_y.tolist() == plain.train_y.tolist()
+    assert windows.columns["celebrity"].tolist() == plain.columns["celebrity"].tolist()
+
+
 def test_celeba_s_faces_have_an_attribute_and_a_celebrity(tmp_path: Path) -> None:
     write_celeba(tmp_path / "celeba")
     found = celeba.load(tmp_path, celeba.Options(size=8))

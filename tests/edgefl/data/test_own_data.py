@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 from builders import experiment
 
-from edgefl.data.dataset import Dataset
+from edgefl.data import dataset as datasets
+from edgefl.data import shards
+from edgefl.data.cache import cached
+from edgefl.data.dataset import Dataset, check_finite
 from edgefl.data.own import check
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import learning
@@ -71,3 +74,83 @@ def test_an_exception_in_an_own_file_is_one_line(
     )
     with pytest.raises(UserError, match=complaint):
         learning(experiment(**changes), tmp_path)
+
+
+F = np.zeros((6, 1, 2, 2), np.float32)
+
+
+def spoilt(value: float, kind: type = np.float32) -> np.ndarray:
+    array = F.astype(kind)
+    array[4, 0, 1, 1] = value
+    return array
+
+
+@pytest.mark.parametrize(
+    ("found", "complaint"),
+    [
+        (Dataset(spoilt(np.nan), Y, F, Y, 3), r"data 'd': train_x\[4\] is not finite"),
+        (Dataset(F, Y, spoilt(-np.inf), Y, 3), r"data 'd': test_x\[4\] is not finite"),
+        (Dataset(spoilt(1e39, np.float64), Y, F, Y, 3), r"train_x\[4\].*too large for float32"),
+        (Dataset(F, np.array([0, 1, np.nan]), F, Y, 3), r"data 'd': train_y\[2\] is not finite"),
+        (
+            Dataset(F, Y, F, Y, 3, columns={"age": np.array([1, np.nan])}),
+            "number 1 of the column 'age'",
+        ),
+        (Dataset(F, Y, F, Y, 3, std=(0.0,)), r"std is \(0.0,\).*no std of 0"),
+        (Dataset(F, Y, F, Y, 3, mean=(np.nan,)), r"mean is \(nan,\)"),
+    ],
+)
+def test_numbers_that_are_not_finite_are_refused_with_their_sample(
+    found: Dataset, complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UserError, match=complaint):
+        check_finite(found, "'d'")
+    monkeypatch.setattr(datasets, "PART", 4)  # sample by sample, as for a large data set
+    with pytest.raises(UserError, match=complaint):
+        check_finite(found, "'d'")
+
+
+def test_finite_data_of_each_kind_pass() -> None:
+    check_finite(Dataset(X, Y, X[:0], Y[:0], 3), "'d'")
+    check_finite(Dataset(spoilt(3e38), Y, F.astype(np.float16), Y, 3), "'d'")
+    check_finite(Dataset(TEXTS, Y, TEXTS, Y, 3, vocabulary=6), "'d'")
+
+
+SPOILT = """
+import numpy as np
+from edgefl.api import Dataset, Task
+def load(directory):
+    x, y = np.zeros((12, 1, 2, 2), np.float32), np.arange(12) % 3
+    x[7, 0, 0, 0] = np.nan
+    return Dataset(x, y, x[:3], y[:3], 3)
+def build():
+    return Task(load(None), None)
+"""
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"data": {"name": "own.py:load"}},
+        {"task": "own.py:build"},
+        {"data": {"name": "own.py:load", "source": "local"}},
+    ],
+)
+def test_every_way_to_data_refuses_them(sections: dict, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(SPOILT)
+    if sections.get("data", {}).get("source") == "local":
+        for edge in "abc":
+            (tmp_path / "data" / edge).mkdir(parents=True)
+        sections = {"data": sections["data"] | {"dir": str(tmp_path / "data")}}
+    with pytest.raises(UserError, match=r"train_x\[7\] is not finite"):
+        learning(experiment(**sections), tmp_path)
+
+
+def test_a_shard_and_the_cache_refuse_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEFL_CACHE", str(tmp_path / "cache"))
+    found = Dataset(spoilt(np.nan), Y, F, Y, 3)
+    with pytest.raises(UserError, match=r"data 'leaf': train_x\[4\] is not finite"):
+        cached("leaf", [], "", lambda folder: found)
+    shards.write(tmp_path / "shards", "d", found, {"a": np.array([3, 4])}, {"standard": "0"})
+    with pytest.raises(UserError, match=r"a.safetensors: x\[1\] is not finite"):
+        shards.read(tmp_path / "shards", "d", ["a"], wants_test=False)

@@ -13,7 +13,9 @@ from edgefl.data.task import cross_entropy
 from edgefl.edges.local_run import LocalRun
 from edgefl.edges.trainer import Trainer
 from edgefl.edges.training_plan import TrainingPlan
+from edgefl.hosts.virtual.pool.deferred_run import Describer
 from edgefl.models.workspace import Workspace, initial
+from edgefl.protocol.messages import Assignment
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.streams import Streams
 from edgefl.vectors import aligned
@@ -89,6 +91,44 @@ def test_the_last_batch_of_an_epoch_is_kept_and_samples_are_counted() -> None:
     assert run.order[:7].tolist() != run.order[7:14].tolist(), "a new permutation each epoch"
     trainer.advance(run, rule, until_step=4)
     assert run.samples == 10 and run.samples_until(6) == 4
+
+
+def test_a_last_batch_that_is_smaller_may_be_left_out() -> None:
+    """Seven samples in batches of three: passes of 3 and 3; the seventh sample is left out."""
+    rows = torch.eye(3).repeat(3, 1)[:7]
+    plan = TrainingPlan(epochs=2, batch_size=3, learning_rate=0.0, drop_last=True)
+    run = linear_trainer(plan, rows, torch.zeros(7, 1)).begin(
+        start_at(0, 0, 0), LocalRule(None), {}
+    )
+    assert (run.steps, run.steps_per_epoch, plan.task_samples(7)) == (4, 2, 12)
+    assert [run.samples_at(step) for step in range(5)] == [0, 3, 6, 9, 12]
+    passes = run.order[:6].tolist(), run.order[6:].tolist()
+    assert all(len(set(each)) == 6 for each in passes) and set(passes[0]) != set(passes[1])
+    kept = TrainingPlan(epochs=2, batch_size=3, learning_rate=0.0)
+    whole = linear_trainer(kept, rows, torch.zeros(7, 1)).begin(
+        start_at(0, 0, 0), LocalRule(None), {}
+    )
+    assert whole.order[:6].tolist() == passes[0], "the same order of samples as without it"
+
+
+@pytest.mark.parametrize(("samples", "steps", "used"), [(1, 1, 1), (2, 1, 2), (3, 1, 3), (6, 2, 6)])
+def test_a_device_with_less_than_a_batch_trains_on_all_its_samples(
+    samples: int, steps: int, used: int
+) -> None:
+    plan = TrainingPlan(epochs=1, batch_size=3, learning_rate=0.0, drop_last=True)
+    trainer = linear_trainer(plan, torch.ones(samples, 3), torch.zeros(samples, 1))
+    run = finished(trainer, LocalRule(None), start_at(0, 0, 0))
+    assert (run.step, run.samples) == (steps, used) == (plan.steps_per_epoch(samples), used)
+
+
+def test_both_clocks_leave_the_same_samples_out() -> None:
+    plan = TrainingPlan(epochs=2, batch_size=3, learning_rate=0.0, drop_last=True)
+    trainer = linear_trainer(plan, torch.ones(7, 3), torch.zeros(7, 1))
+    task = Assignment(1, 0, {"weights": np.zeros(3, np.float32)}, {})
+    run = trainer.begin(task, LocalRule(None), {})
+    described = Describer(0, "e1", plan, 7, None).begin(task, LocalRule(None), {})
+    assert run.steps == described.steps == 4
+    assert run.work_until(4) == described.work_until(4) == 12
 
 
 def test_an_epoch_may_be_a_number_of_batches_along_shuffled_passes() -> None:

@@ -108,7 +108,7 @@ def test_a_parent_of_workers_and_edges_does_not_begin_cuda(
     with fake_gpu(monkeypatch) as gpu:
         learned = learned_of(**sections("fedavg", "cuda"))
         Executor(learned).warm_up()
-        assert calibrate(learned) is None and not gpu.moved
+        assert calibrate(learned) == (None, "") and not gpu.moved
 
 
 def test_a_missing_gpu_is_told_before_the_data_are_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,3 +109,20 @@ def test_marks_are_the_kinds_of_events_and_the_names_of_reported_numbers() -> No
     report = {"do": "report", "values": {"end_slot": 4.0, "lost": 0.0}}
     found = counted(arrived(0, 0, report), {"fact": "finished", "reason": "versions"})
     assert found.marks == {"update_arrived", "end_slot", "lost"}
+
+
+def test_edges_most_of_whose_tasks_had_no_use_are_counted() -> None:
+    """A time-out and the late update of the same task count once."""
+    discard = {"do": "discard", "task": 3, "reason": "too stale"}
+    rows = [
+        arrived(0, 0, PUBLISH),
+        {"fact": "task_timed_out", "edge": "b", "task": 1},
+        {"fact": "discarded", "edge": "b", "task": 1, "reason": "too late"},
+        {"fact": "training_failed", "edge": "b", "task": 2, "reason": "step 1"},
+        arrived(3, 0, discard),
+        arrived(4, 0) | {"edge": "c"},  # the strategy holds it at the end
+    ]
+    assert counted(*rows).of_run()["edges_unused"] == {
+        "b": {"tasks": 2, "unused": 2, "reason": "timed out"}
+    }
+    assert "edges_unused" not in counted(*rows[:1]).of_run()

@@ -22,7 +22,7 @@ from edgefl.record.rows import event_row
 from edgefl.reports import gallery
 from edgefl.results import compare, rundirs, summary
 from edgefl.results.live import LiveView, human_rate
-from edgefl.results.summary import one_line
+from edgefl.results.summary import one_line, scores_not_finite
 from edgefl.results.table import table
 from edgefl.results.tail import TableTail, Tail, is_torn, read_csv, read_events
 from edgefl.strategies.base.events import EdgeJoined, EdgeLost, Event, JobFailed
@@ -610,3 +610,12 @@ def test_a_damaged_file_of_a_run_is_one_line(tmp_path: Path, name: str, content:
     with pytest.raises(UserError, match="is damaged") as caught:
         compare.load(tmp_path)
     assert str(caught.value).startswith(str(tmp_path))
+
+
+def test_scores_that_are_not_finite_in_a_row_are_counted_in_order_of_time() -> None:
+    rows = [
+        {"emulated_s": str(at), "test_loss": loss, "train_loss": "", "accuracy": "0.1"}
+        for at, loss in [(3, "nan"), (1, "nan"), (2, "2.0"), (5, "1.0"), (4, "inf"), (6, "nan")]
+    ]
+    assert scores_not_finite(rows) == {"test_loss": 2}
+    assert scores_not_finite(rows[1:3]) == {} == scores_not_finite([])

@@ -72,7 +72,43 @@ def facts(**values: Any) -> dict[str, Any]:
         (GUESSING | {"final_accuracy": 0.2}, []),
         (GUESSING | {"final_loss": 2.25}, []),  # the model learns again
         (GUESSING | {"versions": 0}, NOTHING_USED),
-        (GUESSING | {"final_loss": None}, ["diverged: the last model's test loss is not finite"]),
+        (
+            GUESSING | {"final_loss": None},
+            [
+                "the last model's test loss is not finite, although its weights are: an overflow in"
+                " the model or the loss"
+            ],
+        ),
+        (
+            GUESSING | {"initial_loss": None, "final_loss": None},
+            [
+                "the test loss of the first model is not finite already: expected another cause"
+                " than the training, such as the model, the loss or the test data"
+            ],
+        ),
+        (
+            {"scores_not_finite": {"test_loss": 7, "f1": 2}},
+            [
+                "scores are not finite (NaN or infinite) in evaluations in a row: test_loss in 7,"
+                " f1 in 2"
+            ],
+        ),
+        (
+            {
+                "updates_applied": 9,
+                "edges_unused": {
+                    "a": {"tasks": 8, "unused": 8, "reason": "not finite"},
+                    "b": {"tasks": 4, "unused": 3, "reason": "too late"},
+                    "c": {"tasks": 2, "unused": 2, "reason": "not finite"},
+                },
+            },
+            [
+                "1 edge (b) contributed little: 3 of 4 tasks had no use, mostly because of: too"
+                " late; 2 edges (a, c) contributed nothing: 10 of 10 tasks had no use, mostly"
+                " because of: not finite"
+            ],
+        ),
+        ({"updates_applied": 0, "edges_unused": {"a": {}}}, []),  # other warnings say so
         (
             GUESSING | {"diverged_at_version": 7},
             ["diverged: version 7 is not finite (NaN or infinite), so its accuracy is meaningless"],

@@ -54,7 +54,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(BadValue, match="none.csv: cannot be read"):
         read_device_table(tmp_path / "none.csv", "AI Score")
     (tmp_path / "phones.csv").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(BadValue, match="not plain text"):
+    with pytest.raises(BadValue, match="is not UTF-8 text"):
         read_device_table(tmp_path / "phones.csv", "AI Score")
 
 

@@ -135,9 +135,9 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(BadValue, match="format 'hspda' does not exist: did you mean hsdpa"):
         converted(tmp_path / "binary.csv", "hspda")
-    with pytest.raises(BadValue, match=r"cannot be read \(not a text file of this format\)"):
+    with pytest.raises(BadValue, match="is not UTF-8 text"):
         converted(tmp_path / "binary.csv", "hsdpa")
-    with pytest.raises(BadValue, match=r"cannot be read \(not plain text\)"):
+    with pytest.raises(BadValue, match="is not UTF-8 text"):
         format_of(tmp_path / "binary.csv")
     with pytest.raises(BadValue, match=r"cannot be read \(No such file"):
         converted(tmp_path / "nothing", "hsdpa")

@@ -86,6 +86,7 @@ class Describer:
             local_samples=self.samples,
             batch_size=self.plan.batch_size,
             batches_per_epoch=self.plan.batches_per_epoch,
+            drop_last=self.plan.drop_last,
             steps=steps,
             whole_batches=not rule.moves,
             index=self.index,

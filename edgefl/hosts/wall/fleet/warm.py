@@ -65,6 +65,8 @@ from emulator.host import cores
 JOB_WORKER = "job worker"  # cannot be an edge's name: edge ids have no spaces
 CALIBRATION_S = 0.4
 MOST_CALIBRATIONS = 10_000  # runs
+# after so long no other edge is tried
+LONGEST_CALIBRATION_S = 10.0
 JOB_NICE, EDGE_NICE, EVALUATOR_NICE = 5, 10, 19
 
 
@@ -268,15 +270,32 @@ def _write_scratch(scratch: Path, learned: Learning, weights: np.ndarray) -> Non
         learned.keep_beside(scratch)
 
 
-def calibrate(learned: Learning) -> float | None:
+def calibrate(learned: Learning) -> tuple[float | None, str]:
     """Measure how many samples per second one core of this host trains.
 
-    This runs real steps of the first edge; its first run of steps does not count. None if they
-    fail, or if a GPU trains: CUDA must not begin in a process that forks.
+    This runs real steps of the first edge on which training does not fail; the first run of steps
+    does not count. Without a rate, the text says why: training failed on every edge that was
+    tried, with the first reason. It is empty if a GPU trains: CUDA must not begin in a process
+    that forks.
     """
     if chosen(learned.experiment.training.device) != CPU:
-        return None
-    edge = next(iter(learned.shards))
+        return None, ""
+    reasons: list[str] = []
+    until_s = time.perf_counter() + LONGEST_CALIBRATION_S
+    for edge in learned.shards:
+        rate, reason = _rate(learned, edge)
+        if rate is not None:
+            return rate, ""
+        reasons.append(f"{edge}: {reason}")
+        if _is_past(until_s):
+            break
+    count = len(reasons)
+    tried = f"{count} edge{'s' if count > 1 else ''}"
+    return None, f"a trial training failed on {tried} of {len(learned.shards)}, on {reasons[0]}"
+
+
+def _rate(learned: Learning, edge: str) -> tuple[float | None, str]:
+    """Samples per second of one core on ``edge``; None with the reason if its training fails."""
     trainer, rule, weights = learned.trainer(edge), LocalRule(None), learned.initial_weights()
     done, spent, number = 0, 0.0, 0
     while spent < CALIBRATION_S and number <= MOST_CALIBRATIONS:
@@ -287,10 +306,10 @@ def calibrate(learned: Learning) -> float | None:
         if number:  # the first steps include one-time set-up
             spent += time.perf_counter() - started
             done += run.samples
-        if run.failure is not None and not done:
-            return None  # the run will report the reason
+        if run.failure is not None:  # its samples do not count: another edge may have no failure
+            return None, run.failure.reason
         number += 1
-    return done / max(spent, 1e-9)
+    return done / max(spent, 1e-9), ""
 
 
 def _is_past(moment_s: float) -> bool:
@@ -323,13 +342,13 @@ def main(control_fd: int, evaluations_fd: int, jobs_fd: int = -1) -> None:
     except UserError as error:
         control.send(RunRefused(str(error)))
         return
-    rate = calibrate(learned) if task.calibrate else None
+    rate, not_measured = calibrate(learned) if task.calibrate else (None, "")
     if task.fleet:
         learned.speeds = devices(learned.experiment, learned.samples)  # once, for all edges
     if task.fleet and experiment.network.report_s:
         share_memory()  # forked edges report about this host
     with suppress(ConnectionError):  # the launcher has ended: this process and its children end
-        control.send(FleetReady(data_digest, rate, cores(), learned.samples))
+        control.send(FleetReady(data_digest, rate, cores(), learned.samples, not_measured))
         gc.collect()  # while the coordinator opens its run
         # these objects stay; if the collector touched their pages, every child would copy them
         gc.freeze()

@@ -6,14 +6,14 @@ import pytest
 from builders import experiment
 
 from edgefl.hosts.process_messages import FleetReady
-from edgefl.hosts.wall.speed_check import HEADROOM, auto_speed, tidy, too_fast
+from edgefl.hosts.wall.speed_check import HEADROOM, auto_speed, host_per_s, tidy, too_fast
 
 DEVICES = {"samples_per_s": 1000.0, "slowest_ratio": 1.0}  # three of them
 SAMPLES = {"a": 10, "b": 10, "c": 10}
 
 
-def host(samples_per_s: float | None, cores: int = 2) -> FleetReady:
-    return FleetReady("d", samples_per_s, cores, SAMPLES)
+def host(samples_per_s: float | None, cores: int = 2, not_measured: str = "") -> FleetReady:
+    return FleetReady("d", samples_per_s, cores, SAMPLES, not_measured)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,25 @@ def test_the_strategy_with_the_most_devices_at_work_decides() -> None:
     (found,) = too_fast(given.model_copy(update={"speed": 1.0}), None, host(2500.0))
     assert (found.strategy, found.speed) == ("of3", 0.5)
     assert "set speed=0.5 or speed=auto" in str(found)
+
+
+@pytest.mark.parametrize("speed", ["auto", 1.0])
+def test_a_failed_measurement_is_not_a_fast_host(speed: float | str) -> None:
+    """Every strategy is refused, with the reason, and strained if the run is forced."""
+    entries = [{"strategy": "fedavg", "label": "one"}, {"strategy": "fedasync"}]
+    given = experiment(devices=DEVICES, speed=speed, strategies=entries)
+    unknown = host(None, not_measured="a trial training failed on 3 edges of 3, on a: step 1")
+    found = too_fast(given, None, unknown)
+    assert [each.strategy for each in found] == ["one", "fedasync"]
+    assert "strategy one: speed cannot be chosen or checked" in str(found[0])
+    assert "failed on 3 edges of 3, on a: step 1" in str(found[0]) and "--force" in str(found[0])
+    assert "could not be measured (a trial training failed" in found[0].strain
+    assert host_per_s(unknown) is None
+
+
+def test_native_devices_need_no_measurement() -> None:
+    native = experiment(devices={"kind": "native"}, speed=1.0)
+    assert too_fast(native, None, host(None, not_measured="failed")) == []
 
 
 def test_what_is_not_measured_is_not_slowed_down() -> None:
