@@ -38,7 +38,7 @@ def write_summary(
     the joules to the target.
     """
     rows = read_csv(directory / METRICS)
-    found = outcome(rows, evaluation.goal, evaluation.score)
+    found = outcome(rows, evaluation.goal, evaluation.score, head["emulated_s"])
     summary = {
         **head,
         **counters.of_updates(),

@@ -197,7 +197,7 @@ export class Chart {
   }
 
   _line(each) {
-    const { dots, steps } = this.options;
+    const { dots, steps, bins } = this.options;
     return {
       label: each.label,
       stroke: each.colour,
@@ -205,7 +205,7 @@ export class Chart {
       dash: each.dash,
       spanGaps: true,
       paths: dots ? () => null : steps ? uPlot.paths.stepped({ align: 1 }) : undefined,
-      points: { show: dots ? true : (plot, at, low, high) => high - low < 40 && !steps,
+      points: { show: dots ? true : (plot, at, low, high) => high - low < 40 && !bins,
         size: dots ? 4 : 5, fill: each.colour, width: 0 },
     };
   }

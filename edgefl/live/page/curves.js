@@ -44,9 +44,11 @@ export class Curves {
     const empty = "no evaluation yet";
     this.charts = {
       accuracy: new Chart({ title: capital(this.score), view: over, xFormat: format, empty,
+        steps: true, // a model is constant between its versions
         format: (value) => digits(value, 4),
         axisFormat: (value, step) => digits(value, Math.max(2, places(step))) }),
       loss: new Chart({ title: "Loss", view: over, xFormat: format, empty, log: this.log,
+        steps: true,
         format: (value) => digits(value, 4),
         axisFormat: (value) => String(Number(value.toPrecision(3))) }),
     };
@@ -81,10 +83,20 @@ export class Curves {
       this.charts[chart].set(runs.map((run) => {
         const n = run.metrics.upTo(this.view.paused ? this.view.pausedAt : NaN);
         const target = chart === "accuracy" ? run.config.target : null;
-        return { label: run.name, ...theme.look(run.place), x: head(run.metrics, this.x, n),
-          y: head(run.metrics, column, n), lines: target ? [{ value: target }] : [] };
+        const [x, y] = this._untilEnd(run, head(run.metrics, this.x, n),
+          head(run.metrics, column, n));
+        return { label: run.name, ...theme.look(run.place), x, y,
+          lines: target ? [{ value: target }] : [] };
       }));
     }
+  }
+
+  /** The last value of a run that has ended holds until its end. */
+  _untilEnd(run, x, y) {
+    const last = x[x.length - 1];
+    const held = this.x === "emulated_s" && run.state !== "running" && !this.view.paused;
+    if (!held || !(run.nowS > last)) return [x, y];
+    return [Float64Array.of(...x, run.nowS), Float64Array.of(...y, y[y.length - 1])];
   }
 }
 
@@ -95,8 +107,8 @@ const shortRate = (value) => rate(value).replace("bit/s", "b/s")
 export class Links {
   constructor(view) {
     this.view = view;
-    const chart = (title) => new Chart({ title, view, steps: true, mean: true, zero: true,
-      format: rate,
+    const chart = (title) => new Chart({ title, view, steps: true, bins: true, mean: true,
+      zero: true, format: rate,
       axisFormat: shortRate, empty: "no transfer yet" });
     this.up = chart("Uplinks");
     this.down = chart("Downlinks");
