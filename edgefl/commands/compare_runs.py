@@ -28,7 +28,7 @@ class WhichAccuracy(StrEnum):
 
     final = "final"
     best = "best"
-    last10 = "last10"
+    convergence = "convergence"
 
 
 class StatisticsMethod(StrEnum):
@@ -79,7 +79,8 @@ Target = Annotated[
 OfAccuracy = Annotated[
     WhichAccuracy,
     typer.Option(
-        help="The last one, the best one, or the mean of the last ten.", rich_help_panel=ANSWER
+        help="The last one, the best one, or the mean over the last tenth of the run's time.",
+        rich_help_panel=ANSWER,
     ),
 ]
 Method = Annotated[

@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgefl.errors import UserError, nearest
+from edgefl.results.summary import FAITHFUL, VIRTUAL
 
 if TYPE_CHECKING:
     from edgefl.results.compare import Row
 
-FAITHFUL, ACCURACY = "faithful", "accuracy"
+ACCURACY = "accuracy"
 
 Require = Annotated[
     list[str] | None,
     typer.Option(
         "--require",
         metavar="faithful|accuracy=X",
-        help="Exit with status 3 unless every run is faithful, or has a final accuracy >= X.",
+        help="Exit with status 3 unless every run is faithful (virtual ones are), or has a final"
+        " accuracy >= X.",
     ),
 ]
 
@@ -64,7 +66,7 @@ def unmet(wanted: Sequence[Requirement], rows: Sequence[Row]) -> list[str]:
 
 def _misses(wanted: Requirement, row: Row) -> list[str]:
     name = row.name if row.seed is None else f"{row.name}, seed {row.seed}"
-    if wanted.name == FAITHFUL and row.verdict != FAITHFUL:
+    if wanted.name == FAITHFUL and row.verdict not in (FAITHFUL, VIRTUAL):
         return [f"--require faithful: {name} is {row.verdict}"]
     accuracy, title = row.final_accuracy, row.score.title
     if wanted.name == ACCURACY and row.score.falls:

@@ -12,8 +12,8 @@ import tomli_w
 from edgefl.errors import listed
 from edgefl.html_report import reported_runs, sections
 from edgefl.html_report.reported_runs import ReportedRun
-from edgefl.html_report.sections import VIRTUAL
 from edgefl.loading.file import FACTS
+from edgefl.results.summary import VIRTUAL
 
 WALL = "wall"
 UNKNOWN = "unknown"  # the commit of an edgefl that is no checkout

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from edgefl.config.experiment import StrategyEntry
+from edgefl.errors import listed
 from edgefl.html_report.html_tables import HtmlTable, of_rows
 from edgefl.html_report.reported_runs import ReportedRun
 from edgefl.loading.file import FACTS
 from edgefl.results import energy
-from edgefl.results.comparison import Comparison, SeedEstimate
+from edgefl.results.compare import UNFINISHED
+from edgefl.results.comparison import Comparison, SeedEstimate, against
 from edgefl.results.differences import NO_CONFIG
+from edgefl.results.forms import probability
+from edgefl.results.statistics import CONFIDENCE
+from edgefl.results.summary import FAITHFUL, STRAINED, VIRTUAL
+from edgefl.results.table import BAD
 from emulator.energy.account import STATES
 
 # What a reader wants to know first; the rest is in the whole config.
@@ -21,7 +27,6 @@ SETUP = (
     *("groups", "medium", "faults", "stop", "evaluation"),
 )
 UNREADABLE = "missing or damaged"
-VIRTUAL = "virtual"  # the clock
 LONGEST = 300  # characters of a value
 GB = 1e9
 
@@ -30,23 +35,46 @@ def glance(found: Comparison) -> list[tuple[str, str]]:
     """Return the most important facts: (what, value)."""
     several = len(found.schemes) != len(found.rows)
     of_schemes = f" of {counted(len(found.schemes), 'scheme')}" * several
-    faithful = sum(row.mark == "faithful" for row in found.rows)
-    facts = [
-        ("runs", f"{len(found.rows)}{of_schemes}"),
-        ("faithful runs", f"{faithful} of {len(found.rows)}"),
-    ]
+    facts = [("runs", f"{len(found.rows)}{of_schemes}")]
+    marks = [row.mark for row in found.rows]
+    facts += [(f"{bad} runs", f"{n} of {len(marks)}") for bad in BAD if (n := marks.count(bad))]
+    on_wall = [row.mark for row in found.rows if row.clock != VIRTUAL]
+    if on_wall:
+        facts.append(("faithful runs", f"{on_wall.count(FAITHFUL)} of {len(on_wall)}"))
     times = _means({each.name: each.to_target for each in found.schemes})
     if times and found.target is not None:
         first = min(times, key=times.__getitem__)
         told = f"{first}, after {times[first]:.4g} emulated s"
-        facts.append((f"first to {found.score.title} {found.target:g}", told))
+        what = f"first to {found.score.title} {found.target:g}"
+        facts.append((what, told + _doubt(found, first, "speed_up")))
     ends = _means({each.name: each.accuracy for each in found.schemes})
     if ends:
         falls, title = found.score.falls, found.score.title
         best = (min if falls else max)(ends, key=ends.__getitem__)
         end = f"{'lowest' if falls else 'highest'} final {title}"
-        facts.append((end, f"{ends[best]:.3f} ({best})"))
+        facts.append((end, f"{ends[best]:.3f} ({best}){_doubt(found, best, 'gain')}"))
     return facts
+
+
+def _doubt(found: Comparison, best: str, effect: Literal["gain", "speed_up"]) -> str:
+    """Return from which schemes the best one cannot be told; "" if it can be told from all.
+
+    It can be told from another one if the paired test over seeds, adjusted for the number of
+    schemes, has p below 1 - CONFIDENCE.
+    """
+    if len(found.schemes) == 1:
+        return ""
+    itself = next(each for each in found.schemes if each.name == best)
+    others = [each for each in against(found.schemes, itself, found.question) if each.name != best]
+    tested = {each.name: getattr(each, effect).adjusted for each in others}
+    if all(p is None for p in tested.values()):
+        return "; too few seeds to tell it from the others"
+    unclear = [
+        name if p is None else f"{name} (p = {probability(p)})"
+        for name, p in tested.items()
+        if p is None or p >= 1 - CONFIDENCE
+    ]
+    return f"; cannot be told from {listed(unclear)}" if unclear else ""
 
 
 def counted(number: int, what: str) -> str:
@@ -140,7 +168,11 @@ def energy_of(runs: Sequence[ReportedRun]) -> HtmlTable | None:
 def reasons(runs: Sequence[ReportedRun]) -> list[tuple[str, str, list[str]]]:
     """Return (run, verdict, its reasons) of every run that is not faithful."""
     return [
-        (run.title, run.row.verdict, run.summary.get("fidelity", {}).get("reasons") or [one_line])
+        (
+            run.title,
+            UNFINISHED if run.row.verdict == UNFINISHED else STRAINED,
+            run.summary.get("fidelity", {}).get("reasons") or [one_line],
+        )
         for run in runs
         if (one_line := run.row.reasons)
     ]

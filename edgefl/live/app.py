@@ -61,6 +61,7 @@ class Server:
             Route("/api/runs", self._runs, methods=["GET"]),
             Route("/api/runs", self._add, methods=["POST"]),
             Route("/api/timeline", self._timeline),
+            Route("/api/seeds", self._seeds),
             Route("/api/stream", self._stream),
             Mount("/page", StaticFiles(directory=PAGE, check_dir=False)),
         ]
@@ -102,6 +103,16 @@ class Server:
             return _json({"error": line}, 400)
         found = await self._in_reader(feed.window, begin, end, most)
         return _json({"run": asked["run"], **found})
+
+    async def _seeds(self, request: Request) -> Response:
+        name = request.query_params.get("run", "")
+        if self.feeds.get(name) is None:
+            return _json({"error": f"run: no such run, expected one of {self._ids()}"}, 404)
+        try:
+            found = await self._in_reader(self.feeds.seeds, name)
+        except UserError:  # a damaged table: the page shows why at the run itself
+            found = []
+        return _json({"run": name, "seeds": found})
 
     async def _stream(self, request: Request) -> Response:
         from starlette.responses import PlainTextResponse, StreamingResponse

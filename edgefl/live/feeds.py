@@ -10,10 +10,14 @@ from typing import Any
 from edgefl.errors import UserError
 from edgefl.live.link_bins import CapacityAt
 from edgefl.live.run_feed import RunFeed
-from edgefl.record.files import CONFIG
+from edgefl.live.run_model import metric_points
+from edgefl.live.series import ThinnedItems
+from edgefl.record.files import CONFIG, METRICS
 from edgefl.results import rundirs
+from edgefl.results.tail import read_csv
 
 MOST_RUNS = 200  # served, and offered
+MOST_OF_SEED = 1000  # evaluations of a seed in a band
 DEPTH = 3  # folders below a given one in which a run may be: NAME/STRATEGY/SEED
 
 
@@ -77,6 +81,27 @@ class Feeds:
             for name, run in self._ids.items()
             if run.is_dir()  # else a new run has taken the place of earlier ones
         ]
+
+    def seeds(self, name: str) -> list[dict[str, Any]]:
+        """Return the evaluations of all seeds of a run's strategy; [] if it has one seed.
+
+        A row per seed: its id, and ``metrics`` as the page gets them, in order of emulated time.
+        """
+        run = self._ids.get(name)
+        if run is None or not rundirs.SEED.fullmatch(run.name):
+            return []
+        group = [each for each, its in self._ids.items() if its.parent == self._ids[name].parent]
+        if len(group) == 1:
+            return []
+        score = self._feeds[run].model.facts.score
+        found = []
+        for each in group:
+            kept: ThinnedItems[list[float | None]] = ThinnedItems(MOST_OF_SEED)
+            rows = read_csv(self._ids[each] / METRICS)
+            for point in sorted(metric_points(rows, score), key=lambda point: point[1] or 0.0):
+                kept.add(point)
+            found.append({"id": each, "metrics": kept.since(0)})
+        return found
 
     def nearby(self) -> list[str]:
         """Return folders with other runs: of the same experiments, and of those next to them."""

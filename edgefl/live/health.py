@@ -8,7 +8,7 @@ from typing import Any
 from edgefl.live.link_bins import LinkLag
 from edgefl.live.series import LatestItems
 from edgefl.results.progress import Progress
-from edgefl.results.summary import number
+from edgefl.results.summary import BROKEN_OFF, INTERRUPTED, number, verdict
 
 MOST_POINTS = 600
 
@@ -62,13 +62,19 @@ class Health:
         """Return all of it; ``progress`` knows the hosts and their edges."""
         found = self._summary.get("fidelity", {})
         return {
-            "verdict": found.get("verdict"),
+            "verdict": self._verdict(),
             "reasons": list(found.get("reasons", ())),
             "warnings": list(self._summary.get("warnings", ())),
             "transfer_lag_ms": found.get("transfer_lag_ms") or self.lag.quantiles_ms(),
             "hosts": [self._host(machine, progress) for machine in self._machines],
             "cpu": self.cpu.since(0),
         }
+
+    def _verdict(self) -> str | None:
+        """The verdict of a run that has ended; None as long as there is no summary."""
+        if self.finished is None:
+            return None
+        return INTERRUPTED if self.finished in BROKEN_OFF else verdict(self._summary)
 
     def _note_waiting(self, edge: str, ran: float, waited: float) -> None:
         ran_before, waited_before = self._waited.get(edge, (0.0, 0.0))

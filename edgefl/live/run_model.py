@@ -5,10 +5,11 @@ A reader has a ``Seen`` and gets what is new since. docs/reference/live.md descr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from edgefl.config.scores import Score
 from edgefl.live.health import Health
 from edgefl.live.link_bins import CapacityAt, LinkBins
 from edgefl.live.log_lines import GOOD, Log
@@ -103,13 +104,10 @@ class RunModel:
     def take_metrics(self, rows: list[dict[str, str]]) -> None:
         """Take rows of metrics.csv."""
         self.progress.take_metrics(rows)
-        for row in rows:
-            columns = (*COUNTERS, self.facts.score.name, *BYTES)
-            point = [number(row.get(name)) for name in columns]
-            if point[1] is not None:
-                self.metrics.add(point)
-                self._target(point)
-                self.changes += 1
+        for point in metric_points(rows, self.facts.score):
+            self.metrics.add(point)
+            self._target(point)
+            self.changes += 1
 
     def take_hosts(self, rows: list[dict[str, str]]) -> None:
         """Take rows of hosts.csv."""
@@ -236,6 +234,14 @@ class RunModel:
 
     def _histogram(self) -> dict[str, int]:
         return {str(gap): n for gap, n in sorted(self.progress.counters.staleness.items())}
+
+
+def metric_points(rows: Iterable[Row], score: Score) -> Iterator[list[float | None]]:
+    """Yield what the page gets of rows of metrics.csv: COUNTERS, the score, then BYTES."""
+    for row in rows:
+        point = [number(row.get(name)) for name in (*COUNTERS, score.name, *BYTES)]
+        if point[1] is not None:
+            yield point
 
 
 def _since(series: LatestItems[Any] | ThinnedItems[Any], seen: Seen, name: str) -> list[Any]:

@@ -18,16 +18,17 @@ from edgefl.results import energy, rundirs, summary
 from edgefl.results.tail import is_torn, read_csv, read_events
 from edgefl.results.warnings import warnings
 
-UNFINISHED = "unfinished"
+UNFINISHED = summary.UNFINISHED
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One run; the fields are the columns of comparison.csv.
 
-    The seeds of a scheme share their ``name``. ``verdict`` is "unfinished" if the run has no
-    summary; ``finished`` is the reason why it ended. The accuracies and their target are those of
-    the run's ``metric``, if that is another score; the columns are then named after it.
+    The seeds of a scheme share their ``name``. ``verdict``: see ``summary.verdict``; "unfinished"
+    if the run has no summary; ``finished`` is the reason why it ended. The accuracies and their
+    target are those of the run's ``metric``, if that is another score; the columns are then named
+    after it.
     """
 
     name: str
@@ -61,6 +62,10 @@ class Row:
     joules_kind: str | None = None  # "modelled" or "measured"
     raw_bytes_up: int | None = None  # without compression; None: the run has none
     raw_bytes_down: int | None = None
+    # the emulated seconds over which ``convergence_accuracy`` is the mean; None: a run of an older
+    # version, where it is the mean of the last ten evaluations
+    convergence_from_s: float | None = None
+    convergence_to_s: float | None = None
     metric: str = ACCURACY.name  # which score ``final_accuracy`` and the others are
 
     @property
@@ -112,6 +117,7 @@ def load_run(run: Path, name: str) -> Row:
         )
     }
     used, raw = facts.get("energy", {}), facts.get("compression", {})
+    begin_s, end_s = facts.get("convergence_window_s") or (None, None)
     counts = {
         key: facts.get(key, 0) for key in ("versions", "updates_applied", "bytes_up", "bytes_down")
     }
@@ -121,7 +127,7 @@ def load_run(run: Path, name: str) -> Row:
         updates_discarded=sum(facts.get("updates_discarded", {}).values()),
         staleness_mean=mean,
         staleness_max=largest,
-        verdict=fidelity.get("verdict", UNFINISHED),
+        verdict=summary.verdict(facts),
         reasons="; ".join(fidelity.get("reasons", ())),
         warnings="; ".join(facts.get("warnings", ())),
         resumptions=len(outages := facts.get("resumed", ())),
@@ -131,6 +137,8 @@ def load_run(run: Path, name: str) -> Row:
         joules_kind=used.get("kind"),
         raw_bytes_up=raw.get("raw_bytes_up"),
         raw_bytes_down=raw.get("raw_bytes_down"),
+        convergence_from_s=begin_s,
+        convergence_to_s=end_s,
         metric=score.name,
         **numbers,
         **counts,
@@ -250,7 +258,9 @@ def _unfinished(run: Path) -> dict[str, Any]:
     events = read_events(run / "events.jsonl")
     counted = summary.counters(events, links)
     evaluation = config.get("evaluation", {})
-    outcome = summary.outcome(metrics, summary.number(target_in(evaluation)), score_of(evaluation))
+    latest_s = max((t for row in events if (t := summary.number(row.get("t")))), default=None)
+    target, score = summary.number(target_in(evaluation)), score_of(evaluation)
+    outcome = summary.outcome(metrics, target, score, latest_s)
     return {
         "seed": config.get("seed"),
         **outcome,

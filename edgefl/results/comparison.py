@@ -20,7 +20,7 @@ TARGET = "evaluation.target_accuracy"
 ACCURACIES = {
     "final": "final_accuracy",
     "best": "best_accuracy",
-    "last10": "convergence_accuracy",
+    "convergence": "convergence_accuracy",
 }
 
 
@@ -143,8 +143,8 @@ def answer(paths: Sequence[Path], question: Question) -> Comparison:
         each.end is not None for s in schemes for each in s.reached
     ):
         raise UserError(f"--x {question.x}: no run has {axis.label}: {axis.missing}")
-    against = next((each for each in schemes if each.name == baseline), None)
-    compared = schemes if against is None else _against(schemes, against, question)
+    baseline_scheme = next((each for each in schemes if each.name == baseline), None)
+    compared = schemes if baseline_scheme is None else against(schemes, baseline_scheme, question)
     every = tuple(row for of_scheme in rows.values() for row in of_scheme)
     return Comparison(question, axis, target, baseline, tuple(compared), every)
 
@@ -210,10 +210,10 @@ def _reached(run: Path, axis: axes.Axis, target: float | None, score: Score) -> 
     return Reached(None if target is None else axes.to_target(evaluated, target, score), end)
 
 
-def _against(
+def against(
     schemes: Sequence[ComparedScheme], baseline: ComparedScheme, question: Question
 ) -> list[ComparedScheme]:
-    """Add the effects of all schemes but the baseline, with p adjusted for their number."""
+    """Return the schemes with their effects over the baseline, with p adjusted for their number."""
     others = [each for each in schemes if each is not baseline]
     gains, speeds = [], []
     for each in others:

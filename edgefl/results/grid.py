@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from edgefl.errors import UserError, listed, nearest
 from edgefl.results import spread
-from edgefl.results.compare import byte_unit, note_on_energy
+from edgefl.results.compare import Row, byte_unit, note_on_energy
 from edgefl.results.comparison import ComparedScheme, Comparison, SeedEstimate
 from edgefl.results.differences import told
 from edgefl.results.effects import PairedEffect
 from edgefl.results.forms import count, probability, seconds, share, three_digits
 from edgefl.results.statistics import CONFIDENCE, ENOUGH, Interval, pairs_needed, smallest_p
+from edgefl.results.summary import FAITHFUL, VIRTUAL
 
 DIFFERS, NOT_FAITHFUL = "*", "†"  # marks behind a scheme's name
 PLUS_MINUS, TIMES = "±", "\u00d7"
 MISSING = "-"
+GOOD = (FAITHFUL, VIRTUAL)
 PERCENT = 100 * CONFIDENCE
 Form = Callable[[float], str]
 
@@ -59,7 +61,9 @@ def grid(comparison: Comparison, keys: Sequence[str] = ()) -> Grid:
             raise UserError(f"--columns {key}: there is no such column{nearest(key, made)}")
     chosen = keys or [key for key in _usual(comparison) if key in made]
     named = dict.fromkeys(("name", *chosen))  # each once, the names first
-    return Grid({key: made[key] for key in named}, tuple(notes(comparison)))
+    shows = comparison.question.accuracy == "convergence" or "convergence_accuracy" in named
+    old = notes_on_old_means(comparison.rows) if shows else []
+    return Grid({key: made[key] for key in named}, (*notes(comparison), *old))
 
 
 def _usual(comparison: Comparison) -> list[str]:
@@ -151,7 +155,7 @@ def _unit(comparison: Comparison) -> tuple[str, Form]:
 def marked(scheme: ComparedScheme) -> str:
     """Return the name with the marks of a scheme that differs or is not faithful."""
     marks = (DIFFERS if scheme.differs else "") + (
-        NOT_FAITHFUL if scheme.verdict != "faithful" else ""
+        NOT_FAITHFUL if scheme.verdict not in GOOD else ""
     )
     return f"{scheme.name} {marks}".rstrip()
 
@@ -232,10 +236,21 @@ def notes_on_configs(comparison: Comparison) -> list[str]:
     ]
 
 
+def notes_on_old_means(rows: Iterable[Row]) -> list[str]:
+    """Return which runs have a convergence accuracy that is no mean over time."""
+    old = [
+        row.name
+        for row in rows
+        if row.convergence_accuracy is not None and row.convergence_to_s is None
+    ]
+    names = listed(list(dict.fromkeys(old)))
+    return [f"convergence accuracy of {names}: the mean of the last ten evaluations"] if old else []
+
+
 def _of_verdicts(comparison: Comparison) -> list[str]:
     found = []
     for scheme in comparison.schemes:
-        if scheme.verdict != "faithful":
+        if scheme.verdict not in GOOD:
             reasons = dict.fromkeys(row.reasons for row in scheme.rows if row.reasons)
             why = f": {'; '.join(reasons)}" if reasons else ""
             found.append(f"{NOT_FAITHFUL} {scheme.name}: {scheme.verdict}{why}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgefl.results.compare import UNFINISHED, Row, is_told, schemes, write_table
-from edgefl.results.summary import INTERRUPTED
+from edgefl.results.summary import DIVERGED, FAILED, INTERRUPTED, STRAINED
 
 QUANTITIES = (
     "final_accuracy",
@@ -70,7 +70,7 @@ def of_rows(rows: Sequence[Row], quantity: str) -> Spread:
 def verdict(rows: Sequence[Row]) -> str:
     """Return the worst mark of a scheme's runs, since a mean is no better than its runs."""
     found = {row.mark for row in rows}
-    worse = (UNFINISHED, INTERRUPTED, "strained")
+    worse = (FAILED, DIVERGED, UNFINISHED, INTERRUPTED, STRAINED)
     return next((bad for bad in worse if bad in found), rows[0].mark)
 
 

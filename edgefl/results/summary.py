@@ -9,9 +9,13 @@ from typing import Any
 
 from edgefl.config.scores import ACCURACY, Score, score_of
 from edgefl.record.counters import Counters
+from edgefl.results.warnings import diverged
 
-CONVERGENCE_EVALUATIONS = 10
+CONVERGENCE_SHARE = 0.1  # of the run's emulated time, at its end
+STABILITY_EVALUATIONS = 10
 INTERRUPTED = "interrupted"  # the end reason of a run that the user ended
+FAILED, DIVERGED, UNFINISHED = "failed", "diverged", "unfinished"
+FAITHFUL, STRAINED, VIRTUAL = "faithful", "strained", "virtual"
 # end reasons of runs that did not reach their own end: these can be resumed
 BROKEN_OFF = (INTERRUPTED, "launcher gone", "no edge left")
 
@@ -20,12 +24,16 @@ def outcome(
     metrics_rows: Sequence[Mapping[str, Any]],
     target: float | None,
     score: Score = ACCURACY,
+    end_s: float | None = None,
 ) -> dict[str, Any]:
     """Return accuracies (0 to 1), emulated seconds to the target, and test losses.
 
     The losses are those of the first, worst and last model. A missing or non-finite value is None.
     ``score``: what ``target`` refers to. If that is not the accuracy, there are its values, too.
+    ``end_s``: the emulated second at which the run ended, or its latest one so far; None is that of
+    the last evaluation.
     """
+    window = convergence_window(metrics_rows, end_s)
     evaluated = evaluations(metrics_rows, score.name)
     losses = test_losses(metrics_rows)
     reached = (t for t, value in evaluated if target is not None and score.reaches(value, target))
@@ -34,12 +42,13 @@ def outcome(
     if score is not ACCURACY:
         of_metric = {
             "metric": score.name,
-            **_values([value for _, value in evaluated], score),
+            **_values(evaluated, score, window),
             f"target_{score.name}": target,
         }
     return {
-        **_values(accuracies, ACCURACY),
-        "stability": stability(accuracies[-CONVERGENCE_EVALUATIONS:]),
+        **_values(evaluations(metrics_rows), ACCURACY, window),
+        "convergence_window_s": window,
+        "stability": stability(accuracies[-STABILITY_EVALUATIONS:]),
         "target_accuracy": target if score is ACCURACY else None,
         **of_metric,
         "time_to_target_s": next(reached, None),
@@ -47,24 +56,75 @@ def outcome(
     }
 
 
-def _values(values: Sequence[float], score: Score) -> dict[str, float | None]:
-    last = values[-CONVERGENCE_EVALUATIONS:]
+def _values(
+    evaluated: Sequence[tuple[float, float]], score: Score, window: Sequence[float] | None
+) -> dict[str, float | None]:
+    values = [value for _, value in evaluated]
     return {
         f"final_{score.name}": values[-1] if values else None,
-        f"convergence_{score.name}": math.fsum(last) / len(last) if last else None,
+        f"convergence_{score.name}": None if window is None else time_average(evaluated, *window),
         f"best_{score.name}": score.best(values),
     }
+
+
+def convergence_window(
+    metrics_rows: Iterable[Mapping[str, Any]], end_s: float | None = None
+) -> list[float] | None:
+    """Return the begin and the end of the last tenth of a run, in emulated seconds.
+
+    ``end_s`` as in ``outcome``. None for a run without an evaluation.
+    """
+    times = [t for row in metrics_rows if (t := number(row.get("emulated_s"))) is not None]
+    if not times:
+        return None
+    end = max(*times, end_s or 0.0)
+    return [end * (1 - CONVERGENCE_SHARE), end]
+
+
+def time_average(
+    evaluated: Sequence[tuple[float, float]], begin_s: float, end_s: float
+) -> float | None:
+    """Return the mean over a window of time of a score that is constant between evaluations.
+
+    ``evaluated``: (emulated_s, score) in order of time. The score of an evaluation holds until the
+    next one; before the first one there is none, and that time does not count. In a window without
+    length the last score is the mean. None if no score lies in or before the window.
+    """
+    inside = [(max(t, begin_s), value) for t, value in evaluated if t <= end_s]
+    ends = [t for t, _ in inside[1:]] + [end_s]
+    lengths = [until - t for (t, _), until in zip(inside, ends)]
+    if not any(length > 0 for length in lengths):
+        return inside[-1][1] if inside else None
+    parts = (length * value for length, (_, value) in zip(lengths, inside))
+    return math.fsum(parts) / math.fsum(lengths)
 
 
 def stability(accuracies: Sequence[float]) -> float | None:
     """Return the standard deviation of the decimal logarithms of the last accuracies.
 
     0 means perfectly stable (WKAFL, arXiv 2203.01214, 6.1.3; the paper does not name the base).
-    None for fewer than CONVERGENCE_EVALUATIONS, or if one accuracy is 0.
+    None for fewer than STABILITY_EVALUATIONS, or if one accuracy is 0.
     """
-    if len(accuracies) < CONVERGENCE_EVALUATIONS or min(accuracies) <= 0:
+    if len(accuracies) < STABILITY_EVALUATIONS or min(accuracies) <= 0:
         return None
     return pstdev(math.log10(accuracy) for accuracy in accuracies)
+
+
+def verdict(facts: Mapping[str, Any]) -> str:
+    """Return what a reader is told about a run that has ended; ``facts``: its summary.json.
+
+    Failures come first: "failed" without a new model, "diverged" if its models are no better than
+    guessing or not finite. Then the host's verdict, "strained" or "faithful". Under the virtual
+    clock, which computes all times, no host can be late: "virtual".
+    """
+    of_host: str = facts.get("fidelity", {}).get("verdict", UNFINISHED)
+    if of_host == UNFINISHED:
+        return UNFINISHED
+    if not facts.get("versions") and facts.get("finished") not in BROKEN_OFF:
+        return FAILED
+    if diverged(facts) is not None:
+        return DIVERGED
+    return VIRTUAL if facts.get("clock") == VIRTUAL and of_host == FAITHFUL else of_host
 
 
 def one_line(summary: Mapping[str, Any], name: str) -> str:
@@ -78,11 +138,11 @@ def one_line(summary: Mapping[str, Any], name: str) -> str:
     resumed = len(summary.get("resumed", ()))
     times = f"{summary['emulated_s']:.1f} emulated s in {summary['wall_s']:.1f} s"
     besides = "".join(f"; {warning}" for warning in summary["warnings"])
-    verdict, finished = summary["fidelity"]["verdict"], summary["finished"]
+    told, finished = verdict(summary), summary["finished"]
     end = (
-        f"{interruption(finished)} ({verdict} so far)"
+        f"{interruption(finished)}{f' ({told} so far)' if told != VIRTUAL else ''}"
         if finished in BROKEN_OFF
-        else f"{verdict} ({finished})"
+        else f"{told} ({finished})"
     )
     again = f", resumed {'once' if resumed == 1 else f'{resumed} times'}" if resumed else ""
     return f"{name}: {summary['versions']} versions, {times}{accuracy}{again}, {end}{besides}"

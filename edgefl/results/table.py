@@ -11,9 +11,18 @@ from edgefl.results.compare import UNFINISHED, Row, byte_unit, common_score, not
 from edgefl.results.forms import count, seconds, share, three_digits
 from edgefl.results.plain_table import plain_table
 from edgefl.results.spread import of_rows, verdict
-from edgefl.results.summary import INTERRUPTED, interruption
+from edgefl.results.summary import (
+    DIVERGED,
+    FAILED,
+    FAITHFUL,
+    INTERRUPTED,
+    STRAINED,
+    VIRTUAL,
+    interruption,
+)
 
-COLOURS = {"faithful": "green", "strained": "yellow", INTERRUPTED: "red", UNFINISHED: "red"}
+BAD = (FAILED, DIVERGED, INTERRUPTED, UNFINISHED)
+COLOURS = {FAITHFUL: "green", STRAINED: "yellow", VIRTUAL: "", **dict.fromkeys(BAD, "red")}
 RECEIVED, APPLIED, DISCARDED = "re-\nceived", "ap-\nplied", "disc.\n"  # updates
 JOULES = "energy\nJ"
 RAW_UP, RAW_DOWN = "raw\nup", "raw\ndown"  # without compression
@@ -150,12 +159,9 @@ def _notes(rows: Sequence[Row], found: dict[str, list[Row]]) -> list[Text]:
     for row in rows:
         several = len(found[row.name]) > 1
         name = f"{row.name} seed {row.seed}" if several else row.name
-        if row.reasons:
-            notes.append(
-                Text.assemble(
-                    (f"{name}: {row.verdict}: ", COLOURS.get(row.verdict, "")), row.reasons
-                )
-            )
+        if row.reasons:  # the host's verdict, although a failure may stand in the table
+            why = UNFINISHED if row.verdict == UNFINISHED else STRAINED
+            notes.append(Text.assemble((f"{name}: {why}: ", COLOURS.get(why, "")), row.reasons))
         if row.warnings:
             notes.append(Text.assemble((f"{name}: warning: ", "yellow"), row.warnings))
         if row.resumptions:

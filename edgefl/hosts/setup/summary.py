@@ -39,7 +39,7 @@ def write_summary(
     """
     rows = read_csv(directory / METRICS)
     not_finite = scores_not_finite(rows)
-    found = outcome(rows, evaluation.goal, evaluation.score)
+    found = outcome(rows, evaluation.goal, evaluation.score, head["emulated_s"])
     summary = {
         **head,
         **counters.of_updates(),

@@ -52,18 +52,20 @@ export function cut({ x, y }, from, to, most) {
 }
 
 /** The value of a line where it crosses `end` on its way to point `at`; undefined elsewhere. */
-function crossing(x, y, at, end) {
+function crossing(x, y, at, end, steps) {
   if (!(at > 0 && x[at - 1] < end && x[at] > end) || y[at - 1] === null || y[at] === null) {
     return undefined;
   }
+  if (steps) return y[at - 1];
   return y[at - 1] + ((y[at] - y[at - 1]) * (end - x[at - 1])) / (x[at] - x[at - 1]);
 }
 
 export class Chart {
   /**
    * `options`: title; view (charts over emulated time) or null; format(value) of y; axisFormat;
-   * xFormat; dots; steps; zero (y begins at 0); whole (numbers only); log; empty (words while
-   * there is nothing); mean: the legend has the mean, not the latest value.
+   * xFormat; dots; steps (a value holds until the next); bins (many of them); zero (y begins at
+   * 0); whole (numbers only); log; empty (words while there is nothing); mean: the legend has the
+   * mean, not the latest value.
    */
   constructor(options) {
     this.options = { height: 190, ...options };
@@ -88,15 +90,21 @@ export class Chart {
     this.root.remove();
   }
 
-  /** `series`: [{label, colour, dash, x, y, dim, lines: [{value, label}]}]; x ascends. */
+  /** `series`: [{label, colour, dash, x, y, dim, lines: [{value, label}]}]; x ascends. The edges of
+   * a band have no label; `bandTo` is how many series later the lower edge is. */
   set(series) {
     this.series = series;
     const shape = JSON.stringify(series.map((each) => [each.label, each.colour, each.dash,
-      each.thin, this.log]));
+      each.thin, each.bandTo, this.log]));
     if (shape !== this.shape || !this.plot) {
       this.shape = shape;
       this.rebuild();
     } else this.refresh();
+  }
+
+  /** The series of the legend: not the edges of bands. */
+  get named() {
+    return this.series.filter((each) => each.label);
   }
 
   get xRange() {
@@ -136,7 +144,7 @@ export class Chart {
       y.forEach((value, at) => {
         if (value !== null && ((x[at] >= from && x[at] <= to) || y.length <= 2)) take(value);
         for (const end of this.options.dots ? [] : [from, to]) {
-          const there = crossing(x, y, at, end);
+          const there = crossing(x, y, at, end, this.options.steps);
           if (there !== undefined) take(there);
         }
       });
@@ -188,6 +196,8 @@ export class Chart {
             value === null ? "" : (options.axisFormat ?? options.format)(value, step))) },
       ],
       series: [{}, ...this.series.map((each) => this._line(each))],
+      bands: this.series.flatMap((each, at) => (each.bandTo
+        ? [{ series: [at + 1, at + 1 + each.bandTo], fill: `${each.colour}33` }] : [])),
       cursor: { y: false, drag: { x: true, y: false, setScale: false, dist: 4 },
         bind: { dblclick: () => () => options.view?.all() },
         points: { size: 6 } },
@@ -197,7 +207,7 @@ export class Chart {
   }
 
   _line(each) {
-    const { dots, steps } = this.options;
+    const { dots, steps, bins } = this.options;
     return {
       label: each.label,
       stroke: each.colour,
@@ -205,7 +215,7 @@ export class Chart {
       dash: each.dash,
       spanGaps: true,
       paths: dots ? () => null : steps ? uPlot.paths.stepped({ align: 1 }) : undefined,
-      points: { show: dots ? true : (plot, at, low, high) => high - low < 40 && !steps,
+      points: { show: dots ? true : (plot, at, low, high) => high - low < 40 && !bins,
         size: dots ? 4 : 5, fill: each.colour, width: 0 },
     };
   }
@@ -256,7 +266,7 @@ export class Chart {
   }
 
   _legend() {
-    this.legend.replaceChildren(...this.series.map((each) => (
+    this.legend.replaceChildren(...this.named.map((each) => (
       el("span", { class: "entry" }, lineKey(each), `${each.label} `, el("b", {})))));
   }
 
@@ -277,7 +287,7 @@ export class Chart {
 
   /** Values in the legend and for screen readers. */
   _tell() {
-    const said = this.series.map((each, at) => {
+    const said = this.named.map((each, at) => {
       const text = this._value(each);
       const entry = this.legend.children[at]?.lastElementChild;
       if (entry) setText(entry, text);

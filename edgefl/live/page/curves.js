@@ -1,6 +1,7 @@
 // Accuracy and loss over a choice of x; link use and capacity; staleness.
 
 import { Chart } from "./charts.js";
+import { METRICS } from "./run.js";
 import { theme } from "./theme.js";
 import { bytes, clamp, count, digits, el, rate, tick } from "./util.js";
 
@@ -44,9 +45,11 @@ export class Curves {
     const empty = "no evaluation yet";
     this.charts = {
       accuracy: new Chart({ title: capital(this.score), view: over, xFormat: format, empty,
+        steps: true, // a model is constant between its versions
         format: (value) => digits(value, 4),
         axisFormat: (value, step) => digits(value, Math.max(2, places(step))) }),
       loss: new Chart({ title: "Loss", view: over, xFormat: format, empty, log: this.log,
+        steps: true,
         format: (value) => digits(value, 4),
         axisFormat: (value) => String(Number(value.toPrecision(3))) }),
     };
@@ -78,13 +81,50 @@ export class Curves {
       this._make();
     }
     for (const [chart, column] of [["accuracy", "accuracy"], ["loss", this.loss]]) {
-      this.charts[chart].set(runs.map((run) => {
+      this.charts[chart].set(runs.flatMap((run) => {
+        if (run.seeds.length > 1) return this._band(run, column, chart === "accuracy");
         const n = run.metrics.upTo(this.view.paused ? this.view.pausedAt : NaN);
         const target = chart === "accuracy" ? run.config.target : null;
-        return { label: run.name, ...theme.look(run.place), x: head(run.metrics, this.x, n),
-          y: head(run.metrics, column, n), lines: target ? [{ value: target }] : [] };
+        const [x, y] = this._untilEnd(run, head(run.metrics, this.x, n),
+          head(run.metrics, column, n));
+        return [{ label: run.name, ...theme.look(run.place), x, y,
+          lines: target ? [{ value: target }] : [] }];
       }));
     }
+  }
+
+  /** The mean over the seeds of a strategy, and a band from the lowest to the highest seed. */
+  _band(run, column, isScore) {
+    const until = this.view.paused ? this.view.pausedAt : Infinity;
+    const [at, of, time] = [this.x, column, "emulated_s"].map((name) => METRICS.indexOf(name));
+    const seeds = run.seeds.map(({ metrics }) => metrics.filter((row) => row[time] <= until
+      && Number.isFinite(row[at]) && Number.isFinite(row[of]))).filter((rows) => rows.length);
+    if (!seeds.length) return [];
+    const first = Math.max(...seeds.map((rows) => rows[0][at]));
+    const last = Math.min(...seeds.map((rows) => rows[rows.length - 1][at]));
+    const x = [...new Set(seeds.flat().map((row) => row[at]))].filter((each) => each >= first
+      && each <= last).sort((a, b) => a - b);
+    const places = seeds.map(() => 0);
+    const values = x.map((each) => seeds.map((rows, seed) => {
+      while (rows[places[seed] + 1]?.[at] <= each) places[seed] += 1;
+      return rows[places[seed]][of];
+    }));
+    const look = theme.look(run.place);
+    const { target } = run.config;
+    const mean = values.map((all) => all.reduce((sum, one) => sum + one, 0) / all.length);
+    const label = `${run.name.replace(/ seed \d+$/, "")}, mean of ${seeds.length} seeds`;
+    const edge = { colour: look.colour, dash: look.dash, thin: true, x };
+    return [{ label, ...look, x, y: mean, lines: isScore && target ? [{ value: target }] : [] },
+      { ...edge, y: values.map((all) => Math.max(...all)), bandTo: 1 },
+      { ...edge, y: values.map((all) => Math.min(...all)) }];
+  }
+
+  /** The last value of a run that has ended holds until its end. */
+  _untilEnd(run, x, y) {
+    const last = x[x.length - 1];
+    const held = this.x === "emulated_s" && run.state !== "running" && !this.view.paused;
+    if (!held || !(run.nowS > last)) return [x, y];
+    return [Float64Array.of(...x, run.nowS), Float64Array.of(...y, y[y.length - 1])];
   }
 }
 
@@ -95,8 +135,8 @@ const shortRate = (value) => rate(value).replace("bit/s", "b/s")
 export class Links {
   constructor(view) {
     this.view = view;
-    const chart = (title) => new Chart({ title, view, steps: true, mean: true, zero: true,
-      format: rate,
+    const chart = (title) => new Chart({ title, view, steps: true, bins: true, mean: true,
+      zero: true, format: rate,
       axisFormat: shortRate, empty: "no transfer yet" });
     this.up = chart("Uplinks");
     this.down = chart("Downlinks");

@@ -17,7 +17,7 @@ import { View } from "./view.js";
 
 const at = (id) => document.getElementById(id);
 const LEAST_FRAME_MS = 500; // between frames without news: the run needs the processor
-const SHOWN_FIRST = 3;
+const SEEDS_MS = 5000; // between two looks at the other seeds of runs under way
 const FOLLOW_S = [5, 10, 30, 60, 300, 1800];
 const ASK_AGAIN_MS = 4000; // for the same older window: a run that goes on adds to it
 const TABLE_NEWS = ["head", "state", "trouble", "fidelity", "finished", "staleness_counts", "full"];
@@ -76,6 +76,7 @@ function choose(ids) {
   at("too-many").hidden = ids.length <= MOST_RUNS;
   build();
   stream.choose([...runs.keys()]);
+  askSeeds();
 }
 
 function freePlace() {
@@ -85,18 +86,43 @@ function freePlace() {
   return place;
 }
 
-/** Those that the page begins with: the first runs of the first experiment. */
+/** Those that the page begins with: one run of each strategy of the first experiment. */
 function firstOnes(all) {
   const same = all.filter((about) => about.experiment === all[0].experiment);
-  return same.slice(0, SHOWN_FIRST).map((about) => about.id);
+  return oneOfEach(same, new Set()).slice(0, MOST_RUNS);
+}
+
+/** What the seeds of a strategy have in common: the folder that holds them. */
+const group = ({ path }) => path.replace(/\/seed\d+\/?$/, "");
+
+/** The first run of each group that is not in `shown`. */
+function oneOfEach(all, shown) {
+  const one = new Map();
+  for (const about of all) {
+    if (!shown.has(group(about)) && !one.has(group(about))) one.set(group(about), about.id);
+  }
+  return [...one.values()];
+}
+
+/** Asks for the other seeds of strategies of which one seed is shown: they make a band. */
+async function askSeeds() {
+  const shown = [...runs.values()];
+  await Promise.all(shown.map(async (run) => {
+    const same = shown.filter((each) => group(each.about) === group(run.about));
+    const before = run.seeds;
+    run.seeds = same.length === 1 ? await stream.seeds(run.id) : [];
+    if (JSON.stringify(before) === JSON.stringify(run.seeds)) return;
+    run.changed.add("metrics");
+    draw.soon();
+  }));
 }
 
 /** Runs of a shown experiment that have begun since the page was opened. */
 function begun(all) {
   const before = new Set(known.map((about) => about.id));
   const shown = new Set([...runs.values()].map((run) => run.about.experiment));
-  return all.filter(({ id, experiment }) => !before.has(id) && shown.has(experiment))
-    .map((about) => about.id);
+  const fresh = all.filter(({ id, experiment }) => !before.has(id) && shown.has(experiment));
+  return oneOfEach(fresh, new Set([...runs.values()].map((run) => group(run.about))));
 }
 
 function takeRuns(all) {
@@ -308,6 +334,9 @@ function start() {
     document.body.dataset.connection = detail;
   });
   setInterval(tickAlong, LEAST_FRAME_MS);
+  setInterval(() => {
+    if (!document.hidden && known.some((about) => about.state === "running")) askSeeds();
+  }, SEEDS_MS);
   stream.choose(fromAddress());
 }
 

@@ -18,6 +18,7 @@ export class Run {
     this.id = about.id;
     this.place = place; // its colour and dash
     this.about = about;
+    this.seeds = []; // the evaluations of all seeds of its strategy, if it has several
     this.clear();
   }
 

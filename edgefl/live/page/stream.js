@@ -70,6 +70,16 @@ export class Stream extends EventTarget {
     return found.runs;
   }
 
+  /** [{id, metrics}] of all seeds of a run's strategy; [] if it has one, or cannot be had. */
+  async seeds(run) {
+    try {
+      const answer = await fetch(`api/seeds?${new URLSearchParams({ run })}`);
+      return answer.ok ? (await answer.json()).seeds : [];
+    } catch {
+      return [];
+    }
+  }
+
   /** The timeline of one window; null if it is being asked for already, or cannot be had. */
   async window(run, from, to) {
     if (this.asked.has(run) || this.state === "ended") return null;

@@ -105,7 +105,7 @@ def _columns(schemes: dict[str, list[AggregationRow]]) -> dict[str, list[str]]:
         return [_cell([each.value(key) for each in runs], form) for runs in schemes.values()]
 
     return {
-        "acc.\nlast 10": cells("convergence_accuracy", "{:.3f}".format),
+        "acc.\nlast 10 %": cells("convergence_accuracy", "{:.3f}".format),
         "stability\nlast 10": cells("stability", "{:.4f}".format),
         "steps\n": cells("steps", "{:.0f}".format),
         "tau\nave": cells("tau_ave", "{:.1f}".format),

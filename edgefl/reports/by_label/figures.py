@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from edgefl.reports.by_label.section import by_runtime
 from edgefl.results.figures.base import Plot, PlotData, Runs, rows_of_series
+from edgefl.results.figures.curves import STEPS
 from edgefl.results.figures.style import PlotStyle
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class RuntimesPlot(Plot):
                 points = of_class.where(name=scheme)
                 x = [t / unit for t in points["emulated_s"]]
                 text = canvas.text(scheme)
-                axes.plot(x, points["accuracy"], label=text, **marked(place))
+                axes.plot(x, points["accuracy"], label=text, drawstyle=STEPS, **marked(place))
             axes.set_title(f"what {runtime} devices hold", fontsize=7)
             axes.set_xlabel(label)
             axes.set_ylim(0, 1)

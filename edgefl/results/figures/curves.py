@@ -1,4 +1,9 @@
-"""Curves over a run's evaluations: means over seeds, and how they are drawn."""
+"""Curves over a run's evaluations: means over seeds, and how they are drawn.
+
+A server's model is constant between its versions, so every curve is a step function: the value of
+an evaluation holds until the next one. Straight lines between evaluations would show accuracies
+that no model had, most of all for synchronous schemes, whose versions are far apart.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +24,8 @@ if TYPE_CHECKING:
     from edgefl.results.figures.canvas import Canvas
 
 X = (*AXES, "round")  # a version, under the name that synchronous schemes use
-MOST_POINTS = 400  # of a mean curve; more are not visible
+MOST_POINTS = 2000  # of a mean curve; more are not visible
+STEPS = "steps-post"  # matplotlib's name for a value that holds until the next point
 Points = tuple[Sequence[float], Sequence[float]]  # x and y
 
 
@@ -36,7 +42,7 @@ class Line:
 
 
 def over_seeds(curves: Sequence[Points]) -> Line:
-    """Return the mean of several (x, y) curves, interpolated linearly.
+    """Return the mean of several (x, y) step functions.
 
     It has every x of any curve within the range that all curves cover.
     """
@@ -46,19 +52,34 @@ def over_seeds(curves: Sequence[Points]) -> Line:
     x = np.unique(np.concatenate([np.asarray(x) for x, _ in curves]))
     x = x[(x >= first) & (x <= last)]
     if len(x) > MOST_POINTS:
-        x = np.linspace(first, last, MOST_POINTS)
-    y = np.stack([np.interp(x, xs, ys) for xs, ys in curves])
+        x = x[np.linspace(0, len(x) - 1, MOST_POINTS).round().astype(int)]
+    y = np.stack([step_values(points, x) for points in curves])
     return Line(x, y.mean(axis=0), y.std(axis=0, ddof=1))
 
 
+def step_values(points: Points, x: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Return the value of a step function at each ``x``, none of which is before its first point.
+
+    ``points``: in order of x. Of several points at one x the last one counts.
+    """
+    places = np.searchsorted(np.asarray(points[0]), np.asarray(x), side="right") - 1
+    return np.asarray(points[1])[places]
+
+
 def evaluations(run: RunFiles, x: str, y: str) -> Points:
-    """Return a run's finite values of the column ``y`` of metrics.csv, in order of time."""
+    """Return a run's finite values of the column ``y`` of metrics.csv, in order of time.
+
+    Over emulated time the last value holds until the end of the run: there is a point there, too.
+    """
     rows = sorted(run.metrics, key=lambda row: number(row.get("emulated_s")) or 0.0)
     pairs = [
         (at, value)
         for at, row in zip(_places(run, rows, named(x)), rows)
         if at is not None and (value := number(row.get(y))) is not None
     ]
+    end_s = number(run.summary.get("emulated_s")) if named(x).name == "emulated_s" else None
+    if pairs and end_s is not None and end_s > pairs[-1][0]:
+        pairs.append((end_s, pairs[-1][1]))
     return [at for at, _ in pairs], [value for _, value in pairs]
 
 
@@ -125,11 +146,11 @@ def draw_line(
     """Draw the ``place``-th scheme; ``deviation``: to each side, None without a band."""
     from edgefl.results.figures.canvas import look, marked
 
-    axes.plot(x, mean, label=name, **marked(place))
+    axes.plot(x, mean, label=name, drawstyle=STEPS, **marked(place))
     if None not in deviation:
         middle, half = np.array(mean, dtype=float), np.array(deviation, dtype=float)
         band = {"color": look(place)["color"], "alpha": 0.2, "linewidth": 0}
-        axes.fill_between(x, middle - half, middle + half, **band)
+        axes.fill_between(x, middle - half, middle + half, step="post", **band)
 
 
 def logarithmic_if_wide(axes: Axes, losses: Sequence[float]) -> None:

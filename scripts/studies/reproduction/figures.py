@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
 
 from edgefl.results.figures.canvas import STYLE, Canvas, look, marked, unit_of_time
+from edgefl.results.figures.curves import STEPS, step_values
 from edgefl.results.figures.output import save
 from edgefl.results.figures.style import PlotStyle
 from reproduction.entry import CurveFigure, Figure, LineFigure, Point
@@ -103,7 +104,7 @@ def _unit(figure: CurveFigure, curves: Mapping[str, Curves]) -> tuple[float, str
 def _draw_curve(axes: Axes, curve: Curves, size: float, name: str, place: int) -> None:
     """Draw the mean over the seeds, and a band from the lowest to the highest seed."""
     x, values = on_one_grid(list(curve.values()))
-    axes.plot(x / size, values.mean(axis=0), label=name, **marked(place))
+    axes.plot(x / size, values.mean(axis=0), label=name, drawstyle=STEPS, **marked(place))
     if len(values) > 1:
         axes.fill_between(
             x / size,
@@ -112,19 +113,21 @@ def _draw_curve(axes: Axes, curve: Curves, size: float, name: str, place: int) -
             color=look(place)["color"],
             alpha=0.15,
             linewidth=0,
+            step="post",
         )
 
 
 def on_one_grid(curves: Sequence[Sequence[tuple[float, float]]]) -> tuple[np.ndarray, np.ndarray]:
     """Return (x, a row of values for each curve) where all curves have points.
 
-    Between two points a curve is a straight line.
+    A curve holds its value until its next point.
     """
     begin = max(points[0][0] for points in curves)
     end = min(points[-1][0] for points in curves)
     x = np.linspace(begin, max(begin, end), POINTS)
     rows = [
-        np.interp(x, [at for at, _ in points], [value for _, value in points]) for points in curves
+        step_values(([at for at, _ in points], [value for _, value in points]), x)
+        for points in curves
     ]
     return x, np.asarray(rows)
 

@@ -94,7 +94,7 @@ def finished_run(run: Path, **changes: Any) -> Path:
     write_metrics(run, [(0.0, 0.1), (1.0, 0.92)])
     facts = {
         "strategy": "fedavg",
-        "clock": "virtual",
+        "clock": "wall",
         "seed": 1,
         "versions": 2,
         "updates_applied": 17,
@@ -169,7 +169,8 @@ def test_outcome() -> None:
     ]
     assert summary.outcome(rows, 0.9) == {
         "final_accuracy": 0.85,
-        "convergence_accuracy": pytest.approx(0.7),
+        "convergence_accuracy": pytest.approx(0.95),  # until 5 s, the end of the window
+        "convergence_window_s": [4.5, 5.0],
         "best_accuracy": 0.95,
         "stability": None,
         "target_accuracy": 0.9,
@@ -185,8 +186,45 @@ def test_outcome() -> None:
         losses[2]["test_loss"] = not_finite
         found = summary.outcome(losses, None)
         assert [found[f"{which}_loss"] for which in ("highest", "final")] == [None, None]
-    many = [{"emulated_s": t, "accuracy": float(t >= 10)} for t in range(20)]
-    assert summary.outcome(many, None)["convergence_accuracy"] == 1.0  # the last 10
+
+
+def test_convergence_is_the_mean_over_the_last_tenth_of_the_time() -> None:
+    """A model is constant between evaluations: .8 from 0 s, .2 from 96 s; the run ends at 100 s.
+
+    From 90 s to 100 s the mean is (6 x .8 + 4 x .2) / 10; how many evaluations there were before
+    does not matter.
+    """
+    few = [{"emulated_s": t, "accuracy": a} for t, a in ((0, 0.8), (96, 0.2))]
+    many = [{"emulated_s": t, "accuracy": 0.8} for t in range(95)] + few[1:]
+    for rows in (few, many):
+        found = summary.outcome(rows, None, end_s=100.0)
+        assert found["convergence_accuracy"] == pytest.approx(0.56)
+        assert found["convergence_window_s"] == [90.0, 100.0]
+    late = summary.outcome([{"emulated_s": 95, "accuracy": 0.4}], None, end_s=100.0)
+    assert late["convergence_accuracy"] == 0.4, "before the first evaluation there is no value"
+    early = summary.outcome(few[:1], None, end_s=100.0)
+    assert early["convergence_accuracy"] == 0.8, "the last value holds until the end of the run"
+    assert summary.outcome(few[:1], None)["convergence_accuracy"] == 0.8, "a run without length"
+    assert summary.outcome([], None)["convergence_accuracy"] is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, "faithful"),
+        ({"clock": "virtual"}, "virtual"),
+        ({"fidelity": {"verdict": "strained"}}, "strained"),
+        ({"versions": 0}, "failed"),
+        ({"versions": 0, "finished": "interrupted"}, "faithful"),
+        ({"diverged_at_version": 3}, "diverged"),
+        ({"diverged_at_version": 3, "fidelity": {"verdict": "strained"}}, "diverged"),
+        ({"diverged_at_version": 3, "clock": "virtual"}, "diverged"),
+    ],
+)
+def test_the_verdict_names_failures_first(changes: dict[str, Any], told: str) -> None:
+    facts = {"clock": "wall", "versions": 5, "finished": "versions", "final_accuracy": 0.9}
+    facts["fidelity"] = {"verdict": "faithful"}
+    assert summary.verdict(facts | changes) == told
 
 
 def test_staleness_stats() -> None:
@@ -559,15 +597,13 @@ def test_jobs_that_failed_are_counted_and_told(tmp_path: Path) -> None:
 
 
 def test_a_model_that_is_not_finite_is_told(tmp_path: Path) -> None:
-    """A run that diverges still ends normally: "faithful" is about time only, and a tenth of the
-    answers is right by chance.
-    """
+    """A run that diverges still ends normally; a tenth of the answers is right by chance."""
     ended = Ended(tmp_path)
     ended.record.fact(2, "diverged", version=2)
     told = ended.summary()
     assert told["diverged_at_version"] == 2
     said = "diverged: version 2 is not finite (NaN or infinite), so its accuracy is meaningless"
-    assert one_line(told, "moon").endswith(f"faithful (versions); {said}")
+    assert one_line(told, "moon").endswith(f"diverged (versions); {said}")
     assert f"{tmp_path.name}: warning: {said}" in " ".join(
         shown(table(compare.load(tmp_path), 100), width=100).split()
     )

@@ -19,7 +19,7 @@ from edgefl.results.table import table
 STRATEGIES = [{"strategy": "fedbuff"}, {"strategy": "fedavg", "label": "zz"}, {"strategy": "fedac"}]
 FACTS = {
     "strategy": "fedavg",
-    "clock": "virtual",
+    "clock": "wall",
     "finished": "versions",
     "versions": 5,
     "emulated_s": 10.0,

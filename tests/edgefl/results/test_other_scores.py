@@ -43,10 +43,11 @@ def test_the_time_to_a_score_that_falls() -> None:
 
 def test_the_outcome_of_accuracies_is_as_before() -> None:
     found = outcome(rows(accuracy=[0.1, 0.6, 0.4]), 0.6)
-    assert list(found)[:6] == [
+    assert list(found)[:7] == [
         "final_accuracy",
         "convergence_accuracy",
         "best_accuracy",
+        "convergence_window_s",
         "stability",
         "target_accuracy",
         "time_to_target_s",

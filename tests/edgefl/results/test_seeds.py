@@ -39,7 +39,7 @@ def run(
     directory.mkdir(parents=True)
     facts = {
         "strategy": "fedavg",
-        "clock": "virtual",
+        "clock": "wall",
         "seed": seed,
         "finished": "versions",
         "versions": 2,
@@ -280,16 +280,18 @@ def test_the_files_for_pandas(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------ the figure
 def test_the_line_of_several_seeds_by_hand() -> None:
-    """One curve is 0, 1 at x = 0, 2. The other is 0, 0.5 at x = 0, 1 and then constant. At x = 1
-    they have 0.5 and 0.5; at x = 2, where the first ends, 1 and 0.5.
+    """One curve is 0 from x = 0 on, and 1 from 2 on. The other is 0 from 0 on, and .5 from 1 on.
+
+    A value holds until the next one, so at x = 1 they have 0 and .5; at x = 2, where the first
+    curve ends, 1 and .5. Straight lines would give the first one .5 at x = 1, which no model had.
     """
     line = curves.over_seeds([([0, 2], [0.0, 1.0]), ([0, 1, 4], [0.0, 0.5, 0.5])])
-    assert line.x.tolist() == [0, 1, 2] and line.mean.tolist() == [0, 0.5, 0.75]
+    assert line.x.tolist() == [0, 1, 2] and line.mean.tolist() == [0, 0.25, 0.75]
     assert line.deviation is not None and line.deviation.tolist() == pytest.approx(
-        [0, 0, 0.25 * 2**0.5]
+        [0, 0.25 * 2**0.5, 0.25 * 2**0.5]
     )
     assert curves.over_seeds([([0, 1], [0.1, 0.2])]).deviation is None
-    many = np.linspace(0, 1, 1001).tolist()
+    many = np.linspace(0, 1, 5001).tolist()
     assert len(curves.over_seeds([(many, many), ([0.0, 1.0], [0.0, 1.0])]).x) == curves.MOST_POINTS
 
 

@@ -34,7 +34,7 @@ def losses(results: Results, which: Which, column: str = LOSS) -> dict[int, floa
 
 
 def at_version(results: Results, which: Which, version: float) -> dict[int, float]:
-    """Return seed -> the train loss of a version, between evaluations by interpolation.
+    """Return seed -> the train loss of a version: that of the latest evaluation up to it.
 
     A version after the last evaluation has its loss. NoResults without curves.
     """
@@ -44,8 +44,8 @@ def at_version(results: Results, which: Which, version: float) -> dict[int, floa
         raise NoResults(f"{results.entry.name}: no curves of {method} in {part}")
     found = {}
     for seed, points in curves.items():
-        versions, values = (list(each) for each in zip(*points))
-        found[seed] = float(np.interp(version, versions, values))
+        held = [value for at, value in points if at <= version] or [points[0][1]]
+        found[seed] = held[-1]
     return found
 
 
