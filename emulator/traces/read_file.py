@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import TextIOWrapper
@@ -21,6 +22,8 @@ FORMATS: Mapping[str, TraceFormat] = {
 }
 NATIVE = ("mahimahi", "csv")  # formats that links.trace_up takes without a conversion
 NO_WARNING_NS = 2**62  # the statistics tell of silences, so no warning does
+# encrypted, packed in an unknown way, and damaged
+DAMAGED_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
 
 
 def converted(
@@ -48,7 +51,7 @@ def converted(
     try:
         with _text(path, member) as lines:
             return reader.convert(lines, name, chosen, series)
-    except (OSError, UnicodeDecodeError, zipfile.BadZipFile, KeyError) as error:
+    except (OSError, UnicodeDecodeError, KeyError, *DAMAGED_ZIP) as error:
         reason = getattr(error, "strerror", None) or "not a text file of this format"
         raise BadValue(f"{name}: cannot be read ({reason})") from None
 
