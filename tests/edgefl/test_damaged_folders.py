@@ -62,7 +62,11 @@ def test_a_resumption_ends_in_order(runs: tuple[Path, Path], tmp_path: Path) -> 
         ("compare", "fedasync/links.csv", b"edge,direction,kind,bytes,offered_s,finished_s\r\n"),
         ("perfetto", "fedasync/events.jsonl", b'{"t":1,"event":"x","decisions":1.5}\n'),
         ("perfetto", "fedasync/events.jsonl", b'{"t":1,"event":"edge_joined","edge":7}\n'),
-        ("replay", "fedasync/journal/journal-000000.jsonl", b"%08x []\n" % crc32(b"[]")),
+        (
+            "replay",
+            "fedasync/journal/journal-000000.jsonl",
+            b"%08x []\n%08x {}\n" % (crc32(b"[]"), crc32(b"{}")),
+        ),
         ("replay", "fedasync/journal/initial.safetensors", None),
     ],
 )
