@@ -103,7 +103,7 @@ def _tar_entries(archive: Path, most_bytes: int, stack: ExitStack) -> Iterator[E
     bounded = cast(IO[bytes], _Bounded(file, 2 * most_bytes + (1 << 26)))
     packed = stack.enter_context(tarfile.TarFile(fileobj=bounded))
     while (member := packed.next()) is not None:
-        packed.members.clear()  # else it keeps all of them
+        packed.members.clear()  # type: ignore[attr-defined]  # else it keeps all of them; not in typeshed
         if member.sparse is not None or not (member.isreg() or member.isdir()):
             raise BadArchive(f"{member.name!r}: is neither a file nor a folder")
         yield member.name, member.size, packed.extractfile(member) if member.isreg() else None

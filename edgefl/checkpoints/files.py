@@ -136,7 +136,7 @@ class Checkpoints:
         if not isinstance(found, dict) or not all(
             isinstance(found.get(name), kind) for name, kind in kinds.items()
         ):
-            raise ValueError(f"expected {listed(kinds)}")
+            raise ValueError(f"expected {listed([*kinds])}")
         path = self._path(number, "safetensors")
         try:
             arrays = load(self.disk.read(path))
