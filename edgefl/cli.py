@@ -12,7 +12,7 @@ from typer.core import TyperCommand
 
 from edgefl import __version__
 from edgefl.commands.lazy_commands import LazyCommands, LazyGroup
-from edgefl.errors import Bug, UserError, printable
+from edgefl.errors import UNREADABLE, Bug, UserError, printable
 from edgefl.exit_status import BAD_INPUT, FAILED, INTERRUPTED, OVER
 from edgefl.hosts.ctrl_c import ended_like_ctrl_c
 from emulator.errors import BadValue
@@ -106,6 +106,8 @@ def main() -> None:
     except (UserError, BadValue) as error:
         _refuse(str(error), getattr(error, "status", BAD_INPUT))
     except OSError as error:
+        if error.errno in UNREADABLE and error.filename is not None:
+            _refuse(f"{error.filename}: cannot be read or written ({error.strerror})")
         if error.errno not in NO_ROOM and NO_TEMPORARY not in str(error):
             raise
         _flush_or_give_up()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
@@ -105,13 +106,28 @@ def written(place: Path | str, instead: str = "") -> Iterator[None]:
         ) from error
 
 
+# what is said about a file that is something else, or that this user may not open
+UNREADABLE = (
+    *(errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG),
+    errno.EIO,
+)
+
+
 @contextmanager
 def undamaged(path: Path) -> Iterator[None]:
-    """Wrap the reading of a file of a run; UserError if its content is invalid."""
+    """Wrap the reading of a file or folder of a run.
+
+    UserError if its content is invalid, or if one of its files cannot be opened, as a folder in its
+    place cannot.
+    """
     try:
         yield
-    except (UserError, OSError):
+    except UserError:
         raise
+    except OSError as error:
+        if error.errno not in UNREADABLE or not str(error.filename).startswith(str(path)):
+            raise
+        raise UserError(f"{error.filename}: cannot be read ({error.strerror})") from error
     except Exception as error:  # each format has its own exceptions
         raise UserError(f"{path}: is damaged ({type(error).__name__}: {error})") from error
 

@@ -1,8 +1,11 @@
-"""Classes and functions that a checkpoint may name.
+"""Classes that a checkpoint may name, and the methods of them that it may keep to call later.
 
-Those of edgefl, of the emulator, and of the modules of the config's own strategies; a few of the
-standard library. A name is only looked up where it is defined. So a damaged or foreign file can
-neither import another module nor reach a class through the imports of an allowed one.
+Who changes a checkpoint chooses the objects of the resumed run. So the classes are those of a short
+list of modules, in which no class starts a process or opens a file or a socket, and those of the
+modules of the config's own strategies; a few of the standard library. No function can be named, and
+a method only if the run itself keeps it. A name is only looked up where it is defined: a damaged or
+foreign file can neither import another module nor reach a class through the imports of an allowed
+one.
 """
 
 from __future__ import annotations
@@ -18,7 +21,71 @@ from typing import Any
 from edgefl.checkpoints.encoded import CannotDecode
 from edgefl.errors import listed
 
-ROOTS = ("edgefl", "emulator")  # their modules are imported if a checkpoint names them
+# Modules and packages of the state of a run. They are imported if a checkpoint names them.
+MODULES = (
+    "edgefl.actor",
+    "edgefl.by_name",
+    "edgefl.compression",
+    "edgefl.config",
+    "edgefl.coordinator",
+    "edgefl.edges.edge",
+    "edgefl.edges.failure",
+    "edgefl.edges.local_run",
+    "edgefl.edges.phase",
+    "edgefl.edges.refresh",
+    "edgefl.edges.sample_order",
+    "edgefl.edges.schedule",
+    "edgefl.edges.training_plan",
+    "edgefl.hosts.exchange",
+    "edgefl.hosts.fault_lives",
+    "edgefl.hosts.setup.network",
+    "edgefl.hosts.virtual.edges",
+    "edgefl.hosts.virtual.faults",
+    "edgefl.hosts.virtual.host",
+    "edgefl.hosts.virtual.pool.deferred_run",
+    "edgefl.hosts.wall.coordinator.downloads",
+    "edgefl.hosts.wall.coordinator.job_table",
+    "edgefl.hosts.wall.coordinator.run_logic",
+    "edgefl.hosts.wall.coordinator.thread_messages",
+    "edgefl.jobs",
+    "edgefl.noted_keys",
+    "edgefl.protocol",
+    "edgefl.record.counters",
+    "edgefl.record.energy",
+    "edgefl.record.host_table",
+    "edgefl.sorted_names",
+    "edgefl.strategies",
+    "edgefl.streams",
+    "edgefl.vector_store",
+    "edgefl.vectors",
+    "emulator.agenda",
+    "emulator.availability",
+    "emulator.capacity",
+    "emulator.clock",
+    "emulator.compute",
+    "emulator.delay",
+    "emulator.energy.account",
+    "emulator.energy.power",
+    "emulator.energy.running_total",
+    "emulator.faults",
+    "emulator.fidelity",
+    "emulator.links",
+    "emulator.quantiles",
+    "emulator.tdma.channel",
+    "emulator.tdma.slot_curve",
+    "emulator.tdma.slot_table",
+)
+# What a run keeps to call it later, by class: events of the agenda, and hooks of the network.
+METHODS = {
+    "edgefl.hosts.fault_lives:FaultLives": {"_in_life"},
+    "edgefl.hosts.setup.network:LinkSupply": {"link"},
+    "edgefl.hosts.virtual.edges:DeferredEdges": {"fresh"},
+    "edgefl.hosts.virtual.faults:VirtualFaults": {"_miss", "_miss_frozen", "_strike", "_thaw"},
+    "edgefl.hosts.virtual.host:VirtualHost": {
+        *("_end", "_given", "_hear", "_too_late", "tell"),
+    },
+    "emulator.links.network:Network": {"_announce", "_mark"},
+}
 STANDARD: dict[str, type] = {
     f"{kind.__module__}:{kind.__qualname__}": kind
     for kind in (
@@ -29,38 +96,43 @@ STANDARD: dict[str, type] = {
 
 
 def name_of(found: Any) -> str:
-    """Return "module:qualified.name" of a class or a function."""
+    """Return "module:qualified.name" of a class."""
     return f"{found.__module__}:{found.__qualname__}"
 
 
 def is_allowed(module: str, own: Collection[str]) -> bool:
-    """Whether checkpoints may name what ``module`` defines.
+    """Whether checkpoints may name the classes that ``module`` defines.
 
     ``own``: modules of the user's strategies; a package stands for all its modules.
     """
-    return any(f"{module}.".startswith(f"{root}.") for root in (*ROOTS, *own))
+    return any(f"{module}.".startswith(f"{root}.") for root in (*MODULES, *own))
 
 
 def find_class(name: str, own: Collection[str]) -> type:
     """Return the class of a name. CannotDecode if a checkpoint must not name it."""
     found = STANDARD.get(name) or _find(name, own)
     if not isinstance(found, type) or name_of(found) != name:
-        raise CannotDecode(f"names {name}, which is no class of {_where(own)}")
+        raise CannotDecode(f"names {name}, which is no class of {places(own)}")
     return found
 
 
-def find_function(name: str, own: Collection[str]) -> FunctionType:
-    """Return the function of a name. CannotDecode if a checkpoint must not name it."""
-    found = _find(name, own)
-    if not isinstance(found, FunctionType) or name_of(found) != name:
-        raise CannotDecode(f"names {name}, which is no function of {_where(own)}")
-    return found
+def method_of(owner: Any, name: str, own: Collection[str]) -> FunctionType | None:
+    """Return the method ``name`` of an object's class if a checkpoint may name it, else None.
+
+    Of the user's own classes it may name all methods.
+    """
+    kind = type(owner)
+    base = next((base for base in kind.__mro__ if name in vars(base)), object)
+    found = vars(base).get(name)
+    mine = any(f"{base.__module__}.".startswith(f"{each}.") for each in own)
+    listed_there = name in METHODS.get(name_of(base), ())
+    return found if isinstance(found, FunctionType) and (mine or listed_there) else None
 
 
 def _find(name: str, own: Collection[str]) -> Any:
     module, _, path = name.partition(":")
     if not is_allowed(module, own):
-        raise CannotDecode(f"names {name}; expected a name of {_where(own)}")
+        raise CannotDecode(f"names {name}; expected a class of {places(own)}")
     if is_allowed(module, ()):
         try:
             import_module(module)
@@ -72,8 +144,9 @@ def _find(name: str, own: Collection[str]) -> Any:
         if found is not sys.modules.get(module) and not isinstance(found, type):
             return None
         found = vars(found).get(part) if found is not None else None
-    return found.__func__ if isinstance(found, staticmethod) else found
+    return found
 
 
-def _where(own: Collection[str]) -> str:
-    return listed((*ROOTS, *own), 4)
+def places(own: Collection[str]) -> str:
+    """Format for an error where the classes are that a checkpoint may name."""
+    return listed(("the state of edgefl's runs", *own), 4)

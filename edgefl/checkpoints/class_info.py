@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from edgefl.checkpoints.allowed import is_allowed, name_of
-from edgefl.errors import listed
+from edgefl.checkpoints.allowed import is_allowed, name_of, places
 
 # Built-in containers, subclasses of which can be saved; the more special ones first.
 CONTAINERS: tuple[type, ...] = (
@@ -78,7 +77,7 @@ def _refused(kind: type, own: tuple[str, ...]) -> str:
     if not is_allowed(kind.__module__, own):
         return (
             f"an object of {kind.__module__}.{kind.__qualname__}, which is no class of"
-            f" {listed(('edgefl', 'the emulator', *own), 4)}"
+            f" {places(own)}"
         )
     if "<locals>" in kind.__qualname__:
         return f"an object of {kind.__qualname__}, a class that a function defines"

@@ -4,8 +4,8 @@ Objects stay shared as they were, also in cycles. What the codec knows: None, bo
 bytes, bytearray, range, list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict,
 Counter, Fraction, paths, ``array.array``, ``itertools.count``, ``functools.partial``, weak
 references; numpy's arrays, values, dtypes, generators and seed sequences; enumerations; objects of
-allowed classes (edgefl, the emulator, the user's own strategies) with their attributes and slots,
-their bound methods; these classes and their functions by name.
+allowed classes (``allowed.MODULES``, the user's own strategies) with their attributes and slots;
+these classes by name; methods that ``allowed`` names or that the user's classes define.
 
 - An object that defines ``state()`` and ``restore(state)`` is saved as its state. It is made
   without a call of ``__init__``, then gets the state.
@@ -23,6 +23,11 @@ from edgefl.checkpoints.decoder import Decoder
 from edgefl.checkpoints.encoded import CannotDecode, CannotEncode, Encoded
 from edgefl.checkpoints.encoder import Encoder
 
+# what a damaged tree may raise while objects are made of it
+DAMAGE = (
+    *(LookupError, TypeError, ValueError, AttributeError, ArithmeticError),
+    *(RecursionError, MemoryError),
+)
 __all__ = ["CannotDecode", "CannotEncode", "Encoded", "decode", "encode"]
 
 
@@ -53,7 +58,7 @@ def decode(
     try:
         decoder = Decoder(encoded, externals or {}, own)
         root = decoder.build()
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+    except DAMAGE as error:
         raise CannotDecode(f"is damaged ({type(error).__name__}: {error})") from error
     decoder.restore()
     return root

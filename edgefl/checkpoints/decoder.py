@@ -15,17 +15,17 @@ from fractions import Fraction
 from functools import partial
 from itertools import count
 from pathlib import Path
-from types import FunctionType, MethodType
+from types import MethodType
 from typing import Any
 from weakref import ref
 
 import numpy as np
 
-from edgefl.checkpoints.allowed import find_class, find_function
+from edgefl.checkpoints.allowed import find_class, method_of
 from edgefl.checkpoints.buffers import Buffers
 from edgefl.checkpoints.class_info import class_info
 from edgefl.checkpoints.encoded import FORMAT, CannotDecode, Encoded
-from edgefl.checkpoints.encoder import BIT_GENERATORS, Entry, vars_of
+from edgefl.checkpoints.encoder import BIT_GENERATORS, Entry
 
 MAPPINGS: dict[str, type] = {
     "map": dict,
@@ -34,6 +34,7 @@ MAPPINGS: dict[str, type] = {
     "OrderedDict": OrderedDict,
     "Counter": Counter,
 }
+MOST_POOL = 64  # words of a seed sequence; numpy has 4 unless it is told otherwise
 GROWING: dict[str, type] = {"list": list, "set": set, "deque": deque, **MAPPINGS}
 
 
@@ -98,8 +99,6 @@ class Decoder:
                 return self._external(name)
             case ["class", str(name)]:
                 return find_class(name, self._own)
-            case ["function", str(name)]:
-                return find_function(name, self._own)
             case ["enum", str(name), member]:
                 kind = find_class(name, self._own)
                 if not issubclass(kind, Enum):
@@ -111,8 +110,8 @@ class Decoder:
                 return _dtype(dtype)
             case ["path", str(text)]:
                 return Path(text)
-            case ["fraction", str(text)]:
-                return Fraction(text)
+            case ["fraction", str(above), str(below)]:
+                return Fraction(int(above, 16), int(below, 16))
         raise CannotDecode(f"has the value {str(value)[:80]}")
 
     def _external(self, name: str) -> object:
@@ -178,8 +177,8 @@ class Decoder:
         kind, extra, items = entry[:3]
         if kind == "method":
             of = self._value(items[0])
-            function = vars_of(type(of), extra)
-            if not isinstance(function, FunctionType):
+            function = method_of(of, extra, self._own)
+            if function is None:
                 raise CannotDecode(f"names the method {extra} of {type(of).__name__}")
             return MethodType(function, of)
         if kind in ("tuple", "frozenset"):
@@ -193,6 +192,8 @@ class Decoder:
         if kind == "partial":
             keywords = {name: self._value(value) for name, value in entry[3].items()}
             function, *arguments = self._values(items)
+            if type(function) is not MethodType:
+                raise CannotDecode("has a partial of something that is no method")
             return partial(function, *arguments, **keywords)
         if kind not in SIMPLE:
             raise CannotDecode(f"has an object of the kind {kind!r}")
@@ -218,7 +219,10 @@ class Decoder:
             made.update((self._value(key), self._value(each)) for key, each in entry[3].items())
         elif kind in MAPPINGS:
             if kind == "defaultdict":
-                made.default_factory, items = self._value(items[0]), items[1:]
+                factory, items = self._value(items[0]), items[1:]
+                if factory is not None and not isinstance(factory, (type, MethodType, partial)):
+                    raise CannotDecode("has a defaultdict of something that is no class")
+                made.default_factory = factory
             put = OrderedDict.__setitem__ if kind == "OrderedDict" else dict.__setitem__
             for key, value in zip(items[::2], items[1::2], strict=True):
                 put(made, self._value(key), self._value(value))
@@ -237,6 +241,8 @@ def _weak(found: Any) -> ref[Any]:
 
 
 def _seed(entropy: Any, spawn_key: Any, pool_size: int, spawned: int) -> np.random.SeedSequence:
+    if pool_size > MOST_POOL:
+        raise CannotDecode(f"has a seed with a pool of {pool_size} words")
     return np.random.SeedSequence(
         entropy, spawn_key=spawn_key, pool_size=pool_size, n_children_spawned=spawned
     )

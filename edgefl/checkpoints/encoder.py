@@ -18,11 +18,10 @@ from weakref import ref
 
 import numpy as np
 
-from edgefl.checkpoints.allowed import STANDARD, is_allowed, name_of
+from edgefl.checkpoints.allowed import STANDARD, is_allowed, method_of, name_of, places
 from edgefl.checkpoints.buffers import BufferTable, refused
 from edgefl.checkpoints.class_info import ClassInfo, class_info, has_state
 from edgefl.checkpoints.encoded import FORMAT, CannotEncode, Encoded
-from edgefl.errors import listed
 
 LONG_BYTES = 1024  # longer ones are stored as arrays
 SMALL_INT = 1 << 63  # JSON holds these as they are
@@ -87,9 +86,11 @@ class Encoder:
                 self._check_name(type(found), label)
                 named = found.name in type(found).__members__
                 return ["enum", name_of(type(found)), found.name if named else int(found.value)]
-            case type() | FunctionType():
+            case type():
                 self._check_name(found, label)
-                return ["class" if isinstance(found, type) else "function", name_of(found)]
+                return ["class", name_of(found)]
+            case FunctionType():
+                self._refuse(f"the function {found.__qualname__}", label)
             case np.generic():
                 if refused(np.asarray(found)):
                     self._refuse(f"a numpy value of {found.dtype}", label)
@@ -101,7 +102,7 @@ class Encoder:
             case PurePath():
                 return ["path", str(found)]
             case Fraction():
-                return ["fraction", str(found)]
+                return ["fraction", hex(found.numerator), hex(found.denominator)]
         return None
 
     def _check_name(self, found: Any, label: Label) -> None:
@@ -111,7 +112,7 @@ class Encoder:
         if "<" in found.__qualname__:
             self._refuse(f"{found.__qualname__}, which a function defines", label)
         if not is_allowed(found.__module__, self._own):
-            self._refuse(f"{name}, which is not of {self._places()}", label)
+            self._refuse(f"{name}, which is no class of {places(self._own)}", label)
 
     def _add(self, found: Any, label: Label) -> list[int]:
         number = self._numbers[id(found)] = len(self._found)
@@ -199,6 +200,8 @@ class Encoder:
         return ["seed", None, [self._value(getattr(found, name), (".", name)) for name in names]]
 
     def _partial(self, found: partial[Any]) -> Entry:
+        if type(found.func) is not MethodType:
+            self._refuse("a partial of something that is no method")
         values = [self._value(found.func, (".", "func")), *self._items(found.args)]
         return [
             "partial",
@@ -209,8 +212,8 @@ class Encoder:
 
     def _method(self, found: MethodType) -> Entry:
         of, name = found.__self__, found.__func__.__name__
-        if vars_of(type(of), name) is not found.__func__:
-            self._refuse(f"the method {name} of {type(of).__name__}, which its class does not have")
+        if method_of(of, name, self._own) is not found.__func__:
+            self._refuse(f"the method {name} of {type(of).__name__}")
         return ["method", name, [self._value(of, (".", "__self__"))]]
 
     def _weak(self, found: ref[Any]) -> Entry:
@@ -253,9 +256,6 @@ class Encoder:
             at = before if at and external is None else -1
         raise CannotEncode(f"{_path(reversed(labels))}: cannot save {what}")
 
-    def _places(self) -> str:
-        return listed(("edgefl", "the emulator", *self._own), 4)
-
 
 MAKERS: dict[type, Callable[[Encoder, Any], Entry]] = {
     list: Encoder._list,
@@ -280,11 +280,6 @@ MAKERS: dict[type, Callable[[Encoder, Any], Entry]] = {
     count: Encoder._count,
     range: Encoder._range,
 }
-
-
-def vars_of(kind: type, name: str) -> Any:
-    """Return what a class or one of its bases defines under ``name``; None if nothing."""
-    return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
 
 
 def _is_text(found: str) -> bool:

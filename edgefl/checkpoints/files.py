@@ -21,6 +21,7 @@ from safetensors.numpy import load
 
 from edgefl.checkpoints.encoded import Encoded
 from edgefl.disk import PART, Disk, DiskFile, write_all
+from edgefl.errors import listed
 
 NAME = re.compile(r"checkpoint-(\d{6,})\.(json|safetensors)")
 HEAD, MIDDLE, TAIL = b'{"digest":"', b'","checkpoint":', b"}\n"
@@ -131,6 +132,11 @@ class Checkpoints:
         if digest != xxhash.xxh3_128_hexdigest(body).encode():
             raise ValueError("its digest differs")
         found = orjson.loads(body)
+        kinds = {"tree": dict, "arrays": dict, "meta": dict}
+        if not isinstance(found, dict) or not all(
+            isinstance(found.get(name), kind) for name, kind in kinds.items()
+        ):
+            raise ValueError(f"expected {listed([*kinds])}")
         path = self._path(number, "safetensors")
         try:
             arrays = load(self.disk.read(path))

@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import os
 import shutil
-import tarfile
 import tempfile
-import zipfile
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
+from edgefl.archives import BadArchive, unpack
 from edgefl.errors import UserError, needs
 
 # file name, bytes received, bytes in total (0: not known)
 Progress = Callable[[str, int, int], None]
 ATTEMPTS = 4  # number of connections before a download fails
 TIMEOUT_S = 30.0  # longest time without a byte
+MOST_BYTES, MOST_ENTRIES = 1 << 36, 4_000_000  # of an unpacked archive
 CHUNK = 1 << 14  # bytes; a broken connection loses at most one chunk
 
 
@@ -202,8 +201,8 @@ def _unpacked(archive: Path, place: Path) -> None:
     """
     with tempfile.TemporaryDirectory(prefix=f".{place.name}.", dir=place.parent) as scratch:
         try:
-            _extract(archive, Path(scratch))
-        except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+            unpack(archive, Path(scratch), MOST_BYTES, MOST_ENTRIES)
+        except (BadArchive, OSError) as error:
             raise UserError(f"{archive}: cannot be unpacked ({error})") from error
         inner = Path(scratch) / place.name
         if not inner.is_dir():
@@ -213,21 +212,3 @@ def _unpacked(archive: Path, place: Path) -> None:
             )
         inner.rename(place)
     archive.unlink()
-
-
-def _extract(archive: Path, into: Path) -> None:
-    """Extract files and folders only: no links, nothing outside ``into``."""
-    if archive.suffix == ".zip":
-        with zipfile.ZipFile(archive) as packed:
-            packed.extractall(into)  # it removes parts of a path that lead outside
-        return
-    with tarfile.open(archive) as packed_tar:
-        for member in packed_tar:
-            name = PurePosixPath(member.name)
-            if name.is_absolute() or ".." in name.parts:
-                raise UserError(f"{archive}: contains {member.name!r}, which leads outside")
-            source = packed_tar.extractfile(member) if member.isreg() else None
-            if source is not None:
-                (into / name).parent.mkdir(parents=True, exist_ok=True)
-                with source, open(into / name, "wb") as file:
-                    shutil.copyfileobj(source, file)

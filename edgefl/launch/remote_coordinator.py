@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from edgefl.archives import BadArchive, unpack
 from edgefl.launch.agent_messages import EdgeEnded, HostLine
 from edgefl.launch.connections.connection import HostConnection, HostError
 from edgefl.launch.host import Host
@@ -22,9 +22,11 @@ from edgefl.launch.inventory import CoordinatorPlace
 from edgefl.launch.launch_plan import FileToSend
 from edgefl.launch.outbox import Unread
 from edgefl.launch.run_places import results_folder
+from edgefl.record.files import EXPERIMENT
 
 NAME = "coordinator"  # of its log
 FETCH_S = 600.0
+MOST_BYTES, MOST_ENTRIES = 1 << 34, 100_000  # of results: a host must not fill this machine
 PACK = 'cd -- "$1" && tar -cf "$1.tar" .'
 
 
@@ -63,11 +65,14 @@ class RemoteCoordinator:
             raise HostError(self.place.host.name, f"no results in {self.results} ({done.said()})")
         with tempfile.TemporaryDirectory(prefix="edgefl-results-") as folder:
             packed = Path(folder) / "results.tar"
-            await connection.get(archive, packed)
+            await connection.get(archive, packed, MOST_BYTES)
             try:
                 await asyncio.to_thread(_unpack, packed, Path(folder) / "runs", name, target)
-            except tarfile.TarError as error:
-                reason = f"its results are no valid archive ({error})"
+            except BadArchive as error:
+                reason = f"the archive of its results {error}: not unpacked, and left in {archive}"
+                raise HostError(self.place.host.name, reason) from error
+            except OSError as error:
+                reason = f"its results cannot be unpacked ({error}): they stay in {archive}"
                 raise HostError(self.place.host.name, reason) from error
         await connection.run(["rm", "-rf", "--", self.results, archive])
 
@@ -94,13 +99,15 @@ class RemoteCoordinator:
 
 
 def _unpack(packed: Path, folder: Path, name: str, target: Path) -> None:
-    """Unpack the archive of another machine: only files and folders, and only below ``target``."""
-    with tarfile.open(packed, "r:") as archive:  # uncompressed: it cannot grow
-        archive.extractall(folder, filter="data")
+    """Unpack the archive of another machine, and move the results of ``name`` to ``target``.
+
+    experiment.toml stays as this machine has written it: it says which code a resumption runs.
+    """
+    unpack(packed, folder, MOST_BYTES, MOST_ENTRIES)
     found = folder / name
     for path in sorted(found.rglob("*")):
         place = target / path.relative_to(found)
         if path.is_dir():
             place.mkdir(parents=True, exist_ok=True)
-        elif path.is_file() and not path.is_symlink():
+        elif path != found / EXPERIMENT:
             shutil.move(path, place)

@@ -16,6 +16,7 @@ from email.parser import HeaderParser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgefl.archives import DAMAGE
 from edgefl.errors import UserError, listed, needs, printable
 from edgefl.launch.pins import pins, torch_index
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 OLDEST_GLIBC = 17  # manylinux_2_17: the oldest for which the packages have wheels
 GLIBC = (2, 28)  # of systems since 2018; torch needs it
 MACHINES = ("x86_64", "aarch64")  # for which there are wheels of torch
+MOST_METADATA = 1 << 24  # bytes of a wheel's METADATA
 CUDA = ("nvidia-", "cuda-", "triton")  # what the builds of torch for GPUs need
 
 
@@ -226,8 +228,11 @@ def ranges(wheel: Path, target: Target) -> dict[str, str]:
 
 def unpacked_bytes(wheel: Path) -> int:
     """Return the size of a wheel's files."""
-    with zipfile.ZipFile(wheel) as archive:
-        return sum(entry.file_size for entry in archive.infolist())
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            return sum(entry.file_size for entry in archive.infolist())
+    except (*DAMAGE, OSError) as error:
+        raise UserError(f"{wheel}: damaged, or no wheel ({error}): delete it") from error
 
 
 def _requirements(wheel: Path, target: Target) -> list[Requirement]:
@@ -236,8 +241,11 @@ def _requirements(wheel: Path, target: Target) -> list[Requirement]:
     try:
         with zipfile.ZipFile(wheel) as archive:
             name = next(each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
-            lines = HeaderParser().parsestr(archive.read(name).decode()).get_all("Requires-Dist")
-    except (zipfile.BadZipFile, StopIteration, OSError) as error:
+            if archive.getinfo(name).file_size > MOST_METADATA:
+                raise ValueError(f"{name} has more than {MOST_METADATA >> 20} MiB")
+            text = archive.read(name).decode()
+        lines = HeaderParser().parsestr(text).get_all("Requires-Dist")
+    except (*DAMAGE, StopIteration, OSError) as error:
         raise UserError(f"{wheel}: damaged, or no wheel ({error}): delete it") from error
     parsed = [Requirement(line) for line in lines or []]
     there = target.environment()

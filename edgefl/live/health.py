@@ -58,13 +58,18 @@ class Health:
         """The reason of the run's end; None as long as there is no summary."""
         return self._summary.get("finished")
 
+    def _section(self, name: str, kind: Any, of: Mapping[str, Any] | None = None) -> Any:
+        """A part of the summary; an empty one if it has another type."""
+        found = (self._summary if of is None else of).get(name)
+        return found if isinstance(found, kind) else kind()
+
     def whole(self, progress: Progress) -> dict[str, Any]:
         """Return all of it; ``progress`` knows the hosts and their edges."""
-        found = self._summary.get("fidelity", {})
+        found = self._section("fidelity", dict)
         return {
             "verdict": self._verdict(),
-            "reasons": list(found.get("reasons", ())),
-            "warnings": list(self._summary.get("warnings", ())),
+            "reasons": list(self._section("reasons", list, found)),
+            "warnings": list(self._section("warnings", list)),
             "transfer_lag_ms": found.get("transfer_lag_ms") or self.lag.quantiles_ms(),
             "hosts": [self._host(machine, progress) for machine in self._machines],
             "cpu": self.cpu.since(0),

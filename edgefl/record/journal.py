@@ -146,6 +146,11 @@ class Journal:
             file.sync()
         self._durable = reached
 
+    @property
+    def has_durable(self) -> bool:
+        """Whether a ``sync`` has made entries durable."""
+        return self._durable != NOTHING
+
     def close(self) -> None:
         """Close the files."""
         for files in (*self._closing, self._files):

@@ -99,6 +99,15 @@ class _Segment:
 
     def entry(self, index: int, begin: Position) -> JournalEntry:
         """The entry number ``index``, from 0 on; ``begin``: where it begins."""
+        try:
+            return self._entry(index, begin)
+        except _Damage:
+            raise
+        except Exception as error:  # its checksum is right, but not its content
+            what = f"{type(error).__name__}: {error}"
+            raise _Damage(f"{self.lines}: line {index + 1} is damaged ({what})") from error
+
+    def _entry(self, index: int, begin: Position) -> JournalEntry:
         row = self.row(index)
         places: list[list[Any]] = []
 
@@ -123,21 +132,24 @@ class _Segment:
             begin.lines_bytes + len(self.rows[index]) + 1,
             max([begin.blobs_bytes, *map(_end, places)]),
         )
-        return JournalEntry(row.get("item"), of_item, row.get("wall_s", 0.0), events, caused, end)
+        wall_s = float(row.get("wall_s", 0.0))
+        return JournalEntry(row.get("item"), of_item, wall_s, events, caused, end)
 
     def row(self, index: int) -> Row:
         crc, _, text = self.rows[index].partition(b" ")
         if crc != b"%08x" % crc32(text):
             raise _Damage(f"{self.lines}: line {index + 1} is damaged (checksum differs)")
-        row: Row = orjson.loads(text)
+        row = orjson.loads(text)
+        if not isinstance(row, dict):
+            raise _Damage(f"{self.lines}: line {index + 1} is damaged (no JSON object)")
         return row
 
     def marks(self, since: int) -> Iterator[Mark]:
         """What was durable when the whole lines from ``since`` on were written."""
         for index in range(since, len(self.rows)):
-            with suppress(_Damage):
+            with suppress(_Damage, ValueError, TypeError):
                 segment, entries = self.row(index).get("durable", (self.number, index))
-                yield segment, entries
+                yield int(segment), int(entries)
 
     def _array(self, index: int, name: str, place: list[Any]) -> np.ndarray:
         begin, _, expected, *more = place

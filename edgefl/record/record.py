@@ -256,8 +256,11 @@ class Record:
         Decisions then survive a crash of this process, so they may be acknowledged.
         """
         with ExitStack() as each:
-            each.callback(self._events.flush)
+            each.callback(self._events.flush)  # the last of these
             if self.journal is not None:
+                # an empty journal beside rows of events is then always a damage
+                if self.journal.power and not self.journal.has_durable:
+                    each.callback(self.journal.sync)
                 each.callback(self.journal.flush)
 
     def sync(self) -> None:

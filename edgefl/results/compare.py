@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import orjson
@@ -87,8 +88,18 @@ def load(*paths: Path) -> list[Row]:
     for name, runs in rundirs.find(paths).items():
         for run in runs:
             with undamaged(run):
-                rows.append(load_run(run, name))
+                rows.append(row := load_run(run, name))
+            _check_numbers(row, run / "summary.json")
     return rows
+
+
+def _check_numbers(row: Row, path: Path) -> None:
+    for field in fields(row):
+        value = getattr(row, field.name)
+        if field.type in ("int", "int | None", "float", "float | None") and not isinstance(
+            value, (int, float, NoneType)
+        ):
+            raise UserError(f"{path}: {field.name}: expected a number, found {value!r:.60}")
 
 
 def load_run(run: Path, name: str) -> Row:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from edgefl.errors import undamaged
 from edgefl.record.files import LINKS, MEASURED, PING, TRAINING
 from edgefl.results.tail import read_csv
 
@@ -86,7 +87,8 @@ class MeasuredEdge:
 
 def measured(run: Path) -> dict[str, MeasuredEdge]:
     """Read what was measured in a run, by edge; empty if nothing is native."""
-    return of_rows(read_csv(run / MEASURED), read_csv(run / LINKS))
+    with undamaged(run / LINKS):
+        return of_rows(read_csv(run / MEASURED), read_csv(run / LINKS))
 
 
 def of_rows(

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import orjson
@@ -121,7 +122,7 @@ class TableTail:
     """
 
     def __init__(self, path: Path) -> None:
-        self._tail = Tail(path)
+        self.path, self._tail = path, Tail(path)
         self._columns: list[str] = []
 
     @property
@@ -131,7 +132,10 @@ class TableTail:
 
     def read_new(self, most_bytes: int | None = None) -> list[dict[str, str]]:
         """Return the complete rows added since the last call, see ``Tail``."""
-        rows = list(csv.reader(self._tail.read_new(most_bytes)))
+        try:
+            rows = list(csv.reader(self._tail.read_new(most_bytes)))
+        except csv.Error as error:
+            raise UserError(f"{self.path}: is damaged ({error})") from error
         if rows and not self._columns:
             self._columns = rows[0]
         return [
@@ -154,16 +158,31 @@ def is_torn(path: Path) -> bool:
 
 
 def parse_events(lines: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the lines that are JSON objects and leave out others, for the live display."""
+    """Return the lines that are rows of events and leave out others, for the live display."""
     events = []
     for line in lines:
         try:
             event = orjson.loads(line)
         except orjson.JSONDecodeError:
             continue
-        if isinstance(event, dict):
+        if _is_row(event):
             events.append(event)
     return events
+
+
+def _is_row(event: Any) -> bool:
+    """Whether it has the form of a row; which other fields it has depends on its kind."""
+    if not isinstance(event, dict):
+        return False
+    decisions = event.get("decisions", [])
+    return (
+        type(event.get("t", 0.0)) in (int, float)
+        and isinstance(event.get("event", event.get("fact", "")), str)
+        and type(event.get("edge", "")) in (str, NoneType)
+        and all(type(event.get(name, 0)) in (int, NoneType) for name in ("version", "task"))
+        and isinstance(decisions, list)
+        and all(isinstance(decision, dict) for decision in decisions)
+    )
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
@@ -182,8 +201,10 @@ def iter_events(path: Path) -> Iterator[dict[str, Any]]:
             number += 1
             (event,) = parse_events([line]) or (None,)
             if event is None:
-                raise UserError(f"{path}: line {number} is not a JSON object; the file is damaged")
-            yield renamed(event)
+                raise UserError(f"{path}: line {number} is no row of events; the file is damaged")
+            with undamaged(path):
+                row = renamed(event)
+            yield row
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
@@ -202,6 +223,8 @@ def iter_csv(path: Path) -> Iterator[dict[str, str]]:
             rows = list(csv.reader(lines))
         for row in rows:
             number += 1
+            if not columns and len({*row}) < len(row):
+                raise UserError(f"{path}: a column comes twice ({','.join(row)})")
             columns = columns or row
             if len(row) != len(columns):
                 raise UserError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,8 @@ FORMATS: Mapping[str, TraceFormat] = {
 }
 NATIVE = ("mahimahi", "csv")  # formats that links.trace_up takes without a conversion
 NO_WARNING_NS = 2**62  # the statistics tell of silences, so no warning does
+# encrypted, packed in an unknown way, and damaged
+DAMAGED_ZIP = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
 
 
 def converted(
@@ -47,7 +50,7 @@ def converted(
     try:
         with _text(path, member) as lines:
             return reader.convert(lines, name, chosen, series)
-    except (OSError, zipfile.BadZipFile, KeyError) as error:
+    except (OSError, KeyError, *DAMAGED_ZIP) as error:
         reason = getattr(error, "strerror", None) or "not a text file of this format"
         raise BadValue(f"{name}: cannot be read ({reason})") from None
 

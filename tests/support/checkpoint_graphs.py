@@ -22,6 +22,9 @@ class Plain:
     def called(self, number: int) -> tuple[Plain, int]:
         return self, number
 
+    def empty(self) -> dict[str, int]:
+        return {}
+
     class Inner:
         """A class within a class."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import orjson
-from safetensors.numpy import load_file
+from safetensors.numpy import load as load_arrays
 
 from edgefl.config.toml import parsed
 from edgefl.errors import UserError, undamaged
@@ -58,4 +58,4 @@ def replay_run(run: Path, say: Callable[[str], None] = lambda line: None) -> Rep
 
 def _weights(path: Path) -> np.ndarray:
     with undamaged(path):
-        return aligned_copy(load_file(path)["weights"])
+        return aligned_copy(load_arrays(path.read_bytes())["weights"])

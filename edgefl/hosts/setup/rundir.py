@@ -19,6 +19,7 @@ import numpy as np
 import orjson
 from safetensors.numpy import save
 
+from edgefl.checkpoints.encoded import CannotDecode
 from edgefl.checkpoints.files import Checkpoints
 from edgefl.config.experiment import Experiment
 from edgefl.config.groups import availability_file, traces
@@ -59,6 +60,18 @@ class RunSoFar:
 
     sizes: Mapping[str, int]
     wall_s: float
+
+    @classmethod
+    def of(cls, meta: Mapping[str, Any]) -> RunSoFar:
+        """Return what a checkpoint says about the files. CannotDecode if it is damaged."""
+        sizes, wall_s = meta.get("sizes"), meta.get("wall_s")
+        if (
+            not isinstance(sizes, dict)
+            or not all(type(size) is int and size >= 0 for size in sizes.values())
+            or not isinstance(wall_s, (int, float))
+        ):
+            raise CannotDecode("does not say how large the files were")
+        return cls(sizes, wall_s)
 
 
 class OpenRun:

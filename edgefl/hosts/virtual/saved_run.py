@@ -73,7 +73,7 @@ class SavedRun:
         """How far the files are at the checkpoint that was found; None: the run begins anew."""
         if self.found is None:
             return None
-        return RunSoFar(self.found.meta["sizes"], self.found.meta["wall_s"])
+        return RunSoFar.of(self.found.meta)
 
     @property
     def groups_so_far(self) -> dict[str, Any] | None:
@@ -107,7 +107,8 @@ class SavedRun:
             raise UserError(
                 f"{self.files.folder}: checkpoint {self.found.number} {reason}"
             ) from reason
-        assert isinstance(host, VirtualHost)
+        if not isinstance(host, VirtualHost):
+            raise UserError(f"{self.files.folder}: checkpoint {self.found.number} has no run")
         self._hold(self.found.meta["sizes"])
         self.run.coordinator, self.found = host.coordinator, None  # its arrays are not needed
         return host
@@ -162,7 +163,10 @@ class SavedRun:
             self.files.folder.rmdir()
 
     def _lost_rows(self, found: Checkpoint) -> str:
-        return lost_rows(self.directory, self.files.disk, found.meta["sizes"])
+        try:
+            return lost_rows(self.directory, self.files.disk, RunSoFar.of(found.meta).sizes)
+        except CannotDecode as reason:
+            return f"it {reason}"
 
     def tell(self, line: str) -> None:
         """Say a line about this run."""

@@ -195,8 +195,11 @@ class HostConnection(ABC):
         if done.status:
             raise HostError(self.host.name, f"{target} cannot be written ({done.said()})")
 
-    async def get(self, source: str, target: Path) -> None:
-        """Copy a file of the host to this machine, atomically; folders are made."""
+    async def get(self, source: str, target: Path, most_bytes: int) -> None:
+        """Copy a file of the host to this machine, atomically; folders are made.
+
+        HostError if it cannot be read, or has more than ``most_bytes``.
+        """
         target.parent.mkdir(parents=True, exist_ok=True)
         process = await self.start(["cat", "--", source])
         process.stdin.close()
@@ -209,6 +212,9 @@ class HostConnection(ABC):
                 part.open("wb") as file,
             ):
                 while block := await asyncio.wait_for(process.read(), STALL_S):
+                    if file.tell() + len(block) > most_bytes:
+                        reason = f"{source} has more than {most_bytes >> 20} MiB: not copied"
+                        raise HostError(self.host.name, reason)
                     file.write(block)
                 ends = asyncio.gather(process.wait(), said)
                 status, errors = await asyncio.wait_for(ends, STALL_S)

@@ -61,7 +61,13 @@ def _load_run(name: str, run: Path) -> AggregationRow | None:
         facts = orjson.loads((run / "summary.json").read_bytes())
     except (FileNotFoundError, orjson.JSONDecodeError):
         return None
-    return AggregationRow(name, facts.get("seed"), facts) if facts.get("aggregation") else None
+    if not isinstance(facts, dict):
+        return None
+    return (
+        AggregationRow(name, facts.get("seed"), facts)
+        if isinstance(facts.get("aggregation"), dict)
+        else None
+    )
 
 
 def write_csv(found: Sequence[AggregationRow], path: Path) -> None:

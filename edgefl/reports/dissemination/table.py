@@ -84,8 +84,8 @@ def _load_run(name: str, run: Path) -> Cost | None:
         facts = orjson.loads((run / "summary.json").read_bytes())
     except (FileNotFoundError, orjson.JSONDecodeError):
         return None
-    section = facts.get("dissemination")
-    if not section:
+    section = facts.get("dissemination") if isinstance(facts, dict) else None
+    if not isinstance(section, dict) or not section:
         return None
     if "slots" in section:  # the old name of refresh points in summary.json
         section["refresh_points"] = section.pop("slots")

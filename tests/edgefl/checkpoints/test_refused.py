@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from threading import Lock
@@ -29,7 +32,9 @@ from checkpoint_graphs import (
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgefl.checkpoints.allowed import METHODS, MODULES, find_class, method_of
 from edgefl.checkpoints.codec import CannotDecode, CannotEncode, Encoded, decode, encode
+from emulator.agenda import Agenda
 
 
 def generator() -> Iterator[int]:
@@ -39,10 +44,14 @@ def generator() -> Iterator[int]:
 @pytest.mark.parametrize(
     ("root", "message"),
     [
-        (lambda: 1, "the root: cannot save <lambda>, which a function defines"),
+        (lambda: 1, "the root: cannot save the function <lambda>"),
         ({"strategy": Plain(model=Plain(hook=lambda: 1))}, "strategy.model.hook: cannot save "),
+        ([doubled], "[0]: cannot save the function doubled"),
+        (partial(doubled, 8), "the root: cannot save a partial of something that is no method"),
+        (defaultdict(doubled), "default_factory: cannot save the function doubled"),
+        ([Agenda().add], "[0]: cannot save the method add of Agenda"),
         ([0, {"k": {1: Lock()}}], "[1]['k'][1]: cannot save an object of _thread.lock, which is"),
-        ([local_function()], "[0]: cannot save local_function.<locals>.inner, which a function"),
+        ([local_function()], "[0]: cannot save the function local_function.<locals>.inner"),
         (local_class(), "the root: cannot save an object of f.<locals>.Local, a class that"),
         ({"run": generator()}, "run: cannot save an object of builtins.generator"),
         ((Files(),), "[0]: cannot save an object of Files, which derives from builtins:Exce"),
@@ -55,7 +64,7 @@ def generator() -> Iterator[int]:
         ([np.zeros(1, "i4,i4")[0]], "[0]: cannot save a numpy value of [("),
         ([np.dtype("i4,i4")], "[0]: cannot save the numpy type [("),
         ([Counter.fromkeys], "[0]: cannot save the method fromkeys of type"),
-        ([OSError], "[0]: cannot save builtins:OSError, which is not of edgefl, the emulator"),
+        ([OSError], "[0]: cannot save builtins:OSError, which is no class of the state of"),
         ([count(0.5)], "[0]: cannot save count(0.5)"),
         ([np.random.RandomState(1)], "[0]: cannot save an object of numpy.random.mtrand.Ran"),
     ],
@@ -74,9 +83,9 @@ def test_a_memory_map_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_class_of_another_module_is_refused_in_both_directions() -> None:
-    with pytest.raises(CannotEncode, match="which is no class of edgefl, the emulator$"):
+    with pytest.raises(CannotEncode, match="which is no class of the state of edgefl's runs$"):
         encode([Plain()])
-    with pytest.raises(CannotDecode, match="names checkpoint_graphs:Plain; expected a name of"):
+    with pytest.raises(CannotDecode, match="names checkpoint_graphs:Plain; expected a class of"):
         decode(encode([Plain()], own=OWN))
 
 
@@ -93,15 +102,29 @@ def tree(*objects: Any, root: Any = None) -> Encoded:
 
 
 HOSTILE = [
-    (tree(root=["function", "os:system"]), "names os:system; expected a name of edgefl, emulator"),
+    (tree(root=["function", "os:system"]), "has the value .'function', 'os:system'"),
+    (tree(root=["function", "edgefl.vectors:aligned"]), "has the value .'function'"),
+    (tree(root=["class", "os:system"]), "names os:system; expected a class of the state of edgefl"),
+    (tree(root=["class", "edgefl.vectors:aligned"]), "names edgefl.vectors:aligned, which is no"),
+    (
+        tree(root=["class", "edgefl.launch.agent:Agent"]),
+        "names edgefl.launch.agent:Agent; expected",
+    ),
+    (tree(root=["class", "edgefl.catalog:Path"]), "names edgefl.catalog:Path; expected"),
+    (tree(root=["class", "edgefl.__main__:X"]), "names edgefl.__main__:X; expected"),
+    (tree(root=["class", "edgefl.vectors:Any"]), "names edgefl.vectors:Any, which is no class"),
+    (tree(["partial", None, [["class", "builtins:int"]], {}]), "a partial of something that is no"),
+    (tree(["defaultdict", None, [7]]), "a defaultdict of something that is no class"),
+    (
+        tree(["method", "add", [[1]]], ["object", "emulator.agenda:Agenda", [], {}]),
+        "names the method add of Agenda",
+    ),
+    (tree(["seed", None, [1, [1], 1 << 40, 0]], ["tuple", None, []]), "a pool of 1099511627776"),
+    (tree(root=["fraction", "1", "0"]), "is damaged .ZeroDivisionError"),
     (tree(root=["class", "subprocess:Popen"]), "names subprocess:Popen"),
     (tree(root=["class", "builtins:eval"]), "names builtins:eval"),
-    (tree(root=["function", "edgefl.catalog:importlib.import_module"]), "no function of edgefl"),
-    (tree(root=["function", "edgefl.vectors:np"]), "no function of edgefl"),
-    (tree(root=["class", "edgefl.catalog:Path"]), "no class of edgefl"),
-    (tree(root=["class", "edgefl.vectors:Layout.__init__.__globals__"]), "no class of edgefl"),
-    (tree(root=["function", "edgefl.vectors:Layout"]), "no function of edgefl"),
-    (tree(root=["class", "edgefl.nowhere:X"]), "names edgefl.nowhere:X: No module named"),
+    (tree(root=["class", "edgefl.vectors:Layout.__init__.__globals__"]), "no class of"),
+    (tree(root=["class", "edgefl.config.nowhere:X"]), "names edgefl.config.nowhere:X: No module"),
     (tree(root=["class", "edgeflx:X"]), "names edgeflx:X; expected"),
     (tree(["object", "subprocess:Popen", [], {}]), "names subprocess:Popen"),
     (tree(["state", "edgefl.vectors:Layout", [1]]), "has edgefl.vectors:Layout as state"),
@@ -115,7 +138,7 @@ HOSTILE = [
     (tree(["method", "append", [[1]]], ["list", None, []]), "names the method append of list"),
     (tree(["method", "__class__", [[1]]], ["list", None, []]), "names the method __class__"),
     (tree(["bits", "default_rng", [None, {}]]), "names the random generator default_rng"),
-    (tree(["partial", None, [3], {}]), "is damaged .TypeError"),
+    (tree(["partial", None, [3], {}]), "has a partial of something that is no method"),
     (tree(root=["enum", "edgefl.vectors:Layout", "a"]), "Layout, which is no enumeration"),
     (tree(root=["enum", "checkpoint_graphs:Color", "BLUE"]), "is damaged .KeyError: 'BLUE'"),
     (tree(root=["scalar", "|O", "00" * 8]), "has a value of object"),
@@ -148,15 +171,57 @@ def test_a_hostile_or_damaged_tree_is_refused(hostile: Encoded, message: str) ->
 def test_no_module_of_another_package_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[str] = []
     monkeypatch.setattr("edgefl.checkpoints.allowed.import_module", called.append)
-    for name in ("antigravity:X", "edgefl.absent:X", "own_module:X", "checkpoint_graphs:X"):
+    for name in ("antigravity:X", "edgefl.cli:X", "edgefl.config.absent:X", "own_module:X"):
         with pytest.raises(CannotDecode):
             decode(tree(root=["class", name]), own=(*OWN, "own_module"))
-    assert called == ["edgefl.absent"]
+    assert called == ["edgefl.config.absent"]
+
+
+def test_no_function_runs_a_command(tmp_path: Path) -> None:
+    """Git runs the shell command of an alias. Each of these ran one when it was called."""
+    mark = tmp_path / "ran"
+    words = [".", "-c", f"alias.x=!touch {mark}", "x"]
+    call = ["partial", None, [["function", "edgefl.hosts.setup.rundir:_git"], *words], {}]
+    call[2][1] = ["path", "."]  # type: ignore[index]  # the first argument is a folder
+    for hostile in (tree(call), tree(["defaultdict", None, [[1]]], call)):
+        with suppress(CannotDecode):
+            found: Any = decode(hostile, own=OWN)
+            found["key"] if isinstance(found, dict) else found()
+    assert not mark.exists()
+
+
+def test_the_listed_modules_start_no_process_and_open_no_socket() -> None:
+    """What a checkpoint may name is harmless because of where it stands."""
+    hands = {"subprocess", "socket", "multiprocessing", "asyncio", "zmq"}
+    for name in MODULES:
+        spec = find_spec(name)
+        assert spec is not None and spec.origin is not None, name
+        folder = Path(spec.origin)
+        files = folder.parent.rglob("*.py") if spec.submodule_search_locations else [folder]
+        for path in files:
+            used: set[str] = set()
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Import):
+                    used |= {each.name.partition(".")[0] for each in node.names}
+                elif isinstance(node, ast.ImportFrom):
+                    used.add((node.module or "").partition(".")[0])
+            assert not used & hands, path
+
+
+def test_the_listed_methods_exist() -> None:
+    for name, methods in METHODS.items():
+        found: Any = find_class(name, ())
+        owner = object.__new__(found)
+        assert all(method_of(owner, method, ()) for method in methods)
 
 
 @given(st.binary(min_size=1, max_size=60), st.integers(0, 10_000))
 def test_damage_anywhere_gives_an_error_or_a_value(put: bytes, at: int) -> None:
-    graph = {"a": [Point(1, Node("n")), Color.RED], "b": (np.ones(3), {1: {2}}), "c": doubled}
+    graph = {
+        "a": [Point(1, Node("n")), Color.RED],
+        "b": (np.ones(3), {1: {2}}),
+        "c": Plain().called,
+    }
     encoded = encode(graph, own=OWN)
     text = orjson.dumps(encoded.tree)
     at %= len(text)

@@ -264,13 +264,13 @@ def hostile_tar(name: str, link: str = "") -> bytes:
 
 @pytest.mark.parametrize("name", ["../outside", "/outside", "set/../../outside"])
 def test_an_archive_that_leads_outside_is_refused(web: Web, tmp_path: Path, name: str) -> None:
-    with pytest.raises(UserError, match="which leads outside"):
+    with pytest.raises(UserError, match="leads outside"):
         get(web, tmp_path / "data", hostile_tar(name), folder="set")
     assert not list(tmp_path.rglob("outside"))
 
 
-def test_links_in_an_archive_are_left_out(web: Web, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="expected a folder set in it, found nothing"):
+def test_links_in_an_archive_are_refused(web: Web, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="set/link': is neither a file nor a folder"):
         get(web, tmp_path, hostile_tar("set/link", "/etc/passwd"), folder="set")
 
 
@@ -287,7 +287,6 @@ def test_zip_archives(web: Web, tmp_path: Path) -> None:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as packed:
         packed.writestr("set/a/b.txt", "text")
-        packed.writestr("../outside", "bad")
     web.files["/set.zip"] = out.getvalue()
     fetch(
         [Download(f"{web.address}/set.zip", md5(out.getvalue()), "set")],

@@ -24,7 +24,7 @@ from edgefl.hosts.wall.coordinator.jobs import Jobs
 from edgefl.hosts.wall.coordinator.run_logic import RunLogic, Wish
 from edgefl.hosts.wall.system import OWN_SYSTEM, System
 from edgefl.jobs import Evaluate
-from edgefl.record.journal_reader import JournalEntry
+from edgefl.record.journal_reader import LINES, JournalEntry, segment_name
 from edgefl.strategies.base.decisions import Finish, Grant
 from emulator.fidelity import Fidelity
 from emulator.units import FOREVER
@@ -147,7 +147,14 @@ class Logic(Thread):
         self.core.keeps_weights, started = True, self.system.monotonic_ns()
         for entry in entries:
             self.wall_s = entry.wall_s
-            item = items.item(entry.item, entry.arrays, orders)
+            try:
+                item = items.item(entry.item, entry.arrays, orders)
+            except Exception as error:  # the checksum is right, but not the content
+                name = f"{segment_name(entry.end.segment)}{LINES}"
+                what = f"{type(error).__name__}: {error}"
+                raise UserError(
+                    f"{name}: line {entry.end.entries} is no input of a coordinator ({what})"
+                ) from error
             self._handle(item)
         if self.checkpoints is not None:
             self.checkpoints.repeated(self.system.monotonic_ns() - started)

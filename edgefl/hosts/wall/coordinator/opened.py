@@ -25,9 +25,10 @@ from edgefl.hosts.wall.coordinator.process_task import CoordinatorTask, shares
 from edgefl.hosts.wall.coordinator.run_logic import RunLogic
 from edgefl.hosts.wall.system import System
 from edgefl.record.files import CHECKPOINTS, EVENTS
-from edgefl.record.journal_reader import BLOBS, LINES, segment_name, segments, segments_from
+from edgefl.record.journal_reader import BLOBS, LINES, read, segment_name, segments, segments_from
+from edgefl.record.parts import parts
 from edgefl.record.record import JOURNAL
-from edgefl.record.rotated_file import Later
+from edgefl.record.rotated_file import Later, lost_rows
 from edgefl.strategies.base.catalog import own_modules
 from edgefl.vectors import Layout
 
@@ -95,7 +96,10 @@ class RunOpener:
         before = None
         while (found := files.latest(self.say, before)) is not None:
             try:
-                return self._opened(files, found, _so_far(found))
+                so_far = RunSoFar.of(found.meta)
+                if lost := lost_rows(self.job.directory, disk, so_far.sizes):
+                    raise CannotDecode(f"cannot be used: {lost}")
+                return self._opened(files, found, so_far)
             except CannotDecode as reason:
                 self.say(f"{folder}: checkpoint {found.number} {reason}; the one before is used")
                 before = found.number
@@ -106,7 +110,7 @@ class RunOpener:
     ) -> OpenedRun:
         job = self.job
         if done is not None:
-            self._check_journal(0 if found is None else found.number)
+            self._check_journal(0 if found is None else found.number, done.sizes)
         known = shares(job.scratch)
         whole = (job.experiment, job.index, job.directory, job.base, self.weights, self.layout)
         with writable(job.directory, resumed=done is not None):
@@ -122,17 +126,29 @@ class RunOpener:
         meta = found.meta
         return OpenedRun(run, core, files, found.number, meta["wall_s"], meta["sizes"])
 
-    def _check_journal(self, since: int) -> None:
-        """UserError if segments are missing; not later, because then rows are dropped already."""
-        folder, events = self.job.directory / JOURNAL, self.job.directory / EVENTS
+    def _check_journal(self, since: int, sizes: Mapping[str, int]) -> None:
+        """UserError if the journal has less than the run's events; not later, because then rows are
+        dropped already.
+
+        Rows of events reach the disk after their entries in the journal. ``sizes``: of the files
+        when segment ``since`` began.
+        """
+        directory, folder = self.job.directory, self.job.directory / JOURNAL
+        events = directory / EVENTS
+        begun = bool(parts(events, self.disk)) and EVENTS not in sizes
+        if self.disk.exists(events) and (
+            since == 0 or self.job.experiment.record.durability == "process"
+        ):
+            begun = begun or self.disk.size(events) > sizes.get(EVENTS, 0)
+        instead = f"bring it back from a copy, or remove {directory}, and it runs anew"
         known = segments(folder, self.disk)
-        if since or known:
+        if known:
             segments_from(folder, self.disk, since)
-        elif self.disk.exists(events) and self.disk.size(events):
-            raise UserError(
-                f"{folder}: no journal here ({segment_name(0)}{LINES}), and {events.name} has rows:"
-                " the run cannot go on, its files stay as they are"
-            )
+        elif since or begun:
+            raise UserError(f"{folder}: has no journal, but the run has begun: {instead}")
+        if begun and next(read(folder, self.disk, since), None) is None:
+            what = f"{segment_name(since)}{LINES}: has no whole entry"
+            raise UserError(f"{folder / what}, but {EVENTS} has later rows: {instead}")
         last = segment_name(max(known, default=0) + 1)
         if not self.disk.exists(folder / f"{last}{BLOBS}"):
             return
@@ -140,7 +156,3 @@ class RunOpener:
             raise UserError(f"{folder}: parts of the journal are missing: {last}{LINES}")
         # before the first sync, a loss of power may take one of two new names
         self.say(f"{folder}: {last}{LINES} is missing; the run goes on from the part before it")
-
-
-def _so_far(found: Checkpoint) -> RunSoFar:
-    return RunSoFar(found.meta["sizes"], found.meta["wall_s"])

@@ -17,6 +17,7 @@ from kills import files_of, killed_run, whole_run
 from pools import RUNS, learned_of
 
 from edgefl.checkpoints.files import Checkpoints
+from edgefl.disk import OwnDisk
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.virtual import saved_run
@@ -125,6 +126,25 @@ def test_a_checkpoint_of_other_code_is_refused(
     monkeypatch.delattr("edgefl.hosts.virtual.host.VirtualHost._end")
     with pytest.raises(UserError, match=r"checkpoints: checkpoint 4 names the method _end of"):
         resumed(learned, tmp_path / "run")
+
+
+def test_a_checkpoint_that_names_a_function_is_refused(learned: Learning, tmp_path: Path) -> None:
+    """A factory is called as soon as the run goes on. Its author could run a command with it."""
+    mark = tmp_path / "ran"
+    files = Checkpoints(OwnDisk(), broken(learned, tmp_path / "run"))
+    found = files.latest(print)
+    assert found is not None
+    objects = found.encoded.tree["objects"]
+    words = [["path", "."], "-c", f"alias.x=!touch {mark}", "x"]
+    call = ["partial", None, [["function", "edgefl.hosts.setup.rundir:_git"], *words], {}]
+    objects.append(call)
+    factories = [entry for entry in objects if entry[0] == "defaultdict"]
+    for entry in factories:
+        entry[2][0] = [len(objects) - 1]
+    files.write(found.number + 1, found.encoded, found.meta)
+    with pytest.raises(UserError, match=r"checkpoints: checkpoint 5 has the value .'function'"):
+        resumed(learned, tmp_path / "run")
+    assert factories and not mark.exists()
 
 
 @pytest.mark.processes  # Ctrl-C is a signal to this process

@@ -160,7 +160,7 @@ def test_a_copy_that_stalls_is_given_up(
     async def work(connection: HostConnection) -> None:
         reason = "the copy made no progress for 0.5 s"
         with pytest.raises(HostError, match=reason):
-            await connection.get(str(tmp_path / "fifo"), tmp_path / "copy")
+            await connection.get(str(tmp_path / "fifo"), tmp_path / "copy", 1 << 20)
         assert not list(tmp_path.glob("copy*"))
         monkeypatch.setattr("edgefl.launch.connections.connection.PUT", "exec sleep 1000")
         with pytest.raises(HostError, match=reason):
@@ -204,12 +204,14 @@ def test_files_travel_whole(host: Host, tmp_path: Path) -> None:
             await connection.put(b"", f"{home}/empty")
             done = await connection.run(["stat", "-c", "%a %s", f"{home}/a b/c", f"{home}/empty"])
             assert done.out.split() == [b"600", b"1000003", b"644", b"0"]
-            await connection.get(f"{home}/a b/c", tmp_path / "back" / "c")
+            await connection.get(f"{home}/a b/c", tmp_path / "back" / "c", 1 << 20)
             assert (tmp_path / "back" / "c").read_bytes() == content
+            with pytest.raises(HostError, match="c has more than 0 MiB: not copied"):
+                await connection.get(f"{home}/a b/c", tmp_path / "back" / "d", 1_000_002)
             await connection.run(["touch", f"{home}/empty.part1"])  # of a copy that was killed
             await connection.put(b"", f"{home}/empty")
             with pytest.raises(HostError, match="cannot be read .*No such file"):
-                await connection.get(f"{home}/d", tmp_path / "back" / "d")
+                await connection.get(f"{home}/d", tmp_path / "back" / "d", 1 << 20)
             with pytest.raises(HostError, match="cannot be written"):
                 await connection.put(b"x", f"{home}/empty/e")
             done = await connection.run(["find", home, "-type", "f"])
