@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
+from types import FrameType
 
 from edgefl.exit_status import BAD_INPUT
 
@@ -137,17 +138,38 @@ class Bug(Exception):
             return " ".join(": ".join([self.message, *self.story[-1:]]).split())
         kind = self.algorithm
         place = "" if kind is None else own_place(cause, kind.__module__) or _methods(kind)
-        return " ".join(f"{self.message}: {type(cause).__name__}: {cause}{place}".split())
+        return " ".join(f"{self.message}: {told(cause, kind and kind.__module__)}{place}".split())
+
+
+def told(error: BaseException, module: str | None = None) -> str:
+    """Return the kind and the text of an exception of an algorithm.
+
+    For a change of a vector that is read-only: also the method of ``module`` and what to do.
+    """
+    text = f"{type(error).__name__}: {error}"
+    if not (isinstance(error, ValueError) and "read-only" in str(error)):
+        return text
+    own = [] if module is None else _frames(error, module)
+    where = own[-1][0].f_code.co_qualname if own else "it"
+    return (
+        f"{text}: {where} changes a vector that it was given and that others read, too; expected a"
+        " change of a copy, such as weights.copy()"
+    )
 
 
 def own_place(error: BaseException, module: str) -> str:
     """ " (my_algo.py, line 12)": the last line of ``module`` that led to ``error``; else ""."""
-    own = [
+    own = _frames(error, module)
+    return f" ({Path(own[-1][0].f_code.co_filename).name}, line {own[-1][1]})" if own else ""
+
+
+def _frames(error: BaseException, module: str) -> list[tuple[FrameType, int]]:
+    """The frames of ``module`` on the way to ``error``, with their lines."""
+    return [
         at
         for at in traceback.walk_tb(error.__traceback__)
         if at[0].f_globals.get("__name__") == module
     ]
-    return f" ({Path(own[-1][0].f_code.co_filename).name}, line {own[-1][1]})" if own else ""
 
 
 def _methods(algorithm: type) -> str:

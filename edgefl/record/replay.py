@@ -17,6 +17,7 @@ from edgefl.snake_case import snake
 from edgefl.strategies.base import decisions as do
 from edgefl.strategies.base import events as ev
 from edgefl.strategies.base.strategy import Strategy
+from edgefl.vectors import read_only
 
 EVENTS = {snake(kind.__name__): kind for kind in ev.Event.__args__}
 
@@ -43,7 +44,7 @@ def replay(
     decisions differ from the journal.
     """
     result = Replay(strategy.weights)
-    strategy.weights.flags.writeable = False  # as in the run
+    read_only([strategy.weights])  # as in the run, also below
     bases: dict[int, np.ndarray] = {}  # of the open tasks
     numbers = count()
     for event in (event for entry in read(directory, say=say) for event in entry.events):
@@ -59,12 +60,13 @@ def replay(
             match decision:
                 case do.Assign():
                     model = received(decision.vectors["weights"], result.version)
+                    read_only([model, *decision.vectors.values()])
                     bases |= {next(numbers): model for _ in decision.edges}
                 case do.Cancel():
                     del bases[decision.task]
                 case do.Publish():
                     result.version, result.weights = result.version + 1, decision.weights
-                    decision.weights.flags.writeable = False
+                    read_only([decision.weights])
     return result
 
 
@@ -79,6 +81,7 @@ def _event(event: JournalEvent, bases: dict[int, np.ndarray]) -> ev.Event:
     if kind is ev.UpdateArrived:
         values |= {"base": base}
     if kind in (ev.UpdateArrived, ev.JobDone):
+        read_only(event.arrays.values())
         values |= {"vectors": event.arrays}
     made: ev.Event = kind(**values)
     return made

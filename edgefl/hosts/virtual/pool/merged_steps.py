@@ -16,6 +16,7 @@ from edgefl.edges.local_run import LocalRun
 from edgefl.edges.optimizers import SGD
 from edgefl.edges.trainer import Trainer
 from edgefl.edges.training_plan import batches
+from edgefl.errors import UserError
 from edgefl.models.torch_device import RandomStates, drawing_from, seeded
 from edgefl.models.workspace import Workspace
 from edgefl.strategies.base.local_rule import LocalRule
@@ -80,13 +81,18 @@ class MergedSteps:
         """
         group = _Group(self, trainer, runs, rules)
         device = self.workspace.device
-        with drawing_from(seeded(0, device), device) as now:
-            states = now()
-            while rows := group.next_rows():
-                group.step(rows)
-                if group.steps == 1:
-                    _check_undrawn(states, now())
-            _check_undrawn(states, now())
+        try:
+            with drawing_from(seeded(0, device), device) as now:
+                states = now()
+                while rows := group.next_rows():
+                    group.step(rows)
+                    if group.steps == 1:
+                        _check_undrawn(states, now())
+                _check_undrawn(states, now())
+        finally:
+            changes = self.workspace.leave()
+        if changes is not None:
+            raise CannotMerge("training changes attributes of the model")
         group.end()
 
     # ------------------------------------------------------------------ which models can be merged
@@ -131,11 +137,18 @@ class MergedSteps:
         space.gradient.zero_()
         try:
             torch.autograd.backward(self.loss(space.model(inputs), targets))
+            space.settle()
+            same = torch.equal(own, vector) and all(map(torch.equal, kept, counters))
+            reason = None if same else "training changes buffers of the model, as BatchNorm's"
         except Exception as error:
-            return f"two samples cannot be trained ({first_line(error)})", space.gradient
-        same = torch.equal(own, vector) and all(map(torch.equal, kept, counters))
-        reason = None if same else "training changes buffers of the model, as BatchNorm's"
-        return reason, space.gradient.clone()
+            reason = f"two samples cannot be trained ({first_line(error)})"
+        slope = space.gradient.clone()
+        try:
+            if space.leave() is not None:
+                reason = reason or "training changes attributes of the model"
+        except UserError as error:
+            reason = reason or str(error)
+        return reason, slope
 
 
 class _Group:
