@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -137,7 +138,8 @@ class Bug(Exception):
         if cause is None:  # ``story`` is the traceback of a worker
             return " ".join(": ".join([self.message, *self.story[-1:]]).split())
         kind = self.algorithm
-        place = "" if kind is None else own_place(cause, kind.__module__) or _methods(kind)
+        place = own_place(cause, kind.__module__) if kind is not None else ""
+        place = place or users_place(cause) or ("" if kind is None else _methods(kind))
         return " ".join(f"{self.message}: {told(cause, kind and kind.__module__)}{place}".split())
 
 
@@ -161,6 +163,21 @@ def own_place(error: BaseException, module: str) -> str:
     """ " (my_algo.py, line 12)": the last line of ``module`` that led to ``error``; else ""."""
     own = _frames(error, module)
     return f" ({Path(own[-1][0].f_code.co_filename).name}, line {own[-1][1]})" if own else ""
+
+
+def users_place(error: BaseException) -> str:
+    """As ``own_place``, for the last line of any file that is neither installed nor edgefl's."""
+    installed = [*map(Path, sysconfig.get_paths().values()), Path(__file__).parent]
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        file = Path(frame.f_code.co_filename)
+        if file.suffix == ".py" and not any(map(file.is_relative_to, installed)):
+            return f" ({file.name}, line {line})"
+    return ""
+
+
+def trace(error: BaseException) -> str:
+    """Return the traceback of an exception. Its last line names the place in a user's file."""
+    return "".join(traceback.format_exception(error)).rstrip() + users_place(error)
 
 
 def _frames(error: BaseException, module: str) -> list[tuple[FrameType, int]]:

@@ -258,7 +258,9 @@ class Edge(Generic[CourseT]):
         self.task, self.refresh, self.too_late = task, None, False
         try:
             self.run = run = self.trainer.begin(task, self.rule, self.memory)
-        except Exception as error:  # the strategy's numbers are invalid for a run
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # the strategy's numbers are invalid for a run
             self._phases.move(PhaseEvent.DONE)
             self.task = self.run = self.latest = None
             return [self._fail(task, training_failure(error, BEFORE, type(self.rule).__module__))]

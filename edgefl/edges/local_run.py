@@ -122,5 +122,7 @@ def set_checkpoint(run: Course, rule: LocalRule) -> None:
     """Ask the rule before which step it wants a fresher model, and store the answer."""
     try:
         run.checkpoint = rule.checkpoint(run)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         run.failure = run.failure or training_failure(error, BEFORE, type(rule).__module__)

@@ -95,7 +95,9 @@ class Trainer:
             run.tokens = tokens_by_step(order, self.lengths, run)
         try:
             rule.begin(run)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             self._fail(run, rule, error, BEFORE)
         set_checkpoint(run, rule)
         return run
@@ -107,7 +109,9 @@ class Trainer:
         layout = self.workspace.layout
         try:
             return self.workspace.placed(self._checked(rule.unpack(task, layout))), None
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             zeros = self.workspace.placed(aligned(layout.size)).zero_()
             return zeros, training_failure(error, BEFORE, type(rule).__module__)
 
@@ -163,7 +167,9 @@ class Trainer:
         run.probe = lambda weights: self._probe(run, weights)
         try:
             rule.merge(run, self._checked(fresh), version)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             self._fail(run, rule, error, f"a fresher model before step {run.step + 1}")
         finally:
             run.probe = None
@@ -205,7 +211,9 @@ class Trainer:
             return {name: _copied(vector) for name, vector in vectors.items()}, {
                 name: float(value) for name, value in {**numbers, **counted}.items()
             }
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             self._fail(run, rule, error, f"its update, after step {run.step}")
             return {}, {}
 
@@ -220,7 +228,9 @@ class Trainer:
             return state | {
                 name: _copied(run.memory[name]) for name in rule.remembers if name in run.memory
             }
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             self._fail(run, rule, error, f"what it remembers, after step {run.step}")
             return {}
 
@@ -238,14 +248,16 @@ class Trainer:
         with self.workspace.inference(weights):
             return self.workspace.with_features(inputs)[1]
 
-    def _fail(self, run: LocalRun, rule: LocalRule, error: Exception, where: str) -> None:
+    def _fail(self, run: LocalRun, rule: LocalRule, error: BaseException, where: str) -> None:
         """Record a failure of the run; the first one counts."""
         run.failure = run.failure or training_failure(error, where, type(rule).__module__)
 
     def _try_step(self, run: LocalRun, rule: LocalRule) -> None:
         try:
             self._step(run, rule)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             size = run.samples_until(run.step + 1)
             batch = f"batch of {size} sample{'' if size == 1 else 's'}"
             self._fail(run, rule, error, f"step {run.step + 1} of {run.steps}, {batch}")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from edgefl.catalog import own_code
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import slowed
 from edgefl.data import edge_data as material
@@ -218,7 +219,8 @@ class Learning:
             # ``options`` searches a folder: too slow to repeat for every task
             self._chosen[index] = options(self.experiment.strategies[index], self.base)
         found, values = self._chosen[index]
-        rule = found.rule(values)
+        with own_code(self.experiment.strategies[index].strategy, found.rule):
+            rule = found.rule(values)
         if self.experiment.medium.kind == "tdma":
             rule.on_request = "wait"  # half-duplex devices cannot compute while they receive
         return rule

@@ -120,7 +120,9 @@ class MergedSteps:
             both = torch.stack([vector, vector])
             try:
                 found, _ = self.slopes(both[:, :size], both[:, size:], (batch[0], batch[1]))
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 return f"torch.func.vmap cannot merge the model's steps ({first_line(error)})"
         wanted = torch.stack(alone)
         if not torch.allclose(found, wanted, rtol=0, atol=CLOSE * float(wanted.abs().max())):
@@ -140,7 +142,9 @@ class MergedSteps:
             space.settle()
             same = torch.equal(own, vector) and all(map(torch.equal, kept, counters))
             reason = None if same else "training changes buffers of the model, as BatchNorm's"
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             reason = f"two samples cannot be trained ({first_line(error)})"
         slope = space.gradient.clone()
         try:
@@ -266,7 +270,7 @@ def _chosen(of: torch.Tensor, index: torch.Tensor | None) -> torch.Tensor:
     return of if index is None else of.index_select(0, index)
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """Return the type of the error and the first line of its text."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
