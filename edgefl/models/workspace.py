@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from edgefl.errors import UserError
 from edgefl.models.frozen import frozen_part
@@ -199,6 +200,11 @@ def layout_of(model: nn.Module) -> Layout:
     """
     entries, offset = [], 0
     for name, kind, tensor in _float_tensors(model):
+        if is_lazy(tensor):
+            raise UserError(
+                f"the model's tensor {name!r} has no shape yet: expected modules of a known size"
+                " instead of lazy ones, such as Linear instead of LazyLinear"
+            )
         if tensor.dtype != torch.float32:
             raise UserError(
                 f"the model's tensor {name!r} is {str(tensor.dtype).removeprefix('torch.')}:"

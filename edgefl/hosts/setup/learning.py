@@ -351,6 +351,11 @@ def learning(
     torch.set_num_threads(1)
     chosen(experiment.training.device)  # a missing GPU is told here, before the run
     task, had = own_task(experiment, base) or named_task(experiment, base, edges)
+    if not edges and not len(task.dataset.test_y):  # this process evaluates
+        name = experiment.data.name if experiment.task is None else experiment.task
+        raise UserError(
+            f"data {name!r}: no samples in test_x, expected at least one for the accuracy"
+        )
     parts = task.dataset.train(), task.dataset.test()
     rows, server = None if edges else unlabelled(experiment, base, task.dataset), None
     if not edges and experiment.data.source == "partition":
