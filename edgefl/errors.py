@@ -140,7 +140,8 @@ class Bug(Exception):
         kind = self.algorithm
         place = own_place(cause, kind.__module__) if kind is not None else ""
         place = place or users_place(cause) or ("" if kind is None else _methods(kind))
-        return " ".join(f"{self.message}: {told(cause, kind and kind.__module__)}{place}".split())
+        text = told(cause, None if kind is None else kind.__module__)
+        return " ".join(f"{self.message}: {text}{place}".split())
 
 
 def told(error: BaseException, module: str | None = None) -> str:

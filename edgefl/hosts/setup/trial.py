@@ -1,6 +1,6 @@
 """Try model, loss and the user's own strategies before a run, so that a mistake is one line.
 
-All of it is done in a fork: nothing that the user's code changes there is in the run.
+The user's code is tried in a fork: nothing that it changes there is in the run.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from edgefl.catalog import is_own
 from edgefl.data.task import cross_entropy
 from edgefl.errors import Bug, UserError, told, users_place
 from edgefl.flower.app_folder import is_flower
@@ -36,13 +37,22 @@ def try_out(learned: Learning) -> None:
     """
     if is_flower(learned.experiment.task):
         return
-    _tell(partial(_model_fault, learned))
-    for index, entry in enumerate(learned.experiment.strategies):
-        if ":" in entry.strategy:
-            _tell(partial(_strategy_fault, learned, index))
+    experiment = learned.experiment
+    if any(map(is_own, (experiment.task or "", experiment.model.name, experiment.data.name))):
+        _in_fork(partial(_model_fault, learned, in_fork=True))
+    else:
+        _refuse(_model_fault(learned, in_fork=False))
+    for index, entry in enumerate(experiment.strategies):
+        if is_own(entry.strategy):
+            _in_fork(partial(_strategy_fault, learned, index))
 
 
-def _tell(fault: Callable[[], str]) -> None:
+def _refuse(fault: str) -> None:
+    if fault:
+        raise UserError(fault)
+
+
+def _in_fork(fault: Callable[[], str]) -> None:
     """Call ``fault`` in a fork; UserError if it returns a text."""
 
     def work() -> str:
@@ -54,13 +64,11 @@ def _tell(fault: Callable[[], str]) -> None:
         except UserError as error:
             return str(error)
 
-    text = answer_of_fork("trial", work)
-    if text:
-        raise UserError(text)
+    _refuse(answer_of_fork("trial", work))
 
 
 # ---------------------------------------------------------------------- the model
-def _model_fault(learned: Learning) -> str:
+def _model_fault(learned: Learning, in_fork: bool) -> str:
     """Say what is wrong with the model's outputs, its loss or its metric; "": nothing."""
     experiment = learned.experiment
     trains = experiment.training.trainer != "none"
@@ -69,7 +77,8 @@ def _model_fault(learned: Learning) -> str:
         who = f"task {experiment.task!r}"
     if trains and not learned.layout.parameters:
         return f"{who}: the model has no parameter that is trained"
-    learned.place()
+    if in_fork:
+        learned.place()  # CUDA must not begin in a process that forks later
     space, device = learned.workspace, learned.workspace.device
     weights = learned.initial_weights()
     with drawing_from(seeded(0, device), device):
