@@ -79,7 +79,7 @@ def check(
         show.warning(warning)
 
     from edgefl.hosts.setup.learning import learning  # after the keys, because it imports torch
-    from edgefl.hosts.setup.trial import try_out
+    from edgefl.hosts.trial import try_out
 
     one = experiment.by_seed()[0]
     learned = learning(one, base)
@@ -155,7 +155,7 @@ def estimate(learned: Learning, index: int) -> Estimate:
     Times and bytes are those of the experiment, unless a strategy's decisions depend on the
     training.
     """
-    from edgefl.hosts.setup.trial import without_training
+    from edgefl.hosts.trial import without_training
     from edgefl.hosts.virtual.run import run_virtual
 
     experiment, still = learned.experiment, without_training(learned)

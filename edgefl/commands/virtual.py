@@ -23,7 +23,7 @@ def _jobs(experiment: Experiment, base: Path, folder: Path, resume: bool) -> lis
     """
     from edgefl.hosts.setup.learning import learning, with_experiment
     from edgefl.hosts.setup.resumption import RunStage, check_data, runs_in
-    from edgefl.hosts.setup.trial import try_out
+    from edgefl.hosts.trial import try_out
     from edgefl.hosts.virtual.run_batch import BatchRun
 
     runs = [

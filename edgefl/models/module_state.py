@@ -13,7 +13,6 @@ in the module at all: globals, class attributes, closures.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ OF_TORCH = frozenset(vars(nn.Module())) - {"training"}  # such as hooks, and the
 PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
 CODE = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
 CONTAINERS = (list, tuple, dict, set, frozenset)
-COMPARED = (torch.Tensor, np.ndarray, np.random.Generator, torch.Generator, random.Random)
+COMPARED = (torch.Tensor, np.ndarray, np.random.Generator, torch.Generator)
 
 
 GONE = object()  # the value of a deleted attribute
@@ -273,8 +272,6 @@ class ModuleState:
                 return (id(value), repr(value.bit_generator.state))
             case torch.Generator():
                 return (id(value), _digest(value.get_state().numpy()))
-            case random.Random():
-                return (id(value), hash(value.getstate()))
             case dict():
                 parts = [(key, self._print(part, depth + 1)) for key, part in value.items()]
                 return (type(value), *parts)
@@ -282,7 +279,7 @@ class ModuleState:
                 return (type(value), frozenset(value))
             case list() | tuple():
                 return (type(value), *(self._print(part, depth + 1) for part in value))
-        return id(value)
+        return (id(value), value.getstate()) if _is_python_random(value) else id(value)
 
 
 def _held(owner: Any, travels: Mapping[str, Any]) -> dict[str, Any]:
@@ -315,7 +312,11 @@ def _keep_table(home: _Home, table: Any, own: dict[str, Any], wrong: list[str]) 
 def _is_fixed(value: Any) -> bool:
     if type(value) is tuple:
         return all(map(_is_fixed, value))
-    return not isinstance(value, (*CONTAINERS, *COMPARED))
+    return not isinstance(value, (*CONTAINERS, *COMPARED)) and not _is_python_random(value)
+
+
+def _is_python_random(value: Any) -> bool:
+    return type(value).__module__ == "random" and hasattr(value, "getstate")
 
 
 def _is_of_torch(value: Any) -> bool:

@@ -123,7 +123,7 @@ class SharedData:
     def load(self) -> None:
         """Load it. UserError if something is missing."""
         from edgefl.hosts.setup.learning import learning
-        from edgefl.hosts.setup.trial import try_out
+        from edgefl.hosts.trial import try_out
 
         self._learned = learning(self.first.experiment, self.first.base)
         try_out(self._learned)

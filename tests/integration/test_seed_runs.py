@@ -205,7 +205,7 @@ def test_after_a_bug_no_other_run_is_begun(
 ) -> None:
     (folder / "broken.py").write_text(
         "from edgefl.strategies.fedavg import FedAvg\n\n\nclass Broken(FedAvg):\n    def"
-        " aggregate(self, updates):\n        return updates[99 if self.version else 0].vectors['weights']\n"
+        " aggregate(self, updates):\n        return updates[99 if self.version else 0].weights\n"
     )
     status, out, err = end(
         start(

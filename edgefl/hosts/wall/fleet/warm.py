@@ -48,7 +48,7 @@ from edgefl.hosts.processes import (
 )
 from edgefl.hosts.setup.learning import Learning, learning
 from edgefl.hosts.setup.plan import devices
-from edgefl.hosts.setup.trial import try_out
+from edgefl.hosts.trial import try_out
 from edgefl.hosts.wall.coordinator import jobs as jobs_of
 from edgefl.hosts.wall.coordinator.evaluator import serve
 from edgefl.hosts.wall.coordinator.open_files import room_for_edges

@@ -23,6 +23,7 @@ from edgefl.errors import Bug, UserError, told, users_place
 from edgefl.flower.app_folder import is_flower
 from edgefl.hosts.processes import answer_of_fork
 from edgefl.hosts.setup.learning import Learning
+from edgefl.hosts.virtual.run import run_virtual
 from edgefl.models.torch_device import drawing_from, seeded
 
 LONGEST_S = 5.0  # wall-clock seconds for the trial of one strategy
@@ -202,8 +203,6 @@ def without_training(learned: Learning) -> Learning:
 
 def _strategy_fault(learned: Learning, index: int) -> str:
     """Say how the strategy fails before its first model; "": it does not."""
-    from edgefl.hosts.virtual.run import run_virtual
-
     end_s = time.monotonic() + LONGEST_S
 
     def watch(now: int, run: Any) -> None:
