@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from edgefl.errors import UserError
+from edgefl.errors import UserError, own_place, told, users_place
 from edgefl.record.journal_reader import JournalEvent, read
 from edgefl.record.rows import fingerprint
 from edgefl.snake_case import snake
@@ -49,7 +49,18 @@ def replay(
     numbers = count()
     for event in (event for entry in read(directory, say=say) for event in entry.events):
         result.events += 1
-        decisions = do.up_to_finish(strategy.handle(_event(event, bases), event.now))
+        made = _event(event, bases)
+        try:
+            decisions = do.up_to_finish(strategy.handle(made, event.now))
+        except (UserError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # also SystemExit
+            module = type(strategy).__module__
+            place = own_place(error, module) or users_place(error)
+            raise UserError(
+                f"{directory}: event {result.events} ({event.row['event']}):"
+                f" {type(strategy).__name__} failed: {told(error, module)}{place}"
+            ) from error
         found = _plain([fingerprint(decision) for decision in decisions])
         if found != event.decisions:
             raise UserError(
