@@ -16,6 +16,8 @@ def check(name: str, found: Any) -> None:
         raise UserError(
             f"data {name!r} returned {type(found).__name__}, expected edgefl.api.Dataset"
         )
+    if not all(std > 0 for std in found.std):
+        raise UserError(f"data {name!r}: std is {found.std}, expected numbers above 0")
     for part, samples, labels in (
         ("train", found.train_x, found.train_y),
         ("test", found.test_x, found.test_y),

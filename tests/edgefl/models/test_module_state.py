@@ -175,9 +175,7 @@ KEPT = [
     lambda: Remembers({}, makes_an_attribute),
     lambda: Remembers({"holder": Holder()}, changes_an_object),
     with_a_mask,
-    lambda: nn.Sequential(
-        nn.utils.parametrizations.spectral_norm(nn.Linear(2, 2)), nn.Linear(2, 1)
-    ),
+    lambda: nn.Sequential(spectral_norm(nn.Linear(2, 2)), nn.Linear(2, 1)),
     lambda: nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3, momentum=None), nn.Linear(3, 1)),
 ]
 
