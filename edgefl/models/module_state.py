@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import is_
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -71,6 +71,17 @@ class _Home:
     parameters: dict[str, Any]
     buffers: dict[str, Any]  # those whose content travels
     children: dict[str, Any]
+    sizes: tuple[int, int] = (0, 0)  # of the tables of attributes and buffers
+    fixed: list[tuple[str, Any]] = field(default_factory=list)  # attributes compared by identity
+    others: list[tuple[str, _Attribute]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.sizes = _sizes(self.owner)
+        for key, old in self.attributes.items():
+            if old.fixed:
+                self.fixed.append((key, old.value))
+            else:
+                self.others.append((key, old))
 
     def place(self, key: str) -> str:
         return f"{self.name}.{key}" if self.name else key
@@ -171,6 +182,8 @@ class ModuleState:
         return changes
 
     def _take(self, home: _Home, changes: Changes, wrong: list[str]) -> None:
+        if self._is_unchanged(home):  # nearly always
+            return
         owner, now = home.owner, _held(home.owner, home.buffers)
         for key, old in home.attributes.items():
             value = now.pop(key, GONE)
@@ -193,6 +206,22 @@ class ModuleState:
                 (owner._modules, home.children),
             ):
                 _keep_table(home, table, own, wrong)
+
+    def _is_unchanged(self, home: _Home) -> bool:
+        owner, held = home.owner, vars(home.owner)
+        if _sizes(owner) != home.sizes or isinstance(owner, torch.jit.ScriptModule):
+            return False
+        buffers = owner._buffers if isinstance(owner, nn.Module) else {}
+        for key, value in home.fixed:
+            if held.get(key, GONE) is not value and buffers.get(key, GONE) is not value:
+                return False
+        for key, old in home.others:
+            value = held.get(key, GONE)
+            if self._print(buffers.get(key) if value is GONE else value) != old.print:
+                return False
+        return not isinstance(owner, nn.Module) or (
+            _is_same(owner._parameters, home.parameters) and _is_same(owner._modules, home.children)
+        )
 
     def put(self, changes: Changes) -> None:
         """Let a task go on with what ``take`` has returned."""
@@ -302,11 +331,19 @@ def _bind(owner: Any, key: str, value: Any) -> None:
 
 def _keep_table(home: _Home, table: Any, own: dict[str, Any], wrong: list[str]) -> None:
     """Undo the replacement of parameters or modules, and note it."""
-    if len(table) == len(own) and all(map(is_, table.values(), own.values())):
+    if _is_same(table, own):
         return
     wrong += [home.place(key) for key in {**table, **own} if table.get(key) is not own.get(key)]
     table.clear()
     table.update(own)
+
+
+def _is_same(table: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
+    return len(table) == len(own) and all(map(is_, table.values(), own.values()))
+
+
+def _sizes(owner: Any) -> tuple[int, int]:
+    return len(vars(owner)), len(owner._buffers) if isinstance(owner, nn.Module) else 0
 
 
 def _is_fixed(value: Any) -> bool:
