@@ -96,8 +96,8 @@ def _child(name: str, work: Callable[[], int | None], parent: int) -> int:
     return status or 0
 
 
-def answer_of_fork(name: str, work: Callable[[], str]) -> str:
-    """Run ``work`` in a fork, and return its answer. If the fork dies, the answer says so."""
+def answer_of_fork(name: str, work: Callable[[], str]) -> tuple[str, int]:
+    """Run ``work`` in a fork, and return its answer and the fork's exit status."""
     reader, writer = os.pipe()
 
     def answer() -> None:
@@ -108,8 +108,7 @@ def answer_of_fork(name: str, work: Callable[[], str]) -> str:
     os.close(writer)
     with os.fdopen(reader, encoding="utf-8") as found:
         text = found.read()
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return text or (f"the {name} of the user's code died (exit status {status})" if status else "")
+    return text, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def forked_bytes(work: Callable[[], object]) -> int:
@@ -120,7 +119,7 @@ def forked_bytes(work: Callable[[], object]) -> int:
         work()
         return str(psutil.Process().memory_full_info().uss)
 
-    return int(answer_of_fork("memory", measure))
+    return int(answer_of_fork("memory", measure)[0])
 
 
 def die_with_parent() -> None:

@@ -40,11 +40,15 @@ def try_out(learned: Learning) -> None:
         return
     experiment = learned.experiment
     if any(map(is_own, (experiment.task or "", experiment.model.name, experiment.data.name))):
-        _in_fork(partial(_model_fault, learned, in_fork=True))
+        status = _in_fork(partial(_model_fault, learned, in_fork=True))
+        if status:
+            name = experiment.task or experiment.model.name
+            raise UserError(f"{name!r}: its process died on a batch (exit status {status})")
     else:
         _refuse(_model_fault(learned, in_fork=False))
     for index, entry in enumerate(experiment.strategies):
         if is_own(entry.strategy):
+            # a process that dies here is no reason: the run says which one dies, and when
             _in_fork(partial(_strategy_fault, learned, index))
 
 
@@ -53,8 +57,8 @@ def _refuse(fault: str) -> None:
         raise UserError(fault)
 
 
-def _in_fork(fault: Callable[[], str]) -> None:
-    """Call ``fault`` in a fork; UserError if it returns a text."""
+def _in_fork(fault: Callable[[], str]) -> int:
+    """Call ``fault`` in a fork, and return its exit status; UserError if it returns a text."""
 
     def work() -> str:
         hidden = os.open(os.devnull, os.O_WRONLY)  # the run prints it, too
@@ -65,7 +69,9 @@ def _in_fork(fault: Callable[[], str]) -> None:
         except UserError as error:
             return str(error)
 
-    _refuse(answer_of_fork("trial", work))
+    text, status = answer_of_fork("trial", work)
+    _refuse(text)
+    return status
 
 
 # ---------------------------------------------------------------------- the model

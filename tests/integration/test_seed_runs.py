@@ -120,6 +120,7 @@ def test_a_seed_among_others_gives_the_same_bytes_as_alone(
     ).exists()
 
 
+@pytest.mark.processes
 def test_a_new_run_takes_the_place_of_the_old_one_whatever_its_seeds(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
