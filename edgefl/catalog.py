@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from edgefl.errors import UserError, nearest, own_place
+from edgefl.errors import UserError, nearest, own_place, told, users_place
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -101,7 +101,9 @@ def source_of(name: str, base: Path | None = None) -> Path | None:
     with _importable(folders):
         try:
             spec = importlib.util.find_spec(place)
-        except Exception:  # the packages are the user's code
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # the packages are the user's code
             return None
     origin = None if spec is None else spec.origin
     return None if origin is None or not Path(origin).is_file() else Path(origin)
@@ -119,7 +121,9 @@ def _from_package(name: str, dotted: str, folders: list[Path]) -> ModuleType:
                 f"{name!r}: no module {error.name!r}, neither installed nor in {where}; expected"
                 f" {FORMS}"
             ) from error
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # also SystemExit
             raise _broken(name, error) from error
 
 
@@ -148,13 +152,15 @@ def _executed(name: str, unique: str, path: Path) -> ModuleType:
     try:
         with _importable([path.parent]):
             spec.loader.exec_module(module)
-    except Exception as error:
+    except BaseException as error:  # also SystemExit
         del sys.modules[unique]
+        if isinstance(error, KeyboardInterrupt):
+            raise
         raise _broken(name, error) from error
     return module
 
 
-def _broken(name: str, error: Exception) -> UserError:
+def _broken(name: str, error: BaseException) -> UserError:
     """The error for user code that raises during its import.
 
     It names the exception and its line, since the traceback is not shown.
@@ -185,13 +191,14 @@ def own_code(name: str, found: Any) -> Iterator[None]:
     """
     try:
         yield
-    except UserError:
+    except (UserError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:  # also SystemExit
         if ":" not in name:
             raise
-        place = own_place(error, found.__module__)
-        raise UserError(f"{name!r} failed: {type(error).__name__}: {error}{place}") from error
+        module = getattr(found, "__module__", None) or ""
+        place = own_place(error, module) or users_place(error)
+        raise UserError(f"{name!r} failed: {told(error, module)}{place}") from error
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typer.core import TyperCommand
 
 from edgefl import __version__
 from edgefl.commands.lazy_commands import LazyCommands, LazyGroup
-from edgefl.errors import UNREADABLE, Bug, UserError, printable
+from edgefl.errors import UNREADABLE, Bug, UserError, printable, told, users_place
 from edgefl.exit_status import BAD_INPUT, FAILED, INTERRUPTED, OVER
 from edgefl.hosts.ctrl_c import ended_like_ctrl_c
 from emulator.errors import BadValue
@@ -114,6 +114,11 @@ def main() -> None:
         printed = "a result, or what is printed,"
         what = error.filename or ("a temporary file" if NO_TEMPORARY in str(error) else printed)
         _refuse(f"{what} cannot be written ({error.strerror})")
+    except SystemExit as error:
+        place = users_place(error)
+        if not place:
+            raise
+        _refuse(f"the run has ended itself: {told(error)}{place}", FAILED)
     except Bug as bug:
         print(f"{bug.tell()}\nedgefl: {bug.blame()}", file=sys.stderr)
         sys.exit(FAILED)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
+from types import FrameType
 
 from edgefl.exit_status import BAD_INPUT
 from emulator.errors import BadValue
@@ -162,18 +164,56 @@ class Bug(Exception):
         if cause is None:  # ``story`` is the traceback of a worker
             return " ".join(": ".join([self.message, *self.story[-1:]]).split())
         kind = self.algorithm
-        place = "" if kind is None else own_place(cause, kind.__module__) or _methods(kind)
-        return " ".join(f"{self.message}: {type(cause).__name__}: {cause}{place}".split())
+        place = own_place(cause, kind.__module__) if kind is not None else ""
+        place = place or users_place(cause) or ("" if kind is None else _methods(kind))
+        text = told(cause, None if kind is None else kind.__module__)
+        return " ".join(f"{self.message}: {text}{place}".split())
+
+
+def told(error: BaseException, module: str | None = None) -> str:
+    """Return the kind and the text of an exception of an algorithm.
+
+    For a change of a vector that is read-only: also the method of ``module`` and what to do.
+    """
+    text = f"{type(error).__name__}: {error}"
+    if not (isinstance(error, ValueError) and "read-only" in str(error)):
+        return text
+    own = [] if module is None else _frames(error, module)
+    where = own[-1][0].f_code.co_qualname if own else "it"
+    return (
+        f"{text}: {where} changes a vector that it was given and that others read, too; expected a"
+        " change of a copy, such as weights.copy()"
+    )
 
 
 def own_place(error: BaseException, module: str) -> str:
     """ " (my_algo.py, line 12)": the last line of ``module`` that led to ``error``; else ""."""
-    own = [
+    own = _frames(error, module)
+    return f" ({Path(own[-1][0].f_code.co_filename).name}, line {own[-1][1]})" if own else ""
+
+
+def users_place(error: BaseException) -> str:
+    """As ``own_place``, for the last line of any file that is neither installed nor edgefl's."""
+    installed = [*map(Path, sysconfig.get_paths().values()), Path(__file__).parent]
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        file = Path(frame.f_code.co_filename)
+        if file.suffix == ".py" and not any(map(file.is_relative_to, installed)):
+            return f" ({file.name}, line {line})"
+    return ""
+
+
+def trace(error: BaseException) -> str:
+    """Return the traceback of an exception. Its last line names the place in a user's file."""
+    return "".join(traceback.format_exception(error)).rstrip() + users_place(error)
+
+
+def _frames(error: BaseException, module: str) -> list[tuple[FrameType, int]]:
+    """The frames of ``module`` on the way to ``error``, with their lines."""
+    return [
         at
         for at in traceback.walk_tb(error.__traceback__)
         if at[0].f_globals.get("__name__") == module
     ]
-    return f" ({Path(own[-1][0].f_code.co_filename).name}, line {own[-1][1]})" if own else ""
 
 
 def _methods(algorithm: type) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,6 +94,15 @@ def aligned_copy(vector: np.ndarray) -> np.ndarray:
     out = aligned(vector.size, vector.dtype.type)
     out[:] = vector.reshape(-1)
     return out
+
+
+def read_only(vectors: Iterable[np.ndarray]) -> None:
+    """Let nobody change these vectors any more: several readers share each of them.
+
+    numpy raises a ValueError that a change is refused; ``edgefl.errors.told`` explains it.
+    """
+    for vector in vectors:
+        vector.flags.writeable = False
 
 
 def blocks(size: int) -> Iterator[slice]:

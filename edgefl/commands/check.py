@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -18,11 +18,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from edgefl.catalog import is_own
 from edgefl.commands import show
 from edgefl.commands.configs import Config
 from edgefl.config.experiment import Experiment
 from edgefl.config.groups import parts, warnings
-from edgefl.errors import UserError, listed
+from edgefl.errors import Bug, UserError, listed
 from edgefl.loading.file import base_of, load
 from edgefl.loading.names import strategy_warnings
 from edgefl.results.pace import clock
@@ -78,9 +79,11 @@ def check(
         show.warning(warning)
 
     from edgefl.hosts.setup.learning import learning  # after the keys, because it imports torch
+    from edgefl.hosts.trial import try_out
 
     one = experiment.by_seed()[0]
     learned = learning(one, base)
+    try_out(learned)
     for line in (*data_lines(learned), memory_line(learned)):
         show.line(line)
     native = [part for part in parts(one) if "native" in (part.devices.kind, part.links.kind)]
@@ -211,22 +214,20 @@ def estimate(learned: Learning, index: int) -> Estimate:
     Times and bytes are those of the experiment, unless a strategy's decisions depend on the
     training.
     """
+    from edgefl.hosts.trial import without_training
     from edgefl.hosts.virtual.run import run_virtual
 
-    experiment = learned.experiment
-    quiet = {
-        "training": experiment.training.model_copy(update={"trainer": "none"}),
-        "evaluation": experiment.evaluation.model_copy(
-            update={"every_versions": 0, "every_s": None, "train_samples": 0, "by_label": False}
-        ),
-        "record": experiment.record.model_copy(update={"payloads": False}),
-    }
-    still = replace(learned, experiment=experiment.model_copy(update=quiet))
+    experiment, still = learned.experiment, without_training(learned)
     seen: dict[str, Any] = {}
     end_s = time.monotonic() + LONGEST_S
-    with tempfile.TemporaryDirectory() as folder, suppress(_LongEnough):
-        run_virtual(still, index, Path(folder), partial(_watch, seen, end_s))
     name = experiment.strategies[index].name
+    try:
+        with tempfile.TemporaryDirectory() as folder, suppress(_LongEnough):
+            run_virtual(still, index, Path(folder), partial(_watch, seen, end_s))
+    except Bug as bug:
+        if bug.algorithm is None or not is_own(experiment.strategies[index].strategy):
+            raise
+        raise UserError(f"{name}: {bug.blame()}") from bug
     run, emulated_s = seen["run"], seen["now"] / 1e9
     counters = run.counters
     return Estimate(

@@ -16,6 +16,7 @@ import typer
 from edgefl.commands import show
 from edgefl.commands.configs import Config
 from edgefl.errors import UserError
+from edgefl.vectors import read_only
 from emulator.calibrate import Timing, measure
 from emulator.commands.calibrate import BUSY_LOAD
 
@@ -95,6 +96,7 @@ def timed(strategy: Strategy, learned: Learning) -> Iterator[tuple[str, str, Tim
         except StopIteration:
             return
         result = job.work(learned)
+        read_only(result[0].values())  # as in a run
         yield (
             option,
             snake(type(job).__name__),

@@ -23,6 +23,7 @@ def _jobs(experiment: Experiment, base: Path, folder: Path, resume: bool) -> lis
     """
     from edgefl.hosts.setup.learning import learning, with_experiment
     from edgefl.hosts.setup.resumption import RunStage, check_data, runs_in
+    from edgefl.hosts.trial import try_out
     from edgefl.hosts.virtual.run_batch import BatchRun
 
     runs = [
@@ -39,6 +40,8 @@ def _jobs(experiment: Experiment, base: Path, folder: Path, resume: bool) -> lis
             learned[run.seed] = (
                 learning(one, base) if first is None else with_experiment(first, one)
             )
+            if first is None and not resume:
+                try_out(learned[run.seed])
     goes_on = [run for run in runs if resume and run.stage is RunStage.broken_off]
     for run in goes_on:
         made = learned[run.seed]

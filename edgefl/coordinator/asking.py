@@ -21,9 +21,9 @@ class Asking(RunState):
         row = self.record.begin(now, event)
         try:
             decisions = self.strategy.handle(event, now)
-        except UserError:
+        except (UserError, KeyboardInterrupt):
             raise  # for example a full disk: not the algorithm's mistake
-        except Exception as error:
+        except BaseException as error:  # also SystemExit
             raise self._bug(row) from error
         return self._decided(event, row, decisions, now)
 
@@ -35,9 +35,9 @@ class Asking(RunState):
         try:
             decisions = do.up_to_finish(given)
             outputs, numbers = self._carry_out(decisions, event, now)
-        except UserError:
+        except (UserError, KeyboardInterrupt):
             raise
-        except Exception as error:
+        except BaseException as error:  # also SystemExit
             raise self._bug(row) from error
         self.record.event(now, before, event, row, decisions, numbers)
         if decisions and isinstance(decisions[-1], do.Finish):
@@ -63,9 +63,9 @@ class Asking(RunState):
             return []
         try:
             decisions = self.strategy.handle(event, now)
-        except UserError:
+        except (UserError, KeyboardInterrupt):
             raise
-        except Exception as error:
+        except BaseException as error:  # also SystemExit
             self._record_joined(quiet, now)
             raise self._bug(self.record.begin(now, event)) from error
         if decisions == [] and not self._all_versions:

@@ -29,6 +29,7 @@ from edgefl.protocol.messages import (
 )
 from edgefl.strategies.base import events as ev
 from edgefl.strategies.base.decisions import Grant
+from edgefl.vectors import read_only
 from emulator.units import FOREVER, to_ns
 
 EDGE_LEFT = "edge left"  # why the task of an edge is closed that leaves and loses it
@@ -292,6 +293,7 @@ class Coordinator(Asking):
             self.record.fact(now, "discarded", edge=edge, task=task.number, reason=fault, **more)
             return [acknowledged, *self._close(task, fault, now, delivered=True)]
         self._forget(task, delivered=True)
+        read_only(update.vectors.values())
         event = ev.UpdateArrived(
             edge, task.number, task.version, task.base, update.vectors, update.numbers
         )

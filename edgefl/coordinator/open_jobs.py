@@ -7,6 +7,7 @@ from edgefl.coordinator.checks import result_fault
 from edgefl.jobs import Job, Result
 from edgefl.strategies.base.decisions import RunJob
 from edgefl.strategies.base.events import JobDone, JobFailed
+from edgefl.vectors import read_only
 
 
 class OpenJobs:
@@ -40,4 +41,7 @@ class OpenJobs:
         if name is None:
             return None
         fault = result if isinstance(result, str) else result_fault(*result)
-        return JobDone(name, *result) if fault is None else JobFailed(name, fault)
+        if isinstance(result, str) or fault is not None:
+            return JobFailed(name, fault or "")
+        read_only(result[0].values())
+        return JobDone(name, *result)

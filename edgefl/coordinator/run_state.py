@@ -16,7 +16,7 @@ from edgefl.coordinator.failures import Failures
 from edgefl.coordinator.ledger import Ledger, Recorder
 from edgefl.coordinator.open_jobs import OpenJobs
 from edgefl.coordinator.tasks import TASK_CLOSED, Alarms, OpenTask, Tasks
-from edgefl.jobs import Evaluate
+from edgefl.jobs import Evaluate, arrays
 from edgefl.protocol.codec import size_of
 from edgefl.protocol.messages import Assignment, CancelTask, Fresh, NothingNewer, UrgeTask
 from edgefl.record.energy import EnergyBook
@@ -24,7 +24,7 @@ from edgefl.strategies.base import decisions as do
 from edgefl.strategies.base import events as ev
 from edgefl.strategies.base.decisions import Finish, Grant
 from edgefl.strategies.base.strategy import Strategy
-from edgefl.vectors import is_finite
+from edgefl.vectors import is_finite, read_only
 from emulator.faults import Fault
 
 
@@ -54,7 +54,7 @@ class RunState:
         self.packing = packing
         self.version = 0
         self.weights = strategy.weights
-        self.weights.flags.writeable = False  # edges, archive and evaluation share this array
+        read_only([self.weights])  # edges, archive and evaluation share this array
         self.tasks = Tasks()
         self.present: set[str] = set()
         self.alarms = Alarms()
@@ -118,6 +118,7 @@ class RunState:
                     pass  # only for the record
                 case do.RunJob():
                     outputs.append(self.jobs.open(decision))
+                    read_only(array for _, array in arrays(decision.job))  # it may be done later
                 case _:
                     outputs += self._small(decision, now)
         return outputs, numbers
@@ -190,17 +191,19 @@ class RunState:
         task.message = self._message(
             Assignment(task.number, task.version, assign.vectors, assign.numbers)
         )
+        read_only([base])
         self.deadlines.assigned(task, size_of(task.message), assign.broadcast, now)
         return task.message
 
     def _message(self, message: ModelMessage) -> ModelMessage:
         """Return the message as it is sent."""
         checked = sendable(message, self.weights)
+        read_only(checked.vectors.values())  # under the virtual clock the edge has this array
         return checked if self.packing is None else self.packing.sent(checked)
 
     def _publish(self, weights: np.ndarray, now: int) -> list[Output]:
         check_published(weights, self.weights)
-        weights.flags.writeable = False
+        read_only([weights])
         self.weights = weights
         self.version += 1
         if self.record.counters.diverged_at is None and not is_finite(weights):

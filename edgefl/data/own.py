@@ -16,6 +16,8 @@ def check(name: str, found: Any) -> None:
         raise UserError(
             f"data {name!r} returned {type(found).__name__}, expected edgefl.api.Dataset"
         )
+    if not all(std > 0 for std in found.std):
+        raise UserError(f"data {name!r}: std is {found.std}, expected numbers above 0")
     for part, samples, labels in (
         ("train", found.train_x, found.train_y),
         ("test", found.test_x, found.test_y),
@@ -29,6 +31,21 @@ def check(name: str, found: Any) -> None:
             raise UserError(
                 f"data {name!r}: {len(samples)} samples in {part}_x and {len(labels)} labels in"
                 f" {part}_y, expected as many"
+            )
+        if not (np.issubdtype(samples.dtype, np.number) or samples.dtype == np.bool_):
+            raise UserError(
+                f"data {name!r}: {part}_x is of the type {samples.dtype}, expected numbers: uint8"
+                " or float32"
+            )
+        if labels.ndim != 1:
+            raise UserError(
+                f"data {name!r}: {part}_y has the shape {labels.shape}, expected one whole number"
+                f" for each sample, {labels.shape[:1]}"
+            )
+        if samples.shape[1:] != found.train_x.shape[1:]:
+            raise UserError(
+                f"data {name!r}: samples of shape {samples.shape[1:]} in {part}_x, expected"
+                f" {found.train_x.shape[1:]} as in train_x"
             )
         _check_range(name, f"labels in {part}_y", labels, found.classes, "classes")
         if found.vocabulary:

@@ -32,6 +32,7 @@ from edgefl.protocol.messages import (
 )
 from edgefl.protocol.transfers import beyond_limits, most_body
 from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.vectors import read_only
 from emulator.compute import Device
 
 MOST_UNACKNOWLEDGED = 8  # updates kept for a repeated offer; the oldest beyond that is dropped
@@ -225,6 +226,7 @@ class Edge(Generic[CourseT]):
     def _merge(self, fresh: Fresh, now: int) -> Run:
         self._phases.move(PhaseEvent.FRESH)
         fresh = fresh if self.packing is None else self.packing.taken(fresh)
+        read_only(fresh.vectors.values())
         weights, version = fresh.vectors["weights"], fresh.version
         if self.refresh is None:
             run = self._run_at_hand()
@@ -250,12 +252,15 @@ class Edge(Generic[CourseT]):
         self._phases.move(PhaseEvent.BEGUN)
         if self.packing is not None:
             task = self.packing.taken(task)
+        read_only(task.vectors.values())
         # a rule that asks for a missing name gets an error that lists the existing names
         task = replace(task, vectors=ByName(task.vectors), numbers=ByName(task.numbers))
         self.task, self.refresh, self.too_late = task, None, False
         try:
             self.run = run = self.trainer.begin(task, self.rule, self.memory)
-        except Exception as error:  # the strategy's numbers are invalid for a run
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # the strategy's numbers are invalid for a run
             self._phases.move(PhaseEvent.DONE)
             self.task = self.run = self.latest = None
             return [self._fail(task, training_failure(error, BEFORE, type(self.rule).__module__))]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import traceback
 from dataclasses import dataclass
 
-from edgefl.errors import UserError, own_place
+from edgefl.errors import UserError, own_place, told
 from edgefl.protocol.messages import MOST_REASON, MOST_TRACE
 
 BEFORE = "before its first step"
@@ -25,16 +25,16 @@ class TrainingFailure:
     trace: str
 
 
-def training_failure(error: Exception, where: str, module: str) -> TrainingFailure:
+def training_failure(error: BaseException, where: str, module: str) -> TrainingFailure:
     """Describe an exception in training. Both texts are short enough for their message.
 
     ``where``: where in the run it happened. ``module``: the algorithm's module; the reason names
     its line if the traceback has one.
     """
-    name = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-    told = " ".join(f"{where}: {name}{error}{own_place(error, module)}".split())
+    text = str(error) if isinstance(error, UserError) else told(error, module)
+    line = " ".join(f"{where}: {text}{own_place(error, module)}".split())
     trace = _bytes("".join(traceback.format_exception(error)))
-    return TrainingFailure(_text(_bytes(told)[:MOST_REASON]), _text(trace[-MOST_TRACE:]))
+    return TrainingFailure(_text(_bytes(line)[:MOST_REASON]), _text(trace[-MOST_TRACE:]))
 
 
 def _bytes(text: str) -> bytes:

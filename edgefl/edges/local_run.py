@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from edgefl.edges.optimizers import Optimizer
+    from edgefl.models.module_state import Changes
     from edgefl.models.torch_device import RandomStates
 
 
@@ -107,6 +108,8 @@ class LocalRun(Course):
     optimizer: Optimizer
     counters: list[torch.Tensor]
     random_states: RandomStates  # of torch's generators, for models that draw (dropout)
+    # what the run has changed in the module beside ``weights`` and ``counters``, while it waits
+    changes: Changes | None = None
     loss_sum: float = 0.0
     coming: Merge | None = None  # ``Trainer.advance`` will merge it
     gradient: torch.Tensor | None = None  # set at the end of a run whose rule does not move
@@ -125,5 +128,7 @@ def set_checkpoint(run: Course, rule: LocalRule) -> None:
     """Ask the rule before which step it wants a fresher model, and store the answer."""
     try:
         run.checkpoint = rule.checkpoint(run)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         run.failure = run.failure or training_failure(error, BEFORE, type(rule).__module__)

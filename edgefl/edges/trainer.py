@@ -13,6 +13,7 @@ from edgefl.edges.local_run import LocalRun, Merge, set_checkpoint
 from edgefl.edges.optimizers import kept_state, optimizer
 from edgefl.edges.sample_order import sample_order, tokens_by_step
 from edgefl.edges.training_plan import TaskLike, TrainingPlan
+from edgefl.errors import UserError
 from edgefl.models.torch_device import RandomStates, drawing_from, seeded
 from edgefl.models.workspace import Workspace
 from edgefl.strategies.base.local_rule import LocalRule
@@ -95,7 +96,9 @@ class Trainer:
             run.tokens = tokens_by_step(order, self.lengths, run)
         try:
             rule.begin(run)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             self._fail(run, rule, error, BEFORE)
         set_checkpoint(run, rule)
         return run
@@ -107,7 +110,9 @@ class Trainer:
         layout = self.workspace.layout
         try:
             return self.workspace.placed(self._checked(rule.unpack(task, layout))), None
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             zeros = self.workspace.placed(aligned(layout.size)).zero_()
             return zeros, training_failure(error, BEFORE, type(rule).__module__)
 
@@ -137,13 +142,24 @@ class Trainer:
         if run.step >= stop or run.failure is not None:
             return True
         self.workspace.point(run.weights, run.counters)
-        with drawing_from(run.random_states, self.workspace.device) as states:
-            while run.step < stop and run.failure is None:
-                self._try_step(run, rule)
-                if deadline is not None and deadline():
-                    break
-            run.random_states = states()
+        self.workspace.resume(run.changes)
+        try:
+            with drawing_from(run.random_states, self.workspace.device) as states:
+                while run.step < stop and run.failure is None:
+                    self._try_step(run, rule)
+                    if deadline is not None and deadline():
+                        break
+                run.random_states = states()
+        finally:
+            self._leave(run, rule, f"after step {run.step} of {run.steps}")
         return run.step >= stop or run.failure is not None
+
+    def _leave(self, run: LocalRun, rule: LocalRule, where: str) -> None:
+        """Take the module back to what it held before; what the run needs of it stays with it."""
+        try:
+            run.changes = self.workspace.leave()
+        except UserError as error:
+            self._fail(run, rule, error, where)
 
     def merge(self, run: LocalRun, rule: LocalRule, fresh: np.ndarray, version: int) -> None:
         """Let the rule merge a fresher global model into the run, between two slices."""
@@ -152,7 +168,9 @@ class Trainer:
         run.probe = lambda weights: self._probe(run, weights)
         try:
             rule.merge(run, self._checked(fresh), version)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             self._fail(run, rule, error, f"a fresher model before step {run.step + 1}")
         finally:
             run.probe = None
@@ -167,6 +185,7 @@ class Trainer:
             memory={name: vector.clone() for name, vector in run.memory.items()},
             optimizer=run.optimizer.copied(),
             counters=[counter.clone() for counter in run.counters],
+            changes=None if run.changes is None else self.workspace.state.copy_of(run.changes),
         )
 
     def merge_at(self, run: LocalRun, step: int, fresh: np.ndarray, version: int) -> None:
@@ -193,7 +212,9 @@ class Trainer:
             return {name: _copied(vector) for name, vector in vectors.items()}, {
                 name: float(value) for name, value in {**numbers, **counted}.items()
             }
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             self._fail(run, rule, error, f"its update, after step {run.step}")
             return {}, {}
 
@@ -208,7 +229,9 @@ class Trainer:
             return state | {
                 name: _copied(run.memory[name]) for name in rule.remembers if name in run.memory
             }
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             self._fail(run, rule, error, f"what it remembers, after step {run.step}")
             return {}
 
@@ -226,14 +249,16 @@ class Trainer:
         with self.workspace.inference(weights):
             return self.workspace.with_features(inputs)[1]
 
-    def _fail(self, run: LocalRun, rule: LocalRule, error: Exception, where: str) -> None:
+    def _fail(self, run: LocalRun, rule: LocalRule, error: BaseException, where: str) -> None:
         """Record a failure of the run; the first one counts."""
         run.failure = run.failure or training_failure(error, where, type(rule).__module__)
 
     def _try_step(self, run: LocalRun, rule: LocalRule) -> None:
         try:
             self._step(run, rule)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             size = run.samples_until(run.step + 1)
             batch = f"batch of {size} sample{'' if size == 1 else 's'}"
             self._fail(run, rule, error, f"step {run.step + 1} of {run.steps}, {batch}")
@@ -250,6 +275,7 @@ class Trainer:
             self._move(run, gradient)
         else:
             run.gradient = gradient.clone()
+        self.workspace.settle()
         run.loss_sum += value
         run.step += 1
 
@@ -301,14 +327,19 @@ class Trainer:
 
         It uses copies, so training is not affected.
         """
-        self.workspace.point(weights.clone(), [counter.clone() for counter in run.counters])
-        # the same dropout as in the next step
-        with drawing_from(run.random_states, self.workspace.device):
-            inputs, targets = self._batch(run)
-            loss = self.loss(self.workspace.model(inputs), targets)
-            self.workspace.gradient.zero_()
-            torch.autograd.backward(loss)
-        return loss.item(), self.workspace.gradient.clone()
+        space = self.workspace
+        space.point(weights.clone(), [counter.clone() for counter in run.counters])
+        space.resume(None if run.changes is None else space.state.copy_of(run.changes))
+        try:
+            # the same dropout as in the next step
+            with drawing_from(run.random_states, space.device):
+                inputs, targets = self._batch(run)
+                loss = self.loss(space.model(inputs), targets)
+                space.gradient.zero_()
+                torch.autograd.backward(loss)
+            return loss.item(), space.gradient.clone()
+        finally:
+            space.leave()
 
     def _move(self, run: LocalRun, gradient: torch.Tensor) -> None:
         schedule, rate = self.plan.schedule, run.learning_rate

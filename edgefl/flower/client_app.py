@@ -78,7 +78,9 @@ class FlowerApp:
         what = f"{self.folder.path}: {name!r}"
         try:
             found = load_app(name, LookupError, self.folder.path)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             said = " ".join(f"{type(error).__name__}: {error}".split())
             raise UserError(f"{what} cannot be imported: {said}") from error
         module = sys.modules[name.partition(":")[0]]

@@ -55,7 +55,9 @@ class FlowerPartition:
             made.dataset = Dataset.from_dict(found)
             count = made.num_partitions
             parts = [np.asarray(made.load_partition(edge)[INDEX][:]) for edge in range(count)]
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             said = " ".join(str(error).split())
             raise UserError(f"partition 'flwr:{self.name}': {said}") from error
         if count != edges:

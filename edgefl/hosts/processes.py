@@ -96,22 +96,30 @@ def _child(name: str, work: Callable[[], int | None], parent: int) -> int:
     return status or 0
 
 
+def answer_of_fork(name: str, work: Callable[[], str]) -> tuple[str, int]:
+    """Run ``work`` in a fork, and return its answer and the fork's exit status."""
+    reader, writer = os.pipe()
+
+    def answer() -> None:
+        with os.fdopen(writer, "w", encoding="utf-8", errors="backslashreplace") as out:
+            out.write(work())
+
+    pid = fork(name, answer)
+    os.close(writer)
+    with os.fdopen(reader, encoding="utf-8") as found:
+        text = found.read()
+    return text, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
 def forked_bytes(work: Callable[[], object]) -> int:
     """Run ``work`` in a fork, and return the private memory that the fork has then, in bytes."""
     import psutil  # here, because each command starts faster without it
 
-    reader, writer = os.pipe()
-
-    def measure() -> None:
+    def measure() -> str:
         work()
-        os.write(writer, str(psutil.Process().memory_full_info().uss).encode())
+        return str(psutil.Process().memory_full_info().uss)
 
-    pid = fork("memory", measure)
-    os.close(writer)
-    with os.fdopen(reader) as answer:
-        found = answer.read()
-    os.waitpid(pid, 0)
-    return int(found)
+    return int(answer_of_fork("memory", measure)[0])
 
 
 def die_with_parent() -> None:

@@ -20,6 +20,7 @@ from edgefl.loading import flower_checks
 from edgefl.loading.absence_check import check_absences
 from edgefl.reports import registry
 from edgefl.strategies.base.catalog import load as load_strategy
+from edgefl.strategies.base.catalog import misnamed
 
 PARTS = {  # table -> package of its plug-ins, attribute that a plug-in binds, word for messages
     "data": ("edgefl.data", "load", "data set"),
@@ -59,7 +60,8 @@ def check(experiment: Experiment, source: Source, base: Path | None) -> None:
     _check_devices(experiment, source)
     for number, entry in enumerate(experiment.strategies):
         _check_strategy(entry, ("strategies", number), source, base, experiment.unlabelled)
-        _check_channel(experiment, entry, ("strategies", number), source, base)
+        with catalog.own_code(entry.strategy, None):
+            _check_channel(experiment, entry, ("strategies", number), source, base)
         _check_training(experiment, entry, source, base)
 
 
@@ -80,9 +82,11 @@ def strategy_warnings(experiment: Experiment, base: Path | None) -> list[str]:
             for key in strategy.edges_at_work
             if key in options and options[key] > edges
         ]
-        given += strategy.warnings(
-            strategy.Options.model_validate(options), experiment.training.epochs
-        )
+        with catalog.own_code(entry.strategy, strategy):
+            given += strategy.warnings(
+                strategy.Options.model_validate(options), experiment.training.epochs
+            )
+        given += misnamed(strategy)
         found += [f"{entry.name}: {warning}" for warning in given]
     return found
 

@@ -13,9 +13,11 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from edgefl.errors import UserError
 from edgefl.models.frozen import frozen_part
+from edgefl.models.module_state import Changes, ModuleState
 from edgefl.models.torch_device import CPU
 from edgefl.streams import Streams
 from edgefl.vectors import ALIGNMENT, Layout, LayoutEntry, aligned, aligned_copy
@@ -31,8 +33,8 @@ class Workspace:
         self.model = _built(build, seed=0)
         self.layout = layout_of(self.model)
         self._fresh_counters = [buffer.clone() for buffer in _counters(self.model)]
-        self._attach(CPU)
         self.model.train()
+        self._attach(CPU)
 
     def to(self, device: torch.device) -> None:
         """Move the module and all that belongs to it. Runs in progress must not be continued."""
@@ -55,7 +57,10 @@ class Workspace:
             [e.size for e in self.layout.entries],
             [e.shape for e in self.layout.entries],
         )
+        # at the end of the layout
+        self._buffers = sum(not isinstance(tensor, nn.Parameter) for tensor in self._tensors)
         self._counters = _counters(self.model)
+        self.state = ModuleState(self.model, [*self._tensors, *self._counters])
         self.gradient = self.placed(aligned(self.layout.parameters)).zero_()
         trainable = [tensor for tensor in self._tensors if tensor.requires_grad]
         for tensor, part in zip(
@@ -76,11 +81,38 @@ class Workspace:
         """Use ``vector`` (whole layout) and ``counters``: the module trains them in place."""
         if vector is self._resident[0]:
             return
-        for tensor, part, shape in zip(self._tensors, vector.split(self._sizes), self._shapes):
+        self._use(vector.split(self._sizes), counters)
+        self._resident = (vector, counters)
+
+    def _use(self, parts: Sequence[torch.Tensor], counters: Sequence[torch.Tensor]) -> None:
+        for tensor, part, shape in zip(self._tensors, parts, self._shapes):
             tensor.data = part.view(shape)
         for buffer, counter in zip(self._counters, counters):
             buffer.data = counter
-        self._resident = (vector, counters)
+
+    def resume(self, changes: Changes | None) -> None:
+        """Let a task go on, after ``point``, with what ``leave`` has returned."""
+        if changes is not None:
+            self.state.put(changes)
+
+    def settle(self) -> None:
+        """After a step: a buffer that the module has replaced counts as changed in place.
+
+        UserError if its new value does not fit.
+        """
+        self.state.settle()
+
+    def leave(self) -> Changes | None:
+        """At the end of a task, or of a part of it: the module holds again what it held when built.
+
+        Return what the task needs to go on; None: nothing. UserError that names state that cannot
+        be taken back.
+        """
+        try:
+            self.state.settle()
+        finally:
+            changes = self.state.take()
+        return changes or None
 
     def with_features(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the module's outputs and the inputs of its last linear layer: (batch, features).
@@ -114,20 +146,40 @@ class Workspace:
     def frozen(self, vector: torch.Tensor) -> Iterator[nn.Module]:
         """Yield the module at ``vector`` in evaluation mode: no buffer changes, no dropout.
 
-        At the end it uses its former vector again.
+        It holds what it held when it was built, and what it changes of that is dropped. At the end
+        it uses its former vector again.
         """
         if vector.numel() != self.layout.size:
             raise ValueError(
                 f"a vector of {vector.numel()} elements for a model of {self.layout.size}"
             )
-        before = self._resident
-        self.point(vector, before[1])
+        before, running = self._resident, self.state.take()
+        parts = list(vector.split(self._sizes))
+        if self._buffers:  # the module may write to copies
+            parts[-self._buffers :] = self._copied_buffers(vector)
+        self._resident = (torch.empty(0), [])
+        self._use(parts, self.fresh_counters())
         self.model.eval()
         try:
             yield self.model
         finally:
             self.model.train()
-            self.point(*before)
+            try:
+                self.state.take()
+            finally:
+                self.point(*before)
+                self.state.put(running)
+
+    def _copied_buffers(self, vector: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Copies of the float buffers in ``vector``, at the same offset to a multiple of 64 bytes:
+        sums depend on it.
+        """
+        sizes = self._sizes[-self._buffers :]
+        tail = vector[-sum(sizes) :] if sum(sizes) else vector[:0]
+        step = ALIGNMENT // tail.element_size()
+        shift = tail.data_ptr() // tail.element_size() % step
+        room = tail.new_empty(tail.numel() + step)[shift : shift + tail.numel()]
+        return room.copy_(tail).split(sizes)
 
 
 def _head(model: nn.Module) -> nn.Linear:
@@ -148,6 +200,11 @@ def layout_of(model: nn.Module) -> Layout:
     """
     entries, offset = [], 0
     for name, kind, tensor in _float_tensors(model):
+        if is_lazy(tensor):
+            raise UserError(
+                f"the model's tensor {name!r} has no shape yet: expected modules of a known size"
+                " instead of lazy ones, such as Linear instead of LazyLinear"
+            )
         if tensor.dtype != torch.float32:
             raise UserError(
                 f"the model's tensor {name!r} is {str(tensor.dtype).removeprefix('torch.')}:"

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from edgefl.errors import UserError
+from edgefl.errors import UserError, own_place, told, users_place
 from edgefl.record.journal_reader import JournalEvent, read
 from edgefl.record.rows import fingerprint
 from edgefl.snake_case import snake
 from edgefl.strategies.base import decisions as do
 from edgefl.strategies.base import events as ev
 from edgefl.strategies.base.strategy import Strategy
+from edgefl.vectors import read_only
 
 EVENTS = {snake(kind.__name__): kind for kind in ev.Event.__args__}
 
@@ -43,12 +44,23 @@ def replay(
     decisions differ from the journal.
     """
     result = Replay(strategy.weights)
-    strategy.weights.flags.writeable = False  # as in the run
+    read_only([strategy.weights])  # as in the run, also below
     bases: dict[int, np.ndarray] = {}  # of the open tasks
     numbers = count()
     for event in (event for entry in read(directory, say=say) for event in entry.events):
         result.events += 1
-        decisions = do.up_to_finish(strategy.handle(_event(event, bases), event.now))
+        made = _event(event, bases)
+        try:
+            decisions = do.up_to_finish(strategy.handle(made, event.now))
+        except (UserError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # also SystemExit
+            module = type(strategy).__module__
+            place = own_place(error, module) or users_place(error)
+            raise UserError(
+                f"{directory}: event {result.events} ({event.row['event']}):"
+                f" {type(strategy).__name__} failed: {told(error, module)}{place}"
+            ) from error
         found = _plain([fingerprint(decision) for decision in decisions])
         if found != event.decisions:
             raise UserError(
@@ -59,12 +71,13 @@ def replay(
             match decision:
                 case do.Assign():
                     model = received(decision.vectors["weights"], result.version)
+                    read_only([model, *decision.vectors.values()])
                     bases |= {next(numbers): model for _ in decision.edges}
                 case do.Cancel():
                     del bases[decision.task]
                 case do.Publish():
                     result.version, result.weights = result.version + 1, decision.weights
-                    decision.weights.flags.writeable = False
+                    read_only([decision.weights])
     return result
 
 
@@ -79,6 +92,7 @@ def _event(event: JournalEvent, bases: dict[int, np.ndarray]) -> ev.Event:
     if kind is ev.UpdateArrived:
         values |= {"base": base}
     if kind in (ev.UpdateArrived, ev.JobDone):
+        read_only(event.arrays.values())
         values |= {"vectors": event.arrays}
     made: ev.Event = kind(**values)
     return made

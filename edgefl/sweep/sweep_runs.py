@@ -123,8 +123,10 @@ class SharedData:
     def load(self) -> None:
         """Load it. UserError if something is missing."""
         from edgefl.hosts.setup.learning import learning
+        from edgefl.hosts.trial import try_out
 
         self._learned = learning(self.first.experiment, self.first.base)
+        try_out(self._learned)
 
     def learned(self, run: SweepRun, resume: bool) -> Learning:
         """Return the data and the model of a run."""

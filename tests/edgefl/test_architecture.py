@@ -27,7 +27,7 @@ EDGEFL = (
     " hosts.wall.memory_growth hosts.wall.connections"
     " hosts.wall.wire hosts.wall.discovery hosts.wall.array_file hosts.wall.mailbox"
     " hosts.wall.sleep_watch hosts.wall.system"
-    " hosts.workers hosts.virtual.pool hosts.virtual"
+    " hosts.workers hosts.virtual.pool hosts.virtual hosts.trial"
     " hosts.wall.edge hosts.wall.coordinator hosts.wall.fleet hosts.wall.speed_check"
     " hosts.wall.remote_edges hosts.wall.answers hosts.wall.run_processes hosts.wall.launcher"
     " launch.host launch.inventory launch.placement launch.connections launch live sweep"

@@ -108,7 +108,9 @@ class FlowerLearning(Learning):
         try:
             with seeded(Streams(self.experiment.seed), "flower evaluation", edge, job.version):
                 return self.tasks.evaluate(partition, job.weights, job.version)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             name = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
             raise UserError(
                 f"{self.experiment.task}: its evaluation as edge {edge} failed: {name}{error}"

@@ -77,7 +77,9 @@ class FlowerTrainer(Trainer):
             state = None if kept is None else unpacked(kept.numpy())
             with seeded(self.streams, "flower", self.edge, run.task.number):
                 done = self.tasks.train(self.partition, run.start.numpy(), number, state)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             where = f"the Flower app of edge {self.edge}, round {number}"
             run.failure = training_failure(error, where, self.tasks.app.module)
             return

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from edgefl.catalog import own_code
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import slowed
 from edgefl.data import edge_data as material
@@ -218,7 +219,8 @@ class Learning:
             # ``options`` searches a folder: too slow to repeat for every task
             self._chosen[index] = options(self.experiment.strategies[index], self.base)
         found, values = self._chosen[index]
-        rule = found.rule(values)
+        with own_code(self.experiment.strategies[index].strategy, found.rule):
+            rule = found.rule(values)
         if self.experiment.medium.kind == "tdma":
             rule.on_request = "wait"  # half-duplex devices cannot compute while they receive
         return rule
@@ -349,6 +351,11 @@ def learning(
     torch.set_num_threads(1)
     chosen(experiment.training.device)  # a missing GPU is told here, before the run
     task, had = own_task(experiment, base) or named_task(experiment, base, edges)
+    if not edges and not len(task.dataset.test_y):  # this process evaluates
+        name = experiment.data.name if experiment.task is None else experiment.task
+        raise UserError(
+            f"data {name!r}: no samples in test_x, expected at least one for the accuracy"
+        )
     parts = task.dataset.train(), task.dataset.test()
     rows, server = None if edges else unlabelled(experiment, base, task.dataset), None
     if not edges and experiment.data.source == "partition":

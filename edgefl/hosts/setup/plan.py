@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgefl.catalog import find, options_of
+from edgefl.catalog import find, options_of, own_code
 from edgefl.config.experiment import Experiment, StrategyEntry
 from edgefl.config.groups import Part, PartFinder, parts
 from edgefl.edges.schedule import Schedule
@@ -131,7 +131,8 @@ def strategy(
 ) -> Strategy:
     """A new strategy whose model is w_0."""
     found, values = options(entry, base)
-    made = found(weights, layout, values, Streams(experiment.seed))
+    with own_code(entry.strategy, found):
+        made = found(weights, layout, values, Streams(experiment.seed))
     if isinstance(made, Slotted):
         made.use(timetable(experiment, layout, devices(experiment), base))
     return made

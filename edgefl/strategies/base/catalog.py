@@ -6,11 +6,17 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import re
 import sys
+from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 
 from edgefl.catalog import FORMS, OWN_FILE, load_dotted
 from edgefl.errors import UserError, nearest
+from edgefl.snake_case import snake
+from edgefl.strategies.base.events import Event
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.base.strategy import Strategy
 
@@ -43,6 +49,48 @@ def own_modules(kind: type[Strategy]) -> tuple[str, ...]:
     folders = {_folder(name) for name in found if name.startswith(OWN_FILE)}
     found |= {name for name in tuple(sys.modules) if "." not in name and _folder(name) in folders}
     return tuple(sorted(found))
+
+
+def misnamed(kind: type[Strategy]) -> list[str]:
+    """Return a line for each public name in a user's strategy or its rule that edgefl never reads,
+    that its file does not use, and that is close to a name that edgefl reads.
+    """
+    return [line for each in (kind, kind.rule) for line in _misnamed(each)]
+
+
+def _misnamed(kind: type) -> list[str]:
+    own = [each for each in kind.__mro__ if each.__module__.partition(".")[0] != "edgefl"]
+    known = {
+        name
+        for each in kind.__mro__
+        if each not in own or each is object
+        for name in (*vars(each), *getattr(each, "__annotations__", {}))
+    }
+    # on_arrived, update_arrived and on_update_arrived are near arrived
+    near = {name: name for name in known if not name.startswith("_")}
+    near |= {f"on_{name}": name for name in list(near)} | {
+        f"{prefix}{snake(event.__name__)}": name
+        for event in Event.__args__
+        for prefix in ("", "on_", "handle_")
+        for name in [snake(event.__name__).rpartition("_")[2]]
+        if name in near
+    }
+    lines = []
+    for each in own:
+        source = ""
+        with suppress(OSError, TypeError):  # no file, for example in an interactive session
+            source = inspect.getsource(sys.modules[each.__module__])
+        for name in vars(each):
+            used = re.search(rf"""\.{name}\b|["']{name}["']""", source)
+            if name.startswith("_") or name in known or used:
+                continue
+            close = get_close_matches(name, near, n=1, cutoff=0.8)
+            if close:
+                lines.append(
+                    f"{each.__name__}.{name} has no effect: nothing calls or reads it (nearest:"
+                    f" {near[close[0]]!r})"
+                )
+    return lines
 
 
 def _folder(module: str) -> Path | None:

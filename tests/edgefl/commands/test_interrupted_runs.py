@@ -37,6 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("seeds", [[], ["seeds=[1, 2]"]])
+@pytest.mark.processes
 def test_a_virtual_run(folder: Path, monkeypatch: pytest.MonkeyPatch, seeds: list[str]) -> None:
     def ticker(*_: Any) -> Any:
         def tick(now_ns: int, run: Any) -> None:

@@ -75,6 +75,7 @@ def without_wall(folder: Path) -> list[list[str]]:
     return [[*fields[:2], *fields[3:]] for fields in lines]
 
 
+@pytest.mark.processes
 def test_a_comparison_interrupted_three_times_has_the_bytes_of_an_unbroken_one(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +110,7 @@ def finished(folder: Path) -> dict[Path, int]:
     }
 
 
+@pytest.mark.processes
 def test_other_data_end_a_resumption_before_anything_is_written(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,7 @@ def table(name: str = "settings.csv") -> list[dict[str, str]]:
     return list(csv.DictReader((OUT / name).open()))
 
 
+@pytest.mark.processes
 def test_every_setting_is_run_with_every_seed_and_nothing_twice(ran: list[str]) -> None:
     words = (*RATES, "--grid", "strategies.fedprox.mu=0.01,1", "--grid", "seed=1,2")
     told = sweep(*words)
@@ -95,6 +96,7 @@ def test_every_setting_is_run_with_every_seed_and_nothing_twice(ran: list[str]) 
     assert len(ran) == 9 and all("learning_rate=1.0" in name for name in ran), "the new value alone"
 
 
+@pytest.mark.processes
 def test_a_run_of_a_sweep_writes_the_bytes_of_edgefl_run() -> None:
     sweep(*RATES, "--no-best")
     words = ["run", "tiny.toml", "--clock", "virtual", "training.learning_rate=0.1"]
@@ -107,6 +109,7 @@ def test_a_run_of_a_sweep_writes_the_bytes_of_edgefl_run() -> None:
     assert len(models) == 4, "no run is another one's"
 
 
+@pytest.mark.processes
 def test_the_best_setting_is_the_best_of_its_own_seed(ran: list[str]) -> None:
     told = sweep(*RATES, "--grid", "seed=1,2", "--metric", "final_accuracy", "--best-seed", "5")
     for method in ("fedavg", "fedprox"):
@@ -145,6 +148,7 @@ def test_the_best_setting_is_the_best_of_its_own_seed(ran: list[str]) -> None:
     )
 
 
+@pytest.mark.processes
 def test_only_the_best_setting_is_run_with_the_seeds_of_the_table(ran: list[str]) -> None:
     sweep(*RATES, "--only-best", "--grid", "seed=1,2,3")
     assert sum(name.startswith("choice,seed11/") for name in ran) == 4
@@ -153,6 +157,7 @@ def test_only_the_best_setting_is_run_with_the_seeds_of_the_table(ran: list[str]
     assert by_best == {"0": "0", "1": "3"}
 
 
+@pytest.mark.processes
 def test_seeds_alone_and_no_best_choose_nothing(ran: list[str]) -> None:
     told = sweep("--grid", "seed=4,5")
     assert ran == ["fedavg/seed4", "fedprox/seed4", "fedavg/seed5", "fedprox/seed5"]
@@ -163,6 +168,7 @@ def test_seeds_alone_and_no_best_choose_nothing(ran: list[str]) -> None:
     assert not list(Path("elsewhere").glob("best-*"))
 
 
+@pytest.mark.processes
 def test_a_grid_is_extended_and_all_methods_get_equally_many_settings(ran: list[str]) -> None:
     told = sweep(*RATES, "--grid", "strategies.fedprox.mu=1", "--extend", "2", "--only-best")
     counts = {
@@ -177,6 +183,7 @@ def test_a_grid_is_extended_and_all_methods_get_equally_many_settings(ran: list[
     assert ran == [], "the same values again"
 
 
+@pytest.mark.processes
 def test_arrays_and_tables_are_values_too(ran: list[str]) -> None:
     words = (
         "--grid",
@@ -190,6 +197,7 @@ def test_arrays_and_tables_are_values_too(ran: list[str]) -> None:
     } == {None, 2}
 
 
+@pytest.mark.processes
 def test_random_trials_are_the_same_in_the_next_command(ran: list[str]) -> None:
     words = ("--grid", "training.learning_rate=0.001..0.3:log", "--sampler", "random")
     sweep(*words, "--trials", "3", 'strategies=[{strategy="fedavg"}]')
@@ -199,6 +207,7 @@ def test_random_trials_are_the_same_in_the_next_command(ran: list[str]) -> None:
     assert len(ran) == 2, "one trial more, with the seed of the choice and that of the table"
 
 
+@pytest.mark.processes
 def test_a_sweep_goes_on_after_ctrl_c_in_the_run_that_was_broken_off(
     ran: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,6 +280,7 @@ def test_bad_input_is_one_line(words: list[str], said: str) -> None:
     assert not Path("runs").exists(), "nothing was begun"
 
 
+@pytest.mark.processes
 def test_a_folder_of_another_config_is_refused(ran: list[str]) -> None:
     sweep(*RATES, "--no-best")
     assert "is a sweep of another config" in (found := refused(*RATES, "stop.versions=13"))
@@ -291,6 +301,7 @@ def test_a_folder_of_another_config_is_refused(ran: list[str]) -> None:
     assert "is a run of another config: training.learning_rate is 0.1, the run has 0.01" in found
 
 
+@pytest.mark.processes
 def test_two_sweeps_do_not_write_to_one_folder(ran: list[str]) -> None:
     from edgefl.sweep.folder import locked
 
@@ -300,6 +311,7 @@ def test_two_sweeps_do_not_write_to_one_folder(ran: list[str]) -> None:
     assert len(ran) == 4
 
 
+@pytest.mark.processes
 def test_resume_of_a_run_of_a_sweep_says_what_to_do(ran: list[str]) -> None:
     sweep(*RATES)
     first, chooses = (

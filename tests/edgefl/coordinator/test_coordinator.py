@@ -883,3 +883,45 @@ def test_a_bug_at_joining_comes_after_the_lines_of_the_others(tmp_path: Path) ->
 def test_no_decision_is_a_list(tmp_path: Path) -> None:
     with pytest.raises(Bug, match="Scripted failed at"):
         scripted(tmp_path, {ev.EdgeJoined: None}).start("a")
+
+
+# ------------------------------------------------------------------ what a strategy gets
+def test_what_a_strategy_gets_is_read_only(tmp_path: Path) -> None:
+    """The journal, the edges and the evaluation share these vectors."""
+    heard: list[ev.UpdateArrived] = []
+    model = assign("a")
+    desk = scripted(
+        tmp_path,
+        {ev.RunStarted: [model], ev.UpdateArrived: lambda event, now: heard.append(event) or []},
+    )
+    desk.start("a")
+    desk.update("a", 0, 1, 1, 1, now=5)
+    (update,) = heard
+    for vector_of in (update.base, *update.vectors.values(), *model.vectors.values()):
+        with pytest.raises(ValueError, match="read-only"):
+            vector_of += 1
+
+
+def adding_up(event: Any, now: int) -> list[do.Decision]:
+    event.vectors["weights"][:] += 1
+    return []
+
+
+def test_a_change_of_a_given_vector_is_one_line_with_the_method(tmp_path: Path) -> None:
+    desk = scripted(tmp_path, {ev.RunStarted: [assign("a")], ev.UpdateArrived: adding_up})
+    desk.start("a")
+    with pytest.raises(Bug) as caught:
+        desk.update("a", 0, 1, 1, 1, now=5)
+    assert "adding_up changes a vector that it was given" in caught.value.blame()
+    assert "copy()" in caught.value.blame() and "\n" not in caught.value.blame()
+
+
+def leaving(event: Any, now: int) -> list[do.Decision]:
+    raise SystemExit(3)
+
+
+def test_a_strategy_that_exits_is_a_strategy_that_fails(tmp_path: Path) -> None:
+    desk = scripted(tmp_path, {ev.RunStarted: leaving})
+    with pytest.raises(Bug) as caught:
+        desk.start("a")
+    assert re.search(r"SystemExit: 3 \(test_coordinator.py, line \d+\)$", caught.value.blame())

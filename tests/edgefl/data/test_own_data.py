@@ -27,6 +27,10 @@ TEXTS = np.full((6, 4), 5, np.int32)
         (Dataset(X, Y.tolist(), X, Y, 3), "train_y list, expected numpy arrays"),
         (Dataset(X, Y[1:], X, Y, 3), "6 samples in train_x and 5 labels in train_y"),
         (Dataset(X, Y, X[:0], Y, 3), "0 samples in test_x and 6 labels in test_y"),
+        (Dataset(X, Y[:, None], X, Y, 3), r"train_y has the shape \(6, 1\), expected .*\(6,\)"),
+        (Dataset(X.astype(object), Y, X, Y, 3), "train_x is of the type object, expected numbers"),
+        (Dataset(X, Y, X[:, :, :1], Y, 3), r"shape \(1, 1, 2\) in test_x, expected \(1, 2, 2\)"),
+        (Dataset(X, Y, X, Y, 3, std=(0.0,)), r"std is \(0.0,\), expected numbers above 0"),
         (Dataset(X, Y, X, Y, 2), r"labels in train_y are 0 to 2, expected 0 to 1 \(classes = 2"),
         (Dataset(X, Y * 1.0, X, Y, 3), "labels in train_y are float64, expected whole numbers"),
         (
@@ -154,3 +158,13 @@ def test_a_shard_and_the_cache_refuse_them(tmp_path: Path, monkeypatch: pytest.M
     shards.write(tmp_path / "shards", "d", found, {"a": np.array([3, 4])}, {"standard": "0"})
     with pytest.raises(UserError, match=r"a.safetensors: x\[1\] is not finite"):
         shards.read(tmp_path / "shards", "d", ["a"], wants_test=False)
+
+
+def test_a_data_set_without_test_samples_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "import numpy as np\nfrom edgefl.api import Dataset\n\n\ndef load(directory):\n"
+        "    x, y = np.zeros((60, 1, 2, 2), np.float32), np.arange(60) % 2\n"
+        "    return Dataset(x, y, x[:0], y[:0], 2)\n"
+    )
+    with pytest.raises(UserError, match="'own.py:load': no samples in test_x, expected at least"):
+        learning(experiment(data={"name": "own.py:load"}), tmp_path)

@@ -232,3 +232,16 @@ def test_a_failure_is_told_again_in_a_new_session(known: bool) -> None:
     assert (host.notes.failed[3] in script.said) == known
     joins = [message for message in script.said if isinstance(message, Join)]
     assert [join.tasks for join in joins] == [[3] if known else []]
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit()])
+def test_a_hook_that_exits_is_a_failed_task(error: BaseException) -> None:
+    class Leaves(LocalRule):
+        def begin(self, run: Any) -> None:
+            raise error
+
+    trainer = linear_trainer(TrainingPlan(epochs=1, batch_size=2, learning_rate=0.5))
+    run = trainer.begin(Assignment(0, 0, {"weights": np.zeros(3, np.float32)}), Leaves(None), {})
+    assert run.failure is not None
+    assert run.failure.reason.startswith(f"before its first step: {type(error).__name__}")
+    assert "(test_failing.py, line " in run.failure.reason

@@ -29,6 +29,7 @@ def run_of(folder: Path, index: int = 0, *overrides: str) -> SweepRun:
     return SweepRun(load(folder / "one.toml", overrides), index, folder / f"run{index}", folder)
 
 
+@pytest.mark.processes
 def test_a_run_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [run_of(tmp_path), run_of(tmp_path, 1)]
     assert [run.stage() for run in runs] == [RunStage.not_begun] * 2
@@ -38,6 +39,7 @@ def test_a_run_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert do(runs, Power(), SweepLines()).to_the_end
 
 
+@pytest.mark.processes
 def test_a_directory_of_another_run_is_no_result_and_is_replaced(tmp_path: Path) -> None:
     first, other = run_of(tmp_path), run_of(tmp_path, 0, "training.epochs=2")
     do([first], Power(), SweepLines())
@@ -50,6 +52,7 @@ def test_a_directory_of_another_run_is_no_result_and_is_replaced(tmp_path: Path)
     assert (first.directory / "notes.txt").is_file()
 
 
+@pytest.mark.processes
 def test_a_run_of_another_strategy_or_without_an_end_is_no_result(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     do([run], Power(), SweepLines())
@@ -62,6 +65,7 @@ def test_a_run_of_another_strategy_or_without_an_end_is_no_result(tmp_path: Path
     assert run.stage() is RunStage.broken_off and not run.is_done
 
 
+@pytest.mark.processes
 def test_an_older_config_without_a_newer_key_is_the_same_run(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     do([run], Power(), SweepLines())
@@ -74,6 +78,7 @@ def test_an_older_config_without_a_newer_key_is_the_same_run(tmp_path: Path) -> 
     assert not run.is_done
 
 
+@pytest.mark.processes
 def test_the_data_of_most_runs_are_loaded_once(tmp_path: Path) -> None:
     runs = [
         run_of(tmp_path, 0, 'model={name = "mlp", hidden = [8]}'),

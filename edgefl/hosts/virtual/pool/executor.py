@@ -14,6 +14,7 @@ import numpy as np
 from edgefl.edges.local_run import LocalRun, Merge
 from edgefl.edges.trainer import Trainer
 from edgefl.edges.training_plan import TaskLike
+from edgefl.errors import Bug, UserError
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.virtual.pool.deferred_run import RunOutcome
 from edgefl.jobs import Evaluate
@@ -86,7 +87,14 @@ class Executor:
     def do(self, job: Any) -> Any:
         """Do any other job: an evaluation, or ``job.work(learned)``."""
         self.learned.place()
-        return self.learned.evaluate(job) if isinstance(job, Evaluate) else job.work(self.learned)
+        try:
+            if isinstance(job, Evaluate):
+                return self.learned.evaluate(job)
+            return job.work(self.learned)
+        except (UserError, Bug, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # also SystemExit
+            raise Bug(f"a worker failed at a job ({type(job).__name__})", []) from error
 
     def warm_up(self) -> None:
         """Train one step, so that torch is set up before workers are forked.

@@ -12,7 +12,6 @@ import selectors
 import signal
 import socket
 import time
-import traceback
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -239,8 +238,10 @@ class _Worker:
                 number, stretch(order[:-1]), lambda: self._given_up(number)
             )
             return None, plain_outcome(outcome), outs
-        except Exception as error:
-            return failure(error, traceback.format_exc()), None, []
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            return failure(error), None, []
 
     def _given_up(self, number: int) -> bool:
         now = time.monotonic()

@@ -16,6 +16,7 @@ from edgefl.edges.local_run import LocalRun
 from edgefl.edges.optimizers import SGD
 from edgefl.edges.trainer import Trainer
 from edgefl.edges.training_plan import batches
+from edgefl.errors import UserError
 from edgefl.models.torch_device import RandomStates, drawing_from, seeded
 from edgefl.models.workspace import Workspace
 from edgefl.strategies.base.local_rule import LocalRule
@@ -80,13 +81,18 @@ class MergedSteps:
         """
         group = _Group(self, trainer, runs, rules)
         device = self.workspace.device
-        with drawing_from(seeded(0, device), device) as now:
-            states = now()
-            while rows := group.next_rows():
-                group.step(rows)
-                if group.steps == 1:
-                    _check_undrawn(states, now())
-            _check_undrawn(states, now())
+        try:
+            with drawing_from(seeded(0, device), device) as now:
+                states = now()
+                while rows := group.next_rows():
+                    group.step(rows)
+                    if group.steps == 1:
+                        _check_undrawn(states, now())
+                _check_undrawn(states, now())
+        finally:
+            changes = self.workspace.leave()
+        if changes is not None:
+            raise CannotMerge("training changes attributes of the model")
         group.end()
 
     # ------------------------------------------------------------------ which models can be merged
@@ -114,7 +120,9 @@ class MergedSteps:
             both = torch.stack([vector, vector])
             try:
                 found, _ = self.slopes(both[:, :size], both[:, size:], (batch[0], batch[1]))
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 return f"torch.func.vmap cannot merge the model's steps ({first_line(error)})"
         wanted = torch.stack(alone)
         if not torch.allclose(found, wanted, rtol=0, atol=CLOSE * float(wanted.abs().max())):
@@ -131,11 +139,20 @@ class MergedSteps:
         space.gradient.zero_()
         try:
             torch.autograd.backward(self.loss(space.model(inputs), targets))
-        except Exception as error:
-            return f"two samples cannot be trained ({first_line(error)})", space.gradient
-        same = torch.equal(own, vector) and all(map(torch.equal, kept, counters))
-        reason = None if same else "training changes buffers of the model, as BatchNorm's"
-        return reason, space.gradient.clone()
+            space.settle()
+            same = torch.equal(own, vector) and all(map(torch.equal, kept, counters))
+            reason = None if same else "training changes buffers of the model, as BatchNorm's"
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            reason = f"two samples cannot be trained ({first_line(error)})"
+        slope = space.gradient.clone()
+        try:
+            if space.leave() is not None:
+                reason = reason or "training changes attributes of the model"
+        except UserError as error:
+            reason = reason or str(error)
+        return reason, slope
 
 
 class _Group:
@@ -253,7 +270,7 @@ def _chosen(of: torch.Tensor, index: torch.Tensor | None) -> torch.Tensor:
     return of if index is None else of.index_select(0, index)
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """Return the type of the error and the first line of its text."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -130,7 +130,9 @@ class MergedTasks:
             ) from error
         except CannotMerge as reason:
             return str(reason)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             return first_line(error)
         self.counts.together[len(begun)] += 1
         return None

@@ -10,7 +10,7 @@ import numpy as np
 from edgefl import jobs
 from edgefl.edges.failure import TrainingFailure
 from edgefl.edges.local_run import Merge
-from edgefl.errors import UserError
+from edgefl.errors import UserError, trace
 from edgefl.hosts.virtual.pool.backend import WorkerFailure, WorkerOrder
 from edgefl.hosts.virtual.pool.deferred_run import DeferredRun, RunOutcome
 from edgefl.hosts.virtual.pool.executor import Stretch
@@ -78,9 +78,9 @@ def arrays(job: Any) -> Iterator[np.ndarray]:
     yield from (array for _, array in jobs.arrays(job))
 
 
-def failure(error: BaseException, trace: str) -> WorkerFailure:
+def failure(error: BaseException) -> WorkerFailure:
     return (
         WorkerFailure(str(error), True)
         if isinstance(error, UserError)
-        else WorkerFailure(trace, False)
+        else WorkerFailure(trace(error), False)
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import socket
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -57,8 +56,10 @@ class RayWorker:
                 return None, self.executor.do(job(row))
             outcome = self.executor.train(row[1], stretch(row))
             return None, plain_outcome(outcome)
-        except Exception as error:
-            return failure(error, traceback.format_exc()), None
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            return failure(error), None
 
     def forget(self, number: int) -> None:
         self.executor.forget(number)

@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from edgefl.errors import TEMPORARY, UserError, written
+from edgefl.errors import TEMPORARY, UserError, trace, written
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import DoJob, JobFinished, JobRaised, WorkerDied
 from edgefl.hosts.wall import array_file
@@ -138,8 +138,10 @@ def _reply(job: Job, learned: Any, order: str, path: Path) -> JobFinished | JobR
         result = list(job.work(learned))
     except UserError as error:
         return JobRaised(order, str(error), users=True)
-    except Exception:
-        return JobRaised(order, traceback.format_exc(), users=False)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # also SystemExit
+        return JobRaised(order, trace(error), users=False)
     real_s = time.perf_counter() - began
     try:
         with written(f"{path}:", TEMPORARY):

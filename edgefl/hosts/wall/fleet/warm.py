@@ -48,6 +48,7 @@ from edgefl.hosts.processes import (
 )
 from edgefl.hosts.setup.learning import Learning, learning
 from edgefl.hosts.setup.plan import devices
+from edgefl.hosts.trial import try_out
 from edgefl.hosts.wall.coordinator import jobs as jobs_of
 from edgefl.hosts.wall.coordinator.evaluator import serve
 from edgefl.hosts.wall.coordinator.open_files import room_for_edges
@@ -333,6 +334,7 @@ def main(control_fd: int, evaluations_fd: int, jobs_fd: int = -1) -> None:
             room_for_edges(len(experiment.edges.ids()))  # each has a socket here, for its turns
         base = Path(task.base) if task.base else None
         learned = learning(experiment, base, edges=None if task.fleet else ())
+        try_out(learned)
         data_digest, weights = learned.data_digest(), learned.initial_weights()
     except UserError as error:
         control.send(RunRefused(str(error)))
