@@ -92,4 +92,10 @@ def check_paths(raw: dict[str, Any], allowed: Collection[str], source: Source) -
 
 
 def _leads_out(text: str) -> bool:
-    return text.startswith(("/", "\\", "~")) or "\0" in text or ".." in re.split(r"[/\\]", text)
+    # a drive of Windows may stand in front of any path; UNC paths begin with \\
+    return (
+        text.startswith(("/", "\\", "~"))
+        or re.match(r"[A-Za-z]:", text) is not None
+        or "\0" in text
+        or ".." in re.split(r"[/\\]", text)
+    )

@@ -317,6 +317,16 @@ class Sessions:
                     final=True,
                 )
             ]
+        if join.samples == 0:  # strategies divide by an edge's samples
+            del self.by_routing[session.routing]
+            return [
+                self._refused(
+                    session,
+                    self._who(session),
+                    "samples: expected at least 1, found 0",
+                    final=True,
+                )
+            ]
         too_often = self.quarantined.joins(session.edge, self._now)
         if too_often is not None:
             return self.quarantine(session.routing, too_often, session.edge)
