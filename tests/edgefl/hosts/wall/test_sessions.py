@@ -84,6 +84,7 @@ def test_a_hello_that_does_not_fit_is_refused_for_good(hello: Hello, reason: str
         (replace(JOIN, layout="x"), "layout differs from"),
         (replace(JOIN, data="x"), "data differs from"),
         (replace(JOIN, config="x", data="y"), "config and data differ from"),
+        (replace(JOIN, samples=0), "samples: expected at least 1, found 0"),
     ],
 )
 def test_a_join_that_does_not_fit_says_what_differs(join: Join, reason: str) -> None:
