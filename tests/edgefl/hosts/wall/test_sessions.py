@@ -84,7 +84,6 @@ def test_a_hello_that_does_not_fit_is_refused_for_good(hello: Hello, reason: str
         (replace(JOIN, layout="x"), "layout differs from"),
         (replace(JOIN, data="x"), "data differs from"),
         (replace(JOIN, config="x", data="y"), "config and data differ from"),
-        (replace(JOIN, samples=0), "samples: expected at least 1, found 0"),
     ],
 )
 def test_a_join_that_does_not_fit_says_what_differs(join: Join, reason: str) -> None:
@@ -96,6 +95,14 @@ def test_a_join_that_does_not_fit_says_what_differs(join: Join, reason: str) -> 
     # without keys any peer can claim to be pi-1: the count is not the edge's
     assert story.count("refused") == 1 and not story.count("refused", "pi-1")
     assert story.sessions.faults == [("refused", WHOLE_RUN, f"as edge 'pi-1': {refused.reason}")]
+
+
+def test_a_join_without_samples_is_refused() -> None:
+    story = Story()
+    story.says("a", HELLO, incarnation=0)
+    refused = refusal(story.says("a", replace(JOIN, samples=0)))
+    assert refused == Refuse("samples: expected at least 1, found 0", final=True)
+    assert not story.sessions.by_edge
 
 
 def test_an_edge_with_other_frozen_weights_is_told_what_to_compare() -> None:
