@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from edgefl.errors import UserError, nearest, own_place, told, users_place
+from edgefl.errors import UserError, near_file, nearest, own_place, told, users_place
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -137,9 +137,8 @@ def _from_file(name: str, place: str, folders: list[Path]) -> ModuleType:
     )
     path = next((candidate for candidate in candidates if candidate.is_file()), None)
     if path is None:
-        siblings = [file.name for file in candidates[0].parent.glob("*.py")]
         tried = " or ".join(str(candidate) for candidate in candidates)
-        raise UserError(f"{name!r}: no file {tried}{nearest(Path(place).name, siblings)}")
+        raise UserError(f"{name!r}: no file {tried}{near_file(candidates[0], '*.py')}")
     unique = f"{OWN_FILE}{hashlib.sha256(str(path).encode()).hexdigest()[:12]}_{path.stem}"
     return sys.modules.get(unique) or _executed(name, unique, path)
 

@@ -64,6 +64,19 @@ def nearest(name: str, valid: Iterable[str], most: int = 1) -> str:
     return f" (valid: {', '.join(names)})" if names else ""
 
 
+def near_file(path: Path, pattern: str) -> str:
+    """Return the end of an error line about a missing file: " (nearest: 'x.toml')", or "".
+
+    Only a file of the same folder that matches ``pattern`` and has nearly that name is named. The
+    suffix does not count, because all candidates may share it.
+    """
+    stems = {
+        file.stem: file.name for file in path.parent.glob(pattern) if file.name != "pyproject.toml"
+    }
+    close = get_close_matches(path.stem, stems, n=1)
+    return f" (nearest: {stems[close[0]]!r})" if close else ""
+
+
 @contextmanager
 def needs(extra: str, what: str) -> Iterator[None]:
     """Wrap imports of packages that only ``extra`` installs; UserError if one is missing.

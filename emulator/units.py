@@ -35,6 +35,12 @@ SIZE_UNITS: Mapping[str, int] = {
     "GiB": 2**30,
 }
 
+_WRITTEN_SIZES = {name: SIZE_UNITS[name] for name in ("B", "kB", "MB", "GB")}
+_PREFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+_BITS_OR_BYTES = re.compile(
+    r"((?:[kKmMgG]i?)?)(B|b|bits?|[Bb]ytes?)(?:ps|/s)?"
+)  # such as MB/s, Mbps, kbits
+
 # ASCII digits without an exponent and of bounded length, so that no text gives a huge number.
 _QUANTITY = re.compile(r"([+-]?)(\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})\s*(\S*)", re.ASCII)
 
@@ -83,7 +89,7 @@ def _parse(
         raise BadValue(f"{what} {text!r}: expected a number and a unit, such as {example}")
     sign, number, unit = match.groups()
     if canonical(unit) not in units:
-        raise BadValue(f"{what} {text!r}: {_unit_fault(unit, units)}")
+        raise BadValue(f"{what} {text!r}: {_unit_fault(Fraction(number), unit, units)}")
     value = round(Fraction(number) * units[canonical(unit)])
     if sign == "-" and value:
         raise BadValue(f"{what} {text!r}: must not be negative")
@@ -92,11 +98,34 @@ def _parse(
     return value
 
 
-def _unit_fault(unit: str, units: Mapping[str, int]) -> str:
+def _unit_fault(number: Fraction, unit: str, units: Mapping[str, int]) -> str:
     valid = ", ".join(units)
     if not unit:
         return f"the unit is missing (valid: {valid})"
+    other = _BITS_OR_BYTES.fullmatch(unit)
+    if other is not None and units in (RATE_UNITS, SIZE_UNITS):
+        prefix, letter = other.groups()
+        count = number * _PREFIXES[prefix.lower()]
+        if units is RATE_UNITS:
+            as_bytes = _written(count * 8, RATE_UNITS)
+            if letter.startswith("B") or "yte" in letter:
+                return f"is in bytes, expected bits: {as_bytes} (valid: {valid})"
+            if letter == "b":  # people write both with it, and tc means bytes
+                as_bits = _written(count, RATE_UNITS)
+                return f"{unit!r} may be bits or bytes: expected {as_bits} or {as_bytes}"
+        elif letter.startswith("bit"):
+            return f"is in bits, expected bytes: {_written(count / 8, _WRITTEN_SIZES)}"
+        elif letter == "b":
+            sizes = _written(count / 8, _WRITTEN_SIZES), _written(count, _WRITTEN_SIZES)
+            return f"{unit!r} may be bits or bytes: expected {' or '.join(sizes)}"
     by_lower_case = {name.lower(): name for name in units}
     near = difflib.get_close_matches(unit.lower(), by_lower_case, n=1)
     hint = f", did you mean {by_lower_case[near[0]]}?" if near else ""
     return f"unknown unit {unit!r}{hint} (valid: {valid})"
+
+
+def _written(value: Fraction, units: Mapping[str, int]) -> str:
+    """Write a quantity in the largest of these units of which it has at least one."""
+    unit = max((name for name in units if units[name] <= value), key=units.__getitem__, default="")
+    unit = unit or next(iter(units))
+    return f"{float(value / units[unit]):.12g}{unit}"

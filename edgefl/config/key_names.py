@@ -42,6 +42,12 @@ ALIASES = {
     "time": "stop.emulated_s",
     "wd": "training.weight_decay",
 }
+# table -> the key that people mean if they give the table as an option
+TABLE_KEYS = {"data": "data.dir", "edges": "edges.count"}
+# other names for the number of edges of a group
+COUNTS = frozenset(
+    ("clients", "devices_count", "edges", "n", "nodes", "num_clients", "num_edges", "size")
+)
 
 
 def sections(
@@ -86,6 +92,8 @@ def nearest_key(key: str, valid: Sequence[str]) -> str:
     table, a typo of a key of another table, else all keys of this table.
     """
     elsewhere = _elsewhere()
+    if key.lower() in COUNTS and "count" in valid:
+        return " (nearest: 'count')"
     if key in elsewhere and key not in valid:
         return f" (nearest: {elsewhere[key]!r})"
     if key.lower() in ALIASES:
@@ -102,4 +110,9 @@ def meant(name: str) -> str | None:
     name = name.strip("-").replace("-", "_").lower()
     close = get_close_matches(name, elsewhere, n=1, cutoff=SURE)
     found = ALIASES.get(name) or elsewhere.get(close[0] if close else name)
+    tables = dict(sections())
+    if found is not None and found in tables:  # a text is no table: name the key in it
+        found = TABLE_KEYS.get(found) or (
+            f"{found}.name" if "name" in tables[found].model_fields else None
+        )
     return None if found is None or "[]" in found else found

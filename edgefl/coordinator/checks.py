@@ -80,8 +80,8 @@ def update_fault(
         return "wrong length", {"found": sizes, "expected": expected}
     if not _finite(update.vectors, update.numbers):
         return "not finite", {}
-    if not update.numbers.get("samples", 0) > 0:
-        return "no samples", {}  # a mean weighted by samples would fail
+    if not update.numbers.get("samples", 0) >= 1:
+        return "no samples", {}  # a mean fails if the weights are 0 or too small for a float
     return (None, {}) if norm_bound is None else _norm_fault(task, update, norm_bound)
 
 

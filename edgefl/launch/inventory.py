@@ -19,7 +19,7 @@ from edgefl.config.errors import Loc, Source, check_numbers, validated
 from edgefl.config.experiment import EDGE_ID, PATTERNS
 from edgefl.config.section import Section
 from edgefl.config.toml import BadTOML, parsed
-from edgefl.errors import UserError, as_user_error, nearest
+from edgefl.errors import UserError, as_user_error, near_file, nearest
 from edgefl.launch.host import Host, Via
 from emulator import profiles
 from emulator.plain_text import read_text
@@ -254,8 +254,7 @@ def _read(path: Path) -> dict[str, Any]:
             text = read_text(path)
         return parsed(text)
     except FileNotFoundError as error:
-        here = [file.name for file in path.parent.glob("*.toml")]
-        raise UserError(f"{path}: no such file{nearest(path.name, here)}") from error
+        raise UserError(f"{path}: no such file{near_file(path, '*.toml')}") from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
     except BadTOML as error:
@@ -309,7 +308,7 @@ def _host(login: Login, name: str, loc: Loc, source: Source) -> Host:
     base = Path(source.file).parent
     identity = None if login.identity is None else base / Path(login.identity).expanduser()
     if identity is not None and not identity.is_file():
-        near = nearest(identity.name, [file.name for file in identity.parent.glob("*")])
+        near = near_file(identity, "*")
         raise source.error((*loc, "identity"), f"no file {identity}{near}")
     known = None if login.known_hosts is None else base / Path(login.known_hosts).expanduser()
     if known is not None and not known.parent.is_dir():

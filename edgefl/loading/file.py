@@ -16,7 +16,7 @@ import tomli_w
 from edgefl.config.errors import Source, check_numbers, validated
 from edgefl.config.experiment import Experiment, StrategyEntry
 from edgefl.config.toml import TOO_DEEP, BadTOML, parsed, too_deep
-from edgefl.errors import UserError, as_user_error, nearest
+from edgefl.errors import UserError, as_user_error, near_file
 from edgefl.loading import extends as config_extends
 from edgefl.loading import names as config_names
 from edgefl.loading import overrides as config_overrides
@@ -85,8 +85,7 @@ def _read(path: Path) -> dict[str, Any]:
             text = read_text(path)
         return parsed(text)
     except FileNotFoundError as error:
-        here = [file.name for file in path.parent.glob("*.toml")]
-        near = nearest(path.name, here) if here else packaged.nearest(path)
+        near = near_file(path, "*.toml") or packaged.nearest(path)
         raise UserError(f"{path}: no such file{near}") from error
     except OSError as error:
         raise UserError(

@@ -14,7 +14,7 @@ from edgefl.config import groups as config_groups
 from edgefl.config.errors import Loc, Source, validated
 from edgefl.config.experiment import Compression, Experiment, Named, StrategyEntry, Unlabelled
 from edgefl.config.section import Section
-from edgefl.errors import UserError, nearest
+from edgefl.errors import UserError, near_file, nearest
 from edgefl.flower import app_folder
 from edgefl.loading import flower_checks
 from edgefl.loading.absence_check import check_absences
@@ -225,8 +225,8 @@ def check_own_file(name: str, folders: Sequence[Path]) -> None:
         raise UserError(f"expected {catalog.FORMS}, found {name!r}")
     paths = [folder / Path(place).expanduser() for folder in folders]
     if place.endswith(".py") and not any(path.is_file() for path in paths):
-        near = nearest(paths[0].name, [path.name for path in paths[0].parent.glob("*.py")])
-        raise UserError(f"no file {' or '.join(dict.fromkeys(map(str, paths)))}{near}")
+        tried = " or ".join(dict.fromkeys(map(str, paths)))
+        raise UserError(f"no file {tried}{near_file(paths[0], '*.py')}")
 
 
 def _check_strategy(

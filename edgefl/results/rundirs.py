@@ -78,7 +78,9 @@ def find(paths: Sequence[Path]) -> dict[str, list[Path]]:
 
 
 def missing(path: Path) -> UserError:
-    """Return the error about a directory that is not there; it names one that is nearly so."""
+    """Return the error about a path that is no directory; it names one that is nearly so."""
+    if path.exists():
+        return UserError(f"{path}: is a file, expected the directory of a run, such as runs/NAME")
     near = path.parent.iterdir() if path.parent.is_dir() else ()
     names = [each.name for each in near if each.is_dir()]
     hint = nearest(path.name, names)  # a list of all names would be too long

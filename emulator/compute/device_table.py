@@ -30,6 +30,8 @@ def read_device_table(path: Path, column: str) -> list[float]:
         lines = read_text(path, name).splitlines()
     except OSError as error:
         raise BadValue(f"{name}: cannot be read ({error.strerror})") from None
+    if any(line.strip() for line in lines[:1]) and lines[0].lstrip()[0] in "[{":
+        raise BadValue(f"{name}: is JSON, expected CSV with a header and a row for each device")
     reader = csv.reader(lines)
     header = [cell.strip() for cell in next(reader, [])]
     try:

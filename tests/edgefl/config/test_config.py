@@ -647,3 +647,16 @@ print({{'torch', 'zmq'}} & set(sys.modules))
         cwd=QUICKSTART.parents[1],
     )
     assert result.stdout == "set()\n"
+
+
+def test_a_missing_config_names_only_a_file_with_nearly_that_name(good: Path) -> None:
+    (good.parent / "four.toml").write_text("")
+    (good.parent / "pyproject.toml").write_text("")
+    for name in ("hosts.toml", "project.toml"):
+        assert refusal(good.parent / name) == (
+            f"{name}: no such file; `edgefl configs` lists those that come with edgefl"
+        )
+
+
+def test_a_groups_number_of_edges_is_its_count(good: Path) -> None:
+    assert "(nearest: 'count')" in refusal(good, "groups=[{name='a', edges=5}]")

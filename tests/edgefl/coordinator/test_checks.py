@@ -82,6 +82,7 @@ def test_an_edge_may_say_less(tmp_path: Path) -> None:
         (-1.0, "no samples"),
         (-1e308, "no samples"),
         (0.0, "no samples"),
+        (5e-324, "no samples"),
     ],
 )
 def test_samples_that_are_no_number_of_samples(tmp_path: Path, samples: float, reason: str) -> None:

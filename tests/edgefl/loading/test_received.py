@@ -182,3 +182,9 @@ def test_an_option_that_the_message_asks_for_is_safe_to_paste() -> None:
     with pytest.raises(UserError) as caught:
         file.from_json(wire(task="x.py:a; reboot"))
     assert "expected --allow-task 'x.py:a; reboot' here" in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["C:\\data", "c:secret", "C:/data", "\\\\host\\share"])
+def test_drives_and_shares_of_windows_are_refused(path: str) -> None:
+    with pytest.raises(UserError, match="leads out of this machine's data directory"):
+        file.from_json(wire(data={"name": "leaf", "path": path}))
