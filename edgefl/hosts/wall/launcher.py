@@ -40,7 +40,6 @@ from edgefl.hosts.setup.interruptions import with_patterns
 from edgefl.hosts.setup.plan import emulated_devices
 from edgefl.hosts.setup.resumption import RunStage, check_data, run_stage
 from edgefl.hosts.setup.run_folder import RunFolder
-from edgefl.hosts.setup.rundir import clear
 from edgefl.hosts.wall.answers import ProcessDied, checked, failure, first_answer, stop
 from edgefl.hosts.wall.remote_edges import RemoteEdges
 from edgefl.hosts.wall.run_processes import RunProcesses
@@ -70,7 +69,7 @@ class LaunchOptions:
     keep those that have finished; ``speed_auto``: their speed was chosen by the launcher.
     ``force``: run even if this host is too slow. ``within``: the directory for the results inside
     each strategy's directory, if several seeds run one after the other. ``first``: this is the
-    first seed, which deletes earlier runs. ``more``: another seed follows. ``folder``: shared by
+    first seed, which makes room for the runs. ``more``: another seed follows. ``folder``: shared by
     several seeds; None: the run claims its own. ``headline``: printed once the run is accepted,
     followed by the speed if the launcher has chosen it. ``processes``: those that load already;
     the run ends them.
@@ -102,8 +101,9 @@ class WallRun:
         self, experiment: Experiment, options: LaunchOptions, say: Callable[[str], None]
     ) -> None:
         self.experiment, self.options, self.say = experiment, options, say
-        names = [entry.name for entry in experiment.strategies]
-        self.folder = options.folder or RunFolder(options.out, names, resume=options.resume)
+        self.folder = options.folder or RunFolder(
+            options.out, resume=options.resume, base=options.base
+        )
         self.scratch = tempfile.TemporaryDirectory(
             prefix="edgefl-",
             ignore_cleanup_errors=True,  # after a second Ctrl-C the coordinator still writes there
@@ -232,8 +232,7 @@ class WallRun:
             check_data(directory, data_digest, frozen_digest(Path(self.scratch.name)))
         first = not self.worked and self.options.first
         if first and self.folder.fd is None:
-            for line in self.folder.claim():
-                self.say(line)
+            self.folder.claim()
         control, process = self.processes.coordinator()
         # it may still write after this process has died
         with suppress(BrokenPipeError):  # it has died: the next line says so
@@ -242,8 +241,8 @@ class WallRun:
         port = self.port = listening.port
         if not self.worked:  # not earlier: a refused run changes nothing
             self.worked = True
-            if not self.options.resume:
-                self._clear(directory)
+            for line in self.folder.begin(directory) if self.options.first else ():
+                self.say(line)
             log, speed = str(self.log), self.experiment.chosen_speed
             self._order(StartWorkers(log, speed, self.options.resume))
         for name in DATA_FILES:
@@ -292,16 +291,6 @@ class WallRun:
         address = f"tcp://{self.experiment.network.host}:{self.port}"
         self._order(ForkEdges(tuple(edges), address, index))
 
-    def _clear(self, directory: Path) -> None:
-        """Delete earlier runs of these strategies, except ``directory``, which is being written."""
-        if not self.options.first:
-            return
-        names = [entry.name for entry in self.experiment.strategies]
-        kept = clear(self.options.out, names, directory)
-        self.folder.begin()
-        if kept:
-            self.say(f"kept from earlier runs: {', '.join(kept)}")
-
     def _remove_empty_output(self) -> None:
         """Remove the output directory if it has no results: for example, no edge has joined."""
         with suppress(OSError):  # missing, or not empty
@@ -316,7 +305,8 @@ class WallRun:
         finally:
             with ctrl_c_held_back():  # a folder that is half deleted would stay
                 self.scratch.cleanup()
-                self.folder.undo()
+                for line in self.folder.undo():
+                    self.say(line)
                 if self.options.folder is None:
                     self.folder.release()
 
