@@ -36,13 +36,15 @@ from edgefl.hosts.process_messages import (
     StartWorkers,
     frozen_digest,
 )
+from edgefl.hosts.processes import end_in
 from edgefl.hosts.setup.interruptions import with_patterns
 from edgefl.hosts.setup.plan import emulated_devices
 from edgefl.hosts.setup.resumption import RunStage, check_data, run_stage
 from edgefl.hosts.setup.run_folder import RunFolder
+from edgefl.hosts.setup.rundir import remove_run
 from edgefl.hosts.wall.answers import ProcessDied, checked, failure, first_answer, stop
 from edgefl.hosts.wall.remote_edges import RemoteEdges
-from edgefl.hosts.wall.run_processes import RunProcesses
+from edgefl.hosts.wall.run_processes import END_PATIENCE_S, RunProcesses
 from edgefl.hosts.wall.speed_check import auto_speed, too_fast
 from edgefl.record.files import SUMMARY
 from edgefl.results.rundirs import title
@@ -234,32 +236,53 @@ class WallRun:
         if first and self.folder.fd is None:
             self.folder.claim()
         control, process = self.processes.coordinator()
-        # it may still write after this process has died
-        with suppress(BrokenPipeError):  # it has died: the next line says so
-            control.send(self._start_run(index, data_digest, resume), fd=self.folder.fd)
-        listening: Listening = first_answer(control, process, "the coordinator", self.say)
-        port = self.port = listening.port
-        if not self.worked:  # not earlier: a refused run changes nothing
-            self.worked = True
-            for line in self.folder.begin(directory) if self.options.first else ():
-                self.say(line)
-            log, speed = str(self.log), self.experiment.chosen_speed
-            self._order(StartWorkers(log, speed, self.options.resume))
-        for name in DATA_FILES:
-            if (path := Path(self.scratch.name) / name).exists():
-                shutil.copyfile(path, directory / name)
-        if self.options.fleet:
-            self._fork(self.experiment.edges.ids(), index)
-        elif self.options.remote is not None:
-            self.options.remote.listening(port)
-        else:
+        accepted = False
+        try:
+            # it may still write after this process has died
+            with suppress(BrokenPipeError):  # it has died: the next line says so
+                control.send(self._start_run(index, data_digest, resume), fd=self.folder.fd)
+            listening: Listening = first_answer(control, process, "the coordinator", self.say)
+            accepted, self.port = True, listening.port
+            try:
+                self._start_edges(index, directory)
+            except KeyboardInterrupt:
+                self.interrupted = True
+                stop(control, "interrupted")
+            summary = self._watch(
+                control, process, index, lambda: watch(index, directory, listening.port)
+            )
+            process.wait()
+            return summary
+        except KeyboardInterrupt:
+            if not (accepted and self.interrupted):  # a second Ctrl-C does not wait
+                control.close()  # an accepted run ends in order; it needs the scratch folder
+                end_in(END_PATIENCE_S if accepted else 0.0, process)
+                if not (accepted or resume):
+                    with suppress(UserError):
+                        remove_run(directory)
+            raise
+
+    def _start_edges(self, index: int, directory: Path) -> None:
+        """Make room for the run, which is accepted now, and start its workers and edges."""
+        with ctrl_c_held_back():  # a message that is half sent would end the warm parent
+            if not self.worked:  # not earlier: a refused run changes nothing
+                self.worked = True
+                for line in self.folder.begin(directory) if self.options.first else ():
+                    self.say(line)
+                log, speed = str(self.log), self.experiment.chosen_speed
+                self._order(StartWorkers(log, speed, self.options.resume))
+            for name in DATA_FILES:
+                if (path := Path(self.scratch.name) / name).exists():
+                    shutil.copyfile(path, directory / name)
+            if self.options.fleet:
+                self._fork(self.experiment.edges.ids(), index)
+        if self.options.remote is not None:
+            self.options.remote.listening(self.port)
+        elif not self.options.fleet:
             self.say(
                 f"waiting for {len(self.experiment.edges.ids())} edges on"
-                f" {self.experiment.network.host}, port {port}"
+                f" {self.experiment.network.host}, port {self.port}"
             )
-        summary = self._watch(control, process, index, lambda: watch(index, directory, port))
-        process.wait()
-        return summary
 
     def _start_run(self, index: int, data_digest: str, resume: bool) -> StartRun:
         network = self.experiment.network.model_copy(update={"port": self.port})
@@ -319,7 +342,7 @@ class WallRun:
         watch: Callable[[], None],
     ) -> dict[str, Any]:
         """Watch a strategy's run until it ends, and return its summary."""
-        stopping, failed = False, None
+        stopping, failed = self.interrupted, None
         while True:
             try:
                 match checked(control.receive(timeout_s=POLL_S)):
