@@ -193,6 +193,7 @@ class Screen:
                     experiment.stop,
                     self.hosts,
                     experiment.evaluation.score,
+                    self.launcher.resumed,
                 ),
             )
         assert self.view is not None

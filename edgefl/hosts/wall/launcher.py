@@ -113,6 +113,7 @@ class WallRun:
         self.processes = options.processes
         self.worked = False  # a strategy's run has begun
         self.interrupted = False  # Ctrl-C was pressed
+        self.resumed = False  # this strategy's run was broken off, and goes on
         self.exits: list[str] = []  # processes that died in this strategy's run
         self.speed_auto = options.speed_auto or experiment.speed == "auto"
         # later the port of the first coordinator: all strategies use it
@@ -230,6 +231,7 @@ class WallRun:
         self.exits.clear()
         directory = self.directory(index)
         resume = self.options.resume and run_stage(directory) is RunStage.broken_off
+        self.resumed = resume
         if resume:
             check_data(directory, data_digest, frozen_digest(Path(self.scratch.name)))
         first = not self.worked and self.options.first
