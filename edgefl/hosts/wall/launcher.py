@@ -253,7 +253,11 @@ class WallRun:
             summary = self._watch(
                 control, process, index, lambda: watch(index, directory, listening.port)
             )
-            process.wait()
+            try:
+                process.wait()
+            except KeyboardInterrupt:  # the run has ended by itself: its summary counts
+                self.interrupted = True
+                process.wait()
             return summary
         except KeyboardInterrupt:
             if not (accepted and self.interrupted):  # a second Ctrl-C does not wait
