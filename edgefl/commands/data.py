@@ -12,6 +12,7 @@ import typer
 
 from edgefl.commands import plot as figures
 from edgefl.commands import show
+from edgefl.commands.aside import Overwrite, kept_aside
 from edgefl.commands.configs import Config
 from edgefl.errors import UserError, nearest
 
@@ -87,6 +88,7 @@ def plot(
     width: figures.Width = "",
     title: figures.Title = "",
     numbers: figures.Numbers = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Draw how many samples of each label every edge has."""
     import numpy as np
@@ -105,9 +107,11 @@ def plot(
         for rows in learned.shards.values()
     ]
     found = labels.of_counts(dict(zip(learned.shards, counts)))
-    if numbers is not None:
-        replace_file(numbers, found.csv().encode())
-    for path in save(drawn(labels.PLOT, found, style), out, forms):
+    with kept_aside(figures.written(out, forms, numbers), overwrite):
+        if numbers is not None:
+            replace_file(numbers, found.csv().encode())
+        paths = save(drawn(labels.PLOT, found, style), out, forms)
+    for path in paths:
         show.line(str(path))
     sizes, kinds = (
         sorted(sum(count) for count in counts),

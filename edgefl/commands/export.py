@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from edgefl.commands import show
+from edgefl.commands.aside import Overwrite, kept_aside
 from edgefl.commands.results import Runs
 from edgefl.errors import UserError
 from edgefl.exports import export_format
@@ -28,6 +30,7 @@ def export(
             show_default="named after the format, here",
         ),
     ] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Write runs, finished or not, in a format that other tools open."""
     if to is None:
@@ -35,6 +38,8 @@ def export(
         raise UserError("--to: missing: one of these formats")
     found = export_format.find(to)
     place = found.out if out is None else out
-    for line in found.write(export_format.runs_of(runs), place):
+    with kept_aside([] if found.adds else [Path(place)], overwrite):
+        lines = found.write(export_format.runs_of(runs), place)
+    for line in lines:
         show.line(line)
     show.hint(found.view(place))

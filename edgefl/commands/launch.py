@@ -21,7 +21,7 @@ from edgefl.commands.launch_task import Launch
 from edgefl.commands.live_option import Live, MetricsPort, watched
 from edgefl.commands.require import Require, requirements
 from edgefl.commands.resume import resumed
-from edgefl.commands.resume_option import Resume
+from edgefl.commands.resume_option import Overwrite, Resume, refuse_both
 from edgefl.commands.run import Out, Overrides, finish
 from edgefl.commands.run_task import RESULTS, RunTask
 from edgefl.errors import UserError, printable
@@ -70,6 +70,7 @@ def launch(
     overrides: Overrides = None,
     out: Out = None,
     resume: Resume = None,
+    overwrite: Overwrite = False,
     keys: Keys = None,
     sync: Sync = True,
     dry_run: DryRun = False,
@@ -87,6 +88,7 @@ def launch(
     from edgefl.loading.names import own_names
 
     demands = requirements(require or ())
+    refuse_both(resume, overwrite)
     hosts = load_inventory(inventory)
     given = _given(hosts, config, overrides or (), out, resume)
     refuse_code(hosts, own_names(given.experiment))
@@ -104,6 +106,7 @@ def launch(
         partial,
         accept_new_host_keys,
         given.found,
+        overwrite,
     )
     if dry_run:
         from edgefl.commands.launch_preview import preview
@@ -156,7 +159,7 @@ def _launched(task: Launch) -> bool:
 
     experiment = task.experiment
     missing(task.keys, experiment.edges.ids())  # what is wrong with the keys is told first
-    RunFolder(task.folder, [each.name for each in experiment.strategies]).refuse_if_in_use()
+    RunFolder(task.folder).refuse_if_in_use()
     began_s = time.monotonic()
     logs = HostLogs(lambda: time.monotonic() - began_s)
     run = run_name(experiment.name, secrets.token_hex(4))
@@ -306,7 +309,7 @@ def _run(
         from edgefl.commands.launch_elsewhere import run_elsewhere
 
         text = task.text(run, remote.results)
-        return run_elsewhere(experiment, task.folder, text, hosts, remote, addresses, logs)
+        return run_elsewhere(task, experiment, text, hosts, remote, addresses, logs)
     resume = task.found is not None
     if resume:  # the next resumption ends the edges of this one
         write_whole(task.folder / EXPERIMENT, task.text(run).encode())
@@ -317,6 +320,7 @@ def _run(
         _HostsScreen(hosts, logs),
         task.text(run),
         resume,
+        task.overwrite,
         speed_auto=task.found is not None and task.found.speed_auto,
         fleet=False,
         keys=task.keys,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -16,12 +15,12 @@ from edgefl.config.groups import availability_file
 from edgefl.errors import UserError
 from edgefl.exit_status import BAD_INPUT, FAILED, INTERRUPTED, OVER
 from edgefl.hosts.setup.run_folder import RunFolder
-from edgefl.hosts.setup.rundir import clear
 from edgefl.launch.agent_messages import StopEdges
 from edgefl.launch.connections.connection import HostError
 from edgefl.loading.file import dump
 
 if TYPE_CHECKING:
+    from edgefl.commands.launch_task import Launch
     from edgefl.config.experiment import Experiment
     from edgefl.launch.host_logs import HostLogs
     from edgefl.launch.hosts_thread import HostsThread
@@ -32,8 +31,8 @@ GIVE_UP_S = 10.0  # from the request to end, if the coordinator's host is not re
 
 
 def run_elsewhere(
+    task: Launch,
     experiment: Experiment,
-    folder: Path,
     text: str,
     hosts: HostsThread,
     remote: RemoteCoordinator,
@@ -42,16 +41,16 @@ def run_elsewhere(
 ) -> bool:
     """Start the coordinator and the edges, show what it prints, and fetch the results.
 
-    ``text``: experiment.toml of this launch.
+    ``experiment``: that of the task, with the coordinator's address. ``text``: experiment.toml of
+    this launch.
     False after Ctrl-C. Exit with the coordinator's status if it failed.
     """
-    names = [entry.name for entry in experiment.strategies]
-    claim = RunFolder(folder, names, text)
-    for line in claim.claim():
-        show.line(line)
+    folder = task.folder
+    claim = RunFolder(folder, text, overwrite=task.overwrite, base=task.base)
+    claim.claim()
     try:
-        clear(folder, names)
-        claim.begin()
+        for line in claim.begin():
+            show.line(line)
         logs.open(folder)
         try:
             hosts.call(remote.start(dump(experiment, {})))
@@ -62,7 +61,7 @@ def run_elsewhere(
             status = _followed(hosts, remote, logs)
             if status not in (BAD_INPUT, None):
                 hosts.call(remote.fetch(experiment.name, folder))
-                claim.begin()  # it has fetched that of the coordinator there
+                claim.write()  # it has fetched that of the coordinator there
         except HostError as error:
             raise UserError(f"coordinator: {error}") from None
     finally:

@@ -30,6 +30,7 @@ class Launch:
     partial: bool
     accept: bool
     found: Resumption | None = None  # what is resumed, if anything
+    overwrite: bool = False  # new runs replace finished ones
 
     def text(self, run: str, results: str = "") -> str:
         """Return experiment.toml. ``run``: the name of the launch's folders on its hosts.

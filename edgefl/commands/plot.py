@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from edgefl.commands import show
+from edgefl.commands.aside import Overwrite, kept_aside
 from edgefl.errors import UserError, nearest
 from edgefl.results.figures.style import FORMATS, WIDTHS, Limits, PlotStyle
 
@@ -88,6 +89,7 @@ def plot(
     label: Labels = None,
     target: Target = None,
     data: Numbers = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Draw accuracy over emulated time and over bytes sent, or another figure of --list."""
     from edgefl.reports import gallery
@@ -108,7 +110,10 @@ def plot(
     )
     gallery.find(kind)
     out, forms = files(out or Path(f"{kind}.png"), formats)
-    with warnings.catch_warnings(record=True) as caught:
+    with (
+        warnings.catch_warnings(record=True) as caught,
+        kept_aside(written(out, forms, data), overwrite),
+    ):
         paths = gallery.write(kind, runs, out, style, forms, data)
     for text in dict.fromkeys(str(each.message) for each in caught):
         show.warning(text)
@@ -129,6 +134,12 @@ def files(out: Path, formats: Sequence[str] | None) -> tuple[Path, tuple[str, ..
         raise UserError(f"--out {out}: expected a file that ends in .png, .pdf or .svg")
     plain = out.with_suffix("") if own in FORMATS else out
     return plain, tuple(wanted) or (("png", "pdf") if own == "png" else (own,))
+
+
+def written(out: Path, forms: Sequence[str], numbers: Path | None) -> list[Path]:
+    """Return the files of a figure: one for each format, and that of its numbers."""
+    figures = [out.with_name(f"{out.name}.{form}") for form in forms]
+    return figures if numbers is None else [*figures, numbers]
 
 
 def chosen_width(text: str) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from edgefl.commands import show
+from edgefl.commands.aside import Overwrite, kept_aside
 from edgefl.commands.compare_runs import Baseline, Target, check_target
 from edgefl.commands.results import Runs
 from edgefl.errors import UserError
@@ -22,6 +23,7 @@ def report(
     ),
     baseline: Baseline = None,
     target: Target = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Write one HTML file about runs that opens without a server: tables, figures, verdicts."""
     check_target(target)
@@ -31,7 +33,8 @@ def report(
     from edgefl.html_report.document import write
     from edgefl.results.comparison import Question
 
-    write(runs, out, Question(baseline, target=target))
+    with kept_aside([out], overwrite):
+        write(runs, out, Question(baseline, target=target))
     size = out.stat().st_size / 1e6
     show.line(f"{out}: {size:.2g} MB; open it in a browser, or send it: it needs no other file")
     show.hint_about("export", runs, "--to", "perfetto")

@@ -98,7 +98,7 @@ def go_on_of(given: Path) -> str:
     """
     try:
         folder = experiment_folder(given)
-        RunFolder(folder, ()).refuse_if_in_use()
+        RunFolder(folder).refuse_if_in_use()
         return go_on(folder, load(folder / EXPERIMENT))
     except UserError:
         return ""

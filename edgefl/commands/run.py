@@ -15,7 +15,7 @@ import typer
 from edgefl.commands.configs import ConfigOrNone, listing
 from edgefl.commands.live_option import Live, MetricsPort, watched
 from edgefl.commands.require import Require, Requirement, requirements, unmet
-from edgefl.commands.resume_option import Resume
+from edgefl.commands.resume_option import Overwrite, Resume, refuse_both
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import FAILED, INTERRUPTED, NOT_MET
 from edgefl.hosts.clock_names import VIRTUAL, WALL
@@ -102,6 +102,7 @@ def run(
     clock: ClockName = None,
     out: Out = None,
     resume: Resume = None,
+    overwrite: Overwrite = False,
     force: Force = False,
     workers: Workers = 1,
     engine: Engine = EngineName.local,
@@ -115,10 +116,11 @@ def run(
     Without CONFIG: list the experiments that come with edgefl.
     """
     demands = requirements(require or ())
+    refuse_both(resume, overwrite)
     given = None if clock is None else clock.value
     begins = config is not None and config.is_file() and resume is None and given != VIRTUAL
     with _loading(begins) as processes:
-        task = _task(config, overrides, given, out, resume, force)
+        task = _task(config, overrides, given, out, resume, force, overwrite)
         power = power_of(task.clock, workers, engine, ray_address)
         _only_here(task)
         task.tell()
@@ -153,6 +155,7 @@ def _task(
     out: Path | None,
     resume: Path | None,
     force: bool,
+    overwrite: bool,
 ) -> RunTask:
     """What `edgefl run` is asked to do; UserError for what is wrong with it."""
     from edgefl.commands.resume import resumed
@@ -166,7 +169,7 @@ def _task(
         listing()
         raise UserError("CONFIG: missing: an experiment file, one of these or your own")
     origin = Origin(RUN, clock or WALL, base_of(config), _options(force=force))
-    return RunTask.new(config, overrides or (), out, origin)
+    return RunTask.new(config, overrides or (), out, origin, overwrite)
 
 
 def _virtual(task: RunTask, power: Power) -> tuple[bool, bool]:
@@ -175,7 +178,13 @@ def _virtual(task: RunTask, power: Power) -> tuple[bool, bool]:
     from edgefl.loading.file import base_of
 
     runs = VirtualRuns(
-        task.experiment, base_of(task.config), task.folder, power, task.text, task.resume
+        task.experiment,
+        base_of(task.config),
+        task.folder,
+        power,
+        task.text,
+        task.resume,
+        task.overwrite,
     )
     whole = runs.run()
     return whole, not runs.interrupted
@@ -191,6 +200,7 @@ def _wall(task: RunTask, force: bool, processes: RunProcesses | None) -> bool:
         task.folder,
         text=task.text,
         resume=task.resume,
+        overwrite=task.overwrite,
         processes=processes,
         speed_auto=task.speed_auto,
         fleet=True,
@@ -209,6 +219,7 @@ def coordinator(
     overrides: Overrides = None,
     out: Out = None,
     resume: Resume = None,
+    overwrite: Overwrite = False,
     keys: Keys = None,
     announce: Announce = False,
     insecure: Insecure = False,
@@ -223,8 +234,9 @@ def coordinator(
     from edgefl.hosts.wall.keys import load_server, must_have_keys
 
     demands = requirements(require or ())
+    refuse_both(resume, overwrite)
     options = _options(announce=announce, insecure=insecure)
-    task, keys = _coordinator_task(config, overrides, out, resume, keys, options)
+    task, keys = _coordinator_task(config, overrides, out, resume, keys, options, overwrite)
     experiment = task.experiment
     secrets = load_server(keys) if keys else None
     show.warning(must_have_keys(experiment.network.host, secrets, insecure))
@@ -241,6 +253,7 @@ def coordinator(
             screen,
             task.text,
             task.resume,
+            task.overwrite,
             speed_auto=task.speed_auto,
             fleet=False,
             keys=keys,
@@ -258,6 +271,7 @@ def _coordinator_task(
     resume: Path | None,
     keys: Path | None,
     options: tuple[str, ...],
+    overwrite: bool,
 ) -> tuple[RunTask, Path | None]:
     """What `edgefl coordinator` is asked to do, and the folder of its keys."""
     from edgefl.commands.resume import resumed
@@ -271,7 +285,7 @@ def _coordinator_task(
     if config is None:
         raise UserError("CONFIG: missing: an experiment file (edgefl configs lists some)")
     origin = Origin(COORDINATOR, WALL, base_of(config), options, keys=keys)
-    return RunTask.new(config, overrides or (), out, origin), keys
+    return RunTask.new(config, overrides or (), out, origin, overwrite), keys
 
 
 def _options(**given: bool) -> tuple[str, ...]:

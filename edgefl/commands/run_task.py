@@ -21,7 +21,8 @@ RESULTS = Path("runs")  # the default of --out
 class RunTask:
     """An experiment, the file it is from, and the folder of its runs.
 
-    ``text``: experiment.toml of new runs. ``found``: the runs that are resumed, if any.
+    ``text``: experiment.toml of new runs. ``overwrite``: they replace finished runs in ``folder``.
+    ``found``: the runs that are resumed, if any.
     """
 
     experiment: Experiment
@@ -29,16 +30,23 @@ class RunTask:
     folder: Path
     clock: str
     text: str = ""
+    overwrite: bool = False
     found: Resumption | None = None
 
     @classmethod
     def new(
-        cls, config: Path, overrides: Sequence[str], out: Path | None, origin: Origin
+        cls,
+        config: Path,
+        overrides: Sequence[str],
+        out: Path | None,
+        origin: Origin,
+        overwrite: bool = False,
     ) -> RunTask:
         """Read CONFIG. UserError for what is wrong with it."""
         experiment = load(config, overrides)
         folder = (out or RESULTS) / experiment.name
-        return cls(experiment, config, folder, origin.clock, origin.text(experiment))
+        text = origin.text(experiment)
+        return cls(experiment, config, folder, origin.clock, text, overwrite)
 
     @classmethod
     def resumed(cls, found: Resumption) -> RunTask:

@@ -67,17 +67,18 @@ class VirtualRuns:
         power: Power,
         text: str = "",
         resume: bool = False,
+        overwrite: bool = False,
     ) -> None:
         """``text``: experiment.toml of the folder; "": none is written.
 
-        ``resume``: finished runs in the folder stay, and broken ones go on.
+        ``resume``: finished runs in the folder stay, and broken ones go on. ``overwrite``: new runs
+        replace finished ones.
         """
         from edgefl.hosts.setup.plan import refuse_native
         from edgefl.hosts.setup.run_folder import RunFolder
 
         refuse_native(experiment)
-        names = [entry.name for entry in experiment.strategies]
-        self.claim = RunFolder(folder, names, text, resume)
+        self.claim = RunFolder(folder, text, resume, overwrite, base)
         self.claim.refuse_if_in_use()
         self.experiment, self.folder, self.power, self.lines = (
             experiment,
@@ -104,21 +105,15 @@ class VirtualRuns:
         finally:
             self.interrupted = batch.interrupted
             self.lines.close()
-            self.claim.undo()
+            for line in self.claim.undo():
+                show.line(line)
             self.claim.release()
 
     def _begin(self) -> None:
-        """Remove earlier runs; called only when no check can fail any more."""
-        from edgefl.hosts.setup.rundir import clear
-
+        """Make room for the runs; called only when no check can fail any more."""
         if self._begun:
             return
-        for line in self.claim.claim():
-            show.line(line)
+        self.claim.claim()
         self._begun = True
-        if self.claim.resume:
-            return
-        kept = clear(self.folder, [entry.name for entry in self.experiment.strategies])
-        self.claim.begin()
-        if kept:
-            show.line(f"kept from earlier runs: {', '.join(kept)}")
+        for line in self.claim.begin():
+            show.line(line)

@@ -60,13 +60,14 @@ def run_seeds(
     screen: Screen | None = None,
     text: str = "",
     resume: bool = False,
+    overwrite: bool = False,
     **where: Any,
 ) -> bool:
     """Run every seed, or those until Ctrl-C; False after a Ctrl-C.
 
     ``text``: experiment.toml; "": none is written. ``resume``: finished runs in the folder stay,
-    and broken ones go on. ``where``: LaunchOptions, whose processes are for the first seed. Exit
-    with status 1 if a needed process dies.
+    and broken ones go on. ``overwrite``: new runs replace finished ones. ``where``: LaunchOptions,
+    whose processes are for the first seed. Exit with status 1 if a needed process dies.
     """
     from edgefl.hosts.setup.run_folder import RunFolder
     from edgefl.hosts.wall.launcher import Interrupted, LaunchOptions, WallRun
@@ -74,7 +75,7 @@ def run_seeds(
     seeds, where = _seeds(experiment, folder, resume), where | {"resume": resume}
     several, screen = len(experiment.by_seed()) > 1, screen or Screen()
     port = experiment.network.port
-    claim = RunFolder(folder, [entry.name for entry in experiment.strategies], text, resume)
+    claim = RunFolder(folder, text, resume, overwrite, base_of(config))
     claim.refuse_if_in_use()
     try:
         with _deaths_told(folder, experiment):
@@ -192,6 +193,7 @@ class Screen:
                     experiment.stop,
                     self.hosts,
                     experiment.evaluation.score,
+                    self.launcher.resumed,
                 ),
             )
         assert self.view is not None

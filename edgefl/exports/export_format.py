@@ -19,11 +19,13 @@ class ExportFormat:
 
     ``write(runs, out)`` writes the runs, by display name, and returns the lines that say what was
     written. UserError if it cannot. ``out``: the default place. ``view(out)``: how to look at it.
+    ``adds``: runs are added to what is there, and nothing is replaced.
     """
 
     out: str
     view: Callable[[str], str]
     write: Callable[[Mapping[str, Path], str], list[str]]
+    adds: bool = False
 
 
 def names() -> list[str]:

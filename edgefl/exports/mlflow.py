@@ -147,4 +147,5 @@ FORMAT = ExportFormat(
     out="mlflow.db",
     view=lambda out: f"mlflow ui --backend-store-uri {_address(out)} (of the package mlflow)",
     write=write,
+    adds=True,
 )

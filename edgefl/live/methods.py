@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from edgefl.live.series import LatestItems, ThinnedItems
+from edgefl.reports.dissemination.section import Outcome, Requests
 from edgefl.reports.slots.section import MARK as OF_ROUND
 from edgefl.results.summary import number
 
@@ -26,10 +27,14 @@ class Methods:
         self.refresh: LatestItems[list[Any]] = LatestItems(MOST_POINTS)
         self.rounds: LatestItems[dict[str, Any]] = LatestItems(MOST_ROUNDS)
         self.slots: LatestItems[list[Any]] = LatestItems(MOST_SLOTS)
+        self._requests = Requests()  # of open tasks
 
     def take(self, row: Row, place_of: Mapping[str, int], slot_s: float | None) -> None:
         """Take a row of events.jsonl."""
         decisions = row.get("decisions", ())
+        self._requests.take(row)
+        if row.get("event") == "task_closed":
+            self._requests.by_task.pop(row["task"], None)
         reports = [each["values"] for each in decisions if each.get("do") == "report"]
         for values in reports:
             if OF_ROUND in values:
@@ -40,18 +45,20 @@ class Methods:
         if row.get("event") != "update_arrived" or not isinstance(row.get("numbers"), dict):
             return
         edge, numbers = place_of.get(row["edge"], -1), row["numbers"]
+        request = self._requests.by_task.pop(row["task"], None)
         values = {
             name: value
             for values in reports
             if OF_ROUND not in values
             for name, value in values.items()
         }
-        if numbers.get("merged"):
+        if request is not None and request.outcome is Outcome.MERGED:
             values |= {name: numbers[name] for name in DEVICE if name in numbers}
         for name, value in values.items():
             self._point(name, row["t"], value, edge)
-        if numbers.get("asked"):
-            self.refresh.add([row["t"], edge, _point_of(numbers), None, _outcome(numbers)])
+        if request is not None:
+            point = number(numbers.get("refresh_point"))
+            self.refresh.add([row["t"], edge, point, None, request.outcome.value])
 
     def take_slots(self, rows: Iterable[Mapping[str, str]], place_of: Mapping[str, int]) -> None:
         """Take rows of slots.csv."""
@@ -81,13 +88,3 @@ def _granted(
             continue
         begin_s, end_s = round(slots[0] * slot_s, 9), round((slots[-1] + 1) * slot_s, 9)
         yield [begin_s, end_s, edge, way, "granted"]
-
-
-def _point_of(numbers: Row) -> float | None:
-    return number(numbers.get("refresh_point"))
-
-
-def _outcome(numbers: Row) -> str:
-    if numbers.get("merged"):
-        return "merged"
-    return "too late" if numbers.get("too_late") else "nothing newer"

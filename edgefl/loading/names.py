@@ -21,6 +21,7 @@ from edgefl.loading.absence_check import check_absences
 from edgefl.reports import registry
 from edgefl.strategies.base.catalog import load as load_strategy
 from edgefl.strategies.base.catalog import misnamed
+from edgefl.strategies.base.local_rule import LocalRule
 
 PARTS = {  # table -> package of its plug-ins, attribute that a plug-in binds, word for messages
     "data": ("edgefl.data", "load", "data set"),
@@ -87,8 +88,20 @@ def strategy_warnings(experiment: Experiment, base: Path | None) -> list[str]:
                 strategy.Options.model_validate(options), experiment.training.epochs
             )
         given += misnamed(strategy)
+        given += _unused_merge(strategy.rule)
         found += [f"{entry.name}: {warning}" for warning in given]
     return found
+
+
+def _unused_merge(rule: type[LocalRule]) -> list[str]:
+    """Return a warning if the rule asks for fresher models and cannot use them, or never asks."""
+    asks = rule.checkpoint is not LocalRule.checkpoint
+    merges = rule.merge is not LocalRule.merge
+    if asks and not merges:
+        return [f"{rule.__name__} asks for fresher models (checkpoint), but has no merge"]
+    if merges and not asks:
+        return [f"{rule.__name__} has a merge, but never asks for a fresher model (checkpoint)"]
+    return []
 
 
 def own_names(experiment: Experiment) -> list[str]:

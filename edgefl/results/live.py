@@ -44,7 +44,9 @@ class LiveView:
     ``edges``: the expected ids, shown before they join. ``speed``: emulated seconds per second of
     the caller's clock. The caller passes its clock as ``clock_s``, so that emulated time advances
     while the run writes nothing. ``stop``: the run's end, for the time left. ``places``: the host
-    of each edge, as the user names it. ``score``: what is shown of evaluations.
+    of each edge, as the user names it. ``score``: what is shown of evaluations. ``resumed``: the
+    rows that are there at first are of a run that was broken off, and goes on when its edges come
+    back.
     """
 
     def __init__(
@@ -55,9 +57,11 @@ class LiveView:
         stop: Stop | None = None,
         places: Mapping[str, str] | None = None,
         score: Score = ACCURACY,
+        resumed: bool = False,
     ) -> None:
         self.pace = None if stop is None else Pace(stop, 0.0)
-        self._began = False
+        self._began, self._resumed = False, resumed
+        self._waits_since_s: float | None = None
         self.progress = Progress(
             edges={edge: EdgeStatus() for edge in edges or ()},
             places=places or {},
@@ -78,7 +82,7 @@ class LiveView:
     def update(self, clock_s: float = 0.0) -> RenderableType:
         """Read new rows and return the screen, which adapts to the terminal's height."""
         self.read(clock_s)
-        return _Screen(self._name, self.progress, self.pace)
+        return _Screen(self._name, self.progress, self.pace, self._waits(clock_s))
 
     def read(self, clock_s: float = 0.0) -> None:
         """Read new rows of the run directory."""
@@ -87,9 +91,19 @@ class LiveView:
         progress.take_links(self._links.read_new())
         progress.take_metrics(self._metrics.read_new())
         progress.take_hosts(self._hosts.read_new())
+        if self._resumed:
+            progress.resumes()
+            self._resumed = False
         if progress.emulated_s > self._written_s:
             self._written_s, self._read_at_s = progress.emulated_s, clock_s
-        runs = self._written_s > 0 and not self.finished
+        stands = progress.waits_at_s is not None  # the clock of a run that waits to go on
+        if not progress.waits:
+            self._waits_since_s = None
+        elif self._waits_since_s is None:
+            self._waits_since_s = clock_s
+        runs = self._written_s > 0 and not self.finished and not stands
+        if stands:
+            self._read_at_s = clock_s
         progress.quiet_s = (clock_s - self._read_at_s) * self._speed if runs else 0.0
         if self.pace is not None and runs:
             self._step(self.pace, clock_s)
@@ -104,6 +118,21 @@ class LiveView:
             self._began = True
             pace.start(point)
 
+    def _waits(self, clock_s: float) -> str:
+        """Say which edges are awaited, if nothing can happen without them."""
+        progress = self.progress
+        if not progress.waits or self._waits_since_s is None:
+            return ""
+        count = f"{progress.connected} of {len(progress.edges)} connected"
+        if progress.last_seen is None:
+            return f"waiting for edges: {count}"
+        if progress.waits_at_s is not None:
+            waited_s = clock_s - self._waits_since_s
+            return f"waiting for edges to come back: {count}, for {waited_s:.0f} s"
+        edge, seen_s = progress.last_seen
+        ago_s = (progress.now_s - seen_s) / self._speed
+        return f"waiting for edges: {count}, {edge} last seen {ago_s:.0f} s ago"
+
     def plain(self, clock_s: float = 0.0) -> str:
         """Read new rows and return one line of text, for output that is not a terminal."""
         self.read(clock_s)
@@ -113,6 +142,7 @@ class LiveView:
             for part in (
                 self._name,
                 *_facts(self.progress),
+                self._waits(clock_s),
                 _left(self.pace),
                 *_traffic(self.progress),
                 *_hosts(self.progress),
@@ -124,8 +154,8 @@ class LiveView:
 
 
 class _Screen:
-    def __init__(self, name: str, progress: Progress, pace: Pace | None) -> None:
-        self._name, self._progress, self._pace = name, progress, pace
+    def __init__(self, name: str, progress: Progress, pace: Pace | None, waits: str) -> None:
+        self._name, self._progress, self._pace, self._waits = name, progress, pace, waits
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         title = Text.assemble(
@@ -136,6 +166,8 @@ class _Screen:
             "\n",
             "  ".join([*_traffic(self._progress), *_hosts(self._progress)]),
         )
+        if self._waits:
+            title.append(f"\n{self._waits}", "yellow")
         for line in _troubles(self._progress):
             title.append(f"\n{line}", "red")
         title_lines = len(title.wrap(console, options.max_width))

@@ -13,6 +13,7 @@ from edgefl.results.summary import number
 
 STATES = ("lost", "sending", "training", "receiving", "idle", "joined", "awaited")
 RATE_WINDOW_S = 5.0
+FROM_EDGES = ("edge_joined", "update_ready", "update_arrived", "fresh_requested")
 
 
 @dataclass(slots=True)
@@ -67,6 +68,11 @@ class Progress:
     wire_errors: int = 0
     finished: str | None = None  # the reason, after the run's end
     outage_s: float | None = None  # before the latest resumption
+    # since which emulated second a resumed run, whose clock stands still, waits for its edges
+    waits_at_s: float | None = None
+    begun: bool = False  # the run's clock has run
+    away: set[str] = field(default_factory=set)  # connected, but away by ``edges.availability``
+    seen_s: dict[str, float] = field(default_factory=dict)  # edge -> latest row that it caused
     _evaluated_s: float = -1.0
     _transfers: deque[tuple[float, str, str, int]] = field(default_factory=deque)
 
@@ -91,6 +97,31 @@ class Progress:
         counts = Counter(status.state for status in self.edges.values())
         return {state: counts[state] for state in STATES if counts[state]}
 
+    def resumes(self) -> None:
+        """The rows so far are of a run that was broken off: it waits for its edges to come back."""
+        self.waits_at_s = self.emulated_s
+        for edge in self.edges:
+            self._set(edge, "awaited", None)
+        self.away.clear()
+
+    @property
+    def connected(self) -> int:
+        """The number of edges that are connected."""
+        states = self.edges.items()
+        return sum(s.state not in ("lost", "awaited") or edge in self.away for edge, s in states)
+
+    @property
+    def waits(self) -> bool:
+        """Whether nothing can happen before edges connect."""
+        if self.finished is not None or not self.edges:
+            return False
+        return self.waits_at_s is not None or not self.begun or not self.connected
+
+    @property
+    def last_seen(self) -> tuple[str, float] | None:
+        """The edge that was seen last, and the emulated second; None if none was seen."""
+        return max(self.seen_s.items(), key=lambda item: item[1], default=None)
+
     def rates_bit_s(self) -> dict[str, tuple[float, float]]:
         """Return each edge's (up, down) rate over the last RATE_WINDOW_S emulated seconds.
 
@@ -111,6 +142,8 @@ class Progress:
         """Take lines of events.jsonl in order; in each, the event before its decisions."""
         for event in events:
             self._advance(event.get("t"))
+            if self.waits_at_s is not None and self.emulated_s > self.waits_at_s:
+                self.waits_at_s = None
             self.counters.take(event)
             if "fact" in event:
                 self._take_fact(event)
@@ -168,6 +201,8 @@ class Progress:
 
     def _take_fact(self, event: Mapping[str, Any]) -> None:
         fact = event["fact"]
+        if fact in ("task_started", "update_ready", "edge_waits"):
+            self.seen_s[event["edge"]] = self.emulated_s
         if fact == "task_started":
             self._set(event["edge"], "training", event["task"])
         elif fact == "update_ready":
@@ -178,16 +213,23 @@ class Progress:
             self._set(event["edge"], "awaited", None)
         elif fact == "wire_error":
             self.wire_errors += 1
+        elif fact == "edge_away":
+            self.away.add(event["edge"])
         elif fact == "resumed":
             self.outage_s, self.finished = number(event.get("outage_s")), None
+            self.waits_at_s = None
         elif fact == "finished":
             self.finished = str(event.get("reason", ""))
 
     def _take_event(self, event: Mapping[str, Any]) -> None:
         kind, edge = event["event"], event.get("edge")
+        self.begun = True
         if edge is None:
             return
+        if kind in FROM_EDGES:
+            self.seen_s[edge] = self.emulated_s
         if kind == "edge_joined":
+            self.away.discard(edge)
             self._set(edge, "idle", None)
         elif kind == "edge_lost":
             before = self.edges.get(edge)

@@ -199,6 +199,12 @@ def numbers_capped(facts: Facts) -> str | None:
     )
 
 
+def dissemination(facts: Facts) -> str | None:
+    """Warn about a strategy or rule that breaks a convention of asking for fresher models."""
+    found: Sequence[str] = facts.get("dissemination", {}).get("contradictions", ())
+    return f"fresher models: {'; '.join(found)}" if found else None
+
+
 WARNINGS: tuple[Callable[[Facts], str | None], ...] = (
     no_version,
     discarded,
@@ -209,6 +215,7 @@ WARNINGS: tuple[Callable[[Facts], str | None], ...] = (
     diverged,
     not_finite,
     jobs_failed,
+    dissemination,
     evaluations_skipped,
     edges_missing,
     edges_lost,

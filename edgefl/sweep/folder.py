@@ -110,8 +110,8 @@ def locked(folder: Path) -> Iterator[None]:
     """Make ``folder`` and lock it. UserError if another command writes to it."""
     with writable(folder, "made"):
         folder.mkdir(parents=True, exist_ok=True)
-    lock = RunFolder(folder, [])
-    lock.claim()
+    lock = RunFolder(folder)
+    lock.lock()
     try:
         yield
     finally:

@@ -150,7 +150,7 @@ def launch(
     """Run `edgefl launch` as a user does. UserError if it fails."""
     say(f"{experiment.name} by edgefl launch {inventory}")
     words = ["launch", str(inventory), str(config.resolve()), *settings]
-    words += ["--out", str(folder / "runs"), "--keys", str(folder / "keys")]
+    words += ["--out", str(folder / "runs"), "--keys", str(folder / "keys"), "--overwrite"]
     first = folder / "runs" / experiment.name / experiment.strategies[0].name / "events.jsonl"
     began_s, start_s, most_bytes = time.monotonic(), None, 0
     process = subprocess.Popen([sys.executable, "-m", "edgefl.cli", *words], stdout=sys.stderr)

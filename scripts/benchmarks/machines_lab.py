@@ -125,7 +125,8 @@ class Study:
         self, plan: Plan, place: str, words: Sequence[object], env: Mapping[str, str] | None = None
     ) -> None:
         """Run a command to its end. UserError with its last lines if it fails."""
-        line = [*map(str, words), f"name={place}", "--out", str(self.folder / plan.name)]
+        line = [*map(str, words), f"name={place}", "--overwrite"]
+        line += ["--out", str(self.folder / plan.name)]
         log = self.folder / plan.name / f"{place}.log"
         say(f"edgefl {shlex.join(line)}   (output: {log})")
         with log.open("w", encoding="utf-8") as file:

@@ -89,7 +89,8 @@ def measured(folder: Path, kind: str, quick: bool) -> dict[str, Any]:
             faster=FASTER if quick else "",
         )
     )
-    words = ["run", str(path), "--clock", "wall", "--force", "--out", str(folder / "runs")]
+    words = ["run", str(path), "--clock", "wall", "--force", "--overwrite"]
+    words += ["--out", str(folder / "runs")]
     done = subprocess.run(
         [sys.executable, "-m", "edgefl.cli", *words], capture_output=True, text=True, check=False
     )

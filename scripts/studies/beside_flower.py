@@ -179,7 +179,7 @@ latency_ms = {setting.latency_ms}
     command = [sys.executable, "-c", "from edgefl.cli import main; main()", "run", "here.toml"]
     with (folder / "here.log").open("wb") as log:
         done = subprocess.run(
-            [*command, "--out", "."],
+            [*command, "--out", ".", "--overwrite"],
             cwd=folder,
             stdout=log,
             stderr=subprocess.STDOUT,

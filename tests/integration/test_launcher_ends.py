@@ -99,3 +99,22 @@ def test_an_end_before_the_run_begins_has_a_line(
     process = loading(folder, started)
     process.send_signal(number)
     assert end(process) == (130, "", "edgefl: interrupted\n")
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
+def test_a_request_to_end_between_two_strategies(
+    folder: Path, started: list[subprocess.Popen[str]], name: str
+) -> None:
+    """The next coordinator is loading then. It ends without a word, and nothing of it is left."""
+    one = "concurrency = 3}"
+    text = (folder / "small.toml").read_text().replace(one, f'{one}, {{strategy = "fedavg"}}')
+    (folder / "two.toml").write_text(text)
+    process = start(started, "run", "two.toml", "stop.versions=1", cold=True)
+    wait_for((folder / "runs" / "small" / "fedasync" / "summary.json").exists)
+    others = family(process)
+    process.send_signal(getattr(signal, name))
+    status, out, err = end(process)
+    assert status in (130, -signal.SIGINT), (out, err)
+    assert "Traceback" not in err and "Error" not in err, err
+    assert gone(others)
+    assert orjson.loads((folder / "runs/small/fedasync/summary.json").read_bytes())["versions"] == 1

@@ -25,7 +25,7 @@ pytestmark = [
 ]
 TDMA = {"medium": {"kind": "tdma", "rate_mbit_s": 1.0, "slot_ms": 500.0}}
 SLOTS = ["begins_s,ends_s,edge,direction,kind", "0.0,0.5,a,down,task", "2.5,3.0,a,up,update"]
-MERGED = {"merged": 1.0, "asked": 1.0, "refresh_point": 2.0, "beta": 0.25}
+MERGED = {"refresh_point": 2.0, "beta": 0.25}
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,10 @@ def test_learned_weights_and_merge_points(chromium: Page, tmp_path: Path) -> Non
     run = small_run.write(tmp_path / "runs" / "small" / "fedasmu")
     update = small_run.arrived(3.0, "a", 0, 0, 0)
     update["numbers"] |= MERGED
-    small_run.add_events(run, [update])
+    answer = {"do": "send_fresh", "edge": "a", "task": 0, "version": 1}
+    request = {"t": 2.0, "event": "fresh_requested", "version": 1, "edge": "a", "task": 0}
+    request |= {"base_version": 0, "step": 1, "until_ns": 0, "decisions": [answer]}
+    small_run.add_events(run, [request, update])
     with opened(chromium, run) as page:
         page.wait("document.getElementById('learned').checkVisibility()")
         page.wait("document.querySelector('#learned select').options.length >= 2")

@@ -14,6 +14,7 @@ import pytest
 from builders import EXAMPLES, experiment, small_run
 from paths import SUPPORT
 from processes import happened
+from rich.console import Console
 from safetensors.numpy import load_file
 from transport_rig import MS
 
@@ -111,11 +112,9 @@ def test_what_was_too_late_is_shown(tmp_path: Path) -> None:
     summary, directory = small_run(tmp_path, **RUN | SCARCE)
     found = summary["dissemination"]
     dropped = [row for row in read_csv(directory / "links.csv") if row["kind"] == "dropped"]
-    assert (
-        found["too_late"]
-        == sum(row["update"]["numbers"].get("too_late", 0) for row in tasks(directory).values())
-        > 3
-    )
+    # of the last one the run ends before its update
+    assert found["too_late"] == len(dropped) and found["unanswered"] == 0
+    assert sum(row["update"]["numbers"].get("too_late", 0) for row in tasks(directory).values()) > 3
     assert dropped and all(int(row["bytes"]) > 0 for row in dropped)
     fresh = [row for row in read_csv(directory / "links.csv") if row["kind"] == "fresh"]
     took_s = [float(row["finished_s"]) - float(row["offered_s"]) for row in fresh]
@@ -126,6 +125,96 @@ def test_what_was_too_late_is_shown(tmp_path: Path) -> None:
     assert f"x: {found['too_late']} fresher models came too late to be merged" in str(
         table([Cost("x", 1, summary["bytes_down"], found)]).caption
     )
+
+
+OWN = "../support/own_strategies.py"
+
+
+def merged_at(directory: Path) -> list[float]:
+    """The rule's own word of each update whose task asked: the step of its merge, or -1."""
+    return [row["update"]["numbers"]["merged_at"] for row in tasks(directory).values()]
+
+
+@pytest.mark.parametrize(
+    ("links", "late"),
+    [
+        ({}, False),
+        ({"links": {"up_mbit_s": 0.01, "down_mbit_s": 0.0006, "latency_ms": 10.0}}, True),
+    ],
+    ids=["fast", "scarce"],
+)
+def test_answers_of_a_later_moment_count(tmp_path: Path, links: dict[str, Any], late: bool) -> None:
+    """The strategy answers when it publishes, and its rule does not report that it has merged."""
+    summary, directory = small_run(
+        tmp_path, **RUN | links | {"strategies": [{"strategy": f"{OWN}:Later"}]}
+    )
+    found, events = summary["dissemination"], read_events(directory / "events.jsonl")
+    kinds = Counter(row["kind"] for row in read_csv(directory / "links.csv"))
+    answers = [
+        decision
+        for event in events
+        for decision in event.get("decisions", ())
+        if decision["do"] == "send_fresh"
+    ]
+    at_once = [
+        event for event in happened(directory, event="fresh_requested") if event["decisions"]
+    ]
+    assert not at_once and len(answers) > 9
+    assert found["requests"] == len(happened(directory, event="fresh_requested"))
+    assert found["newer"] == len(answers) and found["requests"] > len(answers)
+    assert found["unanswered"] == found["requests"] - len(answers)
+    until_ns = {
+        event["task"]: event["until_ns"] for event in happened(directory, event="fresh_requested")
+    }
+    never_sent = [
+        decision
+        for event in events
+        for decision in event.get("decisions", ())
+        if decision["do"] == "send_fresh" and to_ns(event["t"]) >= until_ns[decision["task"]]
+    ]
+    assert found["too_late"] == kinds["dropped"] + len(never_sent)
+    assert bool(kinds["dropped"]) == bool(never_sent) == late
+    assert found["merges"] == sum(step >= 0 for step in merged_at(directory)) > 5
+    assert kinds["fresh"] - found["merges"] in range(4), "the run ends before their updates"
+    assert found["contradictions"] == [] == summary["warnings"]
+    lines = [" ".join(line.split()) for line in shown(summary)]
+    numbers = f"{found['requests']} {found['newer']} {found['merges']} {found['unanswered']}"
+    assert any(line.startswith(f"x {numbers} ") for line in lines)
+    replay_run(directory)
+
+
+def test_edges_that_wait_for_an_answer_by_an_alarm(tmp_path: Path) -> None:
+    entry = {"strategy": f"{OWN}:WaitsLonger", "period_s": 0.7}
+    summary, directory = small_run(tmp_path, **RUN | {"strategies": [entry]})
+    found, rows = summary["dissemination"], tasks(directory)
+    nothing = [task for task in rows if task % 3 == 0]
+    assert found["merges"] == len(rows) - len(nothing) > 5 and len(nothing) > 2
+    assert found["too_late"] == 0 and found["staleness_after"]["mean"] >= 0
+    fresh = [row for row in read_csv(directory / "links.csv") if row["kind"] == "fresh"]
+    took_s = sum(float(row["finished_s"]) - float(row["offered_s"]) for row in fresh)
+    assert found["waiting_total_s"] > took_s, "also the time to the answer"
+
+
+def test_broken_conventions_are_warned_about(tmp_path: Path) -> None:
+    entry = {"strategy": f"{OWN}:Talkative"}
+    summary, directory = small_run(tmp_path, **RUN | {"strategies": [entry]})
+    found = summary["dissemination"]
+    updates = len(happened(directory, event="update_arrived"))
+    assert found["merges"] == sum(step >= 0 for step in merged_at(directory))
+    assert found["contradictions"] == [
+        f"{found['newer']} answers (SendFresh) to no open request",
+        f'the rule\'s number "merged" is false in {updates - found["merges"]} updates; counted is'
+        " what the edges did",
+    ]
+    assert summary["warnings"] == [f"fresher models: {'; '.join(found['contradictions'])}"]
+
+
+def shown(summary: dict[str, Any]) -> list[str]:
+    """The lines of the table."""
+    console = Console(width=80, color_system=None)
+    with console.capture() as capture:
+        console.print(table([Cost("x", 1, summary["bytes_down"], summary["dissemination"])]))
+    return capture.get().splitlines()
 
 
 def test_nothing_is_trained_that_an_answer_may_change(tmp_path: Path) -> None:

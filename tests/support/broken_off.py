@@ -21,7 +21,7 @@ from edgefl.results.rundirs import seed_name
 def begin_folder(folder: Path, given: Experiment, origin: Origin | None = None) -> Origin:
     """Write experiment.toml as a command does. Returns its facts."""
     origin = origin or Origin(RUN, WALL, folder.parent)
-    claim = RunFolder(folder, [entry.name for entry in given.strategies], origin.text(given))
+    claim = RunFolder(folder, origin.text(given))
     claim.claim()
     claim.begin()
     claim.release()

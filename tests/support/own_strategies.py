@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from edgefl.strategies.base.decisions import Cancel, Decision, SendFresh, SetAlarm
-from edgefl.strategies.base.events import FreshRequested, UpdateArrived
+from edgefl.strategies.base.events import FreshRequested, TaskClosed, UpdateArrived
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.fedasync import FedAsync
 from edgefl.strategies.fedavg import FedAvg
@@ -73,6 +73,68 @@ class Tardy(Onwards):
 
     def rang(self, name: str, now: int) -> list[Decision]:
         return [SendFresh(self.asked.edge, self.asked.task, self.weights)]
+
+
+class Later(Onwards):
+    """Onwards that answers when the next model is published. Its rule reports no "merged"."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.asking: dict[str, FreshRequested] = {}
+
+    def fresh_requested(self, event: FreshRequested, now: int) -> list[Decision]:
+        self.asking[event.edge] = event
+        return []
+
+    def closed(self, event: TaskClosed, now: int) -> list[Decision]:
+        self.asking.pop(event.edge, None)
+        return super().closed(event, now)
+
+    def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
+        self.asking.pop(update.edge, None)
+        return [*super().arrived(update, now), *self.answers()]
+
+    def answers(self) -> list[Decision]:
+        asking, self.asking = self.asking, {}
+        return [SendFresh(each.edge, each.task, self.weights) for each in asking.values()]
+
+
+class WaitsLonger(Later):
+    """Its edges wait; it answers every ``period_s``, and one in three with "nothing newer"."""
+
+    rule = Halfway
+
+    def started(self, now: int) -> list[Decision]:
+        return [*super().started(now), *self.rang("answer", now)]
+
+    def rang(self, name: str, now: int) -> list[Decision]:
+        return [*self.answers(), SetAlarm("answer", now + to_ns(self.options.period_s))]
+
+    def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
+        return FedAsync.arrived(self, update, now)
+
+    def answers(self) -> list[Decision]:
+        return [
+            SendFresh(each.edge, each.task, self.weights if each.task % 3 else None)
+            for each in (answer for answer in super().answers() if isinstance(answer, SendFresh))
+        ]
+
+
+class SaysMerged(GoesOn):
+    """A rule that says that it has always merged."""
+
+    def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+        vectors, numbers = super().payload(run)
+        return vectors, numbers | {"merged": 1.0}
+
+
+class Talkative(Later):
+    """Later that answers each request twice, and whose rule reports what is false."""
+
+    rule = SaysMerged
+
+    def answers(self) -> list[Decision]:
+        return [answer for answer in super().answers() for _ in range(2)]
 
 
 class Hasty(FedAsync):

@@ -136,7 +136,7 @@ def read_resumption(given: Path) -> Resumption:
             " expected the same version to resume it"
         )
     experiment = load(folder / EXPERIMENT)
-    RunFolder(folder, [], resume=True).refuse_if_in_use()
+    RunFolder(folder, resume=True).refuse_if_in_use()
     _check_digests(folder, experiment, origin)
     runs = runs_in(folder, experiment)
     for run in runs:

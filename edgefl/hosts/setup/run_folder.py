@@ -1,20 +1,19 @@
 """The folder of an experiment while a command writes to it.
 
-Only one command writes at a time, and an earlier unfinished run is kept.
+Only one command writes at a time, and what earlier runs have left is moved aside.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
 from edgefl.disk import OwnDisk
 from edgefl.errors import UserError
 from edgefl.hosts.setup.origin import origin_of
-from edgefl.hosts.setup.rundir import unfinished, writable
+from edgefl.hosts.setup.rundir import clear, holds_results, unfinished, writable
 from edgefl.record.files import EXPERIMENT
 
 ENDS_S = 10.0  # patience with processes of a killed command, which end by themselves
@@ -22,47 +21,84 @@ POLL_S = 0.1
 
 
 class RunFolder:
-    """The folder DIR/NAME, which holds the runs of the strategies ``names``.
+    """The folder DIR/NAME, which holds the runs of an experiment.
+
+    A new run gets a folder without results of other runs: they would be compared with its own. So
+    the old folder is moved to DIR/NAME.1, as a whole, or to the next free number. With
+    ``overwrite`` finished runs are deleted; a folder with a run that can go on is moved all the
+    same. If the new run does not begin, the old folder is moved back.
 
     The lock is a system lock (flock) on the folder. The system releases it when the last process
     that holds ``fd`` ends, for whatever reason.
     """
 
     def __init__(
-        self, folder: Path, names: Collection[str], text: str = "", resume: bool = False
+        self,
+        folder: Path,
+        text: str = "",
+        resume: bool = False,
+        overwrite: bool = False,
+        base: Path | None = None,
     ) -> None:
-        """``text``: experiment.toml; "": none is written. ``resume``: go on with the runs there."""
-        self.folder, self.names, self.text, self.resume = folder, names, text, resume
+        """``text``: experiment.toml; "": none is written. ``resume``: go on with the runs there.
+
+        ``base``: the folder of the config, which the run needs where it is.
+        """
+        self.folder, self.text, self.resume, self.overwrite = folder, text, resume, overwrite
+        self.base = base
         self.fd: int | None = None
         self._made: list[Path] = []  # folders that ``claim`` has made, outer ones first
+        self._moved: tuple[Path, Path] | None = None  # the old folder: from, to
+        self._begun = False
 
     def refuse_if_in_use(self) -> None:
         """Raise UserError if another command writes to the folder now."""
         if self.folder.is_dir():
             _unlock(self._lock())
 
-    def claim(self) -> list[str]:
-        """Lock the folder until ``release``. Returns messages for the user.
+    def claim(self) -> None:
+        """Lock the folder until ``release``, and move what earlier runs have left there.
 
         UserError if another command writes to the folder, or if it cannot be written.
         """
-        told: list[str] = []
         if self.resume:
-            self.fd = self._lock(ENDS_S)
-            return told
+            self.lock(ENDS_S)
+            return
         with writable(self.folder, "made"):
             if self.folder.is_dir():
-                self.fd = self._lock()
-                if unfinished(self.folder, self.names):
-                    told.append(self._move_aside())
-                    self.release()
+                self.lock()
+                keeps = unfinished if self.overwrite else holds_results
+                if keeps(self.folder):
+                    try:
+                        self._move_aside()
+                    finally:
+                        self.release()
             if self.fd is None:
                 self._make()
-                self.fd = self._lock()
+                self.lock()
+
+    def lock(self, patience_s: float = 0.0) -> None:
+        """Only lock the folder, which must exist. UserError if another command writes to it."""
+        self.fd = self._lock(patience_s)
+
+    def begin(self, but: Path | None = None) -> list[str]:
+        """Delete what is left of earlier runs, and write experiment.toml.
+
+        Call it when no check can fail any more. From now on the runs can be resumed. ``but``: a
+        directory that is being written. Returns messages for the user.
+        """
+        self._begun = True
+        if self.resume:
+            return []
+        told = [] if self._moved is None else [self._told_of_move()]
+        replaced = clear(self.folder, but)
+        if replaced and self.overwrite:
+            told.append(f"{self.folder}: replaced the earlier runs: {', '.join(replaced)}")
+        self.write()
         return told
 
-    def begin(self) -> None:
-        """Write experiment.toml: from now on the runs can be resumed."""
+    def write(self) -> None:
+        """Write experiment.toml."""
         if self.resume or not self.text:
             return
         with writable(self.folder):
@@ -76,14 +112,25 @@ class RunFolder:
         _unlock(self.fd)
         self.fd = None
 
-    def undo(self) -> None:
-        """Remove experiment.toml if there is no run, and empty folders that ``claim`` has made."""
+    def undo(self) -> list[str]:
+        """Remove experiment.toml if there is no run, and empty folders that ``claim`` has made.
+
+        If no run has begun, the old folder is moved back. Returns messages for the user.
+        """
         with suppress(OSError):
             if [path.name for path in self.folder.iterdir()] == [EXPERIMENT]:
                 (self.folder / EXPERIMENT).unlink()
         for folder in reversed(self._made):
             with suppress(OSError):
                 folder.rmdir()
+        if self._moved is None or self._begun:
+            return []
+        place, aside = self._moved
+        if os.path.lexists(place):  # something was written there: both are kept
+            return [self._told_of_move()]
+        aside.rename(place)
+        self._moved = None
+        return []
 
     def _lock(self, patience_s: float = 0.0) -> int | None:
         """Return the descriptor that holds the lock; None if the file system has no locks."""
@@ -103,8 +150,15 @@ class RunFolder:
             return None
         return fd
 
-    def _move_aside(self) -> str:
+    def _move_aside(self) -> None:
         place = self.folder.resolve()  # a symbolic link stays where it is
+        for needed in (self.base, Path.cwd()):
+            if needed is not None and needed.resolve().is_relative_to(place):
+                expected = "another --out" if self.overwrite else "--overwrite, or another --out"
+                raise UserError(
+                    f"{self.folder}: holds an earlier run, and is not moved aside, because"
+                    f" {needed} is needed where it is: expected {expected}"
+                )
         numbers = range(1, 1_000_000)
         aside = next(
             path
@@ -112,8 +166,16 @@ class RunFolder:
             if not os.path.lexists(path := place.with_name(f"{place.name}.{number}"))
         )
         place.rename(aside)
-        told = self._told(aside)
-        moved = f"{self.folder} held an unfinished run: moved to {told}"
+        self._moved = place, aside
+
+    def _told_of_move(self) -> str:
+        assert self._moved is not None
+        aside = self._moved[1]
+        told, goes_on = self._told(aside), unfinished(aside)
+        what = "an unfinished run" if goes_on else "an earlier run"
+        moved = f"{self.folder} held {what}: moved to {told}"
+        if not goes_on:
+            return moved
         try:
             return f"{moved}; to go on with it: {origin_of(told).resumed_by(told)}"
         except (UserError, OSError):  # an older run, which cannot be resumed

@@ -288,13 +288,13 @@ def writable(directory: Path, to_be: str = "written", resumed: bool = False) -> 
         raise UserError(f"{what}; {instead}") from error
 
 
-def clear(folder: Path, names: Collection[str], but: Path | None = None) -> list[str]:
-    """Delete the files of earlier runs of the strategies ``names``, and their comparison.
+def clear(folder: Path, but: Path | None = None) -> list[str]:
+    """Delete the files of earlier runs in ``folder``, and their comparison.
 
-    This covers all seeds. Only files that a run writes are deleted, and only in directories of
-    runs. Other files stay, and so does the directory ``but``, which is being written. Returns the
-    names of the runs that stay because the experiment has no such strategy. UserError if a file
-    cannot be deleted.
+    This covers all strategies and seeds. Only files that a run writes are deleted, and only in
+    directories of runs. Other files stay, and so does the directory ``but``, which is being
+    written. Returns the names of the strategies whose runs are deleted. UserError if a file cannot
+    be deleted.
     """
     with writable(folder):
         runs = [
@@ -304,14 +304,13 @@ def clear(folder: Path, names: Collection[str], but: Path | None = None) -> list
             if run != but
         ]
         for directory in runs:
-            if _scheme(folder, directory) in names:
-                remove_run(directory)
-                if directory.parent != folder:
-                    with suppress(OSError):  # not empty: other seeds, or the user's files
-                        directory.parent.rmdir()
+            remove_run(directory)
+            if directory.parent != folder:
+                with suppress(OSError):  # not empty: other seeds, or the user's files
+                    directory.parent.rmdir()
         if runs:
             _remove(folder, registry.files())
-    return sorted({_scheme(folder, run) for run in runs} - set(names))
+    return sorted({run.relative_to(folder).parts[0] for run in runs})
 
 
 def remove_run(directory: Path) -> None:
@@ -321,18 +320,41 @@ def remove_run(directory: Path) -> None:
             _remove(directory, written(directory, OwnDisk()))
 
 
-def unfinished(folder: Path, names: Collection[str]) -> bool:
-    """Whether ``folder`` holds a run of these strategies that has begun but has no summary."""
+def unfinished(folder: Path) -> bool:
+    """Whether ``folder`` holds a run that has begun and was broken off: killed, or interrupted."""
     return any(
-        (parts(run / files.EVENTS) or (run / files.EVENTS).stat().st_size)
-        and not (run / files.SUMMARY).exists()
-        for name in names
-        for run in _ours(folder / name)
+        _has_rows(run) and _finished(run) in (None, *BROKEN_OFF)
+        for path in folder.iterdir()
+        for run in _ours(path)
     )
 
 
-def _scheme(folder: Path, run: Path) -> str:
-    return run.relative_to(folder).parts[0]
+def holds_results(folder: Path) -> bool:
+    """Whether ``folder`` holds rows or a summary of a run, a comparison or a sweep.
+
+    This covers directories that are links, and files that no run has written.
+    """
+    if any((folder / name).exists() for name in (files.SWEEP, *registry.files())):
+        return True
+    return any(
+        _has_rows(run) or any((run / name).exists() for name in (files.SUMMARY, files.METRICS))
+        for path in folder.iterdir()
+        for run in (path, *path.glob("seed*"))
+    )
+
+
+def _has_rows(run: Path) -> bool:
+    events = run / files.EVENTS
+    return bool(parts(events)) or (events.is_file() and events.stat().st_size > 0)
+
+
+def _finished(run: Path) -> str | None:
+    """Why the run ended; None if it has no summary."""
+    try:
+        summary = orjson.loads((run / files.SUMMARY).read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return None
+    return str(summary.get("finished")) if isinstance(summary, dict) else None
 
 
 def _ours(directory: Path) -> list[Path]:

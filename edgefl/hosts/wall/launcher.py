@@ -36,14 +36,15 @@ from edgefl.hosts.process_messages import (
     StartWorkers,
     frozen_digest,
 )
+from edgefl.hosts.processes import end_in
 from edgefl.hosts.setup.interruptions import with_patterns
 from edgefl.hosts.setup.plan import emulated_devices
 from edgefl.hosts.setup.resumption import RunStage, check_data, run_stage
 from edgefl.hosts.setup.run_folder import RunFolder
-from edgefl.hosts.setup.rundir import clear
+from edgefl.hosts.setup.rundir import remove_run
 from edgefl.hosts.wall.answers import ProcessDied, checked, failure, first_answer, stop
 from edgefl.hosts.wall.remote_edges import RemoteEdges
-from edgefl.hosts.wall.run_processes import RunProcesses
+from edgefl.hosts.wall.run_processes import END_PATIENCE_S, RunProcesses
 from edgefl.hosts.wall.speed_check import auto_speed, too_fast
 from edgefl.record.files import SUMMARY
 from edgefl.results.rundirs import title
@@ -70,7 +71,7 @@ class LaunchOptions:
     keep those that have finished; ``speed_auto``: their speed was chosen by the launcher.
     ``force``: run even if this host is too slow. ``within``: the directory for the results inside
     each strategy's directory, if several seeds run one after the other. ``first``: this is the
-    first seed, which deletes earlier runs. ``more``: another seed follows. ``folder``: shared by
+    first seed, which makes room for the runs. ``more``: another seed follows. ``folder``: shared by
     several seeds; None: the run claims its own. ``headline``: printed once the run is accepted,
     followed by the speed if the launcher has chosen it. ``processes``: those that load already;
     the run ends them.
@@ -102,8 +103,9 @@ class WallRun:
         self, experiment: Experiment, options: LaunchOptions, say: Callable[[str], None]
     ) -> None:
         self.experiment, self.options, self.say = experiment, options, say
-        names = [entry.name for entry in experiment.strategies]
-        self.folder = options.folder or RunFolder(options.out, names, resume=options.resume)
+        self.folder = options.folder or RunFolder(
+            options.out, resume=options.resume, base=options.base
+        )
         self.scratch = tempfile.TemporaryDirectory(
             prefix="edgefl-",
             ignore_cleanup_errors=True,  # after a second Ctrl-C the coordinator still writes there
@@ -111,6 +113,7 @@ class WallRun:
         self.processes = options.processes
         self.worked = False  # a strategy's run has begun
         self.interrupted = False  # Ctrl-C was pressed
+        self.resumed = False  # this strategy's run was broken off, and goes on
         self.exits: list[str] = []  # processes that died in this strategy's run
         self.speed_auto = options.speed_auto or experiment.speed == "auto"
         # later the port of the first coordinator: all strategies use it
@@ -228,39 +231,64 @@ class WallRun:
         self.exits.clear()
         directory = self.directory(index)
         resume = self.options.resume and run_stage(directory) is RunStage.broken_off
+        self.resumed = resume
         if resume:
             check_data(directory, data_digest, frozen_digest(Path(self.scratch.name)))
         first = not self.worked and self.options.first
         if first and self.folder.fd is None:
-            for line in self.folder.claim():
-                self.say(line)
+            self.folder.claim()
         control, process = self.processes.coordinator()
-        # it may still write after this process has died
-        with suppress(BrokenPipeError):  # it has died: the next line says so
-            control.send(self._start_run(index, data_digest, resume), fd=self.folder.fd)
-        listening: Listening = first_answer(control, process, "the coordinator", self.say)
-        port = self.port = listening.port
-        if not self.worked:  # not earlier: a refused run changes nothing
-            self.worked = True
-            if not self.options.resume:
-                self._clear(directory)
-            log, speed = str(self.log), self.experiment.chosen_speed
-            self._order(StartWorkers(log, speed, self.options.resume))
-        for name in DATA_FILES:
-            if (path := Path(self.scratch.name) / name).exists():
-                shutil.copyfile(path, directory / name)
-        if self.options.fleet:
-            self._fork(self.experiment.edges.ids(), index)
-        elif self.options.remote is not None:
-            self.options.remote.listening(port)
-        else:
+        accepted = False
+        try:
+            # it may still write after this process has died
+            with suppress(BrokenPipeError):  # it has died: the next line says so
+                control.send(self._start_run(index, data_digest, resume), fd=self.folder.fd)
+            listening: Listening = first_answer(control, process, "the coordinator", self.say)
+            accepted, self.port = True, listening.port
+            try:
+                self._start_edges(index, directory)
+            except KeyboardInterrupt:
+                self.interrupted = True
+                stop(control, "interrupted")
+            summary = self._watch(
+                control, process, index, lambda: watch(index, directory, listening.port)
+            )
+            try:
+                process.wait()
+            except KeyboardInterrupt:  # the run has ended by itself: its summary counts
+                self.interrupted = True
+                process.wait()
+            return summary
+        except KeyboardInterrupt:
+            if not (accepted and self.interrupted):  # a second Ctrl-C does not wait
+                control.close()  # an accepted run ends in order; it needs the scratch folder
+                end_in(END_PATIENCE_S if accepted else 0.0, process)
+                if not (accepted or resume):
+                    with suppress(UserError):
+                        remove_run(directory)
+            raise
+
+    def _start_edges(self, index: int, directory: Path) -> None:
+        """Make room for the run, which is accepted now, and start its workers and edges."""
+        with ctrl_c_held_back():  # a message that is half sent would end the warm parent
+            if not self.worked:  # not earlier: a refused run changes nothing
+                self.worked = True
+                for line in self.folder.begin(directory) if self.options.first else ():
+                    self.say(line)
+                log, speed = str(self.log), self.experiment.chosen_speed
+                self._order(StartWorkers(log, speed, self.options.resume))
+            for name in DATA_FILES:
+                if (path := Path(self.scratch.name) / name).exists():
+                    shutil.copyfile(path, directory / name)
+            if self.options.fleet:
+                self._fork(self.experiment.edges.ids(), index)
+        if self.options.remote is not None:
+            self.options.remote.listening(self.port)
+        elif not self.options.fleet:
             self.say(
                 f"waiting for {len(self.experiment.edges.ids())} edges on"
-                f" {self.experiment.network.host}, port {port}"
+                f" {self.experiment.network.host}, port {self.port}"
             )
-        summary = self._watch(control, process, index, lambda: watch(index, directory, port))
-        process.wait()
-        return summary
 
     def _start_run(self, index: int, data_digest: str, resume: bool) -> StartRun:
         network = self.experiment.network.model_copy(update={"port": self.port})
@@ -292,16 +320,6 @@ class WallRun:
         address = f"tcp://{self.experiment.network.host}:{self.port}"
         self._order(ForkEdges(tuple(edges), address, index))
 
-    def _clear(self, directory: Path) -> None:
-        """Delete earlier runs of these strategies, except ``directory``, which is being written."""
-        if not self.options.first:
-            return
-        names = [entry.name for entry in self.experiment.strategies]
-        kept = clear(self.options.out, names, directory)
-        self.folder.begin()
-        if kept:
-            self.say(f"kept from earlier runs: {', '.join(kept)}")
-
     def _remove_empty_output(self) -> None:
         """Remove the output directory if it has no results: for example, no edge has joined."""
         with suppress(OSError):  # missing, or not empty
@@ -316,7 +334,8 @@ class WallRun:
         finally:
             with ctrl_c_held_back():  # a folder that is half deleted would stay
                 self.scratch.cleanup()
-                self.folder.undo()
+                for line in self.folder.undo():
+                    self.say(line)
                 if self.options.folder is None:
                     self.folder.release()
 
@@ -329,7 +348,7 @@ class WallRun:
         watch: Callable[[], None],
     ) -> dict[str, Any]:
         """Watch a strategy's run until it ends, and return its summary."""
-        stopping, failed = False, None
+        stopping, failed = self.interrupted, None
         while True:
             try:
                 match checked(control.receive(timeout_s=POLL_S)):

@@ -7,7 +7,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from edgefl.reports.dissemination.section import refresh_points, reported, updates
+from edgefl.reports.dissemination.section import (
+    Outcome,
+    refresh_points,
+    reported,
+    requests_of,
+    updates,
+)
 from edgefl.results.figures.base import Plot, PlotData, Points, Runs, rows_of_series
 from edgefl.results.figures.style import PlotStyle
 
@@ -112,9 +118,11 @@ def series(events: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
     The server's values are those at the arrival, a device's those of the merge in that update.
     """
     found: dict[str, Points] = {name: [] for name in PANELS}
+    asked = requests_of(events).by_task
     for event in updates(events):
         _add(found, SERVER, event["t"], reported(event))
-        if event["numbers"].get("merged"):
+        request = asked.get(event["task"])
+        if request is not None and request.outcome is Outcome.MERGED:
             _add(found, DEVICE, event["t"], event["numbers"])
     return found
 

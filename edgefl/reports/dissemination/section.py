@@ -2,26 +2,144 @@
 
 Timely dissemination: FedASMU and FedSSMU, arXiv 2507.06031, section 4. The rows are those of
 events.jsonl and links.csv.
+
+What became of a request follows from what the coordinator and the edges did, for every strategy: a
+rule need not report it. Only these numbers of an update's ``payload`` are a convention:
+``refresh_point`` (finished epochs at the request) and ``beta`` (the weight of the merged model). A
+strategy whose staleness is not counted in versions reports ``gap``. A rule that reports ``merged``
+must report what happened, and ``too_late`` is the edge's own number: ``contradictions`` checks
+both.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 from statistics import fmean, median
 from typing import Any
 
 from edgefl.protocol.codec import encode_note
 from edgefl.protocol.messages import DROPPED, FRESH, FreshRequest, NothingNewer
 from edgefl.results.summary import number
+from emulator.units import NS_PER_S
 
 NEGLIGIBLE_BETA = 0.1  # below it a merge keeps more than 90 % of the edge's own model
 MARK = "fresh_requested"  # the event that a device asks
 
 Row = Mapping[str, Any]
 Moment = tuple[float, float]  # begin and end in emulated s
+
+
+class Outcome(StrEnum):
+    """What became of a request for a fresher model."""
+
+    MERGED = "merged"  # the model arrived in time: the edge gave it to its rule's ``merge``
+    NOTHING_NEWER = "nothing newer"
+    TOO_LATE = "too late"  # training had ended when the model arrived, or the request itself
+    UNANSWERED = "unanswered"  # the strategy gave no answer
+    OPEN = "open"  # answered, but the task or the run ended before anything came of it
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A SendFresh at ``t``. ``version``: of the model that was sent; None: nothing newer."""
+
+    t: float
+    version: int | None
+
+
+@dataclass(slots=True)
+class Request:
+    """One task's request, which a new session may repeat. ``t``: when the server first heard it.
+
+    ``until_ns``: when an answer is too late; 0: the edge waits for it. ``arrived_s``: when the
+    model was on the edge. ``update``: the row of the task's update.
+    """
+
+    edge: str
+    task: int
+    t: float
+    until_ns: int = 0
+    times: int = 1
+    in_time: bool = True  # False: training had ended when the server heard the request
+    answers: list[Answer] = field(default_factory=list)
+    update: Row | None = None
+    arrived_s: float | None = None
+    dropped: bool = False  # the model's download was stopped
+
+    @property
+    def answer(self) -> Answer | None:
+        """The answer that counts: the first one to the request as it was last made."""
+        return self.answers[min(self.times, len(self.answers)) - 1] if self.answers else None
+
+    @property
+    def newer(self) -> bool:
+        """Whether the answer was a newer model."""
+        return self.answer is not None and self.answer.version is not None
+
+    @property
+    def outcome(self) -> Outcome:
+        if not self.in_time:
+            return Outcome.TOO_LATE
+        if self.answer is None:
+            return Outcome.UNANSWERED
+        if self.answer.version is None:
+            return Outcome.NOTHING_NEWER
+        sent_late = 0 < self.until_ns <= round(self.answer.t * NS_PER_S)
+        numbers = {} if self.update is None else self.update["numbers"]
+        heard_late = self.until_ns > 0 and bool(numbers.get("too_late"))
+        if self.dropped or sent_late or heard_late:
+            return Outcome.TOO_LATE
+        # an edge sends its update only after an answer has arrived, or came too late
+        return Outcome.OPEN if self.update is None else Outcome.MERGED
+
+
+class Requests:
+    """The requests of a run by task, from the rows of events.jsonl in their order."""
+
+    def __init__(self) -> None:
+        self.by_task: dict[int, Request] = {}
+        self.unasked = 0  # answers to no open request: the edge ignores them
+
+    def take(self, row: Row) -> None:
+        task = row.get("task")
+        if row.get("event") == MARK:
+            self._asked(row)
+        elif row.get("fact") == "request_too_late" and task not in self.by_task:
+            self.by_task[row["task"]] = Request(row["edge"], row["task"], row["t"], in_time=False)
+        elif task in self.by_task and _is_update(row):
+            self.by_task[row["task"]].update = row
+        for decision in row.get("decisions", ()):
+            if decision["do"] == "send_fresh":
+                self._answered(decision, row["t"])
+
+    def _asked(self, row: Row) -> None:
+        request = self.by_task.get(row["task"])
+        if request is None:
+            until_ns = row.get("until_ns", 0)
+            self.by_task[row["task"]] = Request(row["edge"], row["task"], row["t"], until_ns)
+        else:
+            request.times += 1
+            request.in_time = True
+
+    def _answered(self, decision: Row, t: float) -> None:
+        request = self.by_task.get(decision["task"])
+        if request is None or len(request.answers) >= request.times or not request.in_time:
+            self.unasked += 1
+        if request is not None:
+            request.answers.append(Answer(t, decision.get("version")))
+
+
+def requests_of(events: Iterable[Row]) -> Requests:
+    """Return the requests in the rows of events.jsonl."""
+    found = Requests()
+    for event in events:
+        found.take(event)
+    return found
 
 
 def section(
@@ -33,19 +151,31 @@ def section(
     the round): of the model that the training started from ("before") and of the merged model
     ("after"). Merging is partial, so the update's own staleness lies in between.
     """
-    asked = _requests(events)
+    found = requests_of(events)
+    asked = found.by_task.values()
     if not asked:
         return None
-    merged = [event for event in updates(events) if event["numbers"].get("merged")]
-    betas = [event["numbers"]["beta"] for event in merged if "beta" in event["numbers"]]
+    _follow_downloads(asked, links)
+    waits = [
+        request.arrived_s - request.t
+        for request in sorted(asked, key=lambda request: request.t)
+        if request.arrived_s is not None and request.outcome is not Outcome.TOO_LATE
+    ]
+    outcomes = Counter(request.outcome for request in asked)
+    merged = [
+        (request.update, request.answer.version)
+        for request in asked
+        if request.outcome is Outcome.MERGED and request.update and request.answer
+    ]
+    betas = [update["numbers"]["beta"] for update, _ in merged if "beta" in update["numbers"]]
     extra_down, extra_up = _extra_bytes(events, links)
-    waits = _waits(asked, links)
     beta = median(betas) if betas else None
     return {
         "requests": len(asked),
-        "newer": sum(event["fresh"] is not None for event in asked.values()),
+        "newer": sum(request.newer for request in asked),
         "merges": len(merged),
-        "too_late": sum(bool(event["numbers"].get("too_late")) for event in updates(events)),
+        "too_late": outcomes[Outcome.TOO_LATE],
+        "unanswered": outcomes[Outcome.UNANSWERED],
         "waiting_total_s": math.fsum(waits),
         "waiting_mean_s": fmean(waits) if waits else None,
         "refresh_points": _histogram(refresh_points(events)),
@@ -53,17 +183,41 @@ def section(
         "extra_bytes_up": extra_up,
         "use_up": link_use(events, links, "up", emulated_s),
         "use_down": link_use(events, links, "down", emulated_s),
-        "staleness_before": _middle([_gap(event) for event in merged]),
+        "staleness_before": _middle([_gap(update) for update, _ in merged]),
         "staleness_after": _middle(
             [
-                _gap(event) - _fresher_by(event)
-                for event in merged
-                if "fresh_version" in event["numbers"]
+                _gap(update) - (version - update["base_version"])
+                for update, version in merged
+                if version is not None
             ]
         ),
         "beta_median": beta,
         "note": negligible(beta),
+        "contradictions": contradictions(found, events),
     }
+
+
+def contradictions(found: Requests, events: Iterable[Row]) -> list[str]:
+    """Return a sentence about each convention that the strategy or its rule breaks."""
+    false = foreign = 0
+    for event in updates(events):
+        request, numbers = found.by_task.get(event["task"]), event["numbers"]
+        merged = request is not None and request.outcome is Outcome.MERGED
+        can_be_late = request is not None and (request.until_ns > 0 or not request.in_time)
+        false += "merged" in numbers and bool(numbers["merged"]) != merged
+        foreign += bool(numbers.get("too_late")) and not can_be_late
+    sentences = {
+        f"{_counted(found.unasked, 'answer')} (SendFresh) to no open request": found.unasked,
+        f'the rule\'s number "merged" is false in {_counted(false, "update")}; counted is'
+        " what the edges did": false,
+        f'the rule reports "too_late" in {_counted(foreign, "update")}: that number is the'
+        " edge's own": foreign,
+    }
+    return [sentence for sentence, count in sentences.items() if count]
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def negligible(beta_median: float | None) -> str | None:
@@ -77,20 +231,23 @@ def negligible(beta_median: float | None) -> str | None:
 
 def updates(events: Iterable[Row]) -> list[Row]:
     """Return the updates that the strategy got and that carry numbers."""
-    return [
-        event
-        for event in events
-        if event.get("event") == "update_arrived" and isinstance(event.get("numbers"), dict)
-    ]
+    return [event for event in events if _is_update(event)]
+
+
+def _is_update(event: Row) -> bool:
+    return event.get("event") == "update_arrived" and isinstance(event.get("numbers"), dict)
 
 
 def refresh_points(events: Iterable[Row]) -> list[int]:
-    """Return the refresh points of the updates whose device asked for a fresher model."""
+    """Return the refresh points of the updates whose device asked for a fresher model.
+
+    Only rules that report their ``refresh_point`` have some.
+    """
     return [
-        int(event["numbers"]["refresh_point"])
-        for event in updates(events)
-        if event["numbers"].get("asked")
-        and number(event["numbers"].get("refresh_point")) is not None
+        int(request.update["numbers"]["refresh_point"])
+        for request in requests_of(events).by_task.values()
+        if request.update is not None
+        and number(request.update["numbers"].get("refresh_point")) is not None
     ]
 
 
@@ -109,78 +266,48 @@ def _gap(update: Row) -> float:
     return reported(update).get("gap", update["version"] - update["base_version"])
 
 
-def _fresher_by(update: Row) -> float:
-    return update["numbers"]["fresh_version"] - update["base_version"]
+def _follow_downloads(asked: Iterable[Request], links: Iterable[Row]) -> None:
+    """Note in each request when its model arrived, or that the download was stopped.
 
-
-def _requests(events: Iterable[Row]) -> dict[int, dict[str, Any]]:
-    """Return for each task its request: edge, time, and version of the model sent.
-
-    The version is None if there was no newer model or no answer. A request that is repeated in a
-    new session counts once, from its first time.
+    The answer "nothing newer" is a note and no download.
     """
-    asked: dict[int, dict[str, Any]] = {}
-    for event in events:
-        if event.get("event") != MARK:
-            continue
-        request = asked.setdefault(
-            event["task"], {"edge": event["edge"], "t": event["t"], "fresh": None}
-        )
-        for decision in event.get("decisions", ()):
-            if decision["do"] == "send_fresh" and decision.get("version") is not None:
-                request["fresh"] = decision["version"]
-    return asked
-
-
-def _waits(asked: Mapping[int, Row], links: Iterable[Row]) -> list[float]:
-    """Return the emulated seconds from each request's arrival to its model's arrival on the edge.
-
-    The answer "nothing newer" only takes the latency and is left out.
-    """
-    arrivals: dict[str, list[tuple[float, float, str]]] = defaultdict(list)
+    sent: dict[str, list[tuple[float, Request]]] = defaultdict(list)
+    for request in asked:
+        sent[request.edge] += [(answer.t, request) for answer in request.answers]
+    for answers in sent.values():
+        answers.sort(key=lambda each: each[0])
     for row in links:
-        if row["kind"] in (FRESH, DROPPED):
-            arrivals[row["edge"]].append(
-                (float(row["offered_s"]), float(row["finished_s"]), row["kind"])
-            )
-    for moments in arrivals.values():
-        moments.sort()
-    waits = []
-    for request in sorted(asked.values(), key=lambda request: request["t"]):
-        moments = arrivals[request["edge"]]
-        place = bisect_left(moments, (request["t"] - 1e-9,))
-        if request["fresh"] is not None and place < len(
-            moments
-        ):  # otherwise the run or the edge ended first
-            _, finished_s, kind = moments.pop(place)
-            waits += [finished_s - request["t"]] if kind == FRESH else []
-    return waits
+        if row["kind"] not in (FRESH, DROPPED):
+            continue
+        # an edge has one task at a time, so a download belongs to the latest answer before it
+        answers = sent[row["edge"]]
+        place = bisect_right(answers, float(row["offered_s"]) + 1e-9, key=lambda each: each[0])
+        if not place:
+            continue
+        request = answers[place - 1][1]
+        if row["kind"] == DROPPED:
+            request.dropped = True
+        elif request.arrived_s is None:
+            request.arrived_s = float(row["finished_s"])
 
 
 def _extra_bytes(events: Iterable[Row], links: Iterable[Row]) -> tuple[int, int]:
     """Return the (down, up) bytes that a scheme without requests would not send.
 
-    Down: fresh models and "nothing newer". Up: requests.
+    Down: fresh models and "nothing newer". Up: requests, without those that the server heard after
+    the end of the training: their sizes are not recorded.
     """
     down = sum(int(row["bytes"]) for row in links if row["kind"] in (FRESH, DROPPED))
     up = 0
     for event in events:
-        if event.get("event") != MARK:
-            continue
-        up += len(
-            encode_note(
-                FreshRequest(
-                    event["task"], event["base_version"], event["step"], event.get("until_ns", 0)
-                )
-            )
-        )
-        answers = [
-            decision for decision in event.get("decisions", ()) if decision["do"] == "send_fresh"
-        ]
+        if event.get("event") == MARK:
+            until_ns = event.get("until_ns", 0)
+            asks = FreshRequest(event["task"], event["base_version"], event["step"], until_ns)
+            up += len(encode_note(asks))
         down += sum(
-            len(encode_note(NothingNewer(event["task"])))
-            for answer in answers
-            if answer.get("version") is None
+            len(encode_note(NothingNewer(decision["task"])))
+            for decision in event.get("decisions", ())
+            if decision["do"] == "send_fresh" and decision.get("version") is None
         )
     return down, up
 

@@ -25,6 +25,7 @@ NUMBERS = (
     "newer",
     "merges",
     "too_late",
+    "unanswered",
     "waiting_total_s",
     "waiting_mean_s",
     "extra_bytes_down",
@@ -106,7 +107,8 @@ def _field(cost: Cost, column: str) -> Any:
 def table(costs: Sequence[Cost]) -> Table:
     """Return a table for 80 columns with the means over the seeds of each scheme.
 
-    Lines below it list the refresh points, models that came too late, and negligible merging.
+    Requests without an answer have a column if there are any. Lines below the table list the
+    refresh points, models that came too late, and negligible merging.
     """
     schemes: dict[str, list[Cost]] = {}
     for cost in costs:
@@ -154,20 +156,20 @@ def _columns(schemes: dict[str, list[Cost]]) -> dict[str, list[str]]:
     def pairs(before: str, after: str, form: Callable[[float], str]) -> list[str]:
         return [f"{old}/{new}" for old, new in zip(cells(before, form), cells(after, form))]
 
+    unanswered = {"no\nreply": cells("unanswered", "{:.4g}".format)}
     return {
         "asked\n": cells("requests", "{:.4g}".format),
         "newer\n": cells("newer", "{:.4g}".format),
         "merged\n": cells("merges", "{:.4g}".format),
+        **(unanswered if any(mean(runs, "unanswered") for runs in schemes.values()) else {}),
         "wait\nmean s": cells("waiting_mean_s", "{:.3g}".format),
         f"extra\ndown {unit}": cells("extra_bytes_down", lambda value: f"{value / size:.3g}"),
         "which\nis": [
             f"+{100 * fmean(cost.more_down for cost in runs):.0f}%" for runs in schemes.values()
         ],
         "use %\nup/down": pairs("use_up", "use_down", _percent),
-        "stale\nbef./after": pairs(
-            "staleness_before_mean", "staleness_after_mean", "{:.1f}".format
-        ),
-        "beta\nmedian": cells("beta_median", "{:.2g}".format),
+        "stale\nfrom/to": pairs("staleness_before_mean", "staleness_after_mean", "{:.1f}".format),
+        "beta\nmed.": cells("beta_median", "{:.2g}".format),
     }
 
 

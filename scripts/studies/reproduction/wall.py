@@ -19,7 +19,8 @@ def do(run: PlannedRun) -> float:
     """
     before_s = _ended_s()
     folder = run.run.directory.parent
-    words = ["run", str(_config(run, folder)), "--force", "--out", str(folder.parent)]
+    words = ["run", str(_config(run, folder)), "--force", "--overwrite"]
+    words += ["--out", str(folder.parent)]
     subprocess.run([sys.executable, "-m", "edgefl.cli", *words], check=False)
     return _ended_s() - before_s
 

@@ -132,7 +132,7 @@ def test_another_version_and_a_live_run_are_refused(folder: Path) -> None:
         "run", "--resume", "runs/run"
     )
     broken_off(Path("runs/live"))
-    live = RunFolder(Path("runs/live"), ())
+    live = RunFolder(Path("runs/live"))
     live.resume = True
     live.claim()
     assert "runs/live: another run writes to it" in refused("run", "--resume", "runs/live")
@@ -225,7 +225,7 @@ def test_there_is_no_hint_without_anything_to_resume(folder: Path) -> None:
 
 def test_a_live_run_has_no_hint(folder: Path) -> None:
     broken_off(folder)
-    live = RunFolder(folder, (), resume=True)
+    live = RunFolder(folder, resume=True)
     live.claim()
     assert go_on_of(folder) == ""
     live.release()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from builders import experiment
 
@@ -45,3 +47,29 @@ def test_both_frames_are_among_them() -> None:
 @pytest.mark.parametrize("name", ["fedavg", "fedasync"])
 def test_a_default_above_the_number_of_edges_is_not(name: str) -> None:
     assert said(name) == []
+
+
+RULE = """
+from edgefl.api import LocalRule, load_strategy
+
+class Own(LocalRule):
+    def {method}(self, *given):
+        return None
+
+class Mine(load_strategy("fedasync")):
+    rule = Own
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "told"),
+    [
+        ("checkpoint", ["x: Own asks for fresher models (checkpoint), but has no merge"]),
+        ("merge", ["x: Own has a merge, but never asks for a fresher model (checkpoint)"]),
+        ("begin", []),
+    ],
+)
+def test_a_rule_that_asks_and_cannot_merge(tmp_path: Path, method: str, told: list[str]) -> None:
+    (tmp_path / "own.py").write_text(RULE.format(method=method))
+    entry = {"strategy": "own.py:Mine", "label": "x", "concurrency": 1}
+    assert strategy_warnings(experiment(strategies=[entry]), tmp_path) == told

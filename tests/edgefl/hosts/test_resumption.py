@@ -247,7 +247,7 @@ def test_other_frozen_weights_are_refused(folder: Path) -> None:
 
 def test_a_folder_that_a_command_writes_to_is_left_alone(folder: Path) -> None:
     begin_folder(folder, experiment())
-    live = RunFolder(folder, ["fedavg"], resume=True)
+    live = RunFolder(folder, resume=True)
     live.claim()
     assert "runs/quick: another run writes to it" in refused(folder)
     live.release()
@@ -281,7 +281,7 @@ def test_the_facts_come_back_as_they_were_written(folder: Path) -> None:
 
 
 def test_a_run_that_did_not_begin_leaves_no_experiment_file(folder: Path) -> None:
-    claim = RunFolder(folder, ["fedavg"], Origin("run", WALL, Path()).text(experiment()))
+    claim = RunFolder(folder, Origin("run", WALL, Path()).text(experiment()))
     claim.claim()
     claim.begin()
     claim.undo()

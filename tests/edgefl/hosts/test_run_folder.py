@@ -1,4 +1,4 @@
-"""The lock on an experiment's folder, and what happens to an unfinished run."""
+"""The lock on an experiment's folder, and what happens to earlier runs in it."""
 
 from __future__ import annotations
 
@@ -11,24 +11,28 @@ from builders import experiment, layout, vector
 from edgefl.errors import UserError
 from edgefl.hosts.setup.plan import fidelity
 from edgefl.hosts.setup.run_folder import RunFolder
-from edgefl.hosts.setup.rundir import OpenRun, clear
+from edgefl.hosts.setup.rundir import OpenRun
 
 
-def begun(directory: Path, ends: bool) -> None:
+def begun(directory: Path, ends: bool, reason: str = "interrupted") -> None:
     given = experiment()
     run = OpenRun(given, 0, directory, None, vector(0, 0, 0), layout())
     run.begin("virtual", fidelity(given))
     run.record.fact(0, {"fact": "edge_waits"})
     run.record.flush()
     if ends:
-        run.coordinator.finish("interrupted", 0)
+        run.coordinator.finish(reason, 0)
         run.end("virtual", 0, 0.0, fidelity(given).summary())
 
 
-def claimed(folder: Path, *names: str) -> list[str]:
-    claim = RunFolder(folder, names)
-    told = claim.claim()
+def claimed(folder: Path, overwrite: bool = False) -> list[str]:
+    """What the user reads when a new run begins in ``folder``, which is then empty again."""
+    claim = RunFolder(folder, overwrite=overwrite)
+    claim.claim()
+    folder.mkdir(exist_ok=True)
+    told = claim.begin()
     claim.release()
+    folder.mkdir(exist_ok=True)
     return told
 
 
@@ -36,8 +40,11 @@ def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("within", ["", "seed3"])
-def test_what_has_not_ended_is_moved_aside_whole(tmp_path: Path, within: str) -> None:
+def test_what_has_not_ended_is_moved_aside_whole(
+    tmp_path: Path, within: str, overwrite: bool
+) -> None:
     """It moves with finished strategies, logs and all other files."""
     folder = tmp_path / "quick"
     for number in (1, 2, 3):
@@ -45,7 +52,7 @@ def test_what_has_not_ended_is_moved_aside_whole(tmp_path: Path, within: str) ->
         begun(folder / "fedasync" / within, ends=False)
         (folder / "edges.log").write_text("e001: died")
         there = files(folder)
-        (told,) = claimed(folder, "fedavg", "fedasync")
+        (told,) = claimed(folder, overwrite)
         aside = tmp_path / f"quick.{number}"
         assert told == f"{folder} held an unfinished run: moved to {aside}"
         assert files(aside) == there and not list(folder.iterdir())
@@ -55,7 +62,7 @@ def test_the_message_says_how_to_go_on_with_it(tmp_path: Path) -> None:
     folder = tmp_path / "quick"
     begin_folder(folder, experiment())
     begun(folder / "fedavg", ends=False)
-    (told,) = claimed(folder, "fedavg")
+    (told,) = claimed(folder)
     aside = tmp_path / "quick.1"
     assert told.endswith(f"moved to {aside}; to go on with it: edgefl run --resume {aside}")
 
@@ -65,74 +72,133 @@ def test_a_resumption_leaves_all_where_it_is(tmp_path: Path) -> None:
     begin_folder(folder, experiment())
     begun(folder / "fedavg", ends=False)
     there = files(folder)
-    claim = RunFolder(folder, ["fedavg"], "other", resume=True)
-    assert claim.claim() == []
-    claim.begin()
-    claim.undo()
+    claim = RunFolder(folder, "other", resume=True)
+    claim.claim()
+    assert claim.begin() == [] == claim.undo()
     claim.release()
     assert files(folder) == there and (folder / "experiment.toml").read_text() != "other"
 
 
 def test_a_new_run_in_an_emptied_folder_keeps_the_lock(tmp_path: Path) -> None:
     folder = tmp_path / "quick"
-    begun(folder / "fedavg", ends=True)
-    claim = RunFolder(folder, ["fedavg"], "text")
+    begun(folder / "fedavg", ends=True, reason="versions")
+    claim = RunFolder(folder, "text", overwrite=True)
     claim.claim()
-    clear(folder, ["fedavg"])
-    claim.begin()
+    assert claim.begin() == [f"{folder}: replaced the earlier runs: fedavg"]
+    assert files(folder) == {"experiment.toml"}
     assert (folder / "experiment.toml").read_text() == "text"
     with pytest.raises(UserError, match="another run writes to it"):
-        RunFolder(folder, ["fedavg"]).refuse_if_in_use()
+        RunFolder(folder).refuse_if_in_use()
     claim.release()
 
 
-def test_what_has_ended_stays_for_the_rule_of_old(tmp_path: Path) -> None:
+def test_what_has_ended_is_moved_aside_too(tmp_path: Path) -> None:
+    """Also what is of another strategy: a comparison of the folder would show it."""
+    folder = tmp_path / "quick"
+    for number in (1, 2):
+        begun(folder / "fedavg", ends=True, reason="versions")
+        (folder / "comparison.csv").touch()
+        there = files(folder)
+        (told,) = claimed(folder)
+        assert told == f"{folder} held an earlier run: moved to {tmp_path / f'quick.{number}'}"
+        assert files(tmp_path / f"quick.{number}") == there and not list(folder.iterdir())
+
+
+def test_an_interrupted_run_is_one_that_can_go_on(tmp_path: Path) -> None:
     begun(tmp_path / "quick" / "fedavg", ends=True)
-    assert claimed(tmp_path / "quick", "fedavg") == []
-    assert clear(tmp_path / "quick", ["fedavg"]) == [] and not list(tmp_path.iterdir())
+    (told,) = claimed(tmp_path / "quick", overwrite=True)
+    assert "held an unfinished run: moved to" in told
 
 
-def test_only_runs_of_the_experiment_that_have_begun_count(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name", ["comparison.csv", "sweep.toml", "fedavg/summary.json", "fedavg/seed1/metrics.csv"]
+)
+def test_what_runs_leave_is_moved_aside(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "quick" / name
+    path.parent.mkdir(parents=True)
+    path.touch()
+    assert len(claimed(tmp_path / "quick")) == 1 and not path.exists()
+    assert (tmp_path / "quick.1" / name).exists()
+
+
+def test_a_folder_without_results_stays_where_it_is(tmp_path: Path) -> None:
     folder = tmp_path / "quick"
     begun(folder / "fedavg", ends=False)
-    assert claimed(folder, "fedprox") == [], "another strategy's: left, as ever"
     (folder / "fedavg" / "events.jsonl").write_bytes(b"")
-    assert claimed(folder, "fedavg") == [], "it broke off before anything happened"
-    (folder / "fedavg" / "events.jsonl").write_text("[1]\n")
-    assert claimed(folder, "fedavg") == [], "no run of ours"
+    (folder / "fedavg" / "metrics.csv").unlink()
+    (folder / "notes.md").touch()
+    assert claimed(folder) == [], "it broke off before anything happened"
+    assert files(folder) == {"notes.md"}
+
+
+def test_a_run_that_does_not_begin_leaves_all_as_it_was(tmp_path: Path) -> None:
+    folder = tmp_path / "quick"
+    begun(folder / "fedavg", ends=True)
+    there = files(folder)
+    claim = RunFolder(folder, "text")
+    claim.claim()
+    assert not list(folder.iterdir())
+    assert claim.undo() == [] and files(folder) == there
+    claim.release()
+    assert [path.name for path in tmp_path.iterdir()] == ["quick"]
+
+
+def test_something_written_meanwhile_is_kept_and_the_move_told(tmp_path: Path) -> None:
+    folder = tmp_path / "quick"
+    begun(folder / "fedavg", ends=True, reason="versions")
+    claim = RunFolder(folder)
+    claim.claim()
+    (folder / "edges.log").touch()
+    assert claim.undo() == [f"{folder} held an earlier run: moved to {tmp_path / 'quick.1'}"]
+    claim.release()
+
+
+def test_a_config_in_the_folder_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "quick"
+    begun(folder / "fedavg", ends=True, reason="versions")
+    (folder / "code").mkdir()
+    there = files(folder)
+    with pytest.raises(UserError, match="is needed where it is: expected --overwrite, or another"):
+        RunFolder(folder, base=folder / "code").claim()
+    monkeypatch.chdir(folder)
+    with pytest.raises(UserError, match="holds an earlier run, and is not moved aside"):
+        RunFolder(folder).claim()
+    assert files(folder) == there
 
 
 def test_a_link_to_another_disk_stays(tmp_path: Path) -> None:
     begun(tmp_path / "disk" / "here" / "fedavg", ends=False)
     (tmp_path / "quick").symlink_to(tmp_path / "disk" / "here", target_is_directory=True)
-    (told,) = claimed(tmp_path / "quick", "fedavg")
+    (told,) = claimed(tmp_path / "quick")
     assert told.endswith(f"moved to {tmp_path / 'disk' / 'here.1'}")
     assert (tmp_path / "quick").is_symlink() and not list((tmp_path / "quick").iterdir())
 
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "quick"
-    first, second = RunFolder(folder, ["fedavg"]), RunFolder(folder, ["fedbuff"])
+    first, second = RunFolder(folder), RunFolder(folder)
     first.refuse_if_in_use()
-    assert first.claim() == [] == list(folder.iterdir())
+    first.claim()
+    assert list(folder.iterdir()) == []
     begun(folder / "fedavg", ends=False)
-    for attempt in (second.refuse_if_in_use, second.claim, RunFolder(folder, ["fedavg"]).claim):
+    for attempt in (second.refuse_if_in_use, second.claim, second.lock):
         with pytest.raises(UserError, match=r"quick: another run writes to it; wait for its"):
             attempt()
     assert files(folder) and not (tmp_path / "runs" / "quick.1").exists(), "nothing was touched"
     first.release()
     second.refuse_if_in_use()
-    assert second.claim() == []
+    second.claim()
+    second.release()
 
 
 def test_folders_made_for_nothing_go_again(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     for folder in (tmp_path / "runs" / "quick", tmp_path / "mine" / "quick"):
-        claim = RunFolder(folder, ["fedavg"])
+        claim = RunFolder(folder)
         claim.claim()
         claim.undo()
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
-    kept = RunFolder(tmp_path / "runs" / "quick", ["fedavg"])
+    kept = RunFolder(tmp_path / "runs" / "quick")
     kept.claim()
     (tmp_path / "runs" / "quick" / "edges.log").touch()
     kept.undo()
@@ -142,4 +208,4 @@ def test_folders_made_for_nothing_go_again(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"quick: cannot be made \(Not a directory\)"):
-        RunFolder(tmp_path / "file" / "quick", ["fedavg"]).claim()
+        RunFolder(tmp_path / "file" / "quick").claim()

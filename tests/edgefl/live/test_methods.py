@@ -12,9 +12,20 @@ def arrived(t: float, edge: str, *decisions: dict[str, Any], **numbers: float) -
         "t": t,
         "event": "update_arrived",
         "edge": edge,
+        "task": int(t),
         "numbers": numbers,
         "decisions": list(decisions),
     }
+
+
+def asked(t: float, edge: str, *versions: int | None, until_ns: int = 0) -> list[dict[str, Any]]:
+    """A request of the task that ``arrived(t, edge)`` ends, and the answers, later."""
+    row = {"t": t - 0.5, "edge": edge, "task": int(t)}
+    request = {"event": "fresh_requested", **row, "until_ns": until_ns, "decisions": []}
+    answers = [
+        {"do": "send_fresh", "edge": edge, "task": int(t), "version": each} for each in versions
+    ]
+    return [request, {"t": t - 0.25, "event": "alarm_rang", "name": "x", "decisions": answers}]
 
 
 def report(**values: float) -> dict[str, Any]:
@@ -28,19 +39,35 @@ def points(found: Methods) -> dict[str, list[Any]]:
 def test_what_server_and_devices_have_learned() -> None:
     found = Methods()
     found.take(arrived(1.0, "a", report(alpha=0.5), beta=0.9), PLACES, None)
-    found.take(arrived(2.0, "b", report(alpha=0.4), merged=1.0, beta=0.8), PLACES, None)
+    for row in asked(2.0, "b", 7):
+        found.take(row, PLACES, None)
+    found.take(arrived(2.0, "b", report(alpha=0.4), beta=0.8), PLACES, None)
     assert points(found) == {"alpha": [[1.0, 0.5, 0], [2.0, 0.4, 1]], "beta": [[2.0, 0.8, 1]]}
 
 
 def test_the_outcome_of_each_request_for_a_fresher_model() -> None:
+    """A rule need not report its merges, and the answer may come long after the request."""
     found = Methods()
-    for t, more in enumerate(({"merged": 1.0}, {"too_late": 1.0}, {})):
-        found.take(arrived(t, "b", asked=1.0, refresh_point=2.0, **more), PLACES, None)
-    found.take(arrived(9.0, "a"), PLACES, None)
+    rows = [
+        *asked(1.0, "b", 3, until_ns=900_000_000),
+        arrived(1.0, "b", refresh_point=2.0),
+        *asked(2.0, "b", 4, until_ns=1_900_000_000),
+        arrived(2.0, "b", too_late=1.0),
+        *asked(3.0, "b", None),
+        arrived(3.0, "b"),
+        *asked(4.0, "b", until_ns=3_900_000_000),
+        arrived(4.0, "b", too_late=1.0),
+        *asked(5.0, "b", 6),
+        {"t": 5.0, "event": "task_closed", "edge": "b", "task": 5, "decisions": []},
+        arrived(9.0, "a"),
+    ]
+    for row in rows:
+        found.take(row, PLACES, None)
     assert [(row[1], row[2], row[4]) for row in found.refresh.since(0)] == [
         (1, 2.0, "merged"),
-        (1, 2.0, "too late"),
-        (1, 2.0, "nothing newer"),
+        (1, None, "too late"),
+        (1, None, "nothing newer"),
+        (1, None, "unanswered"),
     ]
 
 

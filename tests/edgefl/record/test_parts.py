@@ -236,8 +236,8 @@ def test_a_run_with_parts_has_the_same_rows_summary_and_display(
     assert views[0] == views[1]
     (packed / "summary.json").unlink()
     (row,) = load(packed)
-    assert row.verdict == "unfinished" and unfinished(tmp_path / "packed", ["fedavg"])
-    clear(tmp_path / "packed", ["fedavg"])
+    assert row.verdict == "unfinished" and unfinished(tmp_path / "packed")
+    clear(tmp_path / "packed")
     assert not packed.exists(), "a rerun removes all parts"
 
 

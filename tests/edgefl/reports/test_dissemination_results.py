@@ -204,13 +204,9 @@ def test_inside_a_round_staleness_counts_aggregations() -> None:
 )
 def test_negligible_merging_is_said(betas: tuple[float, ...], note: str | None) -> None:
     events = [
-        asked(1.0, "a", 0, 0, 1, 1),
-        *(
-            arrived(
-                2.0, n, 0, 1, asked=1.0, merged=1.0, refresh_point=1.0, fresh_version=1.0, beta=beta
-            )
-            for n, beta in enumerate(betas)
-        ),
+        row
+        for n, beta in enumerate(betas)
+        for row in (asked(1.0, "a", n, 0, 1, 1), arrived(2.0, n, 0, 1, beta=beta))
     ]
     found = dissemination.section(events, [], 3.0)
     assert found is not None and found["note"] == note
@@ -236,6 +232,76 @@ def test_an_answer_that_never_arrived_is_no_waiting_time_and_no_merge() -> None:
         found["note"],
     ) == (0.0, None, 0, None, None)
     assert found["staleness_before"] is None
+
+
+def request(t: float, task: int, until_s: float) -> dict[str, Any]:
+    until_ns = round(until_s * 1e9)
+    return asked(t, "a", task, 0, 2, 2) | {"until_ns": until_ns, "decisions": []}
+
+
+def answered(t: float, task: int, version: int | None) -> dict[str, Any]:
+    """An alarm at which the strategy answers the request of a task."""
+    answer = {"do": "send_fresh", "edge": "a", "task": task, "version": version}
+    return {"t": t, "event": "alarm_rang", "version": 5, "name": "x", "decisions": [answer]}
+
+
+def test_what_became_of_each_request() -> None:
+    """One task after the other; the rule reports nothing, and no answer comes with its request."""
+    events = [
+        joined("a"),
+        *(request(1.0, 0, until_s=9.0), answered(2.0, 0, 5), arrived(9.5, 0, 0, 6)),
+        *(request(11.0, 1, until_s=19.0), arrived(19.5, 1, 0, 6, too_late=1.0)),
+        *(request(21.0, 2, until_s=29.0), answered(22.0, 2, 5)),
+        arrived(29.5, 2, 0, 6, too_late=1.0),
+        *(request(31.0, 3, until_s=39.0), answered(39.0, 3, 5)),
+        *(request(41.0, 4, until_s=49.0), answered(42.0, 4, None), arrived(49.5, 4, 0, 6)),
+        {"t": 51.0, "fact": "request_too_late", "edge": "a", "task": 5},
+        request(61.0, 6, until_s=69.0),
+        *(request(71.0, 7, until_s=79.0), answered(72.0, 7, 5)),
+    ]
+    links = [
+        link("a", "down", "fresh", 10, 2.0, 5.0),
+        link("a", "down", "dropped", 10, 22.0, 29.0),
+        link("a", "down", "fresh", 10, 72.0, 74.0),
+    ]
+    outcomes = {
+        task: one.outcome.value for task, one in dissemination.requests_of(events).by_task.items()
+    }
+    assert outcomes == {
+        0: "merged",
+        1: "unanswered",
+        2: "too late",
+        3: "too late",
+        4: "nothing newer",
+        5: "too late",
+        6: "unanswered",
+        7: "open",
+    }
+    found = dissemination.section(events, links, 80.0)
+    assert found is not None and found["contradictions"] == []
+    numbers = ("requests", "newer", "merges", "too_late", "unanswered", "waiting_total_s")
+    assert [found[name] for name in numbers] == [8, 4, 1, 3, 2, 4.0 + 3.0]
+    assert found["staleness_after"] == {"mean": 1.0, "median": 1.0}, "6 - 5, without fresh_version"
+
+
+def test_a_stopped_download_is_too_late_before_its_update_arrives() -> None:
+    events = [joined("a"), request(1.0, 0, until_s=9.0), answered(2.0, 0, 5)]
+    found = dissemination.section(events, [link("a", "down", "dropped", 9, 2.0, 9.0)], 10.0)
+    assert found is not None and (found["too_late"], found["waiting_total_s"]) == (1, 0.0)
+
+
+def test_numbers_that_contradict_the_events_are_named() -> None:
+    events = [
+        joined("a"),
+        *(asked(1.0, "a", 0, 0, 2, 2), answered(1.5, 0, 2)),
+        arrived(2.0, 0, 0, 3, merged=0.0, too_late=1.0),
+    ]
+    found = dissemination.section(events, [], 5.0)
+    assert found is not None and found["contradictions"] == [
+        "1 answer (SendFresh) to no open request",
+        'the rule\'s number "merged" is false in 1 update; counted is what the edges did',
+        'the rule reports "too_late" in 1 update: that number is the edge\'s own',
+    ]
 
 
 def test_a_run_without_requests_has_no_such_section() -> None:

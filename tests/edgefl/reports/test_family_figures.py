@@ -30,7 +30,8 @@ REPORTED: list[tuple[float, list[dict[str, Any]]]] = [  # emulated s, decisions
 EVENTS: list[dict[str, Any]] = [
     {"t": 0.0, "event": "edge_joined", "version": 0, "edge": "a", "samples": 1, "decisions": []},
     {"t": 0.0, "event": "fresh_requested", "version": 0, "edge": "a", "task": 0}
-    | {"base_version": 0, "step": 1, "until_ns": 0, "decisions": []},
+    | {"base_version": 0, "step": 1, "until_ns": 0}
+    | {"decisions": [{"do": "send_fresh", "edge": "a", "task": 0, "version": 1}]},
     *(
         {"t": t, "event": "alarm_rang", "version": 0, "key": "k", "decisions": decisions}
         for t, decisions in REPORTED
