@@ -1,4 +1,4 @@
-"""``edgefl keys new DIR``: makes the keys for a run on several machines."""
+"""``edgefl keys``: makes, revokes and renews the keys for a run on several machines."""
 
 from __future__ import annotations
 
@@ -58,3 +58,29 @@ def new(
         f"edgefl coordinator CONFIG --keys {folder}, and on each edge: edgefl edge --connect"
         f" tcp://HOST:PORT --id NAME --keys {folder}"
     )
+
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The directory of the keys.")]
+OneEdge = Annotated[str, typer.Argument(metavar="EDGE", help="Id of the edge.")]
+NEXT_START = "a coordinator that runs reads its list when it starts: end it, and resume the run"
+
+
+@app.command()
+def revoke(folder: Folder, edge: OneEdge) -> None:
+    """Take an edge off the list: its key may not join from the coordinator's next start on."""
+    from edgefl.hosts.wall import keys as files  # imported here, because it imports zmq
+
+    files.revoke(folder, edge)
+    show.line(f"{folder}: {edge} may not join any more; its keys are removed")
+    show.hint(NEXT_START)
+
+
+@app.command()
+def renew(folder: Folder, edge: OneEdge) -> None:
+    """Give an edge a new key: its old one may not join from the coordinator's next start on."""
+    from edgefl.hosts.wall import keys as files  # imported here, because it imports zmq
+
+    files.renew(folder, edge)
+    show.line(f"{folder}: {edge} has a new key; its old one may not join any more")
+    show.line(f"give the edge its new {folder / 'edges' / f'{edge}.key_secret'}")
+    show.hint(NEXT_START)

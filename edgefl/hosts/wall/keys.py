@@ -127,6 +127,45 @@ def complete(folder: Path, edge_ids: Sequence[str]) -> list[str]:
     return lacking
 
 
+def revoke(folder: Path, edge: str) -> None:
+    """Take an edge off the list of those that may join, and remove its keys from ``folder``.
+
+    A coordinator reads the list when it starts. UserError for an edge that is not on it.
+    """
+    _replace(folder / "allowed.json", _without(folder, edge))
+    for suffix in (".key", ".key_secret"):
+        (folder / "edges" / f"{edge}{suffix}").unlink(missing_ok=True)
+
+
+def renew(folder: Path, edge: str) -> None:
+    """Give an edge a new key pair; its old key may not join any more.
+
+    A coordinator reads the list when it starts. UserError for an edge that is not on it.
+    """
+    others, stem = _without(folder, edge), folder / "edges" / edge
+    try:
+        draft = Path(tempfile.mkdtemp(prefix=".new-", dir=folder))
+        try:
+            public = _write_pair(draft / edge)
+            _replace(folder / "allowed.json", others | {edge: public})
+            for suffix in (".key", ".key_secret"):
+                (draft / f"{edge}{suffix}").replace(stem.with_name(f"{edge}{suffix}"))
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    except OSError as error:
+        raise UserError(
+            f"{error.filename or folder}: cannot be written ({error.strerror})"
+        ) from error
+
+
+def _without(folder: Path, edge: str) -> dict[str, str]:
+    """The list of allowed edges without this one. UserError if it is not there."""
+    listed = {edge: key.decode() for key, edge in load_server(folder).allowed.items()}
+    if edge not in listed:
+        raise UserError(f"{folder}: has no key of edge {edge!r}{nearest(edge, listed)}")
+    return {name: key for name, key in listed.items() if name != edge}
+
+
 def _replace(path: Path, listed: dict[str, str]) -> None:
     draft = path.with_name(f".{path.name}-{os.getpid()}")
     try:

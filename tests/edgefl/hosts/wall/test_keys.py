@@ -433,3 +433,26 @@ def test_a_listed_edge_without_its_secret_key_is_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no key for edge 'b'"):
         keys.complete(folder, ["a", "b"])
     assert keys.complete(folder, ["a"]) == []
+
+
+def test_a_revoked_key_is_off_the_list_and_a_renewed_one_is_new(folder: Path) -> None:
+    before = {edge: key for key, edge in keys.load_server(folder).allowed.items()}
+    revoked, renewed, *_ = before
+    keys.revoke(folder, revoked)
+    keys.renew(folder, renewed)
+    after = {edge: key for key, edge in keys.load_server(folder).allowed.items()}
+    assert after == {edge: key for edge, key in before.items() if edge != revoked} | {
+        renewed: keys.load_edge(folder, renewed).public
+    }
+    assert after[renewed] != before[renewed]
+    assert not list((folder / "edges").glob(f"{revoked}.*"))
+    assert stat.S_IMODE((folder / "edges" / f"{renewed}.key_secret").stat().st_mode) == 0o600
+    assert sorted(each.name for each in folder.iterdir()) == [
+        "allowed.json",
+        "coordinator.key",
+        "coordinator.key_secret",
+        "edges",
+    ]
+    for change in (keys.revoke, keys.renew):
+        with pytest.raises(UserError, match=f"has no key of edge '{revoked}'"):
+            change(folder, revoked)
