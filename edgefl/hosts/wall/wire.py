@@ -210,10 +210,15 @@ class Router(Wire):
         full, self.full = list(self.full), {}
         return full
 
+    def greeted(self, routing: bytes) -> None:
+        """Mark this peer as one that has begun a session."""
+        if routing in self.connections:
+            self.connections[routing].greeted = True
+
     def joined(self, routing: bytes) -> None:
         """Mark this peer as a joined edge."""
         if routing in self.connections:
-            self.connections[routing].joined = True
+            self.connections[routing].greeted = self.connections[routing].joined = True
 
     def cut(self, routing: bytes) -> None:
         """Close this peer's connection if it is open. libzmq deletes the peer's queue.
