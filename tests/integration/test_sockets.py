@@ -182,6 +182,14 @@ def test_a_socket_run_replays_bit_equal(pair: tuple[Path, Path]) -> None:
     assert result.version == 8 and result.events == len(story(pair[0]))
 
 
+@pytest.mark.usefixtures("warm_python")
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="no IPv6 here")
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_a_run_over_ipv6(tmp_path: Path, host: str) -> None:
+    (found,) = small(tmp_path, "stop.versions=2", f"network.host='{host}'").run(lambda *_: None)
+    assert found["versions"] == 2 and found["updates_applied"] == 2
+
+
 # --------------------------------------------------------------- edges that die, hang and come back
 def send_signal(launcher: WallRun, edge: str, number: int) -> None:
     (process,) = (

@@ -47,10 +47,15 @@ def context() -> Iterator[zmq.Context]:
 class Wired:
     """A Router and connected peers."""
 
-    def __init__(self, context: zmq.Context, server: keys.ServerKeys | None = None) -> None:
+    def __init__(
+        self,
+        context: zmq.Context,
+        server: keys.ServerKeys | None = None,
+        host: str = "127.0.0.1",
+    ) -> None:
         self.context = context
         self.router = Router(context, server)
-        self.port = self.router.bind("127.0.0.1", 0)
+        self.port = self.router.bind(host, 0)
 
     def peer(self, port: int | None = None) -> zmq.Socket:
         """A peer that does not connect again after its connection is closed."""
@@ -118,6 +123,46 @@ def test_only_living_connections_are_kept_in_mind(context: zmq.Context) -> None:
     assert list(wired.router.by_fd.values()) == list(wired.router.connections.values())
     wired.router.cut(routings[0])  # no longer known
     assert wired.router.send(routings[0], b"hello")
+
+
+# ------------------------------------------------------------------ IPv6
+IPV6 = pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="no IPv6 here")
+
+
+@IPV6
+@pytest.mark.parametrize(
+    ("listens", "reached"),
+    [
+        ("::1", "tcp://[::1]:{}"),
+        ("[::1]", "tcp://[::1]:{}"),
+        ("::", "tcp://[::1]:{}"),
+        ("::", "tcp://127.0.0.1:{}"),
+        ("localhost", "tcp://localhost:{}"),
+    ],
+)
+def test_a_dealer_reaches_a_router_over_ipv6(
+    context: zmq.Context, listens: str, reached: str
+) -> None:
+    wired = Wired(context, host=listens)
+    edge = Dealer(context, None, reached.format(wired.port))
+    edge.send(b"hello")
+    ((routing, frames),) = wired.heard()
+    assert frames == [b"hello"] and wired.router.send(routing, b"welcome")
+    assert edge.socket.poll(PATIENCE_MS)
+    assert [[part.bytes for part in parts] for parts in edge.receive()] == [[b"welcome"]]
+    edge.close()
+
+
+@IPV6
+def test_strangers_over_ipv6_are_watched_too(context: zmq.Context) -> None:
+    wired = Watched(context, most_strangers=2, host="::")
+    crowd = [sockets.create_connection(("::1", wired.port)) for _ in range(5)]
+    other = sockets.create_connection(("127.0.0.1", wired.port))
+    for stranger in crowd[:4]:
+        assert closed(stranger)
+    assert wired.end()[TOO_MANY] == 4
+    for peer in (*crowd, other):
+        peer.close()
 
 
 # ------------------------------------------------------------------ bounds
@@ -229,9 +274,13 @@ class Watched(Wired):
     """A Router with watched connections."""
 
     def __init__(
-        self, context: zmq.Context, server: keys.ServerKeys | None = None, **limits: int
+        self,
+        context: zmq.Context,
+        server: keys.ServerKeys | None = None,
+        host: str = "127.0.0.1",
+        **limits: int,
     ) -> None:
-        super().__init__(context, server)
+        super().__init__(context, server, host)
         self.greedy: list[tuple[bytes, str]] = []
         self.strangers: list[str] = []
         self.watch = Watch(
