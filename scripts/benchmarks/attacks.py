@@ -28,8 +28,10 @@ from edgefl.hosts.wall.keys import EdgeKeys, secure_edge
 from edgefl.protocol.codec import decode, decode_note, encode, encode_note, unbundled
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import (
+    MAX_PAIRS,
     PROTOCOL,
     Acknowledged,
+    Arrived,
     CancelTask,
     Credit,
     Delivered,
@@ -261,6 +263,17 @@ def replays(edge: EvilEdge, count: int) -> None:
     edge.raw(encode(Pong(0, 1), edge.incarnation, edge.number - 1))
 
 
+def arrivals(edge: EvilEdge, count: int) -> None:
+    """Report the arrival of models that were never sent, in as many parts as possible."""
+    curve = [[number, number] for number in range(1, MAX_PAIRS)]
+    edge.say(Arrived(1_000_000 + count, curve))
+
+
+def repeated_pieces(edge: EvilEdge, count: int) -> None:
+    """Send bytes of an update that has arrived before."""
+    edge.say(Piece(1, 0), bytes(1 << 15))
+
+
 def nothing(edge: EvilEdge, count: int) -> None:
     """Behave like an honest edge."""
 
@@ -300,6 +313,8 @@ ATTACKS = {
         another_id, burst=1, keyed=True, named="quarantined: more than .* Hellos as another edge"
     ),
     "replays": Attack(replays, named="quarantined: "),
+    "arrivals": Attack(arrivals, burst=2, named="quarantined: more than .* useless"),
+    "pieces": Attack(repeated_pieces, burst=2, named="quarantined: more than .* useless"),
 }
 
 

@@ -330,6 +330,7 @@ class CoordinatorProcess:
             most_bytes=most_body(weights.nbytes),
             stamped=emulated_devices(experiment),
             reports=ReportAllowance(to_ns(section.report_s), to_ns(section.liveness_s)),
+            useless=self.sessions.useless,
         )
         schedules = self.run.coordinator.strategy.schedules_uplink
         pacing.transport.uplink.gives_ahead = not schedules
