@@ -313,8 +313,8 @@ ATTACKS = {
         another_id, burst=1, keyed=True, named="quarantined: more than .* Hellos as another edge"
     ),
     "replays": Attack(replays, named="quarantined: "),
-    "arrivals": Attack(arrivals, burst=2, named="quarantined: more than .* useless"),
-    "pieces": Attack(repeated_pieces, burst=2, named="quarantined: more than .* useless"),
+    "arrivals": Attack(arrivals, burst=2, named="quarantined: .* useless|useless_messages: "),
+    "pieces": Attack(repeated_pieces, burst=2, named="quarantined: .* useless|useless_messages: "),
 }
 
 
