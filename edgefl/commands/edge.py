@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgefl.addresses import split_tcp
 from edgefl.commands import show
 from edgefl.commands.configs import located
 from edgefl.config.experiment import EDGE_ID, PATTERNS
@@ -211,8 +212,10 @@ def _find(
 
 
 def _host(address: str) -> str:
-    scheme, _, rest = address.partition("://")
-    host, colon, port = rest.rpartition(":")
-    if scheme != "tcp" or not host or not colon or not port.isdigit():
-        raise UserError(f"--connect {address!r}: expected tcp://HOST:PORT")
-    return host
+    where = split_tcp(address)
+    if where is None:
+        raise UserError(
+            f"--connect {address!r}: expected tcp://HOST:PORT, such as tcp://192.0.2.1:7700 or"
+            " tcp://[2001:db8::1]:7700"
+        )
+    return where[0]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from edgefl.addresses import any_host, tcp
 from edgefl.commands import show
 from edgefl.commands import wall as on_wall
 from edgefl.commands.conclude import conclude
@@ -272,7 +273,7 @@ class _HostEdges:
             self._started = True
             self.logs.open(self.folder, keep=self.resume)
             self.hosts.start_edges(
-                {host: f"tcp://{address}:{port}" for host, address in self.addresses.items()}
+                {host: tcp(address, port) for host, address in self.addresses.items()}
             )
 
     def inject(self, fault: Any) -> None:
@@ -297,11 +298,15 @@ def _run(
     task: Launch, hosts: HostsThread, addresses: Mapping[str, str], logs: HostLogs, run: str
 ) -> bool:
     """Run the coordinator; False after Ctrl-C."""
-    from edgefl.launch.addresses import ANY, listen_host
+    from edgefl.launch.addresses import edge_addresses, listen_host
     from edgefl.launch.launch_plan import listen_port
 
     network, remote = task.experiment.network, hosts.coordinator
-    where = listen_host(network.host, addresses.values()) if remote is None else ANY
+    if remote is None:
+        where = listen_host(network.host, addresses.values())
+        addresses = edge_addresses(where, addresses)
+    else:
+        where = any_host(addresses.values())
     port = listen_port(task.inventory, task.experiment)
     section = network.model_copy(update={"host": where, "port": port})
     experiment = task.experiment.model_copy(update={"network": section})

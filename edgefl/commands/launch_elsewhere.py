@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from edgefl.addresses import tcp
 from edgefl.commands import show
 from edgefl.config.faults import PROCESS_KINDS
 from edgefl.config.groups import availability_file
@@ -55,9 +56,7 @@ def run_elsewhere(
         try:
             hosts.call(remote.start(dump(experiment, {})))
             port = experiment.network.port
-            hosts.start_edges(
-                {host: f"tcp://{address}:{port}" for host, address in addresses.items()}
-            )
+            hosts.start_edges({host: tcp(address, port) for host, address in addresses.items()})
             status = _followed(hosts, remote, logs)
             if status not in (BAD_INPUT, None):
                 hosts.call(remote.fetch(experiment.name, folder))

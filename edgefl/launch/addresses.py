@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from edgefl.hosts.wall.keys import is_loopback
+from edgefl.addresses import any_host, is_loopback
 from edgefl.launch.connections.connection import HostConnection, HostError
 from edgefl.launch.connections.local import LocalConnection
 from edgefl.launch.connections.own_addresses import addresses_of, nearest_address
 from edgefl.launch.inventory import CoordinatorPlace
-
-ANY = "0.0.0.0"
 
 
 async def coordinator_address(
@@ -48,6 +46,17 @@ def listen_host(wanted: str, addresses: Iterable[str]) -> str:
 
     It is loopback if all edges are on this machine.
     """
+    addresses = list(addresses)
     if not is_loopback(wanted) or all(is_loopback(address) for address in addresses):
         return wanted
-    return ANY
+    return any_host(addresses)
+
+
+def edge_addresses(listens_on: str, addresses: Mapping[str, str]) -> dict[str, str]:
+    """The address of the coordinator for each host: its own one if it listens only on loopback.
+
+    A host of this machine is reached by IPv4, but the coordinator may listen on ``::1``.
+    """
+    if not is_loopback(listens_on):
+        return dict(addresses)
+    return dict.fromkeys(addresses, listens_on)

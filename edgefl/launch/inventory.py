@@ -26,7 +26,7 @@ from emulator.plain_text import read_text
 from emulator.ranges import MOST_NAMES, expanded
 
 NATIVE = "native"
-HOST_NAME = r"^[A-Za-z0-9]([A-Za-z0-9_.:%-]{0,252}[A-Za-z0-9])?$"
+HOST_NAME = r"^[A-Za-z0-9:]([A-Za-z0-9_.:%-]{0,252}[A-Za-z0-9])?$"
 MOST_EDGES = 1000  # on one host
 SSH_KEYS = ("user", "port", "identity", "known_hosts")  # have a meaning with via = "ssh" alone
 # other names for a key: those of ssh, Ansible, Dask and Ray

@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from edgefl.addresses import any_host
 from edgefl.errors import printable
 from edgefl.launch import host_probe
 from edgefl.launch.connections.connection import (
@@ -291,7 +292,7 @@ async def _listening(
     address: str,
 ) -> AsyncIterator[int]:
     """Listen where the coordinator will; on a free port if its own is in use."""
-    where = "0.0.0.0" if place.address is not None else address
+    where = any_host([address]) if place.address is not None else address
     try:
         server = await asyncio.start_server(on, where, place.listen_port)
     except OSError:

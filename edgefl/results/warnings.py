@@ -12,6 +12,7 @@ from typing import Any
 Facts = Mapping[str, Any]
 SHOWN_EDGES = 5
 FAR_ABOVE = 2.0  # multiple of the first model's test loss
+USELESS, MANY_USELESS = "useless message", 100  # its kind in the verdict's ``wire``
 MARGIN = 0.05  # of accuracy above guessing
 
 
@@ -205,6 +206,27 @@ def dissemination(facts: Facts) -> str | None:
     return f"fresher models: {'; '.join(found)}" if found else None
 
 
+def quarantined(facts: Facts) -> str | None:
+    """Warn about edges that were excluded for what they sent."""
+    edges: Mapping[str, str] = facts.get("fidelity", {}).get("quarantined", {})
+    if not edges:
+        return None
+    return f"excluded for what it sent: {_edges(list(edges))}: {next(iter(edges.values()))}"
+
+
+def useless(facts: Facts) -> str | None:
+    """Warn about edges with more useless messages than one second allows."""
+    wire: Mapping[str, int] = facts.get("fidelity", {}).get("wire", {})
+    counts = {
+        kind.removeprefix(USELESS).strip("( )"): count
+        for kind, count in wire.items()
+        if kind.startswith(USELESS) and count >= MANY_USELESS
+    }
+    if not counts:
+        return None
+    return f"{_edges(list(counts))} sent {sum(counts.values())} messages that changed nothing"
+
+
 WARNINGS: tuple[Callable[[Facts], str | None], ...] = (
     no_version,
     discarded,
@@ -220,6 +242,8 @@ WARNINGS: tuple[Callable[[Facts], str | None], ...] = (
     edges_missing,
     edges_lost,
     numbers_capped,
+    quarantined,
+    useless,
     rows_deleted,
 )
 

@@ -1,13 +1,16 @@
-"""Attacks by an admitted edge that becomes malicious.
+"""Attacks by an admitted edge that becomes malicious, and by strangers who never join.
 
-It joins and works like an honest edge for a while, then attacks the coordinator. It uses its own
-socket code, not the edge host's.
+A malicious edge joins and works like an honest one for a while, then attacks the coordinator. It
+uses its own socket code, not the edge host's. Strangers only open TCP connections.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import selectors
+import socket
+import struct
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,8 +28,10 @@ from edgefl.hosts.wall.keys import EdgeKeys, secure_edge
 from edgefl.protocol.codec import decode, decode_note, encode, encode_note, unbundled
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import (
+    MAX_PAIRS,
     PROTOCOL,
     Acknowledged,
+    Arrived,
     CancelTask,
     Credit,
     Delivered,
@@ -258,6 +263,17 @@ def replays(edge: EvilEdge, count: int) -> None:
     edge.raw(encode(Pong(0, 1), edge.incarnation, edge.number - 1))
 
 
+def arrivals(edge: EvilEdge, count: int) -> None:
+    """Report the arrival of models that were never sent, in as many parts as possible."""
+    curve = [[number, number] for number in range(1, MAX_PAIRS)]
+    edge.say(Arrived(1_000_000 + count, curve))
+
+
+def repeated_pieces(edge: EvilEdge, count: int) -> None:
+    """Send bytes of an update that has arrived before."""
+    edge.say(Piece(1, 0), bytes(1 << 15))
+
+
 def nothing(edge: EvilEdge, count: int) -> None:
     """Behave like an honest edge."""
 
@@ -297,6 +313,8 @@ ATTACKS = {
         another_id, burst=1, keyed=True, named="quarantined: more than .* Hellos as another edge"
     ),
     "replays": Attack(replays, named="quarantined: "),
+    "arrivals": Attack(arrivals, burst=2, named="quarantined: .* useless|useless_messages: "),
+    "pieces": Attack(repeated_pieces, burst=2, named="quarantined: .* useless|useless_messages: "),
 }
 
 
@@ -322,3 +340,74 @@ def attack(edge: EvilEdge, what: Attack, begin_s: float) -> NoReturn:
             what.step(edge, count)
             count += 1
         time.sleep(PAUSE_S / 4)
+
+
+# ------------------------------------------------------------------ strangers
+MIB = 1 << 20
+MOST_SENT = 1 << 16  # bytes per call
+CONNECTED_PER_TURN = 100  # so that those that are connected also get their turn
+GREETING = struct.Struct(">10sBB20s32x")  # ZMTP 3.0: signature, version, mechanism
+SIGNATURE = b"\xff" + bytes(8) + b"\x7f"
+MORE, LARGE, COMMAND = 1, 2, 4  # flags of a frame
+
+
+def _opening(keyed: bool) -> bytes:
+    """Return the first bytes of a connection, up to a message of 1 MiB of which nothing follows.
+
+    With keys, the message is a command of the handshake, which no key protects.
+    """
+    greeting = GREETING.pack(SIGNATURE, 3, 0, b"CURVE" if keyed else b"NULL")
+    if keyed:
+        return greeting + struct.pack(">BQ", COMMAND | LARGE, MIB)
+    ready = b"\x05READY\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER"
+    return greeting + bytes([COMMAND, len(ready)]) + ready + struct.pack(">BQ", MORE | LARGE, MIB)
+
+
+def silent(keyed: bool) -> bytes:
+    """Connect, and say nothing."""
+    return b""
+
+
+def half_message(keyed: bool) -> bytes:
+    """Send a message of 1 MiB without its last KiB."""
+    return _opening(keyed) + bytes(MIB - 1024)
+
+
+STRANGERS: dict[str, Callable[[bool], bytes]] = {"silent": silent, "half messages": half_message}
+
+
+def strangers(port: int, count: int, what: bytes, begin_s: float, again: bool) -> NoReturn:
+    """Keep ``count`` connections, each of which sends ``what``, from ``begin_s`` (monotonic) on.
+
+    ``again``: connect again when one is closed.
+    """
+    time.sleep(max(begin_s - time.monotonic(), 0))
+    selector, left, opened = selectors.DefaultSelector(), memoryview(what), 0
+    while True:
+        for _ in range(CONNECTED_PER_TURN):
+            if (len(selector.get_map()) if again else opened) >= count:
+                break
+            peer = socket.socket()
+            peer.setblocking(False)
+            peer.connect_ex(("127.0.0.1", port))
+            selector.register(peer, selectors.EVENT_READ | selectors.EVENT_WRITE, [left])
+            opened += 1
+        for key, events in selector.select(0.01):
+            if not _go_on(selector, key, events):
+                selector.unregister(key.fileobj)
+                key.fileobj.close()
+
+
+def _go_on(selector: selectors.BaseSelector, key: selectors.SelectorKey, events: int) -> bool:
+    """Send and receive what is possible; False if the connection is closed."""
+    try:
+        if events & selectors.EVENT_READ and not key.fileobj.recv(MOST_SENT):
+            return False
+        if events & selectors.EVENT_WRITE:
+            rest = key.data[0]
+            key.data[0] = rest[key.fileobj.send(rest[:MOST_SENT]) :]
+            if not key.data[0]:
+                selector.modify(key.fileobj, selectors.EVENT_READ, key.data)
+    except OSError:
+        return False
+    return True

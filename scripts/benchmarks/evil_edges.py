@@ -1,16 +1,20 @@
-"""Effect of an admitted edge that becomes malicious: memory, other edges, verdict, record.
+"""Effect of malicious peers on a run: memory, other edges, verdict, record.
 
 Measured are the coordinator's memory, the updates of the other edges, the verdict, and what
-events.jsonl says about the malicious edge.
+events.jsonl says about the malicious peer.
 
     python scripts/benchmarks/evil_edges.py [--json FILE] [--seconds 10] [--attack offers]
+    python scripts/benchmarks/evil_edges.py --attack "half messages" [--connections 1500]
 
-Each attack has a real coordinator process, three honest edges and one malicious edge. The updates
+Each attack has a real coordinator process and three honest edges. The attacker is an admitted edge
+that becomes malicious, or a stranger with many connections that never join: then the run is made
+without and with keys, and one honest edge is started only after the attack has begun. The updates
 of the honest edges are computed from edge and task, so they can be checked in the journal.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
@@ -27,8 +31,9 @@ from typing import Any
 
 import numpy as np
 import psutil
-from attacks import ATTACKS, Attack, EvilEdge, attack, marked
+from attacks import ATTACKS, STRANGERS, Attack, EvilEdge, attack, marked, strangers
 from protocol import Echo, digests, ended, fork_edge, listening, prepared
+from reference import cpu_s
 from table import Row, arguments, host_line, report, run, say
 
 from edgefl.actor import COORDINATOR, Send
@@ -53,6 +58,7 @@ PATIENCE_S = 60.0
 ORDINARY = ("task_started", "update_ready", "edge_waits")
 SHOWN_FACTS = 3
 GROWTH_GOAL = "<= 50"  # MB
+STORM_GOAL = "<= 40"  # MB
 
 
 class Honest(Echo):
@@ -80,6 +86,9 @@ class Trial:
 
     base_bytes: int = 0
     peak_bytes: int = 0
+    end_bytes: int = 0
+    most_files: int = 0  # open files of the coordinator
+    cpu: float = 0.0  # cores that the coordinator used during the attack
     summary: dict[str, Any] = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
     arrived: Counter[str] = field(default_factory=Counter)
@@ -137,11 +146,31 @@ def experiment(edges: Sequence[str]) -> Experiment:
     )
 
 
-def trial(names: Sequence[str], seconds: float, base: Path) -> Trial:
-    """Run these attacks at the same time for ``seconds``; the coordinator runs in ``base``."""
+@dataclass(frozen=True, slots=True)
+class Storm:
+    """Strangers: each of ``connections`` sends ``what``. ``again``: and connects again if cut."""
+
+    what: str
+    connections: int
+    again: bool = False
+
+
+def trial(
+    names: Sequence[str],
+    seconds: float,
+    base: Path,
+    storm: Storm | None = None,
+    keyed: bool = False,
+    most_files: int | None = None,
+) -> Trial:
+    """Run these attacks at the same time for ``seconds``; the coordinator runs in ``base``.
+
+    ``most_files``: its limit of open files.
+    """
     evil = {evil_id(name): ATTACKS[name] for name in names}
     config, layout = experiment([*HONEST, *evil]), prepared(base, ELEMENTS)
-    keys = base / "keys" if any(what.keyed for what in evil.values()) else None
+    keyed = keyed or any(what.keyed for what in evil.values())
+    keys = base / "keys" if keyed else None
     if keys is not None:
         curve.new(keys, config.edges.ids())
     control, theirs = Channel.pair()
@@ -149,22 +178,38 @@ def trial(names: Sequence[str], seconds: float, base: Path) -> Trial:
         *(sys.executable, "-m", "edgefl.hosts.wall.coordinator.process"),
         *(str(theirs.fileno()), "-1"),
     ]
+    if most_files is not None:
+        command = ["bash", "-c", f'ulimit -n {most_files}; exec "$@"', "coordinator", *command]
     coordinator = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=os.environ | ONE_THREAD)
     theirs.close()
     children: list[int] = []
     try:
         port = listening(control, config, base, keys)
         begin_s = time.monotonic() + SETTLING_S
-        for edge in HONEST:
+
+        def start(edge: str) -> None:
             own = None if keys is None else curve.load_edge(keys, edge)
             children.append(fork_edge(edge, port, config, layout, Honest(edge), own))
+
+        late = 0 if storm is None else 1
+        for edge in HONEST[late:]:
+            start(edge)
+        if storm is not None:
+            children.append(fork_strangers(storm, port, keyed, begin_s))
         for edge, what in evil.items():
             own = None if keys is None else curve.load_edge(keys, edge)
             attacker = EvilEdge(edge, port, ELEMENTS, digests(config, layout), own)
             children.append(fork_evil(attacker, what, begin_s))
         found = Trial()
-        watch(found, psutil.Process(coordinator.pid), begin_s, begin_s + seconds)
+        process = psutil.Process(coordinator.pid)
+        watch(found, process, begin_s, begin_s + seconds / 3)
+        for edge in HONEST[:late]:
+            start(edge)
+        watch(found, process, begin_s, begin_s + seconds)
         wait_for_names(found, names, base / "out")
+        if storm is not None:
+            os.kill(children[len(HONEST) - late], signal.SIGSTOP)
+            found.end_bytes = process.memory_info().rss
         control.send(StopRun("measured"))
         answer = control.receive(PATIENCE_S)
         if answer is None:
@@ -178,6 +223,18 @@ def trial(names: Sequence[str], seconds: float, base: Path) -> Trial:
             os.waitpid(pid, 0)
     judge(found, base / "out")
     return found
+
+
+def fork_strangers(storm: Storm, port: int, keyed: bool, begin_s: float) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        what = STRANGERS[storm.what](keyed)
+        strangers(port, storm.connections, what, begin_s, storm.again)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
 
 
 def fork_evil(evil: EvilEdge, what: Attack, begin_s: float) -> int:
@@ -197,12 +254,15 @@ def watch(found: Trial, process: psutil.Process, begin_s: float, until_s: float)
 
     The base is the last one before ``begin_s``, or the first one if the start took longer.
     """
+    began_s, used_s = max(begin_s, time.monotonic()), cpu_s(process)
     while (now_s := time.monotonic()) < until_s:
         rss = process.memory_info().rss
         if now_s < begin_s or not found.base_bytes:
-            found.base_bytes = rss
+            found.base_bytes, used_s = rss, cpu_s(process)
         found.peak_bytes = max(found.peak_bytes, rss)
+        found.most_files = max(found.most_files, process.num_fds())
         time.sleep(LOOK_S)
+    found.cpu = (cpu_s(process) - used_s) / (time.monotonic() - began_s)
 
 
 def wait_for_names(found: Trial, names: Sequence[str], directory: Path) -> None:
@@ -250,6 +310,29 @@ def rows(name: str, found: Trial) -> list[Row]:
     ]
 
 
+def storm_rows(name: str, found: Trial) -> list[Row]:
+    told = Counter(
+        row["reason"] for row in found.events if row.get("fact") in ("stranger", "quarantined")
+    )
+    joined = [row for row in found.events if row.get("event") == "edge_joined"]
+    late = sum(row["edge"] == HONEST[0] for row in joined)
+    counted = found.summary["fidelity"]["strangers"]
+    return [
+        Row(f"{name}: RSS of the coordinator before", found.base_bytes / MB, "MB"),
+        Row(f"{name}: RSS grows by", found.growth_mb, "MB", STORM_GOAL),
+        Row(f"{name}: RSS at the end", found.end_bytes / MB, "MB"),
+        Row(f"{name}: open files at most", found.most_files),
+        Row(f"{name}: processor of the coordinator", found.cpu, "cores"),
+        Row(f"{name}: honest updates that came whole", found.arrived.total(), "", ">= 1"),
+        Row(f"{name}: of the edge that started during the attack", found.arrived[HONEST[0]], ""),
+        Row(f"{name}: times that it joined", late, "", ">= 1"),
+        Row(f"{name}: honest edges disturbed", len(found.harmed), "", "<= 0"),
+        Row(f"{name}: rows in events.jsonl", told.total(), "", "<= 3"),
+        Row(f"{name}: they say", "; ".join(told) or "nothing"),
+        Row(f"{name}: counts", ", ".join(f"{what} {count}" for what, count in counted.items())),
+    ]
+
+
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument(
@@ -261,20 +344,43 @@ def main() -> None:
     )
     parser.add_argument(
         "--attack",
-        choices=ATTACKS,
+        choices=[*ATTACKS, *STRANGERS],
         action="append",
         help="only this; may be repeated (default: all)",
+    )
+    parser.add_argument(
+        "--connections",
+        type=int,
+        default=1500,
+        metavar="N",
+        help="of strangers (default: 1500)",
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="strangers connect again when they are cut"
+    )
+    parser.add_argument(
+        "--open-files", type=int, metavar="N", help="the coordinator's limit, for strangers"
     )
     chosen, host = parser.parse_args(), host_line()
     if chosen.seconds <= 0:
         raise UserError(f"--seconds {chosen.seconds:g}: expected more than 0")
     keep_freed_memory()
     table: list[Row] = []
-    for name in chosen.attack or ATTACKS:
+    wanted = chosen.attack or [*ATTACKS, *STRANGERS]
+    for name, keyed in itertools.product(
+        [name for name in wanted if name in STRANGERS], (False, True)
+    ):
+        title = f"{name}, {'with' if keyed else 'without'} keys"
+        say(f"{title}: {chosen.seconds:g} s")
+        storm = Storm(name, chosen.connections, chosen.again)
+        with tempfile.TemporaryDirectory(prefix="edgefl-bench-") as folder:
+            found = trial([], chosen.seconds, Path(folder), storm, keyed, chosen.open_files)
+        table += storm_rows(title, found)
+    for name in [name for name in wanted if name in ATTACKS]:
         say(f"{name}: {chosen.seconds:g} s")
         with tempfile.TemporaryDirectory(prefix="edgefl-bench-") as folder:
             table += rows(name, trial([name], chosen.seconds, Path(folder)))
-    report("Admitted edges that turn evil", host, table, chosen.json)
+    report("Malicious peers", host, table, chosen.json)
 
 
 if __name__ == "__main__":

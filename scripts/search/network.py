@@ -204,6 +204,9 @@ class SimulatedRouter(_End):
         full, self.full = self.full, []
         return full
 
+    def greeted(self, routing: bytes) -> None:
+        return None
+
     def joined(self, routing: bytes) -> None:
         return None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 from collections import deque
-from collections.abc import Callable
 from threading import Thread
 from typing import Any
 
@@ -69,9 +68,7 @@ class SimulatedSystem(System):
     def dealer(self, context: Any, keys: Any, address: str) -> SimulatedDealer:
         return SimulatedDealer(self.network, self.process, address)
 
-    def watch(
-        self, router: Any, most_bytes: int, endless: Callable[[int], None], at_start: Any
-    ) -> NoWatch:
+    def watch(self, router: Any, most_bytes: int, *of: Any) -> NoWatch:
         return NoWatch()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -17,10 +18,12 @@ from paths import BENCHMARKS
 
 SECONDS = 2.5
 MOST_GROWTH_MB = 50.0
+MOST_GROWN_BY_STRANGERS_MB = 40.0
+MOST_FILES = 160
 KEYED = "another id"
 KEYLESS = (
     *("offers", "requests", "other tasks", "bombs", "deaf", "rejoins", "garbage", "nan"),
-    *("samples", "replays"),
+    *("samples", "replays", "arrivals", "pieces"),
 )
 
 
@@ -63,3 +66,24 @@ def test_the_coordinators_memory_does_not_grow(trial_of: Callable[[str], Any], n
 def test_the_culprit_is_named(trial_of: Callable[[str], Any], name: str) -> None:
     found = trial_of(name)
     assert found.named(name) is not None, found.about(f"evil-{name.replace(' ', '-')}")
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_strangers_take_little_memory_and_keep_no_edge_out(
+    bench: ModuleType, warm_python: None, tmp_path: Path, keyed: bool
+) -> None:
+    """300 messages of 1 MiB without an end would take 300 MB. One edge starts during the attack."""
+    storm = bench.Storm("half messages", 300)
+    found = bench.trial([], SECONDS, tmp_path, storm, keyed)
+    assert found.growth_mb <= MOST_GROWN_BY_STRANGERS_MB
+    assert all(found.arrived[edge] > 0 for edge in bench.HONEST) and found.harmed == []
+    told = [row["reason"] for row in found.events if row.get("fact") == "stranger"]
+    assert 1 <= len(told) == len(set(told))
+
+
+def test_at_the_limit_of_open_files_an_edge_still_comes_in(
+    bench: ModuleType, warm_python: None, tmp_path: Path
+) -> None:
+    found = bench.trial([], SECONDS, tmp_path, bench.Storm("silent", 300), most_files=MOST_FILES)
+    assert found.most_files < MOST_FILES
+    assert all(found.arrived[edge] > 0 for edge in bench.HONEST) and found.harmed == []

@@ -85,6 +85,7 @@ class Rig:
             self.told.append,
             self.sessions,
         )
+        self.useless: list[tuple[str, str]] = []
         self.transport = Transport(
             context,
             probes,
@@ -92,6 +93,7 @@ class Rig:
             most_bytes=MOST,
             stamped="ab" if stamped else "",
             reports=ReportAllowance(2 * NS_PER_S, 4 * NS_PER_S),
+            useless=lambda edge, what: self.useless.append((edge, what)),
         )
         self.downlink, self.uplink = self.transport.downlink, self.transport.uplink
         for edge in "ab":

@@ -50,7 +50,7 @@ def write_summary(
         **sections(directory, counters.marks, head["emulated_s"]),
         **({"hosts": list(hosts)} if hosts else {}),
     }
-    summary |= {"warnings": warnings(summary), "fidelity": fidelity}
+    summary |= {"warnings": warnings({**summary, "fidelity": fidelity}), "fidelity": fidelity}
     write_whole(
         directory / SUMMARY, orjson.dumps(summary, option=orjson.OPT_INDENT_2), disk, durable
     )

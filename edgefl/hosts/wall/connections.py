@@ -1,13 +1,19 @@
-"""Watch the coordinator's TCP connections.
+"""Watch the coordinator's TCP connections, and close those that take what is not theirs.
 
-This finds connections that fail in the handshake, that never join, or that send a message
-without an end.
+Before an edge has joined, its connection may send 16 KiB in all, and it must begin a session soon.
+Only a limited number of connections may have none. So strangers cost little memory and few open
+files. After it has joined, a connection may not send a message without an end.
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import select
 import socket as sockets
 import struct
+import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,42 +25,60 @@ import zmq
 
 from edgefl.hosts.wall.memory_growth import MemoryGrowth
 
-LOOK_EVERY_MS = 20
-# Each connection is looked at only when the process has grown by so much, or after so many turns
-# in which it has not: an endless message makes it grow, and hundreds of idle connections do not.
+LOOK_EVERY_S = 0.02
+# Each connection with a session is looked at only when the process has grown by so much, or after
+# so many looks at the others in which it has not: an endless message makes it grow, and hundreds of
+# idle connections do not.
 GROWTH_BYTES, TURNS_WITHOUT_LOOK = 1 << 20, 10
-# before it has joined, an honest edge sends only Hello and Join
-BEFORE_JOINING_BYTES = 1 << 20
+# Before it has joined, an honest edge sends only a handshake, Hello and Join: less than 4 KiB.
+BEFORE_JOINING_BYTES = 1 << 14
+TO_GREET_S = 10.0  # from the connection to the Hello; a session has its own time to join
+# Connections without a session, besides one of each edge. One takes up to 100 kB, and libzmq needs
+# as much again for those that it is closing: 64 grew the process by 50 MB under 4,000 new
+# connections a second, 32 by 30 MB.
+MOST_STRANGERS = 32
+# Connections that libzmq may accept before this thread closes others: its queue of new ones is 100.
+BURST = 110
 SPARE_BYTES = 1 << 23  # on top of the largest transfer, for which an edge may have credit
 WRONG_HANDSHAKE, UNKNOWN_KEY = "wrong handshake", "unknown key"
 BROKEN_OFF, HALF_OPEN = "broken off in the handshake", "half open at the end"
 NEVER_JOINED, ENDLESS = "closed without joining", "endless message"
+# closed by ``Watch``
+TOO_LONG, TOO_MUCH = "too long without a session", "too many bytes before joining"
+TOO_MANY, NO_FILES = "too many connections without a session", "no open files left"
+UNENDING = "a message without an end"  # why an edge is quarantined
 FAILED: dict[int, str] = {
     zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: WRONG_HANDSHAKE,
     zmq.EVENT_HANDSHAKE_FAILED_AUTH: UNKNOWN_KEY,
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: BROKEN_OFF,
 }
-ACCEPTED, SUCCEEDED, DISCONNECTED = (
+ACCEPTED, ACCEPT_FAILED, SUCCEEDED, DISCONNECTED = (
     int(zmq.EVENT_ACCEPTED),
+    int(zmq.EVENT_ACCEPT_FAILED),
     int(zmq.EVENT_HANDSHAKE_SUCCEEDED),
     int(zmq.EVENT_DISCONNECTED),
 )
 EVENT = struct.Struct("=Hi")  # an event of libzmq: its kind and its value
 RECEIVED = struct.Struct("@Q")
 RECEIVED_AT = 128  # tcpi_bytes_received in Linux' struct tcp_info
+INFO_BYTES = RECEIVED_AT + RECEIVED.size
+IPV4_MAPPED = bytes(10) + b"\xff\xff"
+MOST_EVENTS = 1_000  # processed before the connections are looked at
 
 
 @dataclass(slots=True, eq=False)
 class Connection:
     """A connection that has sent a whole message: its routing id, descriptor and inode.
 
-    The inode tells apart two connections with the same descriptor number.
+    The inode tells apart two connections with the same descriptor number. ``greeted``: it has begun
+    a session, perhaps an earlier one. ``joined``: as an edge.
     """
 
     routing: bytes
     fd: int
     inode: int
     messages: int = 0
+    greeted: bool = False
     joined: bool = False
 
 
@@ -63,11 +87,25 @@ NO_CONNECTION = Connection(b"", -1, 0)
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """The bytes of a connection. ``base``: bytes received when its last message was processed."""
+    """The bytes of a connection from ``address``. ``base``: received when its last message was
+    processed; before it has joined, 0. ``closed``: this class has closed it.
+    """
 
     socket: sockets.socket
+    inode: int
+    since_s: float
+    address: bytes
     base: int = 0
     messages: int = 0
+    closed: bool = False
+
+    def received(self) -> int:
+        """All bytes that the system has received on this connection so far; 0: it is closed."""
+        try:
+            info = self.socket.getsockopt(sockets.IPPROTO_TCP, sockets.TCP_INFO, INFO_BYTES)
+        except OSError:
+            return 0
+        return int(RECEIVED.unpack_from(info, RECEIVED_AT)[0])
 
 
 class Watched(Protocol):
@@ -80,41 +118,67 @@ class Watched(Protocol):
 class Watch(Thread):
     """Reads the events of the coordinator's socket and counts the bytes of each connection.
 
-    libzmq delivers a message only when it has the last part. It limits the size of a part, but
-    not the number of parts. So this thread closes the TCP connection of a peer that sends more
-    bytes than one message may have. ``most_bytes``: of one transfer.
+    libzmq allocates a whole message when its first byte arrives, before any key is checked, and
+    delivers a message only when it has the last part. It limits the size of a part, but not the
+    number of parts. So this thread closes the TCP connection of a peer that sends more bytes than
+    it may. ``most_bytes``: of one transfer. ``most_strangers``: connections without a session.
+    ``most``: all connections. Above a limit, it closes the oldest one without a session of the
+    address that has most of them.
+
+    ``greedy(routing, reason)``: called for a peer with a session whose connection it has closed.
+    ``stranger(reason)``: called at the first connection without a session that it closes for this
+    reason.
     """
 
     def __init__(
         self,
         router: Watched,
         most_bytes: int,
-        endless: Callable[[int], None],
+        greedy: Callable[[bytes, str], None],
+        stranger: Callable[[str], None],
+        most_strangers: int = MOST_STRANGERS,
+        most: int = sys.maxsize,
         at_start: Callable[[], object] = bool,
     ) -> None:
         super().__init__(name="connections", daemon=True)
         self.router, self.by_fd = router, router.by_fd
-        self.most_bytes, self.endless = most_bytes, endless
+        self.most_bytes, self.most_strangers, self.most = most_bytes, most_strangers, most
+        self.greedy, self.stranger = greedy, stranger
         self.at_start = at_start  # called in this thread
         self.counts: Counter[str] = Counter()
         self._handshakes = 0  # under way
         self._failed = 0  # handshakes whose connection is not closed yet
+        self._broken_off = False  # the latest event was a handshake that ended with its connection
         self._streams: dict[int, Stream] = {}
+        self._strangers: dict[int, Stream] = {}  # those without a session, oldest first
+        self._from: Counter[bytes] = Counter()  # how many of them, by address
         self._growth = MemoryGrowth(GROWTH_BYTES)
         self._not_looked = 0  # turns since the last look
         self._over = Event()
         address = f"inproc://connections-{id(self)}"
-        router.socket.monitor(address, ACCEPTED | SUCCEEDED | DISCONNECTED | sum(FAILED))
+        wanted = ACCEPTED | ACCEPT_FAILED | SUCCEEDED | DISCONNECTED | sum(FAILED)
+        router.socket.monitor(address, wanted)
         self._events: zmq.Socket = router.socket.context.socket(zmq.PAIR)
         # no limit: at a limit, libzmq's own thread would wait for this thread
         self._events.rcvhwm = 0
         self._events.connect(address)
+        # It wakes up when a connection without a session has sent something: at 1 GB/s, strangers
+        # would send 20 MB between two looks.
+        self._poll = select.epoll()
+        self._poll.register(self._events.getsockopt(zmq.FD), select.EPOLLIN)
 
     def run(self) -> None:
         self.at_start()
+        looked_s, more = time.monotonic(), True
         while not self._over.is_set():
-            self._events.poll(LOOK_EVERY_MS)
-            self.take()
+            for fd, _ in self._poll.poll(0.0 if more else LOOK_EVERY_S):
+                if fd in self._strangers:
+                    self._look_at_stranger(fd)
+            more = self.take()
+            if time.monotonic() - looked_s < LOOK_EVERY_S:
+                continue
+            looked_s = time.monotonic()
+            self.look_at_strangers()
             self._not_looked += 1
             if self._growth.grown() or self._not_looked >= TURNS_WITHOUT_LOOK:
                 self._not_looked = 0
@@ -123,6 +187,7 @@ class Watch(Thread):
         self._growth.close()
         for fd in list(self._streams):
             self._forget(fd)
+        self._poll.close()
         self._events.close(linger=0)
 
     def stop(self) -> dict[str, int]:
@@ -134,58 +199,157 @@ class Watch(Thread):
             self.counts[HALF_OPEN] = self._handshakes
         return dict(sorted(self.counts.items()))
 
-    def take(self) -> None:
-        """Process all waiting events."""
-        with suppress(zmq.Again):
-            while True:
+    def take(self) -> bool:
+        """Process waiting events. Returns whether there may be more."""
+        for _ in range(MOST_EVENTS):
+            try:
                 event, value = EVENT.unpack_from(self._events.recv_multipart(zmq.NOBLOCK)[0])
-                self._happened(event, value)
+            except zmq.Again:
+                return False
+            self._happened(event, value)
+        return True
 
     def _happened(self, event: int, value: int) -> None:
         if event == ACCEPTED:
-            self.counts["connections"] += 1
-            self._handshakes += 1
-            self._forget(value)
-            with suppress(OSError):  # already closed
-                self._streams[value] = Stream(
-                    sockets.socket(sockets.AF_INET, sockets.SOCK_STREAM, fileno=value)
-                )
+            self._accepted(value)
+        elif event == ACCEPT_FAILED:
+            if value in (errno.EMFILE, errno.ENFILE):  # libzmq would try again and again
+                for fd in list(self._strangers):
+                    self._close_stranger(fd, NO_FILES)
         elif event == SUCCEEDED:
             self._handshakes -= 1
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+            self._handshakes -= 1
+            self._broken_off = True
         elif event in FAILED:
             self._handshakes -= 1
             self._failed += 1
             self.counts[FAILED[event]] += 1
         elif event == DISCONNECTED:
-            self._forget(value)
-            if self._failed:
-                self._failed -= 1
-            elif not self.by_fd.get(value, NO_CONNECTION).joined:
-                self.counts[NEVER_JOINED] += 1
+            self._disconnected(value)
+
+    def _accepted(self, fd: int) -> None:
+        self.counts["connections"] += 1
+        self._handshakes += 1
+        self._forget(fd)
+        with suppress(OSError):  # already closed
+            inode, socket = os.fstat(fd).st_ino, sockets.socket(fileno=fd)
+            stream = Stream(socket, inode, time.monotonic(), b"")
+            self._streams[fd] = self._strangers[fd] = stream
+            self._poll.register(fd, select.EPOLLIN | select.EPOLLET)
+            stream.address = _address(socket)
+        if fd in self._strangers:
+            self._from[self._strangers[fd].address] += 1
+        if self._crowded():
+            for each in [each for each in self._strangers if self._connection(each).greeted]:
+                self._no_stranger(each)
+        if self._crowded():
+            self._make_room()
+
+    def _crowded(self) -> bool:
+        return len(self._strangers) > self.most_strangers or len(self._streams) > self.most
+
+    def _make_room(self) -> None:
+        """Close the oldest connection without a session of the address that has most of them.
+
+        So edges at other addresses are not crowded out. Without a crowd, it is the oldest of all.
+        """
+        most = max(self._from.values(), default=0)
+        for fd, stream in self._strangers.items():
+            if self._from[stream.address] == most:
+                self._close_stranger(fd, TOO_MANY)
+                return
+
+    def _disconnected(self, fd: int) -> None:
+        broken_off, self._broken_off = self._broken_off, False
+        stream, joined = self._streams.get(fd), self._connection(fd).joined
+        self._forget(fd)
+        if stream is not None and stream.closed:
+            return  # it was counted
+        if broken_off:
+            self.counts[BROKEN_OFF] += 1
+        elif self._failed:
+            self._failed -= 1
+        elif not joined:
+            self.counts[NEVER_JOINED] += 1
+
+    def _connection(self, fd: int) -> Connection:
+        """What the Router knows about the connection that has this descriptor now."""
+        stream, connection = self._streams.get(fd), self.by_fd.get(fd, NO_CONNECTION)
+        same = stream is not None and stream.inode == connection.inode
+        return connection if same else NO_CONNECTION
+
+    # ------------------------------------------------------------------ looking
+    def look_at_strangers(self) -> None:
+        """Close each connection without a session that is too old or has sent too much."""
+        now_s = time.monotonic()
+        for fd, stream in list(self._strangers.items()):
+            if now_s - stream.since_s > TO_GREET_S and not self._connection(fd).greeted:
+                self._close_stranger(fd, TOO_LONG)
+            else:
+                self._look_at_stranger(fd)
+
+    def _look_at_stranger(self, fd: int) -> None:
+        if self._connection(fd).greeted:
+            self._no_stranger(fd)
+        elif self._strangers[fd].received() > BEFORE_JOINING_BYTES:
+            self._close_stranger(fd, TOO_MUCH)
 
     def look(self) -> None:
-        """Close each connection that has sent too many bytes without ending its message."""
+        """Close each other connection that has sent too much without joining or in one message."""
         for fd, stream in self._streams.items():
-            connection = self.by_fd.get(fd, NO_CONNECTION)
-            most = SPARE_BYTES + self.most_bytes if connection.joined else BEFORE_JOINING_BYTES
+            if fd in self._strangers or stream.closed:
+                continue
+            connection, received = self._connection(fd), stream.received()
+            if not connection.joined:
+                if received > BEFORE_JOINING_BYTES:
+                    self._close(stream, TOO_MUCH)
+                    if connection is not NO_CONNECTION:  # its session has ended
+                        self.greedy(connection.routing, TOO_MUCH)
+            elif connection.messages != stream.messages:
+                stream.base, stream.messages = received, connection.messages
+            elif received - stream.base > SPARE_BYTES + self.most_bytes:
+                self._close(stream, ENDLESS)
+                self.greedy(connection.routing, UNENDING)
+
+    def _close_stranger(self, fd: int, reason: str) -> None:
+        self._close(self._strangers[fd], reason)
+        self._no_stranger(fd)
+        if self.counts[reason] == 1:
+            self.stranger(reason)
+
+    def _close(self, stream: Stream, reason: str) -> None:
+        """Close the TCP connection; libzmq then closes its descriptor."""
+        self.counts[reason] += 1
+        stream.closed = True
+        with suppress(OSError):  # already closed; the descriptor may have another use by now
+            if os.fstat(stream.socket.fileno()).st_ino == stream.inode:
+                stream.socket.shutdown(sockets.SHUT_RDWR)
+
+    def _no_stranger(self, fd: int) -> None:
+        stream = self._strangers.pop(fd, None)
+        if stream is not None:
             with suppress(OSError):  # already closed
-                received = _received(stream.socket)
-                if connection.messages != stream.messages:
-                    stream.base, stream.messages = received, connection.messages
-                elif received - stream.base > most:
-                    stream.base = received
-                    stream.socket.shutdown(sockets.SHUT_RDWR)
-                    self.counts[ENDLESS] += 1
-                    self.endless(fd)
+                self._poll.unregister(fd)
+            self._from[stream.address] -= 1
+            if not self._from[stream.address]:
+                del self._from[stream.address]
 
     def _forget(self, fd: int) -> None:
         """Forget a connection. libzmq owns its descriptor and closes it."""
+        self._no_stranger(fd)
         stream = self._streams.pop(fd, None)
         if stream is not None:
             stream.socket.detach()
 
 
-def _received(socket: sockets.socket) -> int:
-    """All bytes received on this connection so far."""
-    info = socket.getsockopt(sockets.IPPROTO_TCP, sockets.TCP_INFO, RECEIVED_AT + RECEIVED.size)
-    return int(RECEIVED.unpack_from(info, RECEIVED_AT)[0])
+def _address(socket: sockets.socket) -> bytes:
+    """The address of the other end.
+
+    Of an IPv6 address only the first 64 bits: one user often has all addresses below them.
+    """
+    host = socket.getpeername()[0].partition("%")[0]
+    if ":" not in host:
+        return sockets.inet_pton(sockets.AF_INET, host)
+    packed = sockets.inet_pton(sockets.AF_INET6, host)
+    return packed if packed.startswith(IPV4_MAPPED) else packed[:8]

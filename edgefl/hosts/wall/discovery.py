@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from edgefl import __version__
+from edgefl.addresses import ANY, ANY_IPV6, bare, is_loopback, needs_ipv6, tcp
 from edgefl.errors import UserError, nearest, needs, printable
-from edgefl.hosts.wall.keys import is_loopback
 from edgefl.hosts.wall.wire import KEYS_FOR_NOTHING, KEYS_REQUIRED
 from edgefl.protocol.errors import Refused, Unreachable
 from edgefl.protocol.messages import PROTOCOL
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from zeroconf import ServiceInfo, Zeroconf
 
 EXTRA = "discover"
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 SERVICE = "_edgefl._tcp.local."
-EVERY_ADDRESS = ("0.0.0.0", "*")
+EVERY_ADDRESS = (ANY, "*", ANY_IPV6)
 MOST_LABEL_BYTES = 63  # of one label in DNS
 MOST_TEXT = 100  # characters of a text from an announcement
 MOST_SERVICES = 100  # anyone can announce, and each may take RESOLVE_MS
@@ -59,7 +60,7 @@ class Announced:
 
     @property
     def shown(self) -> str:
-        return f"{self.label!r} (tcp://{self.addresses[0]}:{self.port})"
+        return f"{self.label!r} ({tcp(self.addresses[0], self.port)})"
 
     def fault(self, keyed: bool) -> str | None:
         """Why this edge cannot join, as far as the announcement says; None if it may try.
@@ -76,14 +77,14 @@ class Announced:
             return KEYS_REQUIRED if self.keyed else KEYS_FOR_NOTHING
         return None
 
-    def address(self, networks: Sequence[ipaddress.IPv4Network]) -> str:
+    def address(self, networks: Sequence[Network]) -> str:
         """Return the address to connect to: one in this machine's ``networks`` if there is one."""
         near = [
             each
             for each in self.addresses
-            if any(ipaddress.IPv4Address(each) in network for network in networks)
+            if any(ipaddress.ip_address(each) in network for network in networks)
         ]
-        return f"tcp://{(near or self.addresses)[0]}:{self.port}"
+        return tcp((near or self.addresses)[0], self.port)
 
 
 def choose(found: Sequence[Announced], name: str, keyed: bool) -> Announced:
@@ -140,8 +141,10 @@ class Announcement:
         self._future: Future[Any] | None = None
         everywhere = host in EVERY_ADDRESS
         try:
+            over_ipv4 = [each for each in self._addresses if ":" not in each]
             self._zeroconf = Zeroconf(
-                InterfaceChoice.All if everywhere else self._addresses, ip_version=IPVersion.V4Only
+                InterfaceChoice.All if everywhere or not over_ipv4 else over_ipv4,
+                ip_version=IPVersion.V4Only,
             )
         except OSError as error:
             raise UserError(f"--announce: no multicast on {host} ({error.strerror})") from error
@@ -186,29 +189,40 @@ def label(experiment: str, machine: str) -> str:
 
 
 def addresses_of(host: str) -> list[str]:
-    """Return the IPv4 addresses on which a coordinator with this ``network.host`` is reached.
+    """Return the addresses on which a coordinator with this ``network.host`` is reached.
 
-    UserError if there are none.
+    Those of IPv4 come first. UserError if there are none.
     """
+    host = bare(host)
     if host in EVERY_ADDRESS:
-        own = [str(each.ip) for each in _interfaces()]
+        every = [each.ip for each in _interfaces() if each.version == 4 or host == ANY_IPV6]
+        own = [str(each) for each in every]
         return [each for each in own if not is_loopback(each)] or own
+    family = socket.AF_INET6 if needs_ipv6(host) else socket.AF_INET
     try:
-        return [socket.gethostbyname(host)]
+        (*_, where), *_ = socket.getaddrinfo(host, None, family, socket.SOCK_STREAM)
     except OSError as error:
         raise UserError(
-            f"--announce: network.host {host!r}: expected an IPv4 address of this machine or"
-            f" 0.0.0.0 ({error.strerror})"
+            f"--announce: network.host {host!r}: expected an address of this machine, {ANY} or"
+            f" {ANY_IPV6} ({error.strerror})"
         ) from error
+    return [str(where[0])]
 
 
-def _interfaces() -> list[ipaddress.IPv4Interface]:
-    return [
-        ipaddress.IPv4Interface(f"{each.address}/{each.netmask or 32}")
-        for entries in psutil.net_if_addrs().values()
-        for each in entries
-        if each.family is socket.AF_INET
-    ]
+def _interfaces() -> list[ipaddress.IPv4Interface | ipaddress.IPv6Interface]:
+    """The addresses of this machine with their networks, IPv4 first, without link-local ones.
+
+    A link-local address has a meaning only together with an interface of its own machine.
+    """
+    found: list[ipaddress.IPv4Interface | ipaddress.IPv6Interface] = []
+    for entries in psutil.net_if_addrs().values():
+        for each in entries:
+            if each.family is socket.AF_INET:
+                found.append(ipaddress.IPv4Interface(f"{each.address}/{each.netmask or 32}"))
+            elif each.family is socket.AF_INET6 and "%" not in each.address:
+                mask = int(ipaddress.IPv6Address(each.netmask)) if each.netmask else (1 << 128) - 1
+                found.append(ipaddress.IPv6Interface(f"{each.address}/{mask.bit_count()}"))
+    return sorted(found, key=lambda each: each.version)
 
 
 # ------------------------------------------------------------------ the edge's end
@@ -283,9 +297,11 @@ def read(
     usable = []
     for each in addresses:
         try:
-            usable.append(str(ipaddress.IPv4Address(each)))
+            address = ipaddress.ip_address(each)
         except ValueError:
             continue
+        if address.version == 4 or not address.is_link_local:  # see ``_interfaces``
+            usable.append(str(address))
     if not (port and usable and shown["experiment"] and shown["keys"] in ("0", "1")):
         return None
     return Announced(

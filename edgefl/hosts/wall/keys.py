@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 import shlex
@@ -28,6 +27,7 @@ import zmq.auth
 from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils import z85
 
+from edgefl.addresses import is_loopback
 from edgefl.config.experiment import EDGE_ID, PATTERNS
 from edgefl.errors import UserError, as_user_error, nearest
 from emulator.plain_text import read_text
@@ -351,17 +351,6 @@ def edge_of(frame: zmq.Frame) -> str | None:
         return str(frame.get("User-Id"))
     except zmq.ZMQError:
         return None
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine can reach ``host``.
-
-    Any name other than localhost counts as reachable from other machines.
-    """
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def must_have_keys(

@@ -18,6 +18,7 @@ from typing import Any
 
 import orjson
 
+from edgefl.addresses import tcp
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import PROCESS_KINDS
 from edgefl.errors import UserError
@@ -317,7 +318,7 @@ class WallRun:
             raise ProcessDied(f"the warm parent died (see {self.log})") from None
 
     def _fork(self, edges: list[str], index: int) -> None:
-        address = f"tcp://{self.experiment.network.host}:{self.port}"
+        address = tcp(self.experiment.network.host, self.port)
         self._order(ForkEdges(tuple(edges), address, index))
 
     def _remove_empty_output(self) -> None:

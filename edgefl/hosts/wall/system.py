@@ -100,10 +100,13 @@ class System:
         self,
         router: Router,
         most_bytes: int,
-        endless: Callable[[int], None],
+        greedy: Callable[[bytes, str], None],
+        stranger: Callable[[str], None],
+        most_strangers: int,
+        most: int,
         at_start: Callable[[], object],
     ) -> Watch:
-        return Watch(router, most_bytes, endless, at_start)
+        return Watch(router, most_bytes, greedy, stranger, most_strangers, most, at_start)
 
 
 class OwnSystem(System):

@@ -14,6 +14,7 @@ from typing import Any, cast
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from edgefl.addresses import needs_ipv6, split_tcp, tcp
 from edgefl.errors import UserError
 from edgefl.hosts.wall.connections import NO_CONNECTION, Connection
 from edgefl.hosts.wall.keys import (
@@ -144,8 +145,9 @@ class Router(Wire):
 
         UserError if the port is in use or the host is not an address of this machine.
         """
+        self.socket.ipv6 = needs_ipv6(host)
         try:
-            self.socket.bind(f"tcp://{host}:{port or '*'}")
+            self.socket.bind(tcp(host, port or "*"))
         except zmq.ZMQError as error:
             raise UserError(
                 f"cannot listen on {host}:{port} (network.host, network.port): {error.strerror}"
@@ -210,10 +212,15 @@ class Router(Wire):
         full, self.full = list(self.full), {}
         return full
 
+    def greeted(self, routing: bytes) -> None:
+        """Mark this peer as one that has begun a session."""
+        if routing in self.connections:
+            self.connections[routing].greeted = True
+
     def joined(self, routing: bytes) -> None:
         """Mark this peer as a joined edge."""
         if routing in self.connections:
-            self.connections[routing].joined = True
+            self.connections[routing].greeted = self.connections[routing].joined = True
 
     def cut(self, routing: bytes) -> None:
         """Close this peer's connection if it is open. libzmq deletes the peer's queue.
@@ -258,6 +265,8 @@ class Dealer(Wire):
         self._monitor = self.socket.get_monitor_socket(sum(TURNED_AWAY) + sum(ENDS))
         if keys is not None:
             secure_edge(self.socket, keys)
+        where = split_tcp(address)
+        self.socket.ipv6 = where is not None and needs_ipv6(where[0])
         try:
             self.socket.connect(address)
         except zmq.ZMQError as error:

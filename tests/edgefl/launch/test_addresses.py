@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from edgefl.launch import addresses
-from edgefl.launch.addresses import coordinator_address, listen_host
+from edgefl.launch.addresses import coordinator_address, edge_addresses, listen_host
 from edgefl.launch.connections.connection import (
     NO_ENV,
     Done,
@@ -103,7 +102,9 @@ def test_a_coordinator_on_a_host_of_ssh_is_reached_by_its_name() -> None:
     ("wanted", "reached_at", "expected"),
     [
         ("127.0.0.1", ["127.0.0.1", "127.0.0.1"], "127.0.0.1"),
-        ("127.0.0.1", ["127.0.0.1", "10.0.0.254"], addresses.ANY),
+        ("127.0.0.1", ["127.0.0.1", "10.0.0.254"], "0.0.0.0"),
+        ("127.0.0.1", ["127.0.0.1", "fd00::2"], "::"),
+        ("::1", ["127.0.0.1"], "::1"),
         ("10.0.0.254", ["10.0.0.254"], "10.0.0.254"),
     ],
 )
@@ -111,3 +112,9 @@ def test_the_coordinator_listens_where_it_must(
     wanted: str, reached_at: Sequence[str], expected: str
 ) -> None:
     assert listen_host(wanted, reached_at) == expected
+
+
+def test_edges_here_are_told_the_loopback_on_which_the_coordinator_listens() -> None:
+    assert edge_addresses("::1", {"here": "127.0.0.1"}) == {"here": "::1"}
+    others = {"here": "127.0.0.1", "pi-1": "fd00::2"}
+    assert edge_addresses("::", others) == others

@@ -34,6 +34,22 @@ def test_a_range_that_is_none_is_told_with_its_place(tmp_path: Path) -> None:
     assert refused == f"hosts.toml: hosts[0].host: {line}"
 
 
+def test_a_host_may_have_an_ipv6_address(tmp_path: Path) -> None:
+    """Without brackets, which stand for a range."""
+    inventory = loaded(
+        tmp_path,
+        """
+        [coordinator]
+        address = "::1"
+        [[hosts]]
+        host = "fd00::[2-3]"
+        """,
+    )
+    assert [host.name for host in inventory.hosts] == ["fd00::2", "fd00::3"]
+    assert list(inventory.edge_hosts()) == ["fd00--2", "fd00--3"]
+    assert inventory.coordinator.address == "::1"
+
+
 def test_hosts_edges_and_defaults(tmp_path: Path) -> None:
     (tmp_path / "id").write_text("")
     inventory = loaded(

@@ -51,6 +51,14 @@ def facts(**values: Any) -> dict[str, Any]:
     ("values", "sentences"),
     [
         ({}, []),
+        ({"fidelity": {"wire": {"useless message (pi-1)": 99}, "quarantined": {}}}, []),
+        (
+            {"fidelity": {"wire": {"useless message (pi-1)": 100}, "quarantined": {"pi-2": "why"}}},
+            [
+                "excluded for what it sent: 1 edge (pi-2): why",
+                "1 edge (pi-1) sent 100 messages that changed nothing",
+            ],
+        ),
         ({"updates_received": 10, "updates_discarded": {"too stale": 5}}, []),
         (
             {"updates_received": 11, "updates_discarded": {"too stale": 6}},

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from edgefl.addresses import bare
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import Learning, learning
@@ -255,7 +256,7 @@ def _reach(address: str) -> None:
         return
     host, _, port = address.rpartition(":")
     try:
-        with socket.create_connection((host, int(port)), CONNECT_S) as connection:
+        with socket.create_connection((bare(host), int(port)), CONNECT_S) as connection:
             connection.settimeout(CONNECT_S)
             connection.sendall(HTTP2_GREETING)
             if connection.recv(4)[3:] != HTTP2_SETTINGS:

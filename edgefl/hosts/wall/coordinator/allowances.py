@@ -13,7 +13,8 @@ from emulator.units import NS_PER_S
 # are not acknowledged.
 REMEMBERED = 32
 # For one task in one session. An honest edge offers an update once, offers it again when it is
-# urged, asks once, fails once, and reports the time of each part of its training once.
+# urged, asks once, fails once, and reports the begin and the time of each part of its training
+# once.
 MOST_OFFERS, MOST_NOTES, MOST_TRAINED = 4, 3, 4
 MOST_REPORTS = 10  # about a host at one time
 MOST_AHEAD_S = 366 * 24 * 3600  # emulated seconds: no training takes longer
@@ -26,6 +27,7 @@ class Said:
     offers: int = 0
     notes: int = 0
     trained: int = 0
+    working: int = 0
 
 
 class Allowances:
@@ -48,7 +50,7 @@ class Allowances:
 
     def new_session(self, edge: str) -> None:
         for said in self._said[edge].values():
-            said.offers = said.notes = said.trained = 0
+            said.offers = said.notes = said.trained = said.working = 0
 
     def offers(self, edge: str, task: int) -> None:
         """Count an offered update.
@@ -75,6 +77,13 @@ class Allowances:
         said.trained += 1
         if said.trained > MOST_TRAINED:
             raise LimitExceeded(f"more than {MOST_TRAINED} reports on task {task} in one session")
+
+    def working(self, edge: str, task: int) -> None:
+        """Count a message that a training has begun. Errors as in ``offers``."""
+        said = self._of(edge, task)
+        said.working += 1
+        if said.working > MOST_TRAINED:
+            raise LimitExceeded(f"task {task} began more than {MOST_TRAINED} times in one session")
 
     def _of(self, edge: str, task: int) -> Said:
         said = self._said[edge].get(task)

@@ -41,10 +41,14 @@ class Downlink:
         training: TrainingTimes,
         allowances: Allowances,
         ahead: Callable[[str, int], int],
+        useless: Callable[[str, str], None],
     ) -> None:
-        """``ahead(edge, task)``: bytes of the update that may follow its Offer at once."""
+        """``ahead(edge, task)``: bytes of the update that may follow its Offer at once.
+
+        ``useless``: see Transport.
+        """
         self.context, self.training, self.allowances = context, training, allowances
-        self.ahead = ahead
+        self.ahead, self.useless = ahead, useless
         self.answers = Answers()
         # edge -> transfer -> moment of delivery
         self._delivered: defaultdict[str, OrderedDict[int, int]] = defaultdict(OrderedDict)
@@ -180,7 +184,8 @@ class Downlink:
     def arrived(self, session: Session, arrived: Arrived) -> list[Flow]:
         """Process the edge's arrival stamps of a whole download.
 
-        WireError if the stamps are impossible. Unknown transfers are ignored.
+        WireError if the stamps are impossible. The arrival of an unknown transfer, or one that is
+        told again, changes nothing.
         """
         context = self.context
         flow = context.pacer.flows.get(arrived.transfer)
@@ -190,6 +195,7 @@ class Downlink:
             or not isinstance(flow.side, Outgoing)
             or flow.last_byte_ns is not None
         ):
+            self.useless(session.edge, "the arrival of an unknown transfer")
             return []
         if not arrived.curve or arrived.curve[-1][0] != flow.body or flow.released < flow.body:
             raise WireError(

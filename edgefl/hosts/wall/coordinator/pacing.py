@@ -31,8 +31,8 @@ from edgefl.hosts.wall.coordinator.thread_messages import (
     Begin,
     Carry,
     CarryAll,
-    Endless,
     Granted,
+    Greedy,
     Heard,
     Judged,
     Note,
@@ -40,6 +40,7 @@ from edgefl.hosts.wall.coordinator.thread_messages import (
     Rang,
     Reject,
     Resumed,
+    Stranger,
     Taken,
     WakeAt,
 )
@@ -49,7 +50,7 @@ from edgefl.hosts.wall.system import OWN_SYSTEM, System
 from edgefl.hosts.wall.wire import MOST_FRAMES, Router
 from edgefl.protocol.codec import encode_note
 from edgefl.protocol.errors import LimitExceeded, WireError
-from edgefl.protocol.messages import BROKEN_OFF_ENDS, Joined, Stamped
+from edgefl.protocol.messages import BROKEN_OFF_ENDS, Joined, Setup, Stamped, Welcome
 from edgefl.strategies.base.decisions import Finish
 from edgefl.strategies.base.events import EdgeLost
 from emulator.agenda import Agenda, Ticket
@@ -274,8 +275,10 @@ class Pacing:
                         self._outcomes(
                             self.sessions.wire_error(session.routing, WireError(wish.reason))
                         )
-                case Endless():
-                    self._endless(wish.fd)
+                case Greedy():
+                    self._outcomes(self.sessions.quarantine(wish.routing, wish.reason))
+                case Stranger():
+                    self.tell(Noticed(self.clock.now(), "stranger", {"reason": wish.reason}))
                 case Finish():
                     self.transport.overdue(self.clock.now())
                     self.behind_s = self.transport.behind_s()
@@ -288,13 +291,6 @@ class Pacing:
                     )
                     self.over = True
         self.bundles.flush()
-
-    def _endless(self, fd: int) -> None:
-        connection, reason = self.router.by_fd.get(fd), "a message without an end"
-        if connection is None:
-            self.tell(Noticed(self.clock.now(), "stranger", {"reason": reason}))
-        else:
-            self._outcomes(self.sessions.quarantine(connection.routing, reason))
 
     def _note(self, wish: Note) -> None:
         self.transport.end(wish.edge, wish.note, wish.now)
@@ -325,6 +321,11 @@ class Pacing:
         for outcome in outcomes:
             match outcome:
                 case Reply():
+                    match outcome.message:  # before the edge may send more
+                        case Setup():
+                            self.router.greeted(outcome.routing)
+                        case Welcome():
+                            self.router.joined(outcome.routing)
                     self.bundles.send(outcome.routing, outcome.session, outcome.message)
                 case Passed():
                     self._frame(outcome)
@@ -353,7 +354,6 @@ class Pacing:
 
     def _entered(self, entered: Entered) -> None:
         edge, join = entered.session.edge, entered.join
-        self.router.joined(entered.session.routing)
         self.transport.entered(entered.session, join)
         if not self.started:
             self.waiting[edge] = join.samples

@@ -64,11 +64,14 @@ class Probes:
             or self.system.monotonic_s() - self._began_s > patience_s
         )
 
-    def came(self, session: Session, pong: Pong, size: int) -> None:
-        """The payload has come back: compute the rate, and measure again if it is too low."""
+    def came(self, session: Session, pong: Pong, size: int) -> bool:
+        """The payload has come back: compute the rate, and measure again if it is too low.
+
+        False if no payload was awaited.
+        """
         probe = self.of_edge.get(session.edge)
         if probe is None or probe.done or size != PROBE_BYTES:
-            return
+            return False
         rtt_ns = 0 if session.rtt_ns == UNKNOWN_RTT else session.rtt_ns
         taken_ns = max(self.system.monotonic_ns() - pong.sent_ns - rtt_ns, 1)
         probe.best_bit_s = max(probe.best_bit_s, 2 * 8 * size * NS_PER_S // taken_ns)
@@ -77,8 +80,9 @@ class Probes:
             probe.done = True
             if needed is not None:
                 self.fidelity.slow_path(session.edge, probe.best_bit_s, needed)
-            return
+            return True
         self._again(session.edge)
+        return True
 
     def judge(self, edges: list[str]) -> None:
         """At the end, report the paths to ``edges`` whose probe never came back."""

@@ -38,7 +38,7 @@ from edgefl.hosts.setup.plan import emulated_devices, fidelity
 from edgefl.hosts.setup.resumption import digest_facts
 from edgefl.hosts.setup.rundir import writable
 from edgefl.hosts.wall import keys as curve
-from edgefl.hosts.wall.connections import Watch
+from edgefl.hosts.wall.connections import BURST, MOST_STRANGERS, Watch
 from edgefl.hosts.wall.coordinator.allowances import ReportAllowance
 from edgefl.hosts.wall.coordinator.context import TransferContext
 from edgefl.hosts.wall.coordinator.continuation import continuation
@@ -62,7 +62,7 @@ from edgefl.hosts.wall.coordinator.process_task import (
     run_id,
 )
 from edgefl.hosts.wall.coordinator.sessions import WHOLE_RUN, Sessions
-from edgefl.hosts.wall.coordinator.thread_messages import Endless, Noticed
+from edgefl.hosts.wall.coordinator.thread_messages import Greedy, Noticed, Stranger
 from edgefl.hosts.wall.coordinator.transport import Transport
 from edgefl.hosts.wall.mailbox import TurnOutbox
 from edgefl.hosts.wall.system import OWN_SYSTEM, System
@@ -258,10 +258,14 @@ class CoordinatorProcess:
             self.fidelity.strain(reason)
 
     def _watch(self, model_bytes: int) -> Watch:
+        edges = len(self.job.experiment.edges.ids())
         return self.system.watch(
             self.router,
             most_body(model_bytes),
-            lambda fd: self.said.put(Endless(fd)),
+            lambda routing, reason: self.said.put(Greedy(routing, reason)),
+            lambda reason: self.said.put(Stranger(reason)),
+            MOST_STRANGERS + edges,
+            edges + self.files_left - min(BURST, self.files_left // 2),
             lambda: self._ask(LOGIC_PRIORITY),
         )
 
@@ -326,6 +330,7 @@ class CoordinatorProcess:
             most_bytes=most_body(weights.nbytes),
             stamped=emulated_devices(experiment),
             reports=ReportAllowance(to_ns(section.report_s), to_ns(section.liveness_s)),
+            useless=self.sessions.useless,
         )
         schedules = self.run.coordinator.strategy.schedules_uplink
         pacing.transport.uplink.gives_ahead = not schedules

@@ -22,7 +22,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from edgefl.errors import printable
-from edgefl.hosts.wall.coordinator.quarantine import MOST_RECORDS, PerSecond, Quarantine
+from edgefl.hosts.wall.coordinator.quarantine import (
+    MOST_RECORDS,
+    NAMED_USELESS,
+    PerSecond,
+    Quarantine,
+)
 from edgefl.hosts.wall.coordinator.session import (
     Answered,
     Cut,
@@ -47,6 +52,7 @@ from edgefl.protocol.messages import (
 )
 
 SILENT = "silent"  # why a session ended: no frame arrived within the liveness timeout
+USELESS = "useless message"
 WHOLE_RUN = "run"  # key of counts that belong to no edge
 MOST_ENDED = 1_000  # sessions of which a late Hello is recognised
 MOST_TEXT = 500  # of a reason, which may quote the peer
@@ -77,6 +83,7 @@ class Sessions:
         self._ended: dict[bytes, int] = {}  # routing id -> number of its latest session
         self._answered, self._records = PerSecond(), PerSecond()
         self._recorded = 0
+        self._noisy: set[str] = set()  # edges that were named for useless messages
         self._pinged_ns = 0
         self._now = 0  # of the latest call
 
@@ -125,6 +132,8 @@ class Sessions:
             message, incarnation, number = decode(header)
             # an edge knows the incarnation from its Setup
             if number != session.number or incarnation != self.incarnation:
+                if session.joined:
+                    self.useless(session.edge, "one of another session")
                 return self._stale(routing, number)
             if self.expected.keyed and user != session.edge:
                 raise WireError(f"a frame of edge {session.edge} came with the key of {user}")
@@ -189,6 +198,18 @@ class Sessions:
             _refuse(session, f"protocol error: {error}", final=False),
             *self._drop(session, f"wire error: {error}"),
         ]
+
+    def useless(self, edge: str, what: str) -> None:
+        """Count a message of a joined edge that changes nothing.
+
+        An edge with many is named on record once. LimitExceeded if there are too many.
+        """
+        self.counts[USELESS, edge] += 1
+        number = self.quarantined.useless(edge, self._now)
+        if number >= NAMED_USELESS and edge not in self._noisy:
+            self._noisy.add(edge)
+            reason = f"{number} messages that change nothing in one second, such as {what}"
+            self.faults.append((f"{USELESS}s", edge, reason))
 
     def quarantine(
         self, routing: bytes, reason: str, edge: str | None = None
@@ -286,6 +307,8 @@ class Sessions:
         session.heard_ns = now
         if isinstance(message, Pong):
             answered = self._measure(session, message, now)
+            if not answered:
+                self.quarantined.ponged(session.edge, now, self.expected.heartbeat_ns)
             if body is None or not session.joined:
                 return answered
         if isinstance(message, Join) == session.joined:  # Join is sent once, before all else

@@ -117,10 +117,18 @@ class Rang:
 
 
 @value_class(frozen=True, slots=True)
-class Endless:
-    """The connection with this descriptor was closed: its message had no end."""
+class Greedy:
+    """A peer's connection was closed, because it has sent more than it may."""
 
-    fd: int
+    routing: bytes
+    reason: str
+
+
+@value_class(frozen=True, slots=True)
+class Stranger:
+    """Connections without a session are closed for this reason; told at the first one."""
+
+    reason: str
 
 
 @value_class(frozen=True, slots=True)

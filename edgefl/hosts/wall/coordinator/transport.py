@@ -68,7 +68,7 @@ class Transport:
     """All transfers of a run, in the pacing thread.
 
     ``stamped``: edges whose training takes an emulated time. ``reports``: how often edges may
-    report about their hosts.
+    report about their hosts. ``useless(edge, what)``: called for a message that changes nothing.
     """
 
     def __init__(
@@ -79,13 +79,17 @@ class Transport:
         most_bytes: int,
         stamped: Collection[str],
         reports: ReportAllowance,
+        useless: Callable[[str, str], None] = lambda edge, what: None,
     ) -> None:
         self.context, self.probes, self.latency_ns = context, probes, latency_ns
         self.pacer = context.pacer
         self.training = TrainingTimes(self.pacer.fidelity, stamped)
         self.allowances, self.reports = Allowances(), reports
-        self.uplink = Uplink(context, self.training, self.allowances, most_bytes)
-        self.downlink = Downlink(context, self.training, self.allowances, self.uplink.allow_ahead)
+        self.useless = useless
+        self.uplink = Uplink(context, self.training, self.allowances, most_bytes, useless)
+        self.downlink = Downlink(
+            context, self.training, self.allowances, self.uplink.allow_ahead, useless
+        )
         self.resumed = False
         self.notes: dict[tuple[str, type], OpenNote] = {}  # an edge's latest of each kind
 
@@ -208,6 +212,7 @@ class Transport:
             case Trained():
                 self._trained(session.edge, message)
             case Working():
+                self.allowances.working(session.edge, message.task)
                 self.training.working[session.edge] = message
             case Stamped():
                 self._note(session.edge, message)
@@ -218,7 +223,8 @@ class Transport:
                 self.reports.report(session.edge, session.heard_ns)
                 self._host_said(session.edge, message)
             case Pong() if body is not None:
-                self.probes.came(session, message, len(body))
+                if not self.probes.came(session, message, len(body)):
+                    self.useless(session.edge, "a Pong with bytes")
             case _:
                 raise WireError(f"{type(message).__name__} from an edge")
 

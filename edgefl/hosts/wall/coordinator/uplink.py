@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
@@ -78,11 +79,16 @@ class Uplink:
         training: TrainingTimes,
         allowances: Allowances,
         most_bytes: int,
+        useless: Callable[[str, str], None],
     ) -> None:
+        """``useless``: see Transport."""
+        self.useless = useless
         self.context, self.training, self.most_bytes = context, training, most_bytes
         self.allowances = allowances
         # edge -> its transfer number -> offered update
         self.waiting: defaultdict[str, dict[int, Waiting]] = defaultdict(dict)
+        # edge -> bytes of ended transfers that were credited and may still come
+        self._late_bytes: Counter[str] = Counter()
         self._ahead: dict[str, tuple[int, int]] = {}  # edge -> the task and bytes of allow_ahead
 
     # ------------------------------------------------------------------ the logic thread's requests
@@ -121,6 +127,8 @@ class Uplink:
             del self.waiting[edge][waiting.offer.transfer]
             if waiting.ready is not None:
                 self.context.agenda.cancel(waiting.ready)
+            credited = waiting.ahead if waiting.flow is None else waiting.flow.released
+            self._late_bytes[edge] += max(credited - waiting.incoming.received, 0)
             if waiting.flow is not None:
                 self.context.drop(waiting.flow, self.context.clock.now())
 
@@ -131,6 +139,7 @@ class Uplink:
         The remaining uploads are suspended until the edge offers them again.
         """
         self._forget(edge, [each for each in self._of(edge) if each.task not in tasks])
+        self._late_bytes.pop(edge, None)  # they were lost with the former session
         self._ahead.pop(edge, None)
         for waiting in self._of(edge):
             waiting.ahead = waiting.incoming.received  # the rest was lost with the session
@@ -228,12 +237,17 @@ class Uplink:
     def piece(self, session: Session, piece: Piece, body: Any) -> list[Flow]:
         """Receive a piece. Returns the flow if it is done.
 
-        WireError for bytes beyond the credit. Pieces of a dropped transfer are ignored.
+        WireError for bytes beyond the credit. Pieces of an unknown transfer change nothing, as long
+        as they are no more than the credit of those that have just ended.
         """
         if self.faults is not None:
             body = self.faults.damaged(session.edge, body)
         waiting = self.waiting[session.edge].get(piece.transfer)
         if waiting is None:
+            if not 0 < len(body) <= self._late_bytes[session.edge]:
+                self.useless(session.edge, "bytes of an unknown transfer")
+            else:
+                self._late_bytes[session.edge] -= len(body)
             return []
         flow, end = waiting.flow, piece.offset + len(body)
         credited = waiting.ahead if flow is None else flow.released

@@ -23,6 +23,7 @@ from typing import Any
 
 import psutil
 
+from edgefl.addresses import split_tcp
 from edgefl.errors import UserError
 from edgefl.hosts.wall.edge.host_meter import host_meter
 from edgefl.protocol.host_reports import (
@@ -243,13 +244,13 @@ class ThrottleReader:
 
 def interface_to(address: str, system: Any = psutil) -> str:
     """The network interface towards ``tcp://HOST:PORT``; "" if it is not known."""
-    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    where = split_tcp(address)
+    if where is None:
+        return ""
     try:
-        for family, kind, _, _, where in socket.getaddrinfo(
-            host.strip("[]"), port, type=socket.SOCK_DGRAM
-        ):
+        for family, kind, _, _, there in socket.getaddrinfo(*where, type=socket.SOCK_DGRAM):
             with socket.socket(family, kind) as probe:
-                probe.connect(where)  # of a datagram socket: chooses the way, sends nothing
+                probe.connect(there)  # of a datagram socket: chooses the way, sends nothing
                 own = probe.getsockname()[0]
             for name, addresses in system.net_if_addrs().items():
                 if any(each.address.partition("%")[0] == own for each in addresses):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache
-from ipaddress import IPv4Network
+from ipaddress import IPv4Network, IPv6Network
 from types import SimpleNamespace
 
 import pytest
@@ -227,9 +227,9 @@ def test_an_address_that_this_machine_has_not_is_refused_before_the_run() -> Non
         Announcement("x", "198.51.100.9", keyed=False)
 
 
-@pytest.mark.parametrize("host", ["no such host", "eth0:1", "[::1]"])
+@pytest.mark.parametrize("host", ["no such host", "eth0:1", "[192.0.2.1]:5"])
 def test_a_host_that_is_no_address_is_refused(host: str) -> None:
-    with pytest.raises(UserError, match="--announce: network.host .* expected an IPv4 address"):
+    with pytest.raises(UserError, match="--announce: network.host .* expected an address"):
         addresses_of(host)
 
 
@@ -247,6 +247,25 @@ def test_a_coordinator_on_all_addresses_announces_no_loopback(
     assert addresses_of("0.0.0.0") == ["192.0.2.10", "10.0.0.1"]
     interfaces("127.0.0.1")
     assert addresses_of("0.0.0.0") == ["127.0.0.1"]
+
+
+def test_an_ipv6_address_is_announced_and_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    mask = "ffff:ffff:ffff:ffff::"
+    found = {
+        "eth0": [
+            SimpleNamespace(family=socket.AF_INET6, address="2001:db8::7", netmask=mask),
+            SimpleNamespace(family=socket.AF_INET6, address="fe80::1%eth0", netmask=mask),
+            SimpleNamespace(family=socket.AF_INET, address="192.0.2.10", netmask="255.255.255.0"),
+        ]
+    }
+    monkeypatch.setattr(discovery.psutil, "net_if_addrs", lambda: found)
+    assert addresses_of("::1") == addresses_of("[::1]") == ["::1"]
+    assert addresses_of("::") == ["192.0.2.10", "2001:db8::7"]
+    assert addresses_of("0.0.0.0") == ["192.0.2.10"]
+    both = read("x", TEXTS, ["192.0.2.10", "2001:db8::7", "fe80::1"], 7700)
+    assert both is not None and both.addresses == ("192.0.2.10", "2001:db8::7")
+    assert both.address([IPv6Network("2001:db8::/64")]) == "tcp://[2001:db8::7]:7700"
+    assert both.address([IPv4Network("192.0.2.0/24")]) == "tcp://192.0.2.10:7700"
 
 
 def test_without_zeroconf_one_line_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,8 +62,8 @@ def test_connections_are_looked_at_when_the_process_grows_and_now_and_then(
     looked, turns = [], 0
     context = zmq.Context()
     router = Router(context, None)
-    watch = Watch(router, 1 << 20, lambda fd: None)
-    monkeypatch.setattr(connections, "LOOK_EVERY_MS", 0)
+    watch = Watch(router, 1 << 20, lambda *of: None, lambda reason: None)
+    monkeypatch.setattr(connections, "LOOK_EVERY_S", 0)
 
     def take() -> None:
         nonlocal turns

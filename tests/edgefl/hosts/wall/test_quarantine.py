@@ -16,6 +16,8 @@ from edgefl.hosts.wall.coordinator.quarantine import (
     MOST_HELLOS,
     MOST_JOINS,
     MOST_STRAYS,
+    MOST_USELESS,
+    NAMED_USELESS,
     PerSecond,
 )
 from edgefl.hosts.wall.coordinator.session import Cut, Entered, Passed, Reply, SessionEnded
@@ -108,7 +110,7 @@ def test_only_a_hello_or_a_frame_of_a_session_is_decoded(monkeypatch: pytest.Mon
 def test_a_flood_of_frames_is_no_edges_work() -> None:
     story = Story()
     story.joins("a")
-    outcomes = [story.says("a", Pong(0, 0)) for _ in range(MOST_FRAMES)]
+    outcomes = [story.says("a", Piece(1, 0)) for _ in range(MOST_FRAMES)]
     gone = next(each for some in outcomes for each in some if isinstance(each, SessionEnded))
     assert gone.reason == f"quarantined: more than {MOST_FRAMES} frames in a second"
 
@@ -118,9 +120,30 @@ def test_an_edge_may_send_as_fast_as_it_honestly_can() -> None:
     story.joins("a")
     for _ in range(3):
         for _ in range(MOST_FRAMES - 10):
-            story.says("a", Pong(0, 0))
+            story.says("a", Piece(1, 0))
         story.now += 1_000_000_000
     assert "pi-1" in story.sessions.by_edge
+
+
+def test_an_edge_with_many_useless_messages_is_counted_named_and_excluded() -> None:
+    story = Story()
+    story.joins("a")
+    for _ in range(MOST_USELESS):
+        story.sessions.useless("pi-1", "this")
+    assert story.sessions.counts["useless message", "pi-1"] == MOST_USELESS
+    ((fact, values),) = story.sessions.take_faults()
+    assert (fact, values["edge"]) == ("useless_messages", "pi-1")
+    assert f"{NAMED_USELESS} messages that change nothing in one second" in values["reason"]
+    with pytest.raises(LimitExceeded, match=f"more than {MOST_USELESS} useless messages"):
+        story.sessions.useless("pi-1", "this")
+
+
+def test_an_edge_that_answers_no_ping_again_and_again_is_excluded() -> None:
+    story = Story()
+    story.joins("a")
+    for _ in range(MOST_USELESS + 100):
+        story.says("a", Pong(0, 0))
+    assert "answers to no ping in a second" in story.sessions.quarantined.edges["pi-1"]
 
 
 def test_hellos_and_garbage_of_one_connection_are_limited() -> None:

@@ -158,6 +158,7 @@ def test_news_of_unknown_foreign_or_finished_transfers_is_passed_over(rig: Rig) 
     told = list(rig.told)
     rig.arrived("a", outgoing)
     assert rig.told == told and len(told) == 2
+    assert [edge for edge, _ in rig.useless] == ["a", "b", "a"], "each was counted"
 
 
 def test_a_fresh_model_is_delivered_but_starts_no_task(rig: Rig) -> None:

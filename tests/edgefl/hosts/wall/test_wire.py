@@ -14,12 +14,17 @@ import psutil
 import pytest
 import zmq
 
-from edgefl.hosts.wall import keys, wire
+from edgefl.hosts.wall import connections, keys, wire
 from edgefl.hosts.wall.connections import (
+    BEFORE_JOINING_BYTES,
     BROKEN_OFF,
     ENDLESS,
     HALF_OPEN,
     NEVER_JOINED,
+    TOO_LONG,
+    TOO_MANY,
+    TOO_MUCH,
+    UNENDING,
     UNKNOWN_KEY,
     WRONG_HANDSHAKE,
     Watch,
@@ -42,10 +47,15 @@ def context() -> Iterator[zmq.Context]:
 class Wired:
     """A Router and connected peers."""
 
-    def __init__(self, context: zmq.Context) -> None:
+    def __init__(
+        self,
+        context: zmq.Context,
+        server: keys.ServerKeys | None = None,
+        host: str = "127.0.0.1",
+    ) -> None:
         self.context = context
-        self.router = Router(context, None)
-        self.port = self.router.bind("127.0.0.1", 0)
+        self.router = Router(context, server)
+        self.port = self.router.bind(host, 0)
 
     def peer(self, port: int | None = None) -> zmq.Socket:
         """A peer that does not connect again after its connection is closed."""
@@ -113,6 +123,46 @@ def test_only_living_connections_are_kept_in_mind(context: zmq.Context) -> None:
     assert list(wired.router.by_fd.values()) == list(wired.router.connections.values())
     wired.router.cut(routings[0])  # no longer known
     assert wired.router.send(routings[0], b"hello")
+
+
+# ------------------------------------------------------------------ IPv6
+IPV6 = pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="no IPv6 here")
+
+
+@IPV6
+@pytest.mark.parametrize(
+    ("listens", "reached"),
+    [
+        ("::1", "tcp://[::1]:{}"),
+        ("[::1]", "tcp://[::1]:{}"),
+        ("::", "tcp://[::1]:{}"),
+        ("::", "tcp://127.0.0.1:{}"),
+        ("localhost", "tcp://localhost:{}"),
+    ],
+)
+def test_a_dealer_reaches_a_router_over_ipv6(
+    context: zmq.Context, listens: str, reached: str
+) -> None:
+    wired = Wired(context, host=listens)
+    edge = Dealer(context, None, reached.format(wired.port))
+    edge.send(b"hello")
+    ((routing, frames),) = wired.heard()
+    assert frames == [b"hello"] and wired.router.send(routing, b"welcome")
+    assert edge.socket.poll(PATIENCE_MS)
+    assert [[part.bytes for part in parts] for parts in edge.receive()] == [[b"welcome"]]
+    edge.close()
+
+
+@IPV6
+def test_strangers_over_ipv6_are_watched_too(context: zmq.Context) -> None:
+    wired = Watched(context, most_strangers=2, host="::")
+    crowd = [sockets.create_connection(("::1", wired.port)) for _ in range(5)]
+    other = sockets.create_connection(("127.0.0.1", wired.port))
+    for stranger in crowd[:4]:
+        assert closed(stranger)
+    assert wired.end()[TOO_MANY] == 4
+    for peer in (*crowd, other):
+        peer.close()
 
 
 # ------------------------------------------------------------------ bounds
@@ -223,10 +273,23 @@ def test_a_wait_that_finds_nothing_hides_no_later_message(context: zmq.Context) 
 class Watched(Wired):
     """A Router with watched connections."""
 
-    def __init__(self, context: zmq.Context) -> None:
-        super().__init__(context)
-        self.endless: list[int] = []
-        self.watch = Watch(self.router, 1 << 20, self.endless.append)
+    def __init__(
+        self,
+        context: zmq.Context,
+        server: keys.ServerKeys | None = None,
+        host: str = "127.0.0.1",
+        **limits: int,
+    ) -> None:
+        super().__init__(context, server, host)
+        self.greedy: list[tuple[bytes, str]] = []
+        self.strangers: list[str] = []
+        self.watch = Watch(
+            self.router,
+            1 << 20,
+            lambda routing, reason: self.greedy.append((routing, reason)),
+            self.strangers.append,
+            **limits,
+        )
         self.watch.start()
 
     def until(self, kind: str, number: int = 1) -> None:
@@ -272,13 +335,8 @@ def test_a_wrong_key_is_counted(context: zmq.Context, tmp_path: Path) -> None:
     server = keys.load_server(tmp_path / "ours")
     doorman = keys.Doorman(context, server)
     doorman.start()
-    wired = Watched(context)
-    wired.watch.stop()
-    wired.router.close()
-    wired.router = Router(context, server)
-    wired.watch = Watch(wired.router, 1 << 20, wired.endless.append)
-    wired.watch.start()
-    port = wired.router.bind("127.0.0.1", 0)
+    wired = Watched(context, server)
+    port = wired.port
     edge_keys = keys.EdgeKeys(theirs.public, theirs.secret, ours.server)
     stranger = Dealer(context, edge_keys, f"tcp://127.0.0.1:{port}")
     wired.until(UNKNOWN_KEY)
@@ -313,21 +371,22 @@ def test_a_message_without_an_end_is_cut_off_early(context: zmq.Context) -> None
     wired = Watched(context)
     friend = wired.peer()
     good = wired.routing(friend)
-    wired.router.joined(good)  # its later message is as long as a stranger's limit
-    stranger, part, sent = bare_peer(wired.port), frame(bytes(1 << 20), more=True), 0
+    wired.router.joined(good)  # its later message is longer than a stranger's limit
+    edge, part, sent = bare_peer(wired.port), frame(bytes(1 << 20), more=True), 0
     ((bad, _),) = wired.heard()
+    wired.router.joined(bad)
     before = psutil.Process().memory_info().rss
     with suppress(ConnectionError):
         while sent < 1_000:
-            stranger.sendall(part)
+            edge.sendall(part)
             sent += 1
     wired.until(ENDLESS)
     assert sent < 400 and psutil.Process().memory_info().rss - before < 400e6
-    assert gone(wired, bad) and wired.router.by_fd[wired.endless[0]].routing == bad
+    assert gone(wired, bad) and wired.greedy == [(bad, UNENDING)]
     friend.send_multipart([b"header", bytes(1 << 20)])
     assert wired.heard() == [(good, [b"header", bytes(1 << 20)])]
     assert wired.end()[ENDLESS] == 1
-    stranger.close()
+    edge.close()
     print(f"endless message: {sent} MB sent")
 
 
@@ -339,5 +398,130 @@ def test_an_edge_may_send_what_it_has_credit_for(context: zmq.Context) -> None:
     for _ in range(4):
         edge.send(bytes(1 << 20))
     time.sleep(0.3)
-    assert not wired.endless and sum(len(wired.heard()) for _ in range(4)) == 4
+    assert not wired.greedy and sum(len(wired.heard()) for _ in range(4)) == 4
     wired.end()
+
+
+def closed(peer: sockets.socket) -> bool:
+    """Whether the other side closes this connection in time."""
+    peer.settimeout(PATIENCE_MS / 1000)
+    with suppress(ConnectionError):
+        while peer.recv(1 << 16):
+            pass
+    return True
+
+
+def half_command(mechanism: bytes) -> bytes:
+    """The begin of a connection up to a command of 1 MiB in the handshake."""
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00" + mechanism.ljust(20, b"\0") + bytes(32)
+    return greeting + struct.pack(">BQ", 6, 1 << 20)
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_stranger_may_send_16_kib_and_no_more(
+    context: zmq.Context, tmp_path: Path, keyed: bool
+) -> None:
+    """libzmq would keep an unfinished command of 1 MiB before it has checked any key."""
+    server = None
+    if keyed:
+        keys.new(tmp_path / "keys", ["e000"])
+        server = keys.load_server(tmp_path / "keys")
+    wired = Watched(context, server)
+    begin = half_command(b"CURVE" if keyed else b"NULL")
+    modest, greedy = (sockets.create_connection(("127.0.0.1", wired.port)) for _ in range(2))
+    modest.sendall(begin + bytes(BEFORE_JOINING_BYTES - len(begin)))
+    greedy.sendall(begin + bytes(BEFORE_JOINING_BYTES - len(begin) + 1))
+    assert closed(greedy)
+    modest.setblocking(False)
+    with suppress(BlockingIOError):
+        while data := modest.recv(1 << 10):  # what the other side says in the handshake
+            pass
+        assert data, "it is still open"
+    counts = wired.end()
+    assert counts[TOO_MUCH] == 1 and wired.strangers == [TOO_MUCH]
+    modest.close()
+
+
+def test_whole_messages_count_too(context: zmq.Context) -> None:
+    wired = Watched(context)
+    stranger = bare_peer(wired.port)
+    with suppress(ConnectionError):
+        for _ in range(BEFORE_JOINING_BYTES // 1000 + 1):
+            stranger.sendall(frame(bytes(1000), more=False))
+    assert closed(stranger)
+    wired.until(TOO_MUCH)
+    wired.end()
+
+
+def test_a_peer_that_has_greeted_is_named_if_it_sends_more_before_it_joins(
+    context: zmq.Context,
+) -> None:
+    wired = Watched(context)
+    peer = bare_peer(wired.port)
+    ((routing, _),) = wired.heard()
+    wired.router.greeted(routing)
+    with suppress(ConnectionError):
+        peer.sendall(frame(bytes(BEFORE_JOINING_BYTES), more=False))
+    assert closed(peer)
+    wired.until(TOO_MUCH)
+    for _ in range(500):
+        if wired.greedy:
+            break
+        time.sleep(0.01)
+    assert wired.greedy == [(routing, TOO_MUCH)] and wired.strangers == []
+    wired.end()
+
+
+def test_who_begins_no_session_is_cut_off_in_time(
+    context: zmq.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Like 10 s, but 20 times as fast. An edge that has a session has its own time to join."""
+    assert connections.TO_GREET_S == 10
+    monkeypatch.setattr(connections, "TO_GREET_S", 0.5)
+    wired = Watched(context)
+    edge = wired.peer()
+    good = wired.routing(edge)
+    wired.router.greeted(good)
+    silent = sockets.create_connection(("127.0.0.1", wired.port))
+    idle = bare_peer(wired.port)
+    wired.heard()
+    assert closed(silent) and closed(idle)
+    assert wired.router.send(good, b"still here") and edge.poll(PATIENCE_MS)
+    assert wired.end()[TOO_LONG] == 2 and wired.strangers == [TOO_LONG]
+
+
+def test_a_crowd_of_strangers_makes_room_for_an_edge(context: zmq.Context) -> None:
+    """The oldest connection of the address that has most of them is closed."""
+    wired = Watched(context, most_strangers=3)
+    quiet = sockets.create_connection(("127.0.0.1", wired.port), source_address=("127.0.0.2", 0))
+    crowd = [sockets.create_connection(("127.0.0.1", wired.port)) for _ in range(10)]
+    for stranger in crowd[:8]:
+        assert closed(stranger)
+    edge = wired.peer()
+    good = wired.routing(edge)
+    wired.router.joined(good)
+    wired.until(TOO_MANY, 9)
+    more = [sockets.create_connection(("127.0.0.1", wired.port)) for _ in range(10)]
+    wired.until(TOO_MANY, 18)
+    assert wired.router.send(good, b"still here") and edge.poll(PATIENCE_MS)
+    quiet.setblocking(False)
+    with suppress(BlockingIOError):
+        while data := quiet.recv(1 << 10):
+            pass
+        assert data, "it is still open"
+    assert wired.end()[TOO_MANY] in (18, 19) and wired.strangers == [TOO_MANY]
+    for peer in (quiet, *crowd, *more):
+        peer.close()
+
+
+def test_all_connections_together_leave_open_files(context: zmq.Context) -> None:
+    wired = Watched(context, most=4)
+    edges = [wired.peer() for _ in range(3)]
+    for edge in edges:
+        wired.router.joined(wired.routing(edge))
+    strangers = [sockets.create_connection(("127.0.0.1", wired.port)) for _ in range(5)]
+    for stranger in strangers[:4]:
+        assert closed(stranger)
+    assert wired.end()[TOO_MANY] == 4
+    for peer in strangers:
+        peer.close()

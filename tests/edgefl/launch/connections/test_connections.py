@@ -8,7 +8,7 @@ import pty
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from ipaddress import IPv4Interface
+from ipaddress import IPv4Interface, IPv6Interface
 from pathlib import Path
 
 import pytest
@@ -390,6 +390,8 @@ def test_the_address_in_a_common_network() -> None:
     ours = [IPv4Interface(text) for text in ("192.0.2.1/24", "10.0.0.254/24", "10.0.1.254/24")]
     assert nearest_address([IPv4Interface("10.0.1.7/24")], ours) == "10.0.1.254"
     assert nearest_address([IPv4Interface("172.16.0.1/16")], ours) is None
+    six = IPv6Interface("fd00::2/64")
+    assert nearest_address([IPv6Interface("fd00::7/64")], [*ours, six]) == "fd00::2"
 
 
 def test_lines_of_any_length() -> None:
