@@ -69,7 +69,7 @@ def test_another_word_is_one_line(word: str, line: str) -> None:
 def test_a_faithful_run_is_one_that_did_not_fail(
     facts: dict[str, Any], told: list[str], tmp_path: Path
 ) -> None:
-    run = evaluated_run(tmp_path / "x", [0.1, 0.5, 0.9], **facts)
+    run = evaluated_run(tmp_path / "x", 1, [0.1, 0.5, 0.9], **facts)
     assert unmet(requirements(["faithful"]), [load_run(run, "x")]) == told
 
 
