@@ -7,13 +7,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from edgefl.errors import UserError
 from edgefl.live.link_bins import CapacityAt
 from edgefl.live.run_feed import RunFeed
 from edgefl.live.run_model import metric_points
 from edgefl.live.series import ThinnedItems
-from edgefl.record.files import CONFIG, METRICS
+from edgefl.record.files import CONFIG, METRICS, SUMMARY
 from edgefl.results import rundirs
+from edgefl.results.summary import number
 from edgefl.results.tail import read_csv
 
 MOST_RUNS = 200  # served, and offered
@@ -85,7 +88,8 @@ class Feeds:
     def seeds(self, name: str) -> list[dict[str, Any]]:
         """Return the evaluations of all seeds of a run's strategy; [] if it has one seed.
 
-        A row per seed: its id, and ``metrics`` as the page gets them, in order of emulated time.
+        A row per seed: its id, ``metrics`` as the page gets them, in order of emulated time, and
+        ``end_s``, the emulated second at which it has ended; None while it runs.
         """
         run = self._ids.get(name)
         if run is None or not rundirs.SEED.fullmatch(run.name):
@@ -100,7 +104,7 @@ class Feeds:
             rows = read_csv(self._ids[each] / METRICS)
             for point in sorted(metric_points(rows, score), key=lambda point: point[1] or 0.0):
                 kept.add(point)
-            found.append({"id": each, "metrics": kept.since(0)})
+            found.append({"id": each, "metrics": kept.since(0), "end_s": _end_s(self._ids[each])})
         return found
 
     def nearby(self) -> list[str]:
@@ -162,6 +166,14 @@ def _folders_in(folder: Path) -> list[Path]:
         return sorted(each for each in folder.iterdir() if each.is_dir() and each.name[0] != ".")
     except OSError:  # no permission, or removed
         return []
+
+
+def _end_s(run: Path) -> float | None:
+    """The emulated second at which a run has ended; None as long as it has no summary."""
+    try:
+        return number(orjson.loads((run / SUMMARY).read_bytes()).get("emulated_s"))
+    except (OSError, ValueError, AttributeError):  # not written yet, or damaged
+        return None
 
 
 def _longer(run: Path) -> str:

@@ -120,7 +120,7 @@ def verdict(facts: Mapping[str, Any]) -> str:
     of_host: str = facts.get("fidelity", {}).get("verdict", UNFINISHED)
     if of_host == UNFINISHED:
         return UNFINISHED
-    if not facts.get("versions") and facts.get("finished") not in BROKEN_OFF:
+    if facts.get("versions") == 0 and facts.get("finished") not in BROKEN_OFF:
         return FAILED
     if diverged(facts) is not None:
         return DIVERGED

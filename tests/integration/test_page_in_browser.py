@@ -6,7 +6,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import orjson
 import pytest
+import small_run
 from browser import Page, browser, refusal
 from growing_run import GrowingRun
 from live_pages import opened
@@ -245,3 +247,48 @@ def test_an_hour_of_a_hundred_edges_has_a_bound(page: Page) -> None:
         "refresh": 2048,
     }.items():
         assert 0 < kept[name] <= most, name
+
+
+def test_seeds_are_a_band_around_the_mean_of_their_latest_values(
+    chromium: Page, tmp_path: Path
+) -> None:
+    """Accuracies of FedAvg: seed 1 has 0.1 at 0 s, 0.5 at 4 s; seed 2 has 0.3 at 0 s, 0.9 at 6 s.
+    Both runs end at 10 s.
+    """
+    head = "version,emulated_s,wall_s,train_loss,test_loss,accuracy,bytes_up,bytes_down\n"
+    for seed, (first, at_s, last) in enumerate([(0.1, 4, 0.5), (0.3, 6, 0.9)], start=1):
+        run = small_run.write(tmp_path / "fedavg" / f"seed{seed}", {"seed": seed})
+        rows = f"0,0.0,0,1,1,{first},0,0\n1,{at_s},1,1,1,{last},1,1\n"
+        (run / "metrics.csv").write_text(head + rows)
+        small_run.end(run)
+        summary = {"finished": "emulated_s", "versions": 1, "emulated_s": 10.0, "clock": "virtual"}
+        verdict = {"fidelity": {"verdict": "faithful", "reasons": []}, "warnings": []}
+        (run / "summary.json").write_bytes(orjson.dumps(summary | verdict))
+    small_run.end(small_run.write(tmp_path / "fedbuff" / "seed1"))
+    with opened(chromium, tmp_path) as page:
+        assert page.texts(".runs tbody th > span:nth-child(2)") == [
+            "fedavg seed 1",
+            "fedbuff seed 1",
+        ]
+        assert page.texts("td.verdict")[0] == "virtual"
+        legend = "document.querySelector('#curves .legend .entry').textContent"
+        page.wait(f"{legend}.includes('mean of 2 seeds')")
+        assert page.js(f"return {legend}") == "fedavg, mean of 2 seeds 0.7000"
+        assert page.later(BAND) == [
+            [0, 0.2, 0.3, 0.1],
+            [4, 0.4, 0.5, 0.3],
+            [6, 0.7, 0.9, 0.5],
+            [10, 0.7, 0.9, 0.5],
+        ]
+
+
+BAND = """
+const { Curves } = await import(new URL("page/curves.js", location));
+const row = (time, score) => [0, time, 0, 1, 1, score, 0, 0];
+const seeds = [{metrics: [row(0, 0.1), row(4, 0.5)], end_s: 10},
+  {metrics: [row(0, 0.3), row(6, 0.9)], end_s: 10}];
+const run = {seeds, name: "fedavg seed 1", place: 0, config: {}};
+const lines = Curves.prototype._band.call({x: "emulated_s", view: {paused: false}}, run,
+  "accuracy", true);
+return lines[0].x.map((x, at) => [x, ...lines.map(({y}) => Number(y[at].toFixed(9)))]);
+"""

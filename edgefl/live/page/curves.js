@@ -93,12 +93,20 @@ export class Curves {
     }
   }
 
-  /** The mean over the seeds of a strategy, and a band from the lowest to the highest seed. */
+  /**
+   * The mean over the seeds of a strategy, and a band from the lowest to the highest seed. Each
+   * seed's latest value counts; over time, its last one holds until the end of its run.
+   */
   _band(run, column, isScore) {
     const until = this.view.paused ? this.view.pausedAt : Infinity;
     const [at, of, time] = [this.x, column, "emulated_s"].map((name) => METRICS.indexOf(name));
-    const seeds = run.seeds.map(({ metrics }) => metrics.filter((row) => row[time] <= until
-      && Number.isFinite(row[at]) && Number.isFinite(row[of]))).filter((rows) => rows.length);
+    const seeds = run.seeds.map(({ metrics, end_s: end }) => {
+      const rows = metrics.filter((row) => row[time] <= until && Number.isFinite(row[at])
+        && Number.isFinite(row[of]));
+      const last = rows[rows.length - 1];
+      const held = last && at === time && end !== null && end > last[time] && end <= until;
+      return held ? [...rows, last.with(time, end)] : rows;
+    }).filter((rows) => rows.length);
     if (!seeds.length) return [];
     const first = Math.max(...seeds.map((rows) => rows[0][at]));
     const last = Math.min(...seeds.map((rows) => rows[rows.length - 1][at]));

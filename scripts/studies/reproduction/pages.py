@@ -17,6 +17,7 @@ from reproduction.front import CORNERS, END, TIMES, Chosen, front_page
 from reproduction.page_parts import (
     CLAIM_HEAD,
     MADE,
+    OLD_MEAN,
     cited,
     claim_cells,
     clock_of,
@@ -64,6 +65,8 @@ def _paper(book: Book, key: str, figures: Path) -> str:
         f"# {paper.title}",
         "",
         f"{cited(key)}. What the verdicts mean: [the rule](rule.md).",
+        "",
+        OLD_MEAN,
         "",
     ]
     for entry in book.of_paper(key):

@@ -18,7 +18,7 @@ RESULT, TUNING = "result", "tuning"  # roles of runs
 # Numbers of every run. Those of summary.json keep their names (docs/reference/files.md).
 NUMBERS = (
     "final_accuracy",
-    "convergence_accuracy",  # mean of the last ten evaluations
+    "convergence_accuracy",  # stored results: mean of the last ten evaluations
     "late_accuracy",  # mean over the last 500 emulated s
     "best_accuracy",
     "final_loss",

@@ -53,7 +53,7 @@ def test_a_virtual_run(folder: Path, monkeypatch: pytest.MonkeyPatch, seeds: lis
     assert [run.relative_to(folder / "runs/cut").parts[0] for run in runs] == ["fedavg"]
     assert orjson.loads((runs[0] / "summary.json").read_bytes())["finished"] == "interrupted"
     said = " ".join(result.output.split())
-    assert "3 versions" in said and "interrupted (faithful so far)" in said
+    assert "3 versions" in said and "accuracy 0.8750, interrupted" in said
     assert "fedavg: interrupted after" in said  # below the table
 
     shown = CliRunner().invoke(app, ["compare", "runs/cut"])

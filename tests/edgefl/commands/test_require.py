@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from compared_runs import evaluated_run
 from paths import CONFIGS
 from typer.testing import CliRunner
 
 from edgefl.cli import app
-from edgefl.commands.require import Requirement, requirements
+from edgefl.commands.require import Requirement, requirements, unmet
 from edgefl.errors import UserError
+from edgefl.results.compare import load_run
 
 RUN = [
     "run",
@@ -52,6 +55,22 @@ def test_the_exit_status(words: list[str], status: int, tmp_path: Path) -> None:
 def test_another_word_is_one_line(word: str, line: str) -> None:
     with pytest.raises(UserError, match=f"--require {word}: {line}"):
         requirements([word])
+
+
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        ({}, []),  # the virtual clock computes its times
+        ({"clock": "wall"}, []),
+        ({"versions": 0}, ["--require faithful: x, seed 1 is failed"]),
+        ({"diverged_at_version": 2}, ["--require faithful: x, seed 1 is diverged"]),
+    ],
+)
+def test_a_faithful_run_is_one_that_did_not_fail(
+    facts: dict[str, Any], told: list[str], tmp_path: Path
+) -> None:
+    run = evaluated_run(tmp_path / "x", 1, [0.1, 0.5, 0.9], **facts)
+    assert unmet(requirements(["faithful"]), [load_run(run, "x")]) == told
 
 
 def test_what_is_required_is_read() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from builders import EXAMPLES
+from compared_runs import evaluated_run
 from html_pages import HtmlPage
 
 from edgefl.errors import UserError
@@ -120,6 +121,18 @@ def test_the_numbers_are_those_of_the_comparison(recorded: Path) -> None:
     best = max(rows.values(), key=lambda row: row.final_accuracy or 0.0)
     assert f"{best.final_accuracy:.3f} ({best.name}); too few seeds to tell it" in shown.text
     assert "faithful runs" not in shown.text, "the virtual clock computes its times"
+
+
+def test_the_headline_says_what_the_seeds_cannot_tell(tmp_path: Path) -> None:
+    """Final accuracies of a and b differ by +.02, -.02, +.01, -.005: a mean above, by chance. Those
+    of c are .3 lower in each seed.
+    """
+    last = {"a": (0.82, 0.8, 0.82, 0.8), "b": (0.8, 0.82, 0.81, 0.805), "c": (0.5, 0.5, 0.51, 0.5)}
+    for name, values in last.items():
+        for seed, value in enumerate(values, start=1):
+            evaluated_run(tmp_path / name / f"seed{seed}", seed, [0.1, value], target=None)
+    assert "0.810 (a); cannot be told from b (p = " in (text := page(tmp_path).text)
+    assert "from b and c" not in text
 
 
 def test_what_was_run(recorded: Path) -> None:

@@ -121,6 +121,12 @@ def test_a_window_of_the_timeline(client: Client) -> None:
         assert answer.status_code == status and "error" in answer.json(), query
 
 
+def test_the_seeds_of_a_run(client: Client) -> None:
+    assert client.get("api/seeds?run=r1").json() == {"run": "r1", "seeds": []}
+    answer = client.get("api/seeds?run=r9")
+    assert answer.status_code == 404 and "expected one of r1, r2" in answer.json()["error"]
+
+
 def test_another_run_is_added(client: Client, tmp_path: Path) -> None:
     other = small_run.write(tmp_path / "runs" / "other" / "fedavg")
     assert client.get("api/runs").json()["nearby"] == [str(other)]

@@ -45,6 +45,22 @@ def test_runs_that_appear_later_are_found(tmp_path: Path) -> None:
     assert [row["id"] for row in feeds.told(0.0)] == ["r2"]
 
 
+def test_the_seeds_of_a_strategy_are_one_group(tmp_path: Path) -> None:
+    for place in ("fedavg/seed1", "fedavg/seed2", "fedbuff/seed1", "fedprox"):
+        small_run.write(tmp_path / place)
+    small_run.go_on(tmp_path / "fedavg" / "seed2")
+    small_run.end(tmp_path / "fedavg" / "seed2")
+    (tmp_path / "fedavg" / "seed2" / "summary.json").write_text('{"emulated_s": 5.0}')
+    feeds = feeds_of(tmp_path)
+    assert [row["name"] for row in feeds.told(0.0)][:2] == ["fedavg seed 1", "fedavg seed 2"]
+    first, second = feeds.seeds("r2")
+    assert first == {"id": "r1", "metrics": [[0, 0, 0.1, 2, 2.1, 0.1, 0, 0]], "end_s": None}
+    assert (second["id"], second["end_s"]) == ("r2", 5.0)
+    assert [row[1] for row in second["metrics"]] == [0.0, 3.0]
+    assert feeds.seeds("r3") == [], "a single seed"
+    assert feeds.seeds("r4") == [] and feeds.seeds("r9") == []
+
+
 def test_another_run_is_added(tmp_path: Path) -> None:
     for place in ("one/fedavg", "two/fedbuff", "two/fedasync"):
         small_run.write(tmp_path / "runs" / place)
