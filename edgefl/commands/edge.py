@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgefl.addresses import split_tcp
 from edgefl.commands import show
 from edgefl.commands.configs import located
 from edgefl.config.experiment import EDGE_ID, PATTERNS
 from edgefl.errors import UserError
 from edgefl.exit_status import NO_ANSWER, REFUSED
+from edgefl.hosts.network_addresses import split_tcp
 from edgefl.protocol.errors import Refused, Unreachable
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgefl.addresses import any_host, tcp
 from edgefl.commands import show
 from edgefl.commands import wall as on_wall
 from edgefl.commands.conclude import conclude
@@ -27,6 +26,7 @@ from edgefl.commands.run import Out, Overrides, finish
 from edgefl.commands.run_task import RESULTS, RunTask
 from edgefl.errors import UserError, printable
 from edgefl.hosts.clock_names import WALL
+from edgefl.hosts.network_addresses import any_host, tcp
 from edgefl.hosts.setup.origin import LAUNCH
 from edgefl.record.files import EXPERIMENT
 from edgefl.record.row_file import write_whole

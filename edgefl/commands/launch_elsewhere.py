@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from edgefl.addresses import tcp
 from edgefl.commands import show
 from edgefl.config.faults import PROCESS_KINDS
 from edgefl.config.groups import availability_file
 from edgefl.errors import UserError
 from edgefl.exit_status import BAD_INPUT, FAILED, INTERRUPTED, OVER
+from edgefl.hosts.network_addresses import tcp
 from edgefl.hosts.setup.run_folder import RunFolder
 from edgefl.launch.agent_messages import StopEdges
 from edgefl.launch.connections.connection import HostError

@@ -313,7 +313,7 @@ def finish(
 
 def _only_here(task: RunTask) -> None:
     """Raise UserError for edges elsewhere."""
-    from edgefl.addresses import is_loopback
+    from edgefl.hosts.network_addresses import is_loopback
 
     host = task.experiment.network.host
     if task.clock == WALL and not is_loopback(host):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from edgefl.addresses import any_host, is_loopback
+from edgefl.hosts.network_addresses import any_host, is_loopback
 from edgefl.launch.connections.connection import HostConnection, HostError
 from edgefl.launch.connections.local import LocalConnection
 from edgefl.launch.connections.own_addresses import addresses_of, nearest_address

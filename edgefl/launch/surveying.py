@@ -14,8 +14,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from edgefl.addresses import any_host
 from edgefl.errors import printable
+from edgefl.hosts.network_addresses import any_host
 from edgefl.launch import host_probe
 from edgefl.launch.connections.connection import (
     BLOCK_BYTES,

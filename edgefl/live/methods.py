@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from edgefl.live.series import LatestItems, ThinnedItems
-from edgefl.reports.dissemination.section import Outcome, Requests
+from edgefl.reports.dissemination.section import Outcome, RequestsSoFar
 from edgefl.reports.slots.section import MARK as OF_ROUND
 from edgefl.results.summary import number
 
@@ -27,7 +27,7 @@ class Methods:
         self.refresh: LatestItems[list[Any]] = LatestItems(MOST_POINTS)
         self.rounds: LatestItems[dict[str, Any]] = LatestItems(MOST_ROUNDS)
         self.slots: LatestItems[list[Any]] = LatestItems(MOST_SLOTS)
-        self._requests = Requests()  # of open tasks
+        self._requests = RequestsSoFar()  # of open tasks
 
     def take(self, row: Row, place_of: Mapping[str, int], slot_s: float | None) -> None:
         """Take a row of events.jsonl."""

@@ -135,12 +135,12 @@ def test_a_host_cannot_write_outside_the_results(tmp_path: Path) -> None:
         kept.write_bytes(data)
         old = connection.run
 
-        async def run(words, **options):  # type: ignore[no-untyped-def]
+        async def run(words, **options):  # type: ignore[no-untyped-def]  # as the connection has it
             if words[0] == "sh":
                 words = ["cp", str(kept), f"{results}.tar"]
             return await old(words, **options)
 
-        connection.run = run  # type: ignore[method-assign]
+        connection.run = run  # type: ignore[method-assign]  # a host that lies
         await remote.fetch("name", tmp_path / "target")
 
     with pytest.raises(HostError, match=r"^pi: the archive of its results '\.\./out': leads outs"):

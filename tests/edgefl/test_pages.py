@@ -109,6 +109,7 @@ def test_the_command_lines_that_need_no_network_run_in_their_order(
     assert {"keys", "run", *ALONE} <= set(done)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "words",
     [

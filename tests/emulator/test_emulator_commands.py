@@ -172,7 +172,7 @@ def test_what_is_wrong_with_a_kernel_command(
         ),
         ("--map 127.0.0.1:9=127.0.0.1:9", "LISTEN and TO are equal"),
         ("--map 127.0.0.1:70000=127.0.0.1:9", "listen '127.0.0.1:70000': expected HOST:PORT"),
-        ("--map 127.0.0.1:0=127.0.0.1:1 --up 2mib", "rate '2mib': unknown unit 'mib'"),
+        ("--map 127.0.0.1:0=127.0.0.1:1 --up 2mib", "rate '2mib': 'mib' may be bits or bytes"),
         ("--map 127.0.0.1:0=127.0.0.1:1 --shared-down 0bit", "expected at least 1 bit/s"),
         (
             "--map 127.0.0.1:0=127.0.0.1:1 --loss 70% --up 1mbit --down 1mbit",

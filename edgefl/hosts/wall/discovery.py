@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from edgefl import __version__
-from edgefl.addresses import ANY, ANY_IPV6, bare, is_loopback, needs_ipv6, tcp
 from edgefl.errors import UserError, nearest, needs, printable
+from edgefl.hosts.network_addresses import ANY, ANY_IPV6, bare, is_loopback, needs_ipv6, tcp
 from edgefl.hosts.wall.wire import KEYS_FOR_NOTHING, KEYS_REQUIRED
 from edgefl.protocol.errors import Refused, Unreachable
 from edgefl.protocol.messages import PROTOCOL

@@ -27,9 +27,9 @@ import zmq.auth
 from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils import z85
 
-from edgefl.addresses import is_loopback
 from edgefl.config.experiment import EDGE_ID, PATTERNS
 from edgefl.errors import UserError, as_user_error, nearest
+from edgefl.hosts.network_addresses import is_loopback
 from emulator.plain_text import read_text
 
 DOMAIN = "edgefl"

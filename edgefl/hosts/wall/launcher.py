@@ -18,12 +18,12 @@ from typing import Any
 
 import orjson
 
-from edgefl.addresses import tcp
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import PROCESS_KINDS
 from edgefl.errors import UserError
 from edgefl.hosts.ctrl_c import ctrl_c_held_back
 from edgefl.hosts.ipc import Channel
+from edgefl.hosts.network_addresses import tcp
 from edgefl.hosts.process_messages import (
     FleetReady,
     ForkEdges,

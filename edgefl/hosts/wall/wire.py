@@ -14,8 +14,8 @@ from typing import Any, cast
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from edgefl.addresses import needs_ipv6, split_tcp, tcp
 from edgefl.errors import UserError
+from edgefl.hosts.network_addresses import needs_ipv6, split_tcp, tcp
 from edgefl.hosts.wall.connections import NO_CONNECTION, Connection
 from edgefl.hosts.wall.keys import (
     EdgeKeys,

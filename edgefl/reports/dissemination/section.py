@@ -98,7 +98,7 @@ class Request:
         return Outcome.OPEN if self.update is None else Outcome.MERGED
 
 
-class Requests:
+class RequestsSoFar:
     """The requests of a run by task, from the rows of events.jsonl in their order."""
 
     def __init__(self) -> None:
@@ -134,9 +134,9 @@ class Requests:
             request.answers.append(Answer(t, decision.get("version")))
 
 
-def requests_of(events: Iterable[Row]) -> Requests:
+def requests_of(events: Iterable[Row]) -> RequestsSoFar:
     """Return the requests in the rows of events.jsonl."""
-    found = Requests()
+    found = RequestsSoFar()
     for event in events:
         found.take(event)
     return found
@@ -197,7 +197,7 @@ def section(
     }
 
 
-def contradictions(found: Requests, events: Iterable[Row]) -> list[str]:
+def contradictions(found: RequestsSoFar, events: Iterable[Row]) -> list[str]:
     """Return a sentence about each convention that the strategy or its rule breaks."""
     false = foreign = 0
     for event in updates(events):

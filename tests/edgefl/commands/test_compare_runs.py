@@ -124,7 +124,7 @@ def test_strict(folder: Path) -> None:
             "--columns speedup: there is no such column (nearest: 'speed_up')",
         ),
         (["--method", "bayes"], "Invalid value for '--method': expected one of auto, resampling"),
-        (["--accuracy", "beste"], "Invalid value for '--accuracy': expected one of final, best, l"),
+        (["--accuracy", "beste"], "Invalid value for '--accuracy': expected one of final, best, c"),
         (["--csv", "/dev/null/x.csv"], "/dev/null/x.csv: cannot be written ("),
         (["nowhere"], "nowhere: no such directory"),
     ],

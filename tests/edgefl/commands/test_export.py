@@ -111,4 +111,4 @@ def test_a_damaged_row_is_named(run: Path, tmp_path: Path) -> None:
         (tmp_path / name).write_bytes((run / name).read_bytes())
     (tmp_path / "events.jsonl").write_bytes(b"{]\n" + (run / "events.jsonl").read_bytes())
     line = refusal(str(tmp_path), "--to", "perfetto", "--out", str(tmp_path / "t.json"))
-    assert "events.jsonl: line 1 is not a JSON object; the file is damaged" in line
+    assert "events.jsonl: line 1 is no row of events; the file is damaged" in line

@@ -155,7 +155,7 @@ def test_readers_of_ended_runs(tmp_path: Path) -> None:
         read_events(tmp_path / "missing.jsonl") == [] and read_csv(tmp_path / "missing.csv") == []
     )
     (tmp_path / "events.jsonl").write_text('{"t": 0}\nrubbish\n{"t": 1}\n')
-    with pytest.raises(UserError, match=r"events.jsonl: line 2 is not a JSON object"):
+    with pytest.raises(UserError, match=r"events.jsonl: line 2 is no row of events"):
         read_events(tmp_path / "events.jsonl")
     (tmp_path / "t.csv").write_text("a,b\n1,2\n3\n4,5\n")
     with pytest.raises(UserError, match=r"t.csv: row 3 has 1 fields, expected 2 \(a,b\)"):

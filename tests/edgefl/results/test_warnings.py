@@ -188,6 +188,7 @@ def test_a_payload_of_another_length_than_expected_is_told(tmp_path: Path) -> No
     assert orjson.loads((directory / "summary.json").read_bytes())["warnings"]
 
 
+@pytest.mark.processes
 def test_a_run_without_a_new_model_ends_with_status_1(tmp_path: Path) -> None:
     """The results of the other strategies are still written."""
     config = tmp_path / "config.toml"

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from edgefl.addresses import bare
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
+from edgefl.hosts.network_addresses import bare
 from edgefl.hosts.setup.learning import Learning, learning
 from edgefl.hosts.virtual.pool.backend import WorkerOrder, WorkerReport
 from edgefl.hosts.virtual.pool.executor import Executor

@@ -23,8 +23,8 @@ from typing import Any
 
 import psutil
 
-from edgefl.addresses import split_tcp
 from edgefl.errors import UserError
+from edgefl.hosts.network_addresses import split_tcp
 from edgefl.hosts.wall.edge.host_meter import host_meter
 from edgefl.protocol.host_reports import (
     FREQUENCY_CAPPED,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgefl.addresses import any_host, is_loopback, needs_ipv6, split_tcp, tcp
+from edgefl.hosts.network_addresses import any_host, is_loopback, needs_ipv6, split_tcp, tcp
 
 
 @pytest.mark.parametrize(
