@@ -20,8 +20,8 @@ class NetworkSection(Section):
     """
 
     host: str = "127.0.0.1"
-    """Address on which the coordinator listens, of IPv4 or IPv6 (`"::1"`). `"0.0.0.0"`: all of IPv4,
-    `"::"`: all of both. An address other than loopback needs `--keys DIR` or `--insecure`.
+    """Address on which the coordinator listens, of IPv4 or IPv6 (`"::1"`). `"0.0.0.0"`: all of
+    IPv4, `"::"`: all of both. An address other than loopback needs `--keys DIR` or `--insecure`.
     """
     port: int = Field(0, ge=0, le=65535)
     """TCP port of the coordinator; 0: any free port."""
