@@ -22,7 +22,7 @@ EDGEFL = (
     " protocol compression strategies.base actor"
     " strategies.dissemination strategies config record.files data models edges flower record"
     " coordinator results reports exports loading html_report profile hosts.clock_names"
-    " hosts.ctrl_c hosts.fault_lives hosts.ipc"
+    " hosts.ctrl_c hosts.fault_lives hosts.ipc hosts.network_addresses"
     " hosts.process_messages hosts.processes hosts.room hosts.setup hosts.exchange hosts.wall.keys"
     " hosts.wall.memory_growth hosts.wall.connections"
     " hosts.wall.wire hosts.wall.discovery hosts.wall.array_file hosts.wall.mailbox"
