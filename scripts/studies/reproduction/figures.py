@@ -124,7 +124,9 @@ def on_one_grid(curves: Sequence[Sequence[tuple[float, float]]]) -> tuple[np.nda
     """
     begin = max(points[0][0] for points in curves)
     end = min(points[-1][0] for points in curves)
-    x = np.linspace(begin, max(begin, end), POINTS)
+    x = np.unique([at for points in curves for at, _ in points if begin <= at <= end])
+    if len(x) > POINTS:
+        x = x[np.linspace(0, len(x) - 1, POINTS).round().astype(int)]
     rows = [
         step_values(([at for at, _ in points], [value for _, value in points]), x)
         for points in curves
