@@ -109,10 +109,15 @@ def test_a_request_to_end_between_two_strategies(
     one = "concurrency = 3}"
     text = (folder / "small.toml").read_text().replace(one, f'{one}, {{strategy = "fedavg"}}')
     (folder / "two.toml").write_text(text)
-    process = start(started, "run", "two.toml", "stop.versions=1", cold=True)
+    number = getattr(signal, name)
+    before = signal.signal(number, signal.SIG_DFL)  # a program under nohup ignores SIGHUP, rightly
+    try:
+        process = start(started, "run", "two.toml", "stop.versions=1", cold=True)
+    finally:
+        signal.signal(number, before)
     wait_for((folder / "runs" / "small" / "fedasync" / "summary.json").exists)
     others = family(process)
-    process.send_signal(getattr(signal, name))
+    process.send_signal(number)
     status, out, err = end(process)
     assert status in (130, -signal.SIGINT), (out, err)
     assert "Traceback" not in err and "Error" not in err, err

@@ -499,8 +499,8 @@ def test_a_crowd_of_strangers_makes_room_for_an_edge(context: zmq.Context) -> No
         assert closed(stranger)
     edge = wired.peer()
     good = wired.routing(edge)
+    wired.until(TOO_MANY, 9)  # until it joins, the edge is one more of the crowd's address
     wired.router.joined(good)
-    wired.until(TOO_MANY, 9)
     more = [sockets.create_connection(("127.0.0.1", wired.port)) for _ in range(10)]
     wired.until(TOO_MANY, 18)
     assert wired.router.send(good, b"still here") and edge.poll(PATIENCE_MS)
