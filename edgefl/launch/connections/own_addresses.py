@@ -25,6 +25,7 @@ async def addresses_of(connection: HostConnection) -> list[Interface]:
             ip_interface(f"{each['local']}/{each['prefixlen']}")
             for interface in json.loads(done.out or b"[]")
             for each in interface.get("addr_info", ())
+            if each != {}  # an address of another scope
         ]
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise HostError(connection.host.name, "ip does not list its addresses as JSON") from error
