@@ -42,7 +42,9 @@ class ScriptedHost(HostConnection):
             return Done(0 if argv[3] in self.routes else 2, b"", b"unreachable")
         parts = [each.split("/") for each in self.own]
         addresses = [{"local": local, "prefixlen": int(length)} for local, length in parts]
-        return Done(0, json.dumps([{"addr_info": addresses}]).encode(), b"")
+        of_another_scope = {}  # as iproute2 lists it
+        answer = [{"addr_info": [of_another_scope, *addresses]}, {}]
+        return Done(0, json.dumps(answer).encode(), b"")
 
 
 def found(
