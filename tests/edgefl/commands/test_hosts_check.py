@@ -83,10 +83,11 @@ def test_hosts_that_fit_and_hosts_that_do_not(rig: Rig, tmp_path: Path) -> None:
 def test_the_table_and_a_line_for_each_reason(rig: Rig, tmp_path: Path) -> None:
     inventory = written(tmp_path, rig.inventory(by_host={0: HERE}, only=[0]))
     slow = edgefl("hosts", "check", inventory, CONFIGS / "quickstart.toml", "links.up_mbit_s=90.0")
-    rows = {line.split()[0]: line for line in slow.stdout.splitlines() if line}
     assert slow.returncode == 3
     first = rig.hosts[0].address
-    assert slow.stdout.count(f"{first} ") == 1 and rows[first].split()[-1] == "no"
+    # two tables if one is too wide for the terminal, as with a processor of a long name
+    rows = [line.split() for line in slow.stdout.splitlines() if line.startswith(f"{first} ")]
+    assert [row[-1] for row in rows].count("no") == 1
     reason = next(line for line in slow.stdout.splitlines() if line.startswith(f"{first}: "))
     assert reason.endswith("Mbit/s up, its emulated links need 90")
 
