@@ -223,7 +223,12 @@ def _folder(package: str) -> Path:
 
 def _parsed(path: Path) -> ast.Module:
     # bytes: the parser knows the byte order mark and the line that names another encoding
-    return ast.parse(path.read_bytes(), filename=str(path))
+    source = path.read_bytes()
+    try:
+        return ast.parse(source, filename=str(path))
+    except SystemError:
+        # CPython 3.11 miscounts the depth of the tree if a finalizer runs meanwhile; once more
+        return ast.parse(source, filename=str(path))
 
 
 def _bound(path: Path) -> set[str]:

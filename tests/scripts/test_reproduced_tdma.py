@@ -100,7 +100,8 @@ def test_models_that_learn_nothing_do_not_count_as_steady() -> None:
     assert found.verdict is Verdict.holds and "not learning: S = 1" in found.why
 
 
-def test_losses_of_a_round_are_interpolated() -> None:
+def test_the_loss_of_a_round_is_that_of_the_latest_evaluation() -> None:
+    """A model is constant between its versions, and what was not evaluated is not known."""
     entry = entry_of(part_of(["a"]))
     points = [(0, 2.0), (100, 1.0), (200, 0.5)]
     rows = [
@@ -108,7 +109,8 @@ def test_losses_of_a_round_are_interpolated() -> None:
         for version, loss in points
     ]
     results = Results(entry, Scale.paper, (), rows)
-    assert judges.at_version(results, "a", 50) == {1: 1.5}
+    assert judges.at_version(results, "a", 50) == {1: 2.0}
+    assert judges.at_version(results, "a", 100) == {1: 1.0}
     assert judges.at_version(results, "a", 900) == {1: 0.5}
     with pytest.raises(NoResults):
         judges.at_version(Results(entry, Scale.paper, (), curve_rows("a", 1)), "a", 50)
