@@ -70,7 +70,11 @@ class History:
             copies = {name: aligned_copy(array) for name, array in arrays.items()}
             text = orjson.dumps(item, option=orjson.OPT_SERIALIZE_NUMPY)
             self.inputs.append((text, copies, wall_s))
-            put(item, arrays, wall_s)
+            try:
+                put(item, arrays, wall_s)
+            except Exception:
+                self._refused = True  # its arrays could not be written, so it has no row
+                raise
 
         def flushed() -> None:
             reached = len(self.inputs)
