@@ -97,7 +97,7 @@ def aligned_copy(vector: np.ndarray) -> np.ndarray:
 
 
 def read_only(vectors: Iterable[np.ndarray]) -> None:
-    """Let nobody change these vectors any more: several readers share each of them.
+    """Make these vectors read-only, because several readers share each of them.
 
     numpy raises a ValueError that a change is refused; ``edgefl.errors.told`` explains it.
     """

@@ -17,7 +17,7 @@ from edgefl.errors import UserError
 Overwrite = Annotated[
     bool,
     typer.Option(
-        "--overwrite", help="Replace what is there, instead of keeping it as NAME.1 beside it."
+        "--overwrite", help="Replace existing files. Default: rename them to NAME.1."
     ),
 ]
 

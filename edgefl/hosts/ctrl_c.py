@@ -15,7 +15,7 @@ LIKE_CTRL_C = [  # Windows has no SIGHUP
 
 @contextmanager
 def ended_like_ctrl_c() -> Iterator[None]:
-    """Handle SIGTERM and SIGHUP like Ctrl-C: the run ends in order and prints that.
+    """Handle SIGTERM and SIGHUP like Ctrl-C: the run stops cleanly and prints that.
 
     Signals that the caller's parent has set to be ignored stay ignored.
     """

@@ -191,7 +191,7 @@ def topology_of(plan: Plan, experiment: Experiment) -> dict[str, Any]:
 
 
 def inventory_of(plan: Plan, edges: Sequence[str], via: str, port: int, folder: Path) -> str:
-    """An inventory that shares ``edges`` out to the hosts, in order and with their ids."""
+    """An inventory that distributes ``edges`` over the hosts, in their order and with their ids."""
     per_host = -(-len(edges) // plan.hosts)
     groups = [edges[first : first + per_host] for first in range(0, len(edges), per_host)]
     return tomli_w.dumps(
