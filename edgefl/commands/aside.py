@@ -16,9 +16,7 @@ from edgefl.errors import UserError
 
 Overwrite = Annotated[
     bool,
-    typer.Option(
-        "--overwrite", help="Replace existing files. Default: rename them to NAME.1."
-    ),
+    typer.Option("--overwrite", help="Replace existing files. Default: rename them to NAME.1."),
 ]
 
 

@@ -160,7 +160,7 @@ class Journal:
     def drop(self) -> None:
         """Delete the files: the run has ended, and no replay will need them.
 
-        A journal with payloads stays. Files that cannot be deleted stay, too; they are not read again.
+        A journal with payloads stays. Files that cannot be deleted stay, unread.
         """
         if not self.payloads:
             with suppress(OSError):

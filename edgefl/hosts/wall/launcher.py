@@ -262,7 +262,7 @@ class WallRun:
             return summary
         except KeyboardInterrupt:
             if not (accepted and self.interrupted):  # a second Ctrl-C does not wait
-                control.close()  # an accepted run stops cleanly, and needs the scratch folder for that
+                control.close()  # an accepted run stops cleanly, with its scratch folder
                 end_in(END_PATIENCE_S if accepted else 0.0, process)
                 if not (accepted or resume):
                     with suppress(UserError):
