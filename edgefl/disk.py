@@ -20,6 +20,14 @@ FULL = (errno.ENOSPC, errno.EDQUOT)  # errors that end when there is room again
 Done = TypeVar("Done")
 
 
+def free_name(path: Path, suffixes: str = "") -> Path:
+    """Return NAME.1 beside ``path``, or the next number that is free; ``suffixes`` stay the end."""
+    stem, number = path.name.removesuffix(suffixes), 1
+    while os.path.lexists(free := path.with_name(f"{stem}.{number}{suffixes}")):
+        number += 1
+    return free
+
+
 class DiskFile(Protocol):
     """A file to which bytes are appended."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Annotated
 import typer
 
 from edgefl.commands import show
+from edgefl.disk import free_name
 from edgefl.errors import UserError
 
 Overwrite = Annotated[
@@ -54,12 +54,7 @@ def _is_filled(path: Path) -> bool:
 def _keep(path: Path) -> Path:
     """Return where ``path`` is kept: a file twice until it is replaced, a folder only there."""
     folder = path.is_dir()
-    stem, suffixes = (path.name, "") if folder else _split(path)
-    aside = next(
-        other
-        for number in range(1, 1_000_000)
-        if not os.path.lexists(other := path.with_name(f"{stem}.{number}{suffixes}"))
-    )
+    aside = free_name(path, "" if folder else _suffixes(path))
     try:
         if folder:
             path.rename(aside)
@@ -70,7 +65,6 @@ def _keep(path: Path) -> Path:
     return aside
 
 
-def _split(path: Path) -> tuple[str, str]:
-    """Return "trace", ".json.gz" for "trace.json.gz"."""
-    suffixes = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
-    return path.name.removesuffix(suffixes), suffixes
+def _suffixes(path: Path) -> str:
+    """Return ".json.gz" for "trace.json.gz"."""
+    return "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix

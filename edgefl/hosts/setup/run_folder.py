@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from edgefl.disk import OwnDisk
+from edgefl.disk import OwnDisk, free_name
 from edgefl.errors import UserError
 from edgefl.hosts.setup.origin import origin_of
 from edgefl.hosts.setup.rundir import clear, holds_results, unfinished, writable
@@ -159,12 +159,7 @@ class RunFolder:
                     f"{self.folder}: holds an earlier run, and is not moved aside, because"
                     f" {needed} is needed where it is: expected {expected}"
                 )
-        numbers = range(1, 1_000_000)
-        aside = next(
-            path
-            for number in numbers
-            if not os.path.lexists(path := place.with_name(f"{place.name}.{number}"))
-        )
+        aside = free_name(place)
         place.rename(aside)
         self._moved = place, aside
 
