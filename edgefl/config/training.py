@@ -95,6 +95,13 @@ class Training(Section):
     return the received model unchanged. Use `"none"` for studies of timing and scheduling only.
     """
 
+    engine: Literal["auto", "compiled", "torch"] = "auto"
+    """What computes training and evaluation on a CPU. `"compiled"`: machine code made for the model,
+    several times as fast for small networks: any `nn.Sequential` of convolutions, max pooling, ReLU
+    and linear layers, with SGD or AdamW and cross-entropy. `"torch"`: eager torch. `"auto"`: the
+    compiled step where it fits, otherwise torch; `summary.json` says which. The two differ in the
+    last bits of each sum.
+    """
     device: str | None = Field(None, examples=["cuda", "cuda:1", "auto"])
     """Where models are trained and evaluated and jobs run: `"cpu"`, the default; `"cuda"`, the
     first GPU; `"cuda:N"`, GPU N, counted from 0; or `"auto"`, the first GPU of each machine that

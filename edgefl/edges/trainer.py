@@ -3,22 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from edgefl.edges.failure import BEFORE, TrainingFailure, training_failure
 from edgefl.edges.local_run import LocalRun, Merge, set_checkpoint
-from edgefl.edges.optimizers import kept_state, optimizer
+from edgefl.edges.optimizers import SGD, kept_state, optimizer
 from edgefl.edges.sample_order import sample_order, tokens_by_step
 from edgefl.edges.training_plan import TaskLike, TrainingPlan
 from edgefl.errors import UserError
 from edgefl.models.torch_device import RandomStates, drawing_from, seeded
 from edgefl.models.workspace import Workspace
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.local_rule import LocalRule, owns
 from edgefl.streams import Streams
 from edgefl.vectors import aligned, aligned_copy
+
+if TYPE_CHECKING:
+    from edgefl.compiled.step import CompiledStep
+
+MOST_STEPS = 64  # of a compiled call, whose samples may be normalised for it
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compiled:
+    """The compiled step of the model, and the samples as arrays, if they are in memory as such."""
+
+    step: CompiledStep
+    labels: np.ndarray
+    inputs: np.ndarray | None  # None: they are normalised batch by batch
+
+    @staticmethod
+    def takes(rule: LocalRule) -> str | None:
+        """Say why tasks with this rule need torch; None: they do not."""
+        if owns(rule, "extra_loss") or rule.sees != LocalRule.sees:
+            return "its local rule adds a term to the loss"
+        return None
 
 
 class Trainer:
@@ -42,11 +64,14 @@ class Trainer:
         members: np.ndarray | None = None,
         lengths: np.ndarray | None = None,
         terms: Callable[[torch.Tensor], int] = len,
+        compiled: Compiled | None = None,
     ) -> None:
         """``lengths``: tokens of each of the samples, if the device's speed is in tokens.
 
-        ``terms(targets)``: of how many terms ``loss`` is the mean.
+        ``terms(targets)``: of how many terms ``loss`` is the mean. ``compiled``: what computes the
+        steps of rules that it takes, in place of torch.
         """
+        self.compiled = compiled
         self.lengths, self.terms = lengths, terms
         self.workspace, self.inputs, self.targets, self.loss = workspace, inputs, targets, loss
         self.plan, self.streams, self.edge = plan, streams, edge
@@ -141,6 +166,8 @@ class Trainer:
     ) -> bool:
         if run.step >= stop or run.failure is not None:
             return True
+        if self.compiled is not None and Compiled.takes(rule) is None:
+            return self._advance_compiled(self.compiled, run, rule, stop, deadline)
         self.workspace.point(run.weights, run.counters)
         self.workspace.resume(run.changes)
         try:
@@ -154,6 +181,80 @@ class Trainer:
             self._leave(run, rule, f"after step {run.step} of {run.steps}")
         return run.step >= stop or run.failure is not None
 
+    def _advance_compiled(
+        self,
+        compiled: Compiled,
+        run: LocalRun,
+        rule: LocalRule,
+        stop: int,
+        deadline: Callable[[], bool] | None,
+    ) -> bool:
+        plain = isinstance(run.optimizer, SGD) and rule.moves and not owns(rule, "adjust")
+        while run.step < stop and run.failure is None:
+            # the same numbers in one call as in one for each step
+            steps = min(stop - run.step, MOST_STEPS) if plain and deadline is None else 1
+            try:
+                if plain:
+                    self._compiled_steps(compiled, run, run.step + steps)
+                else:
+                    self._compiled_step(compiled, run, rule)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                self._fail(run, rule, error, f"step {run.step + 1} of {run.steps}")
+            if deadline is not None and deadline():
+                break
+        return run.step >= stop or run.failure is not None
+
+    def _compiled_steps(self, compiled: Compiled, run: LocalRun, stop: int) -> None:
+        """Do all steps until ``stop`` in one call."""
+        optimizer = run.optimizer
+        assert isinstance(optimizer, SGD)
+        ends = [run.samples_at(step) for step in range(run.step, stop + 1)]
+        inputs, labels, index = self._samples(compiled, run, ends[0], ends[-1])
+        rates = [self._rate(run, optimizer.steps + step) for step in range(stop - run.step)]
+        velocity = optimizer.velocity
+        losses = compiled.step.train(
+            run.trainable.numpy(),
+            None if velocity is None else velocity.numpy(),
+            self.workspace.gradient.numpy(),
+            inputs,
+            labels,
+            index,
+            np.diff(np.array(ends, dtype=np.int64)),
+            np.array(rates, dtype=np.float32),
+            optimizer.momentum,
+            self.plan.weight_decay,
+        )
+        for loss in losses.tolist():
+            run.loss_sum += loss
+        optimizer.steps += stop - run.step
+        run.step = stop
+
+    def _compiled_step(self, compiled: Compiled, run: LocalRun, rule: LocalRule) -> None:
+        value, gradient = self._compiled_gradient(compiled, run, run.trainable)
+        self._finish_step(run, rule, value, gradient)
+
+    def _compiled_gradient(
+        self, compiled: Compiled, run: LocalRun, weights: torch.Tensor
+    ) -> tuple[float, torch.Tensor]:
+        """The loss of the next batch at ``weights``, and its gradient, which the next call
+        overwrites.
+        """
+        gradient = self.workspace.gradient
+        samples = self._samples(compiled, run, run.samples, run.samples_at(run.step + 1))
+        return compiled.step.gradient(weights.numpy(), gradient.numpy(), *samples), gradient
+
+    def _samples(
+        self, compiled: Compiled, run: LocalRun, first: int, stop: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Inputs, labels, and the rows of them that a run trains on, from sample to sample."""
+        index = run.order[first:stop]
+        if compiled.inputs is not None:
+            return compiled.inputs, compiled.labels, index.numpy()
+        inputs = self.inputs.index_select(0, index).numpy()
+        return inputs, compiled.labels[index.numpy()], np.arange(len(index))
+
     def _leave(self, run: LocalRun, rule: LocalRule, where: str) -> None:
         """Take the module back to what it held before; what the run needs of it stays with it."""
         try:
@@ -165,7 +266,7 @@ class Trainer:
         """Let the rule merge a fresher global model into the run, between two slices."""
         if run.failure is not None:
             return
-        run.probe = lambda weights: self._probe(run, weights)
+        run.probe = lambda weights: self._probe(run, rule, weights)
         try:
             rule.merge(run, self._checked(fresh), version)
         except KeyboardInterrupt:
@@ -268,6 +369,13 @@ class Trainer:
         batch = self._batch(run)
         gradient.zero_()
         value = self._accumulated(run, rule, batch)
+        self._finish_step(run, rule, value, gradient)
+        self.workspace.settle()
+
+    def _finish_step(
+        self, run: LocalRun, rule: LocalRule, value: float, gradient: torch.Tensor
+    ) -> None:
+        """Move the model by the gradient of a batch whose loss is ``value``."""
         if self.plan.weight_decay and self.plan.optimizer == "sgd":
             gradient.add_(run.trainable, alpha=self.plan.weight_decay)
         rule.adjust(run, gradient)
@@ -275,7 +383,6 @@ class Trainer:
             self._move(run, gradient)
         else:
             run.gradient = gradient.clone()
-        self.workspace.settle()
         run.loss_sum += value
         run.step += 1
 
@@ -322,11 +429,14 @@ class Trainer:
         torch.autograd.backward(loss if extra is None else loss + extra)
         return loss.item()
 
-    def _probe(self, run: LocalRun, weights: torch.Tensor) -> tuple[float, torch.Tensor]:
+    def _probe(self, run: LocalRun, rule: LocalRule, weights: torch.Tensor) -> tuple[float, torch.Tensor]:
         """Loss of the next batch at ``weights``, and its gradient.
 
         It uses copies, so training is not affected.
         """
+        if self.compiled is not None and Compiled.takes(rule) is None:
+            value, gradient = self._compiled_gradient(self.compiled, run, weights[: run.parameters])
+            return value, gradient.clone()
         space = self.workspace
         space.point(weights.clone(), [counter.clone() for counter in run.counters])
         space.resume(None if run.changes is None else space.state.copy_of(run.changes))
@@ -342,10 +452,13 @@ class Trainer:
             space.leave()
 
     def _move(self, run: LocalRun, gradient: torch.Tensor) -> None:
-        schedule, rate = self.plan.schedule, run.learning_rate
-        if schedule is not None:
-            rate *= schedule.factor(run.optimizer.steps, run.steps)
-        run.optimizer.step(run.trainable, gradient, rate)
+        run.optimizer.step(run.trainable, gradient, self._rate(run, run.optimizer.steps))
+
+    def _rate(self, run: LocalRun, step: int) -> float:
+        """The learning rate of the optimizer's step number ``step``."""
+        schedule = self.plan.schedule
+        factor = 1.0 if schedule is None else schedule.factor(step, run.steps)
+        return run.learning_rate * factor
 
     def _batch(self, run: LocalRun) -> tuple[torch.Tensor, torch.Tensor]:
         first = run.samples

@@ -96,7 +96,8 @@ class FleetReady:
     """The warm parent is ready.
 
     ``samples_per_s``: of one core; None if it was not to be measured, or if the measurement has
-    failed: ``not_measured`` says why. ``samples``: by edge.
+    failed: ``not_measured`` says why. ``samples``: by edge. ``engines``: what computes each
+    strategy's training here.
     """
 
     data_digest: str
@@ -104,6 +105,7 @@ class FleetReady:
     cores: int
     samples: dict[str, int]
     not_measured: str = ""
+    engines: tuple[str, ...] = ()
 
 
 @message
@@ -156,7 +158,7 @@ class StartRun:
 
     ``more``: another strategy or seed follows. ``strains``: why this host cannot keep up, as far
     as the start check knows. ``speed_auto``: the launcher has chosen the experiment's speed.
-    ``resume``: go on with the run in ``directory``.
+    ``resume``: go on with the run in ``directory``. ``engine``: what computes its training.
     """
 
     experiment: str
@@ -170,6 +172,7 @@ class StartRun:
     strains: tuple[str, ...] = ()
     speed_auto: bool = False
     resume: bool = False
+    engine: str = ""
 
 
 @message

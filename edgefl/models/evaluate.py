@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from edgefl.data.task import right_answers
 from edgefl.models.workspace import Workspace
+
+if TYPE_CHECKING:
+    from edgefl.compiled.step import CompiledStep
 
 BATCH = (
     125  # activations stay in a core's cache: with 1000, evaluation takes up to 1.8 times as long
@@ -24,18 +29,22 @@ def evaluate(
     batch: int = BATCH,
     metric: Callable = right_answers,
     terms: Callable = len,
+    step: CompiledStep | None = None,
 ) -> tuple[float, float]:
     """Return (mean loss, mean metric) in evaluation mode; the default metric is the accuracy.
 
     ``terms(targets)``: of how many terms the loss of a batch is the mean, such as its tokens.
-    ``weights`` and the workspace do not change.
+    ``weights`` and the workspace do not change. ``step``: computes the outputs in place of torch.
     """
     total_loss = total_metric = 0.0
     counted = 0
-    with workspace.inference(weights) as model:
+    with nullcontext() if step is not None else workspace.inference(weights) as model:
         for start in range(0, len(inputs), batch):
-            part = targets[start : start + batch]
-            outputs = model(_channels_last(inputs[start : start + batch]))
+            part, rows = targets[start : start + batch], inputs[start : start + batch]
+            if step is not None:
+                outputs = torch.from_numpy(step.outputs(weights, rows.contiguous().numpy()))
+            else:
+                outputs = model(_channels_last(rows))
             count = terms(part)
             if count:
                 total_loss += float(loss(outputs, part)) * count

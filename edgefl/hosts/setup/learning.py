@@ -13,17 +13,18 @@ import numpy as np
 import torch
 
 from edgefl.catalog import own_code
+from edgefl.compiled.network import Unsuited, network_of
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import slowed
 from edgefl.data import edge_data as material
 from edgefl.data.dataset import Dataset
-from edgefl.data.task import Task
+from edgefl.data.task import Task, cross_entropy
 from edgefl.data.unlabelled import unlabelled
 from edgefl.data.words import FILE as VOCABULARY
 from edgefl.edges.edge import Edge
 from edgefl.edges.local_run import Course
 from edgefl.edges.sample_order import sample_order, tokens_by_step
-from edgefl.edges.trainer import NullTrainer, Trainer
+from edgefl.edges.trainer import Compiled, NullTrainer, Trainer
 from edgefl.edges.trainer_like import TrainerLike
 from edgefl.edges.training_plan import TrainingPlan
 from edgefl.errors import UserError
@@ -73,6 +74,7 @@ class Learning:
     # the server's samples without labels, normalised; None on an edge's own machine
     unlabelled: torch.Tensor | None = None
     _device: torch.device = CPU  # where train, test and unlabelled are
+    _compiled: tuple[Compiled | None, str] | None = None  # once it is known
 
     @property
     def layout(self) -> Layout:
@@ -111,6 +113,34 @@ class Learning:
         """Return what a run's facts say about the device; nothing for the CPU."""
         device = chosen(self.experiment.training.device)
         return {} if device == CPU else {"device": str(device)}
+
+    @property
+    def compiled(self) -> Compiled | None:
+        """The model's compiled step; None: torch computes."""
+        return self._compiled_or_why()[0]
+
+    def _compiled_or_why(self) -> tuple[Compiled | None, str]:
+        if self._compiled is None:
+            if self.experiment.training.engine == "torch":
+                self._compiled = None, 'training.engine = "torch"'
+            else:
+                self._compiled = _compiled(self.experiment, self.task, self.workspace, self.train)
+        return self._compiled
+
+    def engine(self, index: int) -> str:
+        """What computes the steps of the strategy at ``index`` of the experiment: "compiled", or
+        "torch" and why. UserError if the experiment asks for the compiled step and cannot have it.
+        """
+        why = self._compiled_or_why()[1] or Compiled.takes(self.rule(index))
+        if not why:
+            return "compiled"
+        if self.experiment.training.engine == "compiled":
+            name = self.experiment.strategies[index].name
+            raise UserError(
+                f'training.engine = "compiled": expected what the compiled step covers; {name}'
+                f' needs torch: {why}; "auto" takes what fits'
+            )
+        return f"torch: {why}"
 
     def initial_weights(self) -> np.ndarray:
         """The first model w_0, the same for every strategy of the experiment."""
@@ -189,6 +219,7 @@ class Learning:
             self.shards[edge],
             self._lengths(edge),
             self.task.terms,
+            self.compiled,
         )
 
     def tokens(self, edge: str) -> Callable[[Course], Sequence[int]] | None:
@@ -255,6 +286,7 @@ class Learning:
         counted = by_label.RightByLabel(task.metric, task.dataset.classes)
         metric = counted if section.by_label else task.metric
         pairs = further_scores.LabelCounts(metric, task.dataset.classes)
+        step = None if self.compiled is None else self.compiled.step
         test_loss, accuracy = evaluate(
             self.workspace,
             job.weights,
@@ -262,6 +294,7 @@ class Learning:
             task.loss,
             metric=pairs if "f1" in section.further else metric,
             terms=task.terms,
+            step=step,
         )
         inputs, targets = self.union()
         train_loss = (
@@ -273,6 +306,7 @@ class Learning:
                 task.loss,
                 metric=task.metric,
                 terms=task.terms,
+                step=step,
             )[0]
             if len(inputs)
             else None
@@ -319,6 +353,31 @@ class Learning:
         return self._union[size]
 
 
+def _compiled(
+    experiment: Experiment, task: Task, workspace: Workspace, train: tuple[Any, Any]
+) -> tuple[Compiled | None, str]:
+    """The compiled step for a task, or why there is none."""
+    training = experiment.training
+    if training.trainer == "none":
+        return None, 'training.trainer = "none"'
+    if workspace.device != CPU or chosen(training.device) != CPU:
+        return None, "a GPU computes"
+    if (training.tasks_at_once or 1) > 1:
+        return None, f"training.tasks_at_once = {training.tasks_at_once}"
+    if task.loss not in (cross_entropy, torch.nn.functional.cross_entropy) or task.terms is not len:
+        return None, "the task has a loss of its own"
+    inputs, labels = train[0], train[1].numpy()
+    if len(labels) and not 0 <= labels.min() <= labels.max() < task.dataset.classes:
+        return None, "some labels are no classes"
+    try:
+        from edgefl.compiled.step import CompiledStep
+
+        step = CompiledStep(network_of(workspace.model, task.dataset.shape))
+    except Unsuited as reason:
+        return None, str(reason)
+    return Compiled(step, labels, inputs.numpy() if isinstance(inputs, torch.Tensor) else None), ""
+
+
 def _on(device: torch.device, pair: tuple[Any, Any]) -> tuple[Any, Any]:
     return pair[0].to(device), pair[1].to(device)
 
@@ -330,6 +389,7 @@ def with_experiment(learned: Learning, experiment: Experiment) -> Learning:
     they came with the data.
     """
     anew: dict[str, Any] = {"_union": {}, "_chosen": {}, "_in_tokens": None, "speeds": {}}
+    anew["_compiled"] = None
     if learned.own_digest:
         return replace(learned, experiment=experiment, **anew)
     _check_server_samples(experiment, learned.base, len(learned.task.dataset.train_x))

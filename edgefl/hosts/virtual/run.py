@@ -132,6 +132,7 @@ def run_virtual(
     refuse_native(experiment)
     keep_freed_memory()
     book, saved = fidelity(experiment), SavedRun(directory, saving or Saving())
+    learned.engine(index)  # refuses one that the experiment asks for and cannot have
     if resume:
         saved.find()
     if pool.groups is not None:
@@ -158,18 +159,25 @@ def run_virtual(
         gc.unfreeze()
         pool.clear()  # tasks that are not done at the end
         run.record.flush()  # if a bug ends the run here, the user can read what led to it
-    return _ended(run, host, saved, pool, book)
+    return _ended(run, host, saved, pool, book, learned.engine(index))
 
 
 def _ended(
-    run: OpenRun, host: VirtualHost, saved: SavedRun, pool: Engine, book: Fidelity
+    run: OpenRun,
+    host: VirtualHost,
+    saved: SavedRun,
+    pool: Engine,
+    book: Fidelity,
+    engine: str,
 ) -> dict[str, Any]:
     """Write the remaining files, drop what only a run that goes on needs; return the summary."""
     goes_on = host.coordinator.finished in BROKEN_OFF
     if not goes_on:
         run.record.hold(None)
-    groups = {} if pool.groups is None else {"tasks_at_once": pool.groups.section()}
-    summary = run.end("virtual", host.clock.now(), run.wall_s, book.summary(), groups)
+    more: dict[str, Any] = {"engine": engine}
+    if pool.groups is not None:
+        more["tasks_at_once"] = pool.groups.section()
+    summary = run.end("virtual", host.clock.now(), run.wall_s, book.summary(), more)
     if not goes_on:
         saved.clear()
     return summary

@@ -117,6 +117,7 @@ class WallRun:
         self.resumed = False  # this strategy's run was broken off, and goes on
         self.exits: list[str] = []  # processes that died in this strategy's run
         self.speed_auto = options.speed_auto or experiment.speed == "auto"
+        self.engines: tuple[str, ...] = ()  # of each strategy, once the warm parent has told it
         # later the port of the first coordinator: all strategies use it
         self.port = experiment.network.port
         # strategy -> why this host cannot keep up, from the check before the run
@@ -198,6 +199,7 @@ class WallRun:
             processes.control, processes.warm, "the warm parent", self.say
         )
         processes.warmed_up = True
+        self.engines = ready.engines
         return ready
 
     def _choose_speed(self, ready: FleetReady) -> None:
@@ -307,6 +309,7 @@ class WallRun:
             strains=() if strain is None else (strain,),
             speed_auto=self.speed_auto,
             resume=resume,
+            engine=self.engines[index],
         )
 
     def _order(self, order: Any) -> None:

@@ -12,6 +12,11 @@ import numpy as np
 from edgefl.vectors import Layout
 
 
+def owns(rule: LocalRule, hook: str) -> bool:
+    """Whether the rule has such a hook of its own."""
+    return hook in vars(rule) or getattr(type(rule), hook) is not getattr(LocalRule, hook)
+
+
 class LocalRule:
     """What an edge does differently from plain SGD.
 

@@ -19,7 +19,7 @@ from edgefl.edges.training_plan import batches
 from edgefl.errors import UserError
 from edgefl.models.torch_device import RandomStates, drawing_from, seeded
 from edgefl.models.workspace import Workspace
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.local_rule import LocalRule, owns
 
 CLOSE = 1e-3  # the gradients of the check agree to this share of their largest element
 
@@ -254,11 +254,6 @@ class _Group:
             for part in (self.trainer.inputs, self.trainer.targets)
         )
         return inputs, targets
-
-
-def owns(rule: LocalRule, hook: str) -> bool:
-    """Whether the rule has such a hook of its own."""
-    return hook in vars(rule) or getattr(type(rule), hook) is not getattr(LocalRule, hook)
 
 
 def _check_undrawn(before: RandomStates, after: RandomStates) -> None:

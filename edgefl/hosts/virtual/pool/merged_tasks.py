@@ -20,10 +20,10 @@ from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.virtual.pool.deferred_run import DeferredRun, RunOutcome
 from edgefl.hosts.virtual.pool.executor import Executor, Standing, Stretch, begin, ended
 from edgefl.hosts.virtual.pool.group_counts import A_TASK_FAILED, GroupCounts
-from edgefl.hosts.virtual.pool.merged_steps import CannotMerge, MergedSteps, first_line, owns
+from edgefl.hosts.virtual.pool.merged_steps import CannotMerge, MergedSteps, first_line
 from edgefl.jobs import Train
 from edgefl.models.torch_device import CPU
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.local_rule import LocalRule, owns
 
 KEY = "training.tasks_at_once"
 

@@ -240,6 +240,7 @@ class CoordinatorProcess:
         pace = {
             "speed": self.job.experiment.chosen_speed,
             "speed_auto": self.job.speed_auto,
+            "engine": self.job.engine,
             "began_unix_s": core.began_unix_s,
             **({"resumed": core.outages} if core.outages else {}),
         }

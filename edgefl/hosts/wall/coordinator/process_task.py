@@ -39,6 +39,7 @@ class CoordinatorTask:
     strains: tuple[str, ...]  # why the host is too slow, from the check before the run
     speed_auto: bool
     resume: bool = False  # go on with what is in ``directory``
+    engine: str = ""  # what computes its training, as far as the launcher's host knows
 
 
 def coordinator_task(start: StartRun) -> CoordinatorTask:
@@ -54,6 +55,7 @@ def coordinator_task(start: StartRun) -> CoordinatorTask:
         start.strains,
         start.speed_auto,
         start.resume,
+        start.engine,
     )
 
 

@@ -336,6 +336,8 @@ def main(control_fd: int, evaluations_fd: int, jobs_fd: int = -1) -> None:
         learned = learning(experiment, base, edges=None if task.fleet else ())
         try_out(learned)
         data_digest, weights = learned.data_digest(), learned.initial_weights()
+        # also makes the compiled step, once for all edges
+        engines = tuple(learned.engine(index) for index in range(len(experiment.strategies)))
     except UserError as error:
         control.send(RunRefused(str(error)))
         return
@@ -350,7 +352,8 @@ def main(control_fd: int, evaluations_fd: int, jobs_fd: int = -1) -> None:
     if task.fleet and experiment.network.report_s:
         share_memory()  # forked edges report about this host
     with suppress(ConnectionError):  # the launcher has ended: this process and its children end
-        control.send(FleetReady(data_digest, rate, cores(), learned.samples, not_measured))
+        host = (rate, cores(), learned.samples, not_measured)
+        control.send(FleetReady(data_digest, *host, engines))
         gc.collect()  # while the coordinator opens its run
         # these objects stay; if the collector touched their pages, every child would copy them
         gc.freeze()
