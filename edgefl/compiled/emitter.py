@@ -32,15 +32,23 @@ from llvmlite import ir
 
 from edgefl.compiled.network import Convolution, Linear, Network, Pooling
 
-F32, F64, I64, I32, PTR = ir.FloatType(), ir.DoubleType(), ir.IntType(64), ir.IntType(32), ir.PointerType()
+F32, F64, I64, I32, PTR = (
+    ir.FloatType(),
+    ir.DoubleType(),
+    ir.IntType(64),
+    ir.IntType(32),
+    ir.PointerType(),
+)
 PART = 32  # samples
 PAIR = 2  # vectors, or blocks, that are multiplied with the same weights at a time
 LINE = 16  # floats of a cache line
 # e^x = 2^n e^r with |r| <= ln 2 / 2: the polynomial of Cephes' expf, 2 units in the last place
 EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
 # ln(1 + x) for 1 + x between 1/sqrt(2) and sqrt(2): Cephes' logf
-LOG = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1)
-LOG += (-1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)
+LOG = (
+    *(7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1),
+    *(-1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1),
+)
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
 ROUND = 12582912.0  # 1.5 * 2**23: adding it rounds a float to a whole number in its low bits
 LEAST_EXPONENT = -87.0
@@ -49,7 +57,7 @@ ROOT_OF_HALF = 0x3F3504F3  # the bits of 1/sqrt(2)
 
 @dataclass(frozen=True)
 class Registers:
-    """Vector registers of a processor: float32 elements of one, and how many sums to keep in them."""
+    """Vector registers: the float32 elements of one, and how many sums to keep in them."""
 
     width: int
     sums: int
@@ -207,13 +215,13 @@ class Code:
             return scalar
         kind = ir.VectorType(F32, width)
         one = self.b.insert_element(ir.Constant(kind, ir.Undefined), scalar, I32(0))
-        return self.b.shuffle_vector(
-            one, ir.Constant(kind, ir.Undefined), pattern(*[0] * width)
-        )
+        return self.b.shuffle_vector(one, ir.Constant(kind, ir.Undefined), pattern(*[0] * width))
 
     def constant(self, number: float, width: int | None = None) -> Any:
         width = width or self.lanes
-        return F32(number) if width == 1 else ir.Constant(ir.VectorType(F32, width), [number] * width)
+        return (
+            F32(number) if width == 1 else ir.Constant(ir.VectorType(F32, width), [number] * width)
+        )
 
     def fma(self, a: Any, b: Any, c: Any) -> Any:
         """a b + c, rounded once."""
@@ -347,7 +355,7 @@ class Taps:
     move: int
 
 
-class Memory:
+class PartMemory:
     """Where the numbers of a part are, in floats from the start of the memory that a call gets."""
 
     def __init__(self, network: Network, lanes: int) -> None:
@@ -412,7 +420,7 @@ class Memory:
 
 
 @dataclass
-class Part:
+class PartCode:
     """The instructions for one part: what they read and write, and the code that they join.
 
     ``count`` samples, the rows ``index`` of ``inputs``; ``initial``: whether their gradient is the
@@ -422,7 +430,7 @@ class Part:
     code: Code
     network: Network
     registers: Registers
-    at: Memory
+    at: PartMemory
     weights: Any
     inputs: Any
     index: Any
@@ -477,7 +485,9 @@ class Part:
     # forward -------------------------------------------------------------------------------------
 
     def clear_borders(self) -> None:
-        """Make the borders zero if the last part had another number of samples: they were elsewhere."""
+        """Make the borders zero if the last part had another number of samples, so that they were
+        elsewhere.
+        """
         code = self.code
         images = [image for image in (*self.at.values, *self.at.slopes[1:]) if image.bordered]
         if not images:
@@ -596,9 +606,8 @@ class Part:
                 code.store(vector, self.memory, code.sum(base, code.times(element, self.lanes)))
 
     def _convolve(self, number: int, layer: Convolution) -> None:
-        code, size = self.code, layer.kernel[0] * layer.kernel[1]
+        code, offset = self.code, self.offsets[number]
         source, result = self.at.values[number], self.at.values[number + 1]
-        offset = self.offsets[number]
         taps = [
             Taps(0, 1, layer.kernel[side], layer.stride[side], -layer.padding[side], 1)
             for side in (0, 1)
@@ -607,9 +616,7 @@ class Part:
         def start(channel: Any) -> Any:
             if not layer.bias:
                 return code.constant(0.0)
-            return code.splat(
-                code.scalar(self.weights, code.sum(channel, offset + layer.weights))
-            )
+            return code.splat(code.scalar(self.weights, code.sum(channel, offset + layer.weights)))
 
         def finish(value: Any, channel: Any, y: Any, x: Any, more: Any, mask: Any) -> None:
             value = code.relu(value) if layer.relu else value
@@ -651,9 +658,9 @@ class Part:
     ) -> None:
         """The sums of products of a kernel and a source, for several channels at a time.
 
-        ``finish(sum, channel, y, x, floats after x, mask)`` takes them, vector by vector. ``spread``
-        is the distance of the columns of the result; if that or the stride is not 1, vectors end
-        with a column.
+        ``finish(sum, channel, y, x, floats after x, mask)`` takes them, vector by vector.
+        ``spread`` is the distance of the columns of the result; if that or the stride is not 1,
+        vectors end with a column.
         """
         outputs, height, width = result
         code, (tall, wide) = self.code, taps
@@ -928,7 +935,9 @@ class Part:
                 for low, end, count in tiles(layer.outputs, high):
                     with (
                         code.loop(end, low, count) as o,
-                        code.loop(start + right * width, start + left * width, columns * width) as k,
+                        code.loop(
+                            start + right * width, start + left * width, columns * width
+                        ) as k,
                     ):
                         sums = self._row_sums(number, layer, (o, k), count, columns, width)
                         for n, variables in enumerate(sums):
@@ -1090,7 +1099,9 @@ class Part:
                     else:
                         with code.loop(slopes.width) as x:
                             for k, _, mask in self.vectors(self.count):
-                                self._add_window(number, layer, (o, c, i, y, x, k), rows, mask, sums)
+                                self._add_window(
+                                    number, layer, (o, c, i, y, x, k), rows, mask, sums
+                                )
                 for n, variables in enumerate(sums):
                     line = code.times(code.sum(code.times(code.sum(o, n), layer.inputs), c), high)
                     for which, variable in enumerate(variables):
@@ -1149,7 +1160,7 @@ class Emitter:
 
     def __init__(self, network: Network, registers: Registers) -> None:
         self.network, self.registers = network, registers
-        self.at = Memory(network, registers.width)
+        self.at = PartMemory(network, registers.width)
         self.module = ir.Module("network")
 
     def write(self) -> str:
@@ -1170,8 +1181,8 @@ class Emitter:
         code.b.ret_void()
         return code.function
 
-    def _part(self, code: Code, *values: Any, **more: Any) -> Part:
-        return Part(code, self.network, self.registers, self.at, *values, **more)
+    def _part(self, code: Code, *values: Any, **more: Any) -> PartCode:
+        return PartCode(code, self.network, self.registers, self.at, *values, **more)
 
     def _function(self, name: str, result: Any, arguments: dict[str, Any]) -> Code:
         kind = ir.FunctionType(result, list(arguments.values()))
@@ -1184,7 +1195,7 @@ class Emitter:
 
     def _parts(
         self, code: Code, forward: ir.Function, values: tuple[Any, ...], gradient: Any = None
-    ) -> Iterator[tuple[Any, Part]]:
+    ) -> Iterator[tuple[Any, PartCode]]:
         """Loops over the parts of a batch, which are about equally large, after their forward pass:
         (number of the first sample, part).
         """
@@ -1218,7 +1229,7 @@ class Emitter:
 
     def _gradient(self, forward: ir.Function) -> ir.Function:
         """gradient(weights, gradient, inputs, labels, index, count, memory) -> mean loss."""
-        names = "weights gradient inputs labels index".split()
+        names = ["weights", "gradient", "inputs", "labels", "index"]
         code = self._function(
             "gradient", F64, dict.fromkeys(names, PTR) | {"count": I64, "memory": PTR}
         )
@@ -1238,7 +1249,7 @@ class Emitter:
 
         ``velocity`` may be null: no momentum.
         """
-        names = "weights velocity gradient inputs labels index sizes rates".split()
+        names = ["weights", "velocity", "gradient", "inputs", "labels", "index", "sizes", "rates"]
         numbers = {"steps": I64, "momentum": F32, "decay": F32, "memory": PTR, "losses": PTR}
         code = self._function("train", ir.VoidType(), dict.fromkeys(names, PTR) | numbers)
         weights, velocity, slope, inputs, labels, index, sizes, rates = code.function.args[:8]

@@ -108,7 +108,8 @@ def network_of(model: nn.Module, shape: tuple[int, ...]) -> Network:
     """The network of a torch module for samples of ``shape``. Unsuited: torch has to compute it."""
     if len(shape) != 3 or min(shape) < 1:
         raise Unsuited(f"its samples have the shape {tuple(shape)}, expected images")
-    layers, current, flat = [], (shape[0], shape[1], shape[2]), False
+    layers: list[Layer] = []
+    current, flat = (shape[0], shape[1], shape[2]), False
     padding = (0, 0, 0, 0)
     for name, module in _leaves(model):
         kind = type(module).__name__

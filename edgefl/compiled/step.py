@@ -82,7 +82,9 @@ class CompiledStep:
     ) -> float:
         """Write the gradient of the mean loss of these samples, and return the loss."""
         arrays = (weights, gradient, inputs, labels, index)
-        loss: float = self._code.gradient(*map(_address, arrays), len(index), _address(self._memory))
+        loss: float = self._code.gradient(
+            *map(_address, arrays), len(index), _address(self._memory)
+        )
         return loss
 
     def train(

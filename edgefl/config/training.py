@@ -96,9 +96,9 @@ class Training(Section):
     """
 
     engine: Literal["auto", "compiled", "torch"] = "auto"
-    """What computes training and evaluation on a CPU. `"compiled"`: machine code made for the model,
-    several times as fast for small networks: any `nn.Sequential` of convolutions, max pooling, ReLU
-    and linear layers, with SGD or AdamW and cross-entropy. `"torch"`: eager torch. `"auto"`: the
+    """What computes training and evaluation on a CPU. `"compiled"`: machine code made for the
+    model, several times as fast for small networks: any `nn.Sequential` of convolutions, max
+    pooling, ReLU and linear layers, with cross-entropy. `"torch"`: eager torch. `"auto"`: the
     compiled step where it fits, otherwise torch; `summary.json` says which. The two differ in the
     last bits of each sum.
     """

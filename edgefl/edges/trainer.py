@@ -429,7 +429,9 @@ class Trainer:
         torch.autograd.backward(loss if extra is None else loss + extra)
         return loss.item()
 
-    def _probe(self, run: LocalRun, rule: LocalRule, weights: torch.Tensor) -> tuple[float, torch.Tensor]:
+    def _probe(
+        self, run: LocalRun, rule: LocalRule, weights: torch.Tensor
+    ) -> tuple[float, torch.Tensor]:
         """Loss of the next batch at ``weights``, and its gradient.
 
         It uses copies, so training is not affected.

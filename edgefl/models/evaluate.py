@@ -38,13 +38,13 @@ def evaluate(
     """
     total_loss = total_metric = 0.0
     counted = 0
-    with nullcontext() if step is not None else workspace.inference(weights) as model:
+    with workspace.inference(weights) if step is None else nullcontext(workspace.model) as model:
         for start in range(0, len(inputs), batch):
             part, rows = targets[start : start + batch], inputs[start : start + batch]
-            if step is not None:
-                outputs = torch.from_numpy(step.outputs(weights, rows.contiguous().numpy()))
-            else:
+            if step is None:
                 outputs = model(_channels_last(rows))
+            else:
+                outputs = torch.from_numpy(step.outputs(weights, rows.contiguous().numpy()))
             count = terms(part)
             if count:
                 total_loss += float(loss(outputs, part)) * count

@@ -65,12 +65,12 @@ def test_whole_numbers_become_floats_where_the_field_is_one() -> None:
         ({"kind": "run_ended", "summary": []}, r"dict\[str, typing.Any\], found \[\]"),
         (
             {"kind": "fleet_ready", "data_digest": "", "samples_per_s": "", "cores": 1}
-            | {"samples": {"a": 1}, "not_measured": ""},
+            | {"samples": {"a": 1}, "not_measured": "", "engines": []},
             r"float \| None, found ''",
         ),
         (
             {"kind": "fleet_ready", "data_digest": "", "samples_per_s": None, "cores": 1}
-            | {"samples": {"a": 1.5}, "not_measured": ""},
+            | {"samples": {"a": 1.5}, "not_measured": "", "engines": []},
             "found 1.5",
         ),
     ],

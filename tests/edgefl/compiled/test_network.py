@@ -1,0 +1,122 @@
+"""Which modules have a compiled step, and what the others are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from edgefl.compiled.network import Convolution, Linear, Network, Pooling, Unsuited, network_of
+from edgefl.models import celeba_cnn, cnn, emnist_cnn, lenet5, mlp, tdma_cnn
+
+
+def small(*layers: nn.Module) -> nn.Sequential:
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(4, 3))
+
+
+def test_lenet_is_read_layer_by_layer() -> None:
+    found = network_of(lenet5.build(lenet5.Options(), (1, 28, 28), 10), (1, 28, 28))
+    assert found == Network(
+        (1, 28, 28),
+        (
+            Convolution(1, 6, (5, 5), padding=(2, 2, 2, 2), relu=True),
+            Pooling((2, 2)),
+            Convolution(6, 16, (5, 5), relu=True),
+            Pooling((2, 2)),
+            Linear(400, 120, relu=True),
+            Linear(120, 84, relu=True),
+            Linear(84, 10),
+        ),
+    )
+    assert (found.parameters, found.classes) == (61_706, 10)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (mlp, (1, 8, 8)),
+        (lenet5, (3, 32, 32)),
+        (cnn, (3, 32, 32)),
+        (tdma_cnn, (1, 28, 28)),
+        (emnist_cnn, (1, 28, 28)),
+        (celeba_cnn, (3, 84, 84)),
+    ],
+)
+def test_the_papers_small_networks_have_a_compiled_step(
+    model: object, shape: tuple[int, ...]
+) -> None:
+    built = model.build(model.Options(), shape, 7)  # type: ignore[attr-defined]  # modules
+    found = network_of(built, shape)
+    assert found.parameters == sum(tensor.numel() for tensor in built.parameters())
+
+
+class Own(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+class OwnReLU(nn.ReLU):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.abs()
+
+
+def hooked() -> nn.Sequential:
+    model = small(nn.Conv2d(1, 1, 3), nn.ReLU())
+    model[0].register_forward_hook(lambda module, inputs, output: output * 2)
+    return model
+
+
+def frozen() -> nn.Sequential:
+    model = small(nn.Conv2d(1, 1, 3))
+    model[0].weight.requires_grad = False
+    return model
+
+
+def tied() -> nn.Sequential:
+    layer = nn.Linear(4, 4)
+    return nn.Sequential(nn.Flatten(), layer, nn.ReLU(), layer)
+
+
+@pytest.mark.parametrize(
+    ("build", "why"),
+    [
+        (lambda: Own(), "the model is a Own, not a Sequential"),
+        (lambda: small(nn.Conv2d(1, 1, 3), Own()), "layer 1 is a Own of its own kind"),
+        (lambda: small(nn.Conv2d(1, 1, 3), OwnReLU()), "layer 1 is a OwnReLU of its own kind"),
+        (lambda: small(nn.Conv2d(1, 1, 3), nn.Tanh()), "layer 1 is a Tanh"),
+        (lambda: small(nn.Conv2d(1, 1, 3), nn.Dropout()), "layer 1 is a Dropout"),
+        (lambda: small(nn.Conv2d(1, 1, 3), nn.BatchNorm2d(1)), "layer 1 is a BatchNorm2d"),
+        (lambda: small(nn.Conv2d(1, 1, 3, dilation=2, padding=1)), "dilation"),
+        (lambda: small(nn.Conv2d(1, 1, 3, padding="same")), "padding mode"),
+        (lambda: small(nn.MaxPool2d(2, ceil_mode=True)), "pools in another way"),
+        (lambda: small(nn.MaxPool2d(3, 2)), "pools in another way"),
+        (lambda: small(nn.ReLU(), nn.Conv2d(1, 1, 3)), "a ReLU before the first layer"),
+        (lambda: nn.Sequential(nn.Linear(4, 4)), "linear before a Flatten"),
+        (lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 3), nn.ReLU()), "not linear"),
+        (lambda: nn.Sequential(nn.Flatten(), nn.Linear(15, 3)), "takes 15 inputs and gets 16"),
+        (lambda: nn.Sequential(nn.Flatten(2), nn.Linear(16, 3)), "flattens other dimensions"),
+        (lambda: small(nn.MaxPool2d(5)), "leaves nothing of the image"),
+        (lambda: nn.Sequential(), "its last layer is not linear"),
+        (hooked, "layer 0 is a Conv2d of its own kind"),
+        (frozen, "frozen parameters"),
+        (lambda: small(nn.Conv2d(1, 1, 3)).double(), "another type than float32"),
+        (tied, "takes 4 inputs and gets 16"),
+    ],
+)
+def test_what_has_no_compiled_step_says_why(build: Callable[[], nn.Module], why: str) -> None:
+    with pytest.raises(Unsuited, match=why):
+        network_of(build(), (1, 4, 4))
+
+
+def test_shared_parameters_are_not_taken_for_two_layers() -> None:
+    layer = nn.Linear(16, 16)
+    model = nn.Sequential(nn.Flatten(), layer, nn.ReLU(), layer)
+    with pytest.raises(Unsuited, match="shares parameters|layer"):
+        network_of(model, (1, 4, 4))
+
+
+def test_samples_that_are_no_images_are_refused() -> None:
+    with pytest.raises(Unsuited, match="expected images"):
+        network_of(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), (4,))
