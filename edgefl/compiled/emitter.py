@@ -1245,17 +1245,20 @@ class Emitter:
 
     def _train(self, gradient: ir.Function) -> None:
         """train(weights, velocity, gradient, inputs, labels, index, sizes, rates, steps, momentum,
-        decay, memory, losses): SGD over batches of these sizes, one after the other in ``index``.
+        decay, start, proximal, memory, losses): SGD over batches of these sizes, one after the
+        other in ``index``.
 
-        ``velocity`` may be null: no momentum.
+        ``velocity`` may be null: no momentum; ``start``: no proximal term.
         """
         names = ["weights", "velocity", "gradient", "inputs", "labels", "index", "sizes", "rates"]
-        numbers = {"steps": I64, "momentum": F32, "decay": F32, "memory": PTR, "losses": PTR}
-        code = self._function("train", ir.VoidType(), dict.fromkeys(names, PTR) | numbers)
+        numbers = {"steps": I64, "momentum": F32, "decay": F32, "start": PTR, "proximal": F32}
+        kinds = dict.fromkeys(names, PTR) | numbers | {"memory": PTR, "losses": PTR}
+        code = self._function("train", ir.VoidType(), kinds)
         weights, velocity, slope, inputs, labels, index, sizes, rates = code.function.args[:8]
-        steps, momentum, decay, memory, losses = code.function.args[8:]
+        steps, momentum, decay, start, proximal, memory, losses = code.function.args[8:]
         done = code.variable(I64, I64(0))
         heavy = code.b.icmp_unsigned("!=", code.b.ptrtoint(velocity, I64), I64(0))
+        pulled = code.b.icmp_unsigned("!=", code.b.ptrtoint(start, I64), I64(0))
         with code.loop(steps) as step:
             size, first = code.scalar(sizes, step, I64), code.b.load(done, typ=I64)
             samples = code.address(index, first, I64)
@@ -1264,12 +1267,24 @@ class Emitter:
             code.b.store(loss, code.address(losses, step, F64))
             code.b.store(code.sum(first, size), done)
             rate = code.b.fneg(code.scalar(rates, step))
+            with code.b.if_then(pulled):
+                self._pull(code, weights, slope, start, proximal)
             with code.b.if_else(heavy) as (then, otherwise):
                 with then:
                     self._move(code, weights, slope, velocity, (rate, momentum, decay))
                 with otherwise:
                     self._move(code, weights, slope, None, (rate, momentum, decay))
         code.b.ret_void()
+
+    def _pull(self, code: Code, weights: Any, slope: Any, start: Any, proximal: Any) -> None:
+        """g <- g + proximal (w - start)."""
+        for first, stop, width in widths(self.network.parameters, self.registers.width):
+            factor = code.splat(proximal, width)
+            with code.loop(stop, first, width) as place:
+                weight, origin = (code.load(base, place, width) for base in (weights, start))
+                moved = code.b.fsub(weight, origin)
+                pulled = code.fma(factor, moved, code.load(slope, place, width))
+                code.store(pulled, slope, place)
 
     def _move(
         self, code: Code, weights: Any, slope: Any, velocity: Any, numbers: tuple[Any, Any, Any]

@@ -1,21 +1,42 @@
 """The small networks that have a compiled step, as plain data: images through convolutions, pooling
 and ReLU, then dense layers.
 
-Every ``nn.Sequential`` of these layers is one (``network_of``). This module does not import torch.
+Every ``nn.Sequential`` of these layers is one (``network_of``), and a model may describe itself as
+one (``network`` in its file), so that nobody needs torch for it. This module does not import torch.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgefl.errors import UserError
+from edgefl.streams import Streams
+from edgefl.vectors import Layout, LayoutEntry, aligned
 
 if TYPE_CHECKING:
     from torch import nn
 
 MOST_UNROLLED = 128  # elements of a kernel, which stand in the code one by one
 Shape = tuple[int, int, int]  # channels, height, width
+
+
+def image_shape(model: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Return (channels, height, width). UserError if the samples are texts."""
+    if len(shape) != 3:
+        hint = "model textcnn takes texts"
+        if len(shape) == 1:
+            hint = f"give plain features the shape (1, 1, {shape[0]})"
+        raise UserError(
+            f"model {model} takes pictures (channels, height, width), these samples have the shape"
+            f" {shape}; {hint}"
+        )
+    return shape[0], shape[1], shape[2]
 
 
 @dataclass(frozen=True)
@@ -29,10 +50,15 @@ class Convolution:
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
     bias: bool = True
     relu: bool = False
+    name: str = field(default="", compare=False, repr=False)  # of its module
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        return (self.outputs, self.inputs, *self.kernel)
 
     @property
     def weights(self) -> int:
-        return self.inputs * self.outputs * self.kernel[0] * self.kernel[1]
+        return math.prod(self.weight_shape)
 
     def after(self, shape: Shape) -> Shape:
         top, left, bottom, right = self.padding
@@ -62,6 +88,11 @@ class Linear:
     outputs: int
     bias: bool = True
     relu: bool = False
+    name: str = field(default="", compare=False, repr=False)
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        return self.outputs, self.inputs
 
     @property
     def weights(self) -> int:
@@ -98,6 +129,46 @@ class Network:
             for layer in self.layers
             if not isinstance(layer, Pooling)
         )
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of the torch module's flat vector."""
+        entries, offset = [], 0
+        for layer in self.layers:
+            if isinstance(layer, Pooling):
+                continue
+            shapes = {"weight": layer.weight_shape, "bias": (layer.outputs,)}
+            for kind in ("weight", "bias") if layer.bias else ("weight",):
+                name, shape = f"{layer.name}.{kind}", shapes[kind]
+                entries.append(LayoutEntry(name, shape, offset, "parameter", layer.name))
+                offset += math.prod(shape)
+        return Layout(tuple(entries))
+
+
+def first_weights(network: Network, streams: Streams) -> np.ndarray:
+    """Return w_0: the same flat vector as ``edgefl.models.workspace.initial`` makes with torch.
+
+    Weights and biases are uniform within 1 / sqrt(inputs of an element), drawn as torch does: the
+    lower 24 bits of each number of a Mersenne Twister.
+    """
+    seed = int(streams.rng("model").integers(2**63)) & 0xFFFFFFFF
+    twister = np.random.RandomState(seed)  # its seeds are those of torch
+    vector, start = aligned(network.parameters), 0
+    for layer in network.layers:
+        if isinstance(layer, Pooling):
+            continue
+        inputs = math.prod(layer.weight_shape[1:])
+        # as torch computes them: kaiming_uniform_ with a = sqrt(5), and 1 / sqrt(inputs)
+        bounds = [math.sqrt(3.0) * (math.sqrt(2.0 / (1 + 5)) / math.sqrt(inputs))]
+        bounds += [1 / math.sqrt(inputs)] if layer.bias else []
+        for bound, size in zip(bounds, (layer.weights, layer.outputs)):
+            low, high = np.float32(-bound), np.float32(bound)
+            bits = twister.randint(1 << 32, size=size, dtype=np.uint32)
+            drawn = (bits & 0xFFFFFF) / 2.0**24
+            # in float64, and rounded once: torch multiplies and adds in one instruction
+            vector[start : start + size] = drawn * float(high - low) + float(low)
+            start += size
+    return vector
 
 
 class Unsuited(Exception):
@@ -176,7 +247,7 @@ def _layer(
     if kind == "Linear":
         if not flat or padding != (0, 0, 0, 0):
             raise Unsuited(f"layer {name} is linear before a Flatten")
-        return Linear(module.in_features, module.out_features, module.bias is not None)
+        return Linear(module.in_features, module.out_features, module.bias is not None, name=name)
     if flat:
         raise Unsuited(f"layer {name} ({kind}) comes after a Flatten")
     if kind == "MaxPool2d":
@@ -205,6 +276,7 @@ def _layer(
             _pair(module.stride),
             (top + high, left + wide, bottom + high, right + wide),
             module.bias is not None,
+            name=name,
         )
     raise Unsuited(f"layer {name} is a {kind}")
 

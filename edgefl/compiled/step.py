@@ -25,12 +25,14 @@ import numpy as np
 from edgefl.compiled import emitter
 from edgefl.compiled.emitter import Emitter, Registers
 from edgefl.compiled.network import Network, Unsuited
+from edgefl.data.dataset import NormalisedRows
 from edgefl.data.paths import cache_dir
 from edgefl.vectors import aligned
 
 OPTIMIZATION = 1  # of LLVM: 2 and 3 take longer and the code is not faster
 FOLDER = "compiled"
 DIGEST_BYTES = 32
+SCORED = 1000  # samples at a time in an evaluation
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class CompiledStep:
         self._code = _code(network, processor or this_processor())
         self._memory = aligned(self._code.floats)
         self._memory[:] = 0
+        self._slope = aligned(network.parameters)
 
     def gradient(
         self,
@@ -91,7 +94,6 @@ class CompiledStep:
         self,
         weights: np.ndarray,
         velocity: np.ndarray | None,
-        gradient: np.ndarray,
         inputs: np.ndarray,
         labels: np.ndarray,
         index: np.ndarray,
@@ -99,20 +101,25 @@ class CompiledStep:
         rates: np.ndarray,
         momentum: float = 0.0,
         decay: float = 0.0,
+        start: np.ndarray | None = None,
+        proximal: float = 0.0,
     ) -> np.ndarray:
         """SGD in place, a step for each of ``sizes`` (int64) with one of ``rates`` (float32), on
         batches that follow each other in ``index``. Return the loss of each step.
 
-        v <- momentum v + g + decay w and w <- w - rate v; ``velocity`` None: without momentum.
+        v <- momentum v + g + decay w + proximal (w - start) and w <- w - rate v; ``velocity``
+        None: without momentum; ``start`` None: without a proximal term.
         """
         losses = np.empty(len(sizes))
         self._code.train(
             _address(weights),
             None if velocity is None else _address(velocity),
-            *map(_address, (gradient, inputs, labels, index, sizes, rates)),
+            *map(_address, (self._slope, inputs, labels, index, sizes, rates)),
             len(sizes),
             momentum,
             decay,
+            None if start is None else _address(start),
+            proximal,
             _address(self._memory),
             _address(losses),
         )
@@ -126,6 +133,21 @@ class CompiledStep:
         memory, out = _address(self._memory), _address(scores)
         self._code.outputs(*map(_address, arrays), len(index), memory, out)
         return scores
+
+    def scores(
+        self, weights: np.ndarray, inputs: NormalisedRows | np.ndarray, labels: np.ndarray
+    ) -> tuple[float, float]:
+        """Mean cross-entropy and accuracy, in float64."""
+        loss, right = 0.0, 0
+        for start in range(0, len(labels), SCORED):
+            part = labels[start : start + SCORED]
+            outputs = self.outputs(weights, inputs[start : start + SCORED]).astype(np.float64)
+            with np.errstate(invalid="ignore"):  # a model that diverges has scores of no meaning
+                outputs -= outputs.max(axis=1, keepdims=True)
+                losses = np.log(np.exp(outputs).sum(axis=1)) - outputs[np.arange(len(part)), part]
+            loss += float(losses.sum())
+            right += int((outputs.argmax(axis=1) == part).sum())
+        return loss / len(labels), right / len(labels)
 
 
 def _address(array: np.ndarray) -> int:
@@ -170,7 +192,10 @@ def _code(network: Network, processor: Processor) -> _Code:
         engine,
         Emitter(network, processor.registers).at.used,
         function("gradient", ctypes.c_double, *[pointer] * 5, number, pointer),
-        function("train", None, *[pointer] * 8, number, factor, factor, pointer, pointer),
+        function(
+            *("train", None, *[pointer] * 8, number, factor, factor, pointer, factor),
+            *(pointer, pointer),
+        ),
         function("outputs", None, *[pointer] * 3, number, pointer, pointer),
     )
 

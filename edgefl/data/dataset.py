@@ -147,6 +147,32 @@ class Dataset:
         return inputs[:] if samples.size <= SMALL else inputs, targets
 
 
+class NormalisedRows:
+    """Images of a data set as float32 arrays: the same numbers as the tensors of ``train``.
+
+    ``whole`` has all of them, if they are few; otherwise they are normalised when they are read.
+    """
+
+    def __init__(self, dataset: Dataset, raw: np.ndarray) -> None:
+        self.raw = raw
+        self._mean, self._std = (
+            _by_channel(numbers, raw.ndim) for numbers in (dataset.mean, dataset.std)
+        )
+        self.whole = self._normalised(raw) if raw.size <= SMALL else None
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
+        return self._normalised(self.raw[rows]) if self.whole is None else self.whole[rows]
+
+    def _normalised(self, rows: np.ndarray) -> np.ndarray:
+        inputs = rows.astype(np.float32, order="C")
+        inputs -= self._mean
+        inputs /= self._std
+        return inputs
+
+
 def check_finite(found: Dataset, name: str) -> None:
     """UserError if a number of the data set is NaN or infinite, or not a float32.
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from edgefl.compiled.network import Network
 from edgefl.data.dataset import Dataset
 
 if TYPE_CHECKING:
@@ -44,3 +45,4 @@ class Task:
     loss: Callable[[Any, Any], Any] = cross_entropy
     metric: Callable[[Any, Any], Any] = right_answers
     terms: Callable[[Any], int] = len
+    network: Network | None = None  # the same model, if it is known without torch

@@ -1,20 +1,20 @@
 """One training task in progress, as plain data.
 
-This module does not import torch at run time.
+This module imports torch only for who asks for tensors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from edgefl.edges.failure import BEFORE, TrainingFailure, training_failure
 from edgefl.edges.training_plan import TaskLike, batches, pass_samples, samples_after
 from edgefl.strategies.base.local_rule import LocalRule
-from edgefl.vectors import Layout
+from edgefl.vectors import Layout, aligned_copy
 
 if TYPE_CHECKING:
     import torch
@@ -94,20 +94,24 @@ class LocalRun(Course):
 
     ``start`` may share memory with the received vector and is never written to. ``weights`` is the
     run's own vector and always current. All tensors but ``random_states`` are on the device of
-    ``training.device``; ``tensor.numpy(force=True)`` copies one from a GPU.
+    ``training.device``; ``tensor.numpy(force=True)`` copies one from a GPU. On the CPU, tensors are
+    made from the arrays ``received`` and ``trained``, whose memory they share, when they are first
+    asked for.
     """
 
     layout: Layout
-    start: torch.Tensor
-    weights: torch.Tensor
-    trainable: torch.Tensor  # weights[:parameters], a view
+    received: np.ndarray
+    # None: the run is on a GPU, and ``on_gpu`` has (start, weights)
+    trained: np.ndarray | None
+    on_gpu: tuple[torch.Tensor, torch.Tensor] | None = None
     # copies of the vectors that the rule remembers; Trainer.remembered returns them
     memory: dict[str, torch.Tensor]
     learning_rate: float
-    order: torch.Tensor  # sample indices, epoch after epoch
+    order: np.ndarray  # sample indices, epoch after epoch
     optimizer: Optimizer
     counters: list[torch.Tensor]
-    random_states: RandomStates  # of torch's generators, for models that draw (dropout)
+    seed: int  # of torch's generators, for models that draw (dropout)
+    states: RandomStates | None = None  # of these generators, once they are asked for
     # what the run has changed in the module beside ``weights`` and ``counters``, while it waits
     changes: Changes | None = None
     loss_sum: float = 0.0
@@ -117,11 +121,69 @@ class LocalRun(Course):
     plain_sgd: bool = True
     # set while a fresher model is merged, see ``LocalRule.merge``
     probe: Callable[[torch.Tensor], tuple[float, torch.Tensor]] | None = None
+    _order: torch.Tensor | None = field(default=None, repr=False)
+    _tensors: tuple[torch.Tensor, torch.Tensor] | None = field(default=None, repr=False)
 
     @property
     def parameters(self) -> int:
         """Number of trainable elements at the front of every vector."""
-        return len(self.trainable)
+        return self.layout.parameters
+
+    @property
+    def start(self) -> torch.Tensor:
+        return self._start_and_weights()[0]
+
+    @property
+    def weights(self) -> torch.Tensor:
+        return self._start_and_weights()[1]
+
+    @property
+    def trainable(self) -> torch.Tensor:
+        """The trainable elements of ``weights``, a view."""
+        return self.weights[: self.parameters]
+
+    def weights_array(self) -> np.ndarray:
+        """``weights`` as an array: on the CPU the same memory, from a GPU a copy."""
+        if self.trained is not None:
+            return self.trained
+        copied: np.ndarray = self.weights.numpy(force=True)
+        return copied
+
+    @property
+    def random_states(self) -> RandomStates:
+        """The states of torch's generators."""
+        if self.states is None:
+            from edgefl.models.torch_device import seeded
+
+            self.states = seeded(self.seed, self.weights.device)
+        return self.states
+
+    def order_from(self, first: int, stop: int) -> torch.Tensor:
+        """Sample indices from sample ``first`` to ``stop`` of the run, on its device."""
+        import torch
+
+        if self._order is None:
+            self._order = torch.from_numpy(self.order).to(self.weights.device)
+        return self._order[first:stop]
+
+    def copied(self, **changes: Any) -> LocalRun:
+        """Return a copy with vectors of its own, which do not change if this run continues."""
+        vectors: dict[str, Any] = {"_tensors": None, "_order": self._order}
+        if self.trained is None:
+            vectors["on_gpu"] = (self.start, self.weights.clone())
+        else:
+            vectors["trained"] = aligned_copy(self.trained)
+        return replace(self, **vectors, **changes)
+
+    def _start_and_weights(self) -> tuple[torch.Tensor, torch.Tensor]:
+        if self.on_gpu is not None:
+            return self.on_gpu
+        if self._tensors is None:
+            from edgefl.models.workspace import wrap
+
+            assert self.trained is not None
+            self._tensors = wrap(self.received), wrap(self.trained)
+        return self._tensors
 
 
 def set_checkpoint(run: Course, rule: LocalRule) -> None:

@@ -5,19 +5,19 @@ Their state starts anew with each task, or stays on the edge like the vectors th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from edgefl.edges.training_plan import OPTIMIZER_STATE, TrainingPlan
-from edgefl.models.adam import Adam
-from edgefl.models.workspace import wrap
 from edgefl.vectors import aligned_copy
 
 if TYPE_CHECKING:
     import torch
+
+    from edgefl.models.adam import Adam
 
 FIRST, SECOND, STEPS = OPTIMIZER_STATE
 
@@ -90,13 +90,18 @@ class AdamW:
 
 
 def optimizer(
-    plan: TrainingPlan, trainable: torch.Tensor, memory: Mapping[str, np.ndarray]
+    plan: TrainingPlan, tensor: Callable[[], torch.Tensor], memory: Mapping[str, np.ndarray]
 ) -> Optimizer:
-    """The optimizer of a new run. It goes on from the edge's ``memory`` if the plan keeps state."""
+    """The optimizer of a new run. It goes on from the edge's ``memory`` if the plan keeps state.
+
+    ``tensor()``: the trainable elements; SGD without momentum does not ask for them.
+    """
     found: Optimizer
-    velocity = trainable.new_zeros(len(trainable)) if plan.momentum else None
+    velocity = tensor().new_zeros(len(tensor())) if plan.momentum else None
     if plan.optimizer == "adamw":
-        first, second = (trainable.new_zeros(len(trainable)) for _ in range(2))
+        from edgefl.models.adam import Adam
+
+        first, second = (tensor().new_zeros(len(tensor())) for _ in range(2))
         found = AdamW(
             Adam(first, second, 0, 0.0, plan.beta1, plan.beta2, plan.epsilon, plan.weight_decay)
         )
@@ -104,6 +109,8 @@ def optimizer(
         found = SGD(plan.momentum, velocity)
     if plan.keeps_state and STEPS in memory:
         for name, vector in found.vectors().items():
+            from edgefl.models.workspace import wrap
+
             vector.copy_(wrap(memory[name]))
         found.steps = int(memory[STEPS][0])
     return found

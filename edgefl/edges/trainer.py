@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from edgefl.edges.failure import BEFORE, TrainingFailure, training_failure
 from edgefl.edges.local_run import LocalRun, Merge, set_checkpoint
@@ -15,25 +14,27 @@ from edgefl.edges.optimizers import SGD, kept_state, optimizer
 from edgefl.edges.sample_order import sample_order, tokens_by_step
 from edgefl.edges.training_plan import TaskLike, TrainingPlan
 from edgefl.errors import UserError
-from edgefl.models.torch_device import RandomStates, drawing_from, seeded
-from edgefl.models.workspace import Workspace
 from edgefl.strategies.base.local_rule import LocalRule, owns
 from edgefl.streams import Streams
-from edgefl.vectors import aligned, aligned_copy
+from edgefl.vectors import Layout, aligned, aligned_copy
 
 if TYPE_CHECKING:
+    import torch
+
     from edgefl.compiled.step import CompiledStep
+    from edgefl.data.dataset import NormalisedRows
+    from edgefl.models.workspace import Workspace
 
 MOST_STEPS = 64  # of a compiled call, whose samples may be normalised for it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compiled:
-    """The compiled step of the model, and the samples as arrays, if they are in memory as such."""
+    """The compiled step of the model, and all training samples."""
 
     step: CompiledStep
     labels: np.ndarray
-    inputs: np.ndarray | None  # None: they are normalised batch by batch
+    inputs: NormalisedRows
 
     @staticmethod
     def takes(rule: LocalRule) -> str | None:
@@ -49,14 +50,15 @@ class Trainer:
     The samples are the rows ``members`` of ``inputs`` and ``targets`` (all rows if None). An
     exception of the rule, the model or the loss becomes the run's ``failure``. Trainers of one
     process may share ``workspace``, ``inputs`` and ``targets``, and their runs may advance in turn,
-    slice by slice.
+    slice by slice. ``workspace``, ``inputs`` and ``targets`` may be functions that make them: they
+    are called when torch is needed, which it is not for a compiled step.
     """
 
     def __init__(
         self,
-        workspace: Workspace,
-        inputs: torch.Tensor,
-        targets: torch.Tensor,
+        workspace: Workspace | Callable[[], Workspace],
+        inputs: torch.Tensor | Callable[[], torch.Tensor],
+        targets: torch.Tensor | Callable[[], torch.Tensor],
         loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
         plan: TrainingPlan,
         streams: Streams,
@@ -65,15 +67,18 @@ class Trainer:
         lengths: np.ndarray | None = None,
         terms: Callable[[torch.Tensor], int] = len,
         compiled: Compiled | None = None,
+        layout: Layout | None = None,
     ) -> None:
         """``lengths``: tokens of each of the samples, if the device's speed is in tokens.
 
         ``terms(targets)``: of how many terms ``loss`` is the mean. ``compiled``: what computes the
-        steps of rules that it takes, in place of torch.
+        steps of rules that it takes, in place of torch. ``layout``: of the model, if it is known
+        without the workspace.
         """
-        self.compiled = compiled
+        self.compiled, self._layout = compiled, layout
         self.lengths, self.terms = lengths, terms
-        self.workspace, self.inputs, self.targets, self.loss = workspace, inputs, targets, loss
+        self._workspace, self._inputs, self._targets = workspace, inputs, targets
+        self.loss = loss
         self.plan, self.streams, self.edge = plan, streams, edge
         self.members = (
             np.arange(len(inputs)) if members is None else np.asarray(members, dtype=np.int64)
@@ -81,23 +86,39 @@ class Trainer:
         if not len(self.members):
             raise ValueError(f"edge {edge} has no samples to train on")
 
+    @property
+    def workspace(self) -> Workspace:
+        return self._workspace() if callable(self._workspace) else self._workspace
+
+    @property
+    def inputs(self) -> torch.Tensor:
+        return self._inputs() if callable(self._inputs) else self._inputs
+
+    @property
+    def targets(self) -> torch.Tensor:
+        return self._targets() if callable(self._targets) else self._targets
+
+    @property
+    def layout(self) -> Layout:
+        return self._layout or self.workspace.layout
+
     def begin(self, task: TaskLike, rule: LocalRule, memory: Mapping[str, np.ndarray]) -> LocalRun:
         """Make a run at its first step, and call the rule's ``begin`` and ``checkpoint``.
 
         ValueError if the task's numbers are invalid.
         """
-        space, (start, failure) = self.workspace, self._start(task, rule)
-        weights = start.clone()
-        trainable = weights[: space.layout.parameters]
+        received, failure = self._start(task, rule)
+        takes = self.compiled is not None and Compiled.takes(rule) is None
+        on_gpu = None if takes or self.workspace.device.type == "cpu" else self._placed(received)
         steps = self.plan.steps(task, rule, len(self.members))
         run = LocalRun(
             task=task,
-            layout=space.layout,
-            start=start,
-            weights=weights,
-            trainable=trainable,
+            layout=self.layout,
+            received=received,
+            trained=aligned_copy(received) if on_gpu is None else None,
+            on_gpu=on_gpu,
             memory={
-                name: space.placed(aligned_copy(memory[name]))
+                name: self.workspace.placed(aligned_copy(memory[name]))
                 for name in rule.remembers
                 if name in memory
             },
@@ -108,17 +129,17 @@ class Trainer:
             steps=steps,
             whole_batches=not rule.moves,
             learning_rate=self.plan.learning_rate_of(task),
-            order=torch.zeros(0, dtype=torch.int64),
-            optimizer=optimizer(self.plan, trainable, memory),
-            counters=space.fresh_counters(),
-            random_states=self._random_states(task),
+            order=np.zeros(0, dtype=np.int64),
+            optimizer=SGD(0.0, None),
+            counters=[] if takes else self.workspace.fresh_counters(),
+            seed=int(self.streams.rng("torch", self.edge, task.number).integers(2**63)),
             failure=failure,
             plain_sgd=self.plan.is_plain_sgd,
         )
-        order = sample_order(self.streams, self.edge, task.number, self.members, run)
-        run.order = torch.from_numpy(order).to(space.device)
+        run.optimizer = optimizer(self.plan, lambda: run.trainable, memory)
+        run.order = sample_order(self.streams, self.edge, task.number, self.members, run)
         if self.lengths is not None:
-            run.tokens = tokens_by_step(order, self.lengths, run)
+            run.tokens = tokens_by_step(run.order, self.lengths, run)
         try:
             rule.begin(run)
         except KeyboardInterrupt:
@@ -128,17 +149,15 @@ class Trainer:
         set_checkpoint(run, rule)
         return run
 
-    def _start(
-        self, task: TaskLike, rule: LocalRule
-    ) -> tuple[torch.Tensor, TrainingFailure | None]:
+    def _start(self, task: TaskLike, rule: LocalRule) -> tuple[np.ndarray, TrainingFailure | None]:
         """Return the model to start from; if the rule fails, zeros and the failure."""
-        layout = self.workspace.layout
         try:
-            return self.workspace.placed(self._checked(rule.unpack(task, layout))), None
+            return np.asarray(self._checked(rule.unpack(task, self.layout)), np.float32), None
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            zeros = self.workspace.placed(aligned(layout.size)).zero_()
+            zeros = aligned(self.layout.size)
+            zeros[:] = 0
             return zeros, training_failure(error, BEFORE, type(rule).__module__)
 
     def advance(
@@ -170,13 +189,15 @@ class Trainer:
             return self._advance_compiled(self.compiled, run, rule, stop, deadline)
         self.workspace.point(run.weights, run.counters)
         self.workspace.resume(run.changes)
+        from edgefl.models.torch_device import drawing_from
+
         try:
             with drawing_from(run.random_states, self.workspace.device) as states:
                 while run.step < stop and run.failure is None:
                     self._try_step(run, rule)
                     if deadline is not None and deadline():
                         break
-                run.random_states = states()
+                run.states = states()
         finally:
             self._leave(run, rule, f"after step {run.step} of {run.steps}")
         return run.step >= stop or run.failure is not None
@@ -189,13 +210,32 @@ class Trainer:
         stop: int,
         deadline: Callable[[], bool] | None,
     ) -> bool:
-        plain = isinstance(run.optimizer, SGD) and rule.moves and not owns(rule, "adjust")
+        if not isinstance(run.optimizer, SGD) or not rule.moves or owns(rule, "adjust"):
+            from edgefl.models.torch_device import drawing_from
+
+            with drawing_from(run.random_states, run.weights.device) as states:  # the rule may draw
+                self._compiled_loop(compiled, run, rule, stop, deadline, plain=False)
+                run.states = states()
+        else:
+            self._compiled_loop(compiled, run, rule, stop, deadline, plain=True)
+        return run.step >= stop or run.failure is not None
+
+    def _compiled_loop(
+        self,
+        compiled: Compiled,
+        run: LocalRun,
+        rule: LocalRule,
+        stop: int,
+        deadline: Callable[[], bool] | None,
+        plain: bool,
+    ) -> None:
+        """``plain``: the rule does not see the gradient of each step."""
         while run.step < stop and run.failure is None:
             # the same numbers in one call as in one for each step
             steps = min(stop - run.step, MOST_STEPS) if plain and deadline is None else 1
             try:
                 if plain:
-                    self._compiled_steps(compiled, run, run.step + steps)
+                    self._compiled_steps(compiled, run, rule, run.step + steps)
                 else:
                     self._compiled_step(compiled, run, rule)
             except KeyboardInterrupt:
@@ -204,9 +244,10 @@ class Trainer:
                 self._fail(run, rule, error, f"step {run.step + 1} of {run.steps}")
             if deadline is not None and deadline():
                 break
-        return run.step >= stop or run.failure is not None
 
-    def _compiled_steps(self, compiled: Compiled, run: LocalRun, stop: int) -> None:
+    def _compiled_steps(
+        self, compiled: Compiled, run: LocalRun, rule: LocalRule, stop: int
+    ) -> None:
         """Do all steps until ``stop`` in one call."""
         optimizer = run.optimizer
         assert isinstance(optimizer, SGD)
@@ -215,9 +256,8 @@ class Trainer:
         rates = [self._rate(run, optimizer.steps + step) for step in range(stop - run.step)]
         velocity = optimizer.velocity
         losses = compiled.step.train(
-            run.trainable.numpy(),
+            run.weights_array(),
             None if velocity is None else velocity.numpy(),
-            self.workspace.gradient.numpy(),
             inputs,
             labels,
             index,
@@ -225,6 +265,8 @@ class Trainer:
             np.array(rates, dtype=np.float32),
             optimizer.momentum,
             self.plan.weight_decay,
+            None if not rule.proximal_weight else run.received,
+            rule.proximal_weight,
         )
         for loss in losses.tolist():
             run.loss_sum += loss
@@ -232,28 +274,27 @@ class Trainer:
         run.step = stop
 
     def _compiled_step(self, compiled: Compiled, run: LocalRun, rule: LocalRule) -> None:
-        value, gradient = self._compiled_gradient(compiled, run, run.trainable)
+        value, gradient = self._compiled_gradient(compiled, run, run.weights_array())
         self._finish_step(run, rule, value, gradient)
 
     def _compiled_gradient(
-        self, compiled: Compiled, run: LocalRun, weights: torch.Tensor
+        self, compiled: Compiled, run: LocalRun, weights: np.ndarray
     ) -> tuple[float, torch.Tensor]:
-        """The loss of the next batch at ``weights``, and its gradient, which the next call
-        overwrites.
-        """
-        gradient = self.workspace.gradient
+        """The loss of the next batch at ``weights``, and its gradient."""
+        from edgefl.models.workspace import wrap
+
+        gradient = aligned(run.parameters)
         samples = self._samples(compiled, run, run.samples, run.samples_at(run.step + 1))
-        return compiled.step.gradient(weights.numpy(), gradient.numpy(), *samples), gradient
+        return compiled.step.gradient(weights, gradient, *samples), wrap(gradient)
 
     def _samples(
         self, compiled: Compiled, run: LocalRun, first: int, stop: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Inputs, labels, and the rows of them that a run trains on, from sample to sample."""
         index = run.order[first:stop]
-        if compiled.inputs is not None:
-            return compiled.inputs, compiled.labels, index.numpy()
-        inputs = self.inputs.index_select(0, index).numpy()
-        return inputs, compiled.labels[index.numpy()], np.arange(len(index))
+        if compiled.inputs.whole is not None:
+            return compiled.inputs.whole, compiled.labels, index
+        return compiled.inputs[index], compiled.labels[index], np.arange(len(index))
 
     def _leave(self, run: LocalRun, rule: LocalRule, where: str) -> None:
         """Take the module back to what it held before; what the run needs of it stays with it."""
@@ -278,11 +319,7 @@ class Trainer:
 
     def kept(self, run: LocalRun) -> LocalRun:
         """Copy the run in its present state. The copy does not change if the run continues."""
-        weights = run.weights.clone()
-        return replace(
-            run,
-            weights=weights,
-            trainable=weights[: run.parameters],
+        return run.copied(
             memory={name: vector.clone() for name, vector in run.memory.items()},
             optimizer=run.optimizer.copied(),
             counters=[counter.clone() for counter in run.counters],
@@ -378,7 +415,7 @@ class Trainer:
         """Move the model by the gradient of a batch whose loss is ``value``."""
         if self.plan.weight_decay and self.plan.optimizer == "sgd":
             gradient.add_(run.trainable, alpha=self.plan.weight_decay)
-        rule.adjust(run, gradient)
+        adjust(rule, run, gradient)
         if rule.moves:
             self._move(run, gradient)
         else:
@@ -397,7 +434,7 @@ class Trainer:
         size = self.plan.micro_batch_size
         if size is None or len(batch[1]) <= size:
             return self._backward(run, rule, batch)
-        parts = list(zip(torch.split(batch[0], size), torch.split(batch[1], size)))
+        parts = list(zip(batch[0].split(size), batch[1].split(size)))
         terms = [self.terms(targets) for _, targets in parts]
         whole = sum(terms)
         return sum(
@@ -426,6 +463,8 @@ class Trainer:
         extra = rule.extra_loss(run, batch, seen, other)
         if shares != (1.0, 1.0):
             loss, extra = loss * shares[0], None if extra is None else extra * shares[1]
+        import torch
+
         torch.autograd.backward(loss if extra is None else loss + extra)
         return loss.item()
 
@@ -437,17 +476,20 @@ class Trainer:
         It uses copies, so training is not affected.
         """
         if self.compiled is not None and Compiled.takes(rule) is None:
-            value, gradient = self._compiled_gradient(self.compiled, run, weights[: run.parameters])
-            return value, gradient.clone()
+            return self._compiled_gradient(self.compiled, run, weights.numpy())
         space = self.workspace
         space.point(weights.clone(), [counter.clone() for counter in run.counters])
         space.resume(None if run.changes is None else space.state.copy_of(run.changes))
+        from edgefl.models.torch_device import drawing_from
+
         try:
             # the same dropout as in the next step
             with drawing_from(run.random_states, space.device):
                 inputs, targets = self._batch(run)
                 loss = self.loss(space.model(inputs), targets)
                 space.gradient.zero_()
+                import torch
+
                 torch.autograd.backward(loss)
             return loss.item(), space.gradient.clone()
         finally:
@@ -463,21 +505,19 @@ class Trainer:
         return run.learning_rate * factor
 
     def _batch(self, run: LocalRun) -> tuple[torch.Tensor, torch.Tensor]:
-        first = run.samples
-        index = run.order[first : run.samples_at(run.step + 1)]
+        index = run.order_from(run.samples, run.samples_at(run.step + 1))
         return self.inputs.index_select(0, index), self.targets.index_select(0, index)
 
-    def _random_states(self, task: TaskLike) -> RandomStates:
-        seed = int(self.streams.rng("torch", self.edge, task.number).integers(2**63))
-        return seeded(seed, self.workspace.device)
-
     def _checked(self, vector: np.ndarray) -> np.ndarray:
-        if vector.shape != (self.workspace.layout.size,):
-            raise ValueError(
-                f"a vector of shape {vector.shape} for a model of {self.workspace.layout.size}"
-                " elements"
-            )
+        size = self.layout.size
+        if vector.shape != (size,):
+            raise ValueError(f"a vector of shape {vector.shape} for a model of {size} elements")
         return vector
+
+    def _placed(self, received: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """The model to start from and a copy of it to train, on the GPU."""
+        start = self.workspace.placed(received)
+        return start, start.clone()
 
 
 class NullTrainer(Trainer):
@@ -495,7 +535,15 @@ class NullTrainer(Trainer):
         return True
 
 
+def adjust(rule: LocalRule, run: LocalRun, gradient: torch.Tensor) -> None:
+    """Change a step's gradient in place as the rule asks."""
+    weight, size = rule.proximal_weight, run.parameters
+    if weight:
+        gradient.add_(run.weights[:size], alpha=weight).sub_(run.start[:size], alpha=weight)
+    rule.adjust(run, gradient)
+
+
 def _copied(vector: np.ndarray | torch.Tensor) -> np.ndarray:
-    if isinstance(vector, torch.Tensor):
+    if not isinstance(vector, np.ndarray):
         vector = vector.numpy(force=True)
     return aligned_copy(np.asarray(vector, dtype=np.float32))

@@ -13,9 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from edgefl.catalog import is_own
 from edgefl.data.task import cross_entropy
@@ -24,7 +22,9 @@ from edgefl.flower.app_folder import is_flower
 from edgefl.hosts.processes import answer_of_fork
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.virtual.run import run_virtual
-from edgefl.models.torch_device import drawing_from, seeded
+
+if TYPE_CHECKING:
+    import torch
 
 LONGEST_S = 5.0  # wall-clock seconds for the trial of one strategy
 SAMPLES = 2  # of the trial's batch: with one, BatchNorm fails in a training that is right
@@ -44,7 +44,7 @@ def try_out(learned: Learning) -> None:
         if status:
             name = experiment.task or experiment.model.name
             raise UserError(f"{name!r}: its process died on a batch (exit status {status})")
-    else:
+    elif learned.task.network is None or learned.compiled is None:
         _refuse(_model_fault(learned, in_fork=False))
     for index, entry in enumerate(experiment.strategies):
         if is_own(entry.strategy):
@@ -77,6 +77,10 @@ def _in_fork(fault: Callable[[], str]) -> int:
 # ---------------------------------------------------------------------- the model
 def _model_fault(learned: Learning, in_fork: bool) -> str:
     """Say what is wrong with the model's outputs, its loss or its metric; "": nothing."""
+    import torch
+
+    from edgefl.models.torch_device import drawing_from, seeded
+
     experiment = learned.experiment
     trains = experiment.training.trainer != "none"
     who = f"model {experiment.model.name!r}"
@@ -122,6 +126,8 @@ def _named(who: str, fault: str) -> str:
 
 def _rows(learned: Learning, targets: Any) -> torch.Tensor:
     """Two samples; with labels, those of the largest and the smallest one."""
+    import torch
+
     if isinstance(targets, torch.Tensor) and targets.ndim == 1:
         return torch.stack([targets.argmax(), targets.argmin()])
     return torch.arange(min(SAMPLES, len(targets)), device=learned.workspace.device)
@@ -131,6 +137,8 @@ def _loss(
     learned: Learning, model: Any, samples: tuple[Any, Any], rows: torch.Tensor
 ) -> tuple[str, Any]:
     """Return (what is wrong, the loss) of a batch."""
+    import torch
+
     inputs, targets = (part.index_select(0, rows) for part in samples)
     batch = f"on a batch of {len(rows)} {'sample' if len(rows) == 1 else 'samples'}"
     try:
@@ -173,6 +181,8 @@ def _scores_fault(learned: Learning, model: Any, rows: torch.Tensor) -> str:
 
 
 def _described(value: Any) -> str:
+    import torch
+
     if isinstance(value, torch.Tensor):
         return f"a tensor of shape {_shape(value)}"
     if isinstance(value, (tuple, list)):

@@ -8,13 +8,15 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from edgefl.record.files import EDGES
 from emulator.compute import Device, Drawn
+
+if TYPE_CHECKING:
+    import torch
 
 
 class RightByLabel:
@@ -29,6 +31,8 @@ class RightByLabel:
 
     def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> Any:
         right = targets[outputs.argmax(dim=1) == targets]
+        import torch
+
         for counts, labels in ((self.right, right), (self.all, targets)):
             counts += torch.bincount(labels, minlength=len(counts)).numpy(force=True)
         return self.metric(outputs, targets)

@@ -5,11 +5,11 @@ An 84 x 84 image gives 16,000 features after pooling. Source: arXiv 2203.01214 a
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
+from edgefl.compiled.network import Convolution, Linear, Network, Pooling, image_shape
 from edgefl.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,15 +24,8 @@ class Options(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Return a new CNN for samples of ``shape`` (channels, height, width).
-
-    UserError if they are smaller than 5 x 5.
-    """
-    from torch import nn  # here, so that listing the models does not import torch
-
-    from edgefl.models.layers import image_shape
-
+def network(options: Options, shape: tuple[int, ...], classes: int) -> Network:
+    """The layers. UserError if the samples are smaller than 5 x 5."""
     channels, height, width = image_shape("celeba_cnn", shape)
     if min(height, width) < SMALLEST:
         raise UserError(
@@ -40,14 +33,19 @@ def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
             f" x {width}"
         )
     features = 10 * ((height - 3) // 2) * ((width - 3) // 2)
-    return nn.Sequential(
-        OrderedDict(
-            conv=nn.Conv2d(channels, 10, 4),
-            act1=nn.ReLU(),
-            pool=nn.MaxPool2d(2),
-            flatten=nn.Flatten(),
-            full=nn.Linear(features, 100),
-            act2=nn.ReLU(),
-            output=nn.Linear(100, classes),
-        )
+    return Network(
+        (channels, height, width),
+        (
+            Convolution(channels, 10, (4, 4), relu=True, name="conv"),
+            Pooling((2, 2)),
+            Linear(features, 100, relu=True, name="full"),
+            Linear(100, classes, name="output"),
+        ),
     )
+
+
+def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return a new CNN for samples of ``shape`` (channels, height, width)."""
+    from edgefl.models.layers import sequential  # here, so that listing the models imports no torch
+
+    return sequential(network(options, shape, classes))

@@ -5,10 +5,11 @@ It has no padding and no pooling, so almost all weights are in the last layer.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
+
+from edgefl.compiled.network import Convolution, Linear, Network, image_shape
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,22 +25,25 @@ class Options(BaseModel):
     """
 
 
+def network(options: Options, shape: tuple[int, ...], classes: int) -> Network | None:
+    """The layers; None with normalisation."""
+    return _layers(shape, classes) if options.norm == "none" else None
+
+
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
     """Return a new CNN for samples of ``shape`` (channels, height, width)."""
-    from torch import nn  # here, so that listing the models does not import torch
+    from edgefl.models.layers import sequential  # here, so that listing the models imports no torch
 
-    from edgefl.models.layers import image_shape, norm
+    return sequential(_layers(shape, classes), kind=options.norm)
 
+
+def _layers(shape: tuple[int, ...], classes: int) -> Network:
     channels, height, width = image_shape("cnn", shape)
-    return nn.Sequential(
-        OrderedDict(
-            conv1=nn.Conv2d(channels, 64, 2),
-            norm1=norm(options.norm, 64),
-            act1=nn.ReLU(),
-            conv2=nn.Conv2d(64, 32, 2),
-            norm2=norm(options.norm, 32),
-            act2=nn.ReLU(),
-            flatten=nn.Flatten(),
-            output=nn.Linear(32 * (height - 2) * (width - 2), classes),
-        )
+    return Network(
+        (channels, height, width),
+        (
+            Convolution(channels, 64, (2, 2), relu=True, name="conv1"),
+            Convolution(64, 32, (2, 2), relu=True, name="conv2"),
+            Linear(32 * (height - 2) * (width - 2), classes, name="output"),
+        ),
     )

@@ -5,11 +5,11 @@ Source: arXiv 2203.01214, section 6.1.1.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
+from edgefl.compiled.network import Convolution, Linear, Network, Pooling, image_shape
 from edgefl.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,15 +24,8 @@ class Options(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Return a new CNN for samples of ``shape`` (channels, height, width).
-
-    UserError if they are smaller than 16 x 16.
-    """
-    from torch import nn  # here, so that listing the models does not import torch
-
-    from edgefl.models.layers import image_shape
-
+def network(options: Options, shape: tuple[int, ...], classes: int) -> Network:
+    """The layers. UserError if the samples are smaller than 16 x 16."""
     channels, height, width = image_shape("emnist_cnn", shape)
     if min(height, width) < SMALLEST:
         raise UserError(
@@ -40,17 +33,21 @@ def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
             f" x {width}; model mlp takes any size"
         )
     sides = [((side - 4) // 2 - 4) // 2 for side in (height, width)]
-    return nn.Sequential(
-        OrderedDict(
-            conv1=nn.Conv2d(channels, 32, 5),
-            act1=nn.ReLU(),
-            pool1=nn.MaxPool2d(2),
-            conv2=nn.Conv2d(32, 64, 5),
-            act2=nn.ReLU(),
-            pool2=nn.MaxPool2d(2),
-            flatten=nn.Flatten(),
-            full=nn.Linear(64 * sides[0] * sides[1], 512),
-            act3=nn.ReLU(),
-            output=nn.Linear(512, classes),
-        )
+    return Network(
+        (channels, height, width),
+        (
+            Convolution(channels, 32, (5, 5), relu=True, name="conv1"),
+            Pooling((2, 2)),
+            Convolution(32, 64, (5, 5), relu=True, name="conv2"),
+            Pooling((2, 2)),
+            Linear(64 * sides[0] * sides[1], 512, relu=True, name="full"),
+            Linear(512, classes, name="output"),
+        ),
     )
+
+
+def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return a new CNN for samples of ``shape`` (channels, height, width)."""
+    from edgefl.models.layers import sequential  # here, so that listing the models imports no torch
+
+    return sequential(network(options, shape, classes))

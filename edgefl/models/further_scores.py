@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 POSITIVE = 1  # the label whose F1 counts if there are two: "paraphrase" of MRPC, as in GLUE
 
@@ -24,6 +26,8 @@ class LabelCounts:
         self.counts = np.zeros((3, classes), np.int64)
 
     def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> Any:
+        import torch
+
         given = outputs.argmax(dim=1)
         for row, labels in enumerate((targets[given == targets], given, targets)):
             counted = torch.bincount(labels, minlength=self.counts.shape[1])

@@ -6,13 +6,14 @@ This file imports torch, so models import it inside ``build``.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Literal
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from edgefl.errors import UserError
+from edgefl.compiled.network import Convolution, Network, Pooling
 
 Norm = Literal["none", "batch", "group"]
 CHANNELS_PER_GROUP = 16  # the best value of Wu and He 2018 (arXiv 1803.08494, table 3)
@@ -36,19 +37,6 @@ def conv3x3(inputs: int, outputs: int, kind: Norm, stride: int = 1) -> nn.Conv2d
     return nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=kind == "none")
 
 
-def image_shape(model: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Return (channels, height, width). UserError if the samples are texts."""
-    if len(shape) != 3:
-        hint = "model textcnn takes texts"
-        if len(shape) == 1:
-            hint = f"give plain features the shape (1, 1, {shape[0]})"
-        raise UserError(
-            f"model {model} takes pictures (channels, height, width), these samples have the shape"
-            f" {shape}; {hint}"
-        )
-    return shape[0], shape[1], shape[2]
-
-
 def bordered(height: int, width: int) -> tuple[nn.Module, int, int]:
     """Return a layer that pads smaller images with zeros to 32 x 32, and the height and width
     after it.
@@ -63,6 +51,40 @@ def bordered(height: int, width: int) -> tuple[nn.Module, int, int]:
         height + rows,
         width + columns,
     )
+
+
+def sequential(
+    network: Network,
+    activation: Callable[[], nn.Module] = nn.ReLU,
+    pooling: Callable[[tuple[int, int]], nn.Module] = nn.MaxPool2d,
+    kind: Norm = "none",
+) -> nn.Sequential:
+    """The module of a network; ``kind``: the normalisation after each convolution."""
+    model, flat = nn.Sequential(), False
+    for number, layer in enumerate(network.layers, start=1):
+        if isinstance(layer, Convolution):
+            top, left, bottom, right = layer.padding
+            assert (top, left) == (bottom, right), "nn.Conv2d pads evenly"
+            made: nn.Module = nn.Conv2d(
+                layer.inputs,
+                layer.outputs,
+                layer.kernel,
+                layer.stride,
+                (top, left),
+                bias=layer.bias,
+            )
+        elif isinstance(layer, Pooling):
+            made = pooling(layer.size)
+        else:
+            if not flat:
+                model.add_module("flatten", nn.Flatten())
+            flat, made = True, nn.Linear(layer.inputs, layer.outputs, layer.bias)
+        model.add_module(getattr(layer, "name", "") or f"pool{number}", made)
+        if isinstance(layer, Convolution) and kind != "none":
+            model.add_module(f"norm{number}", norm(kind, layer.outputs))
+        if layer.relu:
+            model.add_module(f"act{number}", activation())
+    return model
 
 
 class Residual(nn.Module):

@@ -6,11 +6,11 @@ pooling and tanh are options. Source: LeCun et al. 1998.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from edgefl.compiled.network import Convolution, Linear, Network, Pooling, image_shape
 from edgefl.errors import UserError
 
 if TYPE_CHECKING:
@@ -33,6 +33,12 @@ class Options(BaseModel):
     """
 
 
+def network(options: Options, shape: tuple[int, ...], classes: int) -> Network | None:
+    """The layers; None with tanh or average pooling."""
+    plain = options.activation == "relu" and options.pool != "average"
+    return _layers(options, shape, classes) if plain else None
+
+
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
     """Return a new LeNet-5 for samples of ``shape`` (channels, height, width).
 
@@ -40,8 +46,16 @@ def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
     """
     from torch import nn  # here, so that listing the models does not import torch
 
-    from edgefl.models.layers import image_shape
+    from edgefl.models.layers import sequential
 
+    return sequential(
+        _layers(options, shape, classes),
+        nn.ReLU if options.activation == "relu" else nn.Tanh,
+        nn.AvgPool2d if options.pool == "average" else nn.MaxPool2d,
+    )
+
+
+def _layers(options: Options, shape: tuple[int, ...], classes: int) -> Network:
     channels, height, width = image_shape("lenet5", shape)
     if min(height, width) < SMALLEST:
         raise UserError(
@@ -49,26 +63,21 @@ def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
             f" {width}; model mlp takes any size"
         )
     border = 2 if min(height, width) < FULL_SIZE else 0
-    activation = nn.ReLU if options.activation == "relu" else nn.Tanh
     strided = options.pool == "stride"
-    pool = nn.AvgPool2d if options.pool == "average" else nn.MaxPool2d
-    stride = 2 if strided else 1
+    stride = (2, 2) if strided else (1, 1)
+    pool = () if strided else (Pooling((2, 2)),)
     features = 16 * _halved_twice(height, border, strided) * _halved_twice(width, border, strided)
-    return nn.Sequential(
-        OrderedDict(
-            conv1=nn.Conv2d(channels, 6, 5, stride, border),
-            act1=activation(),
-            pool1=nn.Identity() if strided else pool(2),
-            conv2=nn.Conv2d(6, 16, 5, stride),
-            act2=activation(),
-            pool2=nn.Identity() if strided else pool(2),
-            flatten=nn.Flatten(),
-            full1=nn.Linear(features, 120),
-            act3=activation(),
-            full2=nn.Linear(120, 84),
-            act4=activation(),
-            output=nn.Linear(84, classes),
-        )
+    return Network(
+        (channels, height, width),
+        (
+            Convolution(channels, 6, (5, 5), stride, (border,) * 4, relu=True, name="conv1"),
+            *pool,
+            Convolution(6, 16, (5, 5), stride, relu=True, name="conv2"),
+            *pool,
+            Linear(features, 120, relu=True, name="full1"),
+            Linear(120, 84, relu=True, name="full2"),
+            Linear(84, classes, name="output"),
+        ),
     )
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from edgefl.compiled.network import Linear, Network, image_shape
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,20 +27,19 @@ class Options(BaseModel):
     """
 
 
+def network(options: Options, shape: tuple[int, ...], classes: int) -> Network:
+    """The layers, for samples of ``shape`` (channels, height, width)."""
+    whole = image_shape("mlp", shape)
+    widths = (math.prod(whole), *options.hidden)
+    layers = [
+        Linear(inputs, outputs, relu=True, name=f"hidden{index}")
+        for index, (inputs, outputs) in enumerate(itertools.pairwise(widths), start=1)
+    ]
+    return Network(whole, (*layers, Linear(widths[-1], classes, name="output")))
+
+
 def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Return a new MLP for samples of ``shape`` (channels, height, width), with torch's default
-    initialisation.
-    """
-    from torch import nn  # here, so that listing the models does not import torch
+    """Return a new MLP for samples of ``shape`` (channels, height, width)."""
+    from edgefl.models.layers import sequential  # here, so that listing the models imports no torch
 
-    from edgefl.models.layers import image_shape
-
-    channels, height, width = image_shape("mlp", shape)
-    widths = (channels * height * width, *options.hidden)
-    model = nn.Sequential()
-    model.add_module("flatten", nn.Flatten())
-    for index, (inputs, outputs) in enumerate(itertools.pairwise(widths), start=1):
-        model.add_module(f"hidden{index}", nn.Linear(inputs, outputs))
-        model.add_module(f"relu{index}", nn.ReLU())
-    model.add_module("output", nn.Linear(widths[-1], classes))
-    return model
+    return sequential(network(options, shape, classes))

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from edgefl.compiled.network import image_shape
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -31,7 +33,7 @@ def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
     """Return a new ResNet-20 for samples of ``shape`` (channels, height, width), of any size."""
     from torch import nn  # here, so that listing the models does not import torch
 
-    from edgefl.models.layers import GlobalAverage, Residual, conv3x3, image_shape, norm
+    from edgefl.models.layers import GlobalAverage, Residual, conv3x3, norm
 
     channels, _, _ = image_shape("resnet20", shape)
     parts: OrderedDict[str, nn.Module] = OrderedDict(

@@ -7,11 +7,11 @@ other order. The papers do not give the sizes: they are ours.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from edgefl.compiled.network import Convolution, Layer, Linear, Network, Pooling, image_shape
 from edgefl.errors import UserError
 
 if TYPE_CHECKING:
@@ -31,15 +31,8 @@ class Options(BaseModel):
     """
 
 
-def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Return a new CNN for samples of ``shape`` (channels, height, width).
-
-    UserError if they are smaller than 16 x 16.
-    """
-    from torch import nn  # here, so that listing the models does not import torch
-
-    from edgefl.models.layers import image_shape
-
+def network(options: Options, shape: tuple[int, ...], classes: int) -> Network:
+    """The layers. UserError if the samples are smaller than 16 x 16."""
     channels, height, width = image_shape("tdma_cnn", shape)
     if min(height, width) < SMALLEST:
         raise UserError(
@@ -49,15 +42,20 @@ def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
     pooled = options.pool == "max"
     stride, lost = (1, 4) if pooled else (2, 3)
     left = [((side - lost) // 2 - lost) // 2 for side in (height, width)]
-    return nn.Sequential(
-        OrderedDict(
-            conv1=nn.Conv2d(channels, 10, 5, stride),
-            pool1=nn.MaxPool2d(2) if pooled else nn.Identity(),
-            act1=nn.ReLU(),
-            conv2=nn.Conv2d(10, 20, 5, stride),
-            pool2=nn.MaxPool2d(2) if pooled else nn.Identity(),
-            act2=nn.ReLU(),
-            flatten=nn.Flatten(),
-            output=nn.Linear(20 * left[0] * left[1], classes),
+    layers: list[Layer] = []
+    for number, (inputs, outputs) in enumerate([(channels, 10), (10, 20)], start=1):
+        name = f"conv{number}"
+        layers.append(
+            Convolution(inputs, outputs, (5, 5), (stride, stride), relu=not pooled, name=name)
         )
-    )
+        if pooled:
+            layers.append(Pooling((2, 2), relu=True))
+    output = Linear(20 * left[0] * left[1], classes, name="output")
+    return Network((channels, height, width), (*layers, output))
+
+
+def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return a new CNN for samples of ``shape`` (channels, height, width)."""
+    from edgefl.models.layers import sequential  # here, so that listing the models imports no torch
+
+    return sequential(network(options, shape, classes))

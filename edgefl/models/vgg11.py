@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from edgefl.compiled.network import image_shape
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -36,7 +38,7 @@ def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
     """
     from torch import nn  # here, so that listing the models does not import torch
 
-    from edgefl.models.layers import bordered, conv3x3, image_shape, norm
+    from edgefl.models.layers import bordered, conv3x3, norm
 
     channels, height, width = image_shape("vgg11", shape)
     border, height, width = bordered(height, width)

@@ -5,8 +5,6 @@ Source: Li et al. 2020, arXiv 1812.06127.
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import Field
 
 from edgefl.strategies.base.local_rule import LocalRule
@@ -15,16 +13,12 @@ from edgefl.strategies.fedavg import FedAvg
 
 
 class Pull(LocalRule):
-    """g <- g + mu (w - w_start): the gradient of the proximal term (mu/2) ||w - w_start||^2.
+    """g <- g + mu (w - w_start): the gradient of the proximal term (mu/2) ||w - w_start||^2."""
 
-    Normalisation buffers are not pulled.
-    """
-
-    def adjust(self, run: Any, gradient: Any) -> None:
-        size = run.parameters
-        gradient.add_(run.weights[:size], alpha=self.options.mu).sub_(
-            run.start[:size], alpha=self.options.mu
-        )
+    @property
+    def proximal_weight(self) -> float:
+        weight: float = self.options.mu
+        return weight
 
 
 class FedProxOptions(RoundsOptions):

@@ -47,7 +47,7 @@ class SubModel(LocalRule):
         return weights
 
     def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-        weights, stays = run.weights.numpy(force=True), self._stays(run.task, run.layout)
+        weights, stays = run.weights_array(), self._stays(run.task, run.layout)
         if weights[: run.parameters][~stays[: run.parameters]].any():
             raise UserError(
                 "syncdrop cannot cut this model: its dropped units did not stay zero (an activation"

@@ -26,7 +26,6 @@ from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.setup.own_randomness import seeded
 from edgefl.hosts.setup.shares import EdgeShares
 from edgefl.jobs import Evaluate, Scores
-from edgefl.models.workspace import Workspace
 from edgefl.streams import Streams
 from edgefl.vectors import Layout
 
@@ -130,9 +129,6 @@ def flower_learning(experiment: Experiment, base: Path | None) -> FlowerLearning
         experiment,
         base,
         task,
-        Workspace(task.model),
-        task.dataset.train(),
-        task.dataset.test(),
         EdgeShares({edge: np.zeros(1, np.int64) for edge in experiment.edges.ids()}),
         own_digest=folder.digest(run_config),
         tasks=tasks,

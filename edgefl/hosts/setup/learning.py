@@ -7,18 +7,17 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from edgefl.catalog import own_code
-from edgefl.compiled.network import Unsuited, network_of
+from edgefl.compiled.network import Unsuited, first_weights, network_of
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import slowed
 from edgefl.data import edge_data as material
-from edgefl.data.dataset import Dataset
-from edgefl.data.task import Task, cross_entropy
+from edgefl.data.dataset import Dataset, NormalisedRows
+from edgefl.data.task import Task, cross_entropy, right_answers
 from edgefl.data.unlabelled import unlabelled
 from edgefl.data.words import FILE as VOCABULARY
 from edgefl.edges.edge import Edge
@@ -36,16 +35,18 @@ from edgefl.hosts.setup.plan import DeviceMaker, devices, in_tokens, options, tr
 from edgefl.hosts.setup.shares import EdgeShares
 from edgefl.hosts.setup.task_building import named_task, own_task
 from edgefl.jobs import Evaluate, Scores, check_server_samples
-from edgefl.models import by_label, frozen, further_scores
-from edgefl.models.evaluate import evaluate
-from edgefl.models.greedy import exact_match
-from edgefl.models.torch_device import CPU, chosen, make_repeatable
-from edgefl.models.workspace import Workspace, initial
+from edgefl.models import by_label, further_scores
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.base.strategy import Strategy, StrategyOptions
 from edgefl.streams import Streams
 from edgefl.vectors import Layout
 from emulator.compute import Device
+
+if TYPE_CHECKING:
+    import torch
+
+    from edgefl.compiled.step import CompiledStep
+    from edgefl.models.workspace import Workspace
 
 
 @dataclass(slots=True)
@@ -55,10 +56,11 @@ class Learning:
     experiment: Experiment
     base: Path | None
     task: Task
-    workspace: Workspace
-    train: tuple[Any, Any]  # inputs, targets: tensors, or Samples, which are indexed like one
-    test: tuple[Any, Any]
     shards: EdgeShares
+    # made when they are first asked for, because they need torch
+    _workspace: Workspace | None = field(default=None, repr=False)
+    _train: tuple[Any, Any] | None = field(default=None, repr=False)
+    _test: tuple[Any, Any] | None = field(default=None, repr=False)
     # by evaluation.train_samples
     _union: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict, repr=False)
     # by index of the experiment
@@ -71,14 +73,51 @@ class Learning:
     speeds: dict[str, Device] = field(default_factory=dict, repr=False)
     own_digest: str = ""  # of data that came in shares; otherwise data_digest computes it
     _frozen: str | None = field(default=None, repr=False)  # its digest, once it is computed
-    # the server's samples without labels, normalised; None on an edge's own machine
-    unlabelled: torch.Tensor | None = None
-    _device: torch.device = CPU  # where train, test and unlabelled are
+    # the server's samples without labels, as they are; None on an edge's own machine
+    _rows: np.ndarray | None = field(default=None, repr=False)
+    _unlabelled: torch.Tensor | None = field(default=None, repr=False)  # normalised
+    _device: torch.device | None = None  # where train, test and unlabelled are; None: the CPU
     _compiled: tuple[Compiled | None, str] | None = None  # once it is known
+    # what the compiled step evaluates on: the test samples, and those of the train loss
+    _tested: NormalisedRows | None = field(default=None, repr=False)
+    _seen: NormalisedRows | None = field(default=None, repr=False)
 
     @property
     def layout(self) -> Layout:
-        return self.workspace.layout
+        network = self.task.network
+        return self.workspace.layout if network is None else network.layout
+
+    @property
+    def workspace(self) -> Workspace:
+        """The model in torch."""
+        if self._workspace is None:
+            from edgefl.models.workspace import Workspace
+
+            _one_thread()
+            self._workspace = Workspace(self.task.model)
+        return self._workspace
+
+    @property
+    def train(self) -> tuple[Any, Any]:
+        """Inputs and targets: tensors, or Samples, which are indexed like one."""
+        if self._train is None:
+            self._train = self.task.dataset.train()
+        return self._train
+
+    @property
+    def test(self) -> tuple[Any, Any]:
+        if self._test is None:
+            self._test = self.task.dataset.test()
+        return self._test
+
+    @property
+    def unlabelled(self) -> torch.Tensor | None:
+        """The server's samples without labels, normalised; None on an edge's own machine."""
+        if self._unlabelled is None and self._rows is not None:
+            labels = np.zeros(len(self._rows), np.int64)
+            alike = replace(self.task.dataset, test_x=self._rows, test_y=labels)
+            self._unlabelled = alike.test()[0][:]
+        return self._unlabelled
 
     @property
     def predicts_tokens(self) -> bool:
@@ -94,9 +133,15 @@ class Learning:
 
         Call it in the process that trains: one that uses a GPU must not be forked.
         """
+        if on_cpu(self.experiment) and self._device is None:
+            return
+        import torch
+
+        from edgefl.models.torch_device import CPU, chosen, make_repeatable
+
         device = chosen(self.experiment.training.device)
         self.workspace.to(device)
-        if device == self._device:
+        if device == (self._device or CPU):
             return
         make_repeatable(device)
         # the fast kernels of attention warn as well, but their gradients do not repeat
@@ -104,15 +149,19 @@ class Learning:
         torch.backends.cuda.enable_mem_efficient_sdp(False)
         torch.backends.cuda.enable_cudnn_sdp(False)
         self._device = device
-        self.train, self.test = _on(device, self.train), _on(device, self.test)
+        self._train, self._test = _on(device, self.train), _on(device, self.test)
         self._union = {size: _on(device, pair) for size, pair in self._union.items()}
         if self.unlabelled is not None:
-            self.unlabelled = self.unlabelled.to(device)
+            self._unlabelled = self.unlabelled.to(device)
 
     def device_facts(self) -> dict[str, str]:
         """Return what a run's facts say about the device; nothing for the CPU."""
+        if on_cpu(self.experiment):
+            return {}
+        from edgefl.models.torch_device import chosen
+
         device = chosen(self.experiment.training.device)
-        return {} if device == CPU else {"device": str(device)}
+        return {} if device.type == "cpu" else {"device": str(device)}
 
     @property
     def compiled(self) -> Compiled | None:
@@ -124,7 +173,7 @@ class Learning:
             if self.experiment.training.engine == "torch":
                 self._compiled = None, 'training.engine = "torch"'
             else:
-                self._compiled = _compiled(self.experiment, self.task, self.workspace, self.train)
+                self._compiled = _compiled(self)
         return self._compiled
 
     def engine(self, index: int) -> str:
@@ -144,6 +193,10 @@ class Learning:
 
     def initial_weights(self) -> np.ndarray:
         """The first model w_0, the same for every strategy of the experiment."""
+        if self.task.network is not None:
+            return first_weights(self.task.network, Streams(self.experiment.seed))
+        from edgefl.models.workspace import initial
+
         return initial(self.task.model, Streams(self.experiment.seed))
 
     def data_digest(self) -> str:
@@ -153,7 +206,11 @@ class Learning:
 
     def frozen_digest(self) -> str:
         """A digest of the weights that are neither trained nor sent; "" if there are none."""
+        if self.task.network is not None:
+            return ""
         if self._frozen is None:
+            from edgefl.models import frozen
+
             self._frozen = frozen.digest(self.workspace.model)
         return self._frozen
 
@@ -200,18 +257,17 @@ class Learning:
                 f"unlabelled.size: expected at least {samples or 1}, as a strategy needs, found"
                 f" {have}"
             )
-        return (
-            self.unlabelled
-            if samples is None
-            else self.unlabelled[torch.arange(samples) * have // samples]
-        )
+        if samples is None:
+            return self.unlabelled
+        return self.unlabelled[np.arange(samples) * have // samples]
 
     def trainer(self, edge: str) -> Trainer:
         self.place()
         kind = NullTrainer if self.experiment.training.trainer == "none" else Trainer
         return kind(
-            self.workspace,
-            *self.train,
+            lambda: self.workspace,
+            lambda: self.train[0],
+            lambda: self.train[1],
             self.task.loss,
             self.plan,
             Streams(self.experiment.seed),
@@ -220,6 +276,7 @@ class Learning:
             self._lengths(edge),
             self.task.terms,
             self.compiled,
+            self.layout,
         )
 
     def tokens(self, edge: str) -> Callable[[Course], Sequence[int]] | None:
@@ -287,6 +344,10 @@ class Learning:
         metric = counted if section.by_label else task.metric
         pairs = further_scores.LabelCounts(metric, task.dataset.classes)
         step = None if self.compiled is None else self.compiled.step
+        if step is not None and not section.by_label and not section.further:
+            return self._compiled_scores(step, job)
+        from edgefl.models.evaluate import evaluate
+
         test_loss, accuracy = evaluate(
             self.workspace,
             job.weights,
@@ -321,8 +382,23 @@ class Learning:
             more += counted.shares
         return train_loss, test_loss, accuracy, *more
 
+    def _compiled_scores(self, step: CompiledStep, job: Evaluate) -> Scores:
+        """Train loss, test loss and test accuracy, without torch."""
+        dataset = self.task.dataset
+        if self._tested is None:
+            self._tested = NormalisedRows(dataset, dataset.test_x)
+        loss, accuracy = step.scores(job.weights, self._tested, dataset.test_y)
+        picked = self._picked()
+        if not len(picked):
+            return None, loss, accuracy
+        if self._seen is None:
+            self._seen = NormalisedRows(dataset, dataset.train_x[picked])
+        return step.scores(job.weights, self._seen, dataset.train_y[picked])[0], loss, accuracy
+
     def _exact_match(self, weights: np.ndarray) -> float:
         section = self.experiment.evaluation
+        from edgefl.models.greedy import exact_match
+
         tokenizer = self.tokenizer()
         assert tokenizer is not None, "checked before the run"
         return exact_match(
@@ -340,42 +416,61 @@ class Learning:
         """
         size = self.experiment.evaluation.train_samples
         if size not in self._union:
-            picked = np.sort(self.shards.indices) if size and self.shards else np.zeros(0, np.int64)
-            if size < len(picked):
-                picked = picked[
-                    np.sort(
-                        Streams(self.experiment.seed)
-                        .rng("train loss")
-                        .choice(len(picked), size, replace=False)
-                    )
-                ]
+            picked = self._picked()
             self._union[size] = self.train[0][picked], self.train[1][picked]
         return self._union[size]
 
+    def _picked(self) -> np.ndarray:
+        """The rows of the training data on which the train loss is taken."""
+        size = self.experiment.evaluation.train_samples
+        if not size or not self.shards:
+            return np.zeros(0, np.int64)
+        picked: np.ndarray = np.sort(self.shards.indices)
+        if size < len(picked):
+            rng = Streams(self.experiment.seed).rng("train loss")
+            picked = picked[np.sort(rng.choice(len(picked), size, replace=False))]
+        return picked
 
-def _compiled(
-    experiment: Experiment, task: Task, workspace: Workspace, train: tuple[Any, Any]
-) -> tuple[Compiled | None, str]:
+
+def on_cpu(experiment: Experiment) -> bool:
+    """Whether the experiment names the CPU, so that torch need not be asked for a GPU."""
+    return experiment.training.device in (None, "cpu")
+
+
+def _one_thread() -> None:
+    """Let torch compute on one thread, so that every engine computes the same bytes."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def _compiled(learned: Learning) -> tuple[Compiled | None, str]:
     """The compiled step for a task, or why there is none."""
-    training = experiment.training
+    training, task = learned.experiment.training, learned.task
+    dataset = task.dataset
     if training.trainer == "none":
         return None, 'training.trainer = "none"'
-    if workspace.device != CPU or chosen(training.device) != CPU:
-        return None, "a GPU computes"
+    if not on_cpu(learned.experiment):
+        from edgefl.models.torch_device import chosen
+
+        if chosen(training.device).type != "cpu":
+            return None, "a GPU computes"
     if (training.tasks_at_once or 1) > 1:
         return None, f"training.tasks_at_once = {training.tasks_at_once}"
-    if task.loss not in (cross_entropy, torch.nn.functional.cross_entropy) or task.terms is not len:
-        return None, "the task has a loss of its own"
-    inputs, labels = train[0], train[1].numpy()
-    if len(labels) and not 0 <= labels.min() <= labels.max() < task.dataset.classes:
-        return None, "some labels are no classes"
+    if task.loss is not cross_entropy or task.terms is not len or task.metric is not right_answers:
+        return None, "the task has a loss or a metric of its own"
+    for labels in (dataset.train_y, dataset.test_y):
+        if len(labels) and not 0 <= labels.min() <= labels.max() < dataset.classes:
+            return None, "some labels are no classes"
     try:
         from edgefl.compiled.step import CompiledStep
 
-        step = CompiledStep(network_of(workspace.model, task.dataset.shape))
+        network = task.network or network_of(learned.workspace.model, dataset.shape)
+        step = CompiledStep(network)
     except Unsuited as reason:
         return None, str(reason)
-    return Compiled(step, labels, inputs.numpy() if isinstance(inputs, torch.Tensor) else None), ""
+    labels = np.ascontiguousarray(dataset.train_y, dtype=np.int64)
+    return Compiled(step, labels, NormalisedRows(dataset, dataset.train_x)), ""
 
 
 def _on(device: torch.device, pair: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -389,7 +484,7 @@ def with_experiment(learned: Learning, experiment: Experiment) -> Learning:
     they came with the data.
     """
     anew: dict[str, Any] = {"_union": {}, "_chosen": {}, "_in_tokens": None, "speeds": {}}
-    anew["_compiled"] = None
+    anew |= {"_compiled": None, "_seen": None}
     if learned.own_digest:
         return replace(learned, experiment=experiment, **anew)
     _check_server_samples(experiment, learned.base, len(learned.task.dataset.train_x))
@@ -400,40 +495,27 @@ def with_experiment(learned: Learning, experiment: Experiment) -> Learning:
 def learning(
     experiment: Experiment, base: Path | None, edges: Sequence[str] | None = None
 ) -> Learning:
-    """Load the data of ``edges`` (``edgefl.data.edge_data``) and build the model.
-
-    torch is set to one thread, so that every engine computes the same bytes.
-    """
+    """Load the data of ``edges`` (``edgefl.data.edge_data``) and build the model."""
     if is_flower(experiment.task):
         from edgefl.hosts.setup.flower_learning import flower_learning  # it derives from Learning
 
         return flower_learning(experiment, base)
-    torch.set_num_threads(1)
-    chosen(experiment.training.device)  # a missing GPU is told here, before the run
+    if not on_cpu(experiment):
+        from edgefl.models.torch_device import chosen
+
+        chosen(experiment.training.device)  # a missing GPU is told here, before the run
     task, had = own_task(experiment, base) or named_task(experiment, base, edges)
     if not edges and not len(task.dataset.test_y):  # this process evaluates
         name = experiment.data.name if experiment.task is None else experiment.task
         raise UserError(
             f"data {name!r}: no samples in test_x, expected at least one for the accuracy"
         )
-    parts = task.dataset.train(), task.dataset.test()
-    rows, server = None if edges else unlabelled(experiment, base, task.dataset), None
+    rows = None if edges else unlabelled(experiment, base, task.dataset)
     if not edges and experiment.data.source == "partition":
         _check_server_samples(experiment, base, len(task.dataset.train_x))
     _check_scores(experiment, task.dataset)
-    if rows is not None:
-        alike = replace(task.dataset, test_x=rows, test_y=np.zeros(len(rows), np.int64))
-        server = alike.test()[0][:]
-    return Learning(
-        experiment,
-        base,
-        task,
-        Workspace(task.model),
-        *parts,
-        EdgeShares(had.shares),
-        own_digest=had.own_digest,
-        unlabelled=server,
-    )
+    shares = EdgeShares(had.shares)
+    return Learning(experiment, base, task, shares, own_digest=had.own_digest, _rows=rows)
 
 
 def _check_scores(experiment: Experiment, dataset: Dataset) -> None:

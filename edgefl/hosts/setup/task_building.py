@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from edgefl.catalog import find, load_dotted, own_code
 from edgefl.config.experiment import Experiment
@@ -14,6 +14,9 @@ from edgefl.data.dataset import check_finite
 from edgefl.data.task import Task
 from edgefl.errors import UserError
 from edgefl.hosts.setup import texts
+
+if TYPE_CHECKING:
+    import torch
 
 
 def own_task(experiment: Experiment, base: Path | None) -> tuple[Task, material.EdgeData] | None:
@@ -50,6 +53,8 @@ def named_task(
     texts.check(experiment, build, had.dataset)
 
     def model() -> torch.nn.Module:
+        import torch
+
         with own_code(experiment.model.name, build):
             built = build(values, had.dataset.shape, had.dataset.classes)
         if not isinstance(built, torch.nn.Module):
@@ -59,4 +64,6 @@ def named_task(
             )
         return built
 
-    return texts.task(had.dataset, model), had
+    plain = getattr(sys.modules[build.__module__], "network", None)
+    network = None if plain is None else plain(values, had.dataset.shape, had.dataset.classes)
+    return texts.task(had.dataset, model, network), had

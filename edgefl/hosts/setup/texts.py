@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
@@ -18,6 +18,10 @@ from edgefl.data.paths import data_dir
 from edgefl.data.task import Task
 from edgefl.errors import UserError
 from edgefl.models.pretrained_options import PretrainedOptions
+
+if TYPE_CHECKING:
+    from edgefl.compiled.network import Network
+
 
 KINDS = {  # Dataset.tokens -> the texts in words, and a model that takes them
     "": ("texts without a tokenizer, or pictures", "textcnn or cnn"),
@@ -56,10 +60,10 @@ def check(experiment: Experiment, build: Any, found: Dataset) -> None:
     _check_tokenizer(experiment, found)
 
 
-def task(found: Dataset, model: Callable[[], Any]) -> Task:
+def task(found: Dataset, model: Callable[[], Any], network: Network | None = None) -> Task:
     """Return the task of a data set, with the loss and the metric of its targets."""
     if found.tokens != "next":
-        return Task(found, model)
+        return Task(found, model, network=network)
     from edgefl.models.token_loss import counted_tokens, next_token_loss, right_tokens
 
     return Task(found, model, next_token_loss, right_tokens, counted_tokens)

@@ -19,8 +19,7 @@ from typing import Any, Protocol
 from edgefl.config.experiment import Experiment, Stop
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.virtual.parallel_runs import ParallelRuns, RunsOutcome
-from edgefl.hosts.virtual.pool.engine import Engine, open_pool
-from edgefl.hosts.virtual.pool.merged_tasks import check_one_worker
+from edgefl.hosts.virtual.pool.engine import Engine, check_one_worker, open_pool
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.hosts.virtual.saved_run import Saving
 from edgefl.hosts.workers import EngineName, Power

@@ -24,7 +24,8 @@ class LocalRule:
     tensors over the whole layout, ``run.parameters`` the number of trainable elements at their
     front, ``run.step`` the steps done, ``run.steps`` the steps planned, ``run.task`` the task with
     its numbers, ``run.layout`` the vectors' layout, ``run.memory`` the dict of vectors that the
-    edge keeps between tasks. On a GPU (``training.device``) all tensors are there:
+    edge keeps between tasks. ``run.weights_array()`` is ``run.weights`` as a numpy array; a rule
+    that asks for no tensor needs no torch. On a GPU (``training.device``) all tensors are there:
     ``tensor.numpy(force=True)`` copies one from it, and on the CPU shares its memory.
     """
 
@@ -59,6 +60,15 @@ class LocalRule:
         """
         return None
 
+    @property
+    def proximal_weight(self) -> float:
+        """mu of a proximal term (mu / 2) ||w - w_start||^2 that is added to the loss.
+
+        Its gradient mu (w - w_start) is added before ``adjust``. Normalisation buffers are not
+        pulled.
+        """
+        return 0.0
+
     def adjust(self, run: Any, gradient: Any) -> None:
         """Change the flat gradient (trainable elements only) in place before the step."""
 
@@ -81,4 +91,4 @@ class LocalRule:
 
         The edge adds samples, steps and loss to the numbers.
         """
-        return {"weights": run.weights.numpy(force=True)}, {}
+        return {"weights": run.weights_array()}, {}

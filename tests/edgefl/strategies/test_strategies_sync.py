@@ -8,6 +8,7 @@ import pytest
 import torch
 from builders import Server, make
 
+from edgefl.edges.trainer import adjust
 from edgefl.strategies.base.decisions import Decision
 from edgefl.strategies.base.events import UpdateArrived
 from edgefl.strategies.base.rounds import Rounds
@@ -174,7 +175,7 @@ def pulled(mu: float, gradient: list[float]) -> list[float]:
         parameters=2, start=torch.tensor([1.0, 1.0, 9.0]), weights=torch.tensor([3.0, 0.0, 5.0])
     )
     given = torch.tensor(gradient)
-    Pull(FedProxOptions(mu=mu)).adjust(run, given)
+    adjust(Pull(FedProxOptions(mu=mu)), run, given)
     return given.tolist()
 
 

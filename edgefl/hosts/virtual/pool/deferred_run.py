@@ -17,7 +17,6 @@ import numpy as np
 from edgefl.edges.failure import TrainingFailure
 from edgefl.edges.local_run import Course, Merge, set_checkpoint
 from edgefl.edges.training_plan import TrainingPlan
-from edgefl.models.workspace import wrap
 from edgefl.protocol.messages import Assignment
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.vectors import aligned_copy
@@ -96,7 +95,10 @@ class Describer:
         if self.tokens is not None:
             run.tokens = self.tokens(run)
         if type(rule).checkpoint is not LocalRule.checkpoint:
-            run.memory = {name: wrap(aligned_copy(vector)) for name, vector in kept.items()}
+            if kept:
+                from edgefl.models.workspace import wrap  # a rule that remembers reads tensors
+
+                run.memory = {name: wrap(aligned_copy(vector)) for name, vector in kept.items()}
             set_checkpoint(run, rule)
             run.memory = {}
         return run

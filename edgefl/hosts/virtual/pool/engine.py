@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, Protocol
 
+from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.setup.plan import options
@@ -14,10 +15,20 @@ from edgefl.hosts.virtual.pool.deferred_run import DeferredRun
 from edgefl.hosts.virtual.pool.executor import Executor, Stretch
 from edgefl.hosts.virtual.pool.forked import ForkedBackend
 from edgefl.hosts.virtual.pool.group_counts import GroupCounts
-from edgefl.hosts.virtual.pool.merged_tasks import MergedTasks, check_one_worker
 from edgefl.hosts.virtual.pool.scheduler import WorkerPool
 from edgefl.hosts.virtual.pool.shared_memory import NoRoom
 from edgefl.jobs import Train
+
+
+def check_one_worker(experiment: Experiment, workers: int, ray: bool) -> None:
+    """UserError if tasks are to be merged, and trained by several workers or on Ray, too."""
+    at_once = experiment.training.tasks_at_once
+    if (at_once or 1) > 1 and (workers > 1 or ray):
+        found = "--engine ray" if ray else f"--workers {workers}"
+        raise UserError(
+            f"training.tasks_at_once = {at_once}: expected only with one worker, which trains tasks"
+            f" together, found {found}"
+        )
 
 
 class Engine(Protocol):
@@ -81,7 +92,11 @@ class InProcessEngine:
         self._executor = Executor(learned)
         self._standing: set[DeferredRun] = set()
         at_once = learned.experiment.training.tasks_at_once or 1
-        self.merged = MergedTasks(learned, self._executor, at_once) if at_once > 1 else None
+        self.merged = None
+        if at_once > 1:
+            from edgefl.hosts.virtual.pool.merged_tasks import MergedTasks  # it needs torch
+
+            self.merged = MergedTasks(learned, self._executor, at_once)
         self.groups = None if self.merged is None else self.merged.counts
         self.note = note or (None if self.merged is None else self.merged.note)
 

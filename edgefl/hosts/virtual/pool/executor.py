@@ -15,10 +15,9 @@ from edgefl.edges.local_run import LocalRun, Merge
 from edgefl.edges.trainer import Trainer
 from edgefl.edges.training_plan import TaskLike
 from edgefl.errors import Bug, UserError
-from edgefl.hosts.setup.learning import Learning
+from edgefl.hosts.setup.learning import Learning, on_cpu
 from edgefl.hosts.virtual.pool.deferred_run import RunOutcome
 from edgefl.jobs import Evaluate
-from edgefl.models.torch_device import CPU, chosen
 from edgefl.protocol.messages import Assignment
 from edgefl.strategies.base.local_rule import LocalRule
 
@@ -102,9 +101,14 @@ class Executor:
         Also draw the sample for the train loss, so that the workers share it. With a GPU each
         worker sets up its own torch: CUDA does not survive a fork.
         """
-        self.learned.union()
-        if chosen(self.learned.experiment.training.device) != CPU:
-            return
+        if not on_cpu(self.learned.experiment):
+            from edgefl.models.torch_device import chosen
+
+            self.learned.union()
+            if chosen(self.learned.experiment.training.device).type != "cpu":
+                return
+        elif self.learned.compiled is None:
+            self.learned.union()
         edge = next(iter(self.learned.shards))
         trainer, rule = self.learned.trainer(edge), LocalRule(None)
         trainer.advance(

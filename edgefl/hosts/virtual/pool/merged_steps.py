@@ -14,7 +14,7 @@ from torch.func import functional_call, vmap
 
 from edgefl.edges.local_run import LocalRun
 from edgefl.edges.optimizers import SGD
-from edgefl.edges.trainer import Trainer
+from edgefl.edges.trainer import Trainer, adjust
 from edgefl.edges.training_plan import batches
 from edgefl.errors import UserError
 from edgefl.models.torch_device import RandomStates, drawing_from, seeded
@@ -227,9 +227,9 @@ class _Group:
         slopes = slopes.contiguous()  # each row has memory of its own
         for row, weights, slope in zip(rows, trained, slopes):
             run, rule = self.runs[row], self.rules[row]
-            if owns(rule, "adjust"):
+            if owns(rule, "adjust") or rule.proximal_weight:
                 run.trainable.copy_(weights)
-                rule.adjust(run, slope)
+                adjust(rule, run, slope)
         return slopes
 
     def end(self) -> None:
@@ -248,7 +248,9 @@ class _Group:
     def _batch(self, rows: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
         """The next batch of each run, as ``Trainer._batch``, in one look-up of all samples."""
         chosen = [self.runs[row] for row in rows]
-        index = torch.cat([run.order[run.samples : run.samples_at(run.step + 1)] for run in chosen])
+        index = torch.cat(
+            [run.order_from(run.samples, run.samples_at(run.step + 1)) for run in chosen]
+        )
         inputs, targets = (
             part.index_select(0, index).unflatten(0, (len(rows), -1))
             for part in (self.trainer.inputs, self.trainer.targets)

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 import torch
 
-from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 from edgefl.flower.app_folder import is_flower
 from edgefl.hosts.setup.learning import Learning
@@ -26,17 +25,6 @@ from edgefl.models.torch_device import CPU
 from edgefl.strategies.base.local_rule import LocalRule, owns
 
 KEY = "training.tasks_at_once"
-
-
-def check_one_worker(experiment: Experiment, workers: int, ray: bool) -> None:
-    """UserError if tasks are to be merged, and trained by several workers or on Ray, too."""
-    at_once = experiment.training.tasks_at_once
-    if (at_once or 1) > 1 and (workers > 1 or ray):
-        found = "--engine ray" if ray else f"--workers {workers}"
-        raise UserError(
-            f"{KEY} = {at_once}: expected only with one worker, which trains tasks together, found"
-            f" {found}"
-        )
 
 
 class MergedTasks:
