@@ -108,8 +108,8 @@ class Trainer:
         ValueError if the task's numbers are invalid.
         """
         received, failure = self._start(task, rule)
-        takes = self.compiled is not None and Compiled.takes(rule) is None
-        on_gpu = None if takes or self.workspace.device.type == "cpu" else self._placed(received)
+        compiled = self._compiled_for(rule)
+        on_gpu = None if compiled or self.workspace.device.type == "cpu" else self._placed(received)
         steps = self.plan.steps(task, rule, len(self.members))
         run = LocalRun(
             task=task,
@@ -131,7 +131,7 @@ class Trainer:
             learning_rate=self.plan.learning_rate_of(task),
             order=np.zeros(0, dtype=np.int64),
             optimizer=SGD(0.0, None),
-            counters=[] if takes else self.workspace.fresh_counters(),
+            counters=[] if compiled else self.workspace.fresh_counters(),
             seed=int(self.streams.rng("torch", self.edge, task.number).integers(2**63)),
             failure=failure,
             plain_sgd=self.plan.is_plain_sgd,
@@ -185,8 +185,9 @@ class Trainer:
     ) -> bool:
         if run.step >= stop or run.failure is not None:
             return True
-        if self.compiled is not None and Compiled.takes(rule) is None:
-            return self._advance_compiled(self.compiled, run, rule, stop, deadline)
+        compiled = self._compiled_for(rule)
+        if compiled is not None:
+            return self._advance_compiled(compiled, run, rule, stop, deadline)
         self.workspace.point(run.weights, run.counters)
         self.workspace.resume(run.changes)
         from edgefl.models.torch_device import drawing_from
@@ -220,6 +221,10 @@ class Trainer:
             self._compiled_loop(compiled, run, rule, stop, deadline, plain=True)
         return run.step >= stop or run.failure is not None
 
+    def _compiled_for(self, rule: LocalRule) -> Compiled | None:
+        """The compiled step, if it is there and takes this rule."""
+        return None if self.compiled is None or Compiled.takes(rule) else self.compiled
+
     def _compiled_loop(
         self,
         compiled: Compiled,
@@ -241,7 +246,7 @@ class Trainer:
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
-                self._fail(run, rule, error, f"step {run.step + 1} of {run.steps}")
+                self._fail(run, rule, error, _this_step(run))
             if deadline is not None and deadline():
                 break
 
@@ -307,7 +312,7 @@ class Trainer:
         """Let the rule merge a fresher global model into the run, between two slices."""
         if run.failure is not None:
             return
-        run.probe = lambda weights: self._probe(run, rule, weights)
+        run.probe = lambda weights: self._probe(run, weights, self._compiled_for(rule))
         try:
             rule.merge(run, self._checked(fresh), version)
         except KeyboardInterrupt:
@@ -397,9 +402,7 @@ class Trainer:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            size = run.samples_until(run.step + 1)
-            batch = f"batch of {size} sample{'' if size == 1 else 's'}"
-            self._fail(run, rule, error, f"step {run.step + 1} of {run.steps}, {batch}")
+            self._fail(run, rule, error, _this_step(run))
 
     def _step(self, run: LocalRun, rule: LocalRule) -> None:
         gradient = self.workspace.gradient
@@ -469,14 +472,14 @@ class Trainer:
         return loss.item()
 
     def _probe(
-        self, run: LocalRun, rule: LocalRule, weights: torch.Tensor
+        self, run: LocalRun, weights: torch.Tensor, compiled: Compiled | None = None
     ) -> tuple[float, torch.Tensor]:
         """Loss of the next batch at ``weights``, and its gradient.
 
         It uses copies, so training is not affected.
         """
-        if self.compiled is not None and Compiled.takes(rule) is None:
-            return self._compiled_gradient(self.compiled, run, weights.numpy())
+        if compiled is not None:
+            return self._compiled_gradient(compiled, run, weights.numpy())
         space = self.workspace
         space.point(weights.clone(), [counter.clone() for counter in run.counters])
         space.resume(None if run.changes is None else space.state.copy_of(run.changes))
@@ -535,6 +538,12 @@ class NullTrainer(Trainer):
         return True
 
 
+def _this_step(run: LocalRun) -> str:
+    size = run.samples_until(run.step + 1)
+    batch = f"batch of {size} sample{'' if size == 1 else 's'}"
+    return f"step {run.step + 1} of {run.steps}, {batch}"
+
+
 def adjust(rule: LocalRule, run: LocalRun, gradient: torch.Tensor) -> None:
     """Change a step's gradient in place as the rule asks."""
     weight, size = rule.proximal_weight, run.parameters
@@ -544,6 +553,6 @@ def adjust(rule: LocalRule, run: LocalRun, gradient: torch.Tensor) -> None:
 
 
 def _copied(vector: np.ndarray | torch.Tensor) -> np.ndarray:
-    if not isinstance(vector, np.ndarray):
+    if hasattr(vector, "numpy"):
         vector = vector.numpy(force=True)
     return aligned_copy(np.asarray(vector, dtype=np.float32))

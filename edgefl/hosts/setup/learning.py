@@ -515,7 +515,10 @@ def learning(
         _check_server_samples(experiment, base, len(task.dataset.train_x))
     _check_scores(experiment, task.dataset)
     shares = EdgeShares(had.shares)
-    return Learning(experiment, base, task, shares, own_digest=had.own_digest, _rows=rows)
+    made = Learning(experiment, base, task, shares, own_digest=had.own_digest, _rows=rows)
+    if task.network is None:
+        made.workspace  # noqa: B018  # what is wrong with the model is told here, before the run
+    return made
 
 
 def _check_scores(experiment: Experiment, dataset: Dataset) -> None:

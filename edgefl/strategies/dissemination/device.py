@@ -38,7 +38,7 @@ class LearningRateRule(LocalRule):
     """
 
     def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-        return {"weights": run.weights_array()}, {"learning_rate": run.learning_rate}
+        return {"weights": run.weights.numpy(force=True)}, {"learning_rate": run.learning_rate}
 
 
 class Refresh(LearningRateRule):

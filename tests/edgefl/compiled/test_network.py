@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from edgefl.compiled.network import Convolution, Linear, Network, Pooling, Unsuited, network_of
+from edgefl.compiled.network import (
+    Convolution,
+    Linear,
+    Network,
+    Pooling,
+    Unsuited,
+    first_weights,
+    network_of,
+)
 from edgefl.models import celeba_cnn, cnn, emnist_cnn, lenet5, mlp, tdma_cnn
+from edgefl.models.workspace import initial, layout_of
+from edgefl.streams import Streams
 
 
 def small(*layers: nn.Module) -> nn.Sequential:
@@ -33,21 +45,19 @@ def test_lenet_is_read_layer_by_layer() -> None:
     assert (found.parameters, found.classes) == (61_706, 10)
 
 
-@pytest.mark.parametrize(
-    ("model", "shape"),
-    [
-        (mlp, (1, 8, 8)),
-        (lenet5, (3, 32, 32)),
-        (cnn, (3, 32, 32)),
-        (tdma_cnn, (1, 28, 28)),
-        (emnist_cnn, (1, 28, 28)),
-        (celeba_cnn, (3, 84, 84)),
-    ],
-)
-def test_the_papers_small_networks_have_a_compiled_step(
-    model: object, shape: tuple[int, ...]
-) -> None:
-    built = model.build(model.Options(), shape, 7)  # type: ignore[attr-defined]  # modules
+PAPERS = [
+    (mlp, (1, 8, 8)),
+    (lenet5, (3, 32, 32)),
+    (cnn, (3, 32, 32)),
+    (tdma_cnn, (1, 28, 28)),
+    (emnist_cnn, (1, 28, 28)),
+    (celeba_cnn, (3, 84, 84)),
+]
+
+
+@pytest.mark.parametrize(("model", "shape"), PAPERS)
+def test_the_papers_small_networks_have_a_compiled_step(model: Any, shape: Any) -> None:
+    built = model.build(model.Options(), shape, 7)
     found = network_of(built, shape)
     assert found.parameters == sum(tensor.numel() for tensor in built.parameters())
 
@@ -120,3 +130,26 @@ def test_shared_parameters_are_not_taken_for_two_layers() -> None:
 def test_samples_that_are_no_images_are_refused() -> None:
     with pytest.raises(Unsuited, match="expected images"):
         network_of(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), (4,))
+
+
+@pytest.mark.parametrize(("model", "shape"), PAPERS)
+@pytest.mark.parametrize("seed", [1, 77])
+def test_the_first_weights_and_their_layout_are_torchs(model: Any, shape: Any, seed: int) -> None:
+    network = model.network(model.Options(), shape, 7)
+    drawn = first_weights(network, Streams(seed))
+    by_torch = initial(lambda: model.build(model.Options(), shape, 7), Streams(seed))
+    # a torch without fused multiplication rounds twice
+    assert np.abs(drawn - by_torch).max() <= 2e-8
+    assert network.layout == layout_of(model.build(model.Options(), shape, 7))
+
+
+@pytest.mark.parametrize(("model", "shape"), PAPERS)
+def test_a_models_network_is_that_of_its_module(model: Any, shape: Any) -> None:
+    built = model.build(model.Options(), shape, 7)
+    assert model.network(model.Options(), shape, 7) == network_of(built, shape)
+
+
+def test_options_that_need_torch_have_no_network() -> None:
+    assert lenet5.network(lenet5.Options(activation="tanh"), (1, 28, 28), 10) is None
+    assert lenet5.network(lenet5.Options(pool="average"), (1, 28, 28), 10) is None
+    assert cnn.network(cnn.Options(norm="group"), (3, 32, 32), 10) is None

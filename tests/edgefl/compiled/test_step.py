@@ -132,8 +132,10 @@ def test_the_papers_networks_at_every_width(model: Any, options: Any, processor:
         compare(built, step, (1, 28, 28), 10, samples)
 
 
-@pytest.mark.parametrize(("momentum", "decay"), [(0.0, 0.0), (0.9, 1e-3)])
-def test_500_steps_of_sgd_are_torchs(momentum: float, decay: float) -> None:
+@pytest.mark.parametrize(
+    ("momentum", "decay", "proximal"), [(0.0, 0.0, 0.0), (0.9, 1e-3, 0.0), (0.5, 0.0, 0.05)]
+)
+def test_500_steps_of_sgd_are_torchs(momentum: float, decay: float, proximal: float) -> None:
     torch.manual_seed(4)
     model = nn.Sequential(
         *(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
@@ -142,14 +144,14 @@ def test_500_steps_of_sgd_are_torchs(momentum: float, decay: float) -> None:
     inputs, labels = data((1, 8, 8), 4, 90)
     sizes = np.array([32, 32, 26] * 167)[:500]
     index = np.concatenate([np.arange(90)] * 167)[: sizes.sum()]
-    weights, velocity = flat(model), aligned(len(flat(model)))
+    first, weights, velocity = flat(model), flat(model), aligned(len(flat(model)))
     velocity[:] = 0
+    origin = [tensor.detach().clone() for tensor in model.parameters()]
     rates = np.full(500, 0.02, dtype=np.float32)
     step = CompiledStep(network_of(model, (1, 8, 8)))
     losses = step.train(
         weights,
         velocity if momentum else None,
-        aligned(len(weights)),
         inputs.numpy(),
         labels.numpy(),
         index,
@@ -157,6 +159,8 @@ def test_500_steps_of_sgd_are_torchs(momentum: float, decay: float) -> None:
         rates,
         momentum,
         decay,
+        first if proximal else None,
+        proximal,
     )
     optimizer = torch.optim.SGD(model.parameters(), 0.02, momentum, weight_decay=decay)
     start, expected = 0, []
@@ -165,7 +169,8 @@ def test_500_steps_of_sgd_are_torchs(momentum: float, decay: float) -> None:
         start += int(size)
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(inputs[rows]), labels[rows])
-        torch.autograd.backward(loss)
+        pulls = [((tensor - was) ** 2).sum() for tensor, was in zip(model.parameters(), origin)]
+        torch.autograd.backward(loss + proximal / 2 * torch.stack(pulls).sum())
         optimizer.step()
         expected.append(loss.item())
     assert np.abs(weights - flat(model)).max() <= AFTER_MANY
@@ -179,13 +184,13 @@ def test_steps_one_by_one_are_the_same_bytes_as_all_in_one_call() -> None:
     step = CompiledStep(network_of(model, (1, 28, 28)))
     sizes, index = np.array([32, 32, 6, 32]), np.arange(102) % 70
     rates = np.array([0.1, 0.05, 0.1, 0.2], dtype=np.float32)
-    together, apart, gradient = flat(model), flat(model), aligned(61_706)
-    losses = step.train(together, None, gradient, inputs, labels, index, sizes, rates).tolist()
+    together, apart = flat(model), flat(model)
+    losses = step.train(together, None, inputs, labels, index, sizes, rates).tolist()
     for number, (size, rate) in enumerate(zip(sizes, rates)):
         first = int(sizes[:number].sum())
         rows = index[first : first + size]
         one, at = np.array([size]), np.array([rate], dtype=np.float32)
-        assert step.train(apart, None, gradient, inputs, labels, rows, one, at) == losses[number]
+        assert step.train(apart, None, inputs, labels, rows, one, at) == losses[number]
     assert together.tobytes() == apart.tobytes()
 
 

@@ -130,7 +130,7 @@ def test_the_fake_gpu_refuses_tensors_of_both_places(monkeypatch: pytest.MonkeyP
 def test_a_run_on_mixed_devices_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     with fake_gpu(monkeypatch):
         trainer, rule = trainer_on(chosen("cuda")), LocalRule(None)
-        trainer.inputs = INPUTS  # left behind
+        trainer._inputs = INPUTS  # left behind
         start = np.zeros(trainer.workspace.layout.size, np.float32)
         run = trainer.begin(FakeTask({"weights": start}), rule, {})
         trainer.advance(run, rule)

@@ -49,7 +49,8 @@ MOST = 4
 
 
 def learned(strategy: dict[str, Any], at_once: int | None = MOST, **more: Any) -> Learning:
-    training = {"epochs": 2, "batch_size": 16, **more.pop("training", {})}
+    # with tasks_at_once torch trains all tasks, so that is what they are compared with
+    training = {"epochs": 2, "batch_size": 16, "engine": "torch", **more.pop("training", {})}
     if at_once is not None:
         training["tasks_at_once"] = at_once
     return learned_of(**{**EDGES, "training": training, "strategies": [strategy], **more})
