@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -115,6 +116,7 @@ def memory_line(learned: Learning) -> str:
     """
     from edgefl.hosts.processes import forked_bytes
 
+    learned.load_before_fork()
     process, free = psutil.Process(), psutil.virtual_memory().available
     each = forked_bytes(_use_torch) + MODELS_PER_EDGE * 4 * learned.layout.size
     needed = process.memory_info().rss + len(learned.samples) * each
@@ -128,6 +130,8 @@ def memory_line(learned: Learning) -> str:
 
 
 def _use_torch() -> None:
+    if "torch" not in sys.modules:  # edges whose steps are compiled do not load it
+        return
     import torch
 
     torch.ones(1000).sum()
@@ -160,11 +164,10 @@ def last_batches_of_one(learned: Learning) -> list[str]:
     Layers such as BatchNorm do. It is found out by such a step, with one edge.
     """
     from edgefl.edges.trainer import Trainer
-    from edgefl.models.torch_device import CPU, chosen
     from edgefl.protocol.messages import Assignment
     from edgefl.strategies.base.local_rule import LocalRule
 
-    if chosen(learned.experiment.training.device) != CPU:
+    if not learned.on_cpu():
         return []  # this process forks later, and CUDA must not begin before that
     weights, rule = learned.initial_weights(), LocalRule(None)
     alone: list[str] = []  # edges with one sample

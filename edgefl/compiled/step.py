@@ -193,8 +193,7 @@ def _code(network: Network, processor: Processor) -> _Code:
         Emitter(network, processor.registers).at.used,
         function("gradient", ctypes.c_double, *[pointer] * 5, number, pointer),
         function(
-            *("train", None, *[pointer] * 8, number, factor, factor, pointer, factor),
-            *(pointer, pointer),
+            "train", None, *[pointer] * 8, number, factor, factor, pointer, factor, pointer, pointer
         ),
         function("outputs", None, *[pointer] * 3, number, pointer, pointer),
     )

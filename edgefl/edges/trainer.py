@@ -43,6 +43,14 @@ class Compiled:
             return "its local rule adds a term to the loss"
         return None
 
+    @staticmethod
+    def is_all(rule: LocalRule) -> bool:
+        """Whether the steps are all that tasks with this rule compute, so that torch is not even
+        loaded.
+        """
+        hooks = ("unpack", "begin", "extra_loss", "adjust", "merge", "payload")
+        return not rule.remembers and rule.moves and not any(owns(rule, hook) for hook in hooks)
+
 
 class Trainer:
     """Trains on one device's samples.
@@ -80,9 +88,8 @@ class Trainer:
         self._workspace, self._inputs, self._targets = workspace, inputs, targets
         self.loss = loss
         self.plan, self.streams, self.edge = plan, streams, edge
-        self.members = (
-            np.arange(len(inputs)) if members is None else np.asarray(members, dtype=np.int64)
-        )
+        rows = np.arange(len(self.inputs)) if members is None else members
+        self.members: np.ndarray = np.asarray(rows, dtype=np.int64)
         if not len(self.members):
             raise ValueError(f"edge {edge} has no samples to train on")
 
@@ -437,7 +444,9 @@ class Trainer:
         size = self.plan.micro_batch_size
         if size is None or len(batch[1]) <= size:
             return self._backward(run, rule, batch)
-        parts = list(zip(batch[0].split(size), batch[1].split(size)))
+        import torch
+
+        parts = list(zip(torch.split(batch[0], size), torch.split(batch[1], size)))
         terms = [self.terms(targets) for _, targets in parts]
         whole = sum(terms)
         return sum(

@@ -128,6 +128,14 @@ class Learning:
     def samples(self) -> dict[str, int]:
         return self.shards.sizes
 
+    def on_cpu(self) -> bool:
+        """Whether this machine trains on its CPU. It asks for GPUs only if the experiment does."""
+        if on_cpu(self.experiment):
+            return True
+        from edgefl.models.torch_device import CPU, chosen
+
+        return chosen(self.experiment.training.device) == CPU
+
     def place(self) -> None:
         """Move model and data to the experiment's device, unless they are there.
 
@@ -190,6 +198,15 @@ class Learning:
                 f' needs torch: {why}; "auto" takes what fits'
             )
         return f"torch: {why}"
+
+    def load_before_fork(self) -> None:
+        """Load torch and make the model if any strategy's edges need them, so that forks share
+        them.
+        """
+        plan, count = self.experiment.training, len(self.experiment.strategies)
+        plain = self.compiled is not None and plan.optimizer == "sgd" and not plan.momentum
+        if not plain or not all(Compiled.is_all(self.rule(index)) for index in range(count)):
+            self.workspace, self.train  # noqa: B018  # made when they are first asked for
 
     def initial_weights(self) -> np.ndarray:
         """The first model w_0, the same for every strategy of the experiment."""
@@ -450,11 +467,8 @@ def _compiled(learned: Learning) -> tuple[Compiled | None, str]:
     dataset = task.dataset
     if training.trainer == "none":
         return None, 'training.trainer = "none"'
-    if not on_cpu(learned.experiment):
-        from edgefl.models.torch_device import chosen
-
-        if chosen(training.device).type != "cpu":
-            return None, "a GPU computes"
+    if not learned.on_cpu():
+        return None, "a GPU computes"
     if (training.tasks_at_once or 1) > 1:
         return None, f"training.tasks_at_once = {training.tasks_at_once}"
     if task.loss is not cross_entropy or task.terms is not len or task.metric is not right_answers:

@@ -15,7 +15,7 @@ from edgefl.edges.local_run import LocalRun, Merge
 from edgefl.edges.trainer import Trainer
 from edgefl.edges.training_plan import TaskLike
 from edgefl.errors import Bug, UserError
-from edgefl.hosts.setup.learning import Learning, on_cpu
+from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.virtual.pool.deferred_run import RunOutcome
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import Assignment
@@ -101,14 +101,11 @@ class Executor:
         Also draw the sample for the train loss, so that the workers share it. With a GPU each
         worker sets up its own torch: CUDA does not survive a fork.
         """
-        if not on_cpu(self.learned.experiment):
-            from edgefl.models.torch_device import chosen
-
+        if self.learned.compiled is None:
             self.learned.union()
-            if chosen(self.learned.experiment.training.device).type != "cpu":
-                return
-        elif self.learned.compiled is None:
-            self.learned.union()
+        if not self.learned.on_cpu():
+            return
+        self.learned.load_before_fork()
         edge = next(iter(self.learned.shards))
         trainer, rule = self.learned.trainer(edge), LocalRule(None)
         trainer.advance(

@@ -13,11 +13,11 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -99,14 +99,13 @@ class Machine:
         """What the machine is. This may take long: a name may have to be looked up."""
         self.interface = interface_to(self._address, self.system)
         known = host_facts()
-        torch = sys.modules.get("torch")
         words = (
             _text(self.root / BOARD).rstrip("\0"),
             known["cpu_model"],
             known["kernel"],
             platform.machine(),
             known["python"],
-            getattr(torch, "__version__", ""),
+            version("torch"),
             ", ".join(gpus(self.root)),
         )
         model, cpu, system, architecture, python, of_torch, of_gpus = (

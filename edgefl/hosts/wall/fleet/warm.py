@@ -57,7 +57,6 @@ from edgefl.hosts.wall.edge.machine import share_memory
 from edgefl.hosts.wall.edge.side import side
 from edgefl.hosts.wall.edge.worker import TURN, WANT, SharedTurns
 from edgefl.hosts.wall.fleet.turnstile import Turnstile
-from edgefl.models.torch_device import CPU, chosen
 from edgefl.protocol.errors import Refused
 from edgefl.protocol.messages import Assignment
 from edgefl.strategies.base.local_rule import LocalRule
@@ -279,7 +278,7 @@ def calibrate(learned: Learning) -> tuple[float | None, str]:
     tried, with the first reason. It is empty if a GPU trains: CUDA must not begin in a process
     that forks.
     """
-    if chosen(learned.experiment.training.device) != CPU:
+    if not learned.on_cpu():
         return None, ""
     reasons: list[str] = []
     until_s = time.perf_counter() + LONGEST_CALIBRATION_S
@@ -338,6 +337,7 @@ def main(control_fd: int, evaluations_fd: int, jobs_fd: int = -1) -> None:
         data_digest, weights = learned.data_digest(), learned.initial_weights()
         # also makes the compiled step, once for all edges
         engines = tuple(learned.engine(index) for index in range(len(experiment.strategies)))
+        learned.load_before_fork()
     except UserError as error:
         control.send(RunRefused(str(error)))
         return
