@@ -15,9 +15,9 @@ from rich.live import Live
 
 from edgefl.commands import show
 from edgefl.commands.progress import PLAIN_EVERY_S
-from edgefl.commands.resume import say_how_to_go_on
+from edgefl.commands.resume import go_on, say_how_to_go_on
 from edgefl.config.experiment import Experiment
-from edgefl.errors import printable
+from edgefl.errors import UserError, printable
 from edgefl.exit_status import FAILED
 from edgefl.loading.file import base_of
 from edgefl.results.live import LiveView
@@ -97,6 +97,11 @@ def run_seeds(
         return True
     except Interrupted:
         return False
+    except UserError as error:
+        command = go_on(folder, experiment) if claim.begun else ""
+        if not command:
+            raise
+        raise UserError(f"{error}; to go on with it: {command}", error.status) from error
     except KeyboardInterrupt:
         if number == 0:
             raise
@@ -194,6 +199,8 @@ class Screen:
                     self.hosts,
                     experiment.evaluation.score,
                     self.launcher.resumed,
+                    experiment.network.join_timeout_s,
+                    self.launcher.join,
                 ),
             )
         assert self.view is not None

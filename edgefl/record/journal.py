@@ -70,6 +70,7 @@ class Journal:
         self._digests = _Digests()
         self._written = self._flushed = self._durable = NOTHING
         self._new_names = False  # files whose names are not synced
+        self._refused = False  # the disk could not sync, or begin a segment
         if sizes is not None:
             self._open(
                 Position(0, 0, *(sizes[f"{segment_name(0)}{end}"] for end in (LINES, BLOBS)))
@@ -131,25 +132,34 @@ class Journal:
         """
         # In this order: a segment that begins meanwhile has put the one before into _closing.
         reached, current = self._flushed, self._files
-        while self._closing:
-            files = self._closing.popleft()
-            for file in files:
+        try:
+            while self._closing:
+                files = self._closing.popleft()
+                for file in files:
+                    file.sync()
+                    file.close()
+            if self._new_names:
+                self._new_names = False
+                try:
+                    self.disk.sync_folder(self.directory)
+                except OSError as error:
+                    raise not_written(self.directory, error) from error
+            for file in current:
                 file.sync()
-                file.close()
-        if self._new_names:
-            self._new_names = False
-            try:
-                self.disk.sync_folder(self.directory)
-            except OSError as error:
-                raise not_written(self.directory, error) from error
-        for file in current:
-            file.sync()
+        except UserError:
+            self._refused = True
+            raise
         self._durable = reached
 
     @property
     def has_durable(self) -> bool:
         """Whether a ``sync`` has made entries durable."""
         return self._durable != NOTHING
+
+    @property
+    def failed(self) -> bool:
+        """Whether the disk has refused an entry; it may be lost, and so are all later ones."""
+        return self._refused or any(file.failed for file in self._files)
 
     def close(self) -> None:
         """Close the files."""
@@ -182,6 +192,7 @@ class Journal:
         try:
             self._open(Position(self._written[0] + 1))
         except OSError as error:
+            self._refused = True
             raise not_written(self.directory, error) from error
         return self._written[0]
 

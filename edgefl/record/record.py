@@ -92,6 +92,9 @@ class Record:
         self._files: dict[str, RotatedFile] = {}
         self._writers: dict[str, Any] = {}  # of the tables
         self._events = self._open(files.EVENTS)
+        # an input is written into the journal after it has caused rows of events: they are held
+        self._holds = journal is not None and journal.inputs
+        self._held: list[bytes] = []
         for name in TABLES:
             if name in ALWAYS or name in self._sizes:
                 self._add_table(name)
@@ -133,12 +136,24 @@ class Record:
                 self.journal.write(now, event, [])
         moment = seconds_text(now).encode()
         for first in range(0, len(rows), MOST_AT_ONCE):
-            chosen = rows[first : first + MOST_AT_ONCE]
-            self._events.write_all([_line(moment, row) for row in chosen])
+            chosen = [_line(moment, row) for row in rows[first : first + MOST_AT_ONCE]]
+            if self._holds:
+                self._held += chosen
+            else:
+                self._events.write_all(chosen)
 
     def fact(self, now: int, row: Row) -> None:
         """Write a line of events.jsonl; ``now`` is in emulated nanoseconds."""
-        self._events.write(_line(seconds_text(now).encode(), row))
+        line = _line(seconds_text(now).encode(), row)
+        if self._holds:
+            self._held.append(line)
+        else:
+            self._events.write(line)
+
+    def release(self) -> None:
+        """Write the rows of events that are held: the journal has the inputs that caused them."""
+        rows, self._held = self._held, []
+        self._events.write_all(rows)
 
     # ------------------------------------------------------------------ tables
     def link(self, completion: Completion, finished_ns: int) -> None:
@@ -251,17 +266,21 @@ class Record:
                 each.callback(file.flush)
 
     def flush_fates(self) -> None:
-        """Hand events and journal to the operating system.
+        """Hand the journal and then the events to the operating system.
 
-        Decisions then survive a crash of this process, so they may be acknowledged.
+        Decisions then survive a crash of this process, so they may be acknowledged. If the journal
+        fails, the rows that are held are dropped: rows without entries look like a journal that was
+        deleted, and then the run cannot go on. UserError if a file fails.
         """
-        with ExitStack() as each:
-            each.callback(self._events.flush)  # the last of these
-            if self.journal is not None:
-                # an empty journal beside rows of events is then always a damage
-                if self.journal.power and not self.journal.has_durable:
-                    each.callback(self.journal.sync)
-                each.callback(self.journal.flush)
+        if self.journal is not None:
+            self.journal.flush()
+            # an empty journal beside rows of events is then always a damage
+            if self.journal.power and not self.journal.has_durable:
+                self.journal.sync()
+            if self.journal.failed:
+                self._held.clear()
+        self.release()
+        self._events.flush()
 
     def sync(self) -> None:
         """Return when all rows so far survive a loss of power.
@@ -285,6 +304,7 @@ class Record:
                 each.callback(file.close)
             if self.journal is not None:
                 each.callback(self.journal.close)
+            each.callback(self.flush_fates)  # the first of these
         model = save({"weights": np.ascontiguousarray(weights)})
         write_whole(self.directory / files.MODEL, model, self.disk, durable)
 

@@ -37,7 +37,7 @@ class RowFile:
         self._rows: list[bytes] = []  # buffered
         self._waiting = 0  # bytes buffered
         self._size = min(keep_bytes, disk.size(path)) if keep_bytes else 0
-        self._failed = False
+        self.failed = False  # rows were lost, and later ones are dropped
 
     @property
     def size_bytes(self) -> int:
@@ -85,7 +85,7 @@ class RowFile:
             self._file = None
 
     def _append(self, rows: Sequence[bytes | memoryview]) -> None:
-        if self._failed or self._file is None:
+        if self.failed or self._file is None:
             return
         data = memoryview(rows[0] if len(rows) == 1 else b"".join(rows))
         written = 0
@@ -93,7 +93,7 @@ class RowFile:
             while written < len(data):
                 written += self._file.write(data[written:])
         except OSError as error:
-            self._failed = True
+            self.failed = True
             self._cut_back(self._file, rows, written)
             raise not_written(self.path, error) from error
         self._size += written

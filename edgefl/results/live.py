@@ -46,7 +46,9 @@ class LiveView:
     while the run writes nothing. ``stop``: the run's end, for the time left. ``places``: the host
     of each edge, as the user names it. ``score``: what is shown of evaluations. ``resumed``: the
     rows that are there at first are of a run that was broken off, and goes on when its edges come
-    back.
+    back. ``join_timeout_s``: how long the run waits for edges before it begins or goes on.
+    ``join``: the command that starts an edge, without the edge's id; "" if that is not the user's
+    task.
     """
 
     def __init__(
@@ -58,7 +60,10 @@ class LiveView:
         places: Mapping[str, str] | None = None,
         score: Score = ACCURACY,
         resumed: bool = False,
+        join_timeout_s: float | None = None,
+        join: str = "",
     ) -> None:
+        self._join_timeout_s, self._join = join_timeout_s, join
         self.pace = None if stop is None else Pace(stop, 0.0)
         self._began, self._resumed = False, resumed
         self._waits_since_s: float | None = None
@@ -105,45 +110,56 @@ class LiveView:
         if stands:
             self._read_at_s = clock_s
         progress.quiet_s = (clock_s - self._read_at_s) * self._speed if runs else 0.0
-        if self.pace is not None and runs:
+        if self.pace is not None and (runs or stands):
             self._step(self.pace, clock_s)
+            self._began = runs
 
     def _step(self, pace: Pace, clock_s: float) -> None:
-        """Add a point to the pace, which begins with the first rows that are read."""
+        """Add a point to the pace, which begins with the first rows of a clock that runs."""
         found = self.progress
         point = Point(clock_s, found.now_s, found.version, found.counters.updates_applied)
         if self._began:
             pace.take(point)
         else:
-            self._began = True
             pace.start(point)
 
     def _waits(self, clock_s: float) -> str:
-        """Say which edges are awaited, if nothing can happen without them."""
+        """Say how long the run has waited for which edges, if nothing can happen without them.
+
+        Also say what ends that: the edges' start, or the time.
+        """
         progress = self.progress
         if not progress.waits or self._waits_since_s is None:
             return ""
-        count = f"{progress.connected} of {len(progress.edges)} connected"
-        if progress.last_seen is None:
-            return f"waiting for edges: {count}"
-        if progress.waits_at_s is not None:
-            waited_s = clock_s - self._waits_since_s
-            return f"waiting for edges to come back: {count}, for {waited_s:.0f} s"
-        edge, seen_s = progress.last_seen
-        ago_s = (progress.now_s - seen_s) / self._speed
-        return f"waiting for edges: {count}, {edge} last seen {ago_s:.0f} s ago"
+        missing = progress.missing
+        counted = f"{len(progress.edges) - len(missing)} of {len(progress.edges)} connected"
+        if missing:
+            counted += f", missing: {listed(missing)}"
+        if progress.begun and progress.waits_at_s is None:
+            waited_s, bound = progress.lost_s / self._speed, ""
+            counted += "; the run's clock goes on without them"
+        else:
+            waited_s, bound = clock_s - self._waits_since_s, ""
+            if self._join_timeout_s is not None:
+                bound = f" ({self._join_timeout_s:g} s at most)"
+        again = " to come back" if progress.waits_at_s is not None else ""
+        text = f"waiting for edges{again} for {waited_s:.0f} s{bound}: {counted}"
+        if self._join and missing:
+            text += f"; start those that do not run: {self._join} --id {missing[0]}"
+        return text
 
     def plain(self, clock_s: float = 0.0) -> str:
         """Read new rows and return one line of text, for output that is not a terminal."""
         self.read(clock_s)
+        waits = self._waits(clock_s)
         states = ", ".join(f"{n} {state}" for state, n in self.progress.states().items())
         return "  ".join(
             part
             for part in (
                 self._name,
+                waits,  # first, and without a time left: it must not look like progress
                 *_facts(self.progress),
-                self._waits(clock_s),
-                _left(self.pace),
+                "" if waits else _left(self.pace),
                 *_traffic(self.progress),
                 *_hosts(self.progress),
                 *_troubles(self.progress),
@@ -158,16 +174,13 @@ class _Screen:
         self._name, self._progress, self._pace, self._waits = name, progress, pace, waits
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        title = Text.assemble(
-            (self._name, "bold"),
-            "  ",
-            "  ".join(_facts(self._progress)),
-            *([] if self._pace is None else ["\n", f"{self._pace.bar()}  {_left(self._pace)}"]),
-            "\n",
-            "  ".join([*_traffic(self._progress), *_hosts(self._progress)]),
-        )
+        title = Text.assemble((self._name, "bold"), "  ", "  ".join(_facts(self._progress)))
         if self._waits:
             title.append(f"\n{self._waits}", "yellow")
+        if self._pace is not None:
+            # without a time left while the run waits: it must not look like progress
+            title.append(f"\n{self._pace.bar()}  {'' if self._waits else _left(self._pace)}")
+        title.append("\n" + "  ".join([*_traffic(self._progress), *_hosts(self._progress)]))
         for line in _troubles(self._progress):
             title.append(f"\n{line}", "red")
         title_lines = len(title.wrap(console, options.max_width))

@@ -12,8 +12,9 @@ from edgefl.record.counters import Counters
 from edgefl.results.summary import number
 
 STATES = ("lost", "sending", "training", "receiving", "idle", "joined", "awaited")
+UNCONNECTED = ("lost", "awaited")
+TAKE_TIME = ("task_started", "update_ready", "update_arrived")  # not while the clock stands still
 RATE_WINDOW_S = 5.0
-FROM_EDGES = ("edge_joined", "update_ready", "update_arrived", "fresh_requested")
 
 
 @dataclass(slots=True)
@@ -72,7 +73,6 @@ class Progress:
     waits_at_s: float | None = None
     begun: bool = False  # the run's clock has run
     away: set[str] = field(default_factory=set)  # connected, but away by ``edges.availability``
-    seen_s: dict[str, float] = field(default_factory=dict)  # edge -> latest row that it caused
     _evaluated_s: float = -1.0
     _transfers: deque[tuple[float, str, str, int]] = field(default_factory=deque)
 
@@ -102,25 +102,33 @@ class Progress:
         self.waits_at_s = self.emulated_s
         for edge in self.edges:
             self._set(edge, "awaited", None)
+        # neither these edges nor their hosts do anything now
         self.away.clear()
+        self.hosts.clear()
+        self._transfers.clear()
 
     @property
-    def connected(self) -> int:
-        """The number of edges that are connected."""
-        states = self.edges.items()
-        return sum(s.state not in ("lost", "awaited") or edge in self.away for edge, s in states)
+    def missing(self) -> list[str]:
+        """The edges that are not connected, sorted."""
+        return sorted(
+            edge
+            for edge, status in self.edges.items()
+            if status.state in UNCONNECTED and edge not in self.away
+        )
 
     @property
     def waits(self) -> bool:
         """Whether nothing can happen before edges connect."""
         if self.finished is not None or not self.edges:
             return False
-        return self.waits_at_s is not None or not self.begun or not self.connected
+        alone = len(self.missing) == len(self.edges)
+        return self.waits_at_s is not None or not self.begun or alone
 
     @property
-    def last_seen(self) -> tuple[str, float] | None:
-        """The edge that was seen last, and the emulated second; None if none was seen."""
-        return max(self.seen_s.items(), key=lambda item: item[1], default=None)
+    def lost_s(self) -> float:
+        """The emulated time since the latest loss of an edge that is still lost."""
+        lost = [status.since_s for status in self.edges.values() if status.state == "lost"]
+        return self.now_s - max(lost, default=self.now_s)
 
     def rates_bit_s(self) -> dict[str, tuple[float, float]]:
         """Return each edge's (up, down) rate over the last RATE_WINDOW_S emulated seconds.
@@ -142,7 +150,12 @@ class Progress:
         """Take lines of events.jsonl in order; in each, the event before its decisions."""
         for event in events:
             self._advance(event.get("t"))
-            if self.waits_at_s is not None and self.emulated_s > self.waits_at_s:
+            # edges that come back have later rows, too, if the run ended after its latest row
+            if (
+                self.waits_at_s is not None
+                and self.emulated_s > self.waits_at_s
+                and event.get("fact", event.get("event")) in TAKE_TIME
+            ):
                 self.waits_at_s = None
             self.counters.take(event)
             if "fact" in event:
@@ -199,14 +212,20 @@ class Progress:
     def _set(self, edge: str, state: str, task: int | None) -> None:
         self.edges[edge] = EdgeStatus(state, task, self.emulated_s)
 
+    def _works(self, edge: str, state: str, task: int) -> None:
+        """Set the state, unless the edge is lost.
+
+        An edge says early when its emulated device will be ready, and may be lost before that.
+        """
+        if self.edges.get(edge, EdgeStatus()).state != "lost":
+            self._set(edge, state, task)
+
     def _take_fact(self, event: Mapping[str, Any]) -> None:
         fact = event["fact"]
-        if fact in ("task_started", "update_ready", "edge_waits"):
-            self.seen_s[event["edge"]] = self.emulated_s
         if fact == "task_started":
-            self._set(event["edge"], "training", event["task"])
+            self._works(event["edge"], "training", event["task"])
         elif fact == "update_ready":
-            self._set(event["edge"], "sending", event["task"])
+            self._works(event["edge"], "sending", event["task"])
         elif fact == "edge_waits":  # for other edges, before the run begins
             self._set(event["edge"], "joined", None)
         elif fact == "session_ended" and self.edges.get(event["edge"], LEFT).state == "joined":
@@ -226,8 +245,6 @@ class Progress:
         self.begun = True
         if edge is None:
             return
-        if kind in FROM_EDGES:
-            self.seen_s[edge] = self.emulated_s
         if kind == "edge_joined":
             self.away.discard(edge)
             self._set(edge, "idle", None)
@@ -236,7 +253,7 @@ class Progress:
             # the task stays open for the grace time
             self._set(edge, "lost", before.task if before else None)
         elif kind == "update_ready":
-            self._set(edge, "sending", event["task"])
+            self._works(edge, "sending", event["task"])
         elif kind in ("update_arrived", "task_closed"):
             self._task_over(edge, event["task"])
 

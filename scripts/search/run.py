@@ -32,7 +32,6 @@ PATIENCE_S = 60.0
 AGAIN_NS = NS_PER_S  # an edge that gives up is started again, as by systemd
 REFUSED_NS = 10 * NS_PER_S  # one whose place a second process has taken: by its user
 FULL, FAILED = os.strerror(errno.ENOSPC), os.strerror(errno.EIO)
-EMPTY = "has no whole entry"  # why a run without a journal is not gone on with
 MOST_S = 150.0  # after the last fault: by then the run has ended
 BUILD_NS = 2 * NS_PER_S  # the longest time in which an edge loads its data
 COMPUTE_NS = 20_000_000  # the longest real time of a slice of training
@@ -183,9 +182,7 @@ class Run:
                 self.coordinator = None
                 self.sim.after(AGAIN_NS, self.start_coordinator)
                 return
-            # a disk that fails before the first entry leaves rows of events and an empty journal
-            nothing_kept = EMPTY in words and self.watch.history.flushed == 0
-            if (self.story.forgets or nothing_kept) and made is None:
+            if self.story.forgets and made is None:
                 self.sim.tell("coordinator cannot go on:", words)
                 self.gave_up = words
                 return

@@ -49,7 +49,7 @@ class RunFolder:
         self.fd: int | None = None
         self._made: list[Path] = []  # folders that ``claim`` has made, outer ones first
         self._moved: tuple[Path, Path] | None = None  # the old folder: from, to
-        self._begun = False
+        self.begun = False  # what is in the folder is of these runs
 
     def refuse_if_in_use(self) -> None:
         """Raise UserError if another command writes to the folder now."""
@@ -87,7 +87,7 @@ class RunFolder:
         Call it when no check can fail any more. From now on the runs can be resumed. ``but``: a
         directory that is being written. Returns messages for the user.
         """
-        self._begun = True
+        self.begun = True
         if self.resume:
             return []
         told = [] if self._moved is None else [self._told_of_move()]
@@ -123,7 +123,7 @@ class RunFolder:
         for folder in reversed(self._made):
             with suppress(OSError):
                 folder.rmdir()
-        if self._moved is None or self._begun:
+        if self._moved is None or self.begun:
             return []
         place, aside = self._moved
         if os.path.lexists(place):  # something was written there: both are kept

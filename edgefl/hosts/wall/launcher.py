@@ -23,7 +23,7 @@ from edgefl.config.faults import PROCESS_KINDS
 from edgefl.errors import UserError
 from edgefl.hosts.ctrl_c import ctrl_c_held_back
 from edgefl.hosts.ipc import Channel
-from edgefl.hosts.network_addresses import tcp
+from edgefl.hosts.network_addresses import ANY, ANY_IPV6, bare, is_loopback, tcp
 from edgefl.hosts.process_messages import (
     FleetReady,
     ForkEdges,
@@ -177,6 +177,19 @@ class WallRun:
 
     def directory(self, index: int) -> Path:
         return self.options.out / self.experiment.strategies[index].name / self.options.within
+
+    @property
+    def join(self) -> str:
+        """The command that starts an edge, without its id; "" if the launcher starts the edges."""
+        if self.options.fleet or self.options.remote is not None:
+            return ""
+        host = bare(self.experiment.network.host)
+        words = (
+            f"edgefl edge --connect {tcp('HOST' if host in (ANY, ANY_IPV6) else host, self.port)}"
+        )
+        if self.options.keys is not None:
+            return f"{words} --keys DIR"
+        return words if is_loopback(host) else f"{words} --insecure"
 
     @property
     def log(self) -> Path:

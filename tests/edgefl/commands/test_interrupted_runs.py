@@ -10,11 +10,14 @@ from typing import Any
 
 import orjson
 import pytest
+from broken_off import begin_run
 from paths import SUPPORT
 from typer.testing import CliRunner
 
 from edgefl.cli import app
 from edgefl.commands.progress import ProgressLines
+from edgefl.config.experiment import Experiment
+from edgefl.errors import UserError
 from edgefl.hosts.wall import launcher, run_processes
 
 CONFIG = f"""
@@ -82,3 +85,30 @@ def test_a_wall_clock_run(
     monkeypatch.setattr(run_processes, "RunProcesses", nullcontext)
     result = CliRunner().invoke(app, [command, "cut.toml"])
     assert result.exit_code == (130 if ended == "interrupted" else 0)
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_an_error_of_a_run_that_has_begun_says_how_to_go_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
+    class Run:
+        """A stub for the processes."""
+
+        port = 0
+
+        def __init__(self, given: Experiment, options: launcher.LaunchOptions, _: Any) -> None:
+            self.experiment, self.options = given, options
+
+        def run(self, watch: Any) -> None:
+            if begun:
+                self.options.folder.claim()
+                self.options.folder.begin()
+                begin_run(self.options.out, self.experiment)
+            raise UserError("no edge has come back within 60 s")
+
+    monkeypatch.setattr(launcher, "WallRun", Run)
+    result = CliRunner().invoke(app, ["coordinator", "cut.toml"])
+    assert isinstance(result.exception, UserError)
+    assert str(result.exception) == "no edge has come back within 60 s" + (
+        "; to go on with it: edgefl coordinator --resume runs/cut" if begun else ""
+    )

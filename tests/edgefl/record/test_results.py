@@ -478,9 +478,9 @@ def test_live_time_goes_on_while_nothing_is_written(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").write_text("")
     (tmp_path / "links.csv").write_text(LINKS)
     view = LiveView(tmp_path, ["e000", "e001"], speed=2.0)
-    assert view.plain(100.0).startswith(f"{tmp_path.name}  0.0 s") and view.plain(107.0).startswith(
-        f"{tmp_path.name}  0.0 s"
-    ), "not begun"
+    assert "  0.0 s emulated" in view.plain(100.0) and "  0.0 s emulated" in view.plain(107.0), (
+        "not begun"
+    )
     (tmp_path / "links.csv").write_text(LINKS + "e000,down,task,125000,0,1,1\n")
     assert "  1.0 s emulated" in view.plain(110.0) and view.progress.rates_bit_s() == {
         "e000": (0.0, 1_000_000.0)

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from edgefl.config.experiment import Stop
 from edgefl.results.live import LiveView
 
 
@@ -41,45 +42,73 @@ def view(run: Path, **options: Any) -> LiveView:
 
 
 def test_before_the_first_edge_joins(tmp_path: Path) -> None:
-    found = view(tmp_path)
-    assert "waiting for edges: 0 of 2 connected" in found.plain(3.0)
+    found = view(tmp_path, join_timeout_s=60.0, join="edgefl edge --connect tcp://192.0.2.1:7700")
+    found.plain(3.0)
+    line = found.plain(12.0)
+    assert line.startswith(
+        f"{tmp_path.name}  waiting for edges for 9 s (60 s at most): 0 of 2 connected, missing: a,"
+        " b; start those that do not run: edgefl edge --connect tcp://192.0.2.1:7700 --id a  0.0 s"
+    )
+    write(tmp_path, fact(0.0, "edge_waits", edge="a"))
+    assert ": 1 of 2 connected, missing: b; start those" in found.plain(13.0)
     write(tmp_path, fact(0.0, "edge_waits", edge="b"))
-    assert "waiting for edges: 1 of 2 connected" in found.plain(5.0)
+    assert "(60 s at most): 2 of 2 connected  0.0 s" in found.plain(14.0)
     write(tmp_path, *BEGUN)
-    assert "waiting" not in found.plain(6.0)
+    assert "waiting" not in found.plain(15.0)
 
 
 def test_after_all_edges_have_died(tmp_path: Path) -> None:
     write(tmp_path, *BEGUN)
-    found = view(tmp_path, speed=2.0)
+    found = view(tmp_path, speed=2.0, stop=Stop(emulated_s=50), join="edgefl edge")
     assert "waiting" not in found.plain(100.0)
     write(tmp_path, event(9.0, "edge_lost", edge="a"))
     assert "waiting" not in found.plain(101.0), "the other one is connected"
-    write(tmp_path, event(10.0, "edge_lost", edge="b"))
-    assert "waiting for edges: 0 of 2 connected, b last seen 3 s ago" in found.plain(102.0)
-    # twice as fast as the wall clock: 6 s from 4.0 to 10.0 emulated are 3, and 9 have passed since
-    assert "waiting for edges: 0 of 2 connected, b last seen 12 s ago" in found.plain(111.0)
-    console = Console(width=80, color_system=None)
+    # an edge says early when its emulated device will be ready, and may be lost before that
+    write(
+        tmp_path, event(10.0, "edge_lost", edge="b"), fact(11.0, "update_ready", edge="a", task=0)
+    )
+    text = "waiting for edges for {} s: 0 of 2 connected, missing: a, b; the run's clock goes on"
+    assert text.format(0) in found.plain(102.0)
+    # twice as fast as the wall clock: 1 s from 10.0 to 11.0 emulated is 0.5 s, and 9 have passed
+    line = found.plain(111.0)
+    assert text.format(10) in line and "--id a" in line
+    assert " left" not in line, "a time left would look like progress"
+    console = Console(width=200, color_system=None)
     with console.capture() as screen:
         console.print(found.update(111.0))
-    assert "\nwaiting for edges: 0 of 2 connected, b last seen 12 s ago" in screen.get()
+    title, waits, *_ = screen.get().splitlines()
+    assert title.startswith(tmp_path.name) and waits.startswith(text.format(10))
+    assert " left" not in screen.get()
     write(tmp_path, joined(29.0, "a"))
-    assert "waiting" not in found.plain(112.0)
+    assert "waiting" not in found.plain(112.0) and " left" in found.plain(113.0)
 
 
 def test_a_resumed_run_waits_and_its_clock_stands_still(tmp_path: Path) -> None:
     write(tmp_path, *BEGUN, fact(4.5, "resumed", outage_s=1.0), joined(5.0, "a"))
-    found = view(tmp_path, resumed=True)
+    heading = "edge,direction,kind,bytes,offered_s,scheduled_s,finished_s\n"
+    (tmp_path / "links.csv").write_text(f"{heading}a,up,update,1000,0,1,5\n")
+    found = view(tmp_path, resumed=True, join_timeout_s=60.0, stop=Stop(emulated_s=20))
     assert "5.0 s emulated" in found.plain(100.0)
     line = found.plain(112.0)
-    assert "waiting for edges to come back: 0 of 2 connected, for 12 s" in line
+    assert (
+        "waiting for edges to come back for 12 s (60 s at most): 0 of 2 connected, missing: a, b"
+        in line
+    )
     assert "5.0 s emulated" in line and "2 awaited" in line
-    write(tmp_path, fact(5.0, "edge_waits", edge="a"))
-    assert "to come back: 1 of 2 connected, for 20 s" in found.plain(120.0)
-    write(tmp_path, fact(5.0, "resumed", outage_s=60.0))
-    line = found.plain(121.0)
+    assert "up 0 bit/s" in line, "what was sent before the break is not sent now"
+    console = Console(width=200, color_system=None)
+    with console.capture() as screen:
+        console.print(found.update(112.0))
+    assert " 25%" in screen.get(), "5 of 20 s are done"
+    # the run had ended 2 s after its latest row, so its clock stands still there
+    write(tmp_path, fact(7.0, "edge_waits", edge="a"), joined(7.0, "a"))
+    assert "for 20 s (60 s at most): 1 of 2 connected, missing: b" in found.plain(120.0)
+    line = found.plain(130.0)
+    assert "for 30 s" in line and "7.0 s emulated" in line and " left" not in line
+    write(tmp_path, fact(7.0, "edge_waits", edge="b"), fact(7.0, "resumed", outage_s=60.0))
+    line = found.plain(131.0)
     assert "waiting" not in line and "resumed after 60.0 s" in line
-    assert "9.0 s emulated" in found.plain(124.0), "since it was last seen to wait"
+    assert "11.0 s emulated" in found.plain(134.0), "since it was last seen to wait"
 
 
 def test_a_run_that_had_gone_on_before_it_was_first_read(tmp_path: Path) -> None:

@@ -156,6 +156,7 @@ class Logic(Thread):
                     f"{name}: line {entry.end.entries} is no input of a coordinator ({what})"
                 ) from error
             self._handle(item)
+            self.record.release()
         if self.checkpoints is not None:
             self.checkpoints.repeated(self.system.monotonic_ns() - started)
         return self.core.unix_at_0_s + self.wall_s

@@ -163,6 +163,7 @@ class CoordinatorProcess:
         self.pacing.transport.resumed = True  # edges may know tasks that this history never gave
         with writable(self.job.directory, resumed=True):
             ended_unix_s = self.logic.replay(journal.replay(opened.since, self.launcher.say))
+            self.run.record.flush()  # a display must not take these rows for new ones
         self.done_s = self.logic.wall_s
         self.run.start_wall(self.done_s)
         if core.judged is not None:

@@ -49,3 +49,21 @@ def test_a_warm_parent_that_died_is_a_line(tmp_path: Path) -> None:
     theirs.close()
     with pytest.raises(ProcessDied, match=r"^the warm parent died \(see .*edges.log\)$"):
         launcher._inject(InjectFault("kill", "a"), 0)
+
+
+@pytest.mark.parametrize(
+    ("host", "keys", "fleet", "command"),
+    [
+        ("127.0.0.1", None, False, "edgefl edge --connect tcp://127.0.0.1:7700"),
+        ("0.0.0.0", "keys", False, "edgefl edge --connect tcp://HOST:7700 --keys DIR"),
+        ("[::]", None, False, "edgefl edge --connect tcp://HOST:7700 --insecure"),
+        ("127.0.0.1", None, True, ""),
+    ],
+)
+def test_the_command_that_starts_an_edge(
+    host: str, keys: str | None, fleet: bool, command: str, tmp_path: Path
+) -> None:
+    given = experiment(network={"host": host, "port": 7700})
+    folder = None if keys is None else tmp_path / keys
+    options = LaunchOptions(tmp_path / "out", None, keys=folder, fleet=fleet)
+    assert WallRun(given, options, print).join == command

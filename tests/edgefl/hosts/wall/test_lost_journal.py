@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from recorded_items import HandRun, items
 
+from edgefl import disk as disks
 from edgefl.errors import UserError
 from edgefl.record.files import CHECKPOINTS, EVENTS
 
@@ -113,3 +117,86 @@ def test_a_run_without_events_and_journal_begins_anew(tmp_path: Path) -> None:
     again = HandRun(tmp_path / "killed", resume=True, **SECTIONS)
     assert again.said == [] and not (tmp_path / "killed" / CHECKPOINTS).exists()
     again.close()
+
+
+class FailingJournal:
+    """A disk whose calls fail for files of a journal while ``call`` is their name."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.call = ""
+        for name in ("write", "fsync"):
+            monkeypatch.setattr(disks.os, name, self._failing(name, getattr(os, name)))
+
+    def _failing(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(fd: int, *data: Any) -> Any:
+            path = Path(os.readlink(f"/proc/self/fd/{fd}"))
+            if name == self.call and path.parent.name == "journal":
+                raise OSError(errno.EIO, "Input/output error")
+            return real(fd, *data)
+
+        return call
+
+
+def give_and_flush(run: HandRun, item: Any) -> None:
+    run.give(item)
+    run.run.record.flush()
+
+
+@pytest.mark.parametrize(
+    ("durability", "call", "inputs"),
+    [
+        ("process", "write", 0),
+        ("process", "write", 10),
+        ("power", "write", 0),
+        ("power", "fsync", 0),
+    ],
+)
+def test_a_run_goes_on_after_its_disk_has_refused_the_first_entries(
+    durability: str, call: str, inputs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of events that were on the disk without their entries would look like a lost journal.
+
+    ``inputs``: so many are before the checkpoint; 0: there is none.
+    """
+    disk, sections = FailingJournal(monkeypatch), {"record": {"durability": durability}}
+    run = HandRun(tmp_path / "run", **sections)
+    given = items(run)
+    for _ in range(inputs):
+        run.give(next(given))
+    if inputs:
+        run.checkpoint()
+    before, rows = run.state(), (run.folder / EVENTS).read_bytes()
+    disk.call = call
+    with pytest.raises(UserError, match="cannot be written"):
+        give_and_flush(run, next(given))
+    with suppress(UserError):
+        run.run.record.flush()  # as a process does that ends with an error
+    assert (run.folder / EVENTS).read_bytes() == rows
+    run.killed(tmp_path / "killed")
+    disk.call = ""
+    with suppress(UserError):
+        run.close()
+    assert (run.folder / EVENTS).read_bytes() == rows
+    for folder in (run.folder, tmp_path / "killed"):
+        again = HandRun(folder, resume=True, **sections)
+        assert again.said == []
+        if call == "write":
+            assert again.state() == before
+        again.close()
+
+
+def test_rows_of_an_input_wait_for_it_however_many_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are written before the input's entry, and do not fit into the buffer of their file."""
+    disk, run = FailingJournal(monkeypatch), HandRun(tmp_path / "run", **SECTIONS)
+    for number in range(3000):
+        run.run.record.fact(0, {"fact": "edge_waits", "edge": f"e{number:06d}"})
+    disk.call = "write"
+    with pytest.raises(UserError, match="cannot be written"):
+        give_and_flush(run, next(items(run)))
+    assert (run.folder / EVENTS).read_bytes() == b""
+    disk.call = ""
+    with suppress(UserError):
+        run.close()
+    HandRun(run.folder, resume=True, **SECTIONS).close()
