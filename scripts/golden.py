@@ -4,8 +4,8 @@
     python scripts/golden.py --against DIR        run the same with the tree in DIR, and compare
 
 The runs: every strategy, with and without workers; faults, absences, TDMA, jobs, energy, both
-compressions, dissemination on slow and on shared links, several seeds, and a run that is broken off
-with Ctrl-C and resumed. The columns of `metrics.csv` and `energy.csv` that hold real time are left
+compressions, dissemination on slow and on shared links, several seeds, a model with a compiled
+step, and a run that is broken off with Ctrl-C and resumed. The columns of `metrics.csv` and `energy.csv` that hold real time are left
 out. Only the command line and `edgefl.api` are used, so trees with another layout can be compared.
 The exit status is 1 if a file differs.
 """
@@ -119,6 +119,10 @@ def runs() -> Runs:
         "train-on": {"strategies": train_on, "links": slow},
         "shared": {"strategies": few, "medium": CELL},
         "by-label": {"strategies": few, "evaluation": {"by_label": True}, "seeds": [1, 2]},
+        "compiled": {
+            **{"task": None, "data": {"name": "digits"}, "model": {"name": "mlp"}},
+            **{"strategies": few, "edges": {"count": 5}},
+        },
         "resumed": {"strategies": few, "stop": {"versions": 150}},
     }
 
@@ -179,7 +183,8 @@ def digests(tree: Path, cases: list[str]) -> Iterator[tuple[str, str]]:
         folder = Path(name)
         (folder / "task.py").write_text(TASK)
         for case in cases:
-            config = {"name": case} | BASE | runs()[case]
+            chosen = {"name": case} | BASE | runs()[case]
+            config = {key: value for key, value in chosen.items() if value is not None}
             if "seeds" in config:
                 del config["seed"]
             (folder / f"{case}.toml").write_text(tomli_w.dumps(config))
