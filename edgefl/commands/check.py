@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from edgefl.hosts.setup.learning import Learning
 
 LONGEST_S = 20.0  # wall-clock seconds for the estimate of one strategy
+ENGINES = {"compiled": "the compiled step"}
 MB = 1e6
 MODELS_PER_EDGE = 4  # vectors of the model's size in training: start, weights, gradient, update
 
@@ -85,7 +86,7 @@ def check(
     one = experiment.by_seed()[0]
     learned = learning(one, base)
     try_out(learned)
-    for line in (*data_lines(learned), memory_line(learned)):
+    for line in (*data_lines(learned), training_line(learned), memory_line(learned)):
         show.line(line)
     native = [part for part in parts(one) if "native" in (part.devices.kind, part.links.kind)]
     speed = _start_check(one, base, learned)
@@ -107,6 +108,16 @@ def data_lines(learned: Learning) -> list[str]:
         f"model: {learned.layout.parameters} parameters, {4 * learned.layout.size / MB:.3g} MB on"
         " the wire",
     ]
+
+
+def training_line(learned: Learning) -> str:
+    """Say what computes the training; UserError if the experiment asks for what cannot be had."""
+    names = [entry.name for entry in learned.experiment.strategies]
+    engines = [learned.engine(index) for index in range(len(names))]
+    if len(set(engines)) == 1:
+        return f"training is computed by {ENGINES.get(engines[0], engines[0])}"
+    each = (f"{name} {ENGINES.get(engine, engine)}" for name, engine in zip(names, engines))
+    return f"training is computed by: {'; '.join(each)}"
 
 
 def memory_line(learned: Learning) -> str:
