@@ -391,13 +391,13 @@ class Trainer:
         The run in progress is not affected.
         """
         with self.workspace.inference(weights) as model:
-            outputs: torch.Tensor = model(inputs)
+            outputs: torch.Tensor = model(self.workspace.arranged(inputs))
             return outputs
 
     def features(self, weights: np.ndarray | torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
         """The inputs of the last linear layer; otherwise like ``forward``."""
         with self.workspace.inference(weights):
-            return self.workspace.with_features(inputs)[1]
+            return self.workspace.with_features(self.workspace.arranged(inputs))[1]
 
     def _fail(self, run: LocalRun, rule: LocalRule, error: BaseException, where: str) -> None:
         """Record a failure of the run; the first one counts."""
@@ -466,10 +466,11 @@ class Trainer:
 
         ``shares``: of the loss, and of the rule's term, if ``batch`` is a part of a batch.
         """
+        inputs = self.workspace.arranged(batch[0])
         if rule.sees == "features":
-            output, seen, other = *self.workspace.with_features(batch[0]), self.features
+            output, seen, other = *self.workspace.with_features(inputs), self.features
         else:
-            output, other = self.workspace.model(batch[0]), self.forward
+            output, other = self.workspace.model(inputs), self.forward
             seen = output
         loss = self.loss(output, batch[1])
         extra = rule.extra_loss(run, batch, seen, other)
@@ -498,7 +499,7 @@ class Trainer:
             # the same dropout as in the next step
             with drawing_from(run.random_states, space.device):
                 inputs, targets = self._batch(run)
-                loss = self.loss(space.model(inputs), targets)
+                loss = self.loss(space.model(space.arranged(inputs)), targets)
                 space.gradient.zero_()
                 import torch
 

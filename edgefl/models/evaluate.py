@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import nn
 
 from edgefl.data.task import right_answers
+from edgefl.models.image_order import channels_last
 from edgefl.models.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -37,12 +39,12 @@ def evaluate(
     ``weights`` and the workspace do not change. ``step``: computes the outputs in place of torch.
     """
     total_loss = total_metric = 0.0
-    counted = 0
+    counted, fast = 0, True
     with workspace.inference(weights) if step is None else nullcontext(workspace.model) as model:
         for start in range(0, len(inputs), batch):
             part, rows = targets[start : start + batch], inputs[start : start + batch]
             if step is None:
-                outputs = model(_channels_last(rows))
+                outputs, fast = _outputs(model, rows, fast)
             else:
                 outputs = torch.from_numpy(step.outputs(weights, rows.contiguous().numpy()))
             count = terms(part)
@@ -53,14 +55,13 @@ def evaluate(
     return total_loss / counted, total_metric / len(inputs)
 
 
-def _channels_last(inputs: torch.Tensor) -> torch.Tensor:
-    """Return images (batch, channels, height, width) in channels-last order, other inputs as they
-    are. On a CPU, convolutions are 1.7 times as fast in this order.
+def _outputs(model: nn.Module, inputs: torch.Tensor, fast: bool) -> tuple[torch.Tensor, bool]:
+    """Return the outputs of a batch, and whether the next one is to be in channels-last order.
+
+    Convolutions are 1.7 times as fast in this order, but a model's own code may need torch's, such
+    as ``x.view(len(x), -1)``.
     """
-    if inputs.dim() != 4:
-        return inputs
-    if inputs.shape[1] > 1:
-        return inputs.contiguous(memory_format=torch.channels_last)
-    height, width = inputs.shape[2:]
-    # with one channel both orders have the same memory; torch decides by the strides
-    return inputs.contiguous().as_strided(inputs.shape, (height * width, 1, width, 1))
+    if fast:
+        with suppress(RuntimeError):  # if the order is not the cause, it comes again
+            return model(channels_last(inputs)), True
+    return model(inputs), False

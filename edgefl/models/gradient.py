@@ -24,6 +24,6 @@ def gradient(
     """
     with workspace.frozen(workspace.placed(weights)) as model:
         workspace.gradient.zero_()
-        value = loss(model(inputs), targets)
+        value = loss(model(workspace.arranged(inputs)), targets)
         value.backward()
         return aligned_copy(workspace.gradient.numpy(force=True)), value.item()

@@ -17,6 +17,7 @@ from torch.nn.parameter import is_lazy
 
 from edgefl.errors import UserError
 from edgefl.models.frozen import frozen_part
+from edgefl.models.image_order import TrainingOrder
 from edgefl.models.module_state import Changes, ModuleState
 from edgefl.models.torch_device import CPU
 from edgefl.streams import Streams
@@ -32,6 +33,7 @@ class Workspace:
     def __init__(self, build: Callable[[], nn.Module]) -> None:
         self.model = _built(build, seed=0)
         self.layout = layout_of(self.model)
+        self.arranged = TrainingOrder(self.model).arranged  # a batch to train on
         self._fresh_counters = [buffer.clone() for buffer in _counters(self.model)]
         self.model.train()
         self._attach(CPU)

@@ -13,6 +13,7 @@ from edgefl.results.warnings import diverged
 
 CONVERGENCE_SHARE = 0.1  # of the run's emulated time, at its end
 STABILITY_EVALUATIONS = 10
+MUCH_EVALUATION, LONG_S = 0.1, 10.0  # a share of a run of at least so many wall seconds
 INTERRUPTED = "interrupted"  # the end reason of a run that the user ended
 FAILED, DIVERGED, UNFINISHED = "failed", "diverged", "unfinished"
 FAITHFUL, STRAINED, VIRTUAL = "faithful", "strained", "virtual"
@@ -137,6 +138,9 @@ def one_line(summary: Mapping[str, Any], name: str) -> str:
     accuracy = "" if final is None else f", {score.title} {final:.4f}"
     resumed = len(summary.get("resumed", ()))
     times = f"{summary['emulated_s']:.1f} emulated s in {summary['wall_s']:.1f} s"
+    share = summary.get("evaluation_share", 0.0)
+    if share > MUCH_EVALUATION and summary["wall_s"] >= LONG_S:
+        times += f" ({100 * share:.0f} % of it for evaluation, see evaluation.every_versions)"
     besides = "".join(f"; {warning}" for warning in summary["warnings"])
     told, finished = verdict(summary), summary["finished"]
     end = (

@@ -16,6 +16,7 @@ from edgefl.hosts.virtual.saved_run import Saving
 from edgefl.record.files import CHECKPOINTS
 
 KILLS = 10
+REAL_TIME = ("wall_s", "evaluation_s", "evaluation_share")  # of summary.json
 
 
 class Killed(BaseException):
@@ -95,5 +96,5 @@ def files_of(folder: Path) -> dict[str, Any]:
     assert rows[0][2] == b"wall_s"
     found["metrics.csv"] = [row[:2] + row[3:] for row in rows]
     summary = orjson.loads(found["summary.json"])
-    found["summary.json"] = {key: summary[key] for key in summary if key != "wall_s"}
+    found["summary.json"] = {key: summary[key] for key in summary if key not in REAL_TIME}
     return found

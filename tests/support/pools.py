@@ -32,6 +32,14 @@ RUNS: dict[str, dict[str, Any]] = {
             "training": {"momentum": 0.5},
         }
     ),
+    "images in channels-last order": (
+        SPREAD
+        | {
+            "task": "../support/image_task.py:build",
+            "strategies": [{"strategy": "moon", "clients_per_round": 3}],
+            "stop": {"versions": 4},
+        }
+    ),
     "two vectors and a memory": (
         SPREAD | {"strategies": [{"strategy": "fedac", "concurrency": 3, "buffer_size": 2}]}
     ),

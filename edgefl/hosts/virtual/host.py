@@ -93,6 +93,7 @@ class VirtualHost:
         # by edge: a job that waits for the answer to a FreshRequest, and when it is due
         self._open: dict[str, tuple[Train, int]] = {}
         self._evaluations: deque[Evaluate] = deque()  # not recorded yet
+        self.evaluation_s = 0.0  # the workers' time for those that are recorded
         self._transfers = 0
 
     def run(
@@ -386,8 +387,7 @@ class VirtualHost:
         """Record finished evaluations in the order of their requests. ``wait``: all of them."""
         while self._evaluations and (wait or self.pool.ready(self._evaluations[0])):
             job = self._evaluations.popleft()
-            self._do(
-                COORDINATOR,
-                self.coordinator.job_done(job, self.pool.finish(job), self.clock.now()),
-                self.clock.now(),
-            )
+            scores, took_s = self.pool.finish(job)
+            self.evaluation_s += took_s
+            now = self.clock.now()
+            self._do(COORDINATOR, self.coordinator.job_done(job, scores, now), now)

@@ -174,10 +174,15 @@ def _ended(
     goes_on = host.coordinator.finished in BROKEN_OFF
     if not goes_on:
         run.record.hold(None)
-    more: dict[str, Any] = {"engine": engine}
+    wall_s = run.wall_s
+    more: dict[str, Any] = {
+        "evaluation_s": round(host.evaluation_s, 3),
+        "evaluation_share": round(host.evaluation_s / (wall_s * pool.workers), 3),
+        "engine": engine,
+    }
     if pool.groups is not None:
         more["tasks_at_once"] = pool.groups.section()
-    summary = run.end("virtual", host.clock.now(), run.wall_s, book.summary(), more)
+    summary = run.end("virtual", host.clock.now(), wall_s, book.summary(), more)
     if not goes_on:
         saved.clear()
     return summary

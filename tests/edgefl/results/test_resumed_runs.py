@@ -77,6 +77,13 @@ def test_an_unbroken_run_says_nothing_of_it(tmp_path: Path) -> None:
     assert row.resumptions == 0 and "resumed" not in shown([row]) + one_line(SUMMARY, "fedavg")
 
 
+@pytest.mark.parametrize(("wall_s", "share"), [(9.0, 0.5), (100.0, 0.1), (100.0, 0.32)])
+def test_a_long_run_that_evaluates_much_says_so(wall_s: float, share: float) -> None:
+    line = one_line(SUMMARY | {"wall_s": wall_s, "evaluation_share": share}, "fedavg")
+    told = " in 100.0 s (32 % of it for evaluation, see evaluation.every_versions), faithful"
+    assert (told in line) == (share == 0.32) and ("evaluation" in line) == (share == 0.32)
+
+
 def test_the_screen_of_a_resumed_run(tmp_path: Path) -> None:
     """It names the outage, and the time left is of the pace since then."""
     run = written(tmp_path / "fedavg", None)

@@ -5,6 +5,7 @@ It has its process's data and model, and the runs that have stopped at a checkpo
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -84,11 +85,14 @@ class Executor:
         self._standing.pop(key, None)
 
     def do(self, job: Any) -> Any:
-        """Do any other job: an evaluation, or ``job.work(learned)``."""
+        """Do any other job: ``job.work(learned)``, or an evaluation, which returns its scores and
+        the seconds that it took.
+        """
         self.learned.place()
         try:
             if isinstance(job, Evaluate):
-                return self.learned.evaluate(job)
+                began_s = time.monotonic()
+                return self.learned.evaluate(job), time.monotonic() - began_s
             return job.work(self.learned)
         except (UserError, Bug, KeyboardInterrupt):
             raise
