@@ -41,7 +41,9 @@ class OwnCode(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.output(self.pool(self.conv(x)).view(len(x), -1))
+        pooled: torch.Tensor = self.pool(self.conv(x))
+        output: torch.Tensor = self.output(pooled.view(len(x), -1))
+        return output
 
 
 def space_of(model: ModuleType, options: dict[str, Any], shape: tuple[int, ...]) -> Workspace:
