@@ -1,4 +1,4 @@
-"""The tasks of virtual.py: LeNet-5 on synthetic data of Fashion-MNIST's shape, and a tiny one.
+"""The tasks of virtual runs: LeNet-5 on synthetic data of Fashion-MNIST's shape, and a tiny one.
 
 Also a strategy whose devices merge fresher models during training.
 """

@@ -46,6 +46,7 @@ SMALLEST_BENCHMARKS = {
     "tdma_shapes.py": ["--quick"],
     "text_links.py": ["--quick", "--kind", "lora"],
     "text_memory.py": ["--quick"],
+    "training.py": ["--quick"],
     "virtual.py": ["--quick", "--turns", "1"],
 }
 SOCKETS = {
