@@ -86,14 +86,11 @@ class Trainer:
             order=torch.zeros(0, dtype=torch.int64),
             optimizer=optimizer(self.plan, trainable, memory),
             counters=space.fresh_counters(),
-            random_states=self._random_states(task),
+            random_states=(),
             failure=failure,
             plain_sgd=self.plan.is_plain_sgd,
         )
-        order = sample_order(self.streams, self.edge, task.number, self.members, run)
-        run.order = torch.from_numpy(order).to(space.device)
-        if self.lengths is not None:
-            run.tokens = tokens_by_step(order, self.lengths, run)
+        self._draw(run)
         try:
             rule.begin(run)
         except KeyboardInterrupt:
@@ -102,6 +99,14 @@ class Trainer:
             self._fail(run, rule, error, BEFORE)
         set_checkpoint(run, rule)
         return run
+
+    def _draw(self, run: LocalRun) -> None:
+        """Draw what the run's steps need: the order of samples and the states of generators."""
+        order = sample_order(self.streams, self.edge, run.task.number, self.members, run)
+        run.order = torch.from_numpy(order).to(self.workspace.device)
+        run.random_states = self._random_states(run.task)
+        if self.lengths is not None:
+            run.tokens = tokens_by_step(order, self.lengths, run)
 
     def _start(
         self, task: TaskLike, rule: LocalRule
@@ -370,6 +375,15 @@ class NullTrainer(Trainer):
 
     Steps are only counted. So a study that depends on time only can run for 100,000 slots.
     """
+
+    def _draw(self, run: LocalRun) -> None:
+        """Draw nothing before a merge, which may compute the loss of the next batch."""
+        if self.lengths is not None:
+            super()._draw(run)
+
+    def merge(self, run: LocalRun, rule: LocalRule, fresh: np.ndarray, version: int) -> None:
+        super()._draw(run)
+        super().merge(run, rule, fresh, version)
 
     def _advance(
         self, run: LocalRun, rule: LocalRule, stop: int, deadline: Callable[[], bool] | None
