@@ -254,7 +254,7 @@ class Edge(Generic[CourseT]):
             task = self.packing.taken(task)
         read_only(task.vectors.values())
         # a rule that asks for a missing name gets an error that lists the existing names
-        task = replace(task, vectors=ByName(task.vectors), numbers=ByName(task.numbers))
+        task = Assignment(task.number, task.version, ByName(task.vectors), ByName(task.numbers))
         self.task, self.refresh, self.too_late = task, None, False
         try:
             self.run = run = self.trainer.begin(task, self.rule, self.memory)
