@@ -129,14 +129,15 @@ def weighted_sum(vectors: Sequence[np.ndarray], weights: Sequence[float]) -> np.
             f"a weighted sum needs as many weights as vectors and at least one, got {len(weights)}"
             f" and {len(vectors)}"
         )
-    if len({vector.size for vector in vectors}) > 1:
+    size = vectors[0].size
+    if any([vector.size != size for vector in vectors]):
         raise ValueError(
             f"a weighted sum of vectors of {' and '.join(str(vector.size) for vector in vectors)}"
             " elements"
         )
     factors = [np.float32(weight) for weight in weights]
-    out, product = aligned(vectors[0].size), np.empty(min(BLOCK, vectors[0].size), np.float32)
-    for start in range(0, out.size, BLOCK):
+    out, product = aligned(size), np.empty(min(BLOCK, size), np.float32)
+    for start in range(0, size, BLOCK):
         part = out[start : start + BLOCK]
         np.multiply(vectors[0][start : start + BLOCK], factors[0], out=part)
         for vector, factor in zip(vectors[1:], factors[1:]):

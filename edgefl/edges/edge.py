@@ -107,7 +107,7 @@ class Edge(Generic[CourseT]):
     @property
     def asking(self) -> bool:
         """Whether a request is open."""
-        return self.phase in ASKING
+        return self._phases.phase in ASKING
 
     @property
     def open_tasks(self) -> list[int]:
@@ -176,7 +176,7 @@ class Edge(Generic[CourseT]):
         if self.ask_at is not None and run.step < run.steps and run.failure is None:
             return self._ask(task, run, now)
         self._phases.move(PhaseEvent.DONE)
-        if self.phase is Phase.HELD:
+        if self._phases.phase is Phase.HELD:
             return []
         update = self._update(task, run)
         learned = self.trainer.remembered(run, self.rule)

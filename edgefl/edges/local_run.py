@@ -67,7 +67,7 @@ class Course:
 
     def samples_until(self, step: int) -> int:
         """Samples to process from here to ``step``."""
-        return self.samples_at(step) - self.samples
+        return self.samples_at(step) - (self.samples if self.step else 0)
 
     def work_until(self, step: int) -> int:
         """Samples or tokens to process from here to ``step``, as the device's speed counts them.

@@ -5,7 +5,8 @@ updates between two updates of a run is compared with that of a run with two wor
 of steps, in seconds of the processor, with a plain torch loop over the same batches. The loop does
 an update of its own after each update of the run, so that other load on the machine affects both
 equally. What idle devices add is the difference of two processes, with and without them, from the
-config to the end of the run: seconds of the processor, and peak resident size.
+config to the end of the run: seconds of the processor, and peak resident size. What an update costs
+without training is the difference of runs of two lengths, beside a bare loop of Python.
 """
 
 from __future__ import annotations
@@ -46,10 +47,18 @@ MERGING = {
     "buffer_size": 20,
 }
 WKAFL = {"strategy": "wkafl", "buffer_size": 20}
+UNTRAINED = (
+    {"strategy": "fedasync", "concurrency": 20},
+    {"strategy": "fedbuff", "concurrency": 20, "buffer_size": 10},
+    {"strategy": "fedavg", "clients_per_round": 20},
+)
 SERIAL_GOAL, WORKERS_GOAL = ">= 0.95", ">= 1.8"
 # % of the wall clock: measured 1.1 to 1.2; 9.0 to 9.6 with 3000 devices at work
 OVERHEAD_GOAL, MANY_OVERHEAD_GOAL = "<= 1.6", "<= 12"
 AGENDA_GOAL = "<= 4.9"  # multiples of a bare loop: measured 2.4 to 3.7
+# 1000 turns of a bare loop, which take 22 to 28 us: measured 4.8 to 9.7, the more the busier the
+# machine is, for the loop fits into the cache
+UNTRAINED_GOAL = "<= 10"
 IDLE_GOAL, IDLE_MEMORY_GOAL = "<= 1", "<= 300"  # s of the processor, MB
 MEMORY_GOAL = "<= 2"  # GB
 
@@ -72,6 +81,7 @@ class Extent:
     fleet_updates: int = 600
     many_steps: int = 300
     small: int = 0
+    untrained: int = 3000  # updates
 
     @property
     def task(self) -> str:
@@ -80,9 +90,9 @@ class Extent:
 
 FULL, QUICK = (
     Extent(),
-    Extent(2, 4, 100, 200, 10, 2000, 100, 4, 2, 1),
+    Extent(2, 4, 100, 200, 10, 2000, 100, 4, 2, 1, 100),
 )  # QUICK: a quick check
-PARTS = ("speeds", "overhead", "idle", "agenda", "memory", "many")
+PARTS = ("speeds", "overhead", "untrained", "idle", "agenda", "memory", "many")
 MEMORY, MANY, IDLE = "memory", "many", "idle"  # first argument of this file when it starts itself
 GB = 1e9
 
@@ -124,6 +134,7 @@ def main() -> None:
                 for row in bench.speeds(entry, options.turns, options.ray)
             ],
             "overhead": bench.overhead,
+            "untrained": lambda: bench.untrained(options.turns),
             "idle": lambda: idle(extent, options.turns),
             "agenda": bench.agenda,
             "memory": lambda: memory(extent),
@@ -257,6 +268,35 @@ class Bench:
             wall = time.perf_counter() - began
         return wall, wall - sum(spent.values())
 
+    def untrained(self, turns: int) -> list[Row]:
+        """Measure updates whose tasks only take their emulated time (``trainer = "none"``).
+
+        The least of each time counts: another process on the machine only makes it longer.
+        """
+        rows, updates = [], self.extent.untrained
+        for strategy in UNTRAINED:
+            say(f"{strategy['strategy']} without training")
+            learned = [
+                learning(without_training(strategy, updates=count), HERE)
+                for count in (updates // 10, updates + updates // 10)
+            ]
+            times = [[self.processor_s(each) for each in learned] for _ in range(turns)]
+            short, long = (min(found) for found in zip(*times))
+            loop_s = min(bare_loop_s() for _ in range(4 * turns))
+            name = f"{strategy['strategy']}, trainer none: our own time for an update"
+            one_s = (long - short) / updates
+            rows += [
+                Row(name, 1e6 * one_s, "us"),
+                Row(f"{name} / 1000 turns of a bare loop", one_s / loop_s, TIMES, UNTRAINED_GOAL),
+            ]
+        return rows
+
+    def processor_s(self, learned: Learning) -> float:
+        """Run it; return the seconds of the processor."""
+        began_s = time.process_time()
+        self.run(learned)
+        return time.process_time() - began_s
+
     def agenda(self) -> list[Row]:
         """Measure agenda entries that do nothing."""
         entries = self.extent.entries
@@ -279,6 +319,21 @@ class Bench:
             Row("agenda entries dispatched without training", entries / ours_s, "1/s"),
             Row("agenda entries dispatched: time / bare loop", ours_s / bare_s, TIMES, AGENDA_GOAL),
         ]
+
+
+def without_training(strategy: dict[str, Any], **stop: int) -> Experiment:
+    made = experiment_of(strategy, 100, "build_tiny", **stop)
+    return made.model_copy(
+        update={"training": made.training.model_copy(update={"trainer": "none"})}
+    )
+
+
+def bare_loop_s() -> float:
+    """Return the processor's seconds for 1000 turns of a loop that adds numbers."""
+    began_s, total = time.process_time(), 0
+    for number in range(200_000):
+        total += number
+    return (time.process_time() - began_s) / 200
 
 
 def idle(extent: Extent, turns: int) -> list[Row]:

@@ -178,11 +178,14 @@ class VirtualHost:
         self._do(COORDINATOR, self.coordinator.finish(reason, now), now)
 
     def _step(self) -> None:
-        now = min(self._next_due(), self.coordinator.next_due())
+        due = self._next_due()
+        now = min(due, self.coordinator.next_due())
         if now >= FOREVER or (self.faults is not None and self.faults.nothing_left()):
             self._finish("nothing left to do")
             return
         self.clock.advance(now)
+        if due <= now:
+            self._happen(now)
         play_moment(now, self._next_due, self._happen, self._ring)
         if self._evaluations:
             self._record(wait=False)
