@@ -130,7 +130,7 @@ def weighted_sum(vectors: Sequence[np.ndarray], weights: Sequence[float]) -> np.
             f" and {len(vectors)}"
         )
     size = vectors[0].size
-    if any([vector.size != size for vector in vectors]):
+    if len({vector.size for vector in vectors}) > 1:
         raise ValueError(
             f"a weighted sum of vectors of {' and '.join(str(vector.size) for vector in vectors)}"
             " elements"
