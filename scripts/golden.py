@@ -120,7 +120,7 @@ def runs() -> Runs:
         "shared": {"strategies": few, "medium": CELL},
         "by-label": {"strategies": few, "evaluation": {"by_label": True}, "seeds": [1, 2]},
         "untrained": {
-            "strategies": [*few, *asking],
+            "strategies": [*few, *asking[1:]],
             "training": {**BASE["training"], "trainer": "none"},
             "evaluation": {"every_versions": 10},
             "stop": {"versions": 40},
