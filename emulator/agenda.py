@@ -40,11 +40,12 @@ class Agenda(Generic[Item]):
             return
         ticket[ITEM], ticket[TO_COME] = None, False
         self._cancelled += 1
-        if self._cancelled > max(FEW, len(self)):
+        if self._cancelled > FEW and 2 * self._cancelled > len(self._heap):
             self._heap = [entry for entry in self._heap if entry[TO_COME]]
             heapq.heapify(self._heap)
             self._cancelled = 0
-        self._uncover()
+        elif self._heap[0] is ticket:
+            self._uncover()
 
     def next_due(self) -> int:
         """The earliest moment; FOREVER if the queue is empty."""

@@ -4,10 +4,11 @@
     python scripts/golden.py --against DIR        run the same with the tree in DIR, and compare
 
 The runs: every strategy, with and without workers; faults, absences, TDMA, jobs, energy, both
-compressions, dissemination on slow and on shared links, several seeds, a model with a compiled
-step, and a run that is broken off with Ctrl-C and resumed. The columns of `metrics.csv` and `energy.csv` that hold real time are left
-out. Only the command line and `edgefl.api` are used, so trees with another layout can be compared.
-The exit status is 1 if a file differs.
+compressions, dissemination on slow and on shared links, several seeds, runs without training, a
+model with a compiled step, and a run that is broken off with Ctrl-C and resumed. The columns of
+`metrics.csv` and `energy.csv` that hold real time are left out. Only the command line and
+`edgefl.api` are used, so trees with another layout can be compared. The exit status is 1 if a file
+differs.
 """
 
 from __future__ import annotations
@@ -120,8 +121,17 @@ def runs() -> Runs:
         "shared": {"strategies": few, "medium": CELL},
         "by-label": {"strategies": few, "evaluation": {"by_label": True}, "seeds": [1, 2]},
         "compiled": {
-            **{"task": None, "data": {"name": "digits"}, "model": {"name": "mlp"}},
-            **{"strategies": few, "edges": {"count": 5}},
+            "task": None,
+            "data": {"name": "digits"},
+            "model": {"name": "mlp"},
+            "strategies": few,
+            "edges": {"count": 5},
+        },
+        "untrained": {
+            "strategies": [*few, *asking[1:]],
+            "training": {**BASE["training"], "trainer": "none"},
+            "evaluation": {"every_versions": 10},
+            "stop": {"versions": 40},
         },
         "resumed": {"strategies": few, "stop": {"versions": 150}},
     }

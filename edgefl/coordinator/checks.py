@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, SupportsFloat, TypeVar
 
@@ -30,7 +31,8 @@ class Claims:
     def __init__(self, shares: Mapping[str, int], batch_size: int) -> None:
         self.shares, self.batch_size = shares, batch_size
         self.samples: dict[str, int] = {}  # accepted samples, by edge
-        self.names: dict[str, list[str]] = {}  # of reported numbers, by the edge that was first
+        self.names: set[str] = set()  # of reported numbers
+        self.first_with: Counter[str] = Counter()  # by edge: names that it was the first to report
 
     def joined(self, edge: str, samples: int) -> int:
         """Store and return how many of the ``samples`` are accepted with which an edge joins."""
@@ -42,28 +44,29 @@ class Claims:
 
         Each name is a column of a table. A strategy has some dozen names, for all edges the same.
         """
-        known = {name for names in self.names.values() for name in names}
-        fresh = [name for name in numbers if name not in known]
-        its = self.names.setdefault(edge, [])
-        if len(its) + len(fresh) > MOST_NAMES_OF_EDGE or len(known) + len(fresh) > MOST_NAMES:
+        fresh = numbers.keys() - self.names
+        if not fresh:
+            return None
+        if (
+            self.first_with[edge] + len(fresh) > MOST_NAMES_OF_EDGE
+            or len(self.names) + len(fresh) > MOST_NAMES
+        ):
             return "too many names of numbers"
-        its += fresh
+        self.first_with[edge] += len(fresh)
+        self.names |= fresh
         return None
-
-    def most(self, edge: str) -> dict[str, float]:
-        """The largest accepted value of each number that is a weight."""
-        return {"samples": float(self.samples[edge]), "batch": float(self.batch_size)}
 
     def capped(self, edge: str, numbers: Mapping[str, float]) -> dict[str, float]:
         """Return those of ``numbers`` that are too large, with their largest accepted values.
 
         ``update_fault`` handles numbers that are not finite.
         """
-        return {
-            name: most
-            for name, most in self.most(edge).items()
-            if most < numbers.get(name, 0) < math.inf
-        }
+        capped = {}
+        if self.samples[edge] < numbers.get("samples", 0) < math.inf:
+            capped["samples"] = float(self.samples[edge])
+        if self.batch_size < numbers.get("batch", 0) < math.inf:
+            capped["batch"] = float(self.batch_size)
+        return capped
 
 
 def update_fault(

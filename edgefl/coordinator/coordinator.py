@@ -91,7 +91,7 @@ class Coordinator(Asking):
             case ev.EdgeLost():
                 self.absences.connected.pop(sender, None)
                 return self._lost(sender, now)
-            case _ if self.absences.hold(sender, message):
+            case _ if self.absences.away and self.absences.hold(sender, message):
                 return []
             case Started():
                 return self._started(sender, message.task, now)
@@ -246,8 +246,8 @@ class Coordinator(Asking):
                 self.deadlines.granted(task, now)
             return [task.granted]
         task.ready, task.resumed, task.size_bytes = True, False, message.size_bytes
-        self.deadlines.stop(task, now)
         if self.strategy.schedules_uplink:
+            self.deadlines.stop(task, now)
             task.waits = True
             return self._ask(ev.UpdateReady(edge, number), now)
         self.record.fact(now, "update_ready", edge=edge, task=number)

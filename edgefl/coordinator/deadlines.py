@@ -18,9 +18,8 @@ DOWNLOAD, TRAINING, UPLOAD = "download", "training", "upload"
 class TaskLimits(Protocol):
     """Time limits of a task's phases, in emulated ns; FOREVER if nothing is known."""
 
-    @property
-    def total_ns(self) -> int | None:
-        """The limit of all phases together, if the config gives one; None: one limit per phase."""
+    total_ns: int | None
+    """The limit of all phases together, if the config gives one; None: one limit per phase."""
 
     def download_ns(
         self, edge: str, size_bytes: int, slots: tuple[int, ...] | None, now: int
@@ -93,7 +92,8 @@ class Deadlines:
 
     def _run(self, task: OpenTask, phase: str, limit_ns: int, now: int) -> None:
         assert self.limits is not None
-        self.stop(task, now)
+        if task.since_ns is not None:
+            self.stop(task, now)
         task.phase = phase
         if self.limits.total_ns is None:
             task.left_ns = task.limit_ns = limit_ns

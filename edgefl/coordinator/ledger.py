@@ -83,7 +83,8 @@ class Ledger:
         whole = event_line(row, version, decisions, numbers)
         self.counters.take(whole)
         self.recorder.event(now, event, decisions, whole)
-        self._spend(now, whole)
+        if self.energy is not None:
+            self._spend(self.energy, now, whole)
 
     def joined(self, now: int, version: int, events: Sequence[EdgeJoined]) -> None:
         """Record joined edges on which the strategy decided nothing."""
@@ -93,15 +94,17 @@ class Ledger:
         self._story.extend((now, event_row(event)) for event in events[-STORY_LENGTH:])
         self.counters.joined(version, [event.edge for event in events])
         self.recorder.joined(now, events, rows)
-        for row in () if self.energy is None else rows:
-            self._spend(now, row)
+        if self.energy is not None:
+            for row in rows:
+                self._spend(self.energy, now, row)
 
     def fact(self, now: int, fact: str, **values: Any) -> None:
         """Record something that is not an event for the strategy."""
         row = {"fact": fact, **values}
         self.counters.take(row)
         self.recorder.fact(now, row)
-        self._spend(now, row)
+        if self.energy is not None:
+            self._spend(self.energy, now, row)
 
     def link(self, completion: Completion, finished_ns: int) -> None:
         """Record the end of a transfer, and count its bytes."""
@@ -110,8 +113,8 @@ class Ledger:
         for fields in () if self.energy is None else self.energy.link(completion, finished_ns):
             self.recorder.energy(fields)
 
-    def _spend(self, now: int, row: Row) -> None:
-        for fields in () if self.energy is None else self.energy.take(now, row):
+    def _spend(self, energy: EnergyBook, now: int, row: Row) -> None:
+        for fields in energy.take(now, row):
             self.recorder.energy(fields)
 
     def story(self) -> list[str]:

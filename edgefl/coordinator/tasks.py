@@ -141,7 +141,8 @@ class Alarms:
     at: dict[str, tuple[int, Ticket]] = field(default_factory=dict)
 
     def set(self, name: str, at_ns: int) -> None:
-        self.drop(name)
+        if name in self.at:
+            self.drop(name)
         self.at[name] = at_ns, self.agenda.add(at_ns, name)
 
     def drop(self, name: str) -> None:

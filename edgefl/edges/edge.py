@@ -107,7 +107,7 @@ class Edge(Generic[CourseT]):
     @property
     def asking(self) -> bool:
         """Whether a request is open."""
-        return self.phase in ASKING
+        return self._phases.phase in ASKING
 
     @property
     def open_tasks(self) -> list[int]:
@@ -176,7 +176,7 @@ class Edge(Generic[CourseT]):
         if self.ask_at is not None and run.step < run.steps and run.failure is None:
             return self._ask(task, run, now)
         self._phases.move(PhaseEvent.DONE)
-        if self.phase is Phase.HELD:
+        if self._phases.phase is Phase.HELD:
             return []
         update = self._update(task, run)
         learned = self.trainer.remembered(run, self.rule)
@@ -254,7 +254,7 @@ class Edge(Generic[CourseT]):
             task = self.packing.taken(task)
         read_only(task.vectors.values())
         # a rule that asks for a missing name gets an error that lists the existing names
-        task = replace(task, vectors=ByName(task.vectors), numbers=ByName(task.numbers))
+        task = Assignment(task.number, task.version, ByName(task.vectors), ByName(task.numbers))
         self.task, self.refresh, self.too_late = task, None, False
         try:
             self.run = run = self.trainer.begin(task, self.rule, self.memory)

@@ -67,7 +67,7 @@ class Course:
 
     def samples_until(self, step: int) -> int:
         """Samples to process from here to ``step``."""
-        return self.samples_at(step) - self.samples
+        return self.samples_at(step) - (self.samples if self.step else 0)
 
     def work_until(self, step: int) -> int:
         """Samples or tokens to process from here to ``step``, as the device's speed counts them.
@@ -110,7 +110,7 @@ class LocalRun(Course):
     order: np.ndarray  # sample indices, epoch after epoch
     optimizer: Optimizer
     counters: list[torch.Tensor]
-    seed: int  # of torch's generators, for models that draw (dropout)
+    draw_seed: Callable[[], int]  # of torch's generators, for models that draw (dropout)
     states: RandomStates | None = None  # of these generators, once they are asked for
     # what the run has changed in the module beside ``weights`` and ``counters``, while it waits
     changes: Changes | None = None
@@ -155,7 +155,7 @@ class LocalRun(Course):
         if self.states is None:
             from edgefl.models.torch_device import seeded
 
-            self.states = seeded(self.seed, self.weights.device)
+            self.states = seeded(self.draw_seed(), self.weights.device)
         return self.states
 
     def order_from(self, first: int, stop: int) -> torch.Tensor:

@@ -17,6 +17,8 @@ MOST_TOLD = 20  # transitions that the message of a bug shows
 class Phase(Enum):
     """The phase of an edge's work on its task."""
 
+    __hash__ = object.__hash__  # Enum's own is computed in Python, at each look into the table
+
     IDLE = "idle"  # it has no task
     TRAINING = "training"  # no request is open: it asks later, was answered, or never asks
     WAITING = "waiting"  # training pauses until the answer to its request
@@ -26,6 +28,8 @@ class Phase(Enum):
 
 class PhaseEvent(Enum):
     """An event that changes the phase."""
+
+    __hash__ = object.__hash__
 
     BEGUN = "task begun"  # it may replace a task that the coordinator has closed
     ASKED = "request sent, and training stands still"

@@ -116,7 +116,7 @@ class Trainer:
         """
         received, failure = self._start(task, rule)
         compiled = self._compiled_for(rule)
-        on_gpu = None if compiled or self.workspace.device.type == "cpu" else self._placed(received)
+        on_gpu = None if self._is_on_cpu() else self._placed(received)
         steps = self.plan.steps(task, rule, len(self.members))
         run = LocalRun(
             task=task,
@@ -138,15 +138,15 @@ class Trainer:
             learning_rate=self.plan.learning_rate_of(task),
             order=np.zeros(0, dtype=np.int64),
             optimizer=SGD(0.0, None),
-            counters=[] if compiled else self.workspace.fresh_counters(),
-            seed=int(self.streams.rng("torch", self.edge, task.number).integers(2**63)),
+            counters=self._fresh_counters(compiled),
+            draw_seed=lambda: int(
+                self.streams.rng("torch", self.edge, task.number).integers(2**63)
+            ),
             failure=failure,
             plain_sgd=self.plan.is_plain_sgd,
         )
         run.optimizer = optimizer(self.plan, lambda: run.trainable, memory)
-        run.order = sample_order(self.streams, self.edge, task.number, self.members, run)
-        if self.lengths is not None:
-            run.tokens = tokens_by_step(run.order, self.lengths, run)
+        self._draw(run)
         try:
             rule.begin(run)
         except KeyboardInterrupt:
@@ -155,6 +155,19 @@ class Trainer:
             self._fail(run, rule, error, BEFORE)
         set_checkpoint(run, rule)
         return run
+
+    def _is_on_cpu(self) -> bool:
+        # a workspace on a GPU is there already
+        return callable(self._workspace) or self._workspace.device.type == "cpu"
+
+    def _draw(self, run: LocalRun) -> None:
+        """Draw the order of samples."""
+        run.order = sample_order(self.streams, self.edge, run.task.number, self.members, run)
+        if self.lengths is not None:
+            run.tokens = tokens_by_step(run.order, self.lengths, run)
+
+    def _fresh_counters(self, compiled: Compiled | None) -> list[torch.Tensor]:
+        return [] if compiled else self.workspace.fresh_counters()
 
     def _start(self, task: TaskLike, rule: LocalRule) -> tuple[np.ndarray, TrainingFailure | None]:
         """Return the model to start from; if the rule fails, zeros and the failure."""
@@ -538,6 +551,18 @@ class NullTrainer(Trainer):
 
     Steps are only counted. So a study that depends on time only can run for 100,000 slots.
     """
+
+    def _draw(self, run: LocalRun) -> None:
+        """Draw nothing before a merge, which may compute the loss of the next batch."""
+        if self.lengths is not None:
+            super()._draw(run)
+
+    def _fresh_counters(self, compiled: Compiled | None) -> list[torch.Tensor]:
+        return []
+
+    def merge(self, run: LocalRun, rule: LocalRule, fresh: np.ndarray, version: int) -> None:
+        super()._draw(run)
+        super().merge(run, rule, fresh, version)
 
     def _advance(
         self, run: LocalRun, rule: LocalRule, stop: int, deadline: Callable[[], bool] | None

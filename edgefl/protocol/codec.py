@@ -296,13 +296,16 @@ def pack(message: Bulk) -> tuple[bytes, list[np.ndarray]]:
 
 def size_of(message: Bulk) -> int:
     """Bytes of the message on its emulated link: the same on both clocks."""
-    return len(meta(message)) + sum(4 * vector.size for vector in message.vectors.values())
+    if not message.size_bytes:  # computed once: several parts of a run ask for it
+        body = 4 * sum([vector.size for vector in message.vectors.values()])
+        object.__setattr__(message, "size_bytes", len(meta(message)) + body)
+    return message.size_bytes
 
 
 def meta(message: Bulk) -> bytes:
     """Encode what names and sizes the arrays of a bulk message."""
     places = [[name, vector.size] for name, vector in message.vectors.items()]
-    numbers = {name: float(value) for name, value in message.numbers.items()}
+    numbers = dict(zip(message.numbers, map(float, message.numbers.values())))
     return _packed_row((message.number, message.version, places, numbers))
 
 

@@ -59,6 +59,7 @@ class Assignment:
     version: int
     vectors: dict[str, np.ndarray] = field(repr=False)
     numbers: dict[str, float] = field(default_factory=dict)
+    size_bytes: int = field(default=0, init=False, repr=False)  # see ``codec.size_of``
 
 
 @value_class(frozen=True, slots=True, eq=False)
@@ -70,6 +71,7 @@ class Fresh:
     version: int
     vectors: dict[str, np.ndarray] = field(repr=False)
     numbers: dict[str, float] = field(default_factory=dict)
+    size_bytes: int = field(default=0, init=False, repr=False)  # see ``codec.size_of``
 
 
 @value_class(frozen=True, slots=True, eq=False)
@@ -81,6 +83,7 @@ class Update:
     version: int
     vectors: dict[str, np.ndarray] = field(repr=False)
     numbers: dict[str, float] = field(default_factory=dict)
+    size_bytes: int = field(default=0, init=False, repr=False)  # see ``codec.size_of``
 
 
 # ------------------------------------------------------------------ notes between the actors

@@ -142,13 +142,13 @@ def beyond_limits(message: Bulk, most_bytes: int) -> str | None:
     for what, named in (("vectors", message.vectors), ("numbers", message.numbers)):
         if len(named) > MAX_ARRAYS:
             return f"{len(named)} {what}, at most {MAX_ARRAYS}"
-        wrong = [name for name in named if not isinstance(name, str) or len(name) > MAX_NAME]
-        if wrong:
-            return (
-                f"a name among its {what} is {str(wrong[0])[:MAX_NAME]!r}, expected text of at most"
-                f" {MAX_NAME} characters"
-            )
-    size = sum(4 * vector.size for vector in message.vectors.values())
+        for name in named:
+            if not isinstance(name, str) or len(name) > MAX_NAME:
+                return (
+                    f"a name among its {what} is {str(name)[:MAX_NAME]!r}, expected text of at most"
+                    f" {MAX_NAME} characters"
+                )
+    size = 4 * sum([vector.size for vector in message.vectors.values()])
     return (
         f"{size} bytes of vectors, at most {most_bytes} (eight models and 1 MiB)"
         if size > most_bytes

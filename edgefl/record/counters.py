@@ -120,23 +120,26 @@ class Counters:
         self.marks.add(kind)
         self.versions = max(self.versions, row.get("version", 0))
         decisions = row.get("decisions", ())
-        if kind == "update_arrived":
+        arrived = kind == "update_arrived"
+        if arrived:
             self.updates_received += 1
             self.waiting[row["task"]] = row["edge"]
         for decision in decisions:  # first: a model published now does not contain these
             if decision["do"] == "discard":
                 self._discard(decision)
-        if kind == "update_arrived" and row["task"] in self.waiting:
+        if arrived and row["task"] in self.waiting:
             self.staleness[row["version"] - row["base_version"]] += 1
         for decision in decisions:
-            self._decision(decision)
-        match kind:
-            case "edge_lost":
-                self.lost.add(row["edge"])
-            case "edge_joined":
-                self.lost.discard(row["edge"])
-            case "job_failed":
-                self.jobs_failed[row["reason"]] += 1
+            if decision["do"] == "publish":
+                self._publish(decision)
+            elif decision["do"] == "report":
+                self.marks.update(decision["values"])
+        if kind == "edge_lost":
+            self.lost.add(row["edge"])
+        elif kind == "edge_joined":
+            self.lost.discard(row["edge"])
+        elif kind == "job_failed":
+            self.jobs_failed[row["reason"]] += 1
 
     def _discard(self, decision: Mapping[str, Any]) -> None:
         if decision["task"] in self.waiting:
@@ -144,15 +147,13 @@ class Counters:
             self.discards[decision["reason"]] += 1
             self._has_no_use(edge, decision["task"], decision["reason"])
 
-    def _decision(self, decision: Mapping[str, Any]) -> None:
-        match decision["do"]:
-            case "publish":
-                self.versions = max(self.versions, decision["version"])
-                made_of = self.waiting.keys() & set(decision.get("made_of", self.waiting))
-                self.updates_applied += len(made_of)
-                self.applied.update(self.waiting.pop(task) for task in made_of)
-            case "report":
-                self.marks.update(decision["values"])
+    def _publish(self, decision: Mapping[str, Any]) -> None:
+        self.versions = max(self.versions, decision["version"])
+        for task in decision.get("made_of", list(self.waiting)):
+            edge = self.waiting.pop(task, None)
+            if edge is not None:
+                self.updates_applied += 1
+                self.applied[edge] += 1
 
     def _fact(self, fact: str, row: Row) -> None:
         match fact:

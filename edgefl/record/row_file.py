@@ -35,14 +35,12 @@ class RowFile:
         self.path = path
         self._file: DiskFile | None = disk.append(path, keep_bytes, private)
         self._rows: list[bytes] = []  # buffered
-        self._waiting = 0  # bytes buffered
-        self._size = min(keep_bytes, disk.size(path)) if keep_bytes else 0
-        self.failed = False  # rows were lost, and later ones are dropped
-
-    @property
-    def size_bytes(self) -> int:
+        self._size = min(keep_bytes, disk.size(path)) if keep_bytes else 0  # in the file
+        self.size_bytes = self._size
         """The size that the file has after a flush."""
-        return self._size + self._waiting
+        self.failed = False  # rows were lost, and later ones are dropped
+        """The size that the file has after a flush."""
+        self._failed = False
 
     def write(self, row: bytes | memoryview) -> None:
         """Append ``row``; a large row is written at once and not copied."""
@@ -51,21 +49,21 @@ class RowFile:
             self._append([row])
             return
         self._rows.append(bytes(row))
-        self._waiting += len(row)
-        if self._waiting >= KEPT_BYTES:
+        self.size_bytes += len(row)
+        if self.size_bytes - self._size >= KEPT_BYTES:
             self.flush()
 
     def write_all(self, rows: Sequence[bytes]) -> None:
         """Append these rows."""
         self._rows += rows
-        self._waiting += sum(map(len, rows))
-        if self._waiting >= KEPT_BYTES:
+        self.size_bytes += sum(map(len, rows))
+        if self.size_bytes - self._size >= KEPT_BYTES:
             self.flush()
 
     def flush(self) -> None:
         """Hand all rows to the operating system."""
         if self._rows:
-            rows, self._rows, self._waiting = self._rows, [], 0
+            rows, self._rows, self.size_bytes = self._rows, [], self._size
             self._append(rows)
 
     def sync(self) -> None:
@@ -96,7 +94,7 @@ class RowFile:
             self.failed = True
             self._cut_back(self._file, rows, written)
             raise not_written(self.path, error) from error
-        self._size += written
+        self._size = self.size_bytes = self._size + written
 
     def _cut_back(self, file: DiskFile, rows: Sequence[bytes | memoryview], written: int) -> None:
         whole = 0

@@ -163,7 +163,10 @@ class Network:
     def pop_due(self, now: int) -> list[Completion]:
         """Remove and return the completions due by ``now``, by due moment, then order of offer."""
         completions = []
-        while (due_ns := self.next_due()) <= now and due_ns < FOREVER:
+        while self._unsure or (self._heap and self._heap[0][0] <= now):
+            due_ns = self.next_due()
+            if due_ns > now or due_ns >= FOREVER:
+                break
             _, order = heapq.heappop(self._heap)
             booking = self._by_order[order]
             link = self._link_of(booking.transfer)
@@ -271,7 +274,8 @@ class Network:
         return self._bookings[transfer.number]
 
     def _link_of(self, transfer: Transfer) -> Link:
-        return self.link(transfer.edge, transfer.direction)
+        link = self._links.get((transfer.edge, transfer.direction))
+        return self.link(transfer.edge, transfer.direction) if link is None else link
 
     def _forget(self, booking: Booking) -> None:
         del self._bookings[booking.transfer.number], self._by_order[booking.order]

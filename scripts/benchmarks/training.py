@@ -274,7 +274,7 @@ class Updates:
             weights = aligned_copy(self.start)
             passes = [self.rng.permutation(case.samples) for _ in range(case.epochs)]
             order = np.concatenate(passes)
-            step.train(weights, None, gradient, *arrays, order, sizes, rates)
+            step.train(weights, None, *arrays, order, sizes, rates)
 
         return update
 

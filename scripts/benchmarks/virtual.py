@@ -2,7 +2,8 @@
 
 LeNet-5 on data of Fashion-MNIST's shape, 100 devices, FedBuff with K = 20. What idle devices add is
 the difference of two processes, with and without them, from the config to the end of the run:
-seconds of the processor, and peak resident size.
+seconds of the processor, and peak resident size. What an update costs without training is the
+difference of runs of two lengths, beside a bare loop of Python.
 """
 
 from __future__ import annotations
@@ -38,9 +39,17 @@ from emulator.links.network import Network
 HERE = Path(__file__).parent
 FEDBUFF = {"strategy": "fedbuff", "concurrency": 40, "buffer_size": 20}
 WKAFL = {"strategy": "wkafl", "buffer_size": 20}
-# % of the wall clock: measured 4.4 to 5.0; 9.0 to 9.6 with 3000 devices at work
+UNTRAINED = (
+    {"strategy": "fedasync", "concurrency": 20},
+    {"strategy": "fedbuff", "concurrency": 20, "buffer_size": 10},
+    {"strategy": "fedavg", "clients_per_round": 20},
+)
+# % of the wall clock: measured 4.4 to 5.0 (the compiled step trains); 9.0 to 9.6 with 3000 devices
 OVERHEAD_GOAL, MANY_OVERHEAD_GOAL = "<= 6.6", "<= 12"
 AGENDA_GOAL = "<= 4.9"  # multiples of a bare loop: measured 2.4 to 3.7
+# 1000 turns of a bare loop, which take 22 to 28 us: measured 4.8 to 9.7, the more the busier the
+# machine is, for the loop fits into the cache
+UNTRAINED_GOAL = "<= 10"
 IDLE_GOAL, IDLE_MEMORY_GOAL = "<= 1", "<= 300"  # s of the processor, MB
 MEMORY_GOAL = "<= 2"  # GB
 
@@ -61,6 +70,7 @@ class Extent:
     fleet_updates: int = 600
     many_steps: int = 300
     small: int = 0
+    untrained: int = 3000  # updates
 
     @property
     def task(self) -> str:
@@ -69,9 +79,9 @@ class Extent:
 
 FULL, QUICK = (
     Extent(),
-    Extent(6, 100, 200, 10, 2000, 100, 4, 2, 1),
+    Extent(6, 100, 200, 10, 2000, 100, 4, 2, 1, 100),
 )  # QUICK: a quick check
-PARTS = ("overhead", "idle", "agenda", "memory", "many")
+PARTS = ("overhead", "untrained", "idle", "agenda", "memory", "many")
 MEMORY, MANY, IDLE = "memory", "many", "idle"  # first argument of this file when it starts itself
 GB = 1e9
 
@@ -111,6 +121,7 @@ def main() -> None:
         bench = Bench(Path(scratch), extent)
         parts: dict[str, Callable[[], list[Row]]] = {
             "overhead": bench.overhead,
+            "untrained": lambda: bench.untrained(options.turns),
             "idle": lambda: idle(extent, options.turns),
             "agenda": bench.agenda,
             "memory": lambda: memory(extent),
@@ -181,6 +192,35 @@ class Bench:
             wall = time.perf_counter() - began
         return wall, wall - sum(spent.values())
 
+    def untrained(self, turns: int) -> list[Row]:
+        """Measure updates whose tasks only take their emulated time (``trainer = "none"``).
+
+        The least of each time counts: another process on the machine only makes it longer.
+        """
+        rows, updates = [], self.extent.untrained
+        for strategy in UNTRAINED:
+            say(f"{strategy['strategy']} without training")
+            learned = [
+                learning(without_training(strategy, updates=count), HERE)
+                for count in (updates // 10, updates + updates // 10)
+            ]
+            times = [[self.processor_s(each) for each in learned] for _ in range(turns)]
+            short, long = (min(found) for found in zip(*times))
+            loop_s = min(bare_loop_s() for _ in range(4 * turns))
+            name = f"{strategy['strategy']}, trainer none: our own time for an update"
+            one_s = (long - short) / updates
+            rows += [
+                Row(name, 1e6 * one_s, "us"),
+                Row(f"{name} / 1000 turns of a bare loop", one_s / loop_s, TIMES, UNTRAINED_GOAL),
+            ]
+        return rows
+
+    def processor_s(self, learned: Learning) -> float:
+        """Run it; return the seconds of the processor."""
+        began_s = time.process_time()
+        self.run(learned)
+        return time.process_time() - began_s
+
     def agenda(self) -> list[Row]:
         """Measure agenda entries that do nothing."""
         entries = self.extent.entries
@@ -238,6 +278,21 @@ def timed(owner: type, name: str, spent: dict[str, float]) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, method)
+
+
+def without_training(strategy: dict[str, Any], **stop: int) -> Experiment:
+    made = experiment_of(strategy, 100, "build_tiny", **stop)
+    return made.model_copy(
+        update={"training": made.training.model_copy(update={"trainer": "none"})}
+    )
+
+
+def bare_loop_s() -> float:
+    """Return the processor's seconds for 1000 turns of a loop that adds numbers."""
+    began_s, total = time.process_time(), 0
+    for number in range(200_000):
+        total += number
+    return (time.process_time() - began_s) / 200
 
 
 def idle(extent: Extent, turns: int) -> list[Row]:

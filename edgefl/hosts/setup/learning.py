@@ -282,7 +282,7 @@ class Learning:
         self.place()
         kind = NullTrainer if self.experiment.training.trainer == "none" else Trainer
         return kind(
-            lambda: self.workspace,
+            (lambda: self.workspace) if self.on_cpu() else self.workspace,
             lambda: self.train[0],
             lambda: self.train[1],
             self.task.loss,

@@ -22,7 +22,7 @@ from edgefl.hosts.setup.plan import (
 from edgefl.protocol.messages import Assignment
 from edgefl.streams import Streams
 from emulator.capacity import Capacity
-from emulator.capacity.service import curve_of
+from emulator.capacity.service import Steady, curve_of
 from emulator.compute import Device, Drawn, Memoryless, Rate
 from emulator.units import FOREVER, to_ns
 
@@ -57,6 +57,12 @@ class EmulatedLimits:
         self._devices: dict[str, Device] = {}
         self._in_tokens = in_tokens(experiment)
         self._longest = longest_text(experiment, base) if self._in_tokens else 1
+        given_s = experiment.network.task_timeout_s
+        self.total_ns = None if given_s is None else to_ns(given_s)
+        # The latest limits that do not depend on the moment: of a transfer at a constant rate, with
+        # its bytes, by edge and direction; of a plain task at a constant speed, by edge and samples
+        self._transfers: dict[tuple[str, str], tuple[int, int]] = {}
+        self._trainings: dict[tuple[str, int], int] = {}
 
     def state(self) -> dict[str, Any]:
         """What depends on the run so far: a device may be hot, a trace may have begun."""
@@ -64,11 +70,6 @@ class EmulatedLimits:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self._capacities, self._devices = state["capacities"], state["devices"]
-
-    @property
-    def total_ns(self) -> int | None:
-        given_s = self.experiment.network.task_timeout_s
-        return None if given_s is None else to_ns(given_s)
 
     def download_ns(
         self, edge: str, size_bytes: int, slots: tuple[int, ...] | None, now: int
@@ -83,6 +84,9 @@ class EmulatedLimits:
         return self._transfer_ns(edge, "up", size_bytes, now)
 
     def training_ns(self, edge: str, samples: int, task: Assignment, now: int) -> int:
+        plain = not task.numbers
+        if plain and (edge, samples) in self._trainings:
+            return self._trainings[edge, samples]
         try:
             steps = self.plan.steps(task, self.rule, samples)
         except ValueError:  # the edge will report it
@@ -99,10 +103,17 @@ class EmulatedLimits:
         work = course.samples_at(course.steps) * self.rule.work
         if edge in self._in_tokens:
             work *= self._longest
-        return self._generous(_longest_ns(self._device(edge), work, now))
+        device = self._device(edge)
+        limit_ns = self._generous(_longest_ns(device, work, now))
+        if plain and type(device) is Rate:
+            self._trainings[edge, samples] = limit_ns
+        return limit_ns
 
     def _transfer_ns(self, edge: str, direction: str, size_bytes: int, now: int) -> int:
         key = edge, direction
+        latest = self._transfers.get(key)
+        if latest is not None and latest[0] == size_bytes:
+            return latest[1]
         if key not in self._capacities:
             self._capacities[key] = self._builder.alone(
                 edge, direction, self._finder.part(edge).links
@@ -110,8 +121,14 @@ class EmulatedLimits:
         capacity = self._capacities[key]
         if capacity is None:
             return FOREVER
-        end_ns = curve_of(capacity, now).when(self._builder.at_most(size_bytes, direction))
-        return FOREVER if end_ns >= FOREVER else self._generous(end_ns - now + self.delay_ns)
+        curve = curve_of(capacity, now)
+        end_ns = curve.when(self._builder.at_most(size_bytes, direction))
+        if end_ns >= FOREVER:
+            return FOREVER
+        limit_ns = self._generous(end_ns - now + self.delay_ns)
+        if type(curve) is Steady:
+            self._transfers[key] = size_bytes, limit_ns
+        return limit_ns
 
     def _generous(self, time_ns: int | None) -> int:
         if time_ns is None or time_ns >= FOREVER:

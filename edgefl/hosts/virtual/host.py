@@ -179,11 +179,14 @@ class VirtualHost:
         self._do(COORDINATOR, self.coordinator.finish(reason, now), now)
 
     def _step(self) -> None:
-        now = min(self._next_due(), self.coordinator.next_due())
+        due = self._next_due()
+        now = min(due, self.coordinator.next_due())
         if now >= FOREVER or (self.faults is not None and self.faults.nothing_left()):
             self._finish("nothing left to do")
             return
         self.clock.advance(now)
+        if due <= now:
+            self._happen(now)
         play_moment(now, self._next_due, self._happen, self._ring)
         if self._evaluations:
             self._record(wait=False)
@@ -213,12 +216,11 @@ class VirtualHost:
             if self.ended:
                 return
             match output:
-                case Send(to="coordinator"):
-                    self._to_coordinator(actor, output.message, now)
                 case Send():
-                    self._to_edge(output.to, cast(ToEdge, output.message), now)
-                case Broadcast():
-                    self._broadcast(output, now)
+                    if output.to == COORDINATOR:
+                        self._to_coordinator(actor, output.message, now)
+                    else:
+                        self._to_edge(output.to, output.message, now)
                 case Grant():
                     self._carry(
                         output.edge,
@@ -233,10 +235,12 @@ class VirtualHost:
                 case Run():
                     assert output.duration_ns is not None
                     self._start(actor, output.job, now + output.duration_ns)
+                case Broadcast():
+                    self._broadcast(output, now)
                 case Finish():
                     self.ended = True
 
-    def _to_edge(self, edge: str, message: ToEdge, now: int) -> None:
+    def _to_edge(self, edge: str, message: Any, now: int) -> None:
         if isinstance(message, (Assignment, Fresh)):
             if not self._answers.too_late(edge, message.kind, message.number):
                 self._carry(edge, "down", message, now)
@@ -264,10 +268,12 @@ class VirtualHost:
         return ended
 
     def _hear(self, edge: str, message: Any, now: int) -> None:
-        outputs = self.edges[edge].receive(message, now)
+        actor = self.edges[edge]
+        outputs = actor.receive(message, now)
         self._drop_unused_run(edge)
-        self._do(edge, outputs, now)
-        if edge in self._open and not self.edges[edge].asking:
+        if outputs:
+            self._do(edge, outputs, now)
+        if edge in self._open and not actor.asking:
             job, due_ns = self._open.pop(edge)
             if self._training.get(edge) is job:  # no message has replaced the job
                 self.pool.start(job, due_ns)

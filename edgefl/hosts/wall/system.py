@@ -45,6 +45,8 @@ class System:
     # ------------------------------------------------------------------ time
     # not wrapped: a busy coordinator reads it 50 times for each update
     monotonic_ns = staticmethod(time.monotonic_ns)
+    # the CPU time of the calling thread
+    thread_ns = staticmethod(time.thread_time_ns)
 
     def passed_ns(self) -> int:
         """A monotonic clock that goes on while the machine sleeps."""

@@ -21,9 +21,11 @@ from edgefl.hosts.virtual.pool.deferred_run import RunOutcome
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import Assignment
 from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.vectors import aligned_copy
+from emulator.values import value_class
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@value_class(frozen=True, slots=True, eq=False)
 class Stretch:
     """Train a task to step ``until``, with all merges on the way.
 
@@ -54,6 +56,20 @@ class Executor:
     def __init__(self, learned: Learning) -> None:
         self.learned = learned
         self._standing: dict[Any, Standing] = {}
+        self._trainers: dict[str, Trainer] = {}  # by edge; they keep nothing between tasks
+        self._untrained = learned.experiment.training.trainer == "none"
+        self._only_sends: dict[int, bool] = {}  # by strategy: see ``only_sends``
+
+    def begin(self, stretch: Stretch) -> Standing:
+        """Begin a stretch's task, with a rule of its own."""
+        assert stretch.task is not None
+        edge, learned = stretch.edge, self.learned
+        learned.place()
+        trainer = self._trainers.get(edge)
+        if trainer is None:
+            trainer = self._trainers[edge] = learned.trainer(edge)
+        rule = learned.rule(stretch.index)
+        return Standing(trainer.begin(stretch.task, rule, stretch.kept), rule, trainer)
 
     def train(
         self, key: Any, stretch: Stretch, given_up: Callable[[], bool] | None = None
@@ -63,9 +79,9 @@ class Executor:
         None if the run has stopped at a checkpoint (kept under ``key``), or if ``given_up()``,
         called after each step, returns True.
         """
-        standing = (
-            self._standing.pop(key, None) if stretch.task is None else begin(self.learned, stretch)
-        )
+        if self._untrained and (outcome := self._returned(stretch)) is not None:
+            return outcome
+        standing = self._standing.pop(key, None) if stretch.task is None else self.begin(stretch)
         assert standing is not None, "this worker does not have the run"
         run, rule, trainer = standing.run, standing.rule, standing.trainer
         for merge in stretch.merges[standing.merged :]:
@@ -79,6 +95,20 @@ class Executor:
             self._standing[key] = standing
             return None
         return ended(standing)
+
+    def _returned(self, stretch: Stretch) -> RunOutcome | None:
+        """The outcome of an untrained task that returns its model; None: its rule does more."""
+        learned, index = self.learned, stretch.index
+        if index not in self._only_sends:
+            self._only_sends[index] = only_sends(learned.rule(index)) and not learned.plan.remembers
+        if stretch.task is None or not self._only_sends[index]:
+            return None
+        model = stretch.task.vectors["weights"]
+        if model.size != learned.layout.size or model.dtype != np.float32:
+            return None
+        samples, steps = float(learned.samples[stretch.edge]), float(stretch.until)
+        numbers = {"samples": samples, "steps": steps, "loss": 0.0}
+        return RunOutcome({"weights": aligned_copy(model)}, numbers)
 
     def forget(self, key: Any) -> None:
         """Drop the run that is kept under ``key``."""
@@ -119,11 +149,12 @@ class Executor:
         )
 
 
-def begin(learned: Learning, stretch: Stretch) -> Standing:
-    """Begin a stretch's task, with a rule and a trainer of its own."""
-    assert stretch.task is not None
-    trainer, rule = learned.trainer(stretch.edge), learned.rule(stretch.index)
-    return Standing(trainer.begin(stretch.task, rule, stretch.kept), rule, trainer)
+def only_sends(rule: LocalRule) -> bool:
+    """Whether a rule sends the model without training as it was received."""
+    hooks = ("unpack", "begin", "checkpoint", "merge", "payload")
+    kind = type(rule)
+    plain = all(getattr(kind, hook) is getattr(LocalRule, hook) for hook in hooks)
+    return plain and rule.moves and not rule.remembers
 
 
 def ended(standing: Standing) -> RunOutcome:

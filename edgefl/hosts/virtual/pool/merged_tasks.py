@@ -17,7 +17,7 @@ from edgefl.errors import UserError
 from edgefl.flower.app_folder import is_flower
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.virtual.pool.deferred_run import DeferredRun, RunOutcome
-from edgefl.hosts.virtual.pool.executor import Executor, Standing, Stretch, begin, ended
+from edgefl.hosts.virtual.pool.executor import Executor, Standing, Stretch, ended
 from edgefl.hosts.virtual.pool.group_counts import A_TASK_FAILED, GroupCounts
 from edgefl.hosts.virtual.pool.merged_steps import CannotMerge, MergedSteps, first_line
 from edgefl.jobs import Train
@@ -88,7 +88,7 @@ class MergedTasks:
         stretches = [
             Stretch(run.index, run.edge, run.task, run.kept, (), run.steps) for run in group
         ]
-        standing = [begin(self.learned, stretch) for stretch in stretches]
+        standing = [self.executor.begin(stretch) for stretch in stretches]
         begun = [each for each in standing if each.run.failure is None]
         reason = self._merged(begun) if begun else None
         if reason is None:

@@ -1,7 +1,7 @@
 """The logic: it handles inputs, keeps them in the journal, and lets the outputs leave.
 
 It has a thread of its own. numpy releases the GIL, so computing there does not delay pacing. A run
-without paced links does without that thread, see one_thread.py.
+without paced links does without that thread as long as nothing is slow, see one_thread.py.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from emulator.units import FOREVER
 
 FLUSH_S = 0.3
 GATHER_NS = 1_000_000  # items that wait are handled together for so long, then their outputs leave
+SLOW_NS = 50_000_000  # a heartbeat or an update should not wait so long for another one
 DISK_FULL = "disk_full"  # a fact: the coordinator has waited for room on its disk
 STOPPED = "stopped by an error"  # one that the user can correct, such as a full disk
 JUDGED = (messages.Worked, messages.Noticed)
@@ -85,18 +86,23 @@ class Logic(Thread):
         self._flushed_s = 0.0
         self._interrupted = False
         self._handled: list[tuple[Any, int, list[Wish]]] = []  # item, ns it took, what it caused
-        # of an item, without those that begin the run, and of writing what its outputs wait for
-        self.longest_ns = 0
+        # When something was slow for the last time: an item, without those that begin the run, or
+        # the disk. An item's time is the thread's own CPU time: it is not slow because the process
+        # was pre-empted, nor because it waits for something. The disk takes no CPU time, so it is
+        # slow if two waits for it in a row are long: one of them may be a pre-emption.
+        self.slow_at_ns: int | None = None
+        self._waited_long = False  # for the disk, the last time
 
     @property
     def ended(self) -> bool:
         return self.core.ended
 
-    def run(self) -> None:
+    def run(self, stays: Callable[[], bool] = lambda: True) -> None:
+        """Handle items in the caller's thread until the end, or until ``stays()`` is false."""
         self.at_start()
         try:
             self.committer.start()
-            while not self.ended:
+            while not self.ended and stays():
                 self._next()
         except BaseException as error:  # ends the run: the main thread raises it again
             self._fail(error)
@@ -201,7 +207,7 @@ class Logic(Thread):
         begins = isinstance(item, (messages.Begin, messages.Resumed))
         if begins:
             self.begun()
-        started = self.system.monotonic_ns()
+        started, worked_ns = self.system.monotonic_ns(), self.system.thread_ns()
         self.wall_s = self._clock_s()
         wishes = self._handle(item)
         self._keep(item)
@@ -211,8 +217,8 @@ class Logic(Thread):
                     self.evaluator.expect(wish)
         taken_ns = self.system.monotonic_ns() - started
         self._handled.append((item, taken_ns, wishes))
-        if taken_ns > self.longest_ns and not begins:
-            self.longest_ns = taken_ns
+        if taken_ns > SLOW_NS and not begins and self.system.thread_ns() - worked_ns > SLOW_NS:
+            self.slow_at_ns = self.system.monotonic_ns()
         if isinstance(item, JUDGED):
             self._judge(item)
         if self.checkpoints is not None and not self._interrupted:  # nothing resumes after that
@@ -241,7 +247,9 @@ class Logic(Thread):
         if any(wishes or isinstance(item, messages.Evaluated) for item, _, wishes in handled):
             self.committer.commit(partial(self._leave, handled))
         waited_ns = self.system.monotonic_ns() - started
-        self.longest_ns = max(self.longest_ns, waited_ns)
+        before, self._waited_long = self._waited_long, waited_ns > SLOW_NS
+        if before and self._waited_long:
+            self.slow_at_ns = self.system.monotonic_ns()
         for item, taken_ns, _ in handled:
             if not isinstance(item, UNJUDGED):
                 self.fidelity.handle(taken_ns + waited_ns)

@@ -216,8 +216,9 @@ class CoordinatorProcess:
                 f"no edge has {joined} within {self.job.experiment.network.join_timeout_s:g} s"
                 " (network.join_timeout_s)"
             )
-        if self.one_thread is None or self.one_thread.split:
-            self.system.join(self.logic)
+        thread = self.logic if self.one_thread is None else self.one_thread.thread
+        if thread is not None:
+            self.system.join(thread)
         wall_s = self.run.wall_s
         self.logic.settle(SETTLE_S)
         if self.run.coordinator.finished not in BROKEN_OFF:

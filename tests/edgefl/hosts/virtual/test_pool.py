@@ -22,6 +22,7 @@ from pools import RUNS, SPREAD, bytes_of, bytes_with, learned_of
 
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import Learning
+from edgefl.hosts.virtual.pool import executor
 from edgefl.hosts.virtual.pool.engine import InProcessEngine, open_pool
 from edgefl.hosts.virtual.pool.executor import Executor
 from edgefl.hosts.virtual.pool.forked import ForkedBackend
@@ -85,6 +86,19 @@ def test_workers_may_be_killed_at_any_time(tmp_path: Path, name: str) -> None:
         assert len(killed) >= 3 and len(pids(pool)) == 2, "others took their places"
     finally:
         pool.close()
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "fedasync", "fedssmu", "wkafl"])
+def test_an_untrained_task_that_only_returns_its_model_needs_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    """The first two rules only send the model. The others ask, merge and send gradients."""
+    training = {"trainer": "none", "epochs": 2, "batch_size": 7}
+    given = SPREAD | {"training": training, "strategies": [{"strategy": strategy}]}
+    learned = learned_of(**given)
+    short = bytes_with(tmp_path / "short", learned, None)
+    monkeypatch.setattr(executor, "only_sends", lambda rule: False)
+    assert bytes_with(tmp_path / "long", learned, None) == short
 
 
 @pytest.mark.processes

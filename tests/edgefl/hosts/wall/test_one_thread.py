@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import queue
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,10 +15,16 @@ from processes import happened
 
 from edgefl.errors import UserError
 from edgefl.hosts.setup.rundir import OpenRun
-from edgefl.hosts.wall.coordinator.logic import FLUSH_S, STOPPED, Logic
-from edgefl.hosts.wall.coordinator.one_thread import SLOW_NS, TURN_NS, OneThread
+from edgefl.hosts.wall.coordinator.logic import FLUSH_S, SLOW_NS, STOPPED, Logic
+from edgefl.hosts.wall.coordinator.one_thread import QUIET_NS, TURN_NS, OneThread
 from edgefl.hosts.wall.coordinator.run_logic import RunLogic
-from edgefl.hosts.wall.coordinator.thread_messages import Begin, Carry, Interrupt, Noticed
+from edgefl.hosts.wall.coordinator.thread_messages import (
+    Begin,
+    Carry,
+    Interrupt,
+    Noticed,
+    WakeAt,
+)
 from edgefl.hosts.wall.mailbox import Mailbox, TurnOutbox
 from edgefl.hosts.wall.system import System
 from edgefl.strategies.base.decisions import Finish
@@ -23,17 +32,44 @@ from emulator.fidelity import Fidelity
 from emulator.units import FOREVER, NS_PER_S
 
 
+class OwnInbox:
+    """A queue on which a reader waits for no real time."""
+
+    def __init__(self, system: OwnTime) -> None:
+        self.system, self.items = system, deque[Any]()
+
+    def put(self, item: Any) -> None:
+        self.items.append(item)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        if not self.items:
+            self.system.now_ns += round((timeout or 0.0) * NS_PER_S) if block else 0
+            raise queue.Empty
+        return self.items.popleft()
+
+
 @dataclass
 class OwnTime(System):
-    """A machine whose time passes only in ``sleep``, and in what a test says."""
+    """A machine whose time passes only in waits, and in what a test says."""
 
     now_ns: int = NS_PER_S
+    worked_ns: int = 0
     who: int = 1
     slept_s: list[float] = field(default_factory=list)
     started: list[Any] = field(default_factory=list)
 
     def monotonic_ns(self) -> int:  # type: ignore[override]  # the real one is a static method
         return self.now_ns
+
+    def thread_ns(self) -> int:  # type: ignore[override]  # the real one is a static method
+        return self.worked_ns
+
+    def work(self, ns: int) -> None:
+        self.now_ns += ns
+        self.worked_ns += ns
+
+    def inbox(self) -> OwnInbox:
+        return OwnInbox(self)
 
     def sleep(self, pause_s: float) -> None:
         self.slept_s.append(pause_s)
@@ -140,18 +176,24 @@ def test_a_turn_looks_at_the_sockets_again_after_a_while(
     assert taken == [0, 1, 2, 3]
 
 
-def slow_start(made: Coordinator, monkeypatch: pytest.MonkeyPatch, taken_ns: int) -> None:
-    """Begin; then the strategy takes ``taken_ns`` for an item."""
+def start(
+    made: Coordinator, monkeypatch: pytest.MonkeyPatch, happens: Callable[[Any], None]
+) -> None:
+    """Begin; ``happens(item)`` is called with each item that is handled."""
     made.tell(Begin({"a": 10}))
     handle = made.logic._handle
 
-    def slow(item: Any) -> Any:
-        made.system.now_ns += taken_ns
+    def handled(item: Any) -> Any:
+        happens(item)
         return handle(item)
 
-    monkeypatch.setattr(made.logic, "_handle", slow)
+    monkeypatch.setattr(made.logic, "_handle", handled)
     made.pacing.turn_ends()
-    assert not made.one.split, "reading models and data at the start may take long"
+    assert made.one.thread is None, "reading models and data at the start may take long"
+
+
+def notice(made: Coordinator) -> None:
+    """An item comes from the sockets."""
     made.tell(Noticed(0, "edges_missing", {"edges": ["b"]}))
     made.pacing.turn_ends()
 
@@ -159,51 +201,149 @@ def slow_start(made: Coordinator, monkeypatch: pytest.MonkeyPatch, taken_ns: int
 def test_a_slow_strategy_gets_a_thread_of_its_own(
     made: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow_start(made, monkeypatch, SLOW_NS + 1)
-    assert made.one.split and made.system.started == [made.logic]
+    start(made, monkeypatch, lambda item: made.system.work(SLOW_NS + 1))
+    notice(made)
+    assert made.system.started == [made.one.thread] and made.one.thread is not None
     assert made.pacing.rouse_ns == FOREVER
     done = len(made.pacing.done)
     made.tell(Interrupt("interrupted"))
     made.pacing.turn_ends()
     assert made.logic.core.coordinator.finished is None, "it waits for the other thread"
-    made.logic.run()
+    made.one.thread.run()
     assert made.logic.core.coordinator.finished == "interrupted"
-    said = made.pacing.said.take(woken=True)
-    assert isinstance(said[-1], Finish) and len(made.pacing.done) == done
+    assert len(made.pacing.done) == done, "the pacing thread does what it is asked for"
+    made.pacing.turn_ends()
+    assert isinstance(made.pacing.done[-1], Finish)
 
 
-def test_a_slow_disk_gives_the_logic_a_thread_of_its_own(
+def test_a_strategy_that_was_pre_empted_stays_in_the_pacing_thread(
     made: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit = made.logic.committer.commit
+    def pre_empted(item: Any) -> None:
+        made.system.work(SLOW_NS)
+        made.system.now_ns += 100 * SLOW_NS  # another process has the processor
+
+    start(made, monkeypatch, pre_empted)
+    for _ in range(5):
+        notice(made)
+    assert made.one.thread is None and not made.system.started
+
+
+@pytest.mark.parametrize(("waits", "splits"), [([1], False), ([1, 0, 1], False), ([1, 1], True)])
+def test_a_slow_disk_gives_the_logic_a_thread_of_its_own(
+    made: Coordinator, monkeypatch: pytest.MonkeyPatch, waits: list[int], splits: bool
+) -> None:
+    """One long wait may be a pre-emption; two in a row are the disk's."""
+    start(made, monkeypatch, lambda item: None)
+    commit, left = made.logic.committer.commit, list(waits)
 
     def slow(then: Any) -> None:
-        made.system.now_ns += SLOW_NS + 1
+        made.system.now_ns += left.pop(0) * (SLOW_NS + 1)
         commit(then)
 
     monkeypatch.setattr(made.logic.committer, "commit", slow)
-    made.tell(Begin({"a": 10}))
-    made.pacing.turn_ends()
-    assert made.one.split and made.system.started == [made.logic]
-    assert made.pacing.done, "what the item has caused was carried out before"
+    for _ in waits:
+        assert made.one.thread is None
+        monkeypatch.setattr(made.logic.core, "handle", lambda item: [WakeAt(FOREVER)])
+        notice(made)
+        assert made.pacing.done[-1] == WakeAt(FOREVER), "what the item has caused was carried out"
+    assert (made.one.thread is not None) == splits == bool(made.system.started)
 
 
 def test_no_thread_starts_for_a_run_that_has_ended(
     made: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its last item waited for room on the disk."""
-    slow_start(made, monkeypatch, SLOW_NS)
-    monkeypatch.setattr(made.logic, "longest_ns", SLOW_NS + 1)
+    start(made, monkeypatch, lambda item: made.system.work(SLOW_NS + 1))
     made.tell(Interrupt("interrupted"))
     made.pacing.turn_ends()
-    assert made.logic.ended and not made.one.split and not made.system.started
+    assert made.logic.ended and made.one.thread is None and not made.system.started
+
+
+def test_the_logic_comes_back_when_it_is_quick_again_and_keeps_the_order(
+    made: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbered items from the sockets (tell) and from other threads (put), before, during and
+    after the time with two threads: each is handled once, and what it causes is done in order.
+    """
+    handled: list[int] = []
+    start(made, monkeypatch, lambda item: None)
+    made.pacing.done.clear()
+
+    def numbered(item: Noticed) -> list[Any]:
+        handled.append(item.now)
+        made.system.work(SLOW_NS + 1 if item.now == 1 else 1)
+        return [WakeAt(item.now)]
+
+    monkeypatch.setattr(made.logic.core, "handle", numbered)
+    for number in range(3):
+        made.tell(Noticed(number, "stranger", {}))
+    made.pacing.turn_ends()
+    thread = made.one.thread
+    assert thread is not None and made.pacing.done == [WakeAt(0), WakeAt(1)]
+    made.tell(Noticed(3, "stranger", {}))
+    made.pacing.turn_ends()
+    made.logic.put(Noticed(4, "stranger", {}))
+    assert handled == [0, 1], "the others wait for the other thread"
+    before_ns = made.system.now_ns
+    thread.run()
+    assert handled == [0, 1, 2, 3, 4] and len(made.pacing.done) == 2
+    assert made.system.now_ns - before_ns >= QUIET_NS - 2 * SLOW_NS, "it has waited for quiet"
+    assert made.pacing.said._signalled, "the pacing thread is woken to go on with the logic"
+    made.logic.put(Noticed(5, "stranger", {}))
+    made.tell(Noticed(6, "stranger", {}))
+    made.pacing.turn_ends()
+    assert made.one.thread is None and handled == [0, 1, 2, 3, 4, 5, 6]
+    assert made.pacing.done == [WakeAt(number) for number in handled]
+    assert made.pacing.rouse_ns < FOREVER
+    made.logic.put(Noticed(7, "stranger", {}))
+    assert made.pacing.said._signalled, "an item of another thread wakes the pacing thread again"
+    made.pacing.turn_ends()
+    assert made.pacing.done == [WakeAt(number) for number in range(8)]
+
+
+def test_each_further_thread_waits_twice_as_long(
+    made: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(made, monkeypatch, lambda item: made.system.work(SLOW_NS + 1))
+    for count in range(4):
+        notice(made)
+        assert made.one.thread is not None and len(made.system.started) == count + 1
+        before_ns = made.system.now_ns
+        made.one.thread.run()
+        assert made.system.now_ns - before_ns == pytest.approx(QUIET_NS * 2**count, rel=0.05)
+        made.pacing.turn_ends()
+        assert made.one.thread is None
+
+
+def test_an_error_in_the_own_thread_ends_the_run(
+    made: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(made, monkeypatch, lambda item: made.system.work(SLOW_NS + 1))
+    notice(made)
+    thread = made.one.thread
+    assert thread is not None
+
+    def wrong(item: Any) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(made.logic, "_handle", wrong)
+    notice(made)
+    thread.run()
+    made.pacing.turn_ends()
+    assert isinstance(made.logic.error, ZeroDivisionError)
+    assert made.pacing.done[-1] == Finish("internal error")
+    notice(made)
+    assert made.pacing.done[-1] == Finish("internal error"), "nothing is handled any more"
+    assert len(made.system.started) == 1
 
 
 def test_a_quick_strategy_stays_in_the_pacing_thread(
     made: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow_start(made, monkeypatch, SLOW_NS)
-    assert not made.one.split and not made.system.started
+    start(made, monkeypatch, lambda item: made.system.work(SLOW_NS))
+    for _ in range(5):
+        notice(made)
+    assert made.one.thread is None and not made.system.started
 
 
 def test_sessions_go_on_while_an_item_waits_for_room_on_the_disk(
