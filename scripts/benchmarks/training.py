@@ -40,7 +40,7 @@ from edgefl.loading.file import dump
 from edgefl.models import celeba_cnn, cnn, emnist_cnn, lenet5, mlp, tdma_cnn
 from edgefl.protocol.messages import Assignment
 from edgefl.record.files import SUMMARY
-from edgefl.vectors import aligned, aligned_copy
+from edgefl.vectors import aligned_copy
 
 EAGER, BARE = "plain loop, eager torch", "plain loop, compiled step"
 OURS, TORCH = "trainer, compiled step", "trainer, torch"
@@ -267,7 +267,6 @@ class Updates:
         whole, rest = divmod(case.samples, case.batch)
         sizes = np.array(([case.batch] * whole + [rest] * bool(rest)) * case.epochs)
         rates = np.full(len(sizes), LEARNING_RATE, dtype=np.float32)
-        gradient = aligned(len(self.start))
         step = CompiledStep(network_of(case.build(), case.shape))
 
         def update() -> None:
