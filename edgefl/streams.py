@@ -30,7 +30,7 @@ class Streams:
 
 
 class Seed(ISpawnableSeedSequence):
-    """The words of numpy's ``SeedSequence(seed, spawn_key=...)``, in 50 to 60 % of its time.
+    """The words of numpy's ``SeedSequence(seed, spawn_key=...)``, in less than half of its time.
 
     ``keys`` are at least one. Each task of a device draws from new streams, and all streams of a
     purpose begin alike: what numpy mixes of seed and purpose is mixed once here.
