@@ -22,7 +22,6 @@ from edgefl.checkpoints.allowed import STANDARD, is_allowed, method_of, name_of,
 from edgefl.checkpoints.buffers import BufferTable, refused
 from edgefl.checkpoints.class_info import ClassInfo, class_info, has_state
 from edgefl.checkpoints.encoded import FORMAT, CannotEncode, Encoded
-from edgefl.streams import Seed
 
 LONG_BYTES = 1024  # longer ones are stored as arrays
 SMALL_INT = 1 << 63  # JSON holds these as they are
@@ -275,7 +274,6 @@ MAKERS: dict[type, Callable[[Encoder, Any], Entry]] = {
     np.random.Generator: Encoder._generator,
     **{getattr(np.random, name): Encoder._bits for name in BIT_GENERATORS},
     np.random.SeedSequence: Encoder._seed,
-    Seed: lambda encoder, found: encoder._seed(found.sequence),
     partial: Encoder._partial,
     MethodType: Encoder._method,
     ref: Encoder._weak,

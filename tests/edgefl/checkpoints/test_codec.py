@@ -37,7 +37,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgefl.checkpoints.codec import CannotDecode, Encoded, decode, encode
-from edgefl.streams import Streams
 from emulator.agenda import Agenda
 from emulator.quantiles import Quantiles
 
@@ -313,15 +312,6 @@ def test_an_array_of_many_objects_is_stored_once() -> None:
 
 
 # ---------------------------------------------------------------------- generators
-def test_a_stream_goes_on() -> None:
-    """Its seed is of a class of our own; it is saved as numpy's."""
-    stream = Streams(7).rng("a purpose", 3)
-    stream.random(5), stream.spawn(1)
-    found = back(stream)
-    assert found.random(3).tolist() == stream.random(3).tolist()
-    assert found.spawn(1)[0].random() == stream.spawn(1)[0].random()
-
-
 @pytest.mark.parametrize("name", ["PCG64", "PCG64DXSM", "Philox", "SFC64", "MT19937"])
 def test_a_generator_goes_on(name: str) -> None:
     bits = getattr(np.random, name)(np.random.SeedSequence(7, spawn_key=(1, 2)))
