@@ -26,3 +26,7 @@ class Streams:
         return np.random.Generator(
             np.random.PCG64(np.random.SeedSequence(self.seed, spawn_key=spawn_key))
         )
+
+    def as_torch(self, purpose: str) -> np.random.RandomState:
+        """Make a Mersenne Twister with the seed and the numbers of torch's on the CPU."""
+        return np.random.RandomState(int(self.rng(purpose).integers(2**63)) & 0xFFFFFFFF)

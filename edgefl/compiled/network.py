@@ -151,8 +151,7 @@ def first_weights(network: Network, streams: Streams) -> np.ndarray:
     Weights and biases are uniform within 1 / sqrt(inputs of an element), drawn as torch does: the
     lower 24 bits of each number of a Mersenne Twister.
     """
-    seed = int(streams.rng("model").integers(2**63)) & 0xFFFFFFFF
-    twister = np.random.RandomState(seed)  # its seeds are those of torch
+    twister = streams.as_torch("model")
     vector, start = aligned(network.parameters), 0
     for layer in network.layers:
         if isinstance(layer, Pooling):

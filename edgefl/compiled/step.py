@@ -2,7 +2,8 @@
 
 LLVM makes the machine code, through ``llvmlite``, which has wheels for x86 and ARM: no compiler is
 needed. It takes about a second for a network, and its code is then kept in the cache of parsed data
-sets. If that cannot be written, every process that needs it makes it anew.
+sets. If that cannot be written, every process that needs it makes it anew. Kept code is executed, so
+it is taken only from a folder and a file that nobody else can write.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import stat
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -219,13 +221,21 @@ def _place(network: Network, processor: Processor) -> Path:
 
 
 def _kept(place: Path) -> bytes | None:
-    """Kept code that is whole."""
+    """Kept code that is whole and that only this user can have written."""
     try:
+        if not (_is_private(place.parent) and _is_private(place)):
+            return None
         content = place.read_bytes()
     except OSError:
         return None
     digest, built = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
     return built if hashlib.sha256(built).digest() == digest else None
+
+
+def _is_private(path: Path) -> bool:
+    found = path.stat()
+    ours = not hasattr(os, "geteuid") or found.st_uid in (0, os.geteuid())
+    return ours and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _keep(place: Path, built: bytes) -> None:

@@ -20,9 +20,7 @@ def refusal(strategy: type[Strategy], options: Any) -> str | None:
     """Return why a Flower app cannot train for this strategy with these options, or None."""
     rule = strategy.rule
     own = [name for name in HOOKS if getattr(rule, name) is not getattr(LocalRule, name)]
-    if issubclass(rule, Pull) and own == ["adjust"]:
-        if options.mu == 0:
-            return None
+    if issubclass(rule, Pull) and not own and options.mu:
         return (
             f"mu: expected 0 with a Flower app, which trains without our term, found {options.mu}"
         )

@@ -20,7 +20,7 @@ EDGEFL = (
     "exit_status errors archives disk by_name snake_case noted_keys sorted_names streams vectors"
     " vector_terms vector_store checkpoints jobs catalog"
     " protocol compression strategies.base actor"
-    " strategies.dissemination strategies config record.files data compiled models edges flower"
+    " strategies.dissemination strategies config record.files compiled.network data compiled models edges flower"
     " record coordinator results reports exports loading html_report profile hosts.clock_names"
     " hosts.ctrl_c hosts.fault_lives hosts.ipc hosts.network_addresses"
     " hosts.process_messages hosts.processes hosts.room hosts.setup hosts.exchange hosts.wall.keys"

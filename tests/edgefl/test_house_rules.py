@@ -56,6 +56,7 @@ NUMPY_RANDOM = {
     "PCG64",
     "Philox",
     "SeedSequence",
+    "RandomState",
 }  # own state; everything else is shared or unseeded
 PICKLES = {"pickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
 TORCH_ROOMS = ("edgefl/edges/trainer.py", "edgefl/models/", "edgefl/data/", "edgefl/hosts/")

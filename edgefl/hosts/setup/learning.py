@@ -48,6 +48,25 @@ if TYPE_CHECKING:
     from edgefl.compiled.step import CompiledStep
     from edgefl.models.workspace import Workspace
 
+# With more, the weights are no longer in a core's cache, and torch is as fast (AlexNet, VGG-11).
+MOST_PARAMETERS = 2_000_000
+
+
+@dataclass(slots=True)
+class Made:
+    """What is made of data and model when it is first asked for, for the runs of all seeds.
+
+    Tensors and module need torch, which a run whose steps are compiled does not load.
+    """
+
+    workspace: Workspace | None = None
+    train: tuple[Any, Any] | None = None
+    test: tuple[Any, Any] | None = None
+    unlabelled: torch.Tensor | None = None
+    device: torch.device | None = None  # where all these are; None: the CPU
+    train_rows: NormalisedRows | None = None  # for the compiled step
+    test_rows: NormalisedRows | None = None
+
 
 @dataclass(slots=True)
 class Learning:
@@ -57,10 +76,7 @@ class Learning:
     base: Path | None
     task: Task
     shards: EdgeShares
-    # made when they are first asked for, because they need torch
-    _workspace: Workspace | None = field(default=None, repr=False)
-    _train: tuple[Any, Any] | None = field(default=None, repr=False)
-    _test: tuple[Any, Any] | None = field(default=None, repr=False)
+    _made: Made = field(default_factory=lambda: Made(), repr=False)
     # by evaluation.train_samples
     _union: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict, repr=False)
     # by index of the experiment
@@ -75,11 +91,8 @@ class Learning:
     _frozen: str | None = field(default=None, repr=False)  # its digest, once it is computed
     # the server's samples without labels, as they are; None on an edge's own machine
     _rows: np.ndarray | None = field(default=None, repr=False)
-    _unlabelled: torch.Tensor | None = field(default=None, repr=False)  # normalised
-    _device: torch.device | None = None  # where train, test and unlabelled are; None: the CPU
     _compiled: tuple[Compiled | None, str] | None = None  # once it is known
-    # what the compiled step evaluates on: the test samples, and those of the train loss
-    _tested: NormalisedRows | None = field(default=None, repr=False)
+    # the samples of the train loss, for the compiled step
     _seen: NormalisedRows | None = field(default=None, repr=False)
 
     @property
@@ -90,34 +103,34 @@ class Learning:
     @property
     def workspace(self) -> Workspace:
         """The model in torch."""
-        if self._workspace is None:
+        if self._made.workspace is None:
             from edgefl.models.workspace import Workspace
 
             _one_thread()
-            self._workspace = Workspace(self.task.model)
-        return self._workspace
+            self._made.workspace = Workspace(self.task.model)
+        return self._made.workspace
 
     @property
     def train(self) -> tuple[Any, Any]:
         """Inputs and targets: tensors, or Samples, which are indexed like one."""
-        if self._train is None:
-            self._train = self.task.dataset.train()
-        return self._train
+        if self._made.train is None:
+            self._made.train = self.task.dataset.train()
+        return self._made.train
 
     @property
     def test(self) -> tuple[Any, Any]:
-        if self._test is None:
-            self._test = self.task.dataset.test()
-        return self._test
+        if self._made.test is None:
+            self._made.test = self.task.dataset.test()
+        return self._made.test
 
     @property
     def unlabelled(self) -> torch.Tensor | None:
         """The server's samples without labels, normalised; None on an edge's own machine."""
-        if self._unlabelled is None and self._rows is not None:
+        if self._made.unlabelled is None and self._rows is not None:
             labels = np.zeros(len(self._rows), np.int64)
             alike = replace(self.task.dataset, test_x=self._rows, test_y=labels)
-            self._unlabelled = alike.test()[0][:]
-        return self._unlabelled
+            self._made.unlabelled = alike.test()[0][:]
+        return self._made.unlabelled
 
     @property
     def predicts_tokens(self) -> bool:
@@ -141,7 +154,7 @@ class Learning:
 
         Call it in the process that trains: one that uses a GPU must not be forked.
         """
-        if on_cpu(self.experiment) and self._device is None:
+        if on_cpu(self.experiment) and self._made.device is None:
             return
         import torch
 
@@ -149,18 +162,18 @@ class Learning:
 
         device = chosen(self.experiment.training.device)
         self.workspace.to(device)
-        if device == (self._device or CPU):
+        if device == (self._made.device or CPU):
             return
         make_repeatable(device)
         # the fast kernels of attention warn as well, but their gradients do not repeat
         torch.backends.cuda.enable_flash_sdp(False)
         torch.backends.cuda.enable_mem_efficient_sdp(False)
         torch.backends.cuda.enable_cudnn_sdp(False)
-        self._device = device
-        self._train, self._test = _on(device, self.train), _on(device, self.test)
+        self._made.device = device
+        self._made.train, self._made.test = _on(device, self.train), _on(device, self.test)
         self._union = {size: _on(device, pair) for size, pair in self._union.items()}
         if self.unlabelled is not None:
-            self._unlabelled = self.unlabelled.to(device)
+            self._made.unlabelled = self.unlabelled.to(device)
 
     def device_facts(self) -> dict[str, str]:
         """Return what a run's facts say about the device; nothing for the CPU."""
@@ -402,9 +415,9 @@ class Learning:
     def _compiled_scores(self, step: CompiledStep, job: Evaluate) -> Scores:
         """Train loss, test loss and test accuracy, without torch."""
         dataset = self.task.dataset
-        if self._tested is None:
-            self._tested = NormalisedRows(dataset, dataset.test_x)
-        loss, accuracy = step.scores(job.weights, self._tested, dataset.test_y)
+        if self._made.test_rows is None:
+            self._made.test_rows = NormalisedRows(dataset, dataset.test_x)
+        loss, accuracy = step.scores(job.weights, self._made.test_rows, dataset.test_y)
         picked = self._picked()
         if not len(picked):
             return None, loss, accuracy
@@ -480,11 +493,16 @@ def _compiled(learned: Learning) -> tuple[Compiled | None, str]:
         from edgefl.compiled.step import CompiledStep
 
         network = task.network or network_of(learned.workspace.model, dataset.shape)
+        if training.engine == "auto" and network.parameters > MOST_PARAMETERS:
+            return None, f"it has more than {MOST_PARAMETERS:,} parameters"
         step = CompiledStep(network)
     except Unsuited as reason:
         return None, str(reason)
     labels = np.ascontiguousarray(dataset.train_y, dtype=np.int64)
-    return Compiled(step, labels, NormalisedRows(dataset, dataset.train_x)), ""
+    made = learned._made
+    if made.train_rows is None:
+        made.train_rows = NormalisedRows(dataset, dataset.train_x)
+    return Compiled(step, labels, made.train_rows), ""
 
 
 def _on(device: torch.device, pair: tuple[Any, Any]) -> tuple[Any, Any]:

@@ -322,7 +322,7 @@ class WallRun:
             strains=() if strain is None else (strain,),
             speed_auto=self.speed_auto,
             resume=resume,
-            engine=self.engines[index],
+            engine=self.engines[index] if self.engines else "",
         )
 
     def _order(self, order: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
 from pathlib import Path
 from typing import Any
@@ -270,6 +271,20 @@ def test_damaged_code_is_made_again(folder: Path) -> None:
         compiled._code.cache_clear()
         assert works(network, model)
         assert kept.read_bytes() == whole
+
+
+@pytest.mark.parametrize("of", ["file", "folder"])
+def test_code_that_others_can_write_is_not_run(folder: Path, of: str) -> None:
+    model, network = tiny()
+    assert works(network, model)
+    (kept,) = (folder / "compiled").iterdir()
+    harmless = kept.read_bytes()
+    strange = b"no machine code"
+    kept.write_bytes(hashlib.sha256(strange).digest() + strange)
+    (kept if of == "file" else kept.parent).chmod(0o777)
+    compiled._code.cache_clear()
+    assert works(network, model)
+    assert kept.read_bytes() == harmless
 
 
 def test_a_folder_that_cannot_be_written_is_done_without(folder: Path) -> None:
