@@ -2,8 +2,8 @@
 
 LLVM makes the machine code, through ``llvmlite``, which has wheels for x86 and ARM: no compiler is
 needed. It takes about a second for a network, and its code is then kept in the cache of parsed data
-sets. If that cannot be written, every process that needs it makes it anew. Kept code is executed, so
-it is taken only from a folder and a file that nobody else can write.
+sets. If that cannot be written, every process that needs it makes it anew. Kept code is executed,
+so it is taken only from a folder and a file that nobody else can write.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def by_torch(model: nn.Module, inputs: Any, labels: Any, index: np.ndarray) -> A
     rows = torch.from_numpy(index)
     loss = nn.functional.cross_entropy(model(inputs[rows]), labels[rows])
     torch.autograd.backward(loss)
-    slopes = [tensor.grad.flatten() for tensor in model.parameters()]  # type: ignore[union-attr]  # set
+    slopes = [tensor.grad.flatten() for tensor in model.parameters() if tensor.grad is not None]
     return loss.item(), torch.cat(slopes).numpy()
 
 
