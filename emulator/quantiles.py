@@ -23,11 +23,11 @@ class Quantiles:
         self.count = 0
         self.max = 0
 
-    def add(self, value: int) -> None:
+    def add(self, value: int, times: int = 1) -> None:
         value = max(0, value)
         shift = max(0, value.bit_length() - _FINE_BITS)
-        self._buckets[(shift << (_FINE_BITS - 1)) + (value >> shift)] += 1
-        self.count += 1
+        self._buckets[(shift << (_FINE_BITS - 1)) + (value >> shift)] += times
+        self.count += times
         self.max = max(self.max, value)
 
     def copy(self) -> Quantiles:

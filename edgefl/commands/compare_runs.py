@@ -13,7 +13,6 @@ import typer
 from rich.console import Console
 
 from edgefl.commands import show
-from edgefl.commands.resume import go_on_of
 from edgefl.errors import UserError
 from edgefl.reports.registry import families
 
@@ -163,6 +162,8 @@ def compare(
         if not (markdown or latex):
             show.line(f"numbers: {path}")
     if not (markdown or latex):
+        from edgefl.commands.resume import go_on_of  # it takes long, and `edgefl report` needs none
+
         again = go_on_of(runs[0]) if len(runs) == 1 else ""
         if again:
             show.hint(again)

@@ -130,7 +130,8 @@ def _add_run(
             if score is ACCURACY or any(row.get(score.name) for row in told)
         },
     }
-    for lane, steps in rates_bit_s(found.slices).items():
+    ended = found.slices
+    for lane, steps in rates_bit_s(ended).items():
         points[f"{lane}s Mbit/s"] = [(t_s, rate / BIT_PER_MBIT) for t_s, rate in steps]
     for name, values in points.items():
         what, _, of = name.partition(" ")  # Perfetto joins both by a space
@@ -140,7 +141,7 @@ def _add_run(
             for t_s, value in values
         )
     slices, instants = defaultdict(list), defaultdict(list)
-    for each in (*found.slices, *_cut_off(found)):
+    for each in (*ended, *_cut_off(found)):
         slices[each.edge].append(each)
     for instant in found.instants:
         instants[instant.edge].append(instant)

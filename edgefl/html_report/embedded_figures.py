@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from edgefl.errors import UserError
 from edgefl.reports import gallery
-from edgefl.results.figures.base import Plot, open_runs
+from edgefl.results.figures.base import Plot, PlotData, open_runs
 from edgefl.results.figures.output import drawn, rendered
 from edgefl.results.figures.style import PlotStyle
 
@@ -52,8 +52,18 @@ def figures(paths: Sequence[Path], target: float | None) -> tuple[list[EmbeddedF
             continue
         if numbers.rows:
             figure = drawn(plot, numbers, own)
-            found.append(_embedded(kind, plot, figure, numbers.csv().encode()))
+            found.append(_embedded(kind, plot, figure, _numbers(numbers)))
     return found, left_out
+
+
+def _numbers(data: PlotData) -> bytes:
+    """The numbers as CSV; b"" if that is too large."""
+    found = b""
+    for piece in data.csv_pieces():
+        found += piece.encode()
+        if len(found) > MOST_CSV:
+            return b""
+    return found
 
 
 def _embedded(kind: str, plot: Plot, figure: Figure, numbers: bytes) -> EmbeddedFigure:
@@ -65,7 +75,7 @@ def _embedded(kind: str, plot: Plot, figure: Figure, numbers: bytes) -> Embedded
         title=plot.about,
         width=plot.WIDTH,
         image=data_uri(image, KINDS[form]),
-        numbers=data_uri(numbers, "text/csv") if len(numbers) <= MOST_CSV else "",
+        numbers=data_uri(numbers, "text/csv") if numbers else "",
     )
 
 

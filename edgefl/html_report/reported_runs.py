@@ -12,7 +12,8 @@ from edgefl.loading.file import FACTS
 from edgefl.record.files import EXPERIMENT
 from edgefl.results.compare import Row
 from edgefl.results.comparison import Comparison
-from edgefl.results.figures.base import RunFiles, open_runs
+from edgefl.results.figures.base import open_runs
+from edgefl.results.run_files import RunFiles
 
 
 @dataclass(frozen=True, slots=True)

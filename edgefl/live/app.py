@@ -154,7 +154,8 @@ class Server:
                 if began_s - alive_s > ALIVE_S:
                     alive_s = began_s
                     yield b": alive\n\n"
-                await asyncio.sleep(max(TICK_S - (time.monotonic() - began_s), 0.05))
+                tick_s = 0.0 if self._more else TICK_S  # a long run is read without a rest
+                await asyncio.sleep(max(tick_s - (time.monotonic() - began_s), 0.05))
         finally:
             self.streams -= 1
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from edgefl.live.link_bins import LinkLag
 from edgefl.live.series import LatestItems
+from edgefl.results.columns import TableColumns
 from edgefl.results.progress import Progress
 from edgefl.results.summary import BROKEN_OFF, INTERRUPTED, number, verdict
 
@@ -26,7 +27,7 @@ class Health:
         self._memory: dict[str, float] = {}  # edge -> bytes
         self._summary: Mapping[str, Any] = {}
 
-    def take_links(self, rows: Iterable[Mapping[str, str]]) -> None:
+    def take_links(self, rows: TableColumns) -> None:
         """Take rows of links.csv."""
         self.lag.take(rows)
         self.changed += 1

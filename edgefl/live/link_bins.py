@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from edgefl.results.summary import number
+import numpy as np
+
+from edgefl.results.columns import TableColumns, spread
 from emulator.quantiles import Quantiles
 from emulator.units import NS_PER_S
 
@@ -32,15 +34,18 @@ class LinkBins:
         self._bits: dict[str, list[float]] = {way: [] for way in DIRECTIONS}
         self._capacity: dict[str, list[float | None]] = {way: [] for way in DIRECTIONS}
 
-    def take(self, rows: Iterable[Mapping[str, str]]) -> None:
+    def take(self, rows: TableColumns) -> None:
         """Take rows of links.csv."""
-        for row in rows:
-            begin, end, size = (number(row.get(n)) for n in ("offered_s", "finished_s", "bytes"))
-            way = row.get("direction", "")
-            if begin is not None and end is not None and size is not None and way in DIRECTIONS:
-                self._add(way, max(begin, 0.0), max(end, 0.0), size * 8)
-                self.bytes[way] += int(size)
-                self.changed += 1
+        begin, end, size = (rows.get(name) for name in ("offered_s", "finished_s", "bytes"))
+        there = ~(np.isnan(begin) | np.isnan(end) | np.isnan(size))
+        for way in DIRECTIONS:
+            own = there & (rows.get("direction") == rows.texts.number(way))
+            if own.any():
+                self._add(
+                    way, np.maximum(begin[own], 0.0), np.maximum(end[own], 0.0), size[own] * 8
+                )
+                self.bytes[way] += int(size[own].sum())
+                self.changed += int(own.sum())
 
     def whole(self, until_s: float) -> dict[str, Any]:
         """Return the rates (bit/s) of all bins up to ``until_s``, with the capacities."""
@@ -54,17 +59,20 @@ class LinkBins:
             **{f"{way}_capacity": self._capacities(way, bins) for way in DIRECTIONS},
         }
 
-    def _add(self, way: str, begin: float, end: float, bits: float) -> None:
-        self._widen(end)
-        first, last = int(begin / self.bin_s), int(end / self.bin_s)
+    def _add(self, way: str, begin: np.ndarray, end: np.ndarray, bits: np.ndarray) -> None:
+        self._widen(float(end.max()))
+        first, last = ((x / self.bin_s).astype(np.int64) for x in (begin, end))
+        last = np.maximum(first, last)
+        counts = last + 1 - first
+        of, at = np.repeat(np.arange(len(begin)), counts), spread(first, counts)
+        inside = np.minimum((at + 1) * self.bin_s, end[of]) - np.maximum(at * self.bin_s, begin[of])
+        one = counts[of] == 1
+        parts = np.where(one, bits[of], bits[of] * inside / np.where(one, 1.0, (end - begin)[of]))
+        sums = np.bincount(at, parts)
         found = self._bits[way]
-        found.extend([0.0] * (last + 1 - len(found)))
-        if first >= last:
-            found[last] += bits
-            return
-        for at in range(first, last + 1):
-            inside = min((at + 1) * self.bin_s, end) - max(at * self.bin_s, begin)
-            found[at] += bits * inside / (end - begin)
+        found.extend([0.0] * (len(sums) - len(found)))
+        for place in np.unique(at).tolist():
+            found[place] += float(sums[place])
 
     def _widen(self, until_s: float) -> None:
         """Make the bins twice as wide, until they reach ``until_s``."""
@@ -93,12 +101,13 @@ class LinkLag:
     def __init__(self) -> None:
         self._lags_ns = Quantiles()
 
-    def take(self, rows: Iterable[Mapping[str, str]]) -> None:
+    def take(self, rows: TableColumns) -> None:
         """Take rows of links.csv."""
-        for row in rows:
-            due, end = number(row.get("scheduled_s")), number(row.get("finished_s"))
-            if due is not None and end is not None:
-                self._lags_ns.add(round((end - due) * NS_PER_S))
+        lags_s = rows.get("finished_s") - rows.get("scheduled_s")
+        lags_s = lags_s[~np.isnan(lags_s)]
+        lags, counts = np.unique(np.rint(lags_s * NS_PER_S).astype(np.int64), return_counts=True)
+        for lag_ns, count in zip(lags.tolist(), counts.tolist()):
+            self._lags_ns.add(lag_ns, count)
 
     def quantiles_ms(self) -> dict[str, float] | None:
         """Return {"p50", "p99", "max"} of the whole run; None without a transfer."""

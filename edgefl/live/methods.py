@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from edgefl.live.series import LatestItems, ThinnedItems
 from edgefl.reports.dissemination.section import Outcome, RequestsSoFar
 from edgefl.reports.slots.section import MARK as OF_ROUND
+from edgefl.results.columns import TableColumns
 from edgefl.results.summary import number
 
 MOST_POINTS, MOST_NAMES, MOST_SLOTS, MOST_ROUNDS = 2000, 24, 5000, 2000
@@ -60,13 +63,23 @@ class Methods:
             point = number(numbers.get("refresh_point"))
             self.refresh.add([row["t"], edge, point, None, request.outcome.value])
 
-    def take_slots(self, rows: Iterable[Mapping[str, str]], place_of: Mapping[str, int]) -> None:
+    @property
+    def asked(self) -> bool:
+        """Whether an open task has asked for a fresher model."""
+        return bool(self._requests.by_task)
+
+    def take_slots(self, rows: TableColumns, place_of: Mapping[str, int]) -> None:
         """Take rows of slots.csv."""
-        for row in rows:
-            begin, end = number(row.get("begins_s")), number(row.get("ends_s"))
-            if begin is not None and end is not None:
-                edge = place_of.get(row.get("edge", ""), -1)
-                self.slots.add([begin, end, edge, row.get("direction"), row.get("kind")])
+        begin_s, end_s = rows.get("begins_s"), rows.get("ends_s")
+        there = np.flatnonzero(~(np.isnan(begin_s) | np.isnan(end_s)))
+        latest, names = there[-self.slots.most :], rows.texts.all
+        texts = (rows.get(name)[latest].tolist() for name in ("edge", "direction", "kind"))
+        times = begin_s[latest].tolist(), end_s[latest].tolist()
+        found = [
+            [begin, end, place_of.get(names[edge], -1), names[way], names[kind]]
+            for begin, end, edge, way, kind in zip(*times, *texts)
+        ]
+        self.slots.extend(found, dropped=len(there) - len(latest))
 
     def _point(self, name: str, t: float, value: Any, edge: int) -> None:
         if name not in self.learned and len(self.learned) == MOST_NAMES:

@@ -13,12 +13,12 @@ from edgefl.live.link_bins import CapacityAt
 from edgefl.live.run_facts import RunFacts
 from edgefl.live.run_model import RunModel, Seen
 from edgefl.record import files
-from edgefl.record.old_names import renamed
+from edgefl.results.columns import TableReader, parsed_events
 from edgefl.results.pace import Pace, Point
 from edgefl.results.progress import RATE_WINDOW_S
 from edgefl.results.rundirs import read_config
 from edgefl.results.summary import BROKEN_OFF, number
-from edgefl.results.tail import TableTail, Tail, parse_events
+from edgefl.results.tail import TableTail, Tail
 
 STEP_BYTES = 1 << 20  # of each file in one step, so that a long run needs little memory
 SILENT_S = 30.0  # without a new row: the run was killed, or is very slow
@@ -52,10 +52,11 @@ class RunFeed:
         self._capacity: CapacityAt | None = None  # made when it is needed: it may read traces
         self.model = RunModel(RunFacts.of(self.run, read_config(self.run)), self._capacity_at)
         self._events = Tail(self.run / files.EVENTS)
-        self._tables = {
-            name: TableTail(self.run / name)
-            for name in (files.SLOTS, files.LINKS, files.METRICS, files.HOSTS)
+        self._moves = {
+            name: TableReader(self.run / name, self.model.texts)
+            for name in (files.SLOTS, files.LINKS)
         }
+        self._tables = {name: TableTail(self.run / name) for name in (files.METRICS, files.HOSTS)}
         self._pace: Pace | None = None
         self._read_at_s = 0.0
         self._summary_mark: object = None
@@ -74,7 +75,9 @@ class RunFeed:
             more = self._step(clock_s)
         except (UserError, OSError) as error:  # a damaged part, or no permission
             self.trouble, more = str(error), False
-        if self._events.anew or any(table.anew for table in self._tables.values()):
+        readers: list[Tail | TableReader | TableTail] = [self._events]
+        readers += [*self._moves.values(), *self._tables.values()]
+        if any(reader.anew for reader in readers):
             self._begin()
             return True
         self._take_summary()
@@ -85,15 +88,19 @@ class RunFeed:
 
     def _step(self, clock_s: float) -> bool:
         model, before = self.model, self.model.progress.emulated_s
-        lines = self._events.read_new(STEP_BYTES)
-        model.take_events([renamed(row) for row in parse_events(lines)])
-        count = len(lines)
-        takes = (model.take_slots, model.take_links, model.take_metrics, model.take_hosts)
-        for (name, table), take in zip(self._tables.items(), takes):
-            if lines and name in model.ahead:
+        chunk = self._events.read_bytes(STEP_BYTES)
+        count = chunk.count(b"\n")
+        if chunk:
+            model.take_events(parsed_events(chunk, model.texts))
+        for (name, reader), take in zip(self._moves.items(), (model.take_slots, model.take_links)):
+            if chunk and name in model.ahead:
                 continue  # its rows would wait in memory for the events
+            if (moves := reader.read_new(STEP_BYTES)).count:
+                take(moves)
+                count += moves.count
+        for table, put in zip(self._tables.values(), (model.take_metrics, model.take_hosts)):
             if rows := table.read_new(STEP_BYTES):
-                take(rows)
+                put(rows)
                 count += len(rows)
         if model.progress.emulated_s > before:
             self._read_at_s = clock_s

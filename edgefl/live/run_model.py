@@ -5,9 +5,12 @@ A reader has a ``Seen`` and gets what is new since. docs/reference/live.md descr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
+import orjson
 
 from edgefl.config.scores import Score
 from edgefl.live.health import Health
@@ -18,9 +21,9 @@ from edgefl.live.run_facts import RunFacts
 from edgefl.live.series import LatestItems, ThinnedItems
 from edgefl.live.slices import Slices
 from edgefl.record import files
+from edgefl.results.columns import MISSING, EventColumns, TableColumns, Texts
 from edgefl.results.intervals import LANES
-from edgefl.results.intervals import Slice as Interval
-from edgefl.results.progress import EdgeStatus, Progress
+from edgefl.results.progress import EdgeStatus, Progress, usual_rows
 from edgefl.results.summary import number
 from edgefl.results.timeline import Timeline
 
@@ -30,6 +33,7 @@ COUNTERS = ("version", "emulated_s", "wall_s", "train_loss", "test_loss")  # the
 BYTES = ("bytes_up", "bytes_down")
 
 Row = Mapping[str, Any]
+STRANGE = (KeyError, TypeError, ValueError, AttributeError)  # from a row of another version
 LANE_NUMBERS = {lane: place for place, lane in enumerate(LANES)}
 
 
@@ -55,8 +59,13 @@ class RunModel:
         self.edges: dict[str, int] = {edge: at for at, edge in enumerate(facts.edges)}
         edges = {edge: EdgeStatus() for edge in facts.edges}
         self.progress = Progress(edges=edges, score=facts.score)
-        self.timeline = Timeline(keep=KEPT_TASKS)
-        self.slices, self.link_bins, self.health = Slices(), LinkBins(capacity_at), Health()
+        self.texts = Texts()
+        self.timeline = Timeline(KEPT_TASKS, self.texts)
+        self.slices, self.link_bins, self.health = (
+            Slices(self.texts),
+            LinkBins(capacity_at),
+            Health(),
+        )
         self.methods, self.words = Methods(), Log()
         self.metrics: ThinnedItems[list[float | None]] = ThinnedItems(MOST_METRICS)
         self.gaps: ThinnedItems[list[Any]] = ThinnedItems(MOST_GAPS)
@@ -74,30 +83,51 @@ class RunModel:
         """The tables whose latest rows are later than the events so far."""
         return [name for name, t_s in self._reached.items() if t_s > self.timeline.emulated_s]
 
-    def take_events(self, rows: Sequence[Row]) -> None:
-        """Take lines of events.jsonl, in order."""
-        for take in (self._take_one_by_one, self.timeline.take_events):
-            left, over = iter(rows), False
-            while not over:
-                try:
-                    take(left)
-                    over = True
-                except (KeyError, TypeError, ValueError, AttributeError):
-                    self.strange_rows += 1  # go on with the next row
+    def take_events(self, events: EventColumns) -> None:
+        """Take lines of events.jsonl, in order; they have ``lines``, and ``texts`` of this run."""
+        self.changes += events.count
+        number = self.texts.number
+        asked = events.rows.texts_of("event") == number("fresh_requested")
+        asked |= events.rows.texts_of("fact") == number("request_too_late")
+        usual = usual_rows(events, updates_too=not (self.methods.asked or asked.any()))
+        self.progress.take_many(events, usual, self._take_row)
+        self._into_timeline(events)
         self._drain()
 
-    def take_links(self, rows: list[dict[str, str]]) -> None:
+    def _take_row(self, row: Row) -> None:
+        try:
+            self.progress.take_events((row,))
+            self.methods.take(row, self.edges, self.facts.slot_s)
+            for kind, text in self.words.lines(row):
+                self.log.add([row["t"], kind, text])
+        except STRANGE:
+            self.strange_rows += 1
+
+    def _into_timeline(self, events: EventColumns) -> None:
+        try:
+            self.timeline.take_events(events)
+        except STRANGE:  # nothing was taken: find the row
+            rows = [events.row(place) for place in range(events.count)]
+            if len(rows) == 1:
+                self.strange_rows += 1
+                return
+            for half in (rows[: len(rows) // 2], rows[len(rows) // 2 :]):
+                part = EventColumns.of(half, self.texts)
+                part.lines = [orjson.dumps(row) for row in half]
+                self._into_timeline(part)
+
+    def take_links(self, rows: TableColumns) -> None:
         """Take rows of links.csv."""
-        self._reached[files.LINKS] = number(rows[-1].get("finished_s")) or 0.0
-        for take in (self.progress, self.timeline):
-            take.take_links(rows)
+        self._reached[files.LINKS] = _last(rows.get("finished_s"))
+        self.progress.take_link_columns(rows)
+        self.timeline.take_links(rows)
         self.link_bins.take(rows)
         self.health.take_links(rows)
         self._drain()
 
-    def take_slots(self, rows: list[dict[str, str]]) -> None:
+    def take_slots(self, rows: TableColumns) -> None:
         """Take rows of slots.csv, before the rows of links.csv about the same transfers."""
-        self._reached[files.SLOTS] = number(rows[-1].get("ends_s")) or 0.0
+        self._reached[files.SLOTS] = _last(rows.get("ends_s"))
         self.timeline.take_slots(rows)
         self.methods.take_slots(rows, self.edges)
 
@@ -119,14 +149,6 @@ class RunModel:
         self.timeline.no_more_rows()
         self._drain()
 
-    def _take_one_by_one(self, rows: Iterator[Row]) -> None:
-        for row in rows:
-            self.changes += 1
-            self.progress.take_events((row,))
-            self.methods.take(row, self.edges, self.facts.slot_s)
-            for kind, text in self.words.lines(row):
-                self.log.add([row["t"], kind, text])
-
     def _target(self, point: list[float | None]) -> None:
         target, score, value = self.facts.target, self.facts.score, point[5]
         if target is not None and value is not None and score.reaches(value, target):
@@ -137,18 +159,20 @@ class RunModel:
 
     def _drain(self) -> None:
         """Take over what the timeline has found, so that it does not grow."""
-        found = self.timeline
-        for one in found.slices:
-            self.slices.add(self._shown(one))
-        for each in found.instants:
-            text = "" if each.version is None else f"version {each.version}"
-            self.marks.add([each.kind, each.t_s, self._place(each.edge), text])
-        for t_s, version in found.versions:
-            self.marks.add(["publish", t_s, -1, f"version {version}"])
-        for gap in found.staleness:
-            self.gaps.add([gap.t_s, self._place(gap.edge), gap.versions])
-        for drained in (found.slices, found.instants, found.versions, found.staleness):
-            drained.clear()
+        slices, instants, gaps, versions = self.timeline.drain()
+        self.slices.extend(slices._replace(edge=self._placed(slices.edge)))
+        places, kinds = self._placed(instants.edge), self.texts.all
+        latest = slice(-self.marks.most, None)
+        columns = instants.kind, instants.t_s, places, instants.version
+        marks = [
+            [kinds[kind], t_s, place, _version(version)]
+            for kind, t_s, place, version in zip(*(each[latest].tolist() for each in columns))
+        ]
+        self.marks.extend(marks, dropped=len(places) - len(marks))
+        marks = [["publish", t_s, -1, _version(version)] for t_s, version in versions[latest]]
+        self.marks.extend(marks, dropped=len(versions) - len(marks))
+        of_gaps = gaps.t_s, self._placed(gaps.edge), gaps.versions
+        self.gaps.extend([*map(list, zip(*(each.tolist() for each in of_gaps)))])
         for edge, status in self.progress.edges.items():
             state = (status.state, status.task, status.since_s)
             if edge not in self._states or self._states[edge][0] != state:
@@ -159,14 +183,21 @@ class RunModel:
         """The index of an edge on the page; -1 for no single edge."""
         return self.edges.setdefault(edge, len(self.edges)) if edge not in ("", "*") else -1
 
-    def _shown(self, one: Interval) -> list[Any]:
-        lane = LANE_NUMBERS[one.lane]
-        return [self._place(one.edge), lane, one.kind, *one[3:]]
+    def _placed(self, edges: np.ndarray) -> np.ndarray:
+        """The indices of many edges on the page."""
+        there, first, of_all = np.unique(edges, return_index=True, return_inverse=True)
+        names, places = self.texts.all, np.zeros(len(there), np.int32)
+        for at in np.argsort(first).tolist():  # a new one gets its place when it comes first
+            places[at] = self._place(names[there[at]])
+        return places[of_all]
 
     # ------------------------------------------------------------------ news
     def open_slices(self) -> list[list[Any]]:
         """What goes on, in the form of slices without an end."""
-        return [self._shown(one) for one in self.timeline.open_slices()]
+        return [
+            [self._place(one.edge), LANE_NUMBERS[one.lane], one.kind, *one[3:]]
+            for one in self.timeline.open_slices()
+        ]
 
     def news(self, seen: Seen, full: bool) -> dict[str, Any]:
         """Return all parts with something new, and note them in ``seen``."""
@@ -242,6 +273,14 @@ def metric_points(rows: Iterable[Row], score: Score) -> Iterator[list[float | No
         point = [number(row.get(name)) for name in (*COUNTERS, score.name, *BYTES)]
         if point[1] is not None:
             yield point
+
+
+def _last(values: np.ndarray) -> float:
+    return float(np.nan_to_num(values[-1:]).sum())
+
+
+def _version(version: int) -> str:
+    return "" if version == MISSING else f"version {version}"
 
 
 def _since(series: LatestItems[Any] | ThinnedItems[Any], seen: Seen, name: str) -> list[Any]:

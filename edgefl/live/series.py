@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Generic, TypeVar
 
@@ -13,12 +14,17 @@ class LatestItems(Generic[Item]):
     """The latest ``most`` items of a growing list; older ones are dropped."""
 
     def __init__(self, most: int) -> None:
-        self.total = 0  # of items that were ever added
+        self.most, self.total = most, 0  # items that are held; that were ever added
         self._items: deque[Item] = deque(maxlen=most)
 
     def add(self, item: Item) -> None:
         self.total += 1
         self._items.append(item)
+
+    def extend(self, items: Sequence[Item], dropped: int = 0) -> None:
+        """Add many items; ``dropped``: so many before them were too old to be made at all."""
+        self.total += dropped + len(items)
+        self._items.extend(items)
 
     def since(self, seen: int) -> list[Item]:
         """Return what was added after the first ``seen`` items, as far as it is still held."""
@@ -38,10 +44,15 @@ class ThinnedItems(Generic[Item]):
         self._items: list[tuple[int, Item]] = []  # with their numbers, from 1 on
 
     def add(self, item: Item) -> None:
-        self.total += 1
-        self._items.append((self.total, item))
-        if len(self._items) > self._most:
-            self._items = [*self._items[:-1:2], self._items[-1]]
+        self.extend([item])
+
+    def extend(self, items: Iterable[Item]) -> None:
+        """Add many items."""
+        for item in items:
+            self.total += 1
+            self._items.append((self.total, item))
+            if len(self._items) > self._most:
+                self._items = [*self._items[:-1:2], self._items[-1]]
 
     def since(self, seen: int) -> list[Item]:
         """Return what was added after the first ``seen`` items, as far as it is still held."""

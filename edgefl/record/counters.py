@@ -62,6 +62,17 @@ class Counters:
         self._event("edge_joined", {"version": version, "edge": edges[0]})
         self.lost.difference_update(edges)
 
+    def arrived(self, tasks: Sequence[int], edges: Sequence[str], staleness: Sequence[int]) -> None:
+        """Count the events of these updates' arrival, none of which was discarded at once."""
+        self.marks.add("update_arrived")
+        self.updates_received += len(tasks)
+        self.waiting.update(zip(tasks, edges))
+        self.staleness.update(staleness)
+
+    def published(self, version: int) -> None:
+        """Count a model that contains all updates that wait."""
+        self._decision({"do": "publish", "version": version})
+
     def link(self, direction: str, size_bytes: int) -> None:
         """Count a finished transfer of ``size_bytes``; ``direction`` is "up" or "down"."""
         if direction == "up":

@@ -12,8 +12,15 @@ OLD, NEW, WITH = "slot", "refresh_point", ("draw", "asked")
 def renamed(row: dict[str, Any]) -> dict[str, Any]:
     """Return ``row``, an event or decision, with today's names, also in its decisions."""
     numbers = row.get("numbers")
-    if isinstance(numbers, dict) and OLD in numbers and any(name in numbers for name in WITH):
-        row["numbers"] = {NEW if name == OLD else name: value for name, value in numbers.items()}
+    if isinstance(numbers, dict):
+        row["numbers"] = dict(zip(renamed_keys(tuple(numbers)), numbers.values()))
     for decision in row.get("decisions", ()):
         renamed(decision)
     return row
+
+
+def renamed_keys(keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the keys of such numbers with today's names."""
+    if OLD in keys and any(name in keys for name in WITH):
+        return tuple(NEW if key == OLD else key for key in keys)
+    return keys

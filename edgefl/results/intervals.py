@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from array import array
 from bisect import bisect_right
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
-from edgefl.results.summary import number
+import numpy as np
+
+from edgefl.results.columns import MISSING, TableColumns, Texts
 
 COMPUTE, UPLINK, DOWNLINK, FAULT, AWAY = "compute", "uplink", "downlink", "fault", "away"
 LANES = (COMPUTE, UPLINK, DOWNLINK, FAULT, AWAY)
@@ -58,6 +62,80 @@ class Gap(NamedTuple):
     versions: int
 
 
+class SliceColumns(NamedTuple):
+    """Slices as columns: ``edge`` and ``kind`` are numbers of the timeline's texts, ``lane`` is
+    the place in LANES. An end that is not known is NaN; MISSING stands for no task and no size.
+    """
+
+    edge: np.ndarray
+    lane: np.ndarray
+    kind: np.ndarray
+    begin_s: np.ndarray
+    end_s: np.ndarray
+    task: np.ndarray
+    size_bytes: np.ndarray
+
+    def unpacked(self, texts: Texts) -> list[Slice]:
+        names = texts.all
+        return [
+            Slice(
+                *(names[edge], LANES[lane], names[kind], begin_s),
+                *(None if math.isnan(end_s) else end_s, _known(task), _known(size)),
+            )
+            for edge, lane, kind, begin_s, end_s, task, size in zip(*(x.tolist() for x in self))
+        ]
+
+
+class InstantColumns(NamedTuple):
+    """Instants as columns, as in SliceColumns; MISSING stands for no task and no version."""
+
+    edge: np.ndarray
+    kind: np.ndarray
+    t_s: np.ndarray
+    task: np.ndarray
+    version: np.ndarray
+
+    def unpacked(self, texts: Texts) -> list[Instant]:
+        names = texts.all
+        return [
+            Instant(names[edge], names[kind], t_s, _known(task), _known(version))
+            for edge, kind, t_s, task, version in zip(*(each.tolist() for each in self))
+        ]
+
+
+class GapColumns(NamedTuple):
+    """Gaps as columns, as in SliceColumns."""
+
+    t_s: np.ndarray
+    edge: np.ndarray
+    versions: np.ndarray
+
+    def unpacked(self, texts: Texts) -> list[Gap]:
+        names = texts.all
+        return [Gap(t, names[edge], n) for t, edge, n in zip(*(each.tolist() for each in self))]
+
+
+SLICE_TYPES = (np.int32, np.int8, np.int32, np.float64, np.float64, np.int64, np.int64)
+INSTANT_TYPES = (np.int32, np.int32, np.float64, np.int64, np.int64)
+GAP_TYPES = (np.float64, np.int32, np.int64)
+
+
+def packed(rows: Sequence[tuple[Any, ...]], types: Sequence[type]) -> list[np.ndarray]:
+    """Return rows, all as long as ``types``, as columns of these types."""
+    if not rows:
+        return [np.zeros(0, kind) for kind in types]
+    return [np.array(column, kind) for column, kind in zip(zip(*rows), types)]
+
+
+def joined(parts: Sequence[Sequence[np.ndarray]], types: Sequence[type]) -> list[np.ndarray]:
+    """Return the rows of several columns in one."""
+    return [np.concatenate(each) for each in zip(packed((), types), *parts)]
+
+
+def _known(value: int) -> int | None:
+    return None if value == MISSING else value
+
+
 class Lane:
     """The transfers of one edge in one direction, which do not overlap on their lane.
 
@@ -66,12 +144,16 @@ class Lane:
     """
 
     def __init__(self, keep: int | None = None) -> None:
-        self._last = (0.0, 0.0)
+        self.last = (0.0, 0.0)
         self._cut: deque[tuple[float, float]] = deque(maxlen=keep)  # broken off: without a row
 
     def cut(self, begin_s: float, end_s: float) -> None:
         """Take the interval of a transfer that was broken off. These come in order of time."""
         self._cut.append((begin_s, end_s))
+
+    @property
+    def is_cut(self) -> bool:
+        return bool(self._cut)
 
     def fit(self, begin_s: float, end_s: float) -> tuple[float, float]:
         """Return the part of an interval that is free, and occupy it; it may be empty.
@@ -82,9 +164,35 @@ class Lane:
             if self._cut[at][0] >= end_s:
                 break
             begin_s, end_s = _beside(self._cut[at], begin_s, end_s)
-        begin_s, end_s = _beside(self._last, begin_s, end_s)
-        self._last = max(self._last, (begin_s, end_s), key=lambda each: each[1])
+        begin_s, end_s = _beside(self.last, begin_s, end_s)
+        self.last = max(self.last, (begin_s, end_s), key=lambda each: each[1])
         return begin_s, end_s
+
+
+def fit(
+    lanes: Sequence[Lane], of: np.ndarray, begin_s: np.ndarray, end_s: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Fit many intervals at once, each into ``lanes[of]``, as ``Lane.fit`` does one by one."""
+    order = np.argsort(of, kind="stable")
+    begins, ends = begin_s[order], end_s[order]
+    borders = np.searchsorted(of[order], np.arange(len(lanes) + 1))
+    # A lane whose intervals come in the order of their ends: each begins behind the one before.
+    before = np.concatenate([[0.0], ends[:-1]])
+    before[borders[:-1]] = [lane.last[1] for lane in lanes]
+    one_by_one = {*of[order][before > ends].tolist()}
+    begins = np.maximum(begins, before)
+    for number, lane in enumerate(lanes):
+        first, last = borders[number], borders[number + 1] - 1
+        if lane.is_cut or number in one_by_one:
+            for at in range(first, last + 1):
+                begins[at], ends[at] = lane.fit(begin_s[order[at]], ends[at])
+            continue
+        while last > first and ends[last - 1] == ends[last]:
+            last -= 1
+        lane.last = max(lane.last, (float(begins[last]), float(ends[last])), key=lambda x: x[1])
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    return begins[back], ends[back]
 
 
 def _beside(other: tuple[float, float], begin_s: float, end_s: float) -> tuple[float, float]:
@@ -95,52 +203,103 @@ def _beside(other: tuple[float, float], begin_s: float, end_s: float) -> tuple[f
     return min(begin_s, end_s), end_s
 
 
-def latest(
-    history: deque[tuple[float, int]], until_s: float
-) -> tuple[float, int] | tuple[None, None]:
-    """The latest (t_s, task) up to a moment."""
-    place = bisect_right(history, until_s, key=lambda each: each[0])
-    return history[place - 1] if place else (None, None)
+class History:
+    """The moments at which the tasks of an edge began: at least the latest ``keep``; None: all."""
+
+    def __init__(self, keep: int | None = None) -> None:
+        self._keep = keep
+        self._times, self._tasks = array("d"), array("q")
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def add(self, t_s: float, task: int) -> None:
+        self._times.append(t_s)
+        self._tasks.append(task)
+        self._forget()
+
+    def extend(self, times_s: np.ndarray, tasks: np.ndarray) -> None:
+        self._times.frombytes(times_s.tobytes())
+        self._tasks.frombytes(tasks.tobytes())
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._keep is not None and len(self) > 2 * self._keep:
+            del self._times[: -self._keep], self._tasks[: -self._keep]
+
+    def later(self, t_s: float) -> None:
+        """Move the latest moment."""
+        self._times[-1] = t_s
+
+    def latest(self, until_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the latest moment up to each of these and its task; NaN, MISSING for none."""
+        found = np.full(len(until_s), np.nan), np.full(len(until_s), MISSING)
+        if len(self):
+            times, tasks = np.frombuffer(self._times), np.frombuffer(self._tasks, np.int64)
+            places = times.searchsorted(until_s, side="right") - 1
+            there = places >= 0
+            found[0][there], found[1][there] = times[places[there]], tasks[places[there]]
+        return found
 
 
 class Windows:
     """The slots of a TDMA channel in which transfers were served, from rows of slots.csv."""
 
     def __init__(self) -> None:
-        self._by_link: dict[tuple[str, str], deque[tuple[float, float]]] = {}
+        self._by_link: dict[tuple[int, int], deque[tuple[float, float]]] = {}
 
-    def take(self, rows: Iterable[Mapping[str, str]]) -> None:
+    def __bool__(self) -> bool:
+        return bool(self._by_link)
+
+    def take(self, rows: TableColumns) -> None:
         """Take rows of slots.csv, before those of links.csv about the same transfers."""
-        for row in rows:
-            begin_s, end_s = number(row.get("begins_s")), number(row.get("ends_s"))
-            if begin_s is not None and end_s is not None:
-                link = row.get("edge", ""), row.get("direction", "")
-                self._by_link.setdefault(link, deque()).append((begin_s, end_s))
+        begins_s, ends_s = rows.get("begins_s"), rows.get("ends_s")
+        there = ~(np.isnan(begins_s) | np.isnan(ends_s))
+        links = (rows.get(name)[there].tolist() for name in ("edge", "direction"))
+        windows = zip(begins_s[there].tolist(), ends_s[there].tolist())
+        for link, window in zip(zip(*links), windows):
+            self._by_link.setdefault(link, deque()).append(window)
 
     def parts(
-        self, link: tuple[str, str], moves: str, offered_s: float, ended_s: float
-    ) -> Iterator[tuple[str, float, float]]:
-        """Yield a transfer as (kind, from, to): "wait" before and between its slots, or ``moves``.
+        self, link: tuple[int, int], offered_s: float, ended_s: float, size_bytes: int
+    ) -> list[tuple[bool, float, float, int]]:
+        """Return a transfer as (moves, from, to, bytes): in its slots it moves, before and between
+        them it waits, with MISSING bytes. The bytes are spread over the slots by their lengths.
 
-        ``link``: (edge, direction). A transfer without slots moves all the time. Ask for the
-        transfers of a link in order of time; its slots until then are forgotten.
+        ``link``: the numbers of edge and direction. A transfer without slots moves all the time.
+        Ask for the transfers of a link in order of time; its slots until then are forgotten.
         """
         windows, own = self._by_link.get(link, deque()), []
         while windows and windows[0][0] < ended_s:
             own.append(windows.popleft())
         own = [each for each in own if each[0] >= offered_s]
-        at_s = offered_s
+        found, at_s = [], offered_s
         for begin_s, end_s in own[:-1]:
-            yield from _waits(at_s, begin_s)
+            found += _waits(at_s, begin_s)
             at_s = min(end_s, ended_s)
-            yield moves, begin_s, at_s
+            found.append((True, begin_s, at_s, 0))
         begin_s = own[-1][0] if own else offered_s
-        yield from _waits(at_s, begin_s)
-        yield moves, begin_s, ended_s
+        found += [*_waits(at_s, begin_s), (True, begin_s, ended_s, 0)]
+        return _with_bytes(found, size_bytes)
 
 
-def _waits(begin_s: float, end_s: float) -> list[tuple[str, float, float]]:
-    return [("wait", begin_s, end_s)] if end_s > begin_s else []
+def _waits(begin_s: float, end_s: float) -> list[tuple[bool, float, float, int]]:
+    return [(False, begin_s, end_s, MISSING)] if end_s > begin_s else []
+
+
+def _with_bytes(
+    parts: list[tuple[bool, float, float, int]], size_bytes: int
+) -> list[tuple[bool, float, float, int]]:
+    moving = sum(to_s - from_s for moves, from_s, to_s, _ in parts if moves)
+    found, left = [], size_bytes
+    for number_of, (moves, from_s, to_s, share) in enumerate(parts, 1):
+        if moves:
+            share = left
+            if number_of < len(parts):
+                share = round(size_bytes * (to_s - from_s) / moving) if moving else 0
+                left -= share
+        found.append((moves, from_s, to_s, share))
+    return found
 
 
 def rates_bit_s(slices: Iterable[Slice]) -> dict[str, list[tuple[float, float]]]:

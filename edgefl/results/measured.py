@@ -19,6 +19,7 @@ import numpy as np
 
 from edgefl.errors import undamaged
 from edgefl.record.files import LINKS, MEASURED, PING, TRAINING
+from edgefl.results.columns import TableColumns, read_table
 from edgefl.results.tail import read_csv
 
 WAYS = ("up", "down")
@@ -88,12 +89,11 @@ class MeasuredEdge:
 def measured(run: Path) -> dict[str, MeasuredEdge]:
     """Read what was measured in a run, by edge; empty if nothing is native."""
     with undamaged(run / LINKS):
-        return of_rows(read_csv(run / MEASURED), read_csv(run / LINKS))
+        rows = read_csv(run / MEASURED)
+        return of_rows(rows, read_table(run / LINKS)) if rows else {}
 
 
-def of_rows(
-    rows: Iterable[dict[str, str]], links: Iterable[dict[str, str]]
-) -> dict[str, MeasuredEdge]:
+def of_rows(rows: Iterable[dict[str, str]], links: TableColumns) -> dict[str, MeasuredEdge]:
     """Return what the rows of measured.csv and links.csv tell of each edge."""
     found: defaultdict[str, MeasuredEdge] = defaultdict(MeasuredEdge)
     moved: defaultdict[tuple[str, str], list[Span]] = defaultdict(list)
@@ -150,18 +150,19 @@ def _steps(group: Sequence[Span]) -> list[Span]:
 def _find_idle(
     found: dict[str, MeasuredEdge],
     pings: dict[str, list[Span]],
-    links: Iterable[dict[str, str]],
+    links: TableColumns,
 ) -> None:
     """Choose the heartbeats between whose sending and answer no transfer of the edge moved."""
-    moving: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
-    for row in links:
-        moving[row["edge"]].append((float(row["offered_s"]), float(row["finished_s"])))
+    offered_s, finished_s = links["offered_s"], links["finished_s"]
+    if np.isnan([offered_s, finished_s]).any():
+        raise ValueError("offered_s, finished_s: expected a number in each row")
     for edge, of_edge in pings.items():
-        spans = np.array(moving[edge] or [(np.inf, -np.inf)])
+        own = links["edge"] == links.texts.number(edge)
+        begins_s, ends_s = offered_s[own], finished_s[own]
         found[edge].idle_rtts_s = [
             ping.ended_s - ping.began_s
             for ping in of_edge
-            if not ((spans[:, 0] < ping.ended_s) & (spans[:, 1] > ping.began_s)).any()
+            if not ((begins_s < ping.ended_s) & (ends_s > ping.began_s)).any()
         ]
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from edgefl.config.scores import ACCURACY, Score
 from edgefl.record.counters import Counters
+from edgefl.results.columns import MISSING, EventColumns, TableColumns
 from edgefl.results.summary import number
 
 STATES = ("lost", "sending", "training", "receiving", "idle", "joined", "awaited")
@@ -165,6 +168,88 @@ class Progress:
             for decision in event.get("decisions", ()):
                 self._take_decision(decision)
 
+    def take_many(
+        self, events: EventColumns, usual: np.ndarray, take: Callable[[Mapping[str, Any]], None]
+    ) -> None:
+        """Take many lines of events.jsonl, as ``take_events`` does one by one.
+
+        ``usual``: see ``usual_rows``. ``take`` gets all others, and gives them to ``take_events``.
+        """
+        if not events.count:
+            return
+        rows, texts = events.rows, events.texts
+        names, number = texts.all, texts.number
+        now_s = np.maximum.accumulate(np.maximum(np.nan_to_num(rows.floats("t")), self.emulated_s))
+        edge, event = rows.texts_of("edge"), rows.texts_of("event")
+        arrived = np.flatnonzero(usual & (event == number("update_arrived")))
+        tasks = rows.whole("task")[arrived].tolist()
+        edges = [names[each] for each in edge[arrived].tolist()]
+        version = rows.whole("version")[arrived]
+        gaps = (version - rows.whole("base_version")[arrived]).tolist()
+        published = np.flatnonzero(events.decisions.texts_of("do") == number("publish"))
+        published = published[usual[events.decided_in[published]]]
+        versions: dict[int, list[int]] = {}
+        made = events.decisions.whole("version")[published].tolist()
+        for row, one in zip(events.decided_in[published].tolist(), made):
+            versions.setdefault(row, []).append(one)
+        needed = ~usual | _last_about_edges(events, usual)
+        stops = np.union1d(np.flatnonzero(needed), [*versions]).astype(np.int64)
+        counted = 0
+        before = np.searchsorted(arrived, stops, side="right").tolist()
+        for place, until in zip(stops.tolist(), before):
+            if versions.get(place) or not usual[place]:
+                some = slice(counted, until)
+                if until > counted:
+                    self.counters.arrived(tasks[some], edges[some], gaps[some])
+                    counted = until
+                for one in versions.get(place, ()):
+                    self.counters.published(one)
+            if needed[place]:
+                row = events.row(place)
+                if usual[place]:
+                    self._take_state(row)
+                else:
+                    take(row)
+        if len(arrived) > counted:
+            self.counters.arrived(tasks[counted:], edges[counted:], gaps[counted:])
+        self.counters.versions = max([self.counters.versions, *version[-1:].tolist()])
+        self.begun = self.begun or bool((event[usual] != MISSING).any())
+        latest = dict(zip(edge[usual].tolist(), now_s[usual].tolist()))
+        for each, at_s in latest.items():
+            self.seen_s[names[each]] = max(at_s, self.seen_s.get(names[each], 0.0))
+        self._advance(now_s[-1])
+        if self.waits_at_s is not None and self.emulated_s > self.waits_at_s:
+            self.waits_at_s = None
+
+    def _take_state(self, row: Mapping[str, Any]) -> None:
+        """Take what a row tells about what edges do, and nothing else."""
+        self._advance(row.get("t"))
+        if "fact" in row:
+            self._take_fact(row)
+        else:
+            self._take_event(row)
+        for decision in row.get("decisions", ()):
+            self._take_decision(decision)
+
+    def take_link_columns(self, links: TableColumns) -> None:
+        """Take many rows of links.csv, as ``take_links`` does one by one."""
+        ended_s, size = links.get("finished_s"), links.get("bytes")
+        ways = [links.texts.number(way) for way in ("up", "down")]
+        there = ~(np.isnan(ended_s) | np.isnan(size)) & np.isin(links.get("direction"), ways)
+        if there.any():
+            self._advance(ended_s[there].max())
+        there &= ended_s >= self.emulated_s - RATE_WINDOW_S
+        names = links.texts.all
+        edges, directions = (links.get(name)[there].tolist() for name in ("edge", "direction"))
+        sizes = size[there].astype(np.int64).tolist()
+        for at_s, edge, way, one in zip(ended_s[there].tolist(), edges, directions, sizes):
+            self._transfers.append((at_s, names[edge], names[way], one))
+        self._forget()
+
+    def _forget(self) -> None:
+        while self._transfers and self._transfers[0][0] < self.emulated_s - RATE_WINDOW_S:
+            self._transfers.popleft()
+
     def take_links(self, rows: Iterable[Mapping[str, str]]) -> None:
         """Take rows of links.csv, which are finished transfers."""
         for row in rows:
@@ -178,8 +263,7 @@ class Progress:
                 self._transfers.append(
                     (ended_s, row.get("edge", ""), row["direction"], int(size_bytes))
                 )
-        while self._transfers and self._transfers[0][0] < self.emulated_s - RATE_WINDOW_S:
-            self._transfers.popleft()
+        self._forget()
 
     def take_metrics(self, rows: Iterable[Mapping[str, str]]) -> None:
         """Take rows of metrics.csv; ``accuracy`` is the score of the newest evaluated model."""
@@ -270,3 +354,45 @@ class Progress:
         status = self.edges.get(edge)
         if status is None or (status.state != "lost" and status.task in (task, None)):
             self._set(edge, "idle", None)
+
+
+def usual_rows(events: EventColumns, updates_too: bool) -> np.ndarray:
+    """Which rows tell the usual course of a task, on which nothing but new tasks and a model of all
+    updates was decided. ``updates_too``: else an update that arrived is not among them.
+    """
+    rows, decisions, number = events.rows, events.decisions, events.texts.number
+    fact, event, task = rows.texts_of("fact"), rows.texts_of("event"), rows.whole("task")
+    arrived = event == number("update_arrived")
+    found = np.isin(fact, [number("task_started"), number("update_ready")]) & (event == MISSING)
+    found |= (event == number("update_ready")) & (fact == MISSING)
+    if updates_too:
+        known = (rows.whole("version") != MISSING) & (rows.whole("base_version") != MISSING)
+        found |= arrived & known & (fact == MISSING)
+    found &= (rows.texts_of("edge") != MISSING) & (task != MISSING)
+    do = decisions.texts_of("do")
+    usual = (do == number("assign")) & decisions.has_list("edges") & decisions.has_list("tasks")
+    usual &= ~decisions.has("broadcast")
+    published = (do == number("publish")) & (decisions.whole("version") != MISSING)
+    usual |= published & ~decisions.has("made_of")
+    found[events.decided_in[~usual]] = False
+    return found
+
+
+def _last_about_edges(events: EventColumns, usual: np.ndarray) -> np.ndarray:
+    """The usual rows from which the state of an edge follows: for each edge the last one that says
+    what it does whatever it did before, and those behind.
+    """
+    rows, texts = events.rows, events.texts
+    arrived = rows.texts_of("event") == texts.number("update_arrived")
+    edge = rows.texts_of("edge")
+    places = np.flatnonzero(usual & ~arrived)
+    last = np.full(len(texts), MISSING)
+    np.maximum.at(last, edge[places], places)
+    given = np.flatnonzero(events.decisions.texts_of("do") == texts.number("assign"))
+    given = given[usual[events.decided_in[given]]]
+    edges, _, lengths = events.assigned(given)
+    in_row = np.repeat(events.decided_in[given], lengths)
+    np.maximum.at(last, edges, in_row)
+    found = usual & (np.arange(len(usual)) >= last[edge])
+    found[in_row[in_row >= last[edges]]] = True
+    return found

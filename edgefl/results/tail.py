@@ -41,14 +41,19 @@ class Tail:
         ``most_bytes``: leave further lines to the next call, so that a long file needs little
         memory. One line is always returned, however long it is.
         """
-        whole, more = self._chunk(most_bytes)
-        while more and most_bytes is None:
-            chunk, more = self._chunk(None)
-            whole += chunk
+        whole = self.read_bytes(most_bytes)
         # Not splitlines(): a JSON string may contain other line separators, such as U+2028.
         return [
             line.rstrip("\r") for line in whole.decode("utf-8", errors="replace").split("\n")[:-1]
         ]
+
+    def read_bytes(self, most_bytes: int | None = None) -> bytes:
+        """Return what ``read_new`` returns as one piece, each line with its newline."""
+        whole, more = self._chunk(most_bytes)
+        while more and most_bytes is None:
+            chunk, more = self._chunk(None)
+            whole += chunk
+        return whole
 
     def _chunk(self, most: int | None) -> tuple[bytes, bool]:
         """The next complete lines, and whether they are those of a part, so that others follow."""

@@ -39,6 +39,7 @@ SMALLEST_BENCHMARKS = {
     "profile_circle.py": ["--quick"],
     "profile_virtual.py": ["--updates", "2"],
     "protocol.py": ["--case", "2x0.25", "--rounds", "3"],
+    "reading.py": ["--events", "300", "--turns", "1"],
     "recovery.py": [*("--edges", "4", "--working", "2"), *("--versions", "5", "--hidden", "16")],
     "scale.py": ["--quick", "--page", "page.md"],
     "startup.py": ["--turns", "1"],
@@ -62,7 +63,7 @@ SOCKETS = {
         "pacing.py",
         "profile_circle.py",
     ),
-    *("protocol.py", "recovery.py", "scale.py", "startup.py", "tdma_shapes.py"),
+    *("protocol.py", "reading.py", "recovery.py", "scale.py", "startup.py", "tdma_shapes.py"),
     "text_links.py",
 }
 

@@ -30,7 +30,8 @@ class AggregationPlot(Plot):
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
         rows: list[tuple[Any, ...]] = []
         for name, run in first_seeds(runs):
-            if values := [step for _, step in steps(run.events)]:
+            events = run.rows if run.has_decisions("report") else ()
+            if values := [step for _, step in steps(events)]:
                 shares = predominant(values).items()
                 rows += [(name, "share", int(at), count / len(values)) for at, count in shares]
                 rows += [(name, "staleness", *point) for point in by_count(values)]

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgefl.reports.dissemination.section import (
+    MARK,
     Outcome,
     refresh_points,
     reported,
@@ -16,6 +17,7 @@ from edgefl.reports.dissemination.section import (
 )
 from edgefl.results.figures.base import Plot, PlotData, Points, Runs, rows_of_series
 from edgefl.results.figures.style import PlotStyle
+from edgefl.results.run_files import RunFiles
 
 if TYPE_CHECKING:
     from edgefl.results.figures.canvas import Canvas
@@ -48,7 +50,7 @@ class ControlsPlot(Plot):
     LIMITS = LOG = "x"  # each panel has another y
 
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
-        return PlotData(CONTROLS, rows_of_series(runs, lambda run: series(run.events)))
+        return PlotData(CONTROLS, rows_of_series(runs, lambda run: series(_rows(run))))
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
         from edgefl.results.drawing import fit_constant, label_lowest
@@ -89,7 +91,7 @@ class RefreshPointsPlot(Plot):
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
         rows: list[tuple[Any, ...]] = []
         for name, of_scheme in runs.items():
-            counts = Counter(at for run in of_scheme for at in refresh_points(run.events))
+            counts = Counter(at for run in of_scheme for at in refresh_points(_rows(run)))
             total = counts.total()
             rows += [(name, at, counts[at], counts[at] / total) for at in sorted(counts)]
         return PlotData(REFRESH_POINTS, rows)
@@ -110,6 +112,15 @@ class RefreshPointsPlot(Plot):
         whole_numbers(axes)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         canvas.legend(axes)
+
+
+def _rows(run: RunFiles) -> Sequence[Mapping[str, Any]]:
+    """The rows of a run in which a device asked, or a strategy reported something; else none."""
+    rows, number = run.events.rows, run.texts.number
+    asked = (rows.texts_of("event") == number(MARK)) | (
+        rows.texts_of("fact") == number("request_too_late")
+    )
+    return run.rows if run.has_decisions("report") or asked.any() else ()
 
 
 def series(events: Sequence[Mapping[str, Any]]) -> dict[str, Points]:

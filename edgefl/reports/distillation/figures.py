@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgefl.results.figures.base import Plot, PlotData, Points, Runs, rows_of_series
 from edgefl.results.figures.style import PlotStyle
+from edgefl.results.run_files import RunFiles
 
 if TYPE_CHECKING:
     from edgefl.results.figures.canvas import Canvas
@@ -29,7 +30,7 @@ class DistillationPlot(Plot):
     LIMITS = LOG = "x"  # each panel has another y
 
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
-        return PlotData(COLUMNS, rows_of_series(runs, lambda run: series(run.events)))
+        return PlotData(COLUMNS, rows_of_series(runs, lambda run: series(_rows(run))))
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
         from edgefl.results.drawing import fit_constant, label_lowest
@@ -50,6 +51,10 @@ class DistillationPlot(Plot):
             axes.set_title(PANELS[number], fontsize=7)
             fit_constant(axes, there[number]["value"])
         canvas.legend(panels[0])
+
+
+def _rows(run: RunFiles) -> Iterable[Mapping[str, Any]]:
+    return run.rows if run.has_decisions("report") else ()
 
 
 def series(events: Iterable[Mapping[str, Any]]) -> dict[str, Points]:

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgefl.reports.slots import section as slots
-from edgefl.results.figures.base import Plot, PlotData, RunFiles, Runs, first_seeds
+from edgefl.results.figures.base import Plot, PlotData, Runs, first_seeds
 from edgefl.results.figures.curves import evaluations, line_rows
 from edgefl.results.figures.style import PlotStyle
+from edgefl.results.run_files import RunFiles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,7 +77,7 @@ class SlotStalenessPlot(Plot):
         rows = [
             (name, at, each["staleness_least"], each["staleness_most"])
             for name, run in first_seeds(runs)
-            for at, each in enumerate(slots.rounds(run.events))
+            for at, each in enumerate(_rounds(run))
             if "staleness_most" in each
         ]
         return PlotData(STALENESS, rows)
@@ -130,13 +131,17 @@ def _over_slots(run: RunFiles) -> tuple[list[float], list[float]]:
     return [t / slots.slot_s(run.path) for t in times], list(losses)
 
 
+def _rounds(run: RunFiles) -> list[dict[str, float]]:
+    return slots.rounds(run.rows) if run.has_decisions("report") else []
+
+
 def _bars(name: str, run: RunFiles) -> list[tuple[Any, ...]]:
     """Return a run's rows up to the last slot to show; [] if no round has ended."""
-    rounds = slots.rounds(run.events)
+    rounds = _rounds(run)
     if not rounds:
         return []
     last = _last_slot(rounds)
-    bars = slots.bars(run.events, slots.slot_s(run.path), last)
+    bars = slots.bars(run.rows, slots.slot_s(run.path), last)
     ends = [int(each[slots.MARK]) for each in rounds if each[slots.MARK] <= last]
     return [
         *((name, bar.edge, bar.what, bar.begin, min(bar.end, last)) for bar in bars),

@@ -10,19 +10,18 @@ import io
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
-from edgefl.record.files import EVENTS, LINKS, METRICS, SLOTS, SUMMARY
 from edgefl.results import rundirs
 from edgefl.results.figures.style import PlotStyle
-from edgefl.results.tail import read_csv, read_events
+from edgefl.results.run_files import RunFiles
 
 if TYPE_CHECKING:
     from edgefl.results.figures.canvas import Canvas
+
+
+ROWS_AT_ONCE = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +43,12 @@ class PlotData:
     def by(self, column: str) -> dict[Any, PlotData]:
         """Return the rows of each value of a column, in the order of their first rows."""
         place = self.columns.index(column)
-        found: dict[Any, PlotData] = {}
+        found: dict[Any, list[tuple[Any, ...]]] = {}
         for row in self.rows:
-            found.setdefault(row[place], PlotData(self.columns, [])).rows.append(row)
-        return found
+            if (rows := found.get(row[place])) is None:
+                rows = found[row[place]] = []
+            rows.append(row)
+        return {value: PlotData(self.columns, rows) for value, rows in found.items()}
 
     def where(self, **values: Any) -> PlotData:
         """Return the rows that have these values."""
@@ -57,52 +58,17 @@ class PlotData:
 
     def csv(self) -> str:
         """Return the table as CSV with a header; None is an empty field."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.columns)
-        writer.writerows(self.rows)
-        return text.getvalue()
+        return "".join(self.csv_pieces())
 
-
-class RunFiles:
-    """The files of one run, finished or not; each is read once, when it is needed."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @cached_property
-    def events(self) -> list[dict[str, Any]]:
-        """The rows of events.jsonl."""
-        return read_events(self.path / EVENTS)
-
-    @cached_property
-    def metrics(self) -> list[dict[str, str]]:
-        """The rows of metrics.csv."""
-        return read_csv(self.path / METRICS)
-
-    @cached_property
-    def links(self) -> list[dict[str, str]]:
-        """The rows of links.csv."""
-        return read_csv(self.path / LINKS)
-
-    @cached_property
-    def slots(self) -> list[dict[str, str]]:
-        """The rows of slots.csv; [] without a channel with slots."""
-        return read_csv(self.path / SLOTS)
-
-    @cached_property
-    def config(self) -> dict[str, Any]:
-        """The run's config.toml; {} if it is missing."""
-        return rundirs.read_config(self.path)
-
-    @cached_property
-    def summary(self) -> dict[str, Any]:
-        """The run's summary.json; {} if the run has not ended."""
-        try:
-            facts = orjson.loads((self.path / SUMMARY).read_bytes())
-        except (FileNotFoundError, orjson.JSONDecodeError):
-            return {}
-        return facts if isinstance(facts, dict) else {}
+    def csv_pieces(self) -> Iterator[str]:
+        """Yield what ``csv`` returns, so that who finds it too long can stop."""
+        for first in range(0, len(self.rows) or 1, ROWS_AT_ONCE):
+            text = io.StringIO()
+            writer = csv.writer(text, lineterminator="\n")
+            if not first:
+                writer.writerow(self.columns)
+            writer.writerows(self.rows[first : first + ROWS_AT_ONCE])
+            yield text.getvalue()
 
 
 Runs = Mapping[str, Sequence[RunFiles]]  # of each scheme, by seed

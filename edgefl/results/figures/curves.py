@@ -15,7 +15,8 @@ import numpy as np
 
 from edgefl.results import energy
 from edgefl.results.axes import AXES, Axis, named
-from edgefl.results.figures.base import PlotData, RunFiles
+from edgefl.results.figures.base import PlotData
+from edgefl.results.run_files import RunFiles
 from edgefl.results.summary import number
 
 if TYPE_CHECKING:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from edgefl.results.columns import MISSING
 from edgefl.results.figures.base import Plot, PlotData, Runs, first_seeds
 from edgefl.results.figures.style import PlotStyle
+from edgefl.results.run_files import RunFiles
 
 if TYPE_CHECKING:
     from edgefl.results.figures.canvas import Canvas
@@ -25,7 +28,7 @@ class DeviceSpeeds(Plot):
     WIDTH = "column"
 
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
-        found = {name: trainings(run.events) for name, run in first_seeds(runs)}
+        found = {name: trainings(run) for name, run in first_seeds(runs)}
         speeds: dict[str, list[float]] = {}
         for of_run in found.values():
             for edge, seconds in of_run.items():
@@ -80,18 +83,25 @@ class DeviceSpeeds(Plot):
             canvas.text(next(iter(schemes)))
 
 
-def trainings(events: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
+def trainings(run: RunFiles) -> dict[str, list[float]]:
     """Return for each edge the emulated seconds that its trainings took."""
-    began: dict[tuple[str, int], float] = {}
+    rows, number = run.events.rows, run.texts.number
+    fact, event = rows.texts_of("fact"), rows.texts_of("event")
+    kind = np.where(fact == MISSING, event, fact)  # a strategy may have been told
+    started = kind == number("task_started")
+    there = np.flatnonzero(started | (kind == number("update_ready")))
+    edge, task = rows.texts_of("edge")[there], rows.whole("task")[there]
+    t_s = rows.floats("t")[there]
+    order = np.lexsort((task, edge))  # stable: the rows of a task stay in order
+    same = (edge[order][1:] == edge[order][:-1]) & (task[order][1:] == task[order][:-1])
+    begins, ends = started[there[order]][:-1], ~started[there[order]][1:]
+    places = np.flatnonzero(same & begins & ends)
+    places = places[np.argsort(order[places + 1])]  # in the order in which they ended
+    seconds = t_s[order[places + 1]] - t_s[order[places]]
+    names = run.texts.all
     found: dict[str, list[float]] = {}
-    for event in events:
-        fact = event.get("fact", event.get("event"))  # a strategy may have been told
-        if fact == "task_started":
-            began[event["edge"], event["task"]] = event["t"]
-        elif fact == "update_ready":
-            start = began.pop((event["edge"], event["task"]), None)
-            if start is not None:
-                found.setdefault(event["edge"], []).append(event["t"] - start)
+    for each, took_s in zip(edge[order[places]].tolist(), seconds.tolist()):
+        found.setdefault(names[each], []).append(took_s)
     return found
 
 

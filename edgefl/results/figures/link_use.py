@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from edgefl.record.files import ALL_EDGES
-from edgefl.results.figures.base import Plot, PlotData, RunFiles, Runs, first_seeds
+from edgefl.record.files import ALL_EDGES, LINKS
+from edgefl.results.columns import spread
+from edgefl.results.figures.base import Plot, PlotData, Runs, first_seeds
 from edgefl.results.figures.style import PlotStyle
+from edgefl.results.run_files import RunFiles
 from edgefl.results.summary import number
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ COLUMNS = ("name", "direction", "at", "busy", "mbit_s", "capacity_mbit_s")
 PARTS = 50
 DIRECTIONS = {"up": "uplink", "down": "downlink"}
 BITS = 8e-6  # Mbit per byte
-
-Moment = tuple[float, float, float]  # begin and end in emulated s, bytes
 
 
 class LinkUse(Plot):
@@ -32,7 +31,8 @@ class LinkUse(Plot):
 
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
         found = list(first_seeds(runs))
-        end = max((float(row["finished_s"]) for _, run in found for row in run.links), default=0.0)
+        ends = [_transfers(run).ended_s for _, run in found if run.links.count]
+        end = max((float(each.max()) for each in ends), default=0.0)
         rows = [
             (name, direction, *part, capacity(run, direction))
             for direction in DIRECTIONS
@@ -75,57 +75,82 @@ def capacity(run: RunFiles, direction: str) -> float | None:
     return number(medium.get(f"{direction}_mbit_s")) if medium.get("kind") == "cell" else None
 
 
-def edges_of(events: Iterable[Mapping[str, Any]]) -> int:
-    """Return how many edges have joined."""
-    return len({event["edge"] for event in events if event.get("event") == "edge_joined"})
-
-
 def _parts(run: RunFiles, direction: str, end: float) -> list[tuple[float, float, float]]:
-    moments: dict[str, list[Moment]] = {}
-    for row in run.links:
-        if row["direction"] == direction:
-            times = float(row["offered_s"]), float(row["finished_s"])
-            moments.setdefault(row["edge"], []).append((*times, float(row["bytes"])))
-    if not moments or end <= 0:
+    found = _transfers(run)
+    there = np.flatnonzero(run.links["direction"] == run.texts.number(direction))
+    if not len(there) or end <= 0:
         return []
-    shared = moments.pop(ALL_EDGES, [])
-    edges = max(edges_of(run.events), len(moments), 1)
-    own_end = max(float(row["finished_s"]) for row in run.links)
-    found = use(list(moments.values()), edges, end, shared)
-    return [part for part in found if part[0] - end / PARTS < own_end]
+    transfers = Transfers(*(each[there] for each in found))
+    joined = run.events.rows.texts_of("event") == run.texts.number("edge_joined")
+    edges = len(np.unique(run.events.rows.texts_of("edge")[joined]))
+    everyone = run.texts.number(ALL_EDGES)
+    own = len(np.unique(transfers.edge[transfers.edge != everyone]))
+    parts = use(transfers, everyone, max(edges, own, 1), end)
+    own_end = float(found.ended_s.max())
+    return [part for part in parts if part[0] - end / PARTS < own_end]
+
+
+class Transfers(NamedTuple):
+    """Rows of links.csv as columns."""
+
+    edge: np.ndarray
+    offered_s: np.ndarray
+    ended_s: np.ndarray
+    size_bytes: np.ndarray
+
+
+def _transfers(run: RunFiles) -> Transfers:
+    """All transfers of a run. ValueError for a field that is no number."""
+    names = ("edge", "offered_s", "finished_s", "bytes")
+    found = Transfers(*(run.links[name] for name in names))
+    for name, column in zip(names[1:], found[1:]):
+        if np.isnan(column).any():
+            raise ValueError(f"{LINKS}: {name}: expected a number in each row")
+    return found
 
 
 def use(
-    edges: Sequence[Sequence[Moment]],
-    number_of: int,
-    end: float,
-    shared: Sequence[Moment] = (),
-    parts: int = PARTS,
+    transfers: Transfers, everyone: int, number_of: int, end: float, parts: int = PARTS
 ) -> list[tuple[float, float, float]]:
     """Return (middle, share of busy links, Mbit/s) of each part of 0 to ``end``.
 
-    ``edges``: the transfers of each edge, of ``number_of`` edges; ``shared``: broadcasts to all.
-    A link is busy from the offer of a transfer to its end, and the bytes are spread evenly over
-    this time.
+    ``number_of``: the edges; a transfer to ``everyone`` takes the links of all. A link is busy from
+    the offer of a transfer to its end, and the bytes are spread evenly over this time.
     """
+    _, first, edges = np.unique(transfers.edge, return_index=True, return_inverse=True)
+    to_all = transfers.edge == everyone
+    place = np.where(to_all, len(transfers.edge), first[edges])  # edges in the order of the rows
+    times = transfers.size_bytes, transfers.ended_s, transfers.offered_s
+    order = np.lexsort((*times, place))
+    size, finish, begin = (each[order] for each in times)
+    links = np.where(to_all[order], number_of, 1)
+    reached = np.zeros(len(order))  # the end of all transfers of the edge before
+    for those in np.split(np.arange(len(order)), np.flatnonzero(np.diff(place[order])) + 1):
+        reached[those[1:]] = np.maximum(np.maximum.accumulate(finish[those[:-1]]), 0.0)
     bounds = np.linspace(0.0, end, parts + 1)
-    busy, carried = np.zeros(parts), np.zeros(parts)
-    for moments, links in (*((each, 1) for each in edges), (shared, number_of)):
-        reached = 0.0
-        for begin, finish, size in sorted(moments):
-            carried += size * _within(bounds, begin, finish) / max(finish - begin, 1e-12)
-            busy += links * _within(bounds, max(begin, reached), finish)
-            reached = max(reached, finish)
+    of, part, within = _within(bounds, begin, finish)
+    rate = size[of] * within / np.maximum(finish - begin, 1e-12)[of]
+    carried = np.bincount(part, rate, parts)
+    of, part, within = _within(bounds, np.maximum(begin, reached), finish)
+    busy = np.bincount(part, links[of] * within, parts)
     length = end / parts
     middles = bounds[:-1] + length / 2
     shares, rates = busy / length / number_of, carried * BITS / length
     return list(zip(middles.tolist(), shares.tolist(), rates.tolist()))
 
 
-def _within(bounds: np.ndarray, begin: float, end: float) -> np.ndarray:
-    """Return the length of ``begin`` to ``end`` in each part between the bounds."""
-    inside = np.clip(bounds, begin, max(begin, end))
-    return np.diff(inside)
+def _within(
+    bounds: np.ndarray, begin: np.ndarray, end: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return which intervals are in which parts between the bounds, and for which length."""
+    last = len(bounds) - 2
+    first_part = np.clip(np.searchsorted(bounds, begin, "right") - 1, 0, last)
+    last_part = np.clip(np.searchsorted(bounds, end, "left") - 1, 0, last)
+    counts = np.where(end > begin, last_part + 1 - first_part, 0)
+    of = np.repeat(np.arange(len(begin)), counts)
+    part = spread(first_part, counts)
+    inside = np.minimum(end[of], bounds[part + 1]) - np.maximum(begin[of], bounds[part])
+    return of, part, np.maximum(inside, 0.0)
 
 
 PLOT = LinkUse()

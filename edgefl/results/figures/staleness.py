@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgefl.results.figures.base import Plot, PlotData, RunFiles, Runs, first_seeds
+from edgefl.results.columns import MISSING
+from edgefl.results.figures.base import Plot, PlotData, Runs, first_seeds
 from edgefl.results.figures.style import PlotStyle
+from edgefl.results.run_files import RunFiles
 
 if TYPE_CHECKING:
     from edgefl.results.figures.canvas import Canvas
@@ -29,8 +30,8 @@ class Staleness(Plot):
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
         x = style.x or "emulated_s"
         found = {name: _points(run, x) for name, run in first_seeds(runs)}
-        end = max((at for points in found.values() for at, _ in points), default=0.0)
-        rows = [(name, x, *part) for name, points in found.items() for part in parts(points, end)]
+        end = max((at.max().item() for at, _ in found.values() if len(at)), default=0.0)
+        rows = [(name, x, *part) for name, points in found.items() for part in parts(*points, end)]
         return PlotData(COLUMNS, rows)
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
@@ -50,38 +51,42 @@ class Staleness(Plot):
         canvas.legend(axes)
 
 
-def updates(events: Iterable[Mapping[str, Any]]) -> Iterable[tuple[float, int, int]]:
-    """Yield (emulated s, version, staleness in versions) of each update at its arrival."""
-    for event in events:
-        if event.get("event") == "update_arrived":
-            yield event["t"], event["version"], event["version"] - event["base_version"]
+def updates(run: RunFiles) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return emulated s, version, and staleness in versions of all updates at their arrival."""
+    rows = run.events.rows
+    places = np.flatnonzero(rows.texts_of("event") == run.texts.number("update_arrived"))
+    version, base = rows.whole("version")[places], rows.whole("base_version")[places]
+    if (base == MISSING).any():
+        raise KeyError("base_version")
+    return rows.floats("t")[places], version, version - base
 
 
 def parts(
-    points: Iterable[tuple[float, float]], end: float
+    at: np.ndarray, values: np.ndarray, end: float
 ) -> list[tuple[float, int, float, float, float]]:
-    """Divide 0 to ``end`` into PARTS; return those with points.
+    """Divide 0 to ``end`` into PARTS; return those with ``values``, which are ``at`` some place.
 
-    Each is (its middle, points, mean, 10th percentile, 90th percentile).
+    Each is (its middle, number of values, mean, 10th percentile, 90th percentile).
     """
-    within: dict[int, list[float]] = {}
-    for at, value in points:
-        part = min(int(at / end * PARTS), PARTS - 1) if end > 0 else 0
-        within.setdefault(part, []).append(value)
+    part = np.zeros(len(at), np.int64)
+    if end > 0:
+        part = np.minimum((at / end * PARTS).astype(np.int64), PARTS - 1)
     return [
         (
-            (part + 0.5) * end / PARTS,
-            len(values),
-            float(np.mean(values)),
-            float(np.percentile(values, LOW)),
-            float(np.percentile(values, HIGH)),
+            (each + 0.5) * end / PARTS,
+            len(within),
+            float(np.mean(within)),
+            float(np.percentile(within, LOW)),
+            float(np.percentile(within, HIGH)),
         )
-        for part, values in sorted(within.items())
+        for each in np.unique(part).tolist()
+        if len(within := values[part == each])
     ]
 
 
-def _points(run: RunFiles, x: str) -> list[tuple[float, float]]:
-    return [(t if x == "emulated_s" else version, gap) for t, version, gap in updates(run.events)]
+def _points(run: RunFiles, x: str) -> tuple[np.ndarray, np.ndarray]:
+    t_s, version, gap = updates(run)
+    return (t_s if x == "emulated_s" else version), gap
 
 
 PLOT = Staleness()

@@ -27,7 +27,9 @@ class StalenessHistogram(Plot):
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
         rows: list[tuple[Any, ...]] = []
         for name, of_scheme in runs.items():
-            counts = Counter(gap for run in of_scheme for _, _, gap in updates(run.events))
+            counts: Counter[int] = Counter()
+            for run in of_scheme:
+                counts.update(updates(run)[2].tolist())
             total = counts.total()
             rows += [
                 (name, gap, counts[gap], counts[gap] / total)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from edgefl.config.scores import ACCURACY, SCORES, Score, score_of, target_in
 from edgefl.errors import UserError
-from edgefl.results.figures.base import RunFiles, Runs
+from edgefl.results.figures.base import Runs
 from edgefl.results.figures.curves import evaluations
 from edgefl.results.figures.style import PlotStyle
+from edgefl.results.run_files import RunFiles
 from edgefl.results.summary import number
 
 

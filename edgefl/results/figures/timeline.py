@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from edgefl.results.figures.base import Plot, PlotData, RunFiles, Runs, first_seeds
+import numpy as np
+
+from edgefl.results.columns import MISSING
+from edgefl.results.figures.base import Plot, PlotData, Runs, first_seeds
 from edgefl.results.figures.style import PlotStyle
-from edgefl.results.intervals import AWAY, COMPUTE, DOWNLINK, FAULT, UPLINK, Slice
-from edgefl.results.timeline import Timeline
+from edgefl.results.intervals import (
+    AWAY,
+    COMPUTE,
+    DOWNLINK,
+    FAULT,
+    LANES,
+    SLICE_TYPES,
+    UPLINK,
+    SliceColumns,
+    joined,
+)
+from edgefl.results.run_files import RunFiles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,7 +68,8 @@ class EdgeTimeline(Plot):
 
         everything = data.by("name")
         schemes = dict(list(everything.items())[:MOST_PANELS])
-        shown = {name: sorted(each.by("edge"))[:MOST_EDGES] for name, each in schemes.items()}
+        every = {name: sorted(set(each["edge"])) for name, each in schemes.items()}
+        shown = {name: edges[:MOST_EDGES] for name, edges in every.items()}
         heights = [0.35 + 0.15 * len(edges) for edges in shown.values()]
         panels = canvas.panels(
             len(schemes), 1, sum(heights) / len(heights), gridspec_kw={"height_ratios": heights}
@@ -70,33 +85,45 @@ class EdgeTimeline(Plot):
             edges = shown[name]
             for what in _panel(axes, each, edges, until_s, unit):
                 used[what] = None
-            total, text = len(each.by("edge")), canvas.text(name)
+            total, text = len(every[name]), canvas.text(name)
             part = f" (the first {len(edges)} of {total} edges)" if total > len(edges) else ""
             axes.set_title(text + part)
         _legend(canvas, used)
 
 
 def _rows(name: str, run: RunFiles) -> list[tuple[Any, ...]]:
-    found = Timeline()
-    found.take_events(run.events)
-    found.take_slots(run.slots)
-    found.take_links(run.links)
-    found.no_more_rows()
-    slices = [each for each in (*found.slices, *found.open_slices()) if each.kind != "idle"]
-    rows = [
-        (name, each.edge, each.lane, each.kind, each.begin_s, end_s, each.task, each.size_bytes)
-        for each in slices
-        if (end_s := _end(each, found.emulated_s)) > each.begin_s
+    found, instants = run.timeline, run.timeline.instant_columns()
+    both = [found.slice_columns(), found.open_columns()]
+    slices = SliceColumns(*joined(both, SLICE_TYPES))
+    end_s = np.where(np.isnan(slices.end_s), found.emulated_s, slices.end_s)
+    shown = (slices.kind != run.texts.number("idle")) & (end_s > slices.begin_s)
+    lanes = np.array([run.texts.number(lane) for lane in (*LANES, MARK)])
+    marks = len(instants.t_s)
+    columns = [
+        np.concatenate(each)
+        for each in (
+            (slices.edge[shown], instants.edge),
+            (lanes[slices.lane[shown]], np.full(marks, lanes[-1])),
+            (slices.kind[shown], instants.kind),
+            (slices.begin_s[shown], instants.t_s),
+            (end_s[shown], instants.t_s),
+            (slices.task[shown], instants.task),
+            (slices.size_bytes[shown], np.full(marks, MISSING)),
+        )
     ]
-    marks = [
-        (name, each.edge, MARK, each.kind, each.t_s, each.t_s, each.task, None)
-        for each in found.instants
-    ]
-    return sorted(rows + marks, key=lambda row: (row[4], row[1], row[2]))
+    ranks, texts = run.texts.ranks(), np.array([*run.texts.all, None], object)
+    order = np.lexsort((ranks[columns[1]], ranks[columns[0]], columns[3]))
+    edge, lane, kind, begin_s, end_s, task, size_bytes = (each[order] for each in columns)
+    named = (texts[each].tolist() for each in (edge, lane, kind))
+    whole = (_with_gaps(each) for each in (task, size_bytes))
+    return list(zip(repeat(name), *named, begin_s.tolist(), end_s.tolist(), *whole))
 
 
-def _end(each: Slice, now_s: float) -> float:
-    return now_s if each.end_s is None else each.end_s
+def _with_gaps(values: np.ndarray) -> list[int | None]:
+    found: list[int | None] = values.tolist()
+    for place in np.flatnonzero(values == MISSING).tolist():
+        found[place] = None
+    return found
 
 
 def _full(data: PlotData, edges: Sequence[str], most: int) -> float:

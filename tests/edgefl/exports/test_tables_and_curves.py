@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from builders import small_run
 
@@ -134,7 +135,8 @@ def test_a_column_of_mixed_values_has_one_type(
     values: list[object], expected: list[object]
 ) -> None:
     pytest.importorskip("pyarrow")
-    assert parquet._column(values).to_pylist() == expected
+    column = parquet.Column(np.arange(len(values)), values)
+    assert parquet._column([column], len(values)).to_pylist() == expected
 
 
 def test_parquet_of_nothing(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import tomli_w
 
 from edgefl.live.capacities import capacity_of, unknown
 from edgefl.live.link_bins import MOST_BINS, LinkBins, LinkLag
+from edgefl.results.columns import TableColumns
 
 MBIT = 1_000_000
 
@@ -28,7 +29,9 @@ def transfer(
 
 def test_a_transfer_counts_evenly_over_its_time() -> None:
     use = LinkBins(unknown)
-    use.take([transfer(0.05, 0.25, 100), transfer(0.31, 0.31, 10, "down")])  # 800 bit in 0.2 s
+    use.take(
+        TableColumns.of([transfer(0.05, 0.25, 100), transfer(0.31, 0.31, 10, "down")])
+    )  # 800 bit in 0.2 s
     found = use.whole(0.35)
     assert found["bin_s"] == 0.1 and found["from_s"] == 0.0
     assert found["up"] == [2000, 4000, 2000, 0]  # 200, 400 and 200 bit in 0.1 s each
@@ -40,7 +43,7 @@ def test_a_transfer_counts_evenly_over_its_time() -> None:
 def test_bins_become_wider_and_keep_all_bits() -> None:
     use = LinkBins(lambda way, at_s: 7.0 if at_s < 100 else 9.0)
     for second in range(1000):
-        use.take([transfer(second, second + 1, 125)])  # 1000 bit/s
+        use.take(TableColumns.of([transfer(second, second + 1, 125)]))  # 1000 bit/s
     found = use.whole(999.9)
     assert found["bin_s"] == 3.2 and len(found["up"]) <= MOST_BINS  # 0.1 s, doubled 5 times
     assert sum(found["up"]) * found["bin_s"] == pytest.approx(1_000_000, rel=1e-3)
@@ -51,17 +54,19 @@ def test_bins_become_wider_and_keep_all_bits() -> None:
 
 def test_rows_that_are_no_transfers_are_left_out() -> None:
     use = LinkBins(unknown)
-    use.take(
-        [{"edge": "e0"}, transfer(0, 1, 1) | {"direction": "*"}, transfer(0, 1, 1) | {"bytes": ""}]
-    )
+    for strange in (transfer(0, 1, 1) | {"direction": "*"}, transfer(0, 1, 1) | {"bytes": ""}):
+        use.take(TableColumns.of([strange]))
+    use.take(TableColumns.of([{"edge": "e0"}]))
     assert use.changed == 0
 
 
 def test_how_late_transfers_are() -> None:
     lag = LinkLag()
     assert lag.quantiles_ms() is None
-    lag.take([transfer(0, 1.002, 1, due_s=1.0) for _ in range(98)])
-    lag.take([transfer(0, 1.1, 1, due_s=1.0), transfer(0, 0.9, 1, due_s=1.0)])  # 100 ms; not late
+    lag.take(TableColumns.of([transfer(0, 1.002, 1, due_s=1.0) for _ in range(98)]))
+    lag.take(
+        TableColumns.of([transfer(0, 1.1, 1, due_s=1.0), transfer(0, 0.9, 1, due_s=1.0)])
+    )  # 100 ms; not late
     found = lag.quantiles_ms()
     assert found is not None
     assert found["p50"] == pytest.approx(2, rel=0.01) and found["p99"] == pytest.approx(2, rel=0.01)

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgefl.live.methods import MOST_NAMES, Methods
+from edgefl.results.columns import TableColumns
 
 PLACES = {"a": 0, "b": 1}
 
@@ -82,7 +83,8 @@ def test_rounds_and_slots_of_a_channel() -> None:
         [0.7, 0.8, -1, "down", "granted"],
     ]
     row = {"begins_s": "0.3", "ends_s": "0.4", "edge": "b", "direction": "up", "kind": "update"}
-    found.take_slots([row, row | {"edge": "*"}, row | {"ends_s": ""}], PLACES)
+    rows = [row, row | {"edge": "*"}, row | {"ends_s": ""}]
+    found.take_slots(TableColumns.of(rows), PLACES)
     assert found.slots.since(2) == [[0.3, 0.4, 1, "up", "update"], [0.3, 0.4, -1, "up", "update"]]
     found.take(arrived(1.0, "a", grant), PLACES, None)  # no channel
     assert found.slots.total == 4

@@ -4,16 +4,26 @@ import pytest
 
 from edgefl.live import slices as module
 from edgefl.live.slices import MOST_BINS, MOST_BINS_SENT, Shares, Slices
+from edgefl.results.columns import MISSING, Texts
+from edgefl.results.intervals import SLICE_TYPES, SliceColumns, packed
+
+TEXTS = Texts()
 
 
 def ended(begin_s: float, end_s: float, edge: int = 0, kind: str = "training") -> list[object]:
     return [edge, 0, kind, begin_s, end_s, 7, None]
 
 
+def columns(one: list[object]) -> SliceColumns:
+    edge, lane, kind, begin_s, end_s, task, _ = one
+    row = (edge, lane, TEXTS.number(str(kind)), begin_s, end_s, task, MISSING)
+    return SliceColumns(*packed([row], SLICE_TYPES))
+
+
 def test_readers_get_what_is_new() -> None:
-    slices = Slices()
-    slices.add(ended(0, 1))
-    slices.add(ended(1, 2))
+    slices = Slices(TEXTS)
+    slices.extend(columns(ended(0, 1)))
+    slices.extend(columns(ended(1, 2)))
     assert slices.total == 2
     assert slices.since(0) == [ended(0, 1), ended(1, 2)]
     assert slices.since(1) == [ended(1, 2)] and slices.since(2) == []
@@ -23,25 +33,25 @@ def test_readers_get_what_is_new() -> None:
 def test_too_many_new_slices_are_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "GAP", 3)
     monkeypatch.setattr(module, "MOST_SENT", 2)
-    slices = Slices()
+    slices = Slices(TEXTS)
     for second in range(4):
-        slices.add(ended(second, second + 1))
+        slices.extend(columns(ended(second, second + 1)))
     assert slices.since(0) is None and slices.since(1) is not None
     assert slices.newest() == ([ended(2, 3), ended(3, 4)], 2.0)
 
 
 def test_a_window_has_the_slices_that_touch_it() -> None:
-    slices = Slices()
+    slices = Slices(TEXTS)
     for second in range(10):
-        slices.add(ended(second, second + 1))
+        slices.extend(columns(ended(second, second + 1)))
     found = slices.window(2.5, 4.0, 100)
     assert found == {"exact": True, "slices": [ended(2, 3), ended(3, 4), ended(4, 5)]}
 
 
 def test_a_window_that_is_too_full_has_shares_of_time() -> None:
-    slices = Slices()
+    slices = Slices(TEXTS)
     for second in range(10):  # busy half of the time
-        slices.add(ended(second, second + 0.5))
+        slices.extend(columns(ended(second, second + 0.5)))
     found = slices.window(0.0, 10.0, 3)
     assert not found["exact"] and found["bin_s"] == 0.25 and found["first_s"] == 0.0
     ((edge, lane, kind, shares),) = found["bins"]
@@ -50,9 +60,9 @@ def test_a_window_that_is_too_full_has_shares_of_time() -> None:
 
 
 def test_dropped_slices_remain_as_shares() -> None:
-    slices = Slices(most=3)
+    slices = Slices(TEXTS, most=3)
     for second in range(6):
-        slices.add(ended(second, second + 1))
+        slices.extend(columns(ended(second, second + 1)))
     assert slices.window(3.5, 5.0, 100)["exact"]
     old = slices.window(0.0, 2.0, 100)
     assert not old["exact"]
@@ -62,10 +72,10 @@ def test_dropped_slices_remain_as_shares() -> None:
 
 @pytest.mark.parametrize("length_s", [0.01, 0.25, 3.7])
 def test_shares_keep_all_seconds_as_bins_become_wider(length_s: float) -> None:
-    shares, seconds = Shares(), 0.0
+    shares, seconds = Shares(TEXTS), 0.0
     for step in range(500):
         begin = step * 4.0
-        shares.add(ended(begin, begin + length_s))
+        shares.extend(columns(ended(begin, begin + length_s)))
         seconds += length_s
     assert shares.bin_s == 2.0  # 0.25 s, doubled until 1024 bins hold 2000 s
     found = shares.window(0, 2000)
@@ -75,6 +85,6 @@ def test_shares_keep_all_seconds_as_bins_become_wider(length_s: float) -> None:
 
 
 def test_a_window_without_anything() -> None:
-    assert Shares().window(5.0, 6.0)["bins"] == []
-    assert Slices().window(5.0, 6.0, 5) == {"exact": True, "slices": []}
-    assert Slices().window(-2.0, -1.0, 5)["bins"] == [], "before the run"
+    assert Shares(TEXTS).window(5.0, 6.0)["bins"] == []
+    assert Slices(TEXTS).window(5.0, 6.0, 5) == {"exact": True, "slices": []}
+    assert Slices(TEXTS).window(-2.0, -1.0, 5)["bins"] == [], "before the run"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from edgefl.results.columns import TableColumns
 from edgefl.results.measured import (
     SHORT_S,
     Busy,
@@ -69,7 +70,7 @@ def test_other_edges_that_move_at_the_same_time_are_counted() -> None:
         row("up", "c", 3, 9, 100),  # another quarter
         row("down", "b", 0, 4, 100),  # the other direction
     ]
-    found = of_rows(rows, [])
+    found = of_rows(rows, TableColumns())
     assert {edge: each.busy["up"][0].others for edge, each in found.items()} == {
         "a": 0.5,
         "b": 1.0,
@@ -86,7 +87,7 @@ def test_others_are_counted_in_any_run() -> None:
             began_s = at_s + draw.choice((0.125, draw.random()))
             at_s = began_s + draw.choice((0.25, draw.random() + 0.01))
             rows.append(row("up", edge, began_s, at_s, 100))
-    found = of_rows(rows, [])
+    found = of_rows(rows, TableColumns())
     for edge, each in found.items():
         theirs = [
             busy for name, other in found.items() if name != edge for busy in other.busy["up"]
@@ -108,7 +109,7 @@ def test_a_heartbeat_that_met_a_transfer_of_its_edge_is_not_idle() -> None:
         row("ping", "a", 3.1, 3.15),
         row("ping", "b", 2.5, 2.51),
     ]
-    found = of_rows(rows, [link("a", 2.0, 3.0)])
+    found = of_rows(rows, TableColumns.of([link("a", 2.0, 3.0)]))
     assert found["a"].rtts_s == pytest.approx([0.03, 0.2, 0.4, 0.05])
     assert found["a"].idle_rtts_s == pytest.approx([0.03, 0.05])
     assert found["b"].idle_rtts_s == pytest.approx([0.01])
@@ -126,7 +127,7 @@ def test_the_numbers_of_an_edge() -> None:
         row("ping", "a", 3, 3.02),
         row("training", "a", 3, 5, 640),
     ]
-    (edge,) = of_rows(rows, []).values()
+    (edge,) = of_rows(rows, TableColumns()).values()
     assert {name: each["median"] for name, each in numbers(edge).items()} == pytest.approx(
         {
             "up_mbit_s": 2.0,

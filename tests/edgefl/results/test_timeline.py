@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from edgefl.results.columns import EventColumns, TableColumns
 from edgefl.results.intervals import Gap, Instant, Slice, rates_bit_s
 from edgefl.results.timeline import Timeline, of_run
 
@@ -56,11 +57,16 @@ EXPECTED = [
 ]
 
 
+def take(found, events=(), links=(), slots=()):
+    """Give rows as columns, in the order in which of_run does."""
+    found.take_events(EventColumns.of(events, found.texts))
+    found.take_slots(TableColumns.of(slots, found.texts))
+    found.take_links(TableColumns.of(links, found.texts))
+
+
 def timeline(events=(), links=(), slots=()):
     found = Timeline()
-    found.take_events(events)
-    found.take_slots(slots)
-    found.take_links(links)
+    take(found, events, links, slots)
     found.no_more_rows()
     return found
 
@@ -82,7 +88,7 @@ def test_slices_instants_and_counters_of_a_short_run():
     assert found.instants == [Instant("a", "merge", 4.0, 0, 1)]
     assert found.versions == [(0.0, 0), (4.0, 1)]
     assert found.staleness == [Gap(4.0, "a", 0)]
-    assert found.edges == ["a"] and found.emulated_s == 4.5 and found.finished is None
+    assert found.edges == ["a"] and found.emulated_s == 4.5
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -92,10 +98,10 @@ def test_the_files_may_be_read_in_any_steps(seed):
     while events or links:
         some = rng.randint(0, 2)
         if rng.random() < 0.5:
-            found.take_events(events[:some])
+            take(found, events=events[:some])
             del events[:some]
         else:
-            found.take_links(links[:some])
+            take(found, links=links[:some])
             del links[:some]
     assert sorted(found.slices) == EXPECTED
 
@@ -103,7 +109,7 @@ def test_the_files_may_be_read_in_any_steps(seed):
 def test_what_goes_on_is_known_before_its_row_comes():
     found, seen = Timeline(), []
     for row in EVENTS:
-        found.take_events([row])
+        take(found, events=[row])
         seen += [(each.lane, each.kind, each.begin_s, each.task) for each in found.open_slices()]
     assert seen == [
         ("compute", "idle", 0.0, None),
@@ -123,7 +129,7 @@ def test_an_update_waits_for_its_grant():
     )
     found = timeline(events)
     assert found.open_slices() == [Slice("a", "uplink", "send", 5.0, None, 0)]
-    found.take_links([moved("a", "up", "update", 10, 5.0, 6.0)])
+    take(found, links=[moved("a", "up", "update", 10, 5.0, 6.0)])
     found.no_more_rows()
     assert [each for each in found.slices if each.lane == "uplink"] == [
         Slice("a", "uplink", "wait", 2.0, 5.0, 0),
@@ -219,9 +225,9 @@ def test_an_edge_that_waits_for_a_fresher_model(rows_first):
     links = [moved("a", "down", "fresh", 10, 2.0, 3.0)]
     found = Timeline()
     if rows_first:
-        found.take_links(links)
-    found.take_events(events)
-    found.take_links([] if rows_first else links)
+        take(found, links=links)
+    take(found, events=events)
+    take(found, links=[] if rows_first else links)
     assert sorted(each for each in found.slices if each.lane == "compute") == [
         Slice("a", "compute", "training", 1.0, 2.0, 0),
         Slice("a", "compute", "training", 3.0, 5.0, 0),
@@ -238,7 +244,7 @@ def test_rows_ahead_of_the_events_end_what_goes_on():
     assert Slice("a", "uplink", "send", 2.0, 3.0, 0, 10) in found.slices
     assert found.open_slices() == [] and found.emulated_s == 3.0
     closed = event(4.0, "task_closed", edge="a", task=0, reason="edge lost")
-    found.take_events([closed])
+    take(found, events=[closed])
     assert [each.end_s for each in found.slices if each.lane == "uplink"] == [3.0]
 
 
@@ -297,21 +303,21 @@ def test_a_reader_may_clear_the_lists_and_memory_stays_bounded():
     found = Timeline(keep=3)
     for task in range(50):
         t = 10.0 * task
-        found.take_events(
+        take(
+            found,
             [
                 event(t, "alarm_rang", [assign(["a"], [task])], name="x"),
                 fact(t + 1, "task_started", edge="a", task=task),
                 fact(t + 2, "update_ready", edge="a", task=task),
                 event(t + 3, "update_arrived", edge="a", task=task, version=0, base_version=0),
-            ]
+            ],
         )
-        found.take_links([moved("a", "up", "update", 10, t + 2, t + 3)])
+        take(found, links=[moved("a", "up", "update", 10, t + 2, t + 3)])
         new = [each.task for each in found.slices if each.lane == "uplink"]
         assert new == [task]
-        found.slices.clear()
-        found.versions.clear()
+        found.drain()
     (edge,) = found._edges.values()
-    assert len(edge.given) == len(edge.ready) == 3 and not found.versions
+    assert 3 <= len(edge.given) <= 6 and 3 <= len(edge.ready) <= 6 and not found.versions
 
 
 def test_rates_are_summed_over_edges():

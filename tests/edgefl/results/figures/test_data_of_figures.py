@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from drawn import of_runs
 from recorded import DOWN, END_S, METRICS, UP, killed, record
@@ -14,7 +15,7 @@ from edgefl.errors import UserError
 from edgefl.reports import gallery
 from edgefl.results.axes import AXES
 from edgefl.results.figures.base import PlotData, open_runs
-from edgefl.results.figures.link_use import use
+from edgefl.results.figures.link_use import Transfers, use
 from edgefl.results.figures.staleness import parts
 from edgefl.results.figures.style import PlotStyle
 
@@ -91,10 +92,10 @@ def test_staleness_over_time(folder: Path) -> None:
 
 
 def test_parts_have_a_mean_and_percentiles() -> None:
-    points = [(0.0, float(value)) for value in range(11)] + [(39.9, 7.0)]
-    first, last = parts(points, 40.0)
+    at, values = np.array([0.0] * 11 + [39.9]), np.array([*range(11), 7])
+    first, last = parts(at, values, 40.0)
     assert first == (0.5, 11, 5.0, 1.0, 9.0) and last == (39.5, 1, 7.0, 7.0, 7.0)
-    assert parts([(0.0, 1.0)], 0.0) == [(0.0, 1, 1.0, 1.0, 1.0)]
+    assert parts(np.zeros(1), np.ones(1), 0.0) == [(0.0, 1, 1.0, 1.0, 1.0)]
 
 
 def test_the_histogram_of_staleness_is_over_all_seeds(tmp_path: Path) -> None:
@@ -160,14 +161,19 @@ def test_link_use_adds_up(folder: Path) -> None:
         assert sum(own["mbit_s"]) * length == pytest.approx(size * 8e-6)
 
 
+def transfers(*rows: tuple[float, ...]) -> Transfers:
+    return Transfers(*(np.array(each) for each in zip(*rows)))
+
+
 def test_link_use_by_hand() -> None:
     """Two transfers that overlap make their link busy once; a broadcast makes all links busy."""
-    edges = [[(0.0, 2.0, 1e6), (1.0, 3.0, 1e6)], []]
-    assert use(edges, 2, 4.0, parts=2) == [
+    everyone = 9
+    edges = transfers((0, 0.0, 2.0, 1e6), (0, 1.0, 3.0, 1e6))
+    assert use(edges, everyone, 2, 4.0, parts=2) == [
         (1.0, pytest.approx(0.5), pytest.approx(6.0)),
         (3.0, pytest.approx(0.25), pytest.approx(2.0)),
     ]
-    assert use([[]], 2, 4.0, [(0.0, 2.0, 1e6)], parts=2) == [
+    assert use(transfers((everyone, 0.0, 2.0, 1e6)), everyone, 2, 4.0, parts=2) == [
         (1.0, pytest.approx(1.0), pytest.approx(4.0)),
         (3.0, 0.0, 0.0),
     ]
