@@ -71,7 +71,7 @@ class Counters:
 
     def published(self, version: int) -> None:
         """Count a model that contains all updates that wait."""
-        self._decision({"do": "publish", "version": version})
+        self._publish({"version": version})
 
     def link(self, direction: str, size_bytes: int) -> None:
         """Count a finished transfer of ``size_bytes``; ``direction`` is "up" or "down"."""

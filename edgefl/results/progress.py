@@ -214,12 +214,12 @@ class Progress:
             self.counters.arrived(tasks[counted:], edges[counted:], gaps[counted:])
         self.counters.versions = max([self.counters.versions, *version[-1:].tolist()])
         self.begun = self.begun or bool((event[usual] != MISSING).any())
-        latest = dict(zip(edge[usual].tolist(), now_s[usual].tolist()))
-        for each, at_s in latest.items():
-            self.seen_s[names[each]] = max(at_s, self.seen_s.get(names[each], 0.0))
+        if self.waits_at_s is not None:
+            kinds = [number(kind) for kind in TAKE_TIME]
+            works = np.isin(event, kinds) | np.isin(rows.texts_of("fact"), kinds)
+            if (now_s[usual & works] > self.waits_at_s).any():
+                self.waits_at_s = None
         self._advance(now_s[-1])
-        if self.waits_at_s is not None and self.emulated_s > self.waits_at_s:
-            self.waits_at_s = None
 
     def _take_state(self, row: Mapping[str, Any]) -> None:
         """Take what a row tells about what edges do, and nothing else."""
