@@ -209,7 +209,7 @@ def test_progress_is_the_same_row_by_row(run: Path, steps: int) -> None:
         unusual += int((~usual).sum())
         found.take_many(events, usual, lambda row: found.take_events((row,)))
     assert (found.edges, found.counters) == (expected.edges, expected.counters)
-        assert found.waits_at_s == expected.waits_at_s and found.emulated_s == expected.emulated_s
+    assert found.waits_at_s == expected.waits_at_s and found.emulated_s == expected.emulated_s
     assert found.finished == expected.finished and found.begun
     assert 0 < unusual < len(rows) / 2
 
