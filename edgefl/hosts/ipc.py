@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast, dataclass_transform, get_args, get_origin
 
 import orjson
 
+from edgefl.hosts.ctrl_c import ctrl_c_held_back
 from edgefl.snake_case import snake
 
 MOST_BYTES = 1 << 20
@@ -92,6 +93,7 @@ class Channel:
     def __init__(self, end: socket.socket) -> None:
         self.end = end
         self.kept: list[int] = []  # descriptors that came with messages
+        self._unread: list[Any] = []  # a message that a Ctrl-C has kept from its receiver
 
     @classmethod
     def pair(cls) -> tuple[Channel, Channel]:
@@ -122,16 +124,23 @@ class Channel:
 
         EOFError if the other side has closed, BadMessage if the data is not a message.
         """
-        if timeout_s is not None and not select.select([self.end], [], [], timeout_s)[0]:
-            return None
+        if not self._unread:
+            if not select.select([self.end], [], [], timeout_s)[0]:
+                return None
+            with ctrl_c_held_back():  # at its end, the message is kept for the next call
+                self._unread.append(decode(self._data()))
+        return self._unread.pop()
+
+    def _data(self) -> bytes:
+        """The next message as it was sent. EOFError if the other side has closed."""
         try:
             data, fds, _, _ = socket.recv_fds(self.end, MOST_BYTES, 1)
-            self.kept.extend(fds)
         except ConnectionResetError:
-            data = b""
+            data, fds = b"", []
+        self.kept.extend(fds)
         if not data:
             raise EOFError("the other process has ended")
-        return decode(data)
+        return data
 
     def serve(self, answer: Callable[[Any], Any]) -> None:
         """Receive messages until the other side closes. Send ``answer(message)``, unless None."""

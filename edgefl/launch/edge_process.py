@@ -45,6 +45,7 @@ def load_all(order: PrepareEdges) -> Learning | None:
     if experiment.data.source == "local":
         return None
     learned = _checked(experiment, base, order)
+    learned.load_before_fork()
     share_memory()  # of what a report about this host needs
     gc.collect()
     # these objects stay; if the collector touched their pages, every fork would copy them

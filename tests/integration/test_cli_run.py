@@ -164,6 +164,7 @@ def test_a_run_that_cannot_keep_up_is_refused_or_strained(
         "run",
         "small.toml",
         "training.epochs=20",
+        "training.engine=torch",
         "model.hidden=[256]",
         "links.up_mbit_s=20",
         "links.down_mbit_s=20",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import signal
 from typing import Any
 
 import orjson
 import pytest
 
+from edgefl.hosts import ipc
 from edgefl.hosts.ipc import HINTS, KINDS, BadMessage, Channel, decode, encode, message
 from edgefl.hosts.process_messages import (
     DoJob,
@@ -114,6 +116,24 @@ def test_a_closed_channel_raises_eof_error_after_what_was_sent() -> None:
         theirs.receive(timeout_s=0)
     with pytest.raises(BrokenPipeError):
         theirs.send(Listening(80))
+
+
+def test_a_message_that_a_ctrl_c_interrupts_is_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, theirs = Channel.pair()
+    ours.send(Listening(80))
+    ours.send(Listening(81))
+
+    def pressed(data: bytes) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return decode(data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ipc, "decode", pressed)
+        with pytest.raises(KeyboardInterrupt):
+            theirs.receive()
+    assert [theirs.receive(), theirs.receive()] == [Listening(80), Listening(81)]
 
 
 def test_serve_answers_until_the_other_side_is_gone() -> None:
