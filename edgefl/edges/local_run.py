@@ -179,8 +179,10 @@ class LocalRun(Course):
         if self.on_gpu is not None:
             return self.on_gpu
         if self._tensors is None:
+            from edgefl.models.torch_device import one_thread
             from edgefl.models.workspace import wrap
 
+            one_thread()
             assert self.trained is not None
             self._tensors = wrap(self.received), wrap(self.trained)
         return self._tensors

@@ -49,6 +49,14 @@ def chosen(name: str | None) -> torch.device:
     return torch.device("cuda", index)
 
 
+def one_thread() -> None:
+    """Let torch compute on one thread: sums of long vectors depend on the number of threads, and
+    every engine computes the same bytes.
+    """
+    if torch.get_num_threads() != 1:
+        torch.set_num_threads(1)
+
+
 def make_repeatable(device: torch.device) -> None:
     """On a GPU, let torch use only algorithms that repeat their results, in full float32.
 

@@ -104,9 +104,10 @@ class Learning:
     def workspace(self) -> Workspace:
         """The model in torch."""
         if self._made.workspace is None:
+            from edgefl.models.torch_device import one_thread
             from edgefl.models.workspace import Workspace
 
-            _one_thread()
+            one_thread()
             self._made.workspace = Workspace(self.task.model)
         return self._made.workspace
 
@@ -465,13 +466,6 @@ class Learning:
 def on_cpu(experiment: Experiment) -> bool:
     """Whether the experiment names the CPU, so that torch need not be asked for a GPU."""
     return experiment.training.device in (None, "cpu")
-
-
-def _one_thread() -> None:
-    """Let torch compute on one thread, so that every engine computes the same bytes."""
-    import torch
-
-    torch.set_num_threads(1)
 
 
 def _compiled(learned: Learning) -> tuple[Compiled | None, str]:

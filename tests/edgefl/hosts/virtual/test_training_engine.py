@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
+import torch
 from pools import bytes_of, learned_of
 from safetensors.numpy import load_file
 
@@ -116,6 +117,20 @@ def test_any_number_of_workers_gives_the_same_bytes(
     for workers in (1, 2):
         played(tmp_path / str(workers), learned(strategy, "compiled"), workers)
     assert bytes_of(tmp_path / "1") == bytes_of(tmp_path / "2")
+
+
+@pytest.mark.parametrize("strategy", [ASKING, {"strategy": "feddyn"}], ids=["merges", "hook"])
+def test_rules_that_compute_with_torch_have_one_thread_of_it(
+    tmp_path: Path, strategy: dict[str, Any]
+) -> None:
+    """Sums of long vectors depend on the number of threads, and workers have one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        played(tmp_path / "run", learned(strategy, "compiled"))
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_samples_that_are_normalised_batch_by_batch_give_the_same_bytes(
