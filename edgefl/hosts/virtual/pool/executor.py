@@ -20,7 +20,7 @@ from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.virtual.pool.deferred_run import RunOutcome
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import Assignment
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.local_rule import LocalRule, owns
 from edgefl.vectors import aligned_copy
 from emulator.values import value_class
 
@@ -152,9 +152,7 @@ class Executor:
 def only_sends(rule: LocalRule) -> bool:
     """Whether a rule sends the model without training as it was received."""
     hooks = ("unpack", "begin", "checkpoint", "merge", "payload")
-    kind = type(rule)
-    plain = all(getattr(kind, hook) is getattr(LocalRule, hook) for hook in hooks)
-    return plain and rule.moves and not rule.remembers
+    return rule.moves and not rule.remembers and not any(owns(rule, hook) for hook in hooks)
 
 
 def ended(standing: Standing) -> RunOutcome:
