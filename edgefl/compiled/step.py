@@ -66,7 +66,7 @@ class CompiledStep:
 
     All arrays are contiguous: ``weights`` and gradients float32 over ``network.parameters``
     elements (a longer vector's front), inputs float32 (samples, channels, height, width), labels
-    int64, ``index`` int64, the samples in their order.
+    int64, ``index`` int64, the samples in their order. ValueError for others.
     """
 
     def __init__(self, network: Network, processor: Processor | None = None) -> None:
@@ -86,9 +86,14 @@ class CompiledStep:
         index: np.ndarray,
     ) -> float:
         """Write the gradient of the mean loss of these samples, and return the loss."""
-        arrays = (weights, gradient, inputs, labels, index)
         loss: float = self._code.gradient(
-            *map(_address, arrays), len(index), _address(self._memory)
+            self._vector(weights),
+            self._vector(gradient),
+            self._images(inputs),
+            _address(labels, np.int64),
+            _address(index, np.int64),
+            len(index),
+            _address(self._memory),
         )
         return loss
 
@@ -114,27 +119,53 @@ class CompiledStep:
         """
         losses = np.empty(len(sizes))
         self._code.train(
-            _address(weights),
-            None if velocity is None else _address(velocity),
-            *map(_address, (self._slope, inputs, labels, index, sizes, rates)),
+            self._vector(weights),
+            None if velocity is None else self._vector(velocity),
+            self._vector(self._slope),
+            self._images(inputs),
+            _address(labels, np.int64),
+            _address(index, np.int64),
+            _address(sizes, np.int64),
+            _address(rates),
             len(sizes),
             momentum,
             decay,
-            None if start is None else _address(start),
+            None if start is None else self._vector(start),
             proximal,
             _address(self._memory),
-            _address(losses),
+            _address(losses, np.float64),
         )
         return losses
 
     def outputs(self, weights: np.ndarray, inputs: np.ndarray) -> np.ndarray:
         """The scores of all inputs: float32 (samples, classes)."""
-        index = np.arange(len(inputs))
+        index = np.arange(len(inputs), dtype=np.int64)
         scores = np.empty((len(inputs), self.network.classes), dtype=np.float32)
-        arrays = (weights, inputs, index)
-        memory, out = _address(self._memory), _address(scores)
-        self._code.outputs(*map(_address, arrays), len(index), memory, out)
+        self._code.outputs(
+            self._vector(weights),
+            self._images(inputs),
+            _address(index, np.int64),
+            len(index),
+            _address(self._memory),
+            _address(scores),
+        )
         return scores
+
+    def _vector(self, vector: np.ndarray) -> int:
+        if vector.ndim != 1 or len(vector) < self.network.parameters:
+            raise ValueError(
+                f"a vector of shape {vector.shape} for a model of {self.network.parameters}"
+                " parameters"
+            )
+        return _address(vector)
+
+    def _images(self, images: np.ndarray) -> int:
+        if images.shape[1:] != self.network.shape:
+            raise ValueError(
+                f"samples of shape {images.shape[1:]} for a model of samples of"
+                f" {self.network.shape}"
+            )
+        return _address(images)
 
     def scores(
         self, weights: np.ndarray, inputs: NormalisedRows | np.ndarray, labels: np.ndarray
@@ -152,7 +183,11 @@ class CompiledStep:
         return loss / len(labels), right / len(labels)
 
 
-def _address(array: np.ndarray) -> int:
+def _address(array: np.ndarray, kind: type[np.generic] = np.float32) -> int:
+    """Where an array is. ValueError unless machine code can read it as it is."""
+    if array.dtype != kind or not array.flags.c_contiguous:
+        order = "" if array.flags.c_contiguous else ", not contiguous"
+        raise ValueError(f"an array of {array.dtype}{order}: expected contiguous {kind.__name__}")
     return array.ctypes.data
 
 

@@ -172,7 +172,8 @@ class Trainer:
     def _start(self, task: TaskLike, rule: LocalRule) -> tuple[np.ndarray, TrainingFailure | None]:
         """Return the model to start from; if the rule fails, zeros and the failure."""
         try:
-            return np.asarray(self._checked(rule.unpack(task, self.layout)), np.float32), None
+            vector = self._checked(rule.unpack(task, self.layout))
+            return np.ascontiguousarray(vector, np.float32), None
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -502,7 +503,8 @@ class Trainer:
         It uses copies, so training is not affected.
         """
         if compiled is not None:
-            return self._compiled_gradient(compiled, run, weights.numpy())
+            vector = np.ascontiguousarray(weights.detach().numpy(), np.float32)
+            return self._compiled_gradient(compiled, run, vector)
         space = self.workspace
         space.point(weights.clone(), [counter.clone() for counter in run.counters])
         space.resume(None if run.changes is None else space.state.copy_of(run.changes))

@@ -251,6 +251,32 @@ def works(network: Any, model: nn.Module) -> bool:
     )
 
 
+WEIGHTS, IMAGES = np.zeros(30, np.float32), np.zeros((4, 1, 3, 3), np.float32)
+LABELS, ROWS = np.zeros(4, np.int64), np.arange(4)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "fault"),
+    [
+        ((WEIGHTS[:29], WEIGHTS, IMAGES, LABELS, ROWS), "shape .29,. for a model of 30"),
+        ((WEIGHTS.reshape(5, 6), WEIGHTS, IMAGES, LABELS, ROWS), "shape .5, 6."),
+        ((np.zeros(60, np.float32)[::2], WEIGHTS, IMAGES, LABELS, ROWS), "not contiguous"),
+        ((WEIGHTS.astype(np.float64), WEIGHTS, IMAGES, LABELS, ROWS), "float64: expected"),
+        ((WEIGHTS, WEIGHTS, IMAGES[:, :, :2], LABELS, ROWS), "samples of shape .1, 2, 3."),
+        ((WEIGHTS, WEIGHTS, IMAGES.astype(np.uint8), LABELS, ROWS), "uint8: expected"),
+        ((WEIGHTS, WEIGHTS, IMAGES, LABELS.astype(np.int32), ROWS), "int32: expected"),
+        (
+            (WEIGHTS, WEIGHTS, IMAGES, LABELS, ROWS[::2]),
+            "not contiguous: expected contiguous int64",
+        ),
+    ],
+)
+def test_arrays_that_machine_code_would_misread_are_refused(arrays: Any, fault: str) -> None:
+    step = CompiledStep(tiny()[1])
+    with pytest.raises(ValueError, match=fault):
+        step.gradient(*arrays)
+
+
 def test_code_is_kept_and_taken_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, network = tiny()
     assert works(network, model)
