@@ -13,7 +13,7 @@ from edgefl.config.scores import SCORES
 from edgefl.errors import needs, undamaged, written
 from edgefl.exports.export_format import ExportFormat, folder_path
 from edgefl.record.files import CONFIG, LABELS, METRICS
-from edgefl.results.began import began_unix_s
+from edgefl.results.rundirs import began_unix_s
 from edgefl.results.summary import number
 from edgefl.results.tail import iter_csv
 from edgefl.results.timeline import of_run

@@ -25,7 +25,7 @@ from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.setup.plan import devices
 from edgefl.hosts.virtual import run as virtual_run
 from edgefl.loading.file import load as load_config
-from edgefl.profile import runs
+from edgefl.profile import repeat
 from edgefl.profile.repeat import Match
 from edgefl.protocol.messages import FRESH
 from edgefl.results.tail import read_csv, read_events
@@ -169,14 +169,14 @@ def circle(lab: Lab, extent: Extent, strategy: str, kind: str, scratch: Path) ->
     say(f"{strategy}: natively, between the hosts of the lab")
     run_natively(lab, extent.edges, config, folder)
     native = folder / "runs" / "circle" / strategy
-    profile = runs.read(native)
+    profile = repeat.read(native)
     rows = of_links(strategy, profile)
     fresh = sum(row["kind"] == FRESH for row in read_csv(native / "links.csv"))
     rows.append(Row(f"{strategy}: fresher models sent to training edges", fresh))
     for match in (Match.time, Match.rate):
         made = devices(profile.experiment)
-        repeat = runs.write(profile, folder / match.value, match, made)[0]
-        learned = learning(load_config(repeat), repeat.parent)
+        repeated = repeat.write(profile, folder / match.value, match, made)[0]
+        learned = learning(load_config(repeated), repeated.parent)
         directory = folder / match.value / strategy
         virtual_run.run_virtual(learned, 0, directory)
         rows += compared(strategy, match, published_s(native), published_s(directory))
@@ -229,7 +229,7 @@ def published_s(directory: Path) -> dict[int, float]:
     }
 
 
-def of_links(strategy: str, profile: runs.NativeProfile) -> list[Row]:
+def of_links(strategy: str, profile: repeat.NativeProfile) -> list[Row]:
     """How far the measured links are from what the kernel was told, and how even devices were.
 
     One number holds no speed that varies, as it does where other work shares the machine.

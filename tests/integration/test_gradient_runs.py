@@ -24,10 +24,10 @@ from edgefl.hosts.virtual.pool.engine import open_pool
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load
+from edgefl.reports import aggregation as aggregation
+from edgefl.reports import aggregation as aggregation_plot
+from edgefl.reports import aggregation as aggregation_table
 from edgefl.reports import gallery
-from edgefl.reports.aggregation import figures as aggregation_plot
-from edgefl.reports.aggregation import section as aggregation
-from edgefl.reports.aggregation import table as aggregation_table
 from edgefl.results.summary import stability
 from edgefl.results.tail import read_csv, read_events
 

@@ -26,7 +26,7 @@ from edgefl.hosts.virtual.run import run_virtual
 from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.jobs import Train
 from edgefl.loading.file import load
-from edgefl.reports.dissemination.table import Cost, table
+from edgefl.reports.dissemination import Cost, table
 from edgefl.results.tail import read_csv, read_events
 from emulator.units import to_ns
 

@@ -13,7 +13,7 @@ from edgefl.disk import Disk
 from edgefl.record.counters import Counters
 from edgefl.record.files import METRICS, SUMMARY
 from edgefl.record.row_file import write_whole
-from edgefl.reports.registry import sections
+from edgefl.reports.family import sections
 from edgefl.results.energy import MEASURED, joules_to_target
 from edgefl.results.summary import outcome, scores_not_finite
 from edgefl.results.tail import read_csv

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from edgefl.results.plain_table import plain_table
+from edgefl.results.forms import plain_table
 from reproduction.entry import Entry, Scale
 from reproduction.papers import PAPERS
 from reproduction.results import RESULT

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from edgefl.results.spread import Spread, spread
+from edgefl.results.compare import Spread, spread
 from reproduction.entry import Entry, Part, Scale
 
 MAIN = "main"  # the usual name of an entry's only part

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from builders import small_run
 
-from edgefl.exports.prometheus import RunMetrics
+from edgefl.live.metrics_server import RunMetrics
 from edgefl.results.compare import load_run
 
 Values = dict[tuple[str, ...], float]

@@ -8,7 +8,7 @@ import small_run
 
 from edgefl.errors import UserError
 from edgefl.live.feeds import Feeds, check
-from edgefl.live.link_bins import CapacityAt
+from edgefl.live.series import CapacityAt
 
 
 def no_capacity(run: Path) -> CapacityAt:

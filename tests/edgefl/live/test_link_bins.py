@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import tomli_w
 
-from edgefl.live.capacities import capacity_of, unknown
-from edgefl.live.link_bins import MOST_BINS, LinkBins, LinkLag
+from edgefl.live.feeds import capacity_of, unknown
+from edgefl.live.series import MOST_BINS, LinkBins, LinkLag
 from edgefl.results.columns import TableColumns
 
 MBIT = 1_000_000

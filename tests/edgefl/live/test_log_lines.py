@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from edgefl.live.log_lines import BAD, GOOD, INFO, WARN, Log
+from edgefl.live.run_model import BAD, GOOD, INFO, WARN, Log
 
 
 def told(*rows: dict[str, Any]) -> list[tuple[str, str]]:

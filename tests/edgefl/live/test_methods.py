@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgefl.live.methods import MOST_NAMES, Methods
+from edgefl.live.run_model import MOST_NAMES, Methods
 from edgefl.results.columns import TableColumns
 
 PLACES = {"a": 0, "b": 1}

@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("prometheus_client")
 
 from edgefl.errors import UserError
-from edgefl.live.companion import metrics_page
 from edgefl.live.metrics_server import metrics_app
+from edgefl.live.serve import metrics_page
 
 
 @pytest.mark.parametrize(

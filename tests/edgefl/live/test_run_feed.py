@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import small_run
 
-from edgefl.live import run_feed as module
-from edgefl.live.link_bins import CapacityAt
-from edgefl.live.run_feed import SILENT_S, RunFeed
+from edgefl.live import feeds as module
+from edgefl.live.feeds import SILENT_S, RunFeed
 from edgefl.live.run_model import Seen
+from edgefl.live.series import CapacityAt
 
 NOW_S = 1_000_000.0
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from edgefl.live import slices as module
-from edgefl.live.slices import MOST_BINS, MOST_BINS_SENT, Shares, Slices
+from edgefl.live import series as module
+from edgefl.live.series import MOST_BINS_SENT, MOST_SHARES, Shares, Slices
 from edgefl.results.columns import MISSING, Texts
 from edgefl.results.intervals import SLICE_TYPES, SliceColumns, packed
 
@@ -79,7 +79,7 @@ def test_shares_keep_all_seconds_as_bins_become_wider(length_s: float) -> None:
         seconds += length_s
     assert shares.bin_s == 2.0  # 0.25 s, doubled until 1024 bins hold 2000 s
     found = shares.window(0, 2000)
-    assert len(found["bins"][0][3]) <= MOST_BINS_SENT < MOST_BINS
+    assert len(found["bins"][0][3]) <= MOST_BINS_SENT < MOST_SHARES
     assert sum(found["bins"][0][3]) * found["bin_s"] == pytest.approx(seconds, rel=5e-2)
     assert max(found["bins"][0][3]) <= 1.0
 

@@ -6,15 +6,15 @@ import pytest
 
 from edgefl.profile.edge_profile import (
     LinkProfile,
+    LinkRate,
     MeasuredRun,
+    Rest,
     device_profile,
     lacks,
     link_profile,
     one_way,
     overhead_s,
 )
-from edgefl.profile.rates import LinkRate
-from edgefl.profile.rest import Rest
 from edgefl.results.measured import Busy, MeasuredEdge, Span
 
 SAME = [0.020] * 7

@@ -11,8 +11,7 @@ from edgefl.config.groups import parts
 from edgefl.errors import UserError
 from edgefl.hosts.setup.plan import devices, refuse_native
 from edgefl.loading.file import load
-from edgefl.profile.repeat import EdgeTables, Match, grouped
-from edgefl.profile.runs import read, write
+from edgefl.profile.repeat import EdgeTables, Match, grouped, read, write
 from emulator.compute import Rate
 
 LINKS = frozenset(["links"])  # measured

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefl.profile.rates import LEAST_STEPS, STEP_S, link_rate, steps, trace, varied
+from edgefl.profile.edge_profile import LEAST_STEPS, STEP_S, link_rate, steps, trace, varied
 from edgefl.results.measured import Busy, Span
 from emulator.capacity.trace import csv_steps
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgefl.profile.rest import LinkModel, Rest, beyond, rest_of, tasks
+from edgefl.profile.edge_profile import LinkModel, Rest, beyond, rest_of, tasks
 from edgefl.results.measured import Span
 
 # 1000 bytes take 1 s down and 2 s up, and 0.1 s of latency

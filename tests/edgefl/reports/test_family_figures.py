@@ -10,7 +10,7 @@ from drawn import of_runs
 from recorded import killed, record
 
 from edgefl.reports import gallery
-from edgefl.reports.registry import families
+from edgefl.reports.family import families
 from edgefl.results.figures.base import PlotData, open_runs
 
 ASSIGN = {"do": "assign", "edges": ["a", "b"], "tasks": [0, 1], "broadcast": [0, 1]}

@@ -10,10 +10,10 @@ from drawn import of_rows
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from edgefl.reports.by_label import figures as by_label
-from edgefl.reports.dissemination import figures as dissemination
-from edgefl.reports.distillation import figures as distillation
-from edgefl.reports.slots import figures as slots
+from edgefl.reports import by_label as by_label
+from edgefl.reports import dissemination as dissemination
+from edgefl.reports import distillation as distillation
+from edgefl.reports import slots as slots
 
 LONG = "a-name-as-long-as-a-directory-may-have-{}-in-a-folder-with-another-long-name"
 POINTS = [(0.0, 0.4), (50.0, 0.6)]

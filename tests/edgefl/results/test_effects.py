@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from edgefl.results.effects import PairedEffect, Reached, difference, speed_up
-from edgefl.results.statistics import paired_test
+from edgefl.results.statistics import PairedEffect, Reached, difference, paired_test, speed_up
 
 
 def reached(*x: float | None, end: float | None = 100.0) -> list[Reached]:

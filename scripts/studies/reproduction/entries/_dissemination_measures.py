@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from edgefl.record.files import EVENTS
-from edgefl.reports.dissemination.section import reported, updates
+from edgefl.reports.dissemination import reported, updates
 from edgefl.results.tail import read_events
 from edgefl.sweep.metrics import facts_of
 from reproduction.entry import Measure

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean
 
 from edgefl.record.files import EVENTS
-from edgefl.reports.by_label import section as labels
+from edgefl.reports import by_label as labels
 from edgefl.results.tail import read_events
 
 LAST = 10  # evaluations

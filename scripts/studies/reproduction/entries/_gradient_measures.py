@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import correlation, fmean
 
 from edgefl.record.files import EVENTS
-from edgefl.reports.aggregation.section import MARK, steps
+from edgefl.reports.aggregation import OF_STEP, steps
 from edgefl.results.summary import number
 from edgefl.results.tail import read_events
 from edgefl.sweep.metrics import facts_of
@@ -47,7 +47,7 @@ def linearity_of(found: Sequence[Mapping[str, float]]) -> float | None:
     """
     by_count: dict[float, list[float]] = {}
     for step in found:
-        by_count.setdefault(step["aggregated"], []).append(step[MARK])
+        by_count.setdefault(step["aggregated"], []).append(step[OF_STEP])
     points = [(count, fmean(gaps)) for count, gaps in by_count.items() if len(gaps) >= LEAST_STEPS]
     if len(points) < 3 or len({gap for _, gap in points}) == 1:
         return None

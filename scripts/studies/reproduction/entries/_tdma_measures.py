@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 from edgefl.hosts.setup.learning import learning
 from edgefl.loading.file import base_of, load
 from edgefl.models.workspace import Workspace, wrap
-from edgefl.reports.slots import section as slots
+from edgefl.reports import slots as slots
 from edgefl.results.summary import number
 from edgefl.results.tail import read_csv, read_events
 
@@ -27,7 +27,7 @@ BATCH = 250
 
 def models(run: Path) -> float:
     """Return the number of global models by the run's last slot, w_0 included (table I)."""
-    ends = [done[slots.MARK] for done in slots.rounds(read_events(run / "events.jsonl"))]
+    ends = [done[slots.OF_ROUND] for done in slots.rounds(read_events(run / "events.jsonl"))]
     last = round(_end_s(run) / slots.slot_s(run))
     return 1.0 + sum(end <= last for end in ends)
 

@@ -16,7 +16,7 @@ from recorded import METRICS, killed, record
 
 from edgefl.errors import UserError
 from edgefl.reports import gallery
-from edgefl.results.figures import canvas, output, timeline
+from edgefl.results.figures import base, canvas, timeline
 from edgefl.results.figures.base import PlotData, open_runs
 from edgefl.results.figures.labels import of_counts
 from edgefl.results.figures.style import WIDTHS, PlotStyle
@@ -147,14 +147,14 @@ def test_a_width_for_print_changes_no_font(kind: str, folder: Path) -> None:
     ("form", "start"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")]
 )
 def test_a_figure_has_the_same_bytes_each_time(form: str, start: bytes, folder: Path) -> None:
-    first, again = (output.rendered(of_runs("accuracy", folder), form) for _ in range(2))
+    first, again = (base.rendered(of_runs("accuracy", folder), form) for _ in range(2))
     assert first == again and first.startswith(start)
 
 
 def test_a_pdf_has_its_fonts_and_an_svg_needs_none(folder: Path) -> None:
     figure = of_runs("time-to-target", folder)
-    assert b"/FontFile2" in output.rendered(figure, "pdf")
-    assert b"<text" not in output.rendered(figure, "svg")
+    assert b"/FontFile2" in base.rendered(figure, "pdf")
+    assert b"<text" not in base.rendered(figure, "svg")
 
 
 # ------------------------------------------------------------------ grey, and colour-blind readers
@@ -248,7 +248,7 @@ def test_mathematics_is_for_the_user_s_texts_only(tmp_path: Path) -> None:
     record(tmp_path / "cost_5$_a$" / "seed1")
     record(tmp_path / "_own")
     figure = of_runs("accuracy", tmp_path, title=r"Loss $\alpha_1$", labels={"_own": r"$\beta$"})
-    output.rendered(figure, "svg")
+    base.rendered(figure, "svg")
     (legend,) = figure.legends
     shown = [text.get_text() for text in legend.get_texts()]
     assert shown == [r"$\beta$", r"cost_5\$_a\$", "target 80%"]
@@ -295,7 +295,7 @@ def test_a_killed_run_is_drawn(width: str, folder: Path) -> None:
     killed(folder / "slow")
     for kind in gallery.available([folder]):
         figure = of_runs(kind, folder, width=width)
-        assert figure.axes and output.rendered(figure, "svg")
+        assert figure.axes and base.rendered(figure, "svg")
 
 
 def test_a_figure_is_drawn_from_its_data_alone(folder: Path) -> None:
@@ -303,5 +303,5 @@ def test_a_figure_is_drawn_from_its_data_alone(folder: Path) -> None:
         numbers = gallery.data(kind, open_runs([folder]))
         copy = PlotData(numbers.columns, [tuple(row) for row in numbers.rows])
         own = PlotStyle()
-        drawn, again = (output.drawn(gallery.find(kind), each, own) for each in (numbers, copy))
-        assert output.rendered(drawn, "svg") == output.rendered(again, "svg")
+        drawn, again = (base.drawn(gallery.find(kind), each, own) for each in (numbers, copy))
+        assert base.rendered(drawn, "svg") == base.rendered(again, "svg")
