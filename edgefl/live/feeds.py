@@ -6,7 +6,7 @@ They are those in the given folders, also ones that appear later.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -104,12 +104,12 @@ FOLLOWED = (files.EVENTS, files.LINKS, files.METRICS)
 class RunFeed:
     """Follows one run directory.
 
-    ``capacity_of`` makes the capacity of its links from the directory. If the run begins anew, or
-    is resumed at an earlier moment, so does the feed: ``generation`` rises.
+    If the run begins anew, or is resumed at an earlier moment, so does the feed: ``generation``
+    rises.
     """
 
-    def __init__(self, run: Path, capacity_of: Callable[[Path], CapacityAt]) -> None:
-        self.run, self._capacity_of = run, capacity_of
+    def __init__(self, run: Path) -> None:
+        self.run = run
         self.generation = 0
         self.state = WAITING
         self.trouble = ""  # why its files cannot be read
@@ -129,10 +129,9 @@ class RunFeed:
         self._pace: Pace | None = None
         self._read_at_s = 0.0
         self._summary_mark: object = None
-        self._told = -1  # changes at the last news
 
     def _capacity_at(self, way: str, at_s: float) -> float | None:
-        self._capacity = self._capacity or self._capacity_of(self.run)
+        self._capacity = self._capacity or capacity_of(self.run)
         return self._capacity(way, at_s)
 
     # ------------------------------------------------------------------ reading
@@ -304,15 +303,11 @@ DEPTH = 3  # folders below a given one in which a run may be: NAME/STRATEGY/SEED
 
 
 class Feeds:
-    """A feed for each run in ``paths`` or below, with ids r1, r2, ... in order.
+    """A feed for each run in ``paths`` or below, with ids r1, r2, ... in order."""
 
-    ``capacity_of``: see ``RunFeed``.
-    """
-
-    def __init__(self, paths: Sequence[Path], capacity_of: Callable[[Path], CapacityAt]) -> None:
+    def __init__(self, paths: Sequence[Path]) -> None:
         self.paths = [path.absolute() for path in paths]
         self._given = {path.absolute(): path for path in paths}
-        self._capacity_of = capacity_of
         self._feeds: dict[Path, RunFeed] = {}
         self._ids: dict[str, Path] = {}
         self.look()
@@ -323,7 +318,7 @@ class Feeds:
         for path in self.paths:
             for run in runs_below(path):
                 if run not in self._feeds and len(self._feeds) < MOST_RUNS:
-                    self._feeds[run] = RunFeed(run, self._capacity_of)
+                    self._feeds[run] = RunFeed(run)
                     self._ids[f"r{len(self._ids) + 1}"] = run
         return len(self._feeds) > before
 

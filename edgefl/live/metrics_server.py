@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
+import numpy as np
 import orjson
 
 from edgefl.config.scores import ACCURACY, SCORES
@@ -24,6 +25,7 @@ from edgefl.exports.export_format import runs_of
 from edgefl.live.guard import LOOPBACK
 from edgefl.live.serve import NICE
 from edgefl.record.files import EVENTS, HOSTS, LINKS, METRICS
+from edgefl.results.columns import TableReader, Texts
 from edgefl.results.progress import STATES, Progress
 from edgefl.results.summary import number
 from edgefl.results.tail import AT_ONCE, TableTail, Tail, parse_events
@@ -52,7 +54,8 @@ class _Followed:
         self.progress, self.latest = Progress(), dict[str, float]()
         self._evaluated_s = -1.0
         self._events = Tail(self._run / EVENTS)
-        self._tables = {name: TableTail(self._run / name) for name in (LINKS, METRICS, HOSTS)}
+        self._links = TableReader(self._run / LINKS, Texts())
+        self._tables = {name: TableTail(self._run / name) for name in (METRICS, HOSTS)}
 
     def read(self) -> bool:
         """Read what is new; False if a file is damaged.
@@ -61,7 +64,8 @@ class _Followed:
         """
         try:
             self._read()
-            if self._events.anew or any(table.anew for table in self._tables.values()):
+            tables = [self._links, *self._tables.values()]
+            if self._events.anew or any(table.anew for table in tables):
                 self._begin()
                 self._read()
         except UserError:  # a compressed part
@@ -71,10 +75,11 @@ class _Followed:
     def _read(self) -> None:
         while lines := self._events.read_new(AT_ONCE):
             self.progress.take_events(parse_events(lines))
-        while rows := self._tables[LINKS].read_new(AT_ONCE):
-            self.progress.take_links(rows)
-            for row in rows:
-                self.progress.counters.link(row["direction"], int(number(row["bytes"]) or 0))
+        while (links := self._links.read_new(AT_ONCE)).count:
+            self.progress.take_links(links)
+            for way in ("up", "down"):
+                sizes = links["bytes"][links["direction"] == links.texts.number(way)]
+                self.progress.counters.link(way, int(np.nansum(sizes)))
         while rows := self._tables[HOSTS].read_new(AT_ONCE):
             self.progress.take_hosts(rows)
         while rows := self._tables[METRICS].read_new(AT_ONCE):

@@ -464,7 +464,7 @@ class RunModel:
     def take_links(self, rows: TableColumns) -> None:
         """Take rows of links.csv."""
         self._reached[files.LINKS] = _last(rows.get("finished_s"))
-        self.progress.take_link_columns(rows)
+        self.progress.take_links(rows)
         self.timeline.take_links(rows)
         self.link_bins.take(rows)
         self.health.take_links(rows)

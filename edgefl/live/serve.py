@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 
 from edgefl.errors import UserError, needs
-from edgefl.live.feeds import Feeds, capacity_of
+from edgefl.live.feeds import Feeds
 
 HOST, PORT = "127.0.0.1", 8050
 TRIED = 20  # ports from PORT on, if the user has not chosen one
@@ -82,7 +82,7 @@ def serve(
     def stopping() -> bool:
         return server.should_exit
 
-    pages = Server(Feeds(runs, capacity_of), stopping)
+    pages = Server(Feeds(runs), stopping)
     config = uvicorn.Config(
         pages.app(token),
         log_level="error",

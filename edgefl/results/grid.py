@@ -16,6 +16,7 @@ from edgefl.results.forms import count, probability, seconds, share, three_digit
 from edgefl.results.statistics import (
     CONFIDENCE,
     ENOUGH,
+    HAS_SCIPY,
     Interval,
     PairedEffect,
     pairs_needed,
@@ -266,6 +267,8 @@ def _of_verdicts(comparison: Comparison) -> list[str]:
 
 def _of_method(comparison: Comparison) -> list[str]:
     """Return which intervals and tests the table has, and for how many comparisons p holds."""
+    if not HAS_SCIPY and any(len(each.rows) > 1 for each in comparison.schemes):
+        return ["no intervals and tests: SciPy is not installed: pip install 'edgefl[lab]'"]
     found = {
         each.interval.method
         for scheme in comparison.schemes

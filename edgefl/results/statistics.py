@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from statistics import NormalDist
 from typing import Literal
 
@@ -29,6 +30,7 @@ MOST_EXACT = 70_000  # resamples or sign changes up to which all are taken, not 
 RESAMPLES = 50_000
 BLOCK = 5_000  # resamples in memory at a time
 ROUNDING = 1e-12  # relative difference below which two sums are equal
+HAS_SCIPY = find_spec("scipy") is not None  # a base install has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +72,10 @@ def interval(
 ) -> Interval | None:
     """Return the confidence interval of the mean; None for fewer than two values.
 
-    ``confidence``: between 0 and 1.
+    ``confidence``: between 0 and 1. Without SciPy there is none.
     """
     n = len(values)
-    if n < 2:
+    if n < 2 or not HAS_SCIPY:
         return None
     used = chosen(n, method)
     sample = np.asarray(values, dtype=float)
@@ -84,7 +86,7 @@ def interval(
 def _student(sample: np.ndarray, confidence: float) -> tuple[float, float]:
     mean, freedom = math.fsum(sample) / len(sample), len(sample) - 1
     deviation = math.sqrt(math.fsum((sample - mean) ** 2) / freedom)
-    half = t_quantile(confidence, freedom) * deviation / math.sqrt(len(sample))
+    half = _t_quantile(confidence, freedom) * deviation / math.sqrt(len(sample))
     return mean - half, mean + half
 
 
@@ -95,7 +97,7 @@ def _bootstrap(sample: np.ndarray, confidence: float) -> tuple[float, float]:
     quantiles are moved outwards by both.
     """
     n = len(sample)
-    outwards = math.sqrt(n / (n - 1)) * t_quantile(confidence, n - 1)
+    outwards = math.sqrt(n / (n - 1)) * _t_quantile(confidence, n - 1)
     share = NormalDist().cdf(-outwards)
     low, high = np.quantile(_resampled_means(sample), (share, 1 - share))
     return float(low), float(high)
@@ -119,14 +121,15 @@ def paired_test(
     """Test whether ``values`` differ from ``baseline``; entry i of both is a pair (a seed).
 
     Resampling: all sign changes of the differences are equally likely if the pairs can be swapped
-    (R. A. Fisher, The Design of Experiments, 1935, section 21). ValueError for unequal lengths.
+    (R. A. Fisher, The Design of Experiments, 1935, section 21). Without SciPy there is no p.
+    ValueError for unequal lengths.
     """
     pairs = zip(values, baseline, strict=True)
     differences = np.asarray([value - reference for value, reference in pairs], dtype=float)
     n = len(differences)
     used = chosen(n, method)
     mean = math.fsum(differences) / n if n else 0.0
-    if n < 2:
+    if n < 2 or not HAS_SCIPY:
         return PairedTest(n, mean, None, used)
     p = (_sign_changes if used == "resampling" else _paired_t)(differences)
     return PairedTest(n, mean, p, used)
@@ -153,7 +156,16 @@ def _paired_t(differences: np.ndarray) -> float:
     deviation = math.sqrt(math.fsum((differences - mean) ** 2) / (n - 1))
     if deviation <= ROUNDING * abs(mean):  # all are equal
         return 0.0 if mean else 1.0
-    return 1 - t_within(abs(mean) / deviation * math.sqrt(n), n - 1)
+    from scipy.special import stdtr
+
+    return float(2 * stdtr(n - 1, -abs(mean) / deviation * math.sqrt(n)))
+
+
+def _t_quantile(confidence: float, freedom: int) -> float:
+    """Return the t that |T| of Student's T does not exceed with this probability."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, (1 + confidence) / 2))
 
 
 def holm(values: Sequence[float | None]) -> list[float | None]:
@@ -184,32 +196,6 @@ def pairs_needed(tests: int) -> int:
     while smallest_p(n, tests) > 1 - CONFIDENCE:
         n += 1
     return n
-
-
-def t_within(t: float, freedom: int) -> float:
-    """Return the probability that |T| <= ``t`` of Student's T with ``freedom`` degrees.
-
-    Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4: exact for whole
-    degrees.
-    """
-    angle = math.atan(t / math.sqrt(freedom))
-    odd = freedom % 2
-    term, total = (math.cos(angle) if odd else 1.0), 0.0
-    for k in range(1, freedom // 2 + 1):
-        total += term
-        term *= math.cos(angle) ** 2 * (2 * k / (2 * k + 1) if odd else (2 * k - 1) / (2 * k))
-    total *= math.sin(angle)
-    return 2 / math.pi * (angle + total) if odd else total
-
-
-def t_quantile(confidence: float, freedom: int) -> float:
-    """Return t with ``t_within(t, freedom)`` = ``confidence``, by bisection."""
-    low, high = 0.0, 1.0
-    while t_within(high, freedom) < confidence:
-        low, high = high, 2 * high
-    while (middle := (low + high) / 2) not in (low, high):
-        low, high = (middle, high) if t_within(middle, freedom) < confidence else (low, middle)
-    return high
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from edgefl.results.columns import (
     read_events,
     read_table,
     spread,
+    without_collection,
 )
 from edgefl.results.intervals import (
     AWAY,
@@ -46,7 +47,6 @@ from edgefl.results.intervals import (
     MOVING,
     SLICE_TYPES,
     UPLINK,
-    Gap,
     GapColumns,
     History,
     Instant,
@@ -77,17 +77,19 @@ class Doing(IntEnum):
     SENDING = 6
 
 
+UNKNOWN, IDLE, TRAINING, ASKED, RECEIVING, WAITING, SENDING = Doing
+
 # the lane and the kind of a slice
 SHOWN = {
-    Doing.UNKNOWN: (COMPUTE, "idle"),  # never shown
-    Doing.IDLE: (COMPUTE, "idle"),
-    Doing.TRAINING: (COMPUTE, "training"),
-    Doing.ASKED: (COMPUTE, "wait"),
-    Doing.RECEIVING: (DOWNLINK, "receive"),
-    Doing.WAITING: (UPLINK, "wait"),
-    Doing.SENDING: (UPLINK, "send"),
+    UNKNOWN: (COMPUTE, "idle"),  # never shown
+    IDLE: (COMPUTE, "idle"),
+    TRAINING: (COMPUTE, "training"),
+    ASKED: (COMPUTE, "wait"),
+    RECEIVING: (DOWNLINK, "receive"),
+    WAITING: (UPLINK, "wait"),
+    SENDING: (UPLINK, "send"),
 }
-IN_TRANSFER = {DOWNLINK: Doing.RECEIVING, UPLINK: Doing.SENDING}
+IN_TRANSFER = {DOWNLINK: RECEIVING, UPLINK: SENDING}
 
 
 class Act(IntEnum):
@@ -158,16 +160,28 @@ class _Acts(NamedTuple):
 
 @dataclass(slots=True)
 class _Edge:
-    doing: Doing = Doing.UNKNOWN
+    name: int
+    given: History
+    ready: History
+    doing: Doing = UNKNOWN
     since_s: float = 0.0
     task: int = MISSING
     away_s: float | None = None  # since when it is lost
     moved: bool = False  # its transfer has a row: only the event about its end is still to come
     known: bool = False  # whether the rows tell its task; not if their first part was deleted
-    given: History = field(default_factory=History)
-    ready: History = field(default_factory=History)
     # blocked for a fresher model until it arrived, which only its row tells: (from, to, task)
     unanswered: list[tuple[float, float, int]] = field(default_factory=list)
+
+
+class _Edges(dict[int, _Edge]):
+    """The edges by their numbers; an unknown one is added."""
+
+    def __init__(self, keep: int | None) -> None:
+        self._keep = keep
+
+    def __missing__(self, name: int) -> _Edge:
+        found = self[name] = _Edge(name, History(self._keep), History(self._keep))
+        return found
 
 
 class Timeline:
@@ -191,9 +205,7 @@ class Timeline:
         # slices and instants that are not in columns yet
         self._new: list[tuple[Any, ...]] = []
         self._new_instants: list[tuple[Any, ...]] = []
-        self._edges: defaultdict[int, _Edge] = defaultdict(
-            lambda: _Edge(given=History(keep), ready=History(keep))
-        )
+        self._edges = _Edges(keep)
         self._lanes: defaultdict[tuple[int, str], Lane] = defaultdict(lambda: Lane(keep))
         self._waiting: dict[int, int] = {}  # tasks whose update the strategy holds -> edge
         self._faults: dict[tuple[int, int], tuple[float, float]] = {}  # (edge, kind): from, to
@@ -202,14 +214,13 @@ class Timeline:
         self._windows = Windows()
         self._begun = False
         text = self.texts.number
-        self._shown = {doing: (PLACES[at], text(kind)) for doing, (at, kind) in SHOWN.items()}
+        self._shown = [(PLACES[at], text(kind)) for at, kind in SHOWN.values()]  # by Doing
         self._take = {
             Act.STARTED: self._started,
             Act.SENDS: self._sends,
             Act.ARRIVED: self._arrived,
             Act.ASSIGNED: self._assigned,
             Act.WAITS: self._waits,
-            Act.DISCARDED: self._discarded,
             Act.GRANTED: self._granted,
             Act.CLOSED: self._closed,
             Act.JOINED: self._joined,
@@ -236,11 +247,6 @@ class Timeline:
     def instants(self) -> list[Instant]:
         return self.instant_columns().unpacked(self.texts)
 
-    @property
-    def staleness(self) -> list[Gap]:
-        """The staleness of updates that were not discarded on arrival."""
-        return self.gap_columns().unpacked(self.texts)
-
     def slice_columns(self) -> SliceColumns:
         """What has ended."""
         self._slices = [joined(self._slices, SLICE_TYPES)]
@@ -251,6 +257,7 @@ class Timeline:
         return InstantColumns(*self._instants[0])
 
     def gap_columns(self) -> GapColumns:
+        """The staleness of updates that were not discarded on arrival."""
         self._gaps = [joined(self._gaps, GAP_TYPES)]
         return GapColumns(*self._gaps[0])
 
@@ -328,7 +335,7 @@ class Timeline:
         self._match(math.inf)
         for name, edge in self._edges.items():
             for begin_s, end_s, task in edge.unanswered:
-                self._add(name, Doing.ASKED, begin_s, end_s, task)
+                self._add(name, ASKED, begin_s, end_s, task)
             edge.unanswered.clear()
         self._pack()
 
@@ -476,12 +483,12 @@ class Timeline:
             if begin_s <= at_s:
                 edge.unanswered.remove(waited)
                 at_s = min(at_s, end_s)
-                self._add(name, Doing.ASKED, begin_s, at_s, task)
-                self._add(name, Doing.TRAINING, at_s, end_s, task)
+                self._add(name, ASKED, begin_s, at_s, task)
+                self._add(name, TRAINING, at_s, end_s, task)
                 return
-        if edge.doing is Doing.ASKED and edge.since_s <= at_s:
-            self._add(name, Doing.ASKED, edge.since_s, at_s, edge.task)
-            edge.doing, edge.since_s = Doing.TRAINING, at_s
+        if edge.doing is ASKED and edge.since_s <= at_s:
+            self._add(name, ASKED, edge.since_s, at_s, edge.task)
+            edge.doing, edge.since_s = TRAINING, at_s
 
     # ------------------------------------------------------------------ from rows to acts
     def _acts(self, events: EventColumns, now_s: np.ndarray) -> _Acts:
@@ -583,41 +590,41 @@ class Timeline:
         kinds, lengths_s = (rows.values(x) if has_faults else [] for x in ("kind", "for_s"))
         version = decisions.whole("version").tolist()
         made_of = decisions.values("made_of") if "made_of" in decisions.names else version
-        for act, name, task, now_s, place in zip(*(each.tolist() for each in acts)):
-            if self._faults:
-                self._end_faults(now_s)
-            if act == Act.PUBLISHED:
-                self._published(version[place], made_of[place], now_s)
-            elif act == Act.FAULT:
-                self._fault(name, str(kinds[place]), number(lengths_s[place]), now_s, task)
-            else:
-                self._take[act](name, task, now_s)
+        edges, faults, take = self._edges, self._faults, self._take
+        with without_collection():
+            for act, name, task, now_s, place in zip(*(each.tolist() for each in acts)):
+                if faults:
+                    self._end_faults(now_s)
+                if act in take:
+                    take[act](edges[name], task, now_s)
+                elif act == Act.PUBLISHED:
+                    self._published(version[place], made_of[place], now_s)
+                elif act == Act.DISCARDED:
+                    if (of := self._waiting.pop(task, None)) is not None:
+                        self._instant(of, "discard", now_s, task)
+                else:
+                    self._fault(name, str(kinds[place]), number(lengths_s[place]), now_s, task)
 
-    def _assigned(self, name: int, task: int, now_s: float) -> None:
-        self._do(name, Doing.RECEIVING, task, now_s)
-        self._edges[name].given.add(now_s, task)
+    def _assigned(self, edge: _Edge, task: int, now_s: float) -> None:
+        self._do(edge, RECEIVING, task, now_s)
+        edge.given.add(now_s, task)
 
-    def _started(self, name: int, task: int, now_s: float) -> None:
-        edge = self._edges[name]
+    def _started(self, edge: _Edge, task: int, now_s: float) -> None:
         if edge.task == task or not edge.known:
-            self._do(name, Doing.TRAINING, task, now_s)
+            self._do(edge, TRAINING, task, now_s)
 
-    def _is_ready(self, name: int, task: int, now_s: float, doing: Doing) -> None:
-        edge = self._edges[name]
+    def _sends(self, edge: _Edge, task: int, now_s: float, doing: Doing = SENDING) -> None:
         if edge.task == task or not edge.known:
-            self._do(name, doing, task, now_s)
+            self._do(edge, doing, task, now_s)
             if task != MISSING:
                 edge.ready.add(now_s, task)
 
-    def _sends(self, name: int, task: int, now_s: float) -> None:
-        self._is_ready(name, task, now_s, Doing.SENDING)
+    def _waits(self, edge: _Edge, task: int, now_s: float) -> None:
+        self._sends(edge, task, now_s, WAITING)
 
-    def _waits(self, name: int, task: int, now_s: float) -> None:
-        self._is_ready(name, task, now_s, Doing.WAITING)
-
-    def _arrived(self, name: int, task: int, now_s: float) -> None:
-        self._waiting[task] = name
-        self._over(name, task, now_s)
+    def _arrived(self, edge: _Edge, task: int, now_s: float) -> None:
+        self._waiting[task] = edge.name
+        self._over(edge, task, now_s)
 
     def _published(self, version: int, made_of: Any, now_s: float) -> None:
         """A model contains the updates of the tasks ``made_of``; no list: of all that wait."""
@@ -627,36 +634,31 @@ class Timeline:
             if (name := self._waiting.pop(task, None)) is not None:
                 self._instant(name, "merge", now_s, task, version)
 
-    def _discarded(self, _: int, task: int, now_s: float) -> None:
-        if (name := self._waiting.pop(task, None)) is not None:
-            self._instant(name, "discard", now_s, task)
+    def _refused(self, edge: _Edge, task: int, now_s: float) -> None:
+        self._instant(edge.name, "discard", now_s, task)
+        self._over(edge, task, now_s)
 
-    def _refused(self, name: int, task: int, now_s: float) -> None:
-        self._instant(name, "discard", now_s, task)
-        self._over(name, task, now_s)
+    def _failed(self, edge: _Edge, task: int, now_s: float) -> None:
+        self._instant(edge.name, "failed", now_s, task)
+        self._over(edge, task, now_s)
 
-    def _failed(self, name: int, task: int, now_s: float) -> None:
-        self._instant(name, "failed", now_s, task)
-        self._over(name, task, now_s)
+    def _timed_out(self, edge: _Edge, task: int, now_s: float) -> None:
+        self._instant(edge.name, "timeout", now_s, task)
 
-    def _timed_out(self, name: int, task: int, now_s: float) -> None:
-        self._instant(name, "timeout", now_s, task)
+    def _closed(self, edge: _Edge, task: int, now_s: float) -> None:
+        self._over(edge, task, now_s, ends_well=False)
 
-    def _closed(self, name: int, task: int, now_s: float) -> None:
-        self._over(name, task, now_s, ends_well=False)
+    def _lost(self, edge: _Edge, task: int, now_s: float) -> None:
+        edge.away_s = now_s
 
-    def _lost(self, name: int, task: int, now_s: float) -> None:
-        self._edges[name].away_s = now_s
+    def _asked(self, edge: _Edge, task: int, now_s: float) -> None:
+        if edge.task == task:
+            self._do(edge, ASKED, task, now_s)
 
-    def _asked(self, name: int, task: int, now_s: float) -> None:
-        if self._edges[name].task == task:
-            self._do(name, Doing.ASKED, task, now_s)
-
-    def _nothing_newer(self, name: int, task: int, now_s: float) -> None:
-        edge = self._edges[name]
-        if edge.doing is Doing.ASKED:
-            self._add(name, Doing.ASKED, edge.since_s, now_s)
-            edge.doing, edge.since_s = Doing.TRAINING, now_s
+    def _nothing_newer(self, edge: _Edge, task: int, now_s: float) -> None:
+        if edge.doing is ASKED:
+            self._add(edge.name, ASKED, edge.since_s, now_s)
+            edge.doing, edge.since_s = TRAINING, now_s
 
     def _instant(
         self, name: int, kind: str, now_s: float, task: int, version: int = MISSING
@@ -670,46 +672,44 @@ class Timeline:
             lane, kind = self._shown[doing]
             self._new.append((name, lane, kind, begin_s, end_s, task, MISSING))
 
-    def _do(self, name: int, doing: Doing, task: int, now_s: float, ends_well: bool = True) -> None:
+    def _do(
+        self, edge: _Edge, doing: Doing, task: int, now_s: float, ends_well: bool = True
+    ) -> None:
         """From now on the edge does this. ``ends_well``: a transfer was not broken off."""
-        edge = self._edges[name]
-        before = edge.doing
-        if before == Doing.TRAINING or before == Doing.IDLE:
-            self._add(name, before, edge.since_s, now_s, edge.task)
-        elif before == Doing.ASKED:
-            edge.unanswered.append((edge.since_s, now_s, edge.task))
+        before, since_s = edge.doing, edge.since_s
+        if before is TRAINING or before is IDLE:
+            self._add(edge.name, before, since_s, now_s, edge.task)
+        elif before is ASKED:
+            edge.unanswered.append((since_s, now_s, edge.task))
             if self._keep is not None and len(edge.unanswered) > self._keep:
                 begin_s, end_s, of = edge.unanswered.pop(0)
-                self._add(name, before, begin_s, end_s, of)
-        elif before and not (ends_well or edge.moved):
-            self._add(name, before, edge.since_s, now_s, edge.task)
-            self._lanes[name, SHOWN[before][0]].cut(edge.since_s, now_s)
+                self._add(edge.name, before, begin_s, end_s, of)
+        elif not (ends_well or edge.moved) and before:
+            self._add(edge.name, before, since_s, now_s, edge.task)
+            self._lanes[edge.name, SHOWN[before][0]].cut(since_s, now_s)
         edge.doing, edge.since_s, edge.task, edge.known = doing, now_s, task, True
         edge.moved = False
 
-    def _over(self, name: int, task: int, now_s: float, ends_well: bool = True) -> None:
+    def _over(self, edge: _Edge, task: int, now_s: float, ends_well: bool = True) -> None:
         """The edge has no task any more, unless this is about another one."""
-        edge = self._edges[name]
         if not edge.doing and edge.known:
             edge.task = MISSING  # its process is down
         elif edge.task == task or not edge.known:
-            self._do(name, Doing.IDLE, MISSING, now_s, ends_well)
+            self._do(edge, IDLE, MISSING, now_s, ends_well)
 
-    def _joined(self, name: int, task: int, now_s: float) -> None:
-        edge = self._edges[name]
+    def _joined(self, edge: _Edge, task: int, now_s: float) -> None:
         if edge.away_s is not None:
-            self._whole(name, AWAY, self.texts.number("lost"), edge.away_s, now_s)
+            self._whole(edge.name, AWAY, self.texts.number("lost"), edge.away_s, now_s)
             edge.away_s = None
-        self._end_fault(name, self.texts.number(LASTING), now_s)
+        self._end_fault(edge.name, self.texts.number(LASTING), now_s)
         if not edge.doing:
             idle = edge.task == MISSING
-            self._do(name, Doing.IDLE if idle else Doing.RECEIVING, edge.task, now_s)
+            self._do(edge, IDLE if idle else RECEIVING, edge.task, now_s)
 
-    def _granted(self, name: int, task: int, now_s: float) -> None:
-        edge = self._edges[name]
-        if edge.task == task and edge.doing is Doing.WAITING:
-            self._add(name, Doing.WAITING, edge.since_s, now_s, task)
-            edge.doing, edge.since_s = Doing.SENDING, now_s
+    def _granted(self, edge: _Edge, task: int, now_s: float) -> None:
+        if edge.task == task and edge.doing is WAITING:
+            self._add(edge.name, WAITING, edge.since_s, now_s, task)
+            edge.doing, edge.since_s = SENDING, now_s
             edge.ready.later(now_s)  # the rest of the wait, if any, is in the transfer's row
 
     # ------------------------------------------------------------------ faults
@@ -722,7 +722,8 @@ class Timeline:
             lasts_s = math.inf if for_s is None else for_s
             self._faults[key] = begin_s, max(end_s, now_s + lasts_s)
         if kind in (LASTING, "restart"):
-            self._do(name, Doing.UNKNOWN, self._edges[name].task, now_s, ends_well=False)
+            edge = self._edges[name]
+            self._do(edge, UNKNOWN, edge.task, now_s, ends_well=False)
 
     def _end_faults(self, now_s: float) -> None:
         """End the faults that are over."""
