@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from msgspec import Struct
+
 from emulator.links.transfer import Transfer
-from emulator.values import value_class
 
 
 class Served(Protocol):
@@ -24,8 +25,7 @@ class Served(Protocol):
         ...
 
 
-@value_class(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """When a transfer is served: from ``start_ns`` to ``finish_ns`` along ``curve``.
 
     The last byte reaches the receiver at ``due_ns``.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from emulator.values import value_class
+from msgspec import Struct
 
 
-@value_class(frozen=True, slots=True)
-class Transfer:
+class Transfer(Struct, frozen=True):
     """A transfer of ``size`` bytes from ("up") or to ("down") ``edge``.
 
     ``number`` is unique among the transfers that a network holds.
@@ -23,8 +22,7 @@ class Transfer:
             raise ValueError(f"transfer {self.number}: size {self.size} is negative")
 
 
-@value_class(frozen=True, slots=True)
-class Completion:
+class Completion(Struct, frozen=True):
     """The end of ``transfer``: its last byte is due at the receiver at ``due_ns``.
 
     Its service began at ``started_ns``. ``shifted_ns``: how much later than its offer a bottleneck

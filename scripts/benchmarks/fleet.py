@@ -25,7 +25,7 @@ from table import TIMES, Row, arguments, host_line, load, report, run, say
 
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
-from edgefl.hosts.ipc import Channel, message
+from edgefl.hosts.ipc import Channel, Message
 from edgefl.hosts.process_messages import (
     FleetReady,
     ForkEdges,
@@ -52,8 +52,7 @@ MB = 1e6
 Heard = TypeVar("Heard")
 
 
-@message
-class MomentReached:
+class MomentReached(Message, frozen=True):
     """A moment of the benchmark was reached, at ``at_s`` on CLOCK_MONOTONIC."""
 
     moment: str

@@ -20,10 +20,9 @@ from edgefl.edges.training_plan import TrainingPlan
 from edgefl.protocol.messages import Assignment
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.vectors import aligned_copy
-from emulator.values import value_class
 
 
-@value_class(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class RunOutcome:
     """What a run sends (vectors, numbers) and what the edge remembers, or why the run failed."""
 

@@ -22,10 +22,9 @@ from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import Assignment
 from edgefl.strategies.base.local_rule import LocalRule, owns
 from edgefl.vectors import aligned_copy
-from emulator.values import value_class
 
 
-@value_class(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Stretch:
     """Train a task to step ``until``, with all merges on the way.
 

@@ -15,12 +15,11 @@ from edgefl.coordinator.tasks import OpenTask
 from edgefl.hosts.exchange import ends
 from edgefl.hosts.wall.coordinator.thread_messages import Carried, Heard
 from edgefl.protocol.messages import FRESH, TASK, Assignment, Fresh, Started, ToEdge
-from emulator.values import value_class
 
 REMEMBERED = 4  # deliveries per edge that can be repeated after a broken session
 
 
-@value_class(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class ModelDownload:
     """A transfer to an edge. ``slotted``: it is a copy of a broadcast."""
 

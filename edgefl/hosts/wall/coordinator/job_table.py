@@ -6,6 +6,7 @@ The logic thread keeps this table. It depends only on the inputs of that thread.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from dataclasses import dataclass
 from typing import Any
 
 from edgefl.errors import Bug, UserError
@@ -16,10 +17,9 @@ from emulator.agenda import Agenda
 from emulator.fidelity import spread_ms
 from emulator.quantiles import Quantiles
 from emulator.units import NS_PER_S
-from emulator.values import value_class
 
 
-@value_class(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class JobOrder:
     """A job with its emulated start and end."""
 

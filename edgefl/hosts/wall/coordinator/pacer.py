@@ -8,7 +8,9 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from edgefl.hosts.exchange import heard_ns, offer_broadcast
 from edgefl.hosts.wall.coordinator.flow import Flow, PiecePlan, make_flow, native_flow

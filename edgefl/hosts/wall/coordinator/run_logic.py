@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
+from msgspec.structs import asdict
 
 from edgefl.actor import Broadcast, Output, Run, Send
 from edgefl.coordinator.coordinator import Coordinator
@@ -21,8 +22,7 @@ from edgefl.hosts.wall.coordinator.downloads import Downloads, ModelDownload
 from edgefl.hosts.wall.coordinator.job_table import JobTable
 from edgefl.jobs import Evaluate
 from edgefl.protocol.errors import WireError
-from edgefl.protocol.host_reports import HostFacts
-from edgefl.protocol.messages import Assignment, Fresh, ToEdge
+from edgefl.protocol.messages import Assignment, Fresh, HostFacts, ToEdge
 from edgefl.protocol.transfers import Outgoing, body_digest
 from edgefl.record.files import MEASURED_STATE
 from edgefl.record.host_table import HostTable

@@ -6,17 +6,17 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
+
 from edgefl.hosts.wall.coordinator.hearing import Hearing
 from edgefl.protocol.messages import PROTOCOL, Hello, Join, Setup
-from emulator.values import value_class
 
 UNKNOWN_RTT = 1 << 62
 # clocks of two machines drift apart by milliseconds per hour, so old pings say little
 RECENT_PINGS = 32
 
 
-@value_class(frozen=True, slots=True)
-class Expected:
+class Expected(Struct, frozen=True):
     """What an edge must have to join, and its Setup.
 
     ``join_patience_ns``: time from Setup to Join, in which the edge loads torch and its data.
@@ -93,8 +93,7 @@ class Session:
 
 
 # ------------------------------------------------------------------ outcomes
-@value_class(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """Send this frame. ``session``: the number for its header."""
 
     routing: bytes
@@ -102,16 +101,14 @@ class Reply:
     message: Any
 
 
-@value_class(frozen=True, slots=True)
-class Entered:
+class Entered(Struct, frozen=True):
     """The edge has joined (again)."""
 
     session: Session
     join: Join
 
 
-@value_class(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """The edge has answered the heartbeat of ``sent_ns`` now, ``rtt_ns`` later (host time)."""
 
     edge: str
@@ -119,8 +116,7 @@ class Answered:
     rtt_ns: int
 
 
-@value_class(frozen=True, slots=True)
-class Passed:
+class Passed(Struct, frozen=True):
     """A frame of a joined edge for the transport: it does not concern the session."""
 
     session: Session
@@ -128,16 +124,14 @@ class Passed:
     body: Any
 
 
-@value_class(frozen=True, slots=True)
-class SessionEnded:
+class SessionEnded(Struct, frozen=True):
     """A joined edge has left: silent, replaced, or dropped for what it sent."""
 
     edge: str
     reason: str
 
 
-@value_class(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """Close this peer's connection: it has no session, or is quarantined."""
 
     routing: bytes

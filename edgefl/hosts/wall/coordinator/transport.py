@@ -27,12 +27,13 @@ from edgefl.hosts.wall.coordinator.training_times import TrainingTimes
 from edgefl.hosts.wall.coordinator.uplink import Uplink
 from edgefl.protocol.codec import decode_note
 from edgefl.protocol.errors import WireError
-from edgefl.protocol.host_reports import HostFacts, HostReport
 from edgefl.protocol.messages import (
     Acknowledged,
     Arrived,
     CancelTask,
     FreshRequest,
+    HostFacts,
+    HostReport,
     Join,
     Offer,
     Piece,

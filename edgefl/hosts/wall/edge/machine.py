@@ -26,7 +26,7 @@ import psutil
 from edgefl.errors import UserError
 from edgefl.hosts.network_addresses import split_tcp
 from edgefl.hosts.wall.edge.host_meter import host_meter
-from edgefl.protocol.host_reports import (
+from edgefl.protocol.messages import (
     FREQUENCY_CAPPED,
     THERMAL_EVENT,
     ZERO_CELSIUS_MK,

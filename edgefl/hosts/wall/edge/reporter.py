@@ -16,7 +16,7 @@ from typing import Any
 
 from edgefl.config.network import SHORTEST_REPORT_S
 from edgefl.hosts.wall.edge.machine import Machine
-from edgefl.protocol.host_reports import HostFacts, HostReport
+from edgefl.protocol.messages import HostFacts, HostReport
 from emulator.units import NS_PER_S
 
 FIRST_REPORT_S = 0.5  # shares of the processor need some time to be measured

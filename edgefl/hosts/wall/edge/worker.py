@@ -12,6 +12,8 @@ from collections.abc import Callable
 from threading import Thread
 from typing import Any, Protocol, cast
 
+from msgspec import Struct
+
 from edgefl.edges.edge import Edge
 from edgefl.edges.trainer_like import SlicedTrainer
 from edgefl.hosts.wall.mailbox import Mailbox
@@ -19,7 +21,6 @@ from edgefl.hosts.wall.system import OWN_SYSTEM, Inbox, System
 from edgefl.jobs import Train
 from edgefl.protocol.messages import Trained
 from emulator.units import FOREVER
-from emulator.values import value_class
 
 SLICE_S = 0.05
 END_PATIENCE_S = 5.0
@@ -60,8 +61,7 @@ class SharedTurns:
         self._channel.send(TURN.pack(DONE, 0))
 
 
-@value_class(frozen=True, slots=True)
-class TrainOrder:
+class TrainOrder(Struct, frozen=True):
     """A job with its emulated start and end; ``due_ns`` None: it takes its real time (native)."""
 
     job: Train
@@ -69,8 +69,7 @@ class TrainOrder:
     due_ns: int | None
 
 
-@value_class(frozen=True, slots=True)
-class Result:
+class Result(Struct, frozen=True):
     """The order is done; ``at_ns`` is the stamp of its outcome.
 
     ``trained``: for a native device, what it has done in how much time.
@@ -81,8 +80,7 @@ class Result:
     trained: Trained | None = None
 
 
-@value_class(frozen=True, slots=True)
-class ThreadDied:
+class ThreadDied(Struct, frozen=True):
     """The thread failed outside of training: a bug of this package."""
 
     error: BaseException

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 from transport_rig import MOST, MS, Rig
 
 from edgefl.hosts.wall.coordinator.flow import ONE_PIECE_NS
@@ -213,7 +214,7 @@ def test_a_broken_session_ends_the_allowance_and_the_rest_is_credited() -> None:
 def test_an_update_does_not_start() -> None:
     rig = native()
     with pytest.raises(WireError, match="an update that starts"):
-        rig.says("a", replace(Outgoing(7, Update(2, 0, {})).offer(0), starts=True))
+        rig.says("a", structs.replace(Outgoing(7, Update(2, 0, {})).offer(0), starts=True))
 
 
 def test_a_task_that_has_started_counts_as_delivered_if_its_arrival_was_lost() -> None:

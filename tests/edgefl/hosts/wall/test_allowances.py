@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from transport_rig import GIVEN, MS, Rig
+from transport_rig import GIVEN, MS, READY, Rig
 
 from edgefl.hosts.wall.coordinator import allowances, uplink
 from edgefl.hosts.wall.coordinator.allowances import MOST_REPORTS, ReportAllowance
@@ -16,7 +16,6 @@ from edgefl.protocol.messages import (
     Acknowledged,
     CancelTask,
     FreshRequest,
-    Ready,
     Stamped,
     TaskFailed,
     ToEdge,
@@ -101,7 +100,7 @@ def test_another_edges_offers_are_its_own(rig: Rig) -> None:
     until_too_many(lambda number: rig.offer(number=number))
     rig.offer("b")
     rig.until(MS)
-    assert rig.told == [Heard(0, "a", Ready(1)), Heard(0, "b", Ready(1))]
+    assert rig.told == [Heard(0, "a", READY), Heard(0, "b", READY)]
 
 
 @pytest.mark.parametrize("note", [CancelTask(1), Acknowledged(1)])
@@ -139,7 +138,7 @@ def test_what_is_open_may_be_repeated_in_every_new_session(rig: Rig) -> None:
         rig.says("a", outgoing.offer(FAR_NS))
     assert len(rig.agenda) == 2
     rig.until(FAR_NS)
-    assert [heard.message for heard in rig.heard(Heard)] == [Ready(1), FreshRequest(2, 0, 1)]
+    assert [heard.message for heard in rig.heard(Heard)] == [READY, FreshRequest(2, 0, 1)]
 
 
 def test_an_edge_speaks_of_its_own_tasks_only(rig: Rig) -> None:

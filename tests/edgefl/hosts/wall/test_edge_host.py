@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from edge_hosts import NS_PER_S, SETUP, Clock, Script, side
+from msgspec.structs import replace
 from processes import Coordinator, EchoRun, EchoTrainer, happened, wait_for
 
 from edgefl.edges.edge import Edge

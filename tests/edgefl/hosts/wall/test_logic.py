@@ -4,7 +4,6 @@ the thread handles it.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 from builders import experiment, layout, vector
 from host_reports import FACTS, REPORT
+from msgspec.structs import replace
 from processes import happened
 
 from edgefl.hosts.setup.rundir import OpenRun

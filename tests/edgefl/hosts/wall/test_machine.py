@@ -27,7 +27,7 @@ from edgefl.hosts.wall.edge.machine import (
     output_of,
 )
 from edgefl.protocol.codec import decode, encode
-from edgefl.protocol.host_reports import HostFacts, HostReport
+from edgefl.protocol.messages import HostFacts, HostReport
 from emulator.units import NS_PER_S
 
 FIRMWARE = "sys/devices/platform/soc/soc:firmware/get_throttled"

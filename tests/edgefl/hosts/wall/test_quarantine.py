@@ -5,9 +5,8 @@ The other edges are not affected.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from session_story import HELLO, JOIN, RUN, S, Story, told
 
 from edgefl.hosts.wall.coordinator.quarantine import (

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from host_reports import FACTS, REPORT
+from msgspec.structs import replace
 from processes import wait_for
 
 from edgefl.hosts.wall.edge import reporter as edge_reporter
 from edgefl.hosts.wall.edge.reporter import HostClaim, Reporter
-from edgefl.protocol.host_reports import HostFacts, HostReport
+from edgefl.protocol.messages import HostFacts, HostReport
 
 pytestmark = pytest.mark.processes
 ADDRESS = "tcp://127.0.0.1:7700"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from session_story import EXPECTED, HELLO, JOIN, RUN, SETUP, S, Story, refusal, told
 
 from edgefl.hosts.wall.coordinator.quarantine import MOST_RECORDS

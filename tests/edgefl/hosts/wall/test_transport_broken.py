@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from transport_rig import AHEAD_NS, MOST, MS, Rig, take
+from transport_rig import AHEAD_NS, MOST, MS, READY, Rig, take
 
 from edgefl.hosts.wall.coordinator.thread_messages import Carried, Heard, Whole
 from edgefl.hosts.wall.edge.transfers import EdgeTransfers
@@ -61,9 +61,7 @@ def test_an_upload_with_another_content_starts_at_byte_0(rig: Rig) -> None:
     rig.joins("a", tasks=[1])
     other = rig.offer(value=1.0, due_ns=80 * MS)
     rig.until(80 * MS)
-    assert (
-        rig.told == [Heard(0, "a", Ready(1)), Heard(80 * MS, "a", Ready(1))] and not rig.pacer.flows
-    )
+    assert rig.told == [Heard(0, "a", READY), Heard(80 * MS, "a", READY)] and not rig.pacer.flows
     rig.grant(Grant("a", 1), 80 * MS)
     rig.until(80 * MS)
     assert rig.pays()[-1] == (80 * MS, 0, 7500)
@@ -121,7 +119,7 @@ def test_an_update_that_is_offered_again_after_it_came_is_ready_again(rig: Rig) 
     rig.breaks("a"), rig.joins("a", tasks=[1])
     rig.says("a", outgoing.offer(0))
     rig.until(NS_PER_S)
-    assert rig.told[-1] == Heard(NS_PER_S, "a", Ready(1))
+    assert rig.told[-1] == Heard(NS_PER_S, "a", READY)
     rig.grant(Grant("a", 1), NS_PER_S)
     rig.until(NS_PER_S)
     assert rig.pays()[-1][:2] == (NS_PER_S, 0)

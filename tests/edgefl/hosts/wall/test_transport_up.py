@@ -4,18 +4,18 @@ session.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from transport_rig import MOST, MS, RATE, Rig, take
+from msgspec.structs import replace
+from transport_rig import MOST, MS, RATE, READY, Rig, take
 
 from edgefl.hosts.wall.coordinator.flow import NATIVE_PIECE_BYTES, NATIVE_WINDOW
 from edgefl.hosts.wall.coordinator.thread_messages import Heard, Whole
 from edgefl.hosts.wall.coordinator.uplink import MOST_OFFERS
 from edgefl.protocol.errors import WireError
-from edgefl.protocol.messages import Acknowledged, Credit, Piece, Ready, Update
+from edgefl.protocol.messages import Acknowledged, Credit, Piece, Update
 from edgefl.protocol.transfers import Outgoing
 from edgefl.strategies.base.decisions import Grant
 from emulator.units import FOREVER, NS_PER_S
@@ -32,7 +32,7 @@ def test_an_update_waits_for_its_due_moment_and_comes_up_by_credits(rig: Rig) ->
     rig.until(200 * MS - 1)
     assert rig.told == []
     rig.until(200 * MS)
-    assert rig.told == [Heard(200 * MS, "a", Ready(1))] and rig.pays() == []
+    assert rig.told == [Heard(200 * MS, "a", READY)] and rig.pays() == []
     rig.grant(Grant("a", 1), 200 * MS)
     due = 200 * MS + take(outgoing.size)
     rig.answers(outgoing, due - 1)
@@ -54,7 +54,7 @@ def test_another_offer_of_a_task_takes_the_first_one_s_place(rig: Rig) -> None:
     rig.until(200 * MS)
     rig.grant(Grant("a", 1), 200 * MS)
     rig.answers(outgoing, NS_PER_S)
-    assert rig.heard(Heard) == [Heard(200 * MS, "a", Ready(1))]
+    assert rig.heard(Heard) == [Heard(200 * MS, "a", READY)]
     assert rig.heard(Whole)[0].incoming.message().vectors["weights"][0] == 2.0
 
 
@@ -122,7 +122,7 @@ def test_an_offer_that_comes_late_is_ready_at_once_and_an_overrun(rig: Rig) -> N
     rig.until(4 * NS_PER_S)
     rig.offer(due_ns=3 * NS_PER_S)  # 2 s of training took 3 s
     rig.until(4 * NS_PER_S)
-    assert rig.told[-1] == Heard(4 * NS_PER_S, "a", Ready(1))
+    assert rig.told[-1] == Heard(4 * NS_PER_S, "a", READY)
     assert (rig.fidelity.tasks, rig.fidelity.overruns) == (1, 1)
     rig.breaks("a"), rig.joins("a")
     rig.offer(due_ns=3 * NS_PER_S, number=6)  # a repeated offer is no second overrun
