@@ -54,7 +54,7 @@ def check(
     With a CONFIG, also whether the hosts are enough for their part of the experiment. Exit status
     3 if a host cannot be reached or does not fit.
     """
-    from edgefl.launch.connections.questions import asker
+    from edgefl.launch.connections.opening import asker
     from edgefl.launch.inventory import load_inventory
     from edgefl.launch.placement import load_placed
     from edgefl.loading.file import base_of

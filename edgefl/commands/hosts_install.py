@@ -58,7 +58,7 @@ def install(
     accept_new_host_keys: AcceptKeys = False,
 ) -> None:
     """Install this edgefl on all hosts, and with a CONFIG also send their shares of its data."""
-    from edgefl.launch.connections.questions import asker
+    from edgefl.launch.connections.opening import asker
     from edgefl.launch.host_data import DataSync
     from edgefl.launch.inventory import load_inventory
     from edgefl.launch.own_wheel import own_wheel

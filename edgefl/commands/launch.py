@@ -203,7 +203,7 @@ def _prepare(task: Launch, hosts: HostsThread) -> dict[str, str]:
     each. Exit with status 2 if a host cannot take part.
     """
     from edgefl.hosts.wall.keys import complete
-    from edgefl.launch.connections.questions import asker
+    from edgefl.launch.connections.opening import asker
     from edgefl.launch.host_data import DataSync
     from edgefl.launch.launch_plan import code_files, coordinator_files, key_files, preparation
 
@@ -298,7 +298,7 @@ def _run(
     task: Launch, hosts: HostsThread, addresses: Mapping[str, str], logs: HostLogs, run: str
 ) -> bool:
     """Run the coordinator; False after Ctrl-C."""
-    from edgefl.launch.addresses import edge_addresses, listen_host
+    from edgefl.launch.connections.addresses import edge_addresses, listen_host
     from edgefl.launch.launch_plan import listen_port
 
     network, remote = task.experiment.network, hosts.coordinator

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from edgefl.errors import UserError
 from edgefl.hosts.process_messages import InjectFault
-from edgefl.launch.addresses import coordinator_address
 from edgefl.launch.agent_messages import EdgeEnded, EdgeStarted, HostLine, PrepareEdges
+from edgefl.launch.connections.addresses import coordinator_address
 from edgefl.launch.connections.connection import HostConnection, HostError
 from edgefl.launch.connections.opening import Ask, open_connections
 from edgefl.launch.host import Host

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from edgefl.launch.addresses import coordinator_address, edge_addresses, listen_host
+from edgefl.launch.connections.addresses import coordinator_address, edge_addresses, listen_host
 from edgefl.launch.connections.connection import (
     NO_ENV,
     Done,

@@ -11,7 +11,7 @@ import pytest
 
 from edgefl import __version__
 from edgefl.launch.agent_messages import AgentReady, EdgeEnded, EdgeStarted, HostLine, to_line
-from edgefl.launch.connections.questions import refuse
+from edgefl.launch.connections.opening import refuse
 from edgefl.launch.host import Host
 from edgefl.launch.hosts_thread import HostsThread
 from edgefl.launch.inventory import CoordinatorPlace, Inventory

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from edgefl.launch.connections.connection import HostError
-from edgefl.launch.connections.netns import open_netns
+from edgefl.launch.connections.opening import open_netns
 from edgefl.launch.host import Host
 from emulator import BadValue, Lab
 
