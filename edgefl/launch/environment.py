@@ -17,8 +17,7 @@ from pydantic import Field, TypeAdapter
 from rich.filesize import decimal
 
 from edgefl.launch.host import Host
-from edgefl.launch.own_wheel import OwnWheel
-from edgefl.launch.wheelhouse import MACHINES, Target
+from edgefl.launch.wheels import MACHINES, OwnWheel, Target
 
 OLDEST = (3, 11)
 STAMP = ".edgefl-install"  # in the environment: the fingerprint of what was installed
@@ -130,12 +129,6 @@ def kept(facts: Facts, pins: Mapping[str, str], ranges: Mapping[str, str]) -> di
         if version.partition("+")[0] == pins.get(name)
         or (name in LARGE and SpecifierSet(ranges.get(name, "")).contains(version))
     }
-
-
-def constraints(pins: Mapping[str, str], below: Mapping[str, str]) -> str:
-    """Return the text of a constraints file: ``below`` as it is, all else as pinned."""
-    merged = dict(pins) | dict(below)
-    return "".join(f"{name}=={version}\n" for name, version in sorted(merged.items()))
 
 
 def space_needed(unpacked: Iterable[int], packed: Iterable[int]) -> int:

@@ -19,9 +19,15 @@ from edgefl.errors import UserError, printable
 from edgefl.launch import environment, environment_probe
 from edgefl.launch.connections.connection import HostConnection, HostError, last_lines
 from edgefl.launch.environment import Facts
-from edgefl.launch.own_wheel import OwnWheel
-from edgefl.launch.pins import pins, torch_index
-from edgefl.launch.wheelhouse import chosen, closure, ranges, unpacked_bytes
+from edgefl.launch.wheels import (
+    OwnWheel,
+    chosen,
+    constraints,
+    pins,
+    ranges,
+    torch_index,
+    unpacked_bytes,
+)
 
 PROBE_S, VENV_S, CHECK_S = 120.0, 300.0, 300.0
 PIP_S = 7200.0  # a slow path and a slow disk
@@ -98,7 +104,7 @@ class Installer:
         if host.python and base.same_code and not exists and self._complete(base):
             return Installed(False, f"unchanged: {host.python} has this edgefl")
         try:
-            files = self._files(base)
+            files = await asyncio.to_thread(self._files, base)
         except UserError as error:
             raise HostError(host.name, str(error)) from error
         self._check_room(base, files)
@@ -165,8 +171,8 @@ class Installer:
         """The wheels to send: this edgefl's, and of a wheelhouse those that the host needs."""
         if self.wheels is None:
             return [self.own.path]
-        find = chosen(self.wheels, base.target)
-        return [*closure(self.own.path, base.target, find, self._below(base)), self.own.path]
+        found = chosen(self.own.path, base.target, self.wheels, self._below(base))
+        return [*found, self.own.path]
 
     def _check_room(self, base: Facts, files: Sequence[Path]) -> None:
         if self.wheels is None:
@@ -228,7 +234,7 @@ class Installer:
         """Install what edgefl needs from the indexes that pip has on the host."""
         below, known = self._below(base), self._pins(base)
         path = f"{self._parcel}/constraints.txt"
-        await self.connection.put(environment.constraints(known, below).encode(), path)
+        await self.connection.put(constraints(known, below).encode(), path)
         settings = await self._settings()
         index = torch_index(base.machine, settings)
         env = without_piwheels(settings)

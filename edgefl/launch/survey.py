@@ -16,7 +16,7 @@ from edgefl.config.links import Links
 from edgefl.launch.environment import OLDEST, Count, VersionPart
 from edgefl.launch.host import Host
 from edgefl.launch.installer import BASE_BYTES, OWN_BYTES
-from edgefl.launch.wheelhouse import MACHINES
+from edgefl.launch.wheels import MACHINES
 from edgefl.loading.names import own_names
 from emulator import profiles
 from emulator.units import NS_PER_S

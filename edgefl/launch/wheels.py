@@ -3,9 +3,9 @@
 From a checkout the wheel of edgefl is built anew; an installed edgefl is packed again from its
 files. In both cases the hosts get the code that runs here.
 
-pip finds the packages for other machines. It chooses wheels by the tags of ``Target``, but evaluates
-the markers of dependencies for the machine on which it runs. So it is started with the values that
-the markers have on the other machine.
+pip finds the packages for other machines. It chooses wheels by the tags of ``Target``, but
+evaluates the markers of dependencies for the machine on which it runs. So it is started with the
+values that the markers have on the other machine.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from dataclasses import dataclass
 from email.parser import HeaderParser
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path, PurePosixPath
+from typing import Any
 from urllib.parse import unquote, urlparse
 
 from edgefl.archives import DAMAGE
@@ -44,7 +46,7 @@ CUDA = ("nvidia-", "cuda-", "triton")  # what the builds of torch for GPUs need
 PIP_ELSEWHERE = """
 import json, sys
 from pip._vendor.packaging import markers
-there = json.loads(sys.argv.pop(1))
+there = markers.default_environment() | json.loads(sys.argv.pop(1))
 markers.default_environment = lambda: dict(there)
 from pip._internal.cli.main import main
 sys.exit(main())
@@ -178,13 +180,10 @@ class Target:
         dotted = ".".join(map(str, self.python))
         return {
             "implementation_name": "cpython",
-            "implementation_version": f"{dotted}.0",
             "os_name": "posix",
             "platform_machine": self.machine,
             "platform_python_implementation": "CPython",
-            "platform_release": "",
             "platform_system": "Linux",
-            "platform_version": "",
             "python_full_version": f"{dotted}.0",
             "python_version": dotted,
             "sys_platform": "linux",
@@ -259,7 +258,7 @@ def chosen(
     searched. UserError names what is missing.
     """
     try:
-        found = _resolved(own, target, ["--no-index", "--find-links", str(folder)], below or {})
+        found = _resolved(own, target, folder, below or {}, ["--no-index", "--isolated"])
     except UserError as error:
         version = ".".join(map(str, target.python))
         raise UserError(
@@ -270,7 +269,7 @@ def chosen(
 
 
 def fetched(own: Path, target: Target, folder: Path, say: Callable[[str], None]) -> list[Path]:
-    """Return the wheels that the wheel ``own`` needs. Those that ``folder`` lacks are downloaded."""
+    """Return the wheels that the wheel ``own`` needs; download those that ``folder`` lacks."""
     try:
         return chosen(own, target, folder)
     except UserError:
@@ -279,7 +278,7 @@ def fetched(own: Path, target: Target, folder: Path, say: Callable[[str], None])
     if index is not None:
         torch = f"torch=={pins(target.environment())['torch']}"
         _download(folder, target, [torch], {"PIP_INDEX_URL": index}, say)
-    found = _resolved(own, target, ["--find-links", str(folder)], {})
+    found = _resolved(own, target, folder, {}, [])
     cuda = [name for name in found if name.startswith(CUDA)]
     if cuda:
         torch = next((name for each, name in found.items() if each.startswith("torch=")), "torch")
@@ -295,23 +294,30 @@ def fetched(own: Path, target: Target, folder: Path, say: Callable[[str], None])
 
 
 def _resolved(
-    own: Path, target: Target, options: Sequence[str], below: Mapping[str, str]
+    own: Path, target: Target, folder: Path, below: Mapping[str, str], options: Sequence[str]
 ) -> dict[str, str]:
-    """Let pip find what ``own`` needs: "name==version" -> the name of its wheel."""
+    """Let pip find what ``own`` needs: "name==version" -> the name of its wheel.
+
+    With the option "--isolated" only in ``folder``, whatever pip's settings say.
+    """
+    env = {"PIP_CONFIG_FILE": os.devnull} if "--isolated" in options else {}
     with tempfile.TemporaryDirectory(prefix="edgefl-pip-") as scratch:
         have, limits = Path(scratch) / "have", Path(scratch) / "constraints.txt"
         have.mkdir()
         for name, version in below.items():
             _write_stub(have, name, version)
         limits.write_text(constraints(pins(target.environment()), below), encoding="utf-8")
-        words = ["install", "--quiet", "--dry-run", "--ignore-installed", "--report", "-"]
-        words += ["--target", scratch, "--constraint", str(limits), "--find-links", str(have)]
-        done = _pip(*words, *options, *target.options(), str(own), there=target)
-    if done.returncode:
-        raise UserError(_failure(done, target))
+        report = Path(scratch) / "report.json"
+        words = ["install", "--dry-run", "--ignore-installed", "--report", str(report)]
+        words += ["--target", scratch, "--constraint", str(limits)]
+        words += ["--find-links", str(have), "--find-links", str(folder), *options]
+        done = _pip(*words, *target.options(), str(own), there=target, env=env)
+        if done.returncode:
+            raise UserError(_failure(done, target))
+        found = [(each["metadata"], each["download_info"]["url"]) for each in _installs(report)]
     urls = {
-        f"{each['metadata']['name']}=={each['metadata']['version']}": each["download_info"]["url"]
-        for each in json.loads(done.stdout)["install"]
+        f"{about['name'].lower().replace('_', '-')}=={about['version']}": url
+        for about, url in found
     }
     files = {each: PurePosixPath(unquote(urlparse(url).path)) for each, url in urls.items()}
     return {
@@ -319,6 +325,11 @@ def _resolved(
         for each, file in files.items()
         if file != PurePosixPath(own) and file.parent != PurePosixPath(have)
     }
+
+
+def _installs(report: Path) -> list[dict[str, Any]]:
+    installs: list[dict[str, Any]] = json.loads(report.read_text(encoding="utf-8"))["install"]
+    return installs
 
 
 def _write_stub(folder: Path, name: str, version: str) -> None:
@@ -350,12 +361,13 @@ def _download(
 
 def _failure(done: subprocess.CompletedProcess[str], target: Target) -> str:
     """What pip could not do, in one line."""
-    lines = done.stderr.splitlines() or ["pip failed"]
-    errors = [line for line in lines if line.startswith("ERROR")] or lines
-    absent = errors[-1].partition("No matching distribution found for ")[2]
+    absent = re.search(r"No matching distribution found for (\S+)", done.stderr)
+    absent = absent or re.search(r"\(constraint\) (\S+)", done.stdout)  # another version is there
     if absent:
-        return f"no wheel of {printable(absent, 100)} for {target}"
-    return f"{printable(errors[-1], 300)} (for {target})"
+        return f"no wheel of {printable(absent[1], 100)} for {target}"
+    lines = done.stderr.splitlines() or ["pip failed"]
+    errors = [line for line in lines if line.startswith("ERROR")] or lines[-1:]
+    return f"{printable(errors[0], 300)} (for {target})"
 
 
 def _pip(

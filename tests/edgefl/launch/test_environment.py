@@ -10,7 +10,6 @@ import pytest
 
 from edgefl.launch.environment import (
     Facts,
-    constraints,
     fingerprint,
     kept,
     no_room,
@@ -18,8 +17,7 @@ from edgefl.launch.environment import (
     space_needed,
 )
 from edgefl.launch.host import Host
-from edgefl.launch.own_wheel import OwnWheel
-from edgefl.launch.wheelhouse import Target
+from edgefl.launch.wheels import OwnWheel, Target, constraints
 
 PI = Facts(
     python=(3, 11, 2),

@@ -24,9 +24,7 @@ from edgefl.launch.installer import (
     pip_step,
     without_piwheels,
 )
-from edgefl.launch.own_wheel import OwnWheel, opened
-from edgefl.launch.pins import pins
-from edgefl.launch.wheelhouse import Target
+from edgefl.launch.wheels import OwnWheel, Target, opened, pins
 
 pytestmark = pytest.mark.processes
 
