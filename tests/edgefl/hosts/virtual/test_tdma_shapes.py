@@ -5,14 +5,13 @@ Also an IDFL run against one computed with numpy only (slot_by_slot.py, idfl_by_
 
 from __future__ import annotations
 
-import importlib
 import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from paths import BENCHMARKS
+import tdma_shapes as shapes
 
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.virtual.run import run_virtual
@@ -22,18 +21,8 @@ SHAPES, PARTS = 200, 10
 SEED = 1
 
 
-@pytest.fixture(autouse=True)
-def beside_the_benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(BENCHMARKS)
-
-
-@pytest.fixture
-def shapes() -> Any:
-    return importlib.import_module("tdma_shapes")
-
-
 @pytest.mark.parametrize("part", range(PARTS))
-def test_random_shapes_are_played_as_slot_by_slot(part: int, shapes: Any) -> None:
+def test_random_shapes_are_played_as_slot_by_slot(part: int) -> None:
     """Which device sends which update in which slot, its age, the model's receivers, slots wasted
     and lost.
 
@@ -45,7 +34,7 @@ def test_random_shapes_are_played_as_slot_by_slot(part: int, shapes: Any) -> Non
         assert shapes.on_virtual(shape, expected)[0] == expected, (number, shape)
 
 
-def test_the_shapes_have_all_that_they_should(shapes: Any) -> None:
+def test_the_shapes_have_all_that_they_should() -> None:
     drawn = [shapes.drawn(SEED, number) for number in range(SHAPES)]
     faults = [fault for shape in drawn for fault in shape.faults]
     played = [shapes.slot_by_slot.SlotBySlot(shape).play() for shape in drawn]
@@ -70,7 +59,7 @@ def uneven(count: int) -> list[tuple[int, int, int, int]]:
     return found
 
 
-def test_the_automatic_delay_is_the_longest_that_loses_no_slot(shapes: Any) -> None:
+def test_the_automatic_delay_is_the_longest_that_loses_no_slot() -> None:
     """It is the longest of all delays with which every round has S updates and no round ends later.
 
     This also holds if S does not divide N. With some longer delays no round ends later either; but
@@ -78,7 +67,7 @@ def test_the_automatic_delay_is_the_longest_that_loses_no_slot(shapes: Any) -> N
     """
     longer = 0
     for shape in uneven(100):
-        runs = with_each_delay(shapes, *shape)
+        runs = with_each_delay(*shape)
         in_time = {delay for delay, run in runs.items() if ends_no_later(run, runs[0])}
         full = {delay for delay in in_time if all(len(x.updates) == shape[1] for x in runs[delay])}
         no_later = {delay for delay, run in runs.items() if sends_no_later(run, runs[0])}
@@ -89,7 +78,7 @@ def test_the_automatic_delay_is_the_longest_that_loses_no_slot(shapes: Any) -> N
 
 
 def with_each_delay(
-    shapes: Any, devices: int, per_round: int, transfer: int, computes: int
+    devices: int, per_round: int, transfer: int, computes: int
 ) -> dict[int, list[Any]]:
     """The first rounds, equally many for every delay."""
     groups = -(-devices // per_round)
@@ -112,9 +101,7 @@ def sends_no_later(run: list[Any], plain: list[Any]) -> bool:
 
 
 @pytest.mark.parametrize("local_steps", [1, 3])
-def test_an_idfl_run_worked_out_again_with_numpy(
-    local_steps: int, shapes: Any, tmp_path: Path
-) -> None:
+def test_an_idfl_run_worked_out_again_with_numpy(local_steps: int, tmp_path: Path) -> None:
     """The same batches, w and its gradients computed here: 40 models, updates two rounds old."""
     learned = learning(shapes.by_hand(local_steps), None)
     summary = run_virtual(learned, 0, tmp_path / "idfl")

@@ -18,15 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import idfl_by_hand
-import slot_by_slot
 from slot_by_slot import NEVER, SLOT, Fault, Round, Shape
-from table import Row, arguments, host_line, report, run, say
 
 from edgefl.config.experiment import Experiment
-from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import Learning, learning
 from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.results.tail import read_events
 
 SHAPES, SLOTS, QUICK_SLOTS = 12, 50, 20
@@ -37,55 +33,6 @@ TRIES = 3  # attempts of a run on a machine that is too busy for the slots
 BATCH = 32  # training.batch_size: smaller than the data of any device
 LOCAL_STEPS, WEIGHTS_GOAL = (1, 3), "<= 1e-5"
 STRATEGIES = {"tdma": "tdma-fl", "idfl": "idfl", "sync": "sync-tdma-fl"}
-
-
-def main() -> None:
-    parser = arguments(__doc__)
-    parser.add_argument("--shapes", type=int, default=SHAPES, metavar="N", help="number of shapes")
-    parser.add_argument("--seed", type=int, default=1, help="seed of the shapes")
-    parser.add_argument("--clock", choices=("wall", "virtual"), default="wall")
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help=f"one shape, {QUICK_SLOTS} slots, IDFL under the virtual clock: a quick check",
-    )
-    options, host = parser.parse_args(), host_line()
-    if options.shapes < 1:
-        raise UserError(f"--shapes {options.shapes}: expected 1 or more")
-    count = 1 if options.quick else options.shapes
-    real, by_hand_real = options.clock == "wall", options.clock == "wall" and not options.quick
-    rows, differ, compared = [], 0, 0
-    for index in range(count):
-        shape = drawn(options.seed, index, real)
-        shape = replace(shape, slots=QUICK_SLOTS) if options.quick else shape
-        say(f"{index + 1} of {count}: {words(shape)}")
-        expected = slot_by_slot.SlotBySlot(shape).play()
-        found, verdict = (on_wall if real else on_virtual)(shape, expected)
-        differ, compared = differ + (found != expected), compared + len(expected)
-        rows.append(Row(words(shape), f"{_same(found, expected)} of {len(expected)}, {verdict}"))
-    rows += [
-        Row("shapes that differ", differ, "", "<= 0"),
-        Row("rounds compared", compared, "", ">= 1"),
-        *(by_hand_row(steps, by_hand_real) for steps in LOCAL_STEPS),
-    ]
-    report("Rounds as played slot by slot", host, rows, options.json)
-
-
-def by_hand_row(steps: int, real: bool) -> Row:
-    say(f"IDFL with {steps} local step{'s' if steps > 1 else ''}, by hand")
-    given = by_hand(steps, SLOT_S, GUARD) if real else by_hand(steps)
-    learned = learning(given, None)
-    with tempfile.TemporaryDirectory(prefix="tdma-shapes-") as folder:
-        directory = Path(folder) / "run"
-        if real:
-            wall = WallRun(given, LaunchOptions(Path(folder), Path(folder)), say)
-            wall.run(lambda index, directory, port: None)
-            directory = wall.directory(0)
-        else:
-            run_virtual(learned, 0, directory)
-        off = idfl_by_hand.difference(directory, learned, steps)
-    name = f"IDFL, {steps} local step{'s' if steps > 1 else ''}: largest difference of weights"
-    return Row(name, off, "", WEIGHTS_GOAL)
 
 
 def drawn(seed: int, number: int, real: bool = False) -> Shape:
@@ -131,22 +78,6 @@ def faults(pick: random.Random, devices: int, real: bool, most_deaths: int) -> l
         back = NEVER if real or pick.random() < 0.4 else at + SLOT * pick.randint(1, 30)
         found.append(Fault(device, at + 60 + device, back + 60 + device if back < NEVER else NEVER))
     return found
-
-
-def words(shape: Shape) -> str:
-    """Return the shape as one line of text."""
-    kind = STRATEGIES[shape.start] + (f" {shape.delay}" if shape.start == "idfl" else "")
-    more = [shape.order, shape.on_lost, *(["wait_for_group"] if shape.wait_for_group else [])]
-    return (
-        f"{kind}, N {shape.devices}, S {shape.per_round}, r {shape.transfer}, compute"
-        f" {' '.join(map(str, shape.takes))}, {' '.join(more)}, {len(shape.faults)} faults"
-    )
-
-
-def _same(found: list[Round], expected: list[Round]) -> int:
-    """Return how many rounds are equal, from the first on."""
-    pairs = enumerate(zip(found, expected))
-    return next((k for k, (one, other) in pairs if one != other), min(len(found), len(expected)))
 
 
 # ------------------------------------------------------------------ the run
@@ -245,23 +176,6 @@ def on_virtual(shape: Shape, expected: list[Round]) -> tuple[list[Round], str]:
         return rounds(Path(folder) / "run", shape.slots), summary["fidelity"]["verdict"]
 
 
-def on_wall(shape: Shape, expected: list[Round]) -> tuple[list[Round], str]:
-    """Run on the wall clock; return the rounds and the verdict.
-
-    Repeat if the rounds differ from ``expected`` and the run was not faithful.
-    """
-    for _ in range(TRIES):
-        with tempfile.TemporaryDirectory(prefix="tdma-shapes-") as folder:
-            options = LaunchOptions(Path(folder) / "runs", Path(folder))
-            wall = WallRun(experiment(shape, SLOT_S, GUARD), options, say)
-            (summary,) = wall.run(lambda index, directory, port: None)
-            found = rounds(wall.directory(0), shape.slots)
-        verdict: str = summary["fidelity"]["verdict"]
-        if found == expected or verdict == "faithful":
-            break
-    return found, verdict
-
-
 def rounds(directory: Path, slots: int) -> list[Round]:
     """Read the rounds that ended within ``slots`` slots from a run's events.jsonl."""
     done, current, began = list[Round](), Round(), dict[str, int]()
@@ -285,7 +199,3 @@ def rounds(directory: Path, slots: int) -> list[Round]:
 
 def number(edge: str) -> int:
     return int(edge[1:])
-
-
-if __name__ == "__main__":
-    run(main)
