@@ -28,6 +28,7 @@ SMALLEST = {
     "chaos.py": ["--case", "an edge killed every 2 s", "--edges", "3", "--versions", "12"],
     "emulator_accuracy.py": ["--tiny"],
     "evil_edges.py": ["--seconds", "0.5", "--attack", "offers"],
+    "house.py": ["--no-walks"],
     "pacing.py": [
         *("--case", "2x2", "--case", "2x2", "--rounds", "1", "--turns", "1"),
         *("--against", str(ROOT)),

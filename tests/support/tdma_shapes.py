@@ -1,11 +1,7 @@
-"""Compare random TDMA rounds of the strategies with an independent simulation, slot_by_slot.py.
+"""Random TDMA rounds of the strategies, for a comparison with slot_by_slot.py.
 
 Compared are senders, their models and slots, staleness, receivers, wasted slots and lost uploads.
-An IDFL run is also recomputed by idfl_by_hand.py; the result is the largest difference of weights.
-
-The default is the wall clock, over real sockets. ``--clock virtual`` adds devices that compute for
-no time, and devices that die, are given up and return. Only there such times are exact to the
-nanosecond.
+The runs are under the virtual clock, where their times are exact to the nanosecond.
 """
 
 from __future__ import annotations
@@ -25,75 +21,66 @@ from edgefl.hosts.setup.learning import Learning, learning
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.results.tail import read_events
 
-SHAPES, SLOTS, QUICK_SLOTS = 12, 50, 20
-SLOT_S, GUARD = 0.1, 0.3  # on the wall clock: slot length in s, and the guard's share of it
+SLOTS = 50
 MOST_DEVICES, MOST_TAKES, MOST_TRANSFER = 12, 9, 3
 LONGEST_CUT = 12  # slots
-TRIES = 3  # attempts of a run on a machine that is too busy for the slots
 BATCH = 32  # training.batch_size: smaller than the data of any device
-LOCAL_STEPS, WEIGHTS_GOAL = (1, 3), "<= 1e-5"
 STRATEGIES = {"tdma": "tdma-fl", "idfl": "idfl", "sync": "sync-tdma-fl"}
 
 
-def drawn(seed: int, number: int, real: bool = False) -> Shape:
-    """Return a random shape; ``real``: one that also works on the wall clock.
-
-    There, devices compute for some time and the server never notices a death, because the slot of
-    that moment is not exact. At least S devices stay alive. The verdict is "strained" if a device
-    never finishes its work.
-    """
+def drawn(seed: int, number: int) -> Shape:
+    """Return a random shape."""
     pick = random.Random(f"{seed} {number}")
     devices = pick.randint(1, MOST_DEVICES)
     per_round = pick.randint(1, devices)
-    slowest = pick.randint(int(real), MOST_TAKES)
+    slowest = pick.randint(0, MOST_TAKES)
     groups = -(-devices // per_round)
-    missed_after = NEVER if real else pick.randint(1, 6)
+    missed_after = pick.randint(1, 6)
     return Shape(
-        tuple(pick.randint(int(real), slowest) for _ in range(devices)),
+        tuple(pick.randint(0, slowest) for _ in range(devices)),
         per_round,
         pick.randint(1, MOST_TRANSFER),
-        SLOTS if real else 3 * SLOTS,
+        3 * SLOTS,
         pick.choice(("tdma", "tdma", "idfl", "idfl", "sync")),
         pick.randint(0, groups - 1),
         pick.choice(("finished", "finished", "oldest")),
         pick.random() < 0.25,
         pick.choice(("skip", "skip", "wait")),
-        tuple(faults(pick, devices, real, devices - per_round if real else devices)),
+        tuple(faults(pick, devices)),
         missed_after,
-        NEVER if real else pick.randint(0, 12),
-        pick.choice((0, SLOT // 2)) if not real else SLOT // 2,
+        pick.randint(0, 12),
+        pick.choice((0, SLOT // 2)),
     )
 
 
-def faults(pick: random.Random, devices: int, real: bool, most_deaths: int) -> list[Fault]:
+def faults(pick: random.Random, devices: int) -> list[Fault]:
     """Return random faults: at most one per device, and no two events at the same time."""
     found: list[Fault] = []
     for device in sorted(pick.sample(range(devices), pick.randint(0, min(devices, 5)))):
         at = SLOT * pick.randint(0, SLOTS // 2)
-        dies = pick.random() >= 0.4 and sum(not fault.cut for fault in found) < most_deaths
-        if not dies:
+        if pick.random() < 0.4:
             until = at + SLOT * pick.randint(0, LONGEST_CUT)
             found.append(Fault(device, at + 30, until + 50, cut=True))
             continue
-        back = NEVER if real or pick.random() < 0.4 else at + SLOT * pick.randint(1, 30)
+        back = NEVER if pick.random() < 0.4 else at + SLOT * pick.randint(1, 30)
         found.append(Fault(device, at + 60 + device, back + 60 + device if back < NEVER else NEVER))
     return found
 
 
 # ------------------------------------------------------------------ the run
-def experiment(shape: Shape, slot_s: float = 1.0, guard: float = 0.0) -> Experiment:
+def experiment(shape: Shape) -> Experiment:
     """Return the experiment of a shape, on digits and without training."""
     faults = [
         {
             "kind": "cut_up" if each.cut else "kill",
             "edges": [f"e{each.device:03d}"],
-            "at_s": each.at / SLOT * slot_s,
-            **({"for_s": (each.back - each.at) / SLOT * slot_s} if each.back < NEVER else {}),
+            "at_s": each.at / SLOT,
+            **({"for_s": (each.back - each.at) / SLOT} if each.back < NEVER else {}),
         }
         for each in shape.faults
     ]
     known = shape.missed_after < NEVER
-    liveness_s = (shape.missed_after if known else 10 * shape.slots) * slot_s
+    liveness_s = shape.missed_after if known else 10 * shape.slots
     return Experiment.model_validate(
         {
             "name": "tdma-shape",
@@ -103,27 +90,27 @@ def experiment(shape: Shape, slot_s: float = 1.0, guard: float = 0.0) -> Experim
             "groups": groups(shape),
             "medium": {
                 "kind": "tdma",
-                "slot_ms": 1000 * slot_s,
-                "guard_ms": 1000 * slot_s * guard,
+                "slot_ms": 1000.0,
+                "guard_ms": 0.0,
                 "rate_mbit_s": 1.0,
                 "slots_per_transfer": shape.transfer,
             },
             "network": {
                 "heartbeat_s": min(liveness_s / 4, 0.5),
                 "liveness_s": liveness_s,
-                "grace_s": shape.grace * slot_s if known else 10.0 * shape.slots,
+                "grace_s": float(shape.grace) if known else 10.0 * shape.slots,
             },
             "faults": faults,
-            "stop": {"emulated_s": (shape.slots + 0.25) * slot_s},
+            "stop": {"emulated_s": shape.slots + 0.25},
             "evaluation": {"every_versions": 0, "train_samples": 0},
             "strategies": [strategy(shape)],
         }
     )
 
 
-def by_hand(local_steps: int, slot_s: float = 1.0, guard: float = 0.0) -> Experiment:
+def by_hand(local_steps: int) -> Experiment:
     """Return the experiment that idfl_by_hand.py recomputes; the strategy chooses alpha."""
-    given = experiment(idfl_by_hand.SHAPE, slot_s, guard).model_dump()
+    given = experiment(idfl_by_hand.SHAPE).model_dump()
     entry = strategy(idfl_by_hand.SHAPE) | {"alpha": "auto", "local_steps": local_steps}
     given |= {
         "model": {"name": "mlp", "hidden": []},

@@ -10,8 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import idfl_by_hand
 import pytest
 import tdma_shapes as shapes
+from slot_by_slot import SlotBySlot
 
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.virtual.run import run_virtual
@@ -30,14 +32,14 @@ def test_random_shapes_are_played_as_slot_by_slot(part: int) -> None:
     """
     for number in range(part, SHAPES, PARTS):
         shape = shapes.drawn(SEED, number)
-        expected = shapes.slot_by_slot.SlotBySlot(shape).play()
+        expected = SlotBySlot(shape).play()
         assert shapes.on_virtual(shape, expected)[0] == expected, (number, shape)
 
 
 def test_the_shapes_have_all_that_they_should() -> None:
     drawn = [shapes.drawn(SEED, number) for number in range(SHAPES)]
     faults = [fault for shape in drawn for fault in shape.faults]
-    played = [shapes.slot_by_slot.SlotBySlot(shape).play() for shape in drawn]
+    played = [SlotBySlot(shape).play() for shape in drawn]
     rounds = [each for one in played for each in one]
     assert len(rounds) > 3_000 and sum(not one for one in played) < SHAPES // 20
     assert {shape.devices for shape in drawn} == set(range(1, 13))
@@ -86,7 +88,7 @@ def with_each_delay(
     slots = (count + groups) * (transfer * (per_round + 1) + computes)
     plain = shapes.Shape((computes,) * devices, per_round, transfer, slots, "idfl")
     given = (replace(plain, delay=delay) for delay in range(groups))
-    return {one.delay: shapes.slot_by_slot.SlotBySlot(one).play()[:count] for one in given}
+    return {one.delay: SlotBySlot(one).play()[:count] for one in given}
 
 
 def ends_no_later(run: list[Any], plain: list[Any]) -> bool:
@@ -106,6 +108,6 @@ def test_an_idfl_run_worked_out_again_with_numpy(local_steps: int, tmp_path: Pat
     learned = learning(shapes.by_hand(local_steps), None)
     summary = run_virtual(learned, 0, tmp_path / "idfl")
     assert summary["versions"] == 40 and summary["staleness"].keys() == {"0", "1", "2"}
-    off = shapes.idfl_by_hand.difference(tmp_path / "idfl", learned, local_steps)
+    off = idfl_by_hand.difference(tmp_path / "idfl", learned, local_steps)
     print(f"largest difference of weights, {local_steps} local steps: {off:.2g}")
     assert off <= 1e-5
