@@ -17,8 +17,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from emulator.capacity.cycle import OPEN_BIT_S, Cycle, constant
-from emulator.compute.device import Device
+from emulator.capacity.rates import OPEN_BIT_S, Cycle, constant
+from emulator.compute import Device
 from emulator.errors import BadValue
 from emulator.units import FOREVER
 

@@ -23,7 +23,6 @@ PAYLOAD_BYTES = 1448
 LEAST_BURST_BYTES = 1600
 """A little more than one frame: with a burst of exactly one frame, tbf loses 3 % of its rate."""
 QUEUE_FRAMES = 1000
-SHAPERS = ("htb", "tbf")
 NAMESPACES = 256
 LEAST_RATE_BIT_S = 8  # tc uses whole bytes/s, and 0 means no rate
 MAX_RATE_BIT_S = 100_000_000_000

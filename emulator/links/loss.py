@@ -25,8 +25,7 @@ from __future__ import annotations
 import math
 
 from emulator.capacity import Capacity
-from emulator.capacity.compose import cycle_of
-from emulator.capacity.cycle import Cycle
+from emulator.capacity.rates import Cycle, cycle_of
 from emulator.errors import BadValue
 from emulator.units import NS_PER_S
 

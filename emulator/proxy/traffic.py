@@ -10,9 +10,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from emulator.fidelity import Fidelity
-from emulator.proxy.busy import BusyPeriods
 from emulator.proxy.pacing import Lane
-from emulator.proxy.record import ConnectionRecord, Log, ProxyFlow, Totals
+from emulator.proxy.record import BusyPeriods, ConnectionRecord, Log, ProxyFlow, Totals
 from emulator.units import FOREVER
 
 HELD_BYTES = (64 * 1024, 16 * 2**20)  # minimum and maximum in transit for one connection

@@ -12,8 +12,8 @@ from source_tree import Source, source_files
 # From the lowest room to the highest. A file imports only from its own room and lower ones. A room
 # is a folder or a file; a module belongs to the longest entry that fits.
 EMULATOR = (
-    "errors plain_text values ranges units quantiles agenda clock host capacity delay compute"
-    " faults availability links tdma fidelity traces profile_table profiles energy calibrate proxy"
+    "errors plain_text values ranges units clock host capacity delay compute"
+    " faults availability links tdma fidelity traces figures profiles energy calibrate proxy"
     " kernel lab pytest_plugin commands cli"
 )
 EDGEFL = (

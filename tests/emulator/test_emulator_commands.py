@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import runpy
-import socket
 import subprocess
 import sys
 import tomllib
@@ -18,9 +17,8 @@ from edgefl.config.energy import DeviceEnergy, RadioEnergy
 from edgefl.config.experiment import Devices, Links
 from emulator import profiles
 from emulator.cli import run
-from emulator.energy.power import device_power, radio_power
-from emulator.energy.power_table import DEVICE_POWER, RADIOS
-from emulator.profile_table import DEVICES, LINKS
+from emulator.energy.power import DEVICE_POWER, RADIOS, device_power, radio_power
+from emulator.profiles import DEVICES, LINKS
 
 COMMANDS = (
     ["calibrate"],
@@ -41,14 +39,6 @@ COMMANDS = (
     ["transfer"],
 )
 LINK = ["proxy", "--map", "127.0.0.1:0=127.0.0.1:1"]
-QUICK = (
-    "calibrate --command true --repeat 1",
-    "profiles",
-    "profiles lte",
-    "profiles pi4",
-    "traces list",
-    "transfer 0B --rate 1kbit",
-)
 
 
 def said(words: list[str], status: int, capsys: pytest.CaptureFixture[str]) -> str:
@@ -134,13 +124,6 @@ def test_what_is_there_to_paste_is_what_a_config_takes(
     assert (links.jitter_ms, links.loss) == (link.jitter_ns / 1e6, link.loss)
 
 
-@pytest.mark.processes
-@pytest.mark.alone
-@pytest.mark.parametrize("line", QUICK)
-def test_each_ends_with_a_hint_to_the_next(line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(line.split(), 0, capsys).splitlines()[-1].startswith("Next: ")
-
-
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -191,31 +174,6 @@ def test_what_is_wrong_with_a_proxy(
     assert words in said(["proxy", *line.split()], 2, capsys)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "words"),
-    [
-        ("a.trace", "", "a.trace: empty"),
-        ("a.trace", "5\n3\n", "line 2: 3 ms comes after 5 ms: expected moments in order of time"),
-        ("a.trace", "0\n", "ends at 0 ms"),
-        ("a.trace", "5\n-3\n", "line 2: '-3': expected whole milliseconds"),
-        (
-            "a.csv",
-            "seconds,bit_s\n0,5\n2,5\n1,5\n",
-            "line 4: 1.000000000 s does not come after 2.000000000 s",
-        ),
-        ("a.csv", "0,0\n1,0\n", "all rates are 0"),
-        ("a.csv", "0,-5\n1,5\n", "line 1: '0,-5': expected seconds,bit_s"),
-        ("a.csv", "0,5\n", "one row has no period"),
-    ],
-)
-def test_what_is_wrong_with_a_trace(
-    name: str, text: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / name).write_text(text)
-    error = said([*LINK, "--trace-down", str(tmp_path / name)], 2, capsys)
-    assert error.startswith(f"trace {tmp_path / name}") and words in error
-
-
 @pytest.mark.processes
 @pytest.mark.alone
 def test_a_dead_stretch_is_a_warning_and_a_proxy_begins_and_ends_with_a_hint(
@@ -245,17 +203,6 @@ def test_a_dead_stretch_is_a_warning_and_a_proxy_begins_and_ends_with_a_hint(
         and "Next: let a program connect to" in done.stdout
     )
     assert last.startswith("Next: ") and "--log FILE" in last
-
-
-@pytest.mark.processes
-@pytest.mark.alone
-def test_a_port_in_use(capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        assert (
-            said(["proxy", "--map", f"127.0.0.1:{port}=127.0.0.1:1"], 2, capsys)
-            == f"listen 127.0.0.1:{port}: address already in use"
-        )
 
 
 def test_links_of_one_s_own(capsys: pytest.CaptureFixture[str]) -> None:
