@@ -97,13 +97,8 @@ class Jitter:
         epoch_ns: int = EPOCH_NS,
     ) -> None:
         _check(delay_ns, jitter_ns, distribution, seed, epoch_ns)
-        self.delay_ns, self.jitter_ns, self.distribution, self.seed, self.epoch_ns = (
-            delay_ns,
-            jitter_ns,
-            distribution,
-            seed,
-            epoch_ns,
-        )
+        self.delay_ns, self.jitter_ns, self.epoch_ns = delay_ns, jitter_ns, epoch_ns
+        self.distribution, self.seed = distribution, seed
         self.least_ns, self.most_ns = (
             int(ns)
             for ns in self._delays(
@@ -200,9 +195,9 @@ def delay_of(latency_ns: int, jitter_ns: int, seed: int) -> Delay:
 def _check(delay_ns: int, jitter_ns: int, distribution: str, seed: int, epoch_ns: int) -> None:
     if distribution not in DISTRIBUTIONS:
         near = difflib.get_close_matches(str(distribution), DISTRIBUTIONS, n=1)
+        hint = f", did you mean {near[0]}?" if near else ""
         raise BadValue(
-            f"jitter distribution {distribution!r}{f', did you mean {near[0]}?' if near else ''}"
-            f" (valid: {', '.join(DISTRIBUTIONS)})"
+            f"jitter distribution {distribution!r}{hint} (valid: {', '.join(DISTRIBUTIONS)})"
         )
     for name, value, least in (
         ("latency", delay_ns, 0),

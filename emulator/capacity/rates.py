@@ -299,12 +299,8 @@ class Slotted:
             raise BadValue(
                 f"own slots {sorted(own)}: expected one or more of 0 to {slots_per_frame - 1}"
             )
-        self.slot_ns, self.slots_per_frame, self.guard_ns, self.own = (
-            slot_ns,
-            slots_per_frame,
-            guard_ns,
-            frozenset(own),
-        )
+        self.slot_ns, self.slots_per_frame = slot_ns, slots_per_frame
+        self.guard_ns, self.own = guard_ns, frozenset(own)
         begins = np.array(sorted(self.own), np.int64) * slot_ns
         ends = begins + slot_ns - guard_ns
         starts = np.unique(

@@ -141,21 +141,8 @@ def make(place: Place, shape: KernelShape, ipv6: bool = True) -> list[Argv]:
     if shape.delay == "relay":
         steps += [["ip", "link", "set", "dev", own.name, "netns", namespace]]
     else:
-        steps += [
-            [
-                "ip",
-                "link",
-                "add",
-                host.name,
-                "type",
-                "veth",
-                "peer",
-                "name",
-                own.name,
-                "netns",
-                namespace,
-            ]
-        ]
+        pair = f"{host.name} type veth peer name {own.name} netns {namespace}"
+        steps += [f"ip link add {pair}".split()]
     steps += [["ip", "-n", namespace, "link", "set", "dev", "lo", "up"]]
     steps += _end(host, own, shape.down, shape, ipv6)
     steps += _end(own, host, shape.up, shape, ipv6)
@@ -253,11 +240,6 @@ def netem_words(way: KernelWay) -> Argv:
     # even if all are acknowledgements.
     rate_bit_s = 10**9 if way.rate_bit_s is None else way.rate_bit_s
     flying = rate_bit_s * way.latency_ns // (8 * 64 * NS_PER_S)
-    words = [
-        "netem",
-        "limit",
-        str(min(QUEUE_FRAMES + flying, 10**7)),
-        "delay",
-        f"{seconds_text(way.latency_ns)}s",
-    ]
-    return words + (["loss", f"{100 * way.loss:.6f}%"] if way.loss else [])
+    limit, delay = min(QUEUE_FRAMES + flying, 10**7), f"{seconds_text(way.latency_ns)}s"
+    loss = f" loss {100 * way.loss:.6f}%" if way.loss else ""
+    return f"netem limit {limit} delay {delay}{loss}".split()

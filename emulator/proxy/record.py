@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
@@ -20,25 +21,18 @@ from emulator.units import NS_PER_S
 NS_PER_MS = 1_000_000
 
 
+@dataclass(slots=True)
 class ProxyFlow:
     """The traffic of one connection in one direction; moments in ns since the proxy's start."""
 
-    __slots__ = (
-        "bytes",
-        "chunks",
-        "first_ns",
-        "last_ns",
-        "last_due_ns",
-        "lag_sum_ns",
-        "lag_max_ns",
-        "dropped_bytes",
-    )
-
-    def __init__(self) -> None:
-        self.bytes = self.chunks = self.lag_sum_ns = self.lag_max_ns = self.dropped_bytes = 0
-        self.first_ns: int | None = None
-        self.last_ns: int | None = None
-        self.last_due_ns: int | None = None
+    bytes: int = 0
+    chunks: int = 0
+    first_ns: int | None = None
+    last_ns: int | None = None
+    last_due_ns: int | None = None
+    lag_sum_ns: int = 0
+    lag_max_ns: int = 0
+    dropped_bytes: int = 0
 
     def passed(self, size_bytes: int, due_ns: int, now: int) -> None:
         """Record a chunk that was due at ``due_ns`` and delivered at ``now``."""
@@ -65,15 +59,17 @@ class ProxyFlow:
         }
 
 
+@dataclass(slots=True)
 class ConnectionRecord:
     """One connection, from its acceptance to its end."""
 
-    __slots__ = ("number", "route", "peer", "opened_ns", "up", "down", "end")
-
-    def __init__(self, number: int, route: str, peer: str, opened_ns: int) -> None:
-        self.number, self.route, self.peer, self.opened_ns = number, route, peer, opened_ns
-        self.up, self.down = ProxyFlow(), ProxyFlow()
-        self.end = "closed"  # or the reason of another end
+    number: int
+    route: str
+    peer: str
+    opened_ns: int
+    up: ProxyFlow = field(default_factory=ProxyFlow)
+    down: ProxyFlow = field(default_factory=ProxyFlow)
+    end: str = "closed"  # or the reason of another end
 
     def as_json(self, now: int) -> dict[str, object]:
         return {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from emulator.fidelity import Fidelity
@@ -47,36 +48,29 @@ class Road:
         self.shaped = lane.server.capacity is not None or lane.junction is not None
 
 
+@dataclass(slots=True, eq=False)
 class ConnectionEnd:
     """One socket of a connection.
 
     Bytes read from it go over ``road`` to the ``other`` end. ``out`` holds bytes that are due here
-    but that the socket has not taken yet.
+    but that the socket has not taken yet, ``untaken`` of them in all; ``held``: bytes read here
+    that the other end has not got.
     """
 
-    __slots__ = (
-        "sock",
-        "name",
-        "road",
-        "record",
-        "other",
-        "out",
-        "untaken",
-        "held",
-        "readable",
-        "writable",
-        "queued",
-        "finished",
-        "shut",
-        "dead",
-    )
-
-    def __init__(self, sock: Socket, name: str, road: Road, record: ConnectionRecord) -> None:
-        self.sock, self.name, self.road, self.record = sock, name, road, record
-        self.other = self
-        self.out: deque[bytes | memoryview] = deque()
-        self.untaken = self.held = 0
-        self.readable = self.writable = self.queued = self.finished = self.shut = self.dead = False
+    sock: Socket
+    name: str
+    road: Road
+    record: ConnectionRecord
+    other: ConnectionEnd = field(init=False)
+    out: deque[bytes | memoryview] = field(default_factory=deque)
+    untaken: int = 0
+    held: int = 0
+    readable: bool = False
+    writable: bool = False
+    queued: bool = False
+    finished: bool = False
+    shut: bool = False
+    dead: bool = False
 
     def flow(self) -> ProxyFlow:
         """The record of the bytes that were read here."""

@@ -57,7 +57,10 @@ def test_who_asks_and_when_changes_nothing(seed: int, distribution: str, asked: 
 def test_arrival_is_the_latest_of_all_before(distribution: str) -> None:
     """Compare with the definition over 3 s, with two borders of blocks (1.024 s and 2.048 s)."""
     jitter = Jitter(20 * MS, 9 * MS, distribution, seed=5, epoch_ns=MS)
-    delays = np.concatenate([jitter._draw(number) for number in (-1, 0, 1, 2)]).tolist()
+    # the same delays in epochs so long that no byte holds back one of the next epoch
+    long = Jitter(20 * MS, 9 * MS, distribution, seed=5, epoch_ns=1000 * MS)
+    moments = [epoch * 1000 * MS + 500 * MS for epoch in range(-1024, 3 * 1024)]
+    delays = [long.arrival(moment) - moment for moment in moments]
     latest = 0
     for epoch, delay in enumerate(delays, -1024):
         if epoch >= 0:

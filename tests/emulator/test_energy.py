@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from emulator.cli import run
 from emulator.energy.account import EnergyAccount, RunningTotal, Spent
 from emulator.energy.meters import (
     HWMON,
@@ -273,27 +272,6 @@ def test_bad_powers_are_one_line(call: Any, said: str) -> None:
     with pytest.raises(BadValue) as raised:
         call()
     assert said in str(raised.value) and "\n" not in str(raised.value)
-
-
-def test_the_listing_shows_power_and_sources(capsys: pytest.CaptureFixture[str]) -> None:
-    run(["profiles"])
-    out = capsys.readouterr().out
-    for name in (*DEVICE_POWER, *RADIOS):
-        assert name in out
-    for text in POWER_SOURCES.values():
-        assert text in out
-
-
-@pytest.mark.parametrize("name", ["pi4", "lte", "phone"])
-def test_one_profile_shows_each_number_with_its_source(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(["profiles", name])
-    out = capsys.readouterr().out
-    for figure in {**DEVICE_POWER.get(name, {}), **RADIOS.get(name, {})}.values():
-        assert figure.remark in out and POWER_SOURCES[figure.source] in out
-    assert ("[devices.energy]" in out) == (name in DEVICE_POWER)
-    assert ("[links.radio]" in out) == (name in RADIOS)
 
 
 def zone(root: Path, name: str, what: str, energy_uj: int, most_uj: int = 10_000) -> Path:

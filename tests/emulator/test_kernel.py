@@ -5,14 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paths import ROOT
 
-from emulator.cli import run
 from emulator.commands.kernel import _shape
 from emulator.delay import Latency
 from emulator.errors import BadValue
@@ -402,24 +400,3 @@ def test_without_root_nothing_is_tried(arguments: list[str]) -> None:
         2,
         ["emulator: kernel mode needs root (without root: emulator proxy)"],
     )
-
-
-@pytest.mark.parametrize(
-    ("tool", "reason"),
-    [
-        ("ip", "kernel mode needs tc, from the package iproute2"),
-        ("tc", "kernel mode needs ip, from the package iproute2"),
-    ],
-)
-def test_without_a_tool_nothing_is_tried(
-    tool: str,
-    reason: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    (tmp_path / tool).symlink_to(sys.executable)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("os.geteuid", lambda: 0)
-    assert run(["kernel", "run", "--up", "2mbit", "--", "true"]) == 2
-    assert reason in capsys.readouterr().err
