@@ -234,9 +234,7 @@ def place(tree: Path, mutation: Mutation) -> Path:
         for _ in re.finditer(re.escape(mutation.old), path.read_text(encoding="utf-8"))
     ]
     if len(found) != 1:
-        sys.exit(
-            f"mutations: {mutation.name}: {mutation.old!r} stands {len(found)} times, not once"
-        )
+        sys.exit(f"mutations: {mutation.name}: {mutation.old!r} stands {len(found)} times")
     return found[0]
 
 
