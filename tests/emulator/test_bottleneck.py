@@ -118,41 +118,6 @@ def test_a_late_comer_slows_the_other_down_and_both_are_told() -> None:
     assert net.take_replanned() == []  # an expected completion changes no plan
 
 
-def test_what_a_capped_device_leaves_goes_to_the_others() -> None:
-    net, _ = cell(Constant(10 * BYTE_PER_MS), [Constant(2 * BYTE_PER_MS), None, None])
-    for edge in range(3):
-        net.offer(transfer(edge, 40, edge), 0)
-    assert due(net) == [(1, 10 * MS), (2, 10 * MS), (0, 20 * MS)]
-
-
-def test_a_link_that_is_cut_leaves_its_share() -> None:
-    net, _ = cell(Constant(2 * BYTE_PER_MS), [OnOff(10**9, 10 * MS, 30 * MS), None])
-    net.offer(transfer(0, 20, 0), 0)
-    net.offer(transfer(1, 50, 1), 0)
-    assert due(net) == [(1, 30 * MS), (0, 35 * MS)]
-
-
-def test_within_a_link_first_come_first_served() -> None:
-    net, _ = cell(Constant(2 * BYTE_PER_MS), [None, None])
-    a, b, other = transfer(0, 10, 0), transfer(1, 10, 0), transfer(2, 30, 1)
-    for item in (a, b, other):
-        net.offer(item, 0)
-    assert [net.started(item) for item in (a, b, other)] == [0, 10 * MS, 0]
-    assert net.opens_at(b, 1) == 10 * MS
-    assert due(net) == [(0, 10 * MS), (1, 20 * MS), (2, 25 * MS)]
-
-
-def test_a_broken_session_leaves_its_share_until_it_returns() -> None:
-    net, _ = cell(Constant(2 * BYTE_PER_MS), [None, None])
-    broken, other = transfer(0, 20, 0), transfer(1, 40, 1)
-    net.offer(broken, 0)
-    net.offer(other, 0)
-    net.suspend(broken, 7, 10 * MS)
-    assert net.due_at(broken, 8) == FOREVER and net.next_due() == 25 * MS
-    net.resume(broken, 20 * MS)
-    assert due(net) == [(1, 30 * MS), (0, 31_500_000)]
-
-
 def test_moments_before_the_settled_one_count_from_there_and_are_counted() -> None:
     net, shared = cell(Constant(BYTE_PER_MS), [None, None])
     net.offer(transfer(0, 10, 0), 0)

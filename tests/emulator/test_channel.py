@@ -177,16 +177,6 @@ def test_a_broken_session_gives_its_slots_back_and_needs_others() -> None:
     assert net.pop_due(FOREVER) == [Completion(model, 0, 0, 88 * MS, windows)]
 
 
-def test_cancelled_its_slots_are_free() -> None:
-    channel = ten(automatic=True)
-    net = network(channel)
-    net.offer(transfer(1, 30), 0)
-    net.cancel(transfer(1, 30), 5 * MS)
-    assert [use.slot for use in channel.log()] == [0]
-    net.offer(transfer(2, 10, "b"), 5 * MS)
-    assert due(net) == [(2, 20 * MS)]
-
-
 def test_delays_change_and_nothing_is_overtaken() -> None:
     net, model = network(ten(), delay_ns=50 * MS), transfer(1, 20)
     net.offer(model, 0)

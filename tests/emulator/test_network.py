@@ -65,27 +65,6 @@ def test_a_quarter_megabyte_at_two_mbit_takes_one_second() -> None:
     )  # no longer in progress
 
 
-def test_first_come_first_served() -> None:
-    net = network(delay_ns=100 * MS)
-    first, second, third = transfer(1, 10), transfer(2, 20), transfer(3, 5)
-    for item, now in ((first, 0), (second, 4 * MS), (third, 50 * MS)):
-        net.offer(item, now)
-    assert [net.started(item) for item in (first, second, third)] == [0, 10 * MS, 50 * MS]
-    assert net.progress(second, 110 * MS) == 0
-    assert net.progress(second, 115 * MS) == 5  # before the first is popped
-    assert due(net.pop_due(200 * MS)) == [(1, 110 * MS), (2, 130 * MS), (3, 155 * MS)]
-
-
-def test_ties_complete_in_order_of_offer() -> None:
-    net = network(edges="abc")
-    for number, edge in enumerate("cab"):
-        net.offer(transfer(number, 10, edge), 0)
-    net.suspend(transfer(0, 10, "c"), 0, 0)
-    net.resume(transfer(0, 10, "c"), 0)  # planned again, to the same moment
-    assert due(net.pop_due(10 * MS)) == [(0, 10 * MS), (1, 10 * MS), (2, 10 * MS)]
-    assert net.next_due() == FOREVER
-
-
 def test_a_native_link_is_due_when_offered() -> None:
     net = network(capacity=None)
     model = transfer(1, 10**9)
@@ -93,15 +72,6 @@ def test_a_native_link_is_due_when_offered() -> None:
     assert [net.progress(model, now) for now in (6, 7)] == [0, 10**9]
     assert net.due_at(model, 5) == 7
     assert net.pop_due(7) == [Completion(model, 7, 7, 7)]
-
-
-def test_a_late_host_does_not_shift_the_next_transfer() -> None:
-    net = network(edges="ab")
-    net.offer(transfer(1, 10), 0)
-    net.offer(transfer(2, 20, "b"), 0)
-    (done,) = net.pop_due(19 * MS)  # 9 ms late
-    net.offer(transfer(3, 10), done.due_ns)  # earlier than the last pop
-    assert due(net.pop_due(20 * MS)) == [(2, 20 * MS), (3, 20 * MS)]
 
 
 def test_a_broken_session_keeps_what_was_confirmed() -> None:
@@ -142,19 +112,6 @@ def test_the_receivers_count_may_come_later() -> None:
     net.suspend(model, 40, 510 * MS)
     net.resume(model, 600 * MS)
     assert due(net.pop_due(700 * MS)) == [(1, 660 * MS)]
-
-
-def test_bytes_under_way_are_lost_with_the_session() -> None:
-    net = network(delay_ns=100 * MS)
-    first, second = transfer(1, 50), transfer(2, 50)
-    net.offer(first, 0)
-    net.offer(second, 0)
-    net.suspend(
-        first, 20, 120 * MS
-    )  # the first is served, 30 of its bytes are in flight; the second was in service
-    assert (net.started(second), net.progress(second, 150 * MS)) == (50 * MS, 0)
-    net.resume(first, 200 * MS)
-    assert due(net.pop_due(FOREVER)) == [(1, 330 * MS), (2, 380 * MS)]
 
 
 @pytest.mark.parametrize(
