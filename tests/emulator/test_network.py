@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import count
 
 import pytest
+from any_transfers import AnyTransfers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from emulator.capacity.rates import Constant
 from emulator.capacity.service import bytes_served, served_at
@@ -320,90 +320,13 @@ def test_host_lateness_does_not_accumulate(
     assert chain(late_ns, sizes_of, capacity) == chain([], sizes_of, capacity)
 
 
-class AnyStory(RuleBasedStateMachine):
+class AnyStory(AnyTransfers):
     """After any sequence of calls, the fast answers of a network equal a full search."""
 
-    items = Bundle("items")
-
     def __init__(self) -> None:
-        super().__init__()
-        self.net = network(7 * MS, "ab")
-        self.net.add_link("c", "up", Link(None))
-        self.now = 0
-        self.numbers = count()
-        self.held: dict[int, Transfer] = {}
-        self.suspended: set[int] = set()
-
-    @rule(target=items, edge=st.sampled_from("abc"), size=st.integers(0, 50))
-    def offer(self, edge: str, size: int) -> Transfer:
-        item = transfer(next(self.numbers), size, edge)
-        self.net.offer(item, self.now)
-        self.held[item.number] = item
-        return item
-
-    @rule(item=items, share=st.floats(0, 1))
-    def suspend(self, item: Transfer, share: float) -> None:
-        if item.number in self.held:
-            reached = self.net.progress(item, self.now)
-            confirmed = int(share * item.size)
-            self.net.suspend(item, confirmed, self.now)
-            if item.number not in self.suspended:
-                assert self.net.progress(item, self.now) == min(confirmed, reached)
-            self.suspended.add(item.number)
-
-    @rule(item=items)
-    def resume(self, item: Transfer) -> None:
-        if item.number in self.suspended:
-            before = self.net.progress(item, self.now)
-            self.net.resume(item, self.now)
-            self.suspended.discard(item.number)
-            assert self.net.progress(item, self.now) == before or item.edge == "c"
-
-    @rule(item=consumes(items))
-    def cancel(self, item: Transfer) -> None:
-        if self.held.pop(item.number, None):
-            self.net.cancel(item, self.now)
-            self.suspended.discard(item.number)
-
-    @rule(pause_ns=st.integers(0, 40 * MS))
-    def pop(self, pause_ns: int) -> None:
-        self.now += pause_ns
-        expected = sorted(
-            (self.due_of(item), item.number)
-            for item in self.held.values()
-            if self.due_of(item) <= self.now
-        )
-        popped = [
-            (completion.due_ns, completion.transfer.number)
-            for completion in self.net.pop_due(self.now)
-        ]
-        assert popped == expected
-        for _, number in popped:
-            del self.held[number]
-
-    def due_of(self, item: Transfer) -> int:
-        return self.net.due_at(item, item.size)
-
-    @invariant()
-    def the_next_completion_is_the_earliest_of_all(self) -> None:
-        assert self.net.next_due() == min(
-            (self.due_of(item) for item in self.held.values()), default=FOREVER
-        )
-
-    @invariant()
-    def each_link_serves_in_order_and_never_beyond_its_rate(self) -> None:
-        for edge in "abc":
-            queue = [item for item in self.held.values() if item.edge == edge]
-            moments = [self.due_of(item) for item in queue]
-            assert moments == sorted(moments)
-            stopped = [index for index, item in enumerate(queue) if item.number in self.suspended]
-            assert all(
-                (moment == FOREVER) == (bool(stopped) and index >= stopped[0])
-                for index, moment in enumerate(moments)
-            )
-            begun = [self.net.started(item) for item in queue]
-            planned = [moment for moment in begun if moment is not None]
-            assert begun[: len(planned)] == sorted(planned)
+        net = network(7 * MS, "ab")
+        net.add_link("c", "up", Link(None))
+        super().__init__(net)
 
 
 AnyStory.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
