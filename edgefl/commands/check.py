@@ -174,7 +174,7 @@ def last_batches_of_one(learned: Learning) -> list[str]:
 
     Layers such as BatchNorm do. It is found out by such a step, with one edge.
     """
-    from edgefl.edges.trainer import Trainer
+    from edgefl.edges.training import Trainer
     from edgefl.protocol.messages import Assignment
     from edgefl.strategies.base.local_rule import LocalRule
 

@@ -10,8 +10,7 @@ from edgefl.jobs import Evaluate
 from edgefl.record.counters import Counters
 from edgefl.record.energy import EnergyBook
 from edgefl.record.rows import Row, event_line, event_row, joined_lines
-from edgefl.strategies.base.decisions import Decision
-from edgefl.strategies.base.events import EdgeJoined, Event
+from edgefl.strategies.base.events_and_decisions import Decision, EdgeJoined, Event
 from emulator.links.network import Completion
 
 STORY_LENGTH = 20  # events shown with a bug

@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.base.asynchronous import AsynchronousOptions
-from edgefl.strategies.base.decisions import Assign, Decision
-from edgefl.strategies.base.events import UpdateArrived
-from edgefl.strategies.base.timed import Timed
+from edgefl.strategies.base.asynchronous import AsynchronousOptions, Timed
+from edgefl.strategies.base.events_and_decisions import Assign, Decision, UpdateArrived
 from edgefl.strategies.fedprox import Pull
 from edgefl.vectors import Layout, with_changes
 

@@ -11,8 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from edgefl.strategies.base.buffered import Buffered, BufferedOptions, Gathered
-from edgefl.strategies.base.decisions import Decision, Report
-from edgefl.strategies.base.events import UpdateArrived
+from edgefl.strategies.base.events_and_decisions import Decision, Report, UpdateArrived
 from edgefl.vector_store import VectorStore
 from edgefl.vectors import aligned_copy, blocks
 

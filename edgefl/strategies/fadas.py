@@ -12,8 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from edgefl.strategies.base.buffered import Adaptive, BufferedOptions, Gathered
-from edgefl.strategies.base.decisions import Decision, Report
-from edgefl.strategies.base.events import UpdateArrived
+from edgefl.strategies.base.events_and_decisions import Decision, Report, UpdateArrived
 from edgefl.vector_terms import moments
 from edgefl.vectors import aligned, blocks, scratch
 

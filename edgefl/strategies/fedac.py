@@ -13,8 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from edgefl.strategies.base.buffered import Adaptive, BufferedOptions, Gathered
-from edgefl.strategies.base.decisions import Assign, Decision, Discard
-from edgefl.strategies.base.events import UpdateArrived
+from edgefl.strategies.base.events_and_decisions import Assign, Decision, Discard, UpdateArrived
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.vector_terms import cosine_of, moments, products
 from edgefl.vectors import aligned, blocks, scratch, weighted_sum

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.base.decisions import Assign, Decision
-from edgefl.strategies.base.events import UpdateArrived
+from edgefl.strategies.base.events_and_decisions import Assign, Decision, UpdateArrived
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.base.rounds import Rounds, RoundsOptions
 from edgefl.vectors import weighted_sum

@@ -15,8 +15,14 @@ from pydantic import Field, model_validator
 
 from edgefl.jobs import Distill, Job, Predict, Result
 from edgefl.strategies.base.buffered import Buffered, BufferedOptions, Gathered
-from edgefl.strategies.base.decisions import Decision, Report, RunJob
-from edgefl.strategies.base.events import JobDone, JobFailed, UpdateArrived
+from edgefl.strategies.base.events_and_decisions import (
+    Decision,
+    JobDone,
+    JobFailed,
+    Report,
+    RunJob,
+    UpdateArrived,
+)
 from edgefl.vectors import weighted_sum
 from emulator.units import NS_PER_S, to_ns
 

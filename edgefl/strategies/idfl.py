@@ -15,8 +15,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from edgefl.errors import UserError
-from edgefl.strategies.base.slotted import Slotted, SlottedOptions
-from edgefl.strategies.base.timetable import Timetable
+from edgefl.strategies.base.slotted import Slotted, SlottedOptions, Timetable
 
 
 class IdflOptions(SlottedOptions):

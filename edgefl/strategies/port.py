@@ -11,8 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from edgefl.strategies.base.asynchronous import Asynchronous, AsynchronousOptions
-from edgefl.strategies.base.decisions import Decision, Urge
-from edgefl.strategies.base.events import TaskClosed, UpdateArrived
+from edgefl.strategies.base.events_and_decisions import Decision, TaskClosed, UpdateArrived, Urge
 from edgefl.vectors import aligned, with_changes
 
 

@@ -11,12 +11,10 @@ import numpy as np
 from pydantic import Field
 
 from edgefl.errors import UserError
-from edgefl.strategies.base.asynchronous import AsynchronousOptions
-from edgefl.strategies.base.decisions import Assign, Decision
-from edgefl.strategies.base.events import UpdateArrived
+from edgefl.strategies.base.asynchronous import AsynchronousOptions, Timed
+from edgefl.strategies.base.events_and_decisions import Assign, Decision, UpdateArrived
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.base.submodels import HiddenLayer, hidden_layers, submodel_mask
-from edgefl.strategies.base.timed import Timed
 from edgefl.vectors import Layout, aligned, aligned_copy
 
 

@@ -14,15 +14,18 @@ import numpy as np
 from pydantic import Field
 
 from edgefl.jobs import Gradient, Job, Result
-from edgefl.strategies.base.decisions import (
+from edgefl.strategies.base.events_and_decisions import (
     Decision,
     Discard,
+    EdgeJoined,
     Finish,
+    JobDone,
+    JobFailed,
     Publish,
     Report,
     RunJob,
+    UpdateArrived,
 )
-from edgefl.strategies.base.events import EdgeJoined, JobDone, JobFailed, UpdateArrived
 from edgefl.strategies.base.gradients import Gradients
 from edgefl.strategies.base.strategy import StrategyOptions
 from edgefl.vector_terms import inner

@@ -20,8 +20,7 @@ from virtual import FEDBUFF, HERE, WKAFL, experiment_of
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import Learning, learning
-from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.virtual.saved_run import EVERY_S, MOST_SHARE, SavedRun, Saving
+from edgefl.hosts.virtual.run import EVERY_S, MOST_SHARE, SavedRun, Saving, run_virtual
 from edgefl.record.files import CHECKPOINTS
 
 DEVICES, SLOTS = 3000, 100_000

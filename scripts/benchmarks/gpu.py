@@ -31,14 +31,12 @@ from virtual import experiment_of
 
 from edgefl.config.experiment import Experiment
 from edgefl.data.task import cross_entropy
-from edgefl.edges.local_run import LocalRun
-from edgefl.edges.trainer import Trainer
-from edgefl.edges.training_plan import TrainingPlan
+from edgefl.edges.training import LocalRun, Trainer, TrainingPlan
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.setup.rundir import OpenRun
 from edgefl.hosts.virtual.pool.engine import InProcessEngine
-from edgefl.hosts.virtual.pool.merged_steps import MergedSteps
+from edgefl.hosts.virtual.pool.merged import MergedSteps
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.models import lenet5, resnet20
 from edgefl.models.evaluate import evaluate

@@ -19,8 +19,13 @@ from table import TIMES, Row, arguments, host_line, report, run, say
 
 from edgefl.errors import UserError
 from edgefl.strategies.base.catalog import load
-from edgefl.strategies.base.decisions import Assign, Decision
-from edgefl.strategies.base.events import EdgeJoined, RunStarted, UpdateArrived
+from edgefl.strategies.base.events_and_decisions import (
+    Assign,
+    Decision,
+    EdgeJoined,
+    RunStarted,
+    UpdateArrived,
+)
 from edgefl.streams import Streams
 from edgefl.vectors import Layout, LayoutEntry, aligned_copy
 

@@ -12,8 +12,7 @@ import numpy as np
 from edgefl.data.dataset import Dataset
 from edgefl.data.task import Task
 from edgefl.models import lenet5, mlp
-from edgefl.strategies.base.decisions import Decision, SendFresh
-from edgefl.strategies.base.events import FreshRequested
+from edgefl.strategies.base.events_and_decisions import Decision, FreshRequested, SendFresh
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.fedbuff import FedBuff
 

@@ -22,13 +22,13 @@ EDGEFL = (
     " protocol compression strategies.base actor"
     " strategies.dissemination strategies config record.files compiled.network data compiled models"
     " edges flower record coordinator results reports exports loading html_report profile"
-    " hosts.clock_names"
+    " hosts.choices"
     " hosts.ctrl_c hosts.fault_lives hosts.ipc hosts.network_addresses"
     " hosts.process_messages hosts.processes hosts.room hosts.setup hosts.exchange hosts.wall.keys"
     " hosts.wall.memory_growth hosts.wall.connections"
     " hosts.wall.wire hosts.wall.discovery hosts.wall.array_file hosts.wall.mailbox"
     " hosts.wall.sleep_watch hosts.wall.system"
-    " hosts.workers hosts.virtual.pool hosts.virtual hosts.trial"
+    " hosts.virtual.pool hosts.virtual hosts.trial"
     " hosts.wall.edge hosts.wall.coordinator hosts.wall.fleet hosts.wall.speed_check"
     " hosts.wall.remote_edges hosts.wall.answers hosts.wall.run_processes hosts.wall.launcher"
     " launch.host launch.inventory launch.placement launch.connections launch live sweep"
@@ -53,6 +53,7 @@ SHARED_FILE_NAMES = {
     "cli",
     "codec",
     "device",
+    "training",
     "devices",
     "edge",
     "energy",

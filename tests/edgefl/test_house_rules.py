@@ -59,7 +59,7 @@ NUMPY_RANDOM = {
     "RandomState",
 }  # own state; everything else is shared or unseeded
 PICKLES = {"pickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
-TORCH_ROOMS = ("edgefl/edges/trainer.py", "edgefl/models/", "edgefl/data/", "edgefl/hosts/")
+TORCH_ROOMS = ("edgefl/edges/training.py", "edgefl/models/", "edgefl/data/", "edgefl/hosts/")
 # Room -> modules that it must not import, not even inside functions.
 OUTER = ("edgefl.hosts", "edgefl.launch", "edgefl.cli", "edgefl.commands")
 NEVER = {
@@ -81,7 +81,7 @@ NEVER = {
         "torch",
         "zmq",
         "time",
-        "edgefl.edges.trainer",
+        "edgefl.edges.training",
         "edgefl.models",
         *OUTER,
     ),
@@ -301,7 +301,7 @@ def check(rule: Callable[[Source], Iterator[Finding]], path: str, text: str) -> 
             "if TYPE_CHECKING:\n    import torch\nelse:\n    import torch\n",
             [4, 4],
         ),
-        (rooms, "edgefl/edges/trainer.py", "import torch\n", []),
+        (rooms, "edgefl/edges/training.py", "import torch\n", []),
         (
             bans,
             "edgefl/vectors.py",

@@ -22,7 +22,7 @@ from warm_python import ColdPython
 
 from edgefl import __version__
 from edgefl.edges.edge import Edge
-from edgefl.edges.failure import TrainingFailure
+from edgefl.edges.training import TrainingFailure
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import StartRun, StopRun
 from edgefl.hosts.wall.edge.host import EdgeHost

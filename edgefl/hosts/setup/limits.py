@@ -10,7 +10,7 @@ from typing import Any
 from edgefl.config.experiment import Experiment, StrategyEntry
 from edgefl.config.faults import slowed
 from edgefl.config.groups import PartFinder
-from edgefl.edges.local_run import Course
+from edgefl.edges.training import Course
 from edgefl.hosts.setup.network import Builder, longest_delay_ns
 from edgefl.hosts.setup.plan import (
     DeviceMaker,

@@ -9,8 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from edgefl.strategies.base.asynchronous import Asynchronous, AsynchronousOptions
-from edgefl.strategies.base.decisions import Assign, Decision, Discard
-from edgefl.strategies.base.events import UpdateArrived
+from edgefl.strategies.base.events_and_decisions import Assign, Decision, Discard, UpdateArrived
 from edgefl.vector_terms import inner
 from edgefl.vectors import weighted_sum
 

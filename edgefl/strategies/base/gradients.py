@@ -13,8 +13,14 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.base.decisions import Decision, Publish, Report
-from edgefl.strategies.base.events import EdgeJoined, TaskClosed, UpdateArrived
+from edgefl.strategies.base.events_and_decisions import (
+    Decision,
+    EdgeJoined,
+    Publish,
+    Report,
+    TaskClosed,
+    UpdateArrived,
+)
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.base.strategy import MOST_FAILED, Strategy, StrategyOptions
 from edgefl.vectors import Layout, aligned, weighted_sum

@@ -20,7 +20,7 @@ def owns(rule: LocalRule, hook: str) -> bool:
 class LocalRule:
     """What an edge does differently from plain SGD.
 
-    ``run`` is a ``LocalRun`` (edgefl.edges.local_run): ``run.start`` and ``run.weights`` are flat
+    ``run`` is a ``LocalRun`` (edgefl.edges.training): ``run.start`` and ``run.weights`` are flat
     tensors over the whole layout, ``run.parameters`` the number of trainable elements at their
     front, ``run.step`` the steps done, ``run.steps`` the steps planned, ``run.task`` the task with
     its numbers, ``run.layout`` the vectors' layout, ``run.memory`` the dict of vectors that the

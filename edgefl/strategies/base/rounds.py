@@ -7,8 +7,13 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.base.decisions import Decision, Publish
-from edgefl.strategies.base.events import EdgeJoined, TaskClosed, UpdateArrived
+from edgefl.strategies.base.events_and_decisions import (
+    Decision,
+    EdgeJoined,
+    Publish,
+    TaskClosed,
+    UpdateArrived,
+)
 from edgefl.strategies.base.strategy import MOST_FAILED, Strategy, StrategyOptions
 
 

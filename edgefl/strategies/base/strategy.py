@@ -14,16 +14,19 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, model_validator
 from edgefl.jobs import Job, Result
 from edgefl.noted_keys import NotedKeys
 from edgefl.sorted_names import SortedNames
-from edgefl.strategies.base.decisions import Assign, Decision, Finish, SendFresh
-from edgefl.strategies.base.events import (
+from edgefl.strategies.base.events_and_decisions import (
     AlarmRang,
+    Assign,
+    Decision,
     EdgeJoined,
     EdgeLost,
     Event,
+    Finish,
     FreshRequested,
     JobDone,
     JobFailed,
     RunStarted,
+    SendFresh,
     TaskClosed,
     UpdateArrived,
     UpdateReady,

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError, listed
+from edgefl.hosts.choices import EngineName, Power
 from edgefl.hosts.setup.resumption import RunStage
-from edgefl.hosts.workers import EngineName, Power
 from edgefl.results.rundirs import title
 from edgefl.sweep.folder import locked
 from edgefl.sweep.metrics import facts_of

@@ -14,8 +14,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from edgefl.data.task import cross_entropy
-from edgefl.edges.trainer import Trainer
-from edgefl.edges.training_plan import TrainingPlan
+from edgefl.edges.training import Trainer, TrainingPlan
 from edgefl.errors import UserError
 from edgefl.models import alexnet, cnn, lenet5, mlp, resnet18, resnet20, textcnn, vgg11
 from edgefl.models.evaluate import evaluate

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from text_rig import causal_experiment, sums, text_experiment, write_jsonl
 
-from edgefl.edges.local_run import LocalRun
+from edgefl.edges.training import LocalRun
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import Learning, learning
 from edgefl.hosts.virtual.run import run_virtual

@@ -11,12 +11,10 @@ from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.setup.plan import options
-from edgefl.hosts.virtual.pool.deferred_run import DeferredRun
-from edgefl.hosts.virtual.pool.executor import Executor, Stretch
-from edgefl.hosts.virtual.pool.forked import ForkedBackend
+from edgefl.hosts.virtual.pool.executor import DeferredRun, Executor, Stretch
+from edgefl.hosts.virtual.pool.forked import ForkedBackend, NoRoom
 from edgefl.hosts.virtual.pool.group_counts import GroupCounts
 from edgefl.hosts.virtual.pool.scheduler import WorkerPool
-from edgefl.hosts.virtual.pool.shared_memory import NoRoom
 from edgefl.jobs import Train
 
 
@@ -94,7 +92,7 @@ class InProcessEngine:
         at_once = learned.experiment.training.tasks_at_once or 1
         self.merged = None
         if at_once > 1:
-            from edgefl.hosts.virtual.pool.merged_tasks import MergedTasks  # it needs torch
+            from edgefl.hosts.virtual.pool.merged import MergedTasks  # it needs torch
 
             self.merged = MergedTasks(learned, self._executor, at_once)
         self.groups = None if self.merged is None else self.merged.counts

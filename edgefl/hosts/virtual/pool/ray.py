@@ -20,9 +20,16 @@ from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 from edgefl.hosts.network_addresses import bare
 from edgefl.hosts.setup.learning import Learning, learning
-from edgefl.hosts.virtual.pool.backend import WorkerOrder, WorkerReport
 from edgefl.hosts.virtual.pool.executor import Executor
-from edgefl.hosts.virtual.pool.orders import failure, job, plain, plain_outcome, stretch
+from edgefl.hosts.virtual.pool.scheduler import (
+    WorkerOrder,
+    WorkerReport,
+    failure,
+    job,
+    plain,
+    plain_outcome,
+    stretch,
+)
 from edgefl.vectors import ALIGNMENT, aligned_copy
 
 CONNECT_S = 3.0

@@ -61,21 +61,6 @@ def test_the_cap_of_one_leaves_more_to_the_other(tmp_path: Path) -> None:
     )
 
 
-def test_a_cell_whose_rate_is_a_trace(tmp_path: Path) -> None:
-    """One byte per ms, except for one second from 20 ms on; each of two downlinks gets half.
-
-    The run stores where the trace file is.
-    """
-    (tmp_path / "cell.csv").write_text("0,8000\n0.02,0\n1.02,8000\n60,\n")
-    medium = {"kind": "cell", "trace_down": str(tmp_path / "cell.csv")}
-    _, directory = small_run(
-        tmp_path, **PAIR | {"stop": {"versions": 1}}, medium=medium, links={"down_mbit_s": 1.0}
-    )
-    for row in transfers(directory, direction="down"):
-        assert row["size"] > 10 and row["due_ns"] == (2 * row["size"] + 1000) * MS
-    assert 'base = "' in (directory / "config.toml").read_text()
-
-
 # ------------------------------------------------------------------ TDMA
 ASYNC = [{"strategy": "fedasync", "concurrency": 3}]
 
@@ -111,24 +96,6 @@ def test_updates_end_at_their_slots_borders_and_never_overlap(
             (per_transfer or 1) - 1
         ), "no slot that had begun"
     assert len(set(taken)) == len(taken) >= 24
-
-
-def test_slots_go_to_whoever_is_ready_first(tmp_path: Path) -> None:
-    """All three are ready within one long slot; the device of a is the slowest."""
-    groups = [
-        {"name": name, "count": 1, "devices": {"samples_per_s": rate}}
-        for name, rate in (("a", 100.0), ("b", 104.0), ("c", 102.0))
-    ]
-    _, directory = small_run(
-        tmp_path, medium=SLOTS | {"slot_ms": 1000.0}, groups=groups, stop={"versions": 1}
-    )
-    ready = {
-        event["edge"]: event["t"]
-        for event in read_events(directory / "events.jsonl")
-        if event.get("fact") == "update_ready"
-    }
-    ups = sorted(transfers(directory, direction="up"), key=lambda row: row["due_ns"])
-    assert [row["edge"] for row in ups] == sorted(ready, key=lambda edge: ready[edge])
 
 
 # ------------------------------------------------------------------ profiles, traces

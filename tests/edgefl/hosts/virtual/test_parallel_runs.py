@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from edgefl.errors import UserError
-from edgefl.hosts.virtual.parallel_runs import ParallelRuns
+from edgefl.hosts.virtual.run_batch import ParallelRuns
 
 LATE_S = 0.2
 

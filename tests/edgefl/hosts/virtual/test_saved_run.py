@@ -13,16 +13,15 @@ from typing import Any
 
 import orjson
 import pytest
-from kills import files_of, killed_run, whole_run
+from kills import files_of, whole_run
 from pools import RUNS, learned_of
 
 from edgefl.checkpoints.files import Checkpoints
 from edgefl.disk import OwnDisk
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import Learning
-from edgefl.hosts.virtual import saved_run
-from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.virtual.saved_run import MOST_SHARE, SavedRun, Saving
+from edgefl.hosts.virtual import run as virtual_run
+from edgefl.hosts.virtual.run import MOST_SHARE, SavedRun, Saving, run_virtual
 from edgefl.record.files import CHECKPOINTS
 
 EVERY = 5
@@ -100,25 +99,6 @@ def test_without_rows_of_the_checkpoint_the_one_before_is_used(
     assert files_of(tmp_path / "run") == files_of(tmp_path / "whole")
 
 
-def test_a_run_without_a_checkpoint_begins_anew(learned: Learning, tmp_path: Path) -> None:
-    whole_run(learned, tmp_path / "whole")
-    for path in broken(learned, tmp_path / "run").iterdir():
-        path.unlink()
-    assert resumed(learned, tmp_path / "run") == ["run: has no checkpoint: it begins anew"]
-    assert files_of(tmp_path / "run") == files_of(tmp_path / "whole")
-
-
-def test_a_new_run_removes_the_checkpoints_of_an_earlier_one(
-    learned: Learning, tmp_path: Path
-) -> None:
-    folder = broken(learned, tmp_path / "run")
-
-    def progress(now: int, run: Any) -> None:
-        assert not folder.exists() or names(folder) == []
-
-    run_virtual(learned, 0, tmp_path / "run", progress)
-
-
 def test_a_checkpoint_of_other_code_is_refused(
     learned: Learning, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,19 +146,6 @@ def test_ctrl_c_saves_the_run(learned: Learning, tmp_path: Path) -> None:
     assert files_of(tmp_path / "run") == files_of(tmp_path / "whole")
 
 
-def test_what_cannot_be_saved_is_said_once(tmp_path: Path) -> None:
-    given = RUNS["plain"] | {"strategies": [{"strategy": "../support/own_strategies.py:Hooked"}]}
-    learned = learned_of(**given)
-    whole_run(learned, tmp_path / "whole")
-    said = killed_run(learned, tmp_path / "run", [KILLED_AT], EVERY)
-    anew = ": if this run is broken off, it begins anew"
-    assert said[0].startswith("run: no checkpoints (strategy.hook: cannot save")
-    assert said[0].endswith(anew)
-    assert said[1] == "run: has no checkpoint: it begins anew"
-    assert len(said) == 3 and said[2] == said[0]
-    assert files_of(tmp_path / "run") == files_of(tmp_path / "whole")
-
-
 def test_a_full_disk_costs_a_checkpoint_and_not_the_run(
     learned: Learning, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,7 +172,7 @@ def test_checkpoints_come_every_five_minutes_and_take_a_small_share_of_the_time(
         saved.append(now_s)
         now_s += cost_s
 
-    monkeypatch.setattr(saved_run.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(virtual_run.time, "monotonic", lambda: now_s)
     monkeypatch.setattr(SavedRun, "_write", write)
     run = SavedRun(tmp_path, Saving())
     while now_s < 1000:

@@ -18,9 +18,6 @@ from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.virtual.run import run_virtual
 from emulator.tdma.closed_form import Tdma
 
-SHAPES, PARTS = 200, 10
-SEED = 1
-
 
 @pytest.fixture(autouse=True)
 def beside_the_benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,34 +27,6 @@ def beside_the_benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def shapes() -> Any:
     return importlib.import_module("tdma_shapes")
-
-
-@pytest.mark.parametrize("part", range(PARTS))
-def test_random_shapes_are_played_as_slot_by_slot(part: int, shapes: Any) -> None:
-    """Which device sends which update in which slot, its age, the model's receivers, slots wasted
-    and lost.
-
-    N up to 12, S that does not divide N, r from 1 to 3, times from 0 on, deaths and returns.
-    """
-    for number in range(part, SHAPES, PARTS):
-        shape = shapes.drawn(SEED, number)
-        expected = shapes.slot_by_slot.SlotBySlot(shape).play()
-        assert shapes.on_virtual(shape, expected)[0] == expected, (number, shape)
-
-
-def test_the_shapes_have_all_that_they_should(shapes: Any) -> None:
-    drawn = [shapes.drawn(SEED, number) for number in range(SHAPES)]
-    faults = [fault for shape in drawn for fault in shape.faults]
-    played = [shapes.slot_by_slot.SlotBySlot(shape).play() for shape in drawn]
-    rounds = [each for one in played for each in one]
-    assert len(rounds) > 3_000 and sum(not one for one in played) < SHAPES // 20
-    assert {shape.devices for shape in drawn} == set(range(1, 13))
-    assert {shape.transfer for shape in drawn} == {1, 2, 3}
-    assert {takes for shape in drawn for takes in shape.takes} == set(range(10))
-    assert sum(shape.devices % shape.per_round > 0 for shape in drawn) > SHAPES // 4
-    returns = [fault.back < shapes.NEVER for fault in faults if not fault.cut]
-    assert len(returns) - sum(returns) > 50 < sum(returns) and any(fault.cut for fault in faults)
-    assert sum(each.lost for each in rounds) > 100 < sum(each.wasted > 0 for each in rounds)
 
 
 def uneven(count: int) -> list[tuple[int, int, int, int]]:
