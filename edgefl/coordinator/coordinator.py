@@ -22,7 +22,7 @@ from edgefl.coordinator.checks import (
     sendable,
     update_fault,
 )
-from edgefl.coordinator.ledger import Ledger, Recorder
+from edgefl.coordinator.ledger import Ledger
 from edgefl.coordinator.tasks import (
     TASK_CLOSED,
     TASK_TIMED_OUT,
@@ -52,6 +52,7 @@ from edgefl.protocol.messages import (
     UrgeTask,
 )
 from edgefl.record.energy import EnergyBook
+from edgefl.record.record import Record
 from edgefl.strategies.base import events_and_decisions as do
 from edgefl.strategies.base import events_and_decisions as ev
 from edgefl.strategies.base.strategy import Strategy
@@ -202,7 +203,7 @@ class Coordinator:
         self,
         strategy: Strategy,
         experiment: Experiment,
-        recorder: Recorder,
+        recorder: Record,
         shares: Mapping[str, int] | None = None,
         limits: TaskLimits | None = None,
         energy: EnergyBook | None = None,

@@ -1,51 +1,19 @@
-"""The ledger counts everything that happens in a run, and passes it to a recorder."""
+"""The ledger counts everything that happens in a run, and passes it to its record."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from edgefl.jobs import Evaluate
 from edgefl.record.counters import Counters
 from edgefl.record.energy import EnergyBook
+from edgefl.record.record import Record
 from edgefl.record.rows import Row, event_line, event_row, joined_lines
 from edgefl.strategies.base.events_and_decisions import Decision, EdgeJoined, Event
 from emulator.links.network import Completion
 
 STORY_LENGTH = 20  # events shown with a bug
-
-
-class Recorder(Protocol):
-    """Records a run: ``edgefl.record.record.Record`` writes files."""
-
-    def event(self, now: int, event: Event, decisions: list[Decision], row: Row) -> None:
-        """Record an event and the strategy's decisions; ``row``: both for events.jsonl."""
-
-    def joined(self, now: int, events: Sequence[EdgeJoined], rows: Sequence[Row]) -> None:
-        """Record joined edges on which the strategy decided nothing, as ``event`` of each."""
-
-    def fact(self, now: int, row: Row) -> None:
-        """Record something that is not an event for the strategy."""
-
-    def link(self, completion: Completion, finished_ns: int) -> None:
-        """Record the end of a transfer."""
-
-    def energy(self, fields: Sequence[Any]) -> None:
-        """Record what an edge has used: a row of energy.csv."""
-
-    def snapshot(self, version: int) -> None:
-        """Record that this version, as it is now, will be evaluated."""
-
-    def metrics(
-        self,
-        job: Evaluate,
-        train_loss: float | None,
-        test_loss: float,
-        accuracy: float,
-        *more: float,
-    ) -> None:
-        """Record the scores of an evaluation (``edgefl.jobs.Scores``)."""
 
 
 class Ledger:
@@ -54,7 +22,7 @@ class Ledger:
     ``energy`` None: the run has no model of its energy.
     """
 
-    def __init__(self, recorder: Recorder, energy: EnergyBook | None = None) -> None:
+    def __init__(self, recorder: Record, energy: EnergyBook | None = None) -> None:
         self.recorder, self.energy = recorder, energy
         self.counters = Counters()
         self._story: deque[tuple[int, Row]] = deque(maxlen=STORY_LENGTH)

@@ -56,9 +56,8 @@ class Memory(Pull):
         h, v = run.memory["h"], run.memory["v"]
         sent = run.weights.clone()
         sent[:size] = run.start[:size] - run.task.numbers["step_factor"] * eta * (gradient - v + h)
-        if bool(
-            gradient.isfinite().all()
-        ):  # an update that the server refuses must not affect later tasks
+        # an update that the server refuses must not affect later tasks
+        if gradient.isfinite().all():
             run.memory["h"], run.memory["v"] = beta * h + (1 - beta) * v, gradient
         return {"weights": sent.numpy(force=True)}, {}
 

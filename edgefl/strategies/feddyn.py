@@ -52,9 +52,8 @@ class Dynamic(LocalRule):
 
     def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         moved = run.weights[: run.parameters] - run.start[: run.parameters]
-        if bool(
-            moved.isfinite().all()
-        ):  # an update that the server refuses must not affect later tasks
+        # an update that the server refuses must not affect later tasks
+        if moved.isfinite().all():
             run.memory["h"] = run.memory["h"] + moved
         return super().payload(run)
 

@@ -137,10 +137,8 @@ class Idfl(Slotted):
         the next model.
         """
         ready = [self.free + self._expected(edge) for edge in waiting]
-        sooner, later = (
-            sorted(at_work + ready),
-            sorted(at_work + [slot + self.comm_slots for slot in ready]),
-        )
+        sooner = sorted(at_work + ready)
+        later = sorted(at_work + [slot + self.comm_slots for slot in ready])
         return any(
             late > self.turn_slot(place) and soon < late
             for place, (soon, late) in enumerate(zip(sooner, later))

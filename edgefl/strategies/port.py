@@ -87,10 +87,8 @@ class Port(Asynchronous):
             self._agreements(),
             self.options,
         )
-        ends, starts = (
-            [update.weights for update in self.waiting],
-            [update.base for update in self.waiting],
-        )
+        ends = [update.weights for update in self.waiting]
+        starts = [update.base for update in self.waiting]
         fused = with_changes(self.weights, ends, starts, shares, self.layout.parameters)
         self.waiting, self.before = [], self.weights
         return fused

@@ -89,11 +89,9 @@ class SyncDrop(Timed):
         return [self._cut(edge) for edge in edges]
 
     def apply(self, update: UpdateArrived, gap: int) -> np.ndarray:
-        weights, stays, alpha = (
-            aligned_copy(self.weights),
-            self.stays[update.edge],
-            np.float32(self.options.alpha),
-        )
+        weights = aligned_copy(self.weights)
+        stays = self.stays[update.edge]
+        alpha = np.float32(self.options.alpha)
         weights[stays] = (1 - alpha) * weights[stays] + alpha * update.weights
         return weights
 

@@ -102,11 +102,9 @@ class ZenoPlusPlus(Gradients):
         return [] if self.own is None else super().joined(event, now)
 
     def job_done(self, event: JobDone, now: int) -> list[Decision]:
-        self.awaited, self.own, self.own_version = (
-            False,
-            event.vectors["gradient"],
-            self.asked_version,
-        )
+        self.awaited = False
+        self.own = event.vectors["gradient"]
+        self.own_version = self.asked_version
         self.own_norm = math.sqrt(inner([(self.own, 1.0)], [(self.own, 1.0)], self.parameters))
         return self.hand_out()
 

@@ -79,10 +79,8 @@ SHARED_FILE_NAMES = {
     "section",
     "slotted",
     "spread",
-    "summary",
     "table",
     "timeline",
-    "timetable",
     "transfer",
     "transfers",
 }

@@ -206,10 +206,8 @@ def slots_of_model(experiment: Experiment, size_bytes: int) -> int:
     UserError if the config gives fewer than the model needs.
     """
     medium = experiment.medium
-    usable_ns, rate_bit_s = (
-        _ns(medium.slot_ms) - _ns(medium.guard_ms),
-        round((medium.rate_mbit_s or 0.0) * BIT_PER_MBIT),
-    )
+    usable_ns = _ns(medium.slot_ms) - _ns(medium.guard_ms)
+    rate_bit_s = round((medium.rate_mbit_s or 0.0) * BIT_PER_MBIT)
     needed = max(-(-size_bytes * 8 * NS_PER_S // (rate_bit_s * usable_ns)), 1)
     given = medium.slots_per_transfer
     if given is not None and needed > given:

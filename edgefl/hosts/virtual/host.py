@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from edgefl.actor import COORDINATOR, Broadcast, Output, Run, Send
 from edgefl.config.faults import told
@@ -48,14 +48,6 @@ from emulator.clock import VirtualClock
 from emulator.faults import Fault, Schedule
 from emulator.links.network import Completion, Network, Transfer
 from emulator.units import FOREVER
-
-
-class EdgesByName(Protocol):
-    """What the host needs of its edges; a dict is enough."""
-
-    def __getitem__(self, edge: str, /) -> Edge: ...
-
-    def __setitem__(self, edge: str, actor: Edge, /) -> None: ...
 
 
 class DeferredEdges:
@@ -110,7 +102,7 @@ class VirtualHost:
     def __init__(
         self,
         coordinator: Coordinator,
-        edges: EdgesByName,
+        edges: DeferredEdges,
         network: Network,
         latency_ns: Mapping[str, int],
         pool: Engine,

@@ -75,10 +75,8 @@ class Refresh(LearningRateRule):
         if self.options.selector in heuristics:
             return q_table.clip(heuristics[self.options.selector], points)
         state = self._state(run.memory)
-        said, draw = (
-            int(run.task.numbers.get("refresh_point", 0)),
-            run.task.numbers.get("draw", 0.0),
-        )
+        said = int(run.task.numbers.get("refresh_point", 0))
+        draw = run.task.numbers.get("draw", 0.0)
         if "refresh_point" not in state:
             return q_table.clip(said or 1 + int(draw * points), points)
         last = q_table.clip(int(state["refresh_point"]), points)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import exp, log1p
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -39,17 +39,18 @@ class Arrival:
     path: float
 
 
-class Weighing(Protocol):
-    """A way to weight arriving models."""
+class Weighing:
+    """Base of the ways to weight arriving models."""
 
     def mixed(self, arrival: Arrival, model: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
         """Return the model after ``model``, and the numbers to report."""
+        raise TypeError(f"{type(self).__name__} must define mixed")
 
     def forget(self, live: Iterable[int]) -> None:
         """Free what belongs to models that no device works on; ``live``: indices of the others."""
 
 
-class FixedWeight:
+class FixedWeight(Weighing):
     """The weight alpha staleness^-a: FedAsync's polynomial, for the ablations."""
 
     def __init__(self, options: Any) -> None:
@@ -58,9 +59,6 @@ class FixedWeight:
     def mixed(self, arrival: Arrival, model: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
         alpha = self.options.alpha * arrival.staleness**-self.options.a
         return mix(model, arrival.new, alpha), {"alpha": alpha}
-
-    def forget(self, live: Iterable[int]) -> None:
-        """Do nothing: no models are kept."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,7 +74,7 @@ class WeightedStep:
     newer: np.ndarray | None = None
 
 
-class Learned:
+class Learned(Weighing):
     """Base of both modes: eq. 2, and one step of the controls."""
 
     def __init__(self, options: Any, layout: Layout) -> None:
@@ -114,8 +112,9 @@ class Learned:
 class PerDevice(Learned):
     """Each device has its own controls and its own last step.
 
-    The last W - w_q of each device is kept in an unnamed temporary file. Later steps of other
-    devices reduce its effect: d w_o / d alpha_q = prod_{k=q+1}^{o-1} (1 - alpha_k) (W - w_q).
+    The last W - w_q of each device is kept in an unnamed temporary file, because the device may be
+    selected again. Later steps of other devices reduce its effect: d w_o / d alpha_q =
+    prod_{k=q+1}^{o-1} (1 - alpha_k) (W - w_q).
     """
 
     def __init__(self, options: Any, layout: Layout) -> None:
@@ -125,11 +124,9 @@ class PerDevice(Learned):
         self.worn = [0.0]  # at v: sum_{k < v} log(1 - alpha_k)
 
     def mixed(self, arrival: Arrival, model: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
-        index, last, change = (
-            len(self.worn) - 1,
-            self.last.get(arrival.edge),
-            self.changes.row(arrival.edge),
-        )
+        index = len(self.worn) - 1
+        last = self.last.get(arrival.edge)
+        change = self.changes.row(arrival.edge)
         controls, product = self.first if last is None else last.controls, 0.0
         if last is not None and arrival.started > last.index and arrival.path > 0:
             left = exp(self.worn[arrival.started] - self.worn[last.index + 1])
@@ -142,9 +139,6 @@ class PerDevice(Learned):
             "product": product,
             "vectors": len(self.changes),
         }
-
-    def forget(self, live: Iterable[int]) -> None:
-        """Do nothing: a device's last step is kept, because it may be selected again."""
 
 
 class Shared(Learned):
@@ -200,11 +194,9 @@ def arrival(
     w_g - B, so g = ((1 - beta) w_o + beta w_g - w_i) / (eta ((1 - beta) m + n - m)).
     """
     said = update.numbers
-    steps, rate, beta = (
-        said.get("steps", 0.0),
-        said.get("learning_rate", 0.0),
-        said.get("beta", 0.0),
-    )
+    steps = said.get("steps", 0.0)
+    rate = said.get("learning_rate", 0.0)
+    beta = said.get("beta", 0.0)
     trained: Terms = ((update.base, 1.0), (update.weights, -1.0))
     if sent is not None and said.get("fresh_version") == sent[0] and 0 < beta < 1:
         trained = ((update.base, 1.0 - beta), (sent[1], beta), (update.weights, -1.0))

@@ -221,10 +221,8 @@ class MergeHalfway(LocalRule):
 
 
 def test_a_fresher_model_is_merged_in_the_middle() -> None:
-    trainer, rule = (
-        linear_trainer(TrainingPlan(epochs=2, batch_size=2, learning_rate=0.5)),
-        MergeHalfway(None),
-    )
+    trainer = linear_trainer(TrainingPlan(epochs=2, batch_size=2, learning_rate=0.5))
+    rule = MergeHalfway(None)
     run = trainer.begin(start_at(0, 0, 5), rule, {})
     assert run.checkpoint == 1
     assert trainer.advance(run, rule, until_step=run.checkpoint) and run.step == 1

@@ -26,10 +26,8 @@ def sent(
     **options: Any,
 ) -> tuple[dict[str, list[float]], list[float]]:
     """Take steps from w = 0, where the gradient is (-1, -4, 0): (update, new C_i)."""
-    taught, rule = (
-        linear_trainer(TrainingPlan(epochs, 2, rate)),
-        Controlled(FedACOptions(**options)),
-    )
+    taught = linear_trainer(TrainingPlan(epochs, 2, rate))
+    rule = Controlled(FedACOptions(**options))
     task = FakeTask({"weights": np.zeros(3, np.float32), "control": vector(*control)})
     run = finished(taught, rule, task, memory)
     vectors, _ = taught.payload(run, rule)

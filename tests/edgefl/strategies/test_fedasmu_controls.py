@@ -222,10 +222,8 @@ def test_a5_sigma_moves_with_the_logarithm_of_staleness_times_lambda() -> None:
     for twice the lambda (same xi).
     """
     assert ServerControls(1.0, 0.5, 0.0).slopes(1.0, 4, 1)[1] == 0
-    small, large = (
-        ServerControls(1.0, 0.5, 0.5).slopes(1.0, 4, 4),
-        ServerControls(2.0, 0.5, 0.25).slopes(1.0, 4, 4),
-    )
+    small = ServerControls(1.0, 0.5, 0.5).slopes(1.0, 4, 4)
+    large = ServerControls(2.0, 0.5, 0.25).slopes(1.0, 4, 4)
     assert small[1] == pytest.approx(-log(4) / (2 * 2) / (1 + 0.75) ** 2) and large[
         1
     ] == pytest.approx(2 * small[1])
@@ -258,10 +256,8 @@ def test_a10_the_device_takes_its_gradient_at_the_merged_model() -> None:
     """Before: w = 0, where the gradient is 0; merged: beta w_g. dF/dgamma = Kb / sqrt(g) (1 -
     ups / sqrt(g-o+1)) <C beta w_g, w_g>.
     """
-    device, run = (
-        rule(mu_beta=1.0, gamma0=1.0, upsilon0=0.0, eta_gamma=0.1, eta_upsilon=0.1),
-        local_run(0.0, 0.0, 0.0, version=3, refresh_point=1.0),
-    )
+    device = rule(mu_beta=1.0, gamma0=1.0, upsilon0=0.0, eta_gamma=0.1, eta_upsilon=0.1)
+    run = local_run(0.0, 0.0, 0.0, version=3, refresh_point=1.0)
     device.merge(
         run, np.array([1, 0, 0], dtype=np.float32), 3 + 0
     )  # g = 4 from 1: phi = 1/2, beta = 1/3, Kb = 4/9

@@ -26,10 +26,8 @@ def test_eqs_9_and_10_by_hand() -> None:
     """g = 4 from 1, g - o + 1 = 4: phi = 2 / 2 (1 - 1/2) = 1/2, mu = 2: beta = 1/2. w <- (w +
     w_g) / 2.
     """
-    device, run = (
-        rule(mu_beta=2.0, gamma0=2.0, upsilon0=1.0),
-        local_run(2.0, 0.0, 1.0, version=0, refresh_point=2.0),
-    )
+    device = rule(mu_beta=2.0, gamma0=2.0, upsilon0=1.0)
+    run = local_run(2.0, 0.0, 1.0, version=0, refresh_point=2.0)
     device.merge(run, FRESH, 3)
     assert run.weights.tolist() == [1, 1, 0.5]
     numbers = device.payload(run)[1]
@@ -47,10 +45,8 @@ def test_the_reward_is_the_loss_before_minus_the_loss_after_and_moves_the_baseli
     """F = (4 + 4 * 1) / 2 = 4 before; (1 + 2 + 4/4) / 2 = 2 after: R = 2, b <- (1 - 0.1) 0 + 0.1
     R.
     """
-    device, run = (
-        rule(mu_beta=2.0, gamma0=2.0, upsilon0=1.0),
-        local_run(2.0, 0.0, 1.0, refresh_point=3.0),
-    )
+    device = rule(mu_beta=2.0, gamma0=2.0, upsilon0=1.0)
+    run = local_run(2.0, 0.0, 1.0, refresh_point=3.0)
     assert float(loss(run.weights)) == 4
     device.merge(run, FRESH, 3)
     numbers = device.payload(run)[1]

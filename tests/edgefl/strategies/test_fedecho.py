@@ -198,10 +198,8 @@ def test_a_prediction_that_fails_leaves_the_former_logits() -> None:
 
 def test_a_lesson_that_fails_leaves_the_step_and_adam_begins_anew() -> None:
     server = full()
-    server.strategy.moments, server.strategy.adam_steps = (
-        {"first": vector(1, 1), "second": vector(1, 1)},
-        5,
-    )
+    server.strategy.moments = {"first": vector(1, 1), "second": vector(1, 1)}
+    server.strategy.adam_steps = 5
     server.predicted(0, 8, 0), server.predicted(1, 8, 0)
     lines = server.give(JobFailed("distill 0", "not finite"), 9 * S)
     assert lines[1] == "publish 0.5 1.5" and server.report["distillation_failed"] == 1.0

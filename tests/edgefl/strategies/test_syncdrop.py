@@ -60,11 +60,9 @@ class Block(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv1, self.norm1, self.conv2 = (
-            nn.Conv2d(4, 4, 1),
-            nn.GroupNorm(2, 4),
-            nn.Conv2d(4, 4, 1),
-        )
+        self.conv1 = nn.Conv2d(4, 4, 1)
+        self.norm1 = nn.GroupNorm(2, 4)
+        self.conv2 = nn.Conv2d(4, 4, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.relu(x + self.conv2(torch.relu(self.norm1(self.conv1(x)))))

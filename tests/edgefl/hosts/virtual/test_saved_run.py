@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 import pytest
-from kills import files_of, whole_run
+from kills import files_of, killed_run, whole_run
 from pools import RUNS, learned_of
 
 from edgefl.checkpoints.files import Checkpoints
@@ -143,6 +143,19 @@ def test_ctrl_c_saves_the_run(learned: Learning, tmp_path: Path) -> None:
         assert summary["finished"] == "interrupted"
         assert (tmp_path / "run" / "model.safetensors").exists()
     assert resumed(learned, tmp_path / "run") == []
+    assert files_of(tmp_path / "run") == files_of(tmp_path / "whole")
+
+
+def test_what_cannot_be_saved_is_said_once(tmp_path: Path) -> None:
+    given = RUNS["plain"] | {"strategies": [{"strategy": "../support/own_strategies.py:Hooked"}]}
+    learned = learned_of(**given)
+    whole_run(learned, tmp_path / "whole")
+    said = killed_run(learned, tmp_path / "run", [KILLED_AT], EVERY)
+    anew = ": if this run is broken off, it begins anew"
+    assert said[0].startswith("run: no checkpoints (strategy.hook: cannot save")
+    assert said[0].endswith(anew)
+    assert said[1] == "run: has no checkpoint: it begins anew"
+    assert len(said) == 3 and said[2] == said[0]
     assert files_of(tmp_path / "run") == files_of(tmp_path / "whole")
 
 
