@@ -47,11 +47,10 @@ from edgefl.strategies.base.gradients import (
     GradientStep,
     OneGradient,
 )
-from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.base.rounds import Rounds, RoundsOptions
 from edgefl.strategies.base.slotted import Slotted, SlottedOptions, Timetable
-from edgefl.strategies.base.strategy import MOST_FAILED, Strategy, StrategyOptions
-from edgefl.strategies.base.submodels import HiddenLayer, hidden_layers, submodel_mask
+from edgefl.strategies.base.strategy import MOST_FAILED, LocalRule, Strategy, StrategyOptions
+from edgefl.strategies.syncdrop import HiddenLayer, hidden_layers, submodel_mask
 from edgefl.streams import Streams
 from edgefl.vector_store import VectorStore
 from edgefl.vector_terms import (

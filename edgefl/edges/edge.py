@@ -31,7 +31,7 @@ from edgefl.protocol.messages import (
     UrgeTask,
 )
 from edgefl.protocol.transfers import beyond_limits, most_body
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.vectors import read_only
 from emulator.compute import Device
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from edgefl.errors import UserError, own_place, told
 from edgefl.protocol.messages import MOST_REASON, MOST_TRACE, Assignment
-from edgefl.strategies.base.local_rule import LocalRule, owns
+from edgefl.strategies.base.strategy import LocalRule, owns
 from edgefl.streams import Streams
 from edgefl.vectors import Layout, aligned, aligned_copy
 

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from edgefl.strategies.base.buffered import Adaptive, BufferedOptions
 from edgefl.strategies.base.events_and_decisions import Assign, Decision, Discard, UpdateArrived
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.vector_terms import cosine_of, moments, products
 from edgefl.vectors import aligned, blocks, scratch, weighted_sum
 

@@ -18,7 +18,7 @@ from edgefl.strategies.base.events_and_decisions import (
     TaskClosed,
     UpdateArrived,
 )
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.strategies.dissemination.device import Refresh
 from edgefl.strategies.dissemination.learned import FixedWeight, Weighing, arrival, weighing
 from edgefl.strategies.dissemination.options import (

@@ -11,8 +11,8 @@ import numpy as np
 from pydantic import Field
 
 from edgefl.strategies.base.events_and_decisions import Assign, Decision, UpdateArrived
-from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.base.rounds import Rounds, RoundsOptions
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.vectors import weighted_sum
 
 

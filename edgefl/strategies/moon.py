@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.base.rounds import RoundsOptions
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.strategies.fedavg import FedAvg
 
 

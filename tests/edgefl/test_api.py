@@ -16,7 +16,7 @@ from paths import EXAMPLES, ROOT
 
 import emulator
 from edgefl import api
-from edgefl.strategies.base import events_and_decisions, local_rule, strategy
+from edgefl.strategies.base import events_and_decisions, strategy
 from edgefl.strategies.base.catalog import strategy_names
 
 APIS = {"edgefl.api": api, "emulator": emulator}
@@ -87,7 +87,7 @@ def test_events_decisions_and_rules_are_the_same_objects() -> None:
         events_and_decisions.Event,
         events_and_decisions.Decision,
     )
-    assert (api.Strategy, api.LocalRule) == (strategy.Strategy, local_rule.LocalRule)
+    assert (api.Strategy, api.LocalRule) == (strategy.Strategy, strategy.LocalRule)
 
 
 def test_a_strategy_by_name_can_be_derived_from() -> None:

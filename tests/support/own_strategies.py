@@ -19,7 +19,7 @@ from edgefl.strategies.base.events_and_decisions import (
     TaskClosed,
     UpdateArrived,
 )
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.strategies.fedasync import FedAsync
 from edgefl.strategies.fedavg import FedAvg
 from emulator.units import to_ns

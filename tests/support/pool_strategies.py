@@ -10,7 +10,7 @@ import numpy as np
 
 from edgefl.errors import UserError
 from edgefl.strategies.base.events_and_decisions import Decision, FreshRequested, SendFresh
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.strategies.fedasync import FedAsync
 
 

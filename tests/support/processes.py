@@ -48,7 +48,7 @@ from edgefl.protocol.messages import (
 )
 from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.results.tail import read_events
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from emulator.compute import Rate
 
 PATIENCE_S = 60.0  # far more than needed, because a busy machine may be slow

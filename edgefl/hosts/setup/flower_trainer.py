@@ -15,7 +15,7 @@ from edgefl.flower.state_vector import packed, unpacked
 from edgefl.hosts.setup.own_randomness import seeded
 from edgefl.models.workspace import wrap
 from edgefl.protocol.messages import Assignment
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.vectors import aligned_copy
 
 STATE = "flower state"  # the client's state in the edge's memory

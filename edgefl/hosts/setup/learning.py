@@ -43,8 +43,7 @@ from edgefl.hosts.setup.plan import DeviceMaker, devices, in_tokens, options, tr
 from edgefl.jobs import Evaluate, Scores, check_server_samples
 from edgefl.models import by_label, further_scores
 from edgefl.models.pretrained_options import PretrainedOptions
-from edgefl.strategies.base.local_rule import LocalRule
-from edgefl.strategies.base.strategy import Strategy, StrategyOptions
+from edgefl.strategies.base.strategy import LocalRule, Strategy, StrategyOptions
 from edgefl.streams import Streams
 from edgefl.vectors import Layout
 from emulator.compute import Device

@@ -20,8 +20,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from edgefl import __version__
 from edgefl.catalog import source_of
 from edgefl.config.experiment import Experiment
@@ -32,10 +30,10 @@ from edgefl.errors import UserError, listed, undamaged
 from edgefl.flower.app_folder import app_digest, is_flower
 from edgefl.hosts.choices import RUN, VIRTUAL
 from edgefl.hosts.setup.network import with_patterns
-from edgefl.hosts.setup.rundir import clear, holds_results, unfinished, writable
+from edgefl.hosts.setup.rundir import clear, finished, holds_results, unfinished, writable
 from edgefl.loading.file import FACTS, dump, load
 from edgefl.loading.names import own_names
-from edgefl.record.files import CONFIG, EVENTS, EXPERIMENT, SUMMARY, SWEEP
+from edgefl.record.files import CONFIG, EVENTS, EXPERIMENT, SWEEP
 from edgefl.results.rundirs import read_config, runs_of, seed_name, title
 from edgefl.results.summary import BROKEN_OFF
 
@@ -411,11 +409,7 @@ class Resumption:
 
 def run_stage(directory: Path) -> RunStage:
     """Return how far the run in ``directory`` got. An interrupted run is broken off."""
-    try:
-        summary = orjson.loads((directory / SUMMARY).read_bytes())
-        reason = summary.get("finished") if isinstance(summary, dict) else None
-    except (OSError, orjson.JSONDecodeError):
-        reason = None
+    reason = finished(directory)
     if reason is not None and reason not in BROKEN_OFF:
         return RunStage.finished
     # config.toml is the first file: a run without a whole one was killed before it began

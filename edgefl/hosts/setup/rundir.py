@@ -30,10 +30,9 @@ from edgefl.coordinator.coordinator import Coordinator
 from edgefl.disk import Disk, OwnDisk
 from edgefl.errors import UserError
 from edgefl.flower.app_folder import is_flower
-from edgefl.hosts.setup.limits import task_limits
 from edgefl.hosts.setup.message_packing import compression_section, packing
 from edgefl.hosts.setup.network import absent_times, latencies
-from edgefl.hosts.setup.plan import strategy
+from edgefl.hosts.setup.plan import strategy, task_limits
 from edgefl.loading.file import FACTS, dump
 from edgefl.loading.names import own_names
 from edgefl.record import files
@@ -425,7 +424,7 @@ def remove_run(directory: Path) -> None:
 def unfinished(folder: Path) -> bool:
     """Whether ``folder`` holds a run that has begun and was broken off: killed, or interrupted."""
     return any(
-        _has_rows(run) and _finished(run) in (None, *BROKEN_OFF)
+        _has_rows(run) and finished(run) in (None, *BROKEN_OFF)
         for path in folder.iterdir()
         for run in _ours(path)
     )
@@ -450,13 +449,14 @@ def _has_rows(run: Path) -> bool:
     return bool(parts(events)) or (events.is_file() and events.stat().st_size > 0)
 
 
-def _finished(run: Path) -> str | None:
-    """Why the run ended; None if it has no summary."""
+def finished(run: Path) -> str | None:
+    """Why the run ended; None if it has no summary, or a damaged one."""
     try:
         summary = orjson.loads((run / files.SUMMARY).read_bytes())
     except (OSError, orjson.JSONDecodeError):
         return None
-    return str(summary.get("finished")) if isinstance(summary, dict) else None
+    reason = summary.get("finished") if isinstance(summary, dict) else None
+    return None if reason is None else str(reason)
 
 
 def _ours(directory: Path) -> list[Path]:

@@ -12,7 +12,7 @@ import select
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -333,7 +333,11 @@ class RunBatch:
         self.begin()
         parallel = ParallelRuns(self.power.workers, work, heard, ended)
         outcome = parallel.run(len(runs))
-        self._tell_deaths(runs, outcome)
+        for number, status in outcome.died.items():
+            lies = f"its files are in {runs[number].directory}"
+            blamed = f": {outcome.blamed[number]}" if number in outcome.blamed else ""
+            told = f"{runs[number].name} died (exit status {status}); {lies}{blamed}"
+            print(f"edgefl: {told}", file=sys.stderr)
         self.interrupted = outcome.interrupted
         bug = any(status > 0 for status in outcome.died.values())
         left = [
@@ -345,38 +349,25 @@ class RunBatch:
             print(f"edgefl: not run because of this: {', '.join(left)}", file=sys.stderr)
         return not outcome.died, not (bug or outcome.interrupted)
 
-    def _tell_deaths(self, runs: Sequence[BatchRun], outcome: RunsOutcome) -> None:
-        for number, status in outcome.died.items():
-            lies = f"its files are in {runs[number].directory}"
-            blamed = f": {outcome.blamed[number]}" if number in outcome.blamed else ""
-            print(
-                f"edgefl: {runs[number].name} died (exit status {status}); {lies}{blamed}",
-                file=sys.stderr,
-            )
-
     # ------------------------------------------------------------------ all workers for one run
     def _one_by_one(self, runs: Sequence[BatchRun]) -> None:
-        with self._cluster() if runs else nullcontext():
-            for learned, alike in groupby(runs, key=lambda run: run.learned):
-                if not self._with_one_pool(learned(), list(alike)):
-                    return
-
-    def _cluster(self) -> AbstractContextManager[None]:
-        if self.power.engine is not EngineName.ray:
-            return nullcontext()
-        from edgefl.hosts.virtual.pool.ray import one_cluster  # an extra
-
-        return one_cluster(self.power.workers, self.power.ray_address)
-
-    def _with_one_pool(self, learned: Learning, runs: list[BatchRun]) -> bool:
-        """Do the runs of one data and model in order; False after a Ctrl-C."""
         power = self.power
-        with open_pool(learned, power.workers, power.engine.value, power.ray_address) as pool:
-            if pool.note:
-                self.lines.say(pool.note)
-            return self._in_order(learned, runs, pool)
+        cluster: AbstractContextManager[None] = nullcontext()
+        if runs and power.engine is EngineName.ray:
+            from edgefl.hosts.virtual.pool.ray import one_cluster  # an extra
 
-    def _in_order(self, learned: Learning, runs: list[BatchRun], pool: Engine) -> bool:
+            cluster = one_cluster(power.workers, power.ray_address)
+        with cluster:
+            for load, alike in groupby(runs, key=lambda run: run.learned):
+                learned, engine = load(), power.engine.value
+                with open_pool(learned, power.workers, engine, power.ray_address) as pool:
+                    if pool.note:
+                        self.lines.say(pool.note)
+                    if not self._in_order(learned, alike, pool):
+                        return
+
+    def _in_order(self, learned: Learning, runs: Iterable[BatchRun], pool: Engine) -> bool:
+        """Do the runs of one data and model in order; False after a Ctrl-C."""
         self.begin()
         for run in runs:
             tick = self.lines.ticker(run.experiment.stop, partial(self.lines.show, run.name), pool)

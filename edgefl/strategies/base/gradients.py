@@ -21,8 +21,7 @@ from edgefl.strategies.base.events_and_decisions import (
     TaskClosed,
     UpdateArrived,
 )
-from edgefl.strategies.base.local_rule import LocalRule
-from edgefl.strategies.base.strategy import MOST_FAILED, Strategy, StrategyOptions
+from edgefl.strategies.base.strategy import MOST_FAILED, LocalRule, Strategy, StrategyOptions
 from edgefl.vectors import Layout, aligned, weighted_sum
 
 PREDOMINANT = 0.1  # a gradient with a larger share of a step is predominant (WKAFL, figure 2)

@@ -21,7 +21,7 @@ from edgefl.protocol.messages import (
     NothingNewer,
     Update,
 )
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from emulator.compute import Native, Rate
 
 

@@ -26,7 +26,7 @@ from edgefl.protocol.messages import (
     TaskFailed,
     Welcome,
 )
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from emulator.compute import Rate
 
 PLAN = TrainingPlan(epochs=3, batch_size=1, learning_rate=0.1)  # 6 steps

@@ -15,7 +15,7 @@ from trainers import ANSWERS, ROWS, FakeTask, finished, half_square, linear_trai
 from edgefl.data.task import cross_entropy
 from edgefl.edges.training import STEPS, Schedule, Trainer, TrainingPlan
 from edgefl.models.workspace import Workspace
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.strategies.fedac import Controlled, FedACOptions
 from edgefl.streams import Streams
 

@@ -26,7 +26,7 @@ from edgefl.protocol.messages import (
     TooLate,
     UrgeTask,
 )
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from emulator.compute import Rate
 
 PLAN = TrainingPlan(6, 2, 0.125)  # six steps of two samples

@@ -11,7 +11,7 @@ from trainers import FakeTask, linear_trainer
 from edgefl.edges.training import TrainingPlan, sample_order, tokens_by_step
 from edgefl.hosts.virtual.pool.executor import Describer
 from edgefl.protocol.messages import Assignment
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.streams import Streams
 
 LENGTHS = np.array([5, 2, 9, 4, 1])

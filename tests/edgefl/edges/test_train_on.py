@@ -34,7 +34,7 @@ from edgefl.protocol.messages import (
     Welcome,
 )
 from edgefl.protocol.transfers import Outgoing
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from emulator.compute import Device, Native, Rate
 
 PLAN = TrainingPlan(6, 2, 0.125, momentum=0.5)  # six steps of two samples

@@ -20,8 +20,7 @@ from edgefl.hosts.setup.replay_run import replay_run
 from edgefl.protocol.messages import Assignment, Update, UrgeTask
 from edgefl.results.tail import read_events
 from edgefl.strategies.base import events_and_decisions as do
-from edgefl.strategies.base.local_rule import LocalRule
-from edgefl.strategies.base.strategy import Strategy
+from edgefl.strategies.base.strategy import LocalRule, Strategy
 from emulator.compute import Native, Rate
 
 PLAN = TrainingPlan(6, 2, 0.125, momentum=0.5)  # six steps of two samples

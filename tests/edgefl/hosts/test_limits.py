@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from builders import S, experiment, vector
 
-from edgefl.hosts.setup.limits import EmulatedLimits, task_limits
+from edgefl.hosts.setup.plan import EmulatedLimits, task_limits
 from edgefl.protocol.messages import Assignment
 from emulator.units import FOREVER
 

@@ -21,7 +21,7 @@ from edgefl.models.evaluate import evaluate
 from edgefl.models.layers import Residual, bordered, norm
 from edgefl.models.workspace import Workspace, initial, layout_of
 from edgefl.protocol.messages import Assignment
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.streams import Streams
 
 CIFAR, GREY, TINY = (3, 32, 32), (1, 28, 28), (3, 64, 64)

@@ -18,7 +18,7 @@ from edgefl.errors import UserError
 from edgefl.models import torch_device
 from edgefl.models.torch_device import CPU, chosen, drawing_from, make_repeatable, seeded
 from edgefl.models.workspace import Workspace
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.streams import Streams
 
 NO_CUDA = "this torch finds no GPU"

@@ -14,7 +14,7 @@ from drawn import of_runs
 from rich.console import Console
 
 from edgefl.config.evaluation import Evaluation
-from edgefl.coordinator.ledger import Ledger
+from edgefl.coordinator.coordinator import Ledger
 from edgefl.errors import UserError
 from edgefl.hosts.setup.rundir import write_summary
 from edgefl.record.record import Record

@@ -13,7 +13,7 @@ from merging import PATH, deliver
 from edgefl.errors import UserError
 from edgefl.strategies.base.catalog import load, strategy_names
 from edgefl.strategies.base.events_and_decisions import FreshRequested, SendFresh
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.strategies.dissemination.device import LearningRateRule, Refresh
 from edgefl.strategies.fedasmu import FedASMU, FedASMUOptions
 from edgefl.strategies.fedasmu_0 import FedASMU0

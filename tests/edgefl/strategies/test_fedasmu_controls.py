@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from merging import deliver, descended, local_run, loss, rule
 
-from edgefl.strategies.dissemination.controls import (
+from edgefl.strategies.dissemination.learned import (
     LEAST_ALPHA,
     DeviceControls,
     ServerControls,

@@ -12,7 +12,7 @@ from builders import Server, make
 from trainers import FakeTask, linear_trainer
 
 from edgefl.edges.training import TrainingPlan
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.strategies.fedsa import FedSA, FedSAOptions, staleness_weight
 
 

@@ -11,7 +11,7 @@ from builders import Server, make
 from merging import deliver, local_run, rule
 
 from edgefl.strategies.base.events_and_decisions import Assign, UpdateArrived
-from edgefl.strategies.dissemination import q_table
+from edgefl.strategies.dissemination.device import chosen_move, learned_table, point_after
 from edgefl.strategies.dissemination.refresh_points import (
     ANY_REFRESH_POINT,
     MetaModel,
@@ -212,18 +212,23 @@ def test_any_refresh_point_alike_is_the_devices_own_draw() -> None:
 # ------------------------------------------------------------------ the device's table
 def test_greedy_takes_the_best_and_epsilon_any() -> None:
     table = np.array([[0.0, 2.0, 1.0]])  # stay, add, minus
-    assert q_table.choose(table, 1, 0.0, 0.0) == 1 == q_table.choose(table, 1, 0.3, 0.3)
-    assert [
-        q_table.choose(table, 1, 0.3, draw) for draw in (0.0, 0.099, 0.1, 0.199, 0.2, 0.2999)
-    ] == [0, 0, 1, 1, 2, 2]
-    assert q_table.choose(np.zeros((1, 3)), 1, 0.0, 0.5) == 0, "nothing learned: stay"
+    assert chosen_move(table, 1, 0.0, 0.0) == 1 == chosen_move(table, 1, 0.3, 0.3)
+    assert [chosen_move(table, 1, 0.3, draw) for draw in (0.0, 0.099, 0.1, 0.199, 0.2, 0.2999)] == [
+        0,
+        0,
+        1,
+        1,
+        2,
+        2,
+    ]
+    assert chosen_move(np.zeros((1, 3)), 1, 0.0, 0.5) == 0, "nothing learned: stay"
 
 
 def test_a7_stay_stays() -> None:
     """Printed l* <- l* + 1, as for add."""
     stay, add, minus = 0, 1, 2
-    assert [q_table.after(3, action, 5) for action in (stay, add, minus)] == [3, 4, 2]
-    assert q_table.after(5, add, 5) == 5 and q_table.after(1, minus, 5) == 1
+    assert [point_after(3, action, 5) for action in (stay, add, minus)] == [3, 4, 2]
+    assert point_after(5, add, 5) == 5 and point_after(1, minus, 5) == 1
 
 
 def test_a8_the_maximum_is_the_next_states() -> None:
@@ -231,7 +236,7 @@ def test_a8_the_maximum_is_the_next_states() -> None:
     would take max H(2, .) = 1.
     """
     table = np.array([[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [10.0, 4.0, 0.0]])
-    after = q_table.learned(table, 2, 1, 3.0, rate=0.5, discount=0.9)
+    after = learned_table(table, 2, 1, 3.0, rate=0.5, discount=0.9)
     assert after[1, 1] == pytest.approx(6.5) and table[1, 1] == 1.0
     assert (np.delete(after.reshape(-1), 4) == np.delete(table.reshape(-1), 4)).all()
 

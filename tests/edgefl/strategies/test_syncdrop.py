@@ -26,8 +26,14 @@ from edgefl.strategies.base.events_and_decisions import (
     RunStarted,
     UpdateArrived,
 )
-from edgefl.strategies.base.submodels import hidden_layers, submodel_mask
-from edgefl.strategies.syncdrop import SubModel, SyncDrop, SyncDropOptions, window
+from edgefl.strategies.syncdrop import (
+    SubModel,
+    SyncDrop,
+    SyncDropOptions,
+    hidden_layers,
+    submodel_mask,
+    window,
+)
 from edgefl.streams import Streams
 
 

@@ -42,7 +42,7 @@ from edgefl.hosts.virtual.pool.scheduler import (
     stretch,
 )
 from edgefl.jobs import Train
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.vectors import aligned, aligned_copy
 
 IN_CELL, IN_MESSAGE = 1, 2  # msgpack extension types

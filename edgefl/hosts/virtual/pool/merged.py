@@ -24,18 +24,19 @@ from edgefl.errors import UserError
 from edgefl.flower.app_folder import is_flower
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.virtual.pool.executor import (
+    A_TASK_FAILED,
     DeferredRun,
     Executor,
+    GroupCounts,
     RunOutcome,
     Standing,
     Stretch,
     ended,
 )
-from edgefl.hosts.virtual.pool.group_counts import A_TASK_FAILED, GroupCounts
 from edgefl.jobs import Train
 from edgefl.models.torch_device import CPU, RandomStates, drawing_from, seeded
 from edgefl.models.workspace import Workspace
-from edgefl.strategies.base.local_rule import LocalRule, owns
+from edgefl.strategies.base.strategy import LocalRule, owns
 
 CLOSE = 1e-3  # the gradients of the check agree to this share of their largest element
 

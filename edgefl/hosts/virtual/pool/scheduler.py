@@ -24,8 +24,7 @@ import numpy as np
 from edgefl import jobs
 from edgefl.edges.training import Merge, TrainingFailure
 from edgefl.errors import Bug, UserError, trace
-from edgefl.hosts.virtual.pool.executor import DeferredRun, RunOutcome, Stretch
-from edgefl.hosts.virtual.pool.group_counts import GroupCounts
+from edgefl.hosts.virtual.pool.executor import DeferredRun, GroupCounts, RunOutcome, Stretch
 from edgefl.jobs import Train
 from edgefl.protocol.messages import Assignment
 

@@ -18,7 +18,7 @@ from edgefl.edges.training import LocalRun, Trainer, TrainingPlan
 from edgefl.hosts.virtual.pool.merged import MergedSteps
 from edgefl.models.torch_device import CPU, chosen, make_repeatable
 from edgefl.models.workspace import Workspace
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.streams import Streams
 
 NO_CUDA = "this torch finds no GPU"

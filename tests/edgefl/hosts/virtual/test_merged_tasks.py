@@ -20,7 +20,7 @@ from edgefl.errors import UserError
 from edgefl.hosts.choices import EngineName, Power
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.virtual.pool.engine import InProcessEngine, open_pool
-from edgefl.hosts.virtual.pool.group_counts import A_TASK_FAILED
+from edgefl.hosts.virtual.pool.executor import A_TASK_FAILED
 from edgefl.hosts.virtual.pool.merged import MergedSteps
 from edgefl.hosts.virtual.run import Saving, run_virtual
 from edgefl.hosts.virtual.run_batch import BatchRun, RunBatch
