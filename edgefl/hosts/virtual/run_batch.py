@@ -359,8 +359,10 @@ class RunBatch:
             cluster = one_cluster(power.workers, power.ray_address)
         with cluster:
             for load, alike in groupby(runs, key=lambda run: run.learned):
-                learned, engine = load(), power.engine.value
-                with open_pool(learned, power.workers, engine, power.ray_address) as pool:
+                learned = load()
+                with open_pool(
+                    learned, power.workers, power.engine.value, power.ray_address
+                ) as pool:
                     if pool.note:
                         self.lines.say(pool.note)
                     if not self._in_order(learned, alike, pool):
