@@ -70,7 +70,7 @@ MODULES = (
 # What a run keeps to call it later, by class: events of the agenda, and hooks of the network.
 METHODS = {
     "edgefl.hosts.fault_lives:FaultLives": {"_in_life"},
-    "edgefl.hosts.setup.network:LinkSupply": {"link"},
+    "edgefl.hosts.setup.network:Builder": {"supply"},
     "edgefl.hosts.virtual.host:DeferredEdges": {"fresh"},
     "edgefl.hosts.virtual.host:VirtualFaults": {"_miss", "_miss_frozen", "_strike", "_thaw"},
     "edgefl.hosts.virtual.host:VirtualHost": {

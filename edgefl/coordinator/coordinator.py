@@ -580,11 +580,9 @@ class Coordinator:
         )
         outputs = [acknowledged, *self._ask(event, now)]
         most = self.experiment.stop.updates
-        return (
-            outputs + self.finish("updates", now)
-            if most is not None and self.record.counters.updates_accepted >= most
-            else outputs
-        )
+        if most is not None and self.record.counters.updates_accepted >= most:
+            return outputs + self.finish("updates", now)
+        return outputs
 
     def _failed(self, edge: str, message: TaskFailed, now: int) -> list[Output]:
         """Handle a training failure. The run ends if training fails on most edges."""

@@ -155,11 +155,9 @@ class ZenoPlusPlus(Gradients):
         return Publish(self.weights)
 
     def _refresh_if_due(self) -> list[Decision]:
-        return (
-            [self._refresh()]
-            if self.version % self.options.refresh_every == 0 and not self.awaited
-            else []
-        )
+        if self.version % self.options.refresh_every == 0 and not self.awaited:
+            return [self._refresh()]
+        return []
 
     def _refresh(self) -> RunJob:
         given, self.awaited, self.asked_version = self.options, True, self.version

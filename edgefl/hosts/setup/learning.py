@@ -330,10 +330,7 @@ class Learning:
 
     def _compiled_or_why(self) -> tuple[Compiled | None, str]:
         if self._compiled is None:
-            if self.experiment.training.engine == "torch":
-                self._compiled = None, 'training.engine = "torch"'
-            else:
-                self._compiled = _compiled(self)
+            self._compiled = _compiled(self)
         return self._compiled
 
     def engine(self, index: int) -> str:
@@ -598,6 +595,8 @@ def _compiled(learned: Learning) -> tuple[Compiled | None, str]:
     """The compiled step for a task, or why there is none."""
     training, task = learned.experiment.training, learned.task
     dataset = task.dataset
+    if training.engine == "torch":
+        return None, 'training.engine = "torch"'
     if training.trainer == "none":
         return None, 'training.trainer = "none"'
     if not learned.on_cpu():

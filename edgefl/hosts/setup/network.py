@@ -228,6 +228,7 @@ class Builder:
     base: Path | None
     media: dict[str, Bottleneck | Channel]
     order: Mapping[str, int]  # edge -> its number among all
+    finder: PartFinder
     interruptions: tuple[FaultSource, ...] = ()
     kept: dict[tuple[object, ...], Capacity] = field(default_factory=dict)
     # by id of a section, which stands next to its shape so that no other gets this id
@@ -235,9 +236,9 @@ class Builder:
 
     @classmethod
     def of(cls, experiment: Experiment, base: Path | None, granted: bool = False) -> Builder:
-        media = _media(experiment.medium, base, granted)
-        places = experiment.edges.places()
-        return cls(experiment, base, media, places, interruptions(experiment, base))
+        media, places = _media(experiment.medium, base, granted), experiment.edges.places()
+        found = PartFinder(experiment), interruptions(experiment, base)
+        return cls(experiment, base, media, places, *found)
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint: links that are made later share the capacities of earlier ones."""
@@ -248,9 +249,16 @@ class Builder:
         self.experiment, self.base = state["experiment"], state["base"]
         self.media, self.kept = state["media"], state["kept"]
         self.order, self._shapes = self.experiment.edges.places(), {}
+        self.finder = PartFinder(self.experiment)
         self.interruptions = interruptions(self.experiment, self.base)
 
-    def link(self, edge: str, direction: str, section: Links) -> Link:
+    def supply(self, edge: str, direction: str) -> Link | None:
+        """Make an edge's link when the network needs it: an idle device has none."""
+        known = edge in self.order and direction in DIRECTIONS
+        return self.link(edge, direction) if known else None
+
+    def link(self, edge: str, direction: str) -> Link:
+        section = self.finder.part(edge).links
         if section.kind == "native":
             return Link(None, Latency(0))
         shape, medium = self._shape(section), self.media.get(direction)
@@ -270,8 +278,9 @@ class Builder:
         capacity = self._gated(own, edge, direction)
         return medium.link(None if capacity is medium.capacity else capacity, delay)
 
-    def alone(self, edge: str, direction: str, section: Links) -> Capacity | None:
+    def alone(self, edge: str, direction: str) -> Capacity | None:
         """The edge's capacity while no other edge sends; None if the link is not emulated."""
+        section = self.finder.part(edge).links
         if section.kind == "native":
             return None
         medium, kind = self.media.get(direction), self.experiment.medium.kind
@@ -344,25 +353,6 @@ class Builder:
         return Lossy(capacity, shape.loss, 2 * shape.latency_ns) if shape.loss else capacity
 
 
-class LinkSupply:
-    """Makes an edge's link when the network needs it: an idle device has none."""
-
-    def __init__(self, builder: Builder) -> None:
-        self.builder, self.finder = builder, PartFinder(builder.experiment)
-
-    def link(self, edge: str, direction: str) -> Link | None:
-        if edge not in self.builder.order or direction not in DIRECTIONS:
-            return None
-        return self.builder.link(edge, direction, self.finder.part(edge).links)
-
-    def state(self) -> dict[str, Any]:
-        return {"builder": self.builder}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self.builder = state["builder"]
-        self.finder = PartFinder(self.builder.experiment)
-
-
 def network(
     experiment: Experiment, base: Path | None, granted: bool = False, at_first_use: bool = False
 ) -> Network:
@@ -377,11 +367,11 @@ def network(
     later = at_first_use and not any(
         isinstance(each, Bottleneck) for each in builder.media.values()
     )
-    links = Network(LinkSupply(builder).link if later else None)
-    for part in parts(experiment):
+    links = Network(builder.supply if later else None)
+    for part in builder.finder.parts:
         for edge in part.ids[:1] if later else part.ids:
             for direction in DIRECTIONS:
-                links.add_link(edge, direction, builder.link(edge, direction, part.links))
+                links.add_link(edge, direction, builder.link(edge, direction))
     if isinstance(channel := builder.media.get("down"), Channel):
         links.add_link(ALL, "down", channel.link())
     return links

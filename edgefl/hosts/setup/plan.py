@@ -262,7 +262,6 @@ class EmulatedLimits:
         self.experiment, self.streams = experiment, Streams(experiment.seed)
         self.slack_ns = to_ns(experiment.network.liveness_s * experiment.chosen_speed)
         self.delay_ns = longest_delay_ns(experiment)
-        self._finder = PartFinder(experiment)
         self._builder = Builder.of(experiment, base)
         self._capacities: dict[tuple[str, str], Capacity | None] = {}
         self._nominal = DeviceMaker(experiment, shares)
@@ -327,9 +326,7 @@ class EmulatedLimits:
         if latest is not None and latest[0] == size_bytes:
             return latest[1]
         if key not in self._capacities:
-            self._capacities[key] = self._builder.alone(
-                edge, direction, self._finder.part(edge).links
-            )
+            self._capacities[key] = self._builder.alone(edge, direction)
         capacity = self._capacities[key]
         if capacity is None:
             return FOREVER

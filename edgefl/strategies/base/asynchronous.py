@@ -94,11 +94,9 @@ class Asynchronous(Strategy):
     def _undelivered(self) -> list[Decision]:
         """Start another task after one without an update; end the run after too many in a row."""
         self.failed += 1
-        return (
-            self.hopeless("no task delivers")
-            if self.failed >= MOST_FAILED * self.options.concurrency
-            else self._refill()
-        )
+        if self.failed >= MOST_FAILED * self.options.concurrency:
+            return self.hopeless("no task delivers")
+        return self._refill()
 
     def rang(self, name: str, now: int) -> list[Decision]:
         return self._trigger(now)
@@ -116,11 +114,9 @@ class Asynchronous(Strategy):
     def discarded(self, update: UpdateArrived) -> list[Decision]:
         """Return a Discard if the update is too stale, else an empty list."""
         bound = self.bound
-        return (
-            [Discard(update.task, "too stale")]
-            if bound is not None and self.version - update.base_version > bound
-            else []
-        )
+        if bound is not None and self.version - update.base_version > bound:
+            return [Discard(update.task, "too stale")]
+        return []
 
     def _publish(self, weights: np.ndarray) -> Publish:
         self.weights = weights

@@ -75,11 +75,9 @@ class Rounds(Strategy):
             return []
         if not self.delivered:
             self.failed += 1
-            return (
-                self.hopeless("no round delivers")
-                if self.failed >= MOST_FAILED
-                else self._begin_round()
-            )
+            if self.failed >= MOST_FAILED:
+                return self.hopeless("no round delivers")
+            return self._begin_round()
         self.weights = self.aggregate([self.delivered[edge] for edge in sorted(self.delivered)])
         self.delivered = {}
         self.failed = 0

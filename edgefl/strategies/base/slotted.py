@@ -257,18 +257,14 @@ class Slotted(Strategy):
         to_come = at_work if self.options.on_lost == "wait" else ready + len(self._computing())
         wanted = min(self.size, self._taken + to_come)
         if self._taken >= wanted:
-            return (
-                self._watch(min(until_ns for _, until_ns in self.sending.values()))
-                if self.sending
-                else self._end_round(now)
-            )
+            if self.sending:
+                return self._watch(min(until_ns for _, until_ns in self.sending.values()))
+            return self._end_round(now)
         enough = wanted if self.options.wait_for_group and not self.group else 1
         if ready < enough:
-            return (
-                self._watch(min(until_ns for _, until_ns in self.sending.values()))
-                if self.sending
-                else []
-            )
+            if self.sending:
+                return self._watch(min(until_ns for _, until_ns in self.sending.values()))
+            return []
         begins_ns = self.timetable.begins(max(self.timetable.next_at(now), self.free))
         return self._grant(now) if begins_ns == now and at_border else self._watch(begins_ns)
 

@@ -149,11 +149,9 @@ def arrays(job: Any) -> Iterator[np.ndarray]:
 
 
 def failure(error: BaseException) -> WorkerFailure:
-    return (
-        WorkerFailure(str(error), True)
-        if isinstance(error, UserError)
-        else WorkerFailure(trace(error), False)
-    )
+    if isinstance(error, UserError):
+        return WorkerFailure(str(error), True)
+    return WorkerFailure(trace(error), False)
 
 
 LOOK_AHEAD = 4
@@ -409,8 +407,6 @@ def _first(heap: list[tuple[int, int, Item]]) -> Item | None:
 
 
 def _name(item: Item) -> str:
-    return (
-        f"task {item.key.task.number} of edge {item.key.edge}"
-        if isinstance(item.job, Train)
-        else f"a job ({type(item.job).__name__})"
-    )
+    if isinstance(item.job, Train):
+        return f"task {item.key.task.number} of edge {item.key.edge}"
+    return f"a job ({type(item.job).__name__})"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from builders import S, experiment, small_run
-from media import ALONE, PAIR, SLOTS, transfers
+from media import ALONE, PAIR, transfers
 
 from edgefl.hosts.setup.plan import devices
 from edgefl.loading.file import base_of, load
@@ -62,40 +62,6 @@ def test_the_cap_of_one_leaves_more_to_the_other(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------ TDMA
-ASYNC = [{"strategy": "fedasync", "concurrency": 3}]
-
-
-@pytest.mark.parametrize("per_transfer", [None, 3])
-@pytest.mark.parametrize("strategies", [[{"strategy": "fedavg"}], ASYNC])
-def test_updates_end_at_their_slots_borders_and_never_overlap(
-    tmp_path: Path, per_transfer: int | None, strategies: list[dict[str, Any]]
-) -> None:
-    medium = SLOTS | ({"slots_per_transfer": per_transfer} if per_transfer else {})
-    speeds = {"samples_per_s": 100.0, "slowest_ratio": 2.0}
-    _, directory = small_run(
-        tmp_path,
-        medium=medium,
-        links={"latency_ms": 20.0},
-        devices=speeds,
-        stop={"updates": 12},
-        strategies=strategies,
-    )
-    taken: list[int] = []
-    for row in transfers(directory):
-        ended_ns = row["due_ns"] - 20 * MS
-        if per_transfer:
-            assert (ended_ns + 10 * MS) % (100 * MS) == 0, "the last slot ends, less its guard"
-            last = ended_ns // (100 * MS)
-            taken += range(last - per_transfer + 1, last + 1)
-        else:
-            assert ended_ns % (100 * MS) == carried_ns(row["size"], 10_000) <= 90 * MS, (
-                "one slot holds it"
-            )
-            taken.append(ended_ns // (100 * MS))
-        assert row["offered_ns"] <= ended_ns - ended_ns % (100 * MS) - 100 * MS * (
-            (per_transfer or 1) - 1
-        ), "no slot that had begun"
-    assert len(set(taken)) == len(taken) >= 24
 
 
 # ------------------------------------------------------------------ profiles, traces

@@ -312,9 +312,9 @@ def test_an_idle_device_has_neither_actor_nor_links(
     made: list[str] = []
     link, edge = Builder.link, Edge.__init__
 
-    def counted_link(self: Builder, name: str, direction: str, section: Any) -> Any:
+    def counted_link(self: Builder, name: str, direction: str) -> Any:
         made.append(f"{name} {direction}")
-        return link(self, name, direction, section)
+        return link(self, name, direction)
 
     def counted_edge(self: Edge, name: str, *others: Any) -> None:
         made.append(name)
