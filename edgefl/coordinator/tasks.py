@@ -11,7 +11,7 @@ import numpy as np
 
 from edgefl.protocol.messages import Assignment
 from edgefl.strategies.base.events_and_decisions import Grant
-from emulator.agenda import Agenda, Ticket
+from emulator.clock import Agenda, Ticket
 from emulator.units import FOREVER, NS_PER_S
 
 TASK_CLOSED, TASK_TIMED_OUT = "task closed", "task timed out"  # why a late update is not used

@@ -51,11 +51,11 @@ ROOT, OUT = os.environ["HOUSE_ROOT"] + "/", os.environ["HOUSE_OUT"]
 OPENS, CLOSES, SKIP = os.environ["HOUSE_OPENS"].split(), os.environ["HOUSE_CLOSES"], 0
 own, counts, window = {}, {}, None
 
-def place(code):
+def place(code):  # the file of a function; modules and bodies of classes are none
     name = own.get(code)
     if name is None:
         path = code.co_filename
-        inside = path.startswith((ROOT + "edgefl/", ROOT + "emulator/"))
+        inside = code.co_flags & 1 and path.startswith((ROOT + "edgefl/", ROOT + "emulator/"))
         name = own[code] = path[len(ROOT):] if inside else ""
     return name
 
@@ -209,7 +209,7 @@ def walks(tree: Path) -> Iterator[Row]:
         files, _ = walk(tree, [*base, VIRTUAL], start, "emulator/links/link.py:__init__", folder)
         yield Row("from the experiment file to the first link: files", files)
         plot = ["plot", "runs/walk", "--kind", "accuracy", "--overwrite"]
-        files, _ = walk(tree, plot, start, "results/figures/curves.py:draw", folder)
+        files, _ = walk(tree, plot, start, "results/figures/curves.py:draw_line", folder)
         yield Row("from a row to a curve: files", files)
 
 

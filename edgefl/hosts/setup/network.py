@@ -23,29 +23,25 @@ from edgefl.hosts.setup.devices import rates
 from edgefl.record.files import ALL_EDGES
 from edgefl.streams import Streams
 from emulator import profiles
-from emulator.availability.away_times import (
+from emulator.availability import (
     AWAY,
     ExponentialAbsences,
     Presence,
     periodic_absences,
     presence,
+    recorded_presence,
 )
-from emulator.availability.recorded import recorded_presence
 from emulator.capacity import Capacity
-from emulator.capacity.compose import Lowest
-from emulator.capacity.constant import Constant
+from emulator.capacity.rates import Constant, Lowest
 from emulator.capacity.trace import Trace
-from emulator.delay import Delay
-from emulator.delay.jitter import Jitter
-from emulator.delay.latency import Latency
+from emulator.delay import Delay, Jitter, Latency
 from emulator.errors import BadValue
 from emulator.faults import Fault, InOrder
 from emulator.links.bottleneck import Bottleneck
 from emulator.links.link import Link
 from emulator.links.loss import Lossy
 from emulator.links.network import Network
-from emulator.tdma.channel import Channel
-from emulator.tdma.slot_curve import Grid
+from emulator.tdma.channel import Channel, Grid
 from emulator.units import NS_PER_S, to_ns
 
 MOST_SENT_BYTES = 400_000  # of the 512 KiB of a config that an edge accepts

@@ -43,8 +43,7 @@ from edgefl.protocol.messages import (
     Update,
 )
 from edgefl.strategies.base.events_and_decisions import EdgeLost, Finish, Grant
-from emulator.agenda import Agenda
-from emulator.clock import VirtualClock
+from emulator.clock import Agenda, VirtualClock
 from emulator.faults import Fault, Schedule
 from emulator.links.network import Completion, Network, Transfer
 from emulator.units import FOREVER

@@ -52,8 +52,7 @@ from edgefl.protocol.codec import encode_note
 from edgefl.protocol.errors import LimitExceeded, WireError
 from edgefl.protocol.messages import BROKEN_OFF_ENDS, Joined, Setup, Stamped, Welcome
 from edgefl.strategies.base.events_and_decisions import EdgeLost, Finish
-from emulator.agenda import Agenda, Ticket
-from emulator.clock import WallClock, precise_timers
+from emulator.clock import Agenda, Ticket, WallClock, precise_timers
 from emulator.fidelity import Fidelity
 from emulator.units import FOREVER, NS_PER_S
 
