@@ -23,7 +23,7 @@ from reproduction.runner import S_PER_H, Budget, EntryRunner, Work, say
 
 from edgefl.errors import Bug, UserError
 from edgefl.exit_status import BAD_INPUT, FAILED, INTERRUPTED
-from edgefl.hosts.workers import EngineName, Power
+from edgefl.hosts.choices import EngineName, Power
 from emulator.errors import BadValue
 
 RESULTS = ROOT / "docs" / "results"

@@ -1,20 +1,23 @@
-"""Local training in slices: SGD on flat vectors that calls the hooks of a ``LocalRule``."""
+"""Local training of one task: its plan, its run, the optimizers, and the trainer.
+
+A trainer works in slices: SGD or AdamW on flat vectors, with the hooks of a ``LocalRule``. Torch is
+imported only where tensors are needed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import math
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from edgefl.edges.failure import BEFORE, TrainingFailure, training_failure
-from edgefl.edges.local_run import LocalRun, Merge, set_checkpoint
-from edgefl.edges.optimizers import SGD, kept_state, optimizer
-from edgefl.edges.sample_order import sample_order, tokens_by_step
-from edgefl.edges.training_plan import TaskLike, TrainingPlan
-from edgefl.errors import UserError
-from edgefl.strategies.base.local_rule import LocalRule, owns
+from edgefl.errors import UserError, own_place, told
+from edgefl.protocol.messages import MOST_REASON, MOST_TRACE, Assignment
+from edgefl.strategies.base.strategy import LocalRule, owns
 from edgefl.streams import Streams
 from edgefl.vectors import Layout, aligned, aligned_copy
 
@@ -23,7 +26,488 @@ if TYPE_CHECKING:
 
     from edgefl.compiled.step import CompiledStep
     from edgefl.data.dataset import NormalisedRows
+    from edgefl.models.adam import Adam
+    from edgefl.models.module_state import Changes
+    from edgefl.models.torch_device import RandomStates
     from edgefl.models.workspace import Workspace
+
+
+BEFORE = "before its first step"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingFailure:
+    """Why a run has no outcome: an algorithm, a model or its data may raise an exception.
+
+    The edge goes on: its task has failed, and it reports that to the coordinator.
+    ``reason``: the step, its batch and the exception in one line. ``trace``: the traceback.
+    """
+
+    reason: str
+    trace: str
+
+
+def training_failure(error: BaseException, where: str, module: str) -> TrainingFailure:
+    """Describe an exception in training. Both texts are short enough for their message.
+
+    ``where``: where in the run it happened. ``module``: the algorithm's module; the reason names
+    its line if the traceback has one.
+    """
+    text = str(error) if isinstance(error, UserError) else told(error, module)
+    line = " ".join(f"{where}: {text}{own_place(error, module)}".split())
+    trace = _bytes("".join(traceback.format_exception(error)))
+    return TrainingFailure(_text(_bytes(line)[:MOST_REASON]), _text(trace[-MOST_TRACE:]))
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="backslashreplace")
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="ignore")  # the first or last character may be cut
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A factor of the learning rate for each step, the first of which has number 0.
+
+    It grows evenly over ``warmup_steps``, where the step after them has factor 1. Then it falls to
+    ``end_share`` at step ``total_steps`` and stays there; ``"constant"``: it stays 1.
+    ``total_steps`` None: the steps of the task.
+    """
+
+    kind: Literal["constant", "linear", "cosine"] = "constant"
+    warmup_steps: int = 0
+    total_steps: int | None = None
+    end_share: float = 0.0
+
+    def factor(self, step: int, task_steps: int) -> float:
+        """Return the factor at ``step``; ``task_steps``: steps of the whole task."""
+        if step < self.warmup_steps:
+            return (step + 1) / (self.warmup_steps + 1)
+        if self.kind == "constant":
+            return 1.0
+        total = task_steps if self.total_steps is None else self.total_steps
+        done = min((step - self.warmup_steps) / max(total - self.warmup_steps, 1), 1.0)
+        left = 1.0 - done if self.kind == "linear" else (1.0 + math.cos(math.pi * done)) / 2
+        return self.end_share + (1.0 - self.end_share) * left
+
+
+# names of an optimizer's state in the edge's memory; no rule uses them
+OPTIMIZER_STATE = FIRST, SECOND, STEPS = "optimizer first", "optimizer second", "optimizer steps"
+MOST_EPOCHS = 100_000  # of one task
+
+
+def batches(samples: int, batch_size: int) -> int:
+    """Steps of a pass over ``samples``, at least 1."""
+    return max(1, -(-samples // batch_size))
+
+
+def pass_samples(samples: int, batch_size: int, drop_last: bool) -> int:
+    """Samples that a pass over ``samples`` uses: with ``drop_last``, those of its whole batches.
+
+    If there is no whole batch, they are all samples, in one batch.
+    """
+    return samples - samples % batch_size if drop_last and samples > batch_size else samples
+
+
+def samples_after(steps: int, samples: int, batch_size: int) -> int:
+    """Samples processed in ``steps`` steps of passes over ``samples``.
+
+    The last batch of a pass may be smaller.
+    """
+    passes, rest = divmod(steps, batches(samples, batch_size))
+    return passes * samples + min(rest * batch_size, samples)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlan:
+    """Steps of SGD or AdamW: epochs x ceil(samples / batch_size) of them.
+
+    A task's ``numbers`` may override or scale epochs and learning rate.
+    ``drop_last``: epochs x floor(samples / batch_size), at least one for an epoch.
+    With ``batches_per_epoch``: epochs x batches_per_epoch steps, along shuffled passes.
+    A rule that only computes one gradient uses a whole batch, see ``Course.whole_batches``.
+    ``keeps_state``: the optimizer goes on where it was at the end of the edge's last task.
+    ``micro_batch_size``: samples of one forward and backward pass; None: the whole batch.
+    """
+
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    keeps_state: bool = False
+    micro_batch_size: int | None = None
+    schedule: Schedule | None = None  # None: the learning rate stays as it is
+    batches_per_epoch: int | None = None  # None: an epoch is a pass over the samples
+    drop_last: bool = False
+
+    @property
+    def is_plain_sgd(self) -> bool:
+        """Whether an edge's change of weights is the sum of its gradients times one learning rate
+        (with momentum: nearly).
+        """
+        return self.optimizer == "sgd" and self.schedule is None
+
+    @property
+    def remembers(self) -> tuple[str, ...]:
+        """Names of the vectors that an edge may keep of the optimizer between tasks."""
+        return OPTIMIZER_STATE if self.keeps_state else ()
+
+    def epochs_of(self, task: Assignment) -> int:
+        """Epochs of ``task``: its own number or the plan's, times its scale, rounded, at least 1.
+
+        ValueError if the number is below 1 before scaling, or above MOST_EPOCHS after it.
+        """
+        epochs = int(task.numbers.get("epochs", self.epochs))
+        if epochs < 1:
+            raise ValueError(f"task {task.number} asks for {epochs} epochs, expected at least 1")
+        scaled = max(1, round(epochs * task.numbers.get("epochs_scale", 1.0)))
+        if scaled > MOST_EPOCHS:  # the order of samples needs memory for all epochs
+            raise ValueError(
+                f"task {task.number} asks for {scaled:.3g} epochs, expected at most {MOST_EPOCHS}"
+            )
+        return scaled
+
+    def learning_rate_of(self, task: Assignment) -> float:
+        """Learning rate of ``task``: its own or the plan's, times its scale."""
+        return float(task.numbers.get("learning_rate", self.learning_rate)) * task.numbers.get(
+            "learning_rate_scale", 1.0
+        )
+
+    def steps(self, task: Assignment, rule: LocalRule, samples: int) -> int:
+        """Steps of ``task`` on a device with ``samples`` samples, at most its ``most_steps``."""
+        steps = self.epochs_of(task) * self.steps_per_epoch(samples) if rule.moves else 1
+        return min(steps, int(task.numbers.get("most_steps", steps)))
+
+    def steps_per_epoch(self, samples: int) -> int:
+        return self.batches_per_epoch or batches(self.pass_samples(samples), self.batch_size)
+
+    def pass_samples(self, samples: int) -> int:
+        """Samples that a pass uses on a device with ``samples``."""
+        return pass_samples(samples, self.batch_size, self.drop_last)
+
+    def task_samples(self, samples: int) -> int:
+        """Samples that a task of the plan's own epochs processes on a device with ``samples``."""
+        steps = self.epochs * self.steps_per_epoch(samples)
+        return samples_after(steps, self.pass_samples(samples), self.batch_size)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Course:
+    """The progress of one task on one device, in steps and in samples.
+
+    A run that has failed does not continue and has no outcome.
+    """
+
+    task: Assignment
+    local_samples: int
+    batch_size: int
+    steps: int
+    batches_per_epoch: int | None = None  # None: an epoch is a pass over the samples
+    drop_last: bool = False  # a pass leaves out its last batch if that is smaller
+    # every batch has batch_size samples; a device with fewer samples repeats them
+    whole_batches: bool = False
+    step: int = 0
+    checkpoint: int | None = None  # the step before which the rule wants a fresher model
+    failure: TrainingFailure | None = None
+    # tokens processed after 0, 1, ... steps, if the device's speed is in tokens
+    tokens: Sequence[int] | None = None
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self.batches_per_epoch or batches(self.pass_samples, self.batch_size)
+
+    @property
+    def pass_samples(self) -> int:
+        """Samples that a pass uses."""
+        return pass_samples(self.local_samples, self.batch_size, self.drop_last)
+
+    @property
+    def samples(self) -> int:
+        """Samples processed so far."""
+        return self.samples_at(self.step)
+
+    def samples_at(self, step: int) -> int:
+        """Samples processed after ``step`` steps. The last batch of a pass may be smaller."""
+        if self.whole_batches:
+            return step * self.batch_size
+        return samples_after(step, self.pass_samples, self.batch_size)
+
+    def samples_until(self, step: int) -> int:
+        """Samples to process from here to ``step``."""
+        return self.samples_at(step) - (self.samples if self.step else 0)
+
+    def work_until(self, step: int) -> int:
+        """Samples or tokens to process from here to ``step``, as the device's speed counts them.
+
+        The emulated computing time depends on it.
+        """
+        if self.tokens is None:
+            return self.samples_until(step)
+        return self.tokens[step] - self.tokens[self.step]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Merge:
+    """A fresher model that is merged into a run after ``step`` steps."""
+
+    step: int
+    weights: np.ndarray
+    version: int
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class LocalRun(Course):
+    """One task on one device, with its weights. ``LocalRule`` says what an algorithm may change.
+
+    ``start`` may share memory with the received vector and is never written to. ``weights`` is the
+    run's own vector and always current. All tensors but ``random_states`` are on the device of
+    ``training.device``; ``tensor.numpy(force=True)`` copies one from a GPU. On the CPU, tensors are
+    made from the arrays ``received`` and ``trained``, whose memory they share, when they are first
+    asked for.
+    """
+
+    layout: Layout
+    received: np.ndarray
+    # None: the run is on a GPU, and ``on_gpu`` has (start, weights)
+    trained: np.ndarray | None
+    on_gpu: tuple[torch.Tensor, torch.Tensor] | None = None
+    # copies of the vectors that the rule remembers; Trainer.remembered returns them
+    memory: dict[str, torch.Tensor]
+    learning_rate: float
+    order: np.ndarray  # sample indices, epoch after epoch
+    optimizer: Optimizer
+    counters: list[torch.Tensor]
+    draw_seed: Callable[[], int]  # of torch's generators, for models that draw (dropout)
+    states: RandomStates | None = None  # of these generators, once they are asked for
+    # what the run has changed in the module beside ``weights`` and ``counters``, while it waits
+    changes: Changes | None = None
+    loss_sum: float = 0.0
+    coming: Merge | None = None  # ``Trainer.advance`` will merge it
+    gradient: torch.Tensor | None = None  # set at the end of a run whose rule does not move
+    # each step is w <- w - learning_rate g, or SGD's with momentum
+    plain_sgd: bool = True
+    # set while a fresher model is merged, see ``LocalRule.merge``
+    probe: Callable[[torch.Tensor], tuple[float, torch.Tensor]] | None = None
+    _order: torch.Tensor | None = field(default=None, repr=False)
+    _tensors: tuple[torch.Tensor, torch.Tensor] | None = field(default=None, repr=False)
+
+    @property
+    def parameters(self) -> int:
+        """Number of trainable elements at the front of every vector."""
+        return self.layout.parameters
+
+    @property
+    def start(self) -> torch.Tensor:
+        return self._start_and_weights()[0]
+
+    @property
+    def weights(self) -> torch.Tensor:
+        return self._start_and_weights()[1]
+
+    @property
+    def trainable(self) -> torch.Tensor:
+        """The trainable elements of ``weights``, a view."""
+        return self.weights[: self.parameters]
+
+    def weights_array(self) -> np.ndarray:
+        """``weights`` as an array: on the CPU the same memory, from a GPU a copy."""
+        if self.trained is not None:
+            return self.trained
+        copied: np.ndarray = self.weights.numpy(force=True)
+        return copied
+
+    @property
+    def random_states(self) -> RandomStates:
+        """The states of torch's generators."""
+        if self.states is None:
+            from edgefl.models.torch_device import seeded
+
+            self.states = seeded(self.draw_seed(), self.weights.device)
+        return self.states
+
+    def order_from(self, first: int, stop: int) -> torch.Tensor:
+        """Sample indices from sample ``first`` to ``stop`` of the run, on its device."""
+        import torch
+
+        if self._order is None:
+            self._order = torch.from_numpy(self.order).to(self.weights.device)
+        return self._order[first:stop]
+
+    def copied(self, **changes: Any) -> LocalRun:
+        """Return a copy with vectors of its own, which do not change if this run continues."""
+        vectors: dict[str, Any] = {"_tensors": None, "_order": self._order}
+        if self.trained is None:
+            vectors["on_gpu"] = (self.start, self.weights.clone())
+        else:
+            vectors["trained"] = aligned_copy(self.trained)
+        return replace(self, **vectors, **changes)
+
+    def _start_and_weights(self) -> tuple[torch.Tensor, torch.Tensor]:
+        if self.on_gpu is not None:
+            return self.on_gpu
+        if self._tensors is None:
+            from edgefl.models.torch_device import one_thread
+            from edgefl.models.workspace import wrap
+
+            one_thread()
+            assert self.trained is not None
+            self._tensors = wrap(self.received), wrap(self.trained)
+        return self._tensors
+
+
+def set_checkpoint(run: Course, rule: LocalRule) -> None:
+    """Ask the rule before which step it wants a fresher model, and store the answer."""
+    try:
+        run.checkpoint = rule.checkpoint(run)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        run.failure = run.failure or training_failure(error, BEFORE, type(rule).__module__)
+
+
+def sample_order(
+    streams: Streams, edge: str, task: int, members: np.ndarray, course: Course
+) -> np.ndarray:
+    """The indices of samples: as many shuffled passes over ``members`` as the steps need."""
+    rng = streams.rng("batches", edge, task)
+    batch, steps = course.batch_size, course.steps
+    if course.whole_batches:
+        used, passes = len(members), -(-steps * batch // len(members))
+    else:
+        used = course.pass_samples
+        passes = -(-steps // batches(used, batch))
+    return np.concatenate([rng.permutation(members)[:used] for _ in range(passes)])
+
+
+def tokens_by_step(order: np.ndarray, lengths: np.ndarray, course: Course) -> Sequence[int]:
+    """The tokens that are processed after 0, 1, ... steps: with padding to the longest of a batch.
+
+    ``lengths``: tokens of each training sample, by index.
+    """
+    ends = [course.samples_at(step) for step in range(course.steps + 1)]
+    sizes = [(end - first) * int(lengths[order[first:end]].max()) for first, end in pairwise(ends)]
+    return [0, *np.cumsum(sizes, dtype=np.int64).tolist()]
+
+
+class Optimizer(Protocol):
+    """Moves the trainable elements of a run, step by step.
+
+    Its state starts anew with each task, or stays on the edge like the vectors that a rule
+    remembers.
+    """
+
+    steps: int  # done so far, in earlier tasks too if the state is kept
+
+    def step(self, weights: torch.Tensor, gradient: torch.Tensor, learning_rate: float) -> None:
+        """Move ``weights`` in place. ``gradient`` is not changed."""
+        ...
+
+    def copied(self) -> Optimizer:
+        """Copy the state."""
+        ...
+
+    def vectors(self) -> dict[str, torch.Tensor]:
+        """The state but for ``steps``, by name."""
+        ...
+
+
+@dataclass(slots=True)
+class SGD:
+    """w <- w - rate v, with v <- momentum v + g; without momentum (``velocity`` None) v = g."""
+
+    momentum: float
+    velocity: torch.Tensor | None
+    steps: int = 0
+
+    def step(self, weights: torch.Tensor, gradient: torch.Tensor, learning_rate: float) -> None:
+        direction = gradient
+        if self.velocity is not None:
+            direction = self.velocity.mul_(self.momentum).add_(gradient)
+        weights.add_(direction, alpha=-learning_rate)
+        self.steps += 1
+
+    def copied(self) -> SGD:
+        velocity = None if self.velocity is None else self.velocity.clone()
+        return SGD(self.momentum, velocity, self.steps)
+
+    def vectors(self) -> dict[str, torch.Tensor]:
+        return {} if self.velocity is None else {FIRST: self.velocity}
+
+
+@dataclass(slots=True)
+class AdamW:
+    """Adam with weight decay that is no part of the gradient (``edgefl.models.adam``)."""
+
+    adam: Adam
+
+    @property
+    def steps(self) -> int:
+        return self.adam.steps
+
+    @steps.setter
+    def steps(self, steps: int) -> None:
+        self.adam.steps = steps
+
+    def step(self, weights: torch.Tensor, gradient: torch.Tensor, learning_rate: float) -> None:
+        self.adam.learning_rate = learning_rate
+        self.adam.step(weights, gradient)
+
+    def copied(self) -> AdamW:
+        adam = self.adam
+        return AdamW(replace(adam, first=adam.first.clone(), second=adam.second.clone()))
+
+    def vectors(self) -> dict[str, torch.Tensor]:
+        return {FIRST: self.adam.first, SECOND: self.adam.second}
+
+
+def optimizer(
+    plan: TrainingPlan, tensor: Callable[[], torch.Tensor], memory: Mapping[str, np.ndarray]
+) -> Optimizer:
+    """The optimizer of a new run. It goes on from the edge's ``memory`` if the plan keeps state.
+
+    ``tensor()``: the trainable elements; SGD without momentum does not ask for them.
+    """
+    found: Optimizer
+    velocity = tensor().new_zeros(len(tensor())) if plan.momentum else None
+    if plan.optimizer == "adamw":
+        from edgefl.models.adam import Adam
+
+        first, second = (tensor().new_zeros(len(tensor())) for _ in range(2))
+        found = AdamW(
+            Adam(first, second, 0, 0.0, plan.beta1, plan.beta2, plan.epsilon, plan.weight_decay)
+        )
+    else:
+        found = SGD(plan.momentum, velocity)
+    if plan.keeps_state and STEPS in memory:
+        for name, vector in found.vectors().items():
+            from edgefl.models.workspace import wrap
+
+            vector.copy_(wrap(memory[name]))
+        found.steps = int(memory[STEPS][0])
+    return found
+
+
+def kept_state(plan: TrainingPlan, of: Optimizer) -> dict[str, np.ndarray]:
+    """Copies of what the edge keeps of an optimizer; empty if it keeps nothing.
+
+    A state that is not finite is not kept: the server refuses its update, so it must not affect
+    later tasks either.
+    """
+    vectors = of.vectors()
+    if not plan.keeps_state or not all(bool(each.isfinite().all()) for each in vectors.values()):
+        return {}
+    # float32 has all whole numbers up to 16 million
+    steps = aligned_copy(np.array([of.steps], dtype=np.float32))
+    kept = {name: aligned_copy(each.numpy(force=True)) for name, each in vectors.items()}
+    return kept | {STEPS: steps}
+
 
 MOST_STEPS = 64  # of a compiled call, whose samples may be normalised for it
 
@@ -109,14 +593,20 @@ class Trainer:
     def layout(self) -> Layout:
         return self._layout or self.workspace.layout
 
-    def begin(self, task: TaskLike, rule: LocalRule, memory: Mapping[str, np.ndarray]) -> LocalRun:
+    def begin(
+        self, task: Assignment, rule: LocalRule, memory: Mapping[str, np.ndarray]
+    ) -> LocalRun:
         """Make a run at its first step, and call the rule's ``begin`` and ``checkpoint``.
 
         ValueError if the task's numbers are invalid.
         """
         received, failure = self._start(task, rule)
         compiled = self._compiled_for(rule)
-        on_gpu = None if self._is_on_cpu() else self._placed(received)
+        on_gpu = None
+        # a workspace on a GPU is there already
+        if not callable(self._workspace) and self._workspace.device.type != "cpu":
+            start = self._workspace.placed(received)
+            on_gpu = start, start.clone()  # the model to start from and a copy of it to train
         steps = self.plan.steps(task, rule, len(self.members))
         run = LocalRun(
             task=task,
@@ -156,10 +646,6 @@ class Trainer:
         set_checkpoint(run, rule)
         return run
 
-    def _is_on_cpu(self) -> bool:
-        # a workspace on a GPU is there already
-        return callable(self._workspace) or self._workspace.device.type == "cpu"
-
     def _draw(self, run: LocalRun) -> None:
         """Draw the order of samples."""
         run.order = sample_order(self.streams, self.edge, run.task.number, self.members, run)
@@ -169,7 +655,9 @@ class Trainer:
     def _fresh_counters(self, compiled: Compiled | None) -> list[torch.Tensor]:
         return [] if compiled else self.workspace.fresh_counters()
 
-    def _start(self, task: TaskLike, rule: LocalRule) -> tuple[np.ndarray, TrainingFailure | None]:
+    def _start(
+        self, task: Assignment, rule: LocalRule
+    ) -> tuple[np.ndarray, TrainingFailure | None]:
         """Return the model to start from; if the rule fails, zeros and the failure."""
         try:
             vector = self._checked(rule.unpack(task, self.layout))
@@ -216,7 +704,12 @@ class Trainer:
         try:
             with drawing_from(run.random_states, self.workspace.device) as states:
                 while run.step < stop and run.failure is None:
-                    self._try_step(run, rule)
+                    try:
+                        self._step(run, rule)
+                    except KeyboardInterrupt:
+                        raise
+                    except BaseException as error:
+                        self._fail(run, rule, error, _this_step(run))
                     if deadline is not None and deadline():
                         break
                 run.states = states()
@@ -263,7 +756,8 @@ class Trainer:
                 if plain:
                     self._compiled_steps(compiled, run, rule, run.step + steps)
                 else:
-                    self._compiled_step(compiled, run, rule)
+                    value, gradient = self._compiled_gradient(compiled, run, run.weights_array())
+                    self._finish_step(run, rule, value, gradient)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
@@ -298,10 +792,6 @@ class Trainer:
             run.loss_sum += loss
         optimizer.steps += stop - run.step
         run.step = stop
-
-    def _compiled_step(self, compiled: Compiled, run: LocalRun, rule: LocalRule) -> None:
-        value, gradient = self._compiled_gradient(compiled, run, run.weights_array())
-        self._finish_step(run, rule, value, gradient)
 
     def _compiled_gradient(
         self, compiled: Compiled, run: LocalRun, weights: np.ndarray
@@ -417,14 +907,6 @@ class Trainer:
         """Record a failure of the run; the first one counts."""
         run.failure = run.failure or training_failure(error, where, type(rule).__module__)
 
-    def _try_step(self, run: LocalRun, rule: LocalRule) -> None:
-        try:
-            self._step(run, rule)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            self._fail(run, rule, error, _this_step(run))
-
     def _step(self, run: LocalRun, rule: LocalRule) -> None:
         gradient = self.workspace.gradient
         batch = self._batch(run)
@@ -441,7 +923,7 @@ class Trainer:
             gradient.add_(run.trainable, alpha=self.plan.weight_decay)
         adjust(rule, run, gradient)
         if rule.moves:
-            self._move(run, gradient)
+            run.optimizer.step(run.trainable, gradient, self._rate(run, run.optimizer.steps))
         else:
             run.gradient = gradient.clone()
         run.loss_sum += value
@@ -523,9 +1005,6 @@ class Trainer:
         finally:
             space.leave()
 
-    def _move(self, run: LocalRun, gradient: torch.Tensor) -> None:
-        run.optimizer.step(run.trainable, gradient, self._rate(run, run.optimizer.steps))
-
     def _rate(self, run: LocalRun, step: int) -> float:
         """The learning rate of the optimizer's step number ``step``."""
         schedule = self.plan.schedule
@@ -541,11 +1020,6 @@ class Trainer:
         if vector.shape != (size,):
             raise ValueError(f"a vector of shape {vector.shape} for a model of {size} elements")
         return vector
-
-    def _placed(self, received: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """The model to start from and a copy of it to train, on the GPU."""
-        start = self.workspace.placed(received)
-        return start, start.clone()
 
 
 class NullTrainer(Trainer):

@@ -1,9 +1,14 @@
-"""The resources for runs under the virtual clock."""
+"""What a command line chooses for its runs: command, clock, engine. It imports next to nothing."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+
+RUN, COORDINATOR, LAUNCH = "run", "coordinator", "launch"
+
+
+WALL, VIRTUAL = "wall", "virtual"
 
 
 class EngineName(StrEnum):
