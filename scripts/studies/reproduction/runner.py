@@ -21,9 +21,9 @@ from rich.console import Console
 
 from edgefl.commands.sweep import SweepLines
 from edgefl.errors import UserError
+from edgefl.hosts.choices import EngineName, Power
 from edgefl.hosts.setup.resumption import RunStage
 from edgefl.hosts.setup.rundir import git_commit
-from edgefl.hosts.choices import EngineName, Power
 from edgefl.loading.file import FACTS, dump
 from edgefl.results.compare import replace_file
 from edgefl.results.rundirs import read_config, title
