@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from edgefl.protocol.messages import ToCoordinator, ToEdge
-from edgefl.strategies.base.decisions import Finish, Grant
+from edgefl.strategies.base.events_and_decisions import Finish, Grant
 
 COORDINATOR = "coordinator"
 

@@ -23,7 +23,7 @@ from edgefl.protocol.messages import (
     TaskFailed,
 )
 from edgefl.protocol.transfers import Incoming
-from edgefl.strategies.base.events import EdgeLost
+from edgefl.strategies.base.events_and_decisions import EdgeLost
 from emulator.fidelity import Fidelity
 
 Row = dict[str, Any]

@@ -11,8 +11,7 @@ from edgefl.hosts.wall.coordinator.stretches import Stretch
 from edgefl.jobs import Scores
 from edgefl.protocol.messages import HostFacts, HostReport, Ready, ToCoordinator, ToEdge
 from edgefl.protocol.transfers import Incoming, Outgoing
-from edgefl.strategies.base.decisions import Grant
-from edgefl.strategies.base.events import EdgeLost
+from edgefl.strategies.base.events_and_decisions import EdgeLost, Grant
 from emulator.fidelity import Fidelity
 from emulator.links.network import Completion, Transfer
 

@@ -14,8 +14,7 @@ from typing import Any, Protocol, cast
 
 from msgspec import Struct
 
-from edgefl.edges.edge import Edge
-from edgefl.edges.trainer_like import SlicedTrainer
+from edgefl.edges.edge import Edge, SlicedTrainer
 from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.hosts.wall.system import OWN_SYSTEM, Inbox, System
 from edgefl.jobs import Train
