@@ -93,7 +93,7 @@ async def survey(inventory: Inventory, demands: Mapping[str, Demand], ask: Ask) 
     """Find out about all hosts; that of the coordinator is one of them, unless it is this one."""
     from edgefl.launch.connections.connection import HostConnection
     from edgefl.launch.connections.opening import open_connections
-    from edgefl.launch.surveying import Surveyor
+    from edgefl.launch.survey import Surveyor
 
     found = await open_connections(inventory.all_hosts(), ask)
     try:

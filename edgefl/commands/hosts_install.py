@@ -27,9 +27,9 @@ from edgefl.exit_status import FAILED
 if TYPE_CHECKING:
     from edgefl.launch.connections.connection import HostConnection, HostError
     from edgefl.launch.connections.opening import Ask
-    from edgefl.launch.host import Host
     from edgefl.launch.host_data import DataSync
     from edgefl.launch.installer import Installed
+    from edgefl.launch.inventory import Host
     from edgefl.launch.wheels import OwnWheel
 
 PYTHON = r"3\.(\d+)"

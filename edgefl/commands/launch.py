@@ -31,8 +31,7 @@ from edgefl.record.files import EXPERIMENT
 from edgefl.record.row_file import write_whole
 
 if TYPE_CHECKING:
-    from edgefl.launch.host_logs import HostLogs
-    from edgefl.launch.hosts_thread import HostsThread
+    from edgefl.launch.hosts_thread import HostLogs, HostsThread
     from edgefl.launch.inventory import Inventory
 
 KEYS_SUFFIX = ".keys"  # of the folder next to the inventory
@@ -153,8 +152,7 @@ def _launched(task: Launch) -> bool:
     """Run the experiment; False after Ctrl-C."""
     from edgefl.hosts.setup.resumption import RunFolder
     from edgefl.hosts.wall.keys import missing
-    from edgefl.launch.host_logs import HostLogs
-    from edgefl.launch.hosts_thread import HostsThread
+    from edgefl.launch.hosts_thread import HostLogs, HostsThread
     from edgefl.launch.launch_plan import run_name
 
     experiment = task.experiment

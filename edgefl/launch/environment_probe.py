@@ -75,7 +75,7 @@ def text_of(path: str) -> str:
 
 
 def facts(asked: dict[str, Any]) -> dict[str, Any]:
-    """Return what ``Facts`` of edgefl.launch.environment holds."""
+    """Return what ``Facts`` of edgefl.launch.installer holds."""
     found: dict[str, Any] = {
         "python": list(sys.version_info[:3]),
         "implementation": sys.implementation.name,

@@ -15,7 +15,7 @@ from typing import Any
 
 from edgefl.errors import printable
 from edgefl.launch.connections.line_splitter import LineSplitter
-from edgefl.launch.host import Host
+from edgefl.launch.inventory import Host
 
 BLOCK_BYTES = 1 << 18
 LONGEST_LINE_BYTES = 1 << 20

@@ -19,7 +19,7 @@ from edgefl.launch.connections.connection import (
     HostError,
     RemoteProcess,
 )
-from edgefl.launch.host import Host
+from edgefl.launch.inventory import Host
 
 LOOPBACK = "127.0.0.1"
 GRACE_S = 1.0

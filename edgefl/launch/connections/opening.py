@@ -13,7 +13,7 @@ from edgefl.errors import needs
 from edgefl.launch.connections.addresses import addresses_of, nearest_address
 from edgefl.launch.connections.connection import HostConnection, HostError, UnknownHostKey
 from edgefl.launch.connections.local import LocalConnection
-from edgefl.launch.host import Host
+from edgefl.launch.inventory import Host
 from emulator import BadValue, LabMachine, attach
 
 NAMESPACES = Path("/run/netns")

@@ -22,7 +22,7 @@ from edgefl.launch.connections.connection import (
     RemoteProcess,
     UnknownHostKey,
 )
-from edgefl.launch.host import SSH_PORT, Host
+from edgefl.launch.inventory import SSH_PORT, Host
 
 CONNECT_S, LOGIN_S = 10.0, 20.0
 START_S = 30.0  # for a command

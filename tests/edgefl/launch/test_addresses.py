@@ -16,8 +16,7 @@ from edgefl.launch.connections.connection import (
     HostError,
     RemoteProcess,
 )
-from edgefl.launch.host import Host
-from edgefl.launch.inventory import CoordinatorPlace
+from edgefl.launch.inventory import CoordinatorPlace, Host
 
 HERE = CoordinatorPlace(Host("coordinator", via="local"), None, 0)
 

@@ -31,8 +31,7 @@ from edgefl.launch.connections.opening import (
     refuse,
 )
 from edgefl.launch.connections.ssh import command
-from edgefl.launch.host import Host
-from edgefl.launch.inventory import load_inventory
+from edgefl.launch.inventory import Host, load_inventory
 
 KINDS = ["local", "netns", "ssh"]
 
