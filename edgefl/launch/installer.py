@@ -24,7 +24,7 @@ from msgspec import Meta, Struct
 from rich.filesize import decimal
 
 from edgefl.errors import UserError, printable
-from edgefl.launch import environment_probe
+from edgefl.launch import host_probe
 from edgefl.launch.connections.connection import HostConnection, HostError, last_lines
 from edgefl.launch.inventory import Host
 from edgefl.launch.wheels import (
@@ -52,7 +52,7 @@ Count = Annotated[int, Meta(ge=0, le=1 << 62)]
 
 
 class Facts(Struct, frozen=True, forbid_unknown_fields=True):
-    """What ``environment_probe`` tells about a Python on a host."""
+    """What ``host_probe`` tells about a Python on a host."""
 
     python: tuple[VersionPart, VersionPart, VersionPart]
     implementation: str
@@ -262,9 +262,10 @@ class Installer:
             "stamp": f"{self._folder}/{STAMP}",
             "made": f"{self._folder}/{MADE}",
         }
-        source = inspect.getsource(environment_probe)
         done = await self.connection.run(
-            [python, "-c", source], stdin=json.dumps(asked).encode(), timeout_s=PROBE_S
+            [python, "-c", inspect.getsource(host_probe)],
+            stdin=f"environment {json.dumps(asked)}\n".encode(),
+            timeout_s=PROBE_S,
         )
         if done.status in (126, 127):
             raise HostError(host.name, f"no Python: {done.said()}; name one with `python`")

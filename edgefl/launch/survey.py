@@ -115,7 +115,8 @@ class Survey:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        return to_builtins(self) | {"fits": not self.problems}
+        values: dict[str, Any] = to_builtins(self)
+        return values | {"fits": not self.problems}
 
 
 def clock_of(pings: Sequence[tuple[int, int, int, int]]) -> ClockOffset:
@@ -317,12 +318,12 @@ class ProbeChannel:
         line, _, self._rest = self._rest.partition(b"\n")
         return line
 
-    async def ask(self, command: str, kind: type[Answer] = dict) -> Answer:
-        """Send a command, and return its answer."""
+    async def ask(self, command: str, kind: type[Answer]) -> Answer:
+        """Send a command, and return its answer. HostError if it is of another kind."""
         await self.send(f"{command}\n".encode())
         return await self.answer(kind)
 
-    async def answer(self, kind: type[Answer] = dict) -> Answer:
+    async def answer(self, kind: type[Answer]) -> Answer:
         line = await self.line()
         try:
             return msgspec.json.decode(line, type=kind)
@@ -372,7 +373,7 @@ class ProbeChannel:
         await self.send(f"take {size}\n".encode())
         for start in range(0, size, BLOCK_BYTES):
             await self.send(bytes(min(BLOCK_BYTES, size - start)))
-        await self.answer()
+        await self.answer(dict)
 
 
 async def _rate(move: Callable[[int], Awaitable[None]], rtt_ns: int) -> float:
@@ -457,7 +458,7 @@ class Surveyor:
 
         done = asyncio.Event()
         async with _listening(on, self.coordinator, address) as port:
-            told = await channel.ask(f"connect {address} {port} {token}")
+            told: dict[str, Any] = await channel.ask(f"connect {address} {port} {token}", dict)
             if "error" in told:
                 reason = printable(str(told["error"]), 80)
                 return f"cannot reach this machine at {address}:{port} ({reason})"
@@ -522,7 +523,7 @@ async def _probe(connection: HostConnection) -> AsyncIterator[tuple[ProbeChannel
         try:
             await channel.send(f"{len(source)}\n".encode() + source)
             async with asyncio.timeout(ANSWER_S):
-                await channel.ask("clock")
+                await channel.ask("clock", Moments)
         except HostError as error:
             python = pythons(host)[candidate]
             said = await _said(process) or error.reason

@@ -101,26 +101,16 @@ def opened(path: Path) -> OwnWheel:
 
 def _built(checkout: Path, folder: Path) -> Path:
     """Build the wheel without changing the checkout, where setuptools would leave its files."""
-    with needs("launch", "building the wheel"):
-        from build import BuildBackendException, BuildException, ProjectBuilder
-        from pyproject_hooks import quiet_subprocess_runner
-
     source = folder / "source"
     source.mkdir(parents=True)
     for name in SOURCES:
         (source / name).symlink_to(checkout / name)
-    try:
-        builder = ProjectBuilder(source, runner=quiet_subprocess_runner)
-        missing = sorted(" ".join(chain) for chain in builder.check_dependencies("wheel"))
-        if missing:
-            raise UserError(f"building the wheel needs {', '.join(missing)}: pip install it")
-        built = Path(builder.build("wheel", str(folder)))
-    except (BuildBackendException, BuildException) as error:
-        raise UserError(
-            f"{checkout}: the wheel cannot be built: {printable(str(error))}"
-        ) from error
+    words = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    done = _pip(*words, "--wheel-dir", str(folder), str(source))
+    if done.returncode:
+        raise UserError(f"{checkout}: the wheel cannot be built: {_failure(done)}")
     shutil.rmtree(source)
-    return built
+    return next(folder.glob("*.whl"))
 
 
 def _packed(installed: Distribution, folder: Path) -> Path:
@@ -313,7 +303,7 @@ def _resolved(
         words += ["--find-links", str(have), "--find-links", str(folder), *options]
         done = _pip(*words, *target.options(), str(own), there=target, env=env)
         if done.returncode:
-            raise UserError(_failure(done, target))
+            raise _refused(done, target)
         found = [(each["metadata"], each["download_info"]["url"]) for each in _installs(report)]
     urls = {
         f"{about['name'].lower().replace('_', '-')}=={about['version']}": url
@@ -356,18 +346,23 @@ def _download(
     words = ["download", "--quiet", "--no-deps", "--dest", str(folder), *target.options()]
     done = _pip(*words, *packages, there=target, env=env)
     if done.returncode:
-        raise UserError(_failure(done, target))
+        raise _refused(done, target)
 
 
-def _failure(done: subprocess.CompletedProcess[str], target: Target) -> str:
-    """What pip could not do, in one line."""
+def _refused(done: subprocess.CompletedProcess[str], target: Target) -> UserError:
+    """Say in one line what pip could not find."""
     absent = re.search(r"No matching distribution found for (\S+)", done.stderr)
     absent = absent or re.search(r"\(constraint\) (\S+)", done.stdout)  # another version is there
     if absent:
-        return f"no wheel of {printable(absent[1], 100)} for {target}"
+        return UserError(f"no wheel of {printable(absent[1], 100)} for {target}")
+    return UserError(f"{_failure(done)} (for {target})")
+
+
+def _failure(done: subprocess.CompletedProcess[str]) -> str:
+    """The first error that pip has printed, else its last line."""
     lines = done.stderr.splitlines() or ["pip failed"]
-    errors = [line for line in lines if line.startswith("ERROR")] or lines[-1:]
-    return f"{printable(errors[0], 300)} (for {target})"
+    errors = [line for line in lines if line.lstrip().startswith(("ERROR", "error"))]
+    return printable((errors or lines[-1:])[0].strip(), 300)
 
 
 def _pip(

@@ -127,7 +127,7 @@ def head(header: bytes | memoryview) -> tuple[Any, int, int]:
         _, incarnation, session = (unpacker.unpack() for _ in range(HEAD))
     except Exception:
         raise WireError(NO_HEADER) from None
-    if not type(incarnation) is type(session) is int:
+    if not type(incarnation) is type(session) is int or min(incarnation, session) < 0:
         raise WireError(NO_HEADER)
     return form.kind, incarnation, session
 
