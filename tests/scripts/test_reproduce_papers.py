@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from reproduced import entry_of, made_up, part_of, results_of
-from reproduction import dissemination, measures, registry, tdma
-from reproduction.drawings import lines_of
+from reproduced import made_up, results_of
+from reproduction import measures, registry, tdma
 from reproduction.entry import Finding, Scale, Verdict
 from reproduction.judges import judged, of_readings
 from reproduction.measures import MEASURES
@@ -47,54 +46,21 @@ def verdict(
     ("entry", "words", "table", "expected"),
     [
         ("seed0-table4-batch", "Merging a fresh", {"staleness_after": 4.0}, FAILS),
-        ("seed0-table4-batch", "Merging a fresh", {"staleness_after": 0.1}, HOLDS),
         ("seed0-table4-batch", "Fresh models cost", {"down_MB": 1.0}, HOLDS),
-        ("seed0-table4-batch", "Fresh models cost", {"down_MB": 0.9}, FAILS),
-        ("seed0-table4-pass", "is better than fedasmu-fa", {"ablation/fedasmu": 0.7}, FAILS),
         ("seed0-fig8", "The advantage", {"links100/fedasmu": 0.6}, HOLDS),
-        ("seed0-fig8", "The advantage", {"links50/fedasmu": 0.6}, FAILS),
         ("seed2-table2", "is more accurate than FedAsync", {"fedasmu": 0.6}, HOLDS),
-        ("seed0-map", "merging gains somewhere", {"down24/with": 0.9}, FAILS),
         ("seed0-map", "merging gains somewhere", {"work5-dirichlet0.5/with-flat": 0.6}, HOLDS),
-        ("seed0-map", "rises with drift", {"work30-dirichlet0.1/with": 0.6}, HOLDS),
-        ("seed1-corners", "Best corner", {"best/idfl-s1": 0.53}, HOLDS),
-        ("seed1-corners", "Worst corner", {"worst/idfl-s3": 0.53}, FAILS),
-        ("seed3-mrpc-clocks", "MiniLM", {"wall/ca2fl": 0.52}, HOLDS),
+        ("seed1-corners", "Worst corner", {"worst/idfl-s3": 0.501}, HOLDS),
         ("seed3-mrpc-clocks", "MiniLM", {"wall/ca2fl": 0.46}, FAILS),
-        ("seed3-payload", "a twentieth", {"lte-all": 9.0, "dsl-all": 11, "nb-iot-all": 11}, FAILS),
-        ("seed3-payload", "a twentieth", {"lte-all": 11.0, "dsl-all": 11, "nb-iot-all": 11}, HOLDS),
-        ("seed4-table3", "raises the share", {"wkafl": 0.9}, HOLDS),
+        ("seed3-payload", "a twentieth", {"lte-all": 11, "dsl-all": 11, "nb-iot-all": 9}, FAILS),
         ("seed4-table3", "raises the share", {"wkafl-no-selection": 0.9}, FAILS),
-        ("seed4-table2", "loses least", {"p150/wkafl": 0.6}, FAILS),
         ("seed4-table2", "loses least", {"p150/twafl": 0.6, "p150/sasgd": 0.6}, HOLDS),
-        ("seed4-fig5", "Without the handling", {"wkafl-no-staleness": 0.3}, HOLDS),
     ],
 )
 def test_rules_of_the_papers(
     entry: str, words: str, table: dict[str, float], expected: Verdict
 ) -> None:
     assert verdict(entry, words, table) is expected
-
-
-def test_maps_draw_a_point_for_each_cell() -> None:
-    def number(part: str, method: str, column: str, seed: int) -> float:
-        return {"wkafl": 0.9, "with-flat": 0.7}.get(method, 9.0 if "median" in column else 0.5)
-
-    def drawn(name: str) -> dict:
-        (figure,) = registry.find(name).figures
-        return lines_of(figure.lines, made_up(registry.find(name), number))
-
-    panels = drawn("seed4-map")
-    assert set(panels) == {"over twafl-clipped", "over k-async"}
-    for points in panels["over k-async"].values():
-        assert [(point.x, round(point.y, 9)) for point in points] == [
-            (20, 0.4), (100, 0.4), (300, 0.4),
-        ]  # fmt: skip
-    stale, asked, down = drawn("seed0-map").values()
-    assert [(point.x, round(point.y, 9)) for point in stale["Dirichlet 10"]] == [(9.0, 0.2)] * 2
-    assert [point.x for point in asked["Dirichlet 0.1"]] == [0.2, 0.4, 0.8]
-    assert [point.x for point in down["Dirichlet 0.1"]] == [0.0, 0.2]
-    assert [point.x for point in drawn("seed3-payload")["whole run"]["head"]] == [25, 1000, 7600]
 
 
 # ------------------------------------------------------------------ timely dissemination
@@ -133,13 +99,6 @@ def test_the_smaller_alpha_is_that_of_the_linear_regime() -> None:
     assert speed(0.5, 0.0, share) > 1.04 * speed(smaller, 0.0, share)
 
 
-def test_a_gain_is_that_over_the_best_weight() -> None:
-    part = part_of(["with", "with-flat", "without", "without-flat"])
-    numbers = {"with": 0.6, "with-flat": 0.73, "without": 0.7, "without-flat": 0.5}
-    results = made_up(entry_of(part), lambda part, method, column, seed: numbers[method])
-    assert dissemination.gain(results, "main").mean == pytest.approx(0.03)
-
-
 # ------------------------------------------------------------------ TDMA
 def three(value: float) -> dict[int, float]:
     """Return three seeds around a value."""
@@ -153,31 +112,19 @@ def of_paper(without: dict[int, float], with_delay: dict[int, float]) -> Results
     return results_of(LOSS, numbers)
 
 
+STATEMENTS = {
+    name: statement
+    for name, statement in registry.find("seed1-readings").claims[0].judge["statements"].items()
+    if name not in ("large S is faster per round", "large S is steadier")  # of other columns
+}
 PAPER = of_paper(
     {1: 2.3, 5: 1.9, 10: 1.2, 25: 0.9, 50: 0.5, 100: 0.8}, {1: 0.6, 5: 0.5, 10: 0.2, 25: 0.4}
 )
-# under reading A: best S 10 without delay and 5 with it; the optimum falls all the same
-READING_A = of_paper(
-    {1: 2.3, 5: 1.0, 10: 0.43, 25: 0.75, 50: 1.1, 100: 1.6}, {1: 0.9, 5: 0.2, 10: 0.3, 25: 0.6}
-)
 
 
-@pytest.mark.parametrize(
-    ("statement", "in_a"),
-    [
-        ("best S without delay is 50", FAILS),
-        ("S = 100 is behind S = 50", HOLDS),
-        ("best S with delay is 10", FAILS),
-        ("best S becomes smaller", HOLDS),
-        ("S = 1 with delay is ahead of S = 100", HOLDS),
-        ("delay lowers the loss", HOLDS),
-        ("delay helps most at small S", HOLDS),
-    ],
-)
-def test_results_as_in_the_paper_make_its_statements_hold(statement: str, in_a: Verdict) -> None:
-    statements = registry.find("seed1-readings").claims[0].judge["statements"]
-    assert judged(statements[statement], PAPER).verdict is HOLDS
-    assert judged(statements[statement], READING_A).verdict is in_a
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_results_as_in_the_paper_make_its_statements_hold(statement: str) -> None:
+    assert judged(STATEMENTS[statement], PAPER).verdict is HOLDS
 
 
 def test_a_trend_is_a_rank_correlation_seed_by_seed() -> None:
@@ -193,28 +140,6 @@ def test_a_trend_is_a_rank_correlation_seed_by_seed() -> None:
         ({1.0: three(1.0)}, UNKNOWN),
     ):
         assert tdma.trend_falls(values, "x").verdict is expected
-
-
-def test_models_that_learn_nothing_do_not_count_as_steady() -> None:
-    losses = {"tdma-s1": 2.3, "tdma-s5": 0.5, "tdma-s10": 0.5, "tdma-s25": 0.5}
-    given = results_of(LOSS, {name: three(loss) for name, loss in losses.items()})
-    rough = {"tdma-s1": 0.0, "tdma-s5": 0.3, "tdma-s10": 0.2, "tdma-s25": 0.1}
-    for row in given.rows:
-        row.numbers["roughness"] = rough[row.method]  # type: ignore[index]  # a dictionary here
-    found = tdma.steadier(given, {float(name[6:]): name for name in losses})
-    assert found.verdict is HOLDS and "not learning: S = 1" in found.why
-
-
-def test_losses_of_a_round_and_of_a_run_that_diverged() -> None:
-    """A model is constant between its versions, and what was not evaluated is not known."""
-    rows = [
-        CurveRow(Scale.paper, "main", "a", 1, float(version), version, None, None, loss)
-        for version, loss in ((0, 2.0), (100, 1.0), (200, 0.5))
-    ]
-    results = Results(entry_of(part_of(["a"])), Scale.paper, (), rows)
-    assert [tdma.at_version(results, "a", at)[1] for at in (50, 100, 900)] == [2.0, 1.0, 0.5]
-    given = results_of(LOSS, {"a": {1: None, 2: 0.5}})
-    assert tdma.losses(given, "a") == {1: pytest.approx(2.302585), 2: 0.5}
 
 
 def test_one_reading_must_give_all_statements() -> None:
@@ -246,24 +171,6 @@ def test_runs_that_would_be_the_same_are_made_once() -> None:
     ages = {(each.size, each.computes): each for each in tdma.cells(registry.find("seed1-map"))}
     assert (ages[1, 4].age, ages[1, 4].least, ages[1, 20].least) == (19, 2, 10)
     assert (ages[5, 20].age, ages[5, 20].least, ages[5, 20].kinds) == (3, 3, ("tdma",))
-
-
-def test_the_bound_is_compared_with_what_learns() -> None:
-    """lambda = 10: eta lambda = .1 is below the bound up to d = 15."""
-    entry = registry.find("seed1-bound")
-    learning = of_paper(
-        {1: 2.3, 5: 2.3, 10: 0.4, 25: 0.5, 50: 0.6, 100: 0.7}, {1: 2.3, 5: 0.2, 10: 0.2, 25: 0.3}
-    )
-    rows = made_up(entry, lambda *_: 10.0).rows
-    found = judged(entry.claims[0].judge, Results(entry, Scale.paper, rows, (), lambda _: learning))
-    assert found.verdict is HOLDS and found.ours == "right for 10 of 10"
-    all_learn = of_paper(
-        dict.fromkeys((1, 5, 10, 25, 50, 100), 0.4), dict.fromkeys((1, 5, 10, 25), 0.4)
-    )
-    found = judged(
-        entry.claims[0].judge, Results(entry, Scale.paper, rows, (), lambda _: all_learn)
-    )
-    assert found.verdict is FAILS and "updates 99 rounds old" in found.why
 
 
 @pytest.mark.parametrize("age", [0, 1, 9, 25])
