@@ -38,7 +38,7 @@ NAMES = (
     "ca2fl",
     "fedac",
     "fadas",
-)  # PORT: test_urge.py
+)  # PORT: tests/edgefl/edges/test_edge.py
 CONFIG = f"""
 name = "sockets"
 seed = 3
