@@ -43,8 +43,6 @@ MODULES = (
     "edgefl.hosts.virtual.faults",
     "edgefl.hosts.virtual.host",
     "edgefl.hosts.virtual.pool.deferred_run",
-    "edgefl.hosts.wall.coordinator.downloads",
-    "edgefl.hosts.wall.coordinator.job_table",
     "edgefl.hosts.wall.coordinator.run_logic",
     "edgefl.hosts.wall.coordinator.thread_messages",
     "edgefl.jobs",

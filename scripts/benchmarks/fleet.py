@@ -38,7 +38,7 @@ from edgefl.hosts.process_messages import (
 from edgefl.hosts.processes import ONE_THREAD, spawn
 from edgefl.hosts.wall.coordinator import process as coordinator_process
 from edgefl.hosts.wall.coordinator.process import CoordinatorProcess
-from edgefl.hosts.wall.coordinator.session import UNKNOWN_RTT
+from edgefl.hosts.wall.coordinator.sessions import UNKNOWN_RTT
 
 JOINED_GOAL = (
     "<= 5"  # multiple of bare forks: measured 3.1 to 3.5 with 100 edges, 4.6 on a busy machine
@@ -156,7 +156,7 @@ class Fleet:
         """Start the warm parent, wait until it can fork, and return the digest of its data."""
         self.control, theirs = Channel.pair()
         workers = [Channel.pair()[1] for _ in range(2)]  # for an evaluator and a job worker
-        self.warm = self._saw(spawn("edgefl.hosts.wall.fleet.warm", [theirs, *workers]))
+        self.warm = self._saw(spawn("edgefl.hosts.wall.fleet", [theirs, *workers]))
         self.control.send(
             PrepareFleet(
                 experiment=self.experiment.model_dump_json(),

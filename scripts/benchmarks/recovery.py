@@ -35,8 +35,7 @@ from edgefl.edges.edge import Edge
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.wall.edge.host import EdgeHost
-from edgefl.hosts.wall.edge.work import EdgeSide
-from edgefl.hosts.wall.edge.worker import OwnMachine
+from edgefl.hosts.wall.edge.work import EdgeSide, OwnMachine
 from edgefl.loading.file import load, shared_digest
 from edgefl.protocol.transfers import most_body
 from edgefl.strategies.base.local_rule import LocalRule

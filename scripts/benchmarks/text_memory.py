@@ -22,7 +22,7 @@ from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError, needs
 from edgefl.hosts.processes import fork, keep_freed_memory
 from edgefl.hosts.setup.learning import Learning, learning
-from edgefl.hosts.wall.edge.side import side
+from edgefl.hosts.wall.edge.membership import side
 from edgefl.models.frozen import frozen_bytes
 from edgefl.protocol.messages import Setup
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from edgefl.hosts.ipc import decode, encode
 from edgefl.hosts.process_messages import JobFinished, WorkerDied
-from edgefl.hosts.wall.coordinator import evaluator, jobs
-from edgefl.hosts.wall.edge.worker import OwnMachine
+from edgefl.hosts.wall.coordinator.workers import serve_evaluations, serve_jobs
+from edgefl.hosts.wall.edge.work import OwnMachine
 from search.system import SimulatedInbox, SimulatedSystem
 
 WORK_NS = 150_000_000  # the longest real time of a job
@@ -61,12 +61,12 @@ class _Served:
 def evaluating(system: SimulatedSystem, learned: Any) -> Worker:
     """An evaluator's process."""
     served = _Served()
-    evaluator.serve(served, learned.evaluate)
+    serve_evaluations(served, learned.evaluate)
     return Worker(system, served.answer)
 
 
 def working(system: SimulatedSystem, learned: Any) -> Worker:
     """A job worker's process."""
     served = _Served()
-    jobs.serve(served, learned, OwnMachine())
+    serve_jobs(served, learned, OwnMachine())
     return Worker(system, served.answer)

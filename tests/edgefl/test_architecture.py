@@ -25,12 +25,11 @@ EDGEFL = (
     " hosts.clock_names"
     " hosts.ctrl_c hosts.fault_lives hosts.ipc hosts.network_addresses"
     " hosts.process_messages hosts.processes hosts.room hosts.setup hosts.exchange hosts.wall.keys"
-    " hosts.wall.memory_growth hosts.wall.connections"
-    " hosts.wall.wire hosts.wall.discovery hosts.wall.array_file hosts.wall.mailbox"
-    " hosts.wall.sleep_watch hosts.wall.system"
+    " hosts.wall.connections hosts.wall.wire hosts.wall.discovery hosts.wall.system"
+    " hosts.wall.run_processes"
     " hosts.workers hosts.virtual.pool hosts.virtual hosts.trial"
     " hosts.wall.edge hosts.wall.coordinator hosts.wall.fleet hosts.wall.speed_check"
-    " hosts.wall.remote_edges hosts.wall.answers hosts.wall.run_processes hosts.wall.launcher"
+    " hosts.wall.launcher"
     " launch.host launch.inventory launch.placement launch.connections launch live sweep"
     " commands api cli"
 )
@@ -48,6 +47,9 @@ SHARED_CLASS_NAMES = {"Options": "how the catalogs find what a plug-in takes"}
 # File names that may stand in several folders: the folder says the difference.
 SHARED_FILE_NAMES = {
     "__init__",
+    "limits",
+    "opening",
+    "workers",
     "calibrate",
     "catalog",
     "cli",

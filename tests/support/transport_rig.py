@@ -11,14 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from edgefl.hosts.wall.coordinator.allowances import ReportAllowance
-from edgefl.hosts.wall.coordinator.context import TransferContext
-from edgefl.hosts.wall.coordinator.flow import PiecePlan
-from edgefl.hosts.wall.coordinator.pacer import Pacer
-from edgefl.hosts.wall.coordinator.probe import Probes
-from edgefl.hosts.wall.coordinator.session import Session
+from edgefl.hosts.wall.coordinator.limits import ReportAllowance
+from edgefl.hosts.wall.coordinator.pacer import Pacer, PiecePlan
+from edgefl.hosts.wall.coordinator.sessions import Session
 from edgefl.hosts.wall.coordinator.thread_messages import Heard
-from edgefl.hosts.wall.coordinator.transport import Transport
+from edgefl.hosts.wall.coordinator.transfers import Probes, TransferContext, Transport
 from edgefl.protocol.messages import Arrived, Assignment, Credit, Join, Piece, Ping, Update
 from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.strategies.base.decisions import Grant
@@ -109,7 +106,7 @@ class Rig:
         self, edge: str, tasks: list[int] | None = None, held: list[list[int]] | None = None
     ) -> None:
         session = Session(edge.encode(), edge, 1, 0, joined=True)
-        session.measured(0, AHEAD_NS)
+        session.answered(0, 0, AHEAD_NS)
         self.sessions[edge] = session
         self.transport.entered(session, Join("c", "l", "d", 1, tasks or [], held or []))
 

@@ -23,10 +23,10 @@ from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.setup.replay_run import replay_run
 from edgefl.hosts.virtual.pool.engine import open_pool
 from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.wall import array_file
-from edgefl.hosts.wall.coordinator.job_table import JobOrder, JobTable
-from edgefl.hosts.wall.coordinator.jobs import Jobs
+from edgefl.hosts.wall.coordinator import workers
+from edgefl.hosts.wall.coordinator.run_logic import JobOrder, JobTable
 from edgefl.hosts.wall.coordinator.thread_messages import Worked
+from edgefl.hosts.wall.coordinator.workers import Jobs
 from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.jobs import of_plain, plain
 from edgefl.loading.file import load
@@ -129,8 +129,8 @@ def test_a_job_travels_as_plain_data_and_a_file(tmp_path: Path) -> None:
     job = Halve(
         {"one": vector(1, 2, 3), "grid": np.arange(6, dtype=np.float64).reshape(2, 3)}, "kill x"
     )
-    row = array_file.put(tmp_path / "job", plain(job))
-    again = of_plain(array_file.take(tmp_path / "job", row))
+    row = workers.put_arrays(tmp_path / "job", plain(job))
+    again = of_plain(workers.take_arrays(tmp_path / "job", row))
     assert isinstance(again, Halve) and again.mishap == "kill x" and not (tmp_path / "job").exists()
     assert all(
         np.array_equal(again.vectors[name], job.vectors[name])

@@ -18,7 +18,7 @@ from edgefl.hosts.process_messages import FleetReady
 from edgefl.hosts.setup.learning import Learning, learning
 from edgefl.hosts.virtual.pool.executor import Executor
 from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.wall.fleet.warm import calibrate
+from edgefl.hosts.wall.fleet import calibrate
 from edgefl.hosts.wall.speed_check import auto_speed
 from edgefl.loading.file import shared_digest
 

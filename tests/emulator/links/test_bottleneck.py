@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from edgefl.hosts.wall.coordinator.flow import PiecePlan
-from edgefl.hosts.wall.coordinator.pacer import Pacer
+from edgefl.hosts.wall.coordinator.pacer import Pacer, PiecePlan
 from emulator.capacity.constant import Constant
 from emulator.delay.latency import Latency
 from emulator.fidelity import Fidelity

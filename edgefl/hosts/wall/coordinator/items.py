@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from edgefl.hosts.wall.coordinator import thread_messages as messages
-from edgefl.hosts.wall.coordinator.evaluator import numbers, texts
-from edgefl.hosts.wall.coordinator.job_table import JobOrder
-from edgefl.hosts.wall.coordinator.stretches import Stretch
+from edgefl.hosts.wall.coordinator.pacer import Stretch
+from edgefl.hosts.wall.coordinator.run_logic import JobOrder
+from edgefl.hosts.wall.coordinator.workers import numbers, texts
 from edgefl.protocol.host_reports import HostFacts, HostReport
 from edgefl.protocol.messages import FreshRequest, Joined, Offer, Ready, Started, TaskFailed
 from edgefl.protocol.transfers import Incoming

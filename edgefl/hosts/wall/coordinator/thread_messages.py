@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from edgefl.hosts.wall.coordinator.stretches import Stretch
+from edgefl.hosts.wall.coordinator.pacer import Stretch
 from edgefl.jobs import Scores
 from edgefl.protocol.host_reports import HostFacts, HostReport
 from edgefl.protocol.messages import Ready, ToCoordinator, ToEdge

@@ -39,8 +39,6 @@ TEXTS = {"experiment": "digits", "protocol": str(PROTOCOL), "version": __version
 
 
 # ------------------------------------------------------------------ decisions
-def test_the_only_coordinator_is_chosen_whatever_its_name() -> None:
-    assert choose([LAB], "", keyed=True) is LAB
 
 
 @pytest.mark.parametrize(("name", "found"), [("words", WORDS), ("digits@lab", LAB)])

@@ -4,7 +4,6 @@ sender.
 
 from __future__ import annotations
 
-import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -87,14 +86,6 @@ def test_loaded_keys_belong_together(folder: Path) -> None:
         and sorted(server.allowed.values()) == ["e000", "pi-1"]
     )
     assert server.secret.decode() not in repr(server) and edge.secret.decode() not in repr(edge)
-
-
-def test_an_edge_needs_only_its_own_files(folder: Path, tmp_path: Path) -> None:
-    there = tmp_path / "there"
-    (there / "edges").mkdir(parents=True)
-    for name in ("coordinator.key", "edges/pi-1.key_secret"):
-        shutil.copy(folder / name, there / name)  # with its permissions
-    assert keys.load_edge(there, "pi-1") == keys.load_edge(folder, "pi-1")
 
 
 @pytest.mark.parametrize(
@@ -349,15 +340,6 @@ def test_an_edge_is_told_that_an_accepted_connection_has_closed(folder: Path, wi
     assert until_told(edge, lambda said: edge.cut_off()) is None
     edge.close()
     doorman.stop()
-
-
-@pytest.mark.processes
-@pytest.mark.alone
-def test_without_keys_a_message_has_no_edge(wire: Wire) -> None:
-    router = wire.router(None)
-    edge = wire.dealer(None)
-    edge.send(b"hello")
-    assert router.poll(PASSING_MS) and keys.edge_of(router.recv_multipart(copy=False)[1]) is None
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost"])

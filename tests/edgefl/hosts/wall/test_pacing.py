@@ -16,13 +16,18 @@ import pytest
 from session_story import EXPECTED
 
 from edgefl.hosts.ipc import Channel
-from edgefl.hosts.wall.coordinator.evaluator import Evaluator, serve
 from edgefl.hosts.wall.coordinator.pacing import FEW_MESSAGES, Pacing
-from edgefl.hosts.wall.coordinator.session import UNKNOWN_RTT, Entered, Session, SessionEnded
-from edgefl.hosts.wall.coordinator.sessions import SILENT, Sessions
+from edgefl.hosts.wall.coordinator.sessions import (
+    SILENT,
+    UNKNOWN_RTT,
+    Entered,
+    Session,
+    SessionEnded,
+    Sessions,
+)
 from edgefl.hosts.wall.coordinator.thread_messages import Evaluated, Heard, Noticed, Rang, WakeAt
-from edgefl.hosts.wall.mailbox import Mailbox
-from edgefl.hosts.wall.system import System
+from edgefl.hosts.wall.coordinator.workers import Evaluator, serve_evaluations
+from edgefl.hosts.wall.system import Mailbox, System
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import Join, Ready
 from edgefl.strategies.base.decisions import Finish
@@ -143,7 +148,7 @@ def test_a_diverged_model_has_scores_that_are_no_numbers(
 ) -> None:
     ours, theirs = Channel.pair()
     told: list[Any] = []
-    server = Thread(target=serve, args=(theirs, lambda job: scores))
+    server = Thread(target=serve_evaluations, args=(theirs, lambda job: scores))
     server.start()
     evaluator = Evaluator(ours, tmp_path)
     heard = Mailbox()
@@ -199,7 +204,7 @@ def slept(*waits_s: float) -> tuple[Fidelity, list[float]]:
     pacing.started = True
     for _ in waits_s:
         sessions.tick(host.monotonic_ns())
-        pacing.rests.sleep(pacing._timeout_s, pacing._grain_s())
+        pacing.pauses.sleep(pacing._timeout_s, pacing._grain_s())
     return pacing.transport.fidelity, host.asked_s
 
 

@@ -24,12 +24,14 @@ from edgefl.hosts.wall.connections import (
     TOO_LONG,
     TOO_MANY,
     TOO_MUCH,
+    TURNS_WITHOUT_LOOK,
     UNENDING,
     UNKNOWN_KEY,
     WRONG_HANDSHAKE,
+    MemoryGrowth,
     Watch,
 )
-from edgefl.hosts.wall.mailbox import Mailbox
+from edgefl.hosts.wall.system import Mailbox
 from edgefl.hosts.wall.wire import MOST_HEADER_BYTES, Dealer, Router
 
 pytestmark = pytest.mark.processes
@@ -114,17 +116,6 @@ def test_a_descriptor_that_is_used_again_is_not_cut(context: zmq.Context) -> Non
     assert wired.heard() == [(new, [b"still here"])]
 
 
-def test_only_living_connections_are_kept_in_mind(context: zmq.Context) -> None:
-    wired = Wired(context)
-    peers = [wired.peer() for _ in range(5)]
-    routings = [wired.routing(peer) for peer in peers]
-    wired.router.forget_others({routings[2], b"unknown"})
-    assert list(wired.router.connections) == [routings[2]]
-    assert list(wired.router.by_fd.values()) == list(wired.router.connections.values())
-    wired.router.cut(routings[0])  # no longer known
-    assert wired.router.send(routings[0], b"hello")
-
-
 # ------------------------------------------------------------------ IPv6
 IPV6 = pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="no IPv6 here")
 
@@ -151,18 +142,6 @@ def test_a_dealer_reaches_a_router_over_ipv6(
     assert edge.socket.poll(PATIENCE_MS)
     assert [[part.bytes for part in parts] for parts in edge.receive()] == [[b"welcome"]]
     edge.close()
-
-
-@IPV6
-def test_strangers_over_ipv6_are_watched_too(context: zmq.Context) -> None:
-    wired = Watched(context, most_strangers=2, host="::")
-    crowd = [sockets.create_connection(("::1", wired.port)) for _ in range(5)]
-    other = sockets.create_connection(("127.0.0.1", wired.port))
-    for stranger in crowd[:4]:
-        assert closed(stranger)
-    assert wired.end()[TOO_MANY] == 4
-    for peer in (*crowd, other):
-        peer.close()
 
 
 # ------------------------------------------------------------------ bounds
@@ -442,17 +421,6 @@ def test_a_stranger_may_send_16_kib_and_no_more(
     modest.close()
 
 
-def test_whole_messages_count_too(context: zmq.Context) -> None:
-    wired = Watched(context)
-    stranger = bare_peer(wired.port)
-    with suppress(ConnectionError):
-        for _ in range(BEFORE_JOINING_BYTES // 1000 + 1):
-            stranger.sendall(frame(bytes(1000), more=False))
-    assert closed(stranger)
-    wired.until(TOO_MUCH)
-    wired.end()
-
-
 def test_a_peer_that_has_greeted_is_named_if_it_sends_more_before_it_joins(
     context: zmq.Context,
 ) -> None:
@@ -525,3 +493,53 @@ def test_all_connections_together_leave_open_files(context: zmq.Context) -> None
     assert wired.end()[TOO_MANY] == 4
     for peer in strangers:
         peer.close()
+
+
+# ------------------------------------------------------------------ memory growth
+PAGE = connections.PAGESIZE
+
+
+@pytest.fixture
+def statm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "statm"
+    monkeypatch.setattr(connections, "STATM", str(path))
+    path.write_text("900 100 9 9 0 9 0\n")
+    return path
+
+
+def test_growth_counts_from_the_lowest_point_since_the_last_look(statm: Path) -> None:
+    growth = MemoryGrowth(10 * PAGE)
+    found = []
+    for pages in (109, 110, 60, 69, 70):
+        statm.write_text(f"900 {pages} 9 9 0 9 0\n")
+        found.append(growth.grown())
+    assert found == [False, True, False, False, True]
+    growth.forget()
+    assert not growth.grown()
+    growth.close()
+
+
+def test_connections_are_looked_at_when_the_process_grows_and_now_and_then(
+    statm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, turns = [], 0
+    context = zmq.Context()
+    router = Router(context, None)
+    watch = Watch(router, 1 << 20, lambda *of: None, lambda reason: None)
+    monkeypatch.setattr(connections, "LOOK_EVERY_S", 0)
+
+    def take() -> None:
+        nonlocal turns
+        turns += 1
+        grown = turns >= 2 * TURNS_WITHOUT_LOOK + 3
+        statm.write_text(f"9 {10_000 if grown else 100} 9\n")
+        if turns == 2 * TURNS_WITHOUT_LOOK + 8:
+            watch._over.set()
+
+    watch.take = take  # type: ignore[method-assign]  # a turn without libzmq's events
+    watch.look = lambda: looked.append(turns)  # type: ignore[method-assign]  # the same
+    watch.run()
+    router.socket.disable_monitor()
+    router.close()
+    context.destroy(linger=0)
+    assert looked == [TURNS_WITHOUT_LOOK, 2 * TURNS_WITHOUT_LOOK, 2 * TURNS_WITHOUT_LOOK + 3]
