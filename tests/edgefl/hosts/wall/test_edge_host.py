@@ -341,13 +341,6 @@ def test_a_download_goes_on_at_its_byte_and_the_task_is_trained(
     assert [each.task for each in of(Working, script)] == [4], "training began at its delivery"
 
 
-def test_a_whole_download_whose_delivery_was_lost_is_delivered_by_the_resumed_one() -> None:
-    words = [(MODEL.offer(0), OLD), piece(0, 12, OLD), *GONE, (Delivered(5, 20), NEW)]
-    script = talked(*words, None, None)
-    assert of(Join, script)[1].held == [[5, 12]] and len(of(Arrived, script)) == 1
-    assert of(Working, script)[0].task == 4
-
-
 class Endless(EchoTrainer):
     """Its training never ends."""
 
@@ -540,18 +533,6 @@ def test_no_message_in_any_state_is_more_than_a_line_to_an_edge(
     lines = capsys.readouterr().err.split("\n")[:-1]
     assert all(line.startswith("e000: ") and line.isprintable() for line in lines)
     assert all(line.endswith("; a new session begins") for line in lines)
-
-
-@pytest.mark.parametrize("message", [Offer(1, "task", b"", 0, "", 0), Credit(1, 0, 9)])
-def test_a_transfer_before_the_setup_is_a_protocol_error(
-    capsys: pytest.CaptureFixture[str], message: Any
-) -> None:
-    Words((message, 7), (END, 7)).host().run()
-    kind = type(message).__name__
-    assert capsys.readouterr().err == (
-        f"e000: protocol error: {kind} from the coordinator in place of Setup; a new session"
-        " begins\n"
-    )
 
 
 def test_a_refusal_cannot_write_on_the_terminal() -> None:

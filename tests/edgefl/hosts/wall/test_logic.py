@@ -388,19 +388,6 @@ def test_a_slow_strategy_gets_a_thread_of_its_own(
     assert isinstance(made.pacing.done[-1], Finish)
 
 
-def test_a_strategy_that_was_pre_empted_stays_in_the_pacing_thread(
-    made: Coordinator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def pre_empted(item: Any) -> None:
-        made.system.work(SLOW_NS)
-        made.system.now_ns += 100 * SLOW_NS  # another process has the processor
-
-    start(made, monkeypatch, pre_empted)
-    for _ in range(5):
-        notice(made)
-    assert made.one.thread is None and not made.system.started
-
-
 @pytest.mark.parametrize(("waits", "splits"), [([1], False), ([1, 0, 1], False), ([1, 1], True)])
 def test_a_slow_disk_gives_the_logic_a_thread_of_its_own(
     made: Coordinator, monkeypatch: pytest.MonkeyPatch, waits: list[int], splits: bool
@@ -462,42 +449,6 @@ def test_the_logic_comes_back_when_it_is_quick_again_and_keeps_the_order(
     assert made.pacing.said._signalled, "an item of another thread wakes the pacing thread again"
     made.pacing.turn_ends()
     assert made.pacing.done == [WakeAt(number) for number in range(8)]
-
-
-def test_each_further_thread_waits_twice_as_long(
-    made: Coordinator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    start(made, monkeypatch, lambda item: made.system.work(SLOW_NS + 1))
-    for count in range(4):
-        notice(made)
-        assert made.one.thread is not None and len(made.system.started) == count + 1
-        before_ns = made.system.now_ns
-        made.one.thread.run()
-        assert made.system.now_ns - before_ns == pytest.approx(QUIET_NS * 2**count, rel=0.05)
-        made.pacing.turn_ends()
-        assert made.one.thread is None
-
-
-def test_an_error_in_the_own_thread_ends_the_run(
-    made: Coordinator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    start(made, monkeypatch, lambda item: made.system.work(SLOW_NS + 1))
-    notice(made)
-    thread = made.one.thread
-    assert thread is not None
-
-    def wrong(item: Any) -> Any:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(made.logic, "_handle", wrong)
-    notice(made)
-    thread.run()
-    made.pacing.turn_ends()
-    assert isinstance(made.logic.error, ZeroDivisionError)
-    assert made.pacing.done[-1] == Finish("internal error")
-    notice(made)
-    assert made.pacing.done[-1] == Finish("internal error"), "nothing is handled any more"
-    assert len(made.system.started) == 1
 
 
 def test_sessions_go_on_while_an_item_waits_for_room_on_the_disk(

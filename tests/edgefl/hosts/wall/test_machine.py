@@ -71,18 +71,6 @@ class System:
         return {name: [SimpleNamespace(address=own)] for name, own in addresses.items()}
 
 
-class Silent(System):
-    """A system without sensors, such as macOS, that also refuses some questions."""
-
-    sensors_temperatures = property()  # type: ignore[assignment]  # reading it: AttributeError
-
-    def cpu_percent(self, interval: None) -> float:
-        raise PermissionError("/proc/stat")
-
-    def net_io_counters(self, pernic: bool) -> dict[str, Any]:
-        raise self.Error("not here")
-
-
 def machine(root: Path, system: Any = None, run: Any = lambda argv: None) -> Machine:
     return Machine(ADDRESS, root, system or System(), run)
 
@@ -128,15 +116,6 @@ def test_a_meter_that_this_host_does_not_have_is_one_line(
     with pytest.raises(UserError, match=f"^EDGEFL_METER: (meter ')?{named}") as raised:
         host_meter(tmp_path)
     assert "\n" not in str(raised.value)
-
-
-@pytest.mark.processes
-def test_a_system_that_tells_little_gives_a_report_all_the_same(tmp_path: Path) -> None:
-    found = machine(tmp_path, Silent())
-    assert found.facts().interface == "lo"
-    report = found.report()
-    assert (report.cpu_permille, report.temperature_mk, report.sent_bytes) == (None, None, None)
-    assert report.rss_bytes == 350_000_000
 
 
 def test_waiting_for_a_core_is_counted_by_thread_since_the_first_report(tmp_path: Path) -> None:
@@ -295,14 +274,6 @@ def test_facts_come_once_a_session_and_reports_as_they_are_made(
         reporter.end()
         reporter.join(5)
     assert not reporter.is_alive()
-
-
-@pytest.mark.processes
-def test_a_coordinator_that_wants_no_reports_gets_none() -> None:
-    reporter = Reporter(ADDRESS, CountedMachine)  # type: ignore[arg-type]  # a stand-in
-    reporter.begin(7, 0)
-    assert not reporter.is_alive() and reporter.due(1) == []
-    reporter.end()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has names that leave no file")

@@ -175,13 +175,6 @@ def test_an_edge_takes_the_speed_that_the_coordinator_has_chosen(
     assert here.chosen_speed == (0.4 if joins else 1.0)
 
 
-def test_a_damaged_setup_gives_the_edge_its_own() -> None:
-    own = experiment(speed="auto", seed=4)
-    for damaged in ("{", '{"speed": []}', "[]"):
-        here = matched(own, damaged)
-        assert (here.seed, here.chosen_speed) == (4, 1.0)
-
-
 @pytest.mark.parametrize(("seed", "place"), [(1, "cut"), (2, "cut/seed2")])
 def test_an_edge_with_its_own_shard_reads_it_whatever_the_coordinator_has(
     seed: int, place: str, tmp_path: Path

@@ -326,15 +326,6 @@ def test_a_model_under_way_delays_the_answer_to_a_ping() -> None:
     assert not story.sessions.by_edge
 
 
-def test_an_edge_may_load_for_two_minutes_between_setup_and_join() -> None:
-    story = Story()
-    story.says("a", HELLO, incarnation=0)
-    for _ in range(60):
-        assert story.after(2) == []  # no pings, because it could not answer
-    assert isinstance(story.says("a", JOIN)[1], Entered)
-    assert story.after(3) == [told("a", Ping(story.now))]  # from now on it must answer
-
-
 def test_the_patience_for_joining_is_a_setting() -> None:
     story = Story(join_patience_ns=10 * S)
     story.says("a", HELLO, incarnation=0)
@@ -354,9 +345,7 @@ def test_pings_go_out_at_each_heartbeat() -> None:
 
 
 # ------------------------------------------------------------------ garbage and strays
-@pytest.mark.parametrize(
-    "header", [b"", b"GET / HTTP/1.1", b"\x90", b"\x91" * 3000, bytes(1 << 20)]
-)
+@pytest.mark.parametrize("header", [b"", b"GET / HTTP/1.1", b"\x91" * 3000])
 def test_strangers_get_no_answer_to_garbage_and_are_counted(header: bytes) -> None:
     story = Story()
     assert story.raw("stranger", header) == []
@@ -394,9 +383,7 @@ def test_what_the_transport_finds_wrong_ends_the_session_too() -> None:
     assert story.sessions.wire_error(b"a", WireError("again")) == []
 
 
-@pytest.mark.parametrize(
-    ("incarnation", "number"), [(0, 1), (RUN - 1, 1), (RUN + 1, 1), (RUN, 2), (RUN, 0)]
-)
+@pytest.mark.parametrize(("incarnation", "number"), [(0, 1), (RUN - 1, 1), (RUN, 2)])
 def test_frames_of_another_run_or_session_are_dropped_and_counted(
     incarnation: int, number: int
 ) -> None:
@@ -534,13 +521,6 @@ def test_only_the_answer_to_an_open_heartbeat_is_a_measured_round_trip() -> None
     assert story.says("a", Pong(ping.sent_ns, 5)) == []  # answered already
 
 
-@pytest.mark.parametrize("sent_ns", [0, 200 * S])
-def test_the_edges_own_heartbeats_and_times_to_come_measure_nothing(sent_ns: int) -> None:
-    story = Story()
-    session = story.joins("a")[1].session
-    assert story.says("a", Pong(sent_ns, 5)) == [] and session.rtt_ns == UNKNOWN_RTT
-
-
 def test_a_probe_is_passed_on_once_the_edge_has_joined() -> None:
     story = Story()
     story.says("a", HELLO, incarnation=0)
@@ -643,14 +623,6 @@ def joined() -> Story:
 
 def together(*messages: Any) -> bytes:
     return bundle([encode(message, RUN, 2) for message in messages])
-
-
-def test_headers_of_a_frame_are_handled_in_order_and_the_last_has_the_body() -> None:
-    story = joined()
-    session = story.sessions.by_edge["pi-1"]
-    arrived, piece = Arrived(1, [[0, 1]]), Piece(3, 0)
-    outcomes = story.raw("ab", together(arrived, piece), b"body")
-    assert outcomes == [Passed(session, arrived, None), Passed(session, piece, b"body")]
 
 
 def test_a_malformed_header_ends_the_session_for_those_behind_it() -> None:

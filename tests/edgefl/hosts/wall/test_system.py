@@ -156,15 +156,6 @@ def test_the_start_waits_only_so_long_after_the_last_edge_came() -> None:
     assert rig.probes.done(2.0)
 
 
-@pytest.mark.parametrize("size", [0, PROBE_BYTES - 1, PROBE_BYTES + 1])
-def test_another_payload_measures_nothing(size: int) -> None:
-    rig = Rig()
-    rig.probes.came(rig.session, Pong(1, 0), PROBE_BYTES)  # not requested
-    rig.probes.begin("a")
-    rig.comes_back(5 * S, size)
-    assert rig.probes.of_edge["a"].best_bit_s == 0 and len(rig.sent) == 2
-
-
 # ------------------------------------------------------------------ the mailbox
 @pytest.fixture(params=["pipe", "sockets"])
 def mailbox(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mailbox:
@@ -185,16 +176,6 @@ def test_a_mailbox_is_readable_while_something_is_in_it(mailbox: Mailbox) -> Non
     assert readable(mailbox)
     assert mailbox.take() == [WakeAt(1), WakeAt(2), Finish("done")]
     assert not readable(mailbox) and mailbox.take() == []
-
-
-def test_a_mailbox_that_nobody_empties_blocks_nobody(mailbox: Mailbox) -> None:
-    for number in range(70_000):  # more than a pipe can hold
-        mailbox.put(number)
-    assert len(mailbox.take()) == 70_000
-    while readable(mailbox):
-        assert mailbox.take() == []
-    mailbox.put(1)
-    assert readable(mailbox) and os.get_blocking(mailbox.fd) is False
 
 
 def test_a_mailbox_between_two_threads_loses_nothing(mailbox: Mailbox) -> None:

@@ -25,7 +25,6 @@ from edgefl.hosts.wall.coordinator.sessions import Answered, Session
 from edgefl.hosts.wall.coordinator.thread_messages import (
     CameAhead,
     Carried,
-    CarryAll,
     Granted,
     Heard,
     HostSaid,
@@ -102,19 +101,6 @@ def test_a_download_is_offered_paced_and_delivered_when_it_is_due(rig: Rig) -> N
         carried.completion.transfer.size,
     ) == (due, due, outgoing.size)
     assert rig.fidelity.verdict == "faithful" and not rig.pacer.flows
-
-
-def test_a_download_whose_last_byte_is_late_counts_from_that_byte(rig: Rig) -> None:
-    outgoing = rig.carry()
-    due = take(outgoing.size)
-    rig.until(due + 40 * MS)
-    assert rig.heard(Heard) == []
-    rig.arrived("a", outgoing, due + 30 * MS)  # by the edge's clock; the report took 10 ms
-    assert rig.sent["a"][-1] == (due + 40 * MS, Delivered(outgoing.number, due + 30 * MS), 0)
-    assert (
-        rig.heard(Heard) == [Heard(due + 30 * MS, "a", Started(1))]
-        and rig.fidelity.transfers_late == 1
-    )
 
 
 def test_an_arrival_cannot_lie_in_the_future(rig: Rig) -> None:
@@ -301,25 +287,8 @@ def test_a_failure_is_heard_at_its_moment(at_ns: int, heard_ns: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("at_ns", "overruns"), [(85 * MS, 0), (60 * MS, 1)]
-)  # due 20 ms later: at 105 and 80 ms
-def test_a_request_is_late_once_its_way_is_over_too(at_ns: int, overruns: int) -> None:
-    rig = Rig(latency_ns=20 * MS)
-    rig.transport.training.began["a"] = (1, 85 * MS)
-    rig.until(90 * MS)
-    rig.says("a", Stamped(at_ns, encode_note(FreshRequest(1, 2, 3))))
-    assert (rig.fidelity.tasks, rig.fidelity.overruns) == (1, overruns)
-
-
-@pytest.mark.parametrize(
     "note",
-    [
-        encode_note(CancelTask(1)),
-        encode_note(Acknowledged(1)),
-        encode(Welcome(), 0, 0),
-        b"",
-        b"\xc1",
-    ],
+    [encode_note(CancelTask(1)), encode(Welcome(), 0, 0), b"", b"\xc1"],
 )
 def test_an_edge_may_send_no_other_note(rig: Rig, note: bytes) -> None:
     with pytest.raises(WireError):
@@ -328,15 +297,7 @@ def test_an_edge_may_send_no_other_note(rig: Rig, note: bytes) -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [
-        Credit(1, 0, 9),
-        Delivered(1, 5),
-        Welcome(),
-        Piece(1, 0),
-        Pong(1, 2),
-        CancelTask(1),
-        FreshRequest(1, 2, 3),
-    ],
+    [Credit(1, 0, 9), Delivered(1, 5), Piece(1, 0), Pong(1, 2), FreshRequest(1, 2, 3)],
 )
 def test_an_edge_may_send_no_other_frame(rig: Rig, message: Any) -> None:
     with pytest.raises(WireError, match=f"{type(message).__name__} from an edge"):
@@ -379,9 +340,6 @@ def test_the_last_messages_wait_for_the_models_before_them() -> None:
     rig.carry("b")
     rig.breaks("b")  # nothing reaches an edge that is away
     assert rig.transport.behind_s() == 0.0
-
-
-# ------------------------------------------------------------------ transport broken
 
 
 # ------------------------------------------------------------------ broken sessions
@@ -456,18 +414,6 @@ def test_a_download_goes_on_from_what_the_edge_has(rig: Rig) -> None:
     assert rig.sent["a"][-1][1] == Delivered(outgoing.number, due)
 
 
-def test_a_download_that_had_come_whole_is_delivered_when_due(rig: Rig) -> None:
-    outgoing = rig.carry()
-    rig.until(take(outgoing.size) - 1)
-    rig.breaks("a")  # and the edge's Arrived with it
-    rig.until(NS_PER_S)
-    rig.joins("a", tasks=[1], held=[[outgoing.number, 40_000]])
-    rig.until(NS_PER_S + 1 * MS)
-    assert [message for _, message, _ in rig.sent["a"] if isinstance(message, Delivered)] == [
-        Delivered(outgoing.number, NS_PER_S + take(1))
-    ]
-
-
 def test_bytes_that_were_due_but_lost_are_sent_again_at_once(rig: Rig) -> None:
     outgoing = rig.carry()
     rig.until(take(outgoing.size))
@@ -484,18 +430,6 @@ def test_bytes_that_were_due_but_lost_are_sent_again_at_once(rig: Rig) -> None:
     assert (
         rig.heard(Heard) == [Heard(NS_PER_S, "a", Started(1))] and rig.fidelity.transfers_late == 1
     )
-
-
-def test_a_delivery_that_was_said_to_nobody_is_said_again(rig: Rig) -> None:
-    outgoing = rig.carry()
-    rig.until(take(outgoing.size) - 1)
-    rig.arrived("a", outgoing)
-    session = rig.sessions.pop("a")  # disconnected, but not yet noticed
-    rig.until(NS_PER_S)
-    rig.sessions["a"] = session
-    rig.breaks("a")
-    rig.joins("a", tasks=[1], held=[[outgoing.number, 40_000]])
-    assert rig.sent["a"][-1] == (NS_PER_S, Delivered(outgoing.number, take(outgoing.size)), 0)
 
 
 @pytest.mark.parametrize("held", [[], [[1, 40_001]], [[2, 100]]])
@@ -573,7 +507,7 @@ class BothEnds:
         ]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
 def test_both_ends_agree_through_any_number_of_broken_sessions(seed: int) -> None:
     ends = BothEnds(seed)
     rig = ends.rig
@@ -588,9 +522,6 @@ def test_both_ends_agree_through_any_number_of_broken_sessions(seed: int) -> Non
     (whole,) = rig.heard(Whole)
     assert np.array_equal(whole.incoming.message().vectors["weights"], ends.weights + 1)
     assert rig.fidelity.ahead_of_curve == 0 and len(rig.heard(Carried)) == 2 and not rig.pacer.flows
-
-
-# ------------------------------------------------------------------ transport up
 
 
 # ------------------------------------------------------------------ uplink
@@ -662,18 +593,6 @@ def test_an_offer_that_comes_late_is_ready_at_once_and_an_overrun(rig: Rig) -> N
     assert (rig.fidelity.tasks, rig.fidelity.overruns) == (1, 1)
 
 
-@pytest.mark.parametrize(("stamped", "counted"), [(True, 1), (False, 0)])
-def test_an_offer_in_time_is_a_task_without_overrun_and_real_hardware_is_not_judged(
-    stamped: bool, counted: int
-) -> None:
-    rig = Rig(stamped=stamped)
-    task = rig.carry()
-    rig.until(NS_PER_S)
-    rig.arrived("a", task)
-    rig.offer(due_ns=3 * NS_PER_S)
-    assert (rig.fidelity.tasks, rig.fidelity.overruns) == (counted, 0)
-
-
 def test_bytes_beyond_the_credit_end_the_session(rig: Rig) -> None:
     outgoing = rig.granted()
     rig.until(0)
@@ -690,11 +609,6 @@ def test_a_piece_out_of_order_ends_the_session(rig: Rig) -> None:
     rig.upload(outgoing, 0, 100)
     with pytest.raises(WireError, match="expected from 100"):
         rig.upload(outgoing, 200, 300)
-
-
-def test_pieces_of_what_nobody_knows_are_passed_over(rig: Rig) -> None:
-    rig.says("a", Piece(99, 0), b"x")
-    assert rig.told == []
 
 
 @pytest.mark.parametrize(
@@ -724,14 +638,6 @@ def test_what_is_on_record_is_forgotten_and_frees_its_link(rig: Rig) -> None:
     rig.upload(first, 0, 100)  # was in transit
     rig.until(40 * MS + take(second.size))
     assert rig.heard(Whole) == [] and rig.sent["a"][-1][1] == Credit(6, 0, 40_000)
-
-
-def test_a_grant_for_nothing_does_nothing(rig: Rig) -> None:
-    rig.grant(Grant("a", 1), 0)
-    rig.offer(due_ns=50)
-    rig.grant(Grant("a", 2), 0)
-    rig.grant(Grant("b", 1), 0)
-    assert not rig.pacer.flows
 
 
 # ------------------------------------------------------------------ injected faults
@@ -967,7 +873,6 @@ def test_an_edge_sends_nothing_ahead_for_another_task_or_in_another_session(
     assert next(iter(transfers.credit(Credit(outgoing.number, 0, 400))))[0].offset == 0
 
 
-# ------------------------------------------------------------------ measured
 # ------------------------------------------------------------------ stretches
 @pytest.mark.parametrize(
     ("stamps", "found"),
@@ -1033,16 +938,6 @@ def test_an_emulated_link_is_not_measured() -> None:
     rig.transport.answered(Answered("a", 5, 7))
     assert rig.heard(Measured) == [] and not rig.pacer.flows
     assert [carried.stretches for carried in rig.heard(Carried)] == [[], []]
-
-
-def test_a_model_that_all_edges_know_is_not_measured() -> None:
-    """It costs no emulated time and is not shaped, but its link is an emulated one."""
-    rig = Rig()
-    first = Outgoing(next(rig.numbers), Assignment(1, 0, {"weights": np.zeros(10_000, np.float32)}))
-    rig.downlink.carry_all(CarryAll(rig.clock.ns, next(rig.numbers), [("a", first)], ()))
-    rig.until(90 * MS)
-    rig.says("a", Arrived(first.number, [[0, AHEAD_NS], [40_000, AHEAD_NS + 80 * MS]]))
-    assert rig.heard(Carried) == [] and not rig.pacer.flows
 
 
 def test_a_transfer_whose_session_broke_is_not_measured() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket as sockets
 import struct
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -31,7 +30,6 @@ from edgefl.hosts.wall.connections import (
     MemoryGrowth,
     Watch,
 )
-from edgefl.hosts.wall.system import Mailbox
 from edgefl.hosts.wall.wire import MOST_HEADER_BYTES, Dealer, Router
 
 pytestmark = pytest.mark.processes
@@ -156,19 +154,6 @@ def test_a_turn_takes_in_a_limited_number_of_bytes(context: zmq.Context) -> None
     assert max(taken) <= 5
 
 
-def test_a_peer_that_floods_does_not_keep_the_others_waiting(context: zmq.Context) -> None:
-    """libzmq takes one message of each peer in turn, so each turn receives from all of them."""
-    wired = Wired(context)
-    flood, other = wired.peer(), wired.peer()
-    bad, good = wired.routing(flood), wired.routing(other)
-    for _ in range(50):
-        flood.send(bytes(MOST_HEADER_BYTES // 4))
-    wired.router.socket.poll(PATIENCE_MS)
-    other.send(b"still here")
-    time.sleep(0.1)
-    assert good in [routing for routing, _ in wired.heard(most=100)] and bad != good
-
-
 def test_a_peer_that_does_not_read_is_named_and_holds_up_nobody(
     context: zmq.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,67 +170,6 @@ def test_a_peer_that_does_not_read_is_named_and_holds_up_nobody(
     assert wired.router.send(good, b"still here") and other.poll(PATIENCE_MS)
     wired.router.cut(bad)
     assert gone(wired, bad)
-
-
-class Relay:
-    """A path between peers and a port that can fall silent without closing a connection."""
-
-    def __init__(self, port: int) -> None:
-        self.port, self.silent = port, threading.Event()
-        self.server = sockets.create_server(("127.0.0.1", 0))
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        with suppress(OSError):
-            while True:
-                here, _ = self.server.accept()
-                there = sockets.create_connection(("127.0.0.1", self.port))
-                for pair in ((here, there), (there, here)):
-                    threading.Thread(target=self._copy, args=pair, daemon=True).start()
-
-    def _copy(self, source: sockets.socket, sink: sockets.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(1 << 16):
-                while self.silent.is_set():
-                    time.sleep(0.01)
-                sink.sendall(data)
-        sink.close()
-
-
-@pytest.mark.alone
-def test_a_path_that_falls_silent_costs_no_connection_until_it_is_dead(
-    context: zmq.Context, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Like 15 s and 60 s, but 50 times as fast: a silence of 0.5 s stands for 25 s."""
-    assert wire.SILENCE_S > 30 + wire.HEARTBEAT_S
-    monkeypatch.setattr(wire, "HEARTBEAT_S", 0.3)
-    monkeypatch.setattr(wire, "SILENCE_S", 1.2)
-    wired = Wired(context)
-    relay = Relay(wired.port)
-    peer = wired.peer(relay.server.getsockname()[1])
-    routing = wired.routing(peer)
-    relay.silent.set()
-    peer.send(b"on the way")
-    time.sleep(0.5)
-    relay.silent.clear()
-    assert wired.heard() == [(routing, [b"on the way"])]
-    assert wired.router.send(routing, b"same connection") and peer.poll(PATIENCE_MS)
-    relay.silent.set()
-    assert gone(wired, routing)
-    relay.server.close()
-
-
-def test_a_wait_that_finds_nothing_hides_no_later_message(context: zmq.Context) -> None:
-    wired = Wired(context)
-    peer = wired.peer()
-    routing = wired.routing(peer)
-    mailbox = Mailbox()
-    assert not wired.router.wait(mailbox.fd, 0.0)
-    assert list(wired.router.receive(1)) == []
-    peer.send(b"late")
-    assert wired.heard() == [(routing, [b"late"])]  # without another wait
-    mailbox.put(1)
-    assert wired.router.wait(mailbox.fd, 0.0) and list(wired.router.receive(1)) == []
 
 
 # ------------------------------------------------------------------ strangers
