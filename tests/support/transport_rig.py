@@ -15,7 +15,12 @@ from edgefl.hosts.wall.coordinator.limits import ReportAllowance
 from edgefl.hosts.wall.coordinator.pacer import Pacer, PiecePlan
 from edgefl.hosts.wall.coordinator.sessions import Session
 from edgefl.hosts.wall.coordinator.thread_messages import Heard
-from edgefl.hosts.wall.coordinator.transfers import Probes, TransferContext, Transport
+from edgefl.hosts.wall.coordinator.transfers import (
+    Probes,
+    TrainingTimes,
+    TransferContext,
+    Transport,
+)
 from edgefl.protocol.messages import Arrived, Assignment, Credit, Join, Piece, Ping, Update
 from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.strategies.base.decisions import Grant
@@ -81,6 +86,8 @@ class Rig:
             lambda *frame: self.send(*frame),  # a test may replace it
             self.told.append,
             self.sessions,
+            TrainingTimes(self.fidelity, "ab" if stamped else ""),
+            lambda edge, what: self.useless.append((edge, what)),
         )
         self.useless: list[tuple[str, str]] = []
         self.transport = Transport(
@@ -88,9 +95,7 @@ class Rig:
             probes,
             latency_ns=dict.fromkeys("ab", latency_ns),
             most_bytes=MOST,
-            stamped="ab" if stamped else "",
             reports=ReportAllowance(2 * NS_PER_S, 4 * NS_PER_S),
-            useless=lambda edge, what: self.useless.append((edge, what)),
         )
         self.downlink, self.uplink = self.transport.downlink, self.transport.uplink
         for edge in "ab":

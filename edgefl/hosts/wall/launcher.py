@@ -70,17 +70,6 @@ def stop(control: Channel, reason: str) -> None:
         control.send(StopRun(reason))
 
 
-def failure(show: Callable[[], None]) -> OSError | None:
-    """Call ``show``. Returns why the output cannot be written, so that the run first ends in
-    order.
-    """
-    try:
-        show()
-    except OSError as error:
-        return error
-    return None
-
-
 def first_answer(
     control: Channel,
     process: subprocess.Popen[bytes],
@@ -223,7 +212,11 @@ class WallRun:
                     raise Interrupted(summaries)
             return summaries
         except UserError:
-            self._remove_empty_output()
+            # remove the output directory if it has no results: for example, no edge has joined
+            with suppress(OSError):  # missing, or not empty
+                if not self.log.stat().st_size:
+                    self.log.unlink()
+                self.options.out.rmdir()
             raise
         except KeyboardInterrupt:
             if not summaries:
@@ -405,13 +398,6 @@ class WallRun:
         address = tcp(self.experiment.network.host, self.port)
         self._order(ForkEdges(tuple(edges), address, index))
 
-    def _remove_empty_output(self) -> None:
-        """Remove the output directory if it has no results: for example, no edge has joined."""
-        with suppress(OSError):  # missing, or not empty
-            if not self.log.stat().st_size:
-                self.log.unlink()
-            self.options.out.rmdir()
-
     def _end(self) -> None:
         try:
             if self.processes is not None:
@@ -433,7 +419,8 @@ class WallRun:
         watch: Callable[[], None],
     ) -> dict[str, Any]:
         """Watch a strategy's run until it ends, and return its summary."""
-        stopping, failed = self.interrupted, None
+        stopping = self.interrupted
+        failed: OSError | None = None
         while True:
             try:
                 match checked(control.receive(timeout_s=POLL_S)):
@@ -450,10 +437,13 @@ class WallRun:
                     stopping = True
                     stop(control, "no edge left")
                 if failed is None:
-                    failed = failure(watch)
-                    if failed is not None and not stopping:
-                        stopping = True
-                        stop(control, "interrupted")
+                    try:
+                        watch()
+                    except OSError as error:  # the output cannot be written: first stop cleanly
+                        failed = error
+                        if not stopping:
+                            stopping = True
+                            stop(control, "interrupted")
             except KeyboardInterrupt:
                 if self.interrupted:
                     raise  # a second Ctrl-C ends at once

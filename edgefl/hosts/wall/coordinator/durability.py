@@ -141,7 +141,8 @@ class CheckpointWriter:
     def handled(self, taken_ns: int, wall_s: float) -> None:
         """An item was handled in ``taken_ns``. Take a checkpoint if it is time."""
         self._handled_ns += taken_ns
-        if self.replay_s > REPLAY_S and not self._impossible and not self._writing:
+        writing = self._thread is not None and self._thread.is_alive()
+        if self.replay_s > REPLAY_S and not self._impossible and not writing:
             self.take(wall_s)
 
     def repeated(self, taken_ns: int) -> None:
@@ -153,10 +154,6 @@ class CheckpointWriter:
         """How long a replay since the last checkpoint would take, about."""
         read_s = sum(self.journal.sizes().values()) / READ_BYTE_S
         return self._handled_ns / NS_PER_S + read_s
-
-    @property
-    def _writing(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
 
     def take(self, wall_s: float) -> None:
         """Take a checkpoint of this moment, and let another thread write it."""

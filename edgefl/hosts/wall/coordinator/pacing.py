@@ -213,7 +213,10 @@ class Pacing:
         self.excused: set[str] = set()  # edges that are silent because of an injected freeze
         self.started = self.over = False
         self.behind_s = 0.0  # at the end: how long models in the sockets' queues may still take
-        self.pauses = Pauses(router, said, sessions, clock, system, tell, self._judged)
+        self.pauses = Pauses(
+            *(router, said, sessions, clock, system, tell),
+            lambda: self.transport.pacer.fidelity if self.started else None,
+        )
         self.continuation: Continuation | None = None  # of a run that was broken off
         self.reports_verdict = False  # to the logic thread, now and then
         self._reported_ns = 0  # when the last report was sent
@@ -281,9 +284,6 @@ class Pacing:
         else:
             until_s = min(until_s, 0.05)
         return max(until_s, 0.0)
-
-    def _judged(self) -> Fidelity | None:
-        return self.transport.pacer.fidelity if self.started else None
 
     def _grain_s(self) -> float:
         """The least time between two turns (s).

@@ -58,7 +58,12 @@ from edgefl.hosts.wall.coordinator.pacer import Pacer, PiecePlan
 from edgefl.hosts.wall.coordinator.pacing import Pacing
 from edgefl.hosts.wall.coordinator.sessions import WHOLE_RUN, Sessions
 from edgefl.hosts.wall.coordinator.thread_messages import Greedy, Interrupt, Noticed, Stranger
-from edgefl.hosts.wall.coordinator.transfers import Probes, TransferContext, Transport
+from edgefl.hosts.wall.coordinator.transfers import (
+    Probes,
+    TrainingTimes,
+    TransferContext,
+    Transport,
+)
 from edgefl.hosts.wall.coordinator.workers import Evaluator, Jobs
 from edgefl.hosts.wall.run_processes import room_for_edges
 from edgefl.hosts.wall.system import OWN_SYSTEM, System, TurnOutbox
@@ -401,15 +406,15 @@ class CoordinatorProcess:
             pacing.send,
             tell,
             self.sessions.by_edge,
+            TrainingTimes(self.fidelity, emulated_devices(experiment)),
+            self.sessions.useless,
         )
         pacing.transport = Transport(
             context,
             probes,
             latencies(experiment),
-            most_bytes=most_body(weights.nbytes),
-            stamped=emulated_devices(experiment),
-            reports=ReportAllowance(to_ns(section.report_s), to_ns(section.liveness_s)),
-            useless=self.sessions.useless,
+            most_body(weights.nbytes),
+            ReportAllowance(to_ns(section.report_s), to_ns(section.liveness_s)),
         )
         schedules = self.run.coordinator.strategy.schedules_uplink
         pacing.transport.uplink.gives_ahead = not schedules

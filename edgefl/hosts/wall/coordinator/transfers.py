@@ -85,12 +85,59 @@ MOST_OFFERS = 8  # updates that one edge may have waiting
 SPARE, MOST_BEHIND_S = 3.0, 30.0
 
 
+class TrainingTimes:
+    """Training times of edges, for the verdict.
+
+    ``stamped``: edges whose training takes an emulated time. The others run on native devices,
+    which the verdict does not judge.
+    """
+
+    def __init__(self, fidelity: Fidelity, stamped: Collection[str]) -> None:
+        self.fidelity, self.stamped = fidelity, stamped
+        self.began: dict[str, tuple[int, int]] = {}  # edge -> (task, emulated moment it began)
+        self.working: dict[str, Working] = {}  # what each edge computes, and by when it must end
+
+    def begins(self, edge: str, task: int, at_ns: int) -> None:
+        self.began[edge] = (task, at_ns)
+
+    def asked(self, edge: str, task: int, at_ns: int, late_ns: int) -> None:
+        """The edge stopped at ``at_ns`` to ask for a fresher model.
+
+        The request arrived ``late_ns`` after its emulated moment.
+        """
+        began = self.began.get(edge)
+        if edge in self.stamped and began is not None and began[0] == task:
+            self.fidelity.task(late_ns, at_ns - began[1])
+            self.began[edge] = (task, at_ns)
+
+    def offered(self, edge: str, task: int) -> int | None:
+        """When the training of this update began. The first call removes it."""
+        if self.began.get(edge, (None, 0))[0] == task:
+            return self.began.pop(edge)[1]
+        return None
+
+    def done(self, edge: str, began_ns: int, due_ns: int, now: int) -> None:
+        """The update that was due at ``due_ns`` is offered ``now``."""
+        if edge in self.stamped:
+            self.fidelity.task(now - due_ns, due_ns - began_ns)
+
+    def overdue(self, edge: str, now: int) -> None:
+        """Count unfinished work that was due by now: the edge is lost, or the run ends."""
+        working = self.working.pop(edge, None)
+        if working is None:
+            return
+        task, began_ns = self.began.get(edge, (None, 0))  # until its update is offered
+        if task == working.task and now > working.due_ns:
+            self.fidelity.task(now - working.due_ns, working.due_ns - began_ns)
+
+
 @dataclass(frozen=True, slots=True)
 class TransferContext:
     """What the transfers of the pacing thread work with.
 
     ``send(edge, message, body)`` sends to an edge. ``tell`` sends to the logic thread. ``agenda``
-    holds emulated moments. ``sessions``: of the connected edges.
+    holds emulated moments. ``sessions``: of the connected edges. ``useless(edge, what)``: called
+    for a message that changes nothing.
     """
 
     pacer: Pacer
@@ -99,6 +146,9 @@ class TransferContext:
     send: Callable[..., None]
     tell: Callable[[Any], None]
     sessions: dict[str, Session]
+    training: TrainingTimes
+    useless: Callable[[str, str], None]
+    allowances: Allowances = field(default_factory=Allowances)
 
     def start(
         self,
@@ -155,52 +205,6 @@ class TransferContext:
         The two clocks are compared by a ping, so the error is below its round-trip time.
         """
         return int(session.rtt_ns * self.clock.speed)
-
-
-class TrainingTimes:
-    """Training times of edges, for the verdict.
-
-    ``stamped``: edges whose training takes an emulated time. The others run on native devices,
-    which the verdict does not judge.
-    """
-
-    def __init__(self, fidelity: Fidelity, stamped: Collection[str]) -> None:
-        self.fidelity, self.stamped = fidelity, stamped
-        self.began: dict[str, tuple[int, int]] = {}  # edge -> (task, emulated moment it began)
-        self.working: dict[str, Working] = {}  # what each edge computes, and by when it must end
-
-    def begins(self, edge: str, task: int, at_ns: int) -> None:
-        self.began[edge] = (task, at_ns)
-
-    def asked(self, edge: str, task: int, at_ns: int, late_ns: int) -> None:
-        """The edge stopped at ``at_ns`` to ask for a fresher model.
-
-        The request arrived ``late_ns`` after its emulated moment.
-        """
-        began = self.began.get(edge)
-        if edge in self.stamped and began is not None and began[0] == task:
-            self.fidelity.task(late_ns, at_ns - began[1])
-            self.began[edge] = (task, at_ns)
-
-    def offered(self, edge: str, task: int) -> int | None:
-        """When the training of this update began. The first call removes it."""
-        if self.began.get(edge, (None, 0))[0] == task:
-            return self.began.pop(edge)[1]
-        return None
-
-    def done(self, edge: str, began_ns: int, due_ns: int, now: int) -> None:
-        """The update that was due at ``due_ns`` is offered ``now``."""
-        if edge in self.stamped:
-            self.fidelity.task(now - due_ns, due_ns - began_ns)
-
-    def overdue(self, edge: str, now: int) -> None:
-        """Count unfinished work that was due by now: the edge is lost, or the run ends."""
-        working = self.working.pop(edge, None)
-        if working is None:
-            return
-        task, began_ns = self.began.get(edge, (None, 0))  # until its update is offered
-        if task == working.task and now > working.due_ns:
-            self.fidelity.task(now - working.due_ns, working.due_ns - began_ns)
 
 
 @dataclass(slots=True)
@@ -288,20 +292,9 @@ class Probes:
 class Downlink:
     """Downloads; runs in the pacing thread. Methods that return flows return finished ones."""
 
-    def __init__(
-        self,
-        context: TransferContext,
-        training: TrainingTimes,
-        allowances: Allowances,
-        ahead: Callable[[str, int], int],
-        useless: Callable[[str, str], None],
-    ) -> None:
-        """``ahead(edge, task)``: bytes of the update that may follow its Offer at once.
-
-        ``useless``: see Transport.
-        """
-        self.context, self.training, self.allowances = context, training, allowances
-        self.ahead, self.useless = ahead, useless
+    def __init__(self, context: TransferContext, ahead: Callable[[str, int], int]) -> None:
+        """``ahead(edge, task)``: bytes of the update that may follow its Offer at once."""
+        self.context, self.training, self.ahead = context, context.training, ahead
         self.answers = Answers()
         # edge -> transfer -> moment of delivery
         self._delivered: defaultdict[str, OrderedDict[int, int]] = defaultdict(OrderedDict)
@@ -339,7 +332,7 @@ class Downlink:
 
     def _transfer(self, edge: str, outgoing: Outgoing) -> Transfer:
         if outgoing.kind == TASK:
-            self.allowances.given(edge, outgoing.task)
+            self.context.allowances.given(edge, outgoing.task)
         return Transfer(outgoing.number, edge, "down", outgoing.size, outgoing.kind)
 
     def end(self, edge: str, note: ToEdge, now: int) -> None:
@@ -448,7 +441,7 @@ class Downlink:
             or not isinstance(flow.side, Outgoing)
             or flow.last_byte_ns is not None
         ):
-            self.useless(session.edge, "the arrival of an unknown transfer")
+            self.context.useless(session.edge, "the arrival of an unknown transfer")
             return []
         if not arrived.curve or arrived.curve[-1][0] != flow.body or flow.released < flow.body:
             raise WireError(
@@ -522,18 +515,9 @@ class Uplink:
     faults: UplinkFaults | None = None
     forgives_past_slots = False  # in a resumed run
 
-    def __init__(
-        self,
-        context: TransferContext,
-        training: TrainingTimes,
-        allowances: Allowances,
-        most_bytes: int,
-        useless: Callable[[str, str], None],
-    ) -> None:
-        """``useless``: see Transport."""
-        self.useless = useless
-        self.context, self.training, self.most_bytes = context, training, most_bytes
-        self.allowances = allowances
+    def __init__(self, context: TransferContext, most_bytes: int) -> None:
+        """``most_bytes``: of the body of one update."""
+        self.context, self.training, self.most_bytes = context, context.training, most_bytes
         # edge -> its transfer number -> offered update
         self.waiting: defaultdict[str, dict[int, Waiting]] = defaultdict(dict)
         # edge -> bytes of ended transfers that were credited and may still come
@@ -609,7 +593,7 @@ class Uplink:
         incoming = Incoming(offer, self.most_bytes)
         task, now = incoming.task, self.context.clock.now()
         known = self._known(edge, offer, task)
-        self.allowances.count(edge, task, "offers")
+        self.context.allowances.count(edge, task, "offers")
         due_ns = moment(offer.due_ns, now)
         if known is not None and known.offer.digest == offer.digest:
             if known.flow is not None and known.flow.suspended:
@@ -694,7 +678,7 @@ class Uplink:
         waiting = self.waiting[session.edge].get(piece.transfer)
         if waiting is None:
             if not 0 < len(body) <= self._late_bytes[session.edge]:
-                self.useless(session.edge, "bytes of an unknown transfer")
+                self.context.useless(session.edge, "bytes of an unknown transfer")
             else:
                 self._late_bytes[session.edge] -= len(body)
             return []
@@ -748,8 +732,7 @@ class OpenNote:
 class Transport:
     """All transfers of a run, in the pacing thread.
 
-    ``stamped``: edges whose training takes an emulated time. ``reports``: how often edges may
-    report about their hosts. ``useless(edge, what)``: called for a message that changes nothing.
+    ``reports``: how often edges may report about their hosts.
     """
 
     def __init__(
@@ -758,19 +741,13 @@ class Transport:
         probes: Probes,
         latency_ns: Mapping[str, int],
         most_bytes: int,
-        stamped: Collection[str],
         reports: ReportAllowance,
-        useless: Callable[[str, str], None] = lambda edge, what: None,
     ) -> None:
         self.context, self.probes, self.latency_ns = context, probes, latency_ns
-        self.pacer = context.pacer
-        self.training = TrainingTimes(self.pacer.fidelity, stamped)
-        self.allowances, self.reports = Allowances(), reports
-        self.useless = useless
-        self.uplink = Uplink(context, self.training, self.allowances, most_bytes, useless)
-        self.downlink = Downlink(
-            context, self.training, self.allowances, self.uplink.allow_ahead, useless
-        )
+        self.pacer, self.training = context.pacer, context.training
+        self.allowances, self.reports = context.allowances, reports
+        self.uplink = Uplink(context, most_bytes)
+        self.downlink = Downlink(context, self.uplink.allow_ahead)
         self.resumed = False
         self.notes: dict[tuple[str, type], OpenNote] = {}  # an edge's latest of each kind
 
@@ -905,7 +882,7 @@ class Transport:
                 self._host_said(session.edge, message)
             case Pong() if body is not None:
                 if not self.probes.came(session, message, len(body)):
-                    self.useless(session.edge, "a Pong with bytes")
+                    self.context.useless(session.edge, "a Pong with bytes")
             case _:
                 raise WireError(f"{type(message).__name__} from an edge")
 

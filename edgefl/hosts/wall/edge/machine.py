@@ -163,7 +163,7 @@ class Machine:
             throttled=self._throttling.bits() if for_host else None,
             sent_bytes=None if sent is None else sent[0],
             received_bytes=None if sent is None else sent[1],
-            edge_cpu_permille=self._asked(self._edge_cpu_permille) or 0,
+            edge_cpu_permille=self._asked(lambda: round(10 * self._process.cpu_percent(None))) or 0,
             rss_bytes=self._asked(lambda: self._process.memory_info().rss) or 0,
             ran_us=self._ran_ns // NS_PER_US if counted else None,
             waited_us=self._waited_ns // NS_PER_US if counted else None,
@@ -186,9 +186,6 @@ class Machine:
 
     def _cpu_permille(self) -> int:
         return min(round(10 * self.system.cpu_percent(None)), 1000)
-
-    def _edge_cpu_permille(self) -> int:
-        return round(10 * self._process.cpu_percent(None))
 
     def _temperature_mk(self) -> int | None:
         found = self.system.sensors_temperatures()

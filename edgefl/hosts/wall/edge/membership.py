@@ -80,14 +80,14 @@ class SideBuilder:
     def side(self, setup: Setup) -> EdgeSide:
         experiment, base = self.experiment(setup)
         self.strategy = experiment.strategies[0].name
-        if self.learned is None or self._data_differs(self.learned.experiment, experiment):
+        before = self.learned and self.learned.experiment
+        if self.learned is None or any(
+            getattr(before, key) != getattr(experiment, key) for key in KEYS_OF_DATA
+        ):
             self.learned = learning(experiment, base, [self.name])
         # the strategy differs, its index does not
         self.learned = replace(self.learned, experiment=experiment, _chosen={}, speeds={})
         return side(self.learned, self.name, 0, self.learned.data_digest(), setup)
-
-    def _data_differs(self, old: Experiment, experiment: Experiment) -> bool:
-        return any(getattr(old, key) != getattr(experiment, key) for key in KEYS_OF_DATA)
 
     def experiment(self, setup: Setup) -> tuple[Experiment, Path | None]:
         """Return the experiment of this edge, and the folder for relative paths of its code.

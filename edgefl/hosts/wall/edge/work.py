@@ -11,6 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Thread
 from typing import Any, Protocol, cast
 
@@ -149,7 +150,7 @@ class TrainingThread(Thread):
                 order.job.run,
                 self.edge.rule,
                 order.job.until_step,
-                self._slice_over(self.system.monotonic_s() + SLICE_S),
+                partial(self._slice_over, self.system.monotonic_s() + SLICE_S),
             )
             spent_ns += self.system.monotonic_ns() - began
             self.turns.give()
@@ -161,8 +162,8 @@ class TrainingThread(Thread):
         trained = Trained(run.task.number, samples, spent_ns) if samples else None
         self.results.put(Result(order, order.start_ns + int(spent_ns * self.speed), trained))
 
-    def _slice_over(self, end_s: float) -> Callable[[], bool]:
-        return lambda: self.ended or self.system.monotonic_s() >= end_s
+    def _slice_over(self, end_s: float) -> bool:
+        return self.ended or self.system.monotonic_s() >= end_s
 
 
 @dataclass(slots=True)

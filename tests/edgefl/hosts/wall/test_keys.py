@@ -111,7 +111,7 @@ def test_new_never_overwrites(folder: Path) -> None:
         ):
             keys.new(there, ["e000"])
     assert keys.load_server(folder) == before
-    with pytest.raises(UserError, match="cannot be made"):
+    with pytest.raises(UserError, match="cannot be written"):
         keys.new(folder / "coordinator.key" / "below", ["e000"])
     assert [path.name for path in folder.parent.iterdir()] == ["keys"]  # no draft is left
     (folder.parent / "empty").mkdir()
