@@ -10,8 +10,7 @@ from unittest.mock import patch
 
 from edgefl.actor import Send
 from edgefl.coordinator.coordinator import Coordinator
-from edgefl.coordinator.deadlines import Deadlines
-from edgefl.coordinator.tasks import OpenTask, Tasks
+from edgefl.coordinator.tasks import Deadlines, OpenTask, Tasks
 from edgefl.hosts.wall.coordinator import durability
 from edgefl.hosts.wall.coordinator.durability import CheckpointWriter, Committer
 from edgefl.hosts.wall.coordinator.logic import Logic

@@ -58,7 +58,7 @@ from edgefl.hosts.wall.edge.work import TURN, WANT, SharedTurns
 from edgefl.hosts.wall.run_processes import room_for_edges
 from edgefl.protocol.errors import Refused
 from edgefl.protocol.messages import Assignment
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from emulator.host import cores
 
 SILENCE_S = 1.0  # a turn that is not given back after this time (real) is withdrawn

@@ -41,10 +41,9 @@ from edgefl.hosts.process_messages import (
     frozen_digest,
 )
 from edgefl.hosts.processes import end_in
-from edgefl.hosts.setup.interruptions import with_patterns
+from edgefl.hosts.setup.network import with_patterns
 from edgefl.hosts.setup.plan import emulated_devices
-from edgefl.hosts.setup.resumption import RunStage, check_data, run_stage
-from edgefl.hosts.setup.run_folder import RunFolder
+from edgefl.hosts.setup.resumption import RunFolder, RunStage, check_data, run_stage
 from edgefl.hosts.setup.rundir import remove_run
 from edgefl.hosts.wall.run_processes import END_PATIENCE_S, RunProcesses
 from edgefl.hosts.wall.speed_check import auto_speed, too_fast

@@ -15,9 +15,9 @@ from edgefl.hosts.wall.coordinator.workers import numbers, texts
 from edgefl.protocol.host_reports import HostFacts, HostReport
 from edgefl.protocol.messages import FreshRequest, Joined, Offer, Ready, Started, TaskFailed
 from edgefl.protocol.transfers import Incoming
-from edgefl.strategies.base.events import EdgeLost
+from edgefl.strategies.base.events_and_decisions import EdgeLost
 from emulator.fidelity import Fidelity
-from emulator.links.transfer import Completion, Transfer
+from emulator.links.link import Completion, Transfer
 
 Row = dict[str, Any]
 Arrays = Mapping[str, np.ndarray]

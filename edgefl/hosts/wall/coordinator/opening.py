@@ -22,8 +22,7 @@ from edgefl.config.toml import parsed
 from edgefl.disk import Disk
 from edgefl.errors import UserError, undamaged
 from edgefl.hosts.process_messages import SHARES, StartRun, frozen_digest
-from edgefl.hosts.setup.rundir import OpenRun, RunSoFar, writable
-from edgefl.hosts.setup.saved_state import externals
+from edgefl.hosts.setup.rundir import OpenRun, RunSoFar, externals, writable
 from edgefl.hosts.wall import keys as curve
 from edgefl.hosts.wall.coordinator.durability import CheckpointWriter
 from edgefl.hosts.wall.coordinator.run_logic import JobTable, RunLogic

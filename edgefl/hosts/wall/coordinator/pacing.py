@@ -46,10 +46,8 @@ from edgefl.hosts.wall.wire import MOST_FRAMES, Router, Wire
 from edgefl.protocol.codec import MOST_BUNDLED, MOST_BUNDLED_BYTES, bundle, encode, encode_note
 from edgefl.protocol.errors import LimitExceeded, WireError
 from edgefl.protocol.messages import BROKEN_OFF_ENDS, Joined, Setup, Stamped, Welcome
-from edgefl.strategies.base.decisions import Finish
-from edgefl.strategies.base.events import EdgeLost
-from emulator.agenda import Agenda, Ticket
-from emulator.clock import WallClock, precise_timers
+from edgefl.strategies.base.events_and_decisions import EdgeLost, Finish
+from emulator.clock import Agenda, Ticket, WallClock, precise_timers
 from emulator.fidelity import Fidelity
 from emulator.units import FOREVER, NS_PER_S
 

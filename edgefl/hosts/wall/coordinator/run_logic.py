@@ -30,10 +30,9 @@ from edgefl.record.files import MEASURED_STATE
 from edgefl.record.host_table import HostTable
 from edgefl.record.record import Record
 from edgefl.snake_case import snake
-from edgefl.strategies.base.decisions import Finish, Grant
-from emulator.agenda import Agenda
-from emulator.fidelity import spread_ms
-from emulator.quantiles import Quantiles
+from edgefl.strategies.base.events_and_decisions import Finish, Grant
+from emulator.clock import Agenda
+from emulator.fidelity import Quantiles, spread_ms
 from emulator.units import FOREVER, NS_PER_S, seconds_text
 from emulator.values import value_class
 

@@ -69,9 +69,8 @@ from edgefl.protocol.messages import (
 )
 from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.record.files import PING, TRAINING
-from edgefl.strategies.base.decisions import Grant
-from emulator.agenda import Agenda, Ticket
-from emulator.clock import WallClock
+from edgefl.strategies.base.events_and_decisions import Grant
+from emulator.clock import Agenda, Ticket, WallClock
 from emulator.fidelity import Fidelity
 from emulator.links.network import Completion, Network, Transfer
 from emulator.tdma.channel import ChannelLink

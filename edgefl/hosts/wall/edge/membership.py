@@ -15,8 +15,8 @@ import orjson
 
 from edgefl.config.experiment import MOST_SPEED, Experiment
 from edgefl.errors import UserError, nearest, printable
-from edgefl.hosts.setup.interruptions import with_patterns
 from edgefl.hosts.setup.learning import Learning, learning
+from edgefl.hosts.setup.network import with_patterns
 from edgefl.hosts.wall.edge.host import MOST_TEXT, PATIENCE_S, EdgeHost
 from edgefl.hosts.wall.edge.state import StateFolder
 from edgefl.hosts.wall.edge.work import EdgeSide, OwnMachine

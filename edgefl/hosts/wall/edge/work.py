@@ -16,8 +16,7 @@ from threading import Thread
 from typing import Any, Protocol, cast
 
 from edgefl.actor import Output, Run, Send
-from edgefl.edges.edge import Edge
-from edgefl.edges.trainer_like import SlicedTrainer
+from edgefl.edges.edge import Edge, SlicedTrainer
 from edgefl.hosts.wall.edge.state import KeptState, StateKeeper
 from edgefl.hosts.wall.edge.transfers import EdgeTransfers
 from edgefl.hosts.wall.system import OWN_SYSTEM, Inbox, Mailbox, System

@@ -20,7 +20,7 @@ from processes import Coordinator, EchoRun, EchoTrainer, happened, wait_for
 from trainers import linear_trainer
 
 from edgefl.edges.edge import Edge
-from edgefl.edges.training_plan import TrainingPlan
+from edgefl.edges.training import TrainingPlan
 from edgefl.hosts.wall.edge.host import EdgeHost
 from edgefl.hosts.wall.edge.work import OwnMachine, TrainingThread, TrainOrder
 from edgefl.hosts.wall.system import Mailbox
@@ -56,7 +56,7 @@ from edgefl.protocol.messages import (
     Working,
 )
 from edgefl.protocol.transfers import Outgoing
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from emulator.compute import Native
 
 AWAY = Refuse("this session has ended", final=False)

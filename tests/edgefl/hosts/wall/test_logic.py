@@ -51,8 +51,7 @@ from edgefl.record.journal import Journal
 from edgefl.record.journal_reader import read
 from edgefl.results import energy
 from edgefl.results.tail import read_csv
-from edgefl.strategies.base.decisions import Finish
-from edgefl.strategies.base.events import EdgeLost
+from edgefl.strategies.base.events_and_decisions import EdgeLost, Finish
 from emulator.fidelity import Fidelity
 from emulator.units import FOREVER, NS_PER_S
 from emulator.units import NS_PER_S as S

@@ -17,13 +17,12 @@ from transport_rig import Rig as TransportRig
 from edgefl.hosts.wall.coordinator.pacer import LARGEST_PIECE, SMALLEST_PIECE, Flow, PiecePlan
 from edgefl.protocol.messages import Update
 from edgefl.protocol.transfers import Outgoing
-from emulator.capacity.constant import Constant
-from emulator.delay.latency import Latency
+from emulator.capacity.rates import Constant
+from emulator.delay import Latency
 from emulator.links.bottleneck import Bottleneck
 from emulator.links.link import Link
 from emulator.links.network import Network
-from emulator.tdma.channel import Channel
-from emulator.tdma.slot_curve import Grid
+from emulator.tdma.channel import Channel, Grid
 from emulator.units import FOREVER, NS_PER_S
 
 

@@ -30,9 +30,8 @@ from edgefl.hosts.wall.coordinator.workers import Evaluator, serve_evaluations
 from edgefl.hosts.wall.system import Mailbox, System
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import Join, Ready
-from edgefl.strategies.base.decisions import Finish
-from emulator.agenda import Agenda
-from emulator.clock import WallClock
+from edgefl.strategies.base.events_and_decisions import Finish
+from emulator.clock import Agenda, WallClock
 from emulator.fidelity import Fidelity
 
 

@@ -23,8 +23,8 @@ from edgefl.hosts.wall.system import (
     System,
 )
 from edgefl.protocol.messages import Ping, Pong
-from edgefl.strategies.base.decisions import Finish
-from emulator.capacity.constant import Constant
+from edgefl.strategies.base.events_and_decisions import Finish
+from emulator.capacity.rates import Constant
 from emulator.fidelity import Fidelity
 from emulator.links.link import Link
 from emulator.links.network import Network

@@ -61,7 +61,7 @@ from edgefl.protocol.messages import (
     Working,
 )
 from edgefl.protocol.transfers import Outgoing
-from edgefl.strategies.base.decisions import Grant
+from edgefl.strategies.base.events_and_decisions import Grant
 from emulator.fidelity import Fidelity
 from emulator.links.network import Completion, Transfer
 from emulator.units import FOREVER, NS_PER_S
