@@ -4,6 +4,7 @@ goes on after a broken session, and what of native links is measured.
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import islice
 from typing import Any
 
@@ -855,7 +856,7 @@ def test_an_edge_sends_its_first_bytes_behind_the_offer_once() -> None:
     assert (offer.ahead, piece, bytes(view)) == (300, Piece(1, 0), bytes(first.piece(0, 300)))
     sent = [(each.offset, len(part)) for each, part in transfers.credit(Credit(1, 300, 400))]
     assert sent == [(300, 100)]
-    again = transfers.new(replace(update()), 8)
+    again = transfers.new(dataclasses.replace(update()), 8)
     assert transfers.offer(again, 8) == (again.offer(8), [])
 
 
