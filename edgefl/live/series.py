@@ -11,7 +11,7 @@ import numpy as np
 
 from edgefl.results.columns import MISSING, TableColumns, Texts, spread
 from edgefl.results.intervals import SLICE_TYPES, SliceColumns, joined
-from emulator.quantiles import Quantiles
+from emulator.fidelity import Quantiles
 from emulator.units import NS_PER_S
 
 Item = TypeVar("Item")

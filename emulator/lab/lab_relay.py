@@ -21,16 +21,17 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from emulator.clock import precise_timers
 from emulator.errors import BadValue
+from emulator.fidelity import Quantiles, spread_ms
 from emulator.host import REAL_TIME, real_time_priority
 from emulator.kernel.commands import KernelWay
 from emulator.kernel.relay import Relay, RelayedLink
-from emulator.quantiles import Quantiles
 from emulator.units import FOREVER, NS_PER_S
 
 ANSWER_S = 10.0
@@ -49,7 +50,7 @@ class RelayProcess:
             start_new_session=True,  # Ctrl-C is for the program, which may still need its links
         )
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps([asdict(link) for link in links]).encode() + b"\n")
+        self._process.stdin.write(msgspec.json.encode(list(links)) + b"\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline().decode().strip()
         if answer != "ready":
@@ -143,13 +144,8 @@ class _Server:
                 return  # the peer sees that there is no answer
 
     def _counts(self) -> dict[str, object]:
-        turn_ms = {
-            "p50": self._turns.percentile(50),
-            "p99": self._turns.percentile(99),
-            "max": self._turns.max,
-        }
         return self._facts | {
-            "turn_ms": {k: None if ns is None else round(ns / 1e6, 3) for k, ns in turn_ms.items()},
+            "turn_ms": spread_ms(self._turns),
             "strain": self._relay.strain(),
             "links": self._relay.summary(),
         }
@@ -157,11 +153,7 @@ class _Server:
 
 def main(control: str) -> None:
     """Read the links, make their taps, say "ready" (or why not), and carry frames."""
-    line = sys.stdin.buffer.readline()
-    links = [
-        RelayedLink(**link | {key: KernelWay(**link[key]) for key in ("up", "down")})
-        for link in json.loads(line)
-    ]
+    links = msgspec.json.decode(sys.stdin.buffer.readline(), type=list[RelayedLink])
     with ExitStack() as stack:
         try:
             server = _Server(links, Path(control), stack)

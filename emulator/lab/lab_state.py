@@ -7,23 +7,27 @@ recognised and removed by the next call.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from emulator.errors import BadValue, valid_name
-from emulator.kernel.claims import Claims
-from emulator.kernel.commands import KernelShape, KernelWay
-from emulator.kernel.namespaces import INTERFACE_FILES, NAMESPACE_FILES, end_processes, execute
-from emulator.lab.lab_names import HOSTS_FILES, LABS, LabNames
-from emulator.lab.topology import LabBridge, LabHost, LabLink, LabTraffic, Topology
-from emulator.lab.wiring import Wiring, wiring
+from emulator.kernel.commands import KernelShape
+from emulator.kernel.namespaces import (
+    INTERFACE_FILES,
+    NAMESPACE_FILES,
+    Claims,
+    end_processes,
+    execute,
+)
+from emulator.lab.topology import Topology
+from emulator.lab.wiring import HOSTS_FILES, LABS, LabNames, Wiring, wiring
 
 ENVIRONMENT = "EMULATOR_LAB"
 """The environment variable with the name of the lab that a command is for."""
@@ -64,18 +68,17 @@ def save(state: LabState) -> None:
     """Write the file, in one step."""
     target = state.names.state_file
     fresh = target.with_suffix(".new")
-    fresh.write_text(json.dumps(asdict(state), indent=1) + "\n", encoding="utf-8")
+    fresh.write_bytes(msgspec.json.format(msgspec.json.encode(state), indent=1) + b"\n")
     fresh.replace(target)
 
 
 def load(number: int) -> LabState:
     """Read the file. BadValue if this lab does not run (any more)."""
     try:
-        content = json.loads(LabNames(number).state_file.read_text(encoding="utf-8"))
+        content = LabNames(number).state_file.read_bytes()
     except FileNotFoundError:
         raise BadValue(f"lab number {number} has ended") from None
-    shapes = {name: _shape(shape) for name, shape in content["shapes"].items()}
-    return LabState(**content | {"topology": _topology(content["topology"]), "shapes": shapes})
+    return msgspec.json.decode(content, type=LabState)
 
 
 @contextmanager
@@ -143,10 +146,10 @@ def free_name(wanted: str) -> str:
 def clear(number: int) -> None:
     """Remove everything of a lab, whatever is left of it; end the processes of its namespaces."""
     names = LabNames(number)
-    namespaces = _begin_with(NAMESPACE_FILES, names.namespace_prefix)
+    namespaces = names_with(names.namespace_prefix, NAMESPACE_FILES)
     for namespace in namespaces:
         end_processes(namespace, signal.SIGKILL)
-    for interface in _begin_with(INTERFACE_FILES, names.prefix):
+    for interface in names_with(names.prefix, INTERFACE_FILES):
         # Its peer may go meanwhile with a namespace, and then it goes too.
         try:
             execute(["ip", "link", "del", "dev", interface])
@@ -155,7 +158,7 @@ def clear(number: int) -> None:
                 raise
     for namespace in namespaces:
         execute(["ip", "netns", "del", namespace])
-    for folder in _begin_with(HOSTS_FILES, names.namespace_prefix):
+    for folder in names_with(names.namespace_prefix, HOSTS_FILES):
         shutil.rmtree(HOSTS_FILES / folder, ignore_errors=True)
     with suppress(OSError):  # others may use it
         HOSTS_FILES.rmdir()
@@ -165,25 +168,8 @@ def clear(number: int) -> None:
 CLAIMS = Claims("lab", LABS, clear)
 
 
-def _begin_with(folder: Path, prefix: str) -> list[str]:
+def names_with(prefix: str, folder: Path) -> list[str]:
+    """What begins with ``prefix`` in a folder that may be missing."""
     if not folder.is_dir():
         return []
     return sorted(name for name in os.listdir(folder) if name.startswith(prefix))
-
-
-def _shape(content: dict[str, Any]) -> KernelShape:
-    ways = {key: KernelWay(**content[key]) for key in ("up", "down")}
-    return KernelShape(**content | ways)
-
-
-def _topology(content: dict[str, Any]) -> Topology:
-    def ways(part: dict[str, Any]) -> dict[str, Any]:
-        return part | {key: KernelWay(**part[key]) for key in ("up", "down")}
-
-    parts = {
-        "hosts": tuple(LabHost(**part) for part in content["hosts"]),
-        "bridges": tuple(LabBridge(**ways(part)) for part in content["bridges"]),
-        "links": tuple(LabLink(**ways(part)) for part in content["links"]),
-        "traffic": tuple(LabTraffic(**part) for part in content["traffic"]),
-    }
-    return Topology(**content | parts)
