@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +24,6 @@ from edgefl.results.comparison import Comparison, SeedEstimate, against
 from edgefl.results.differences import NO_CONFIG
 from edgefl.results.figures.base import open_runs
 from edgefl.results.forms import probability
-from edgefl.results.run_files import RunFiles
 from edgefl.results.statistics import CONFIDENCE
 from edgefl.results.summary import FAITHFUL, STRAINED, VIRTUAL
 from edgefl.results.table import BAD
@@ -58,9 +57,7 @@ def of_terminal(table: Table) -> HtmlTable:
     )
 
 
-def of_rows(
-    headings: Sequence[str], rows: Sequence[Sequence[object]], title: str = ""
-) -> HtmlTable:
+def of_rows(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> HtmlTable:
     """Return a table of these values; None is an empty cell. A column of numbers says so."""
     columns = list(zip(*rows)) or [() for _ in headings]
     return HtmlTable(
@@ -115,21 +112,17 @@ def of_comparison(found: Comparison, paths: Sequence[Path]) -> list[ReportedRun]
     """Return the runs of a comparison of ``paths``."""
     runs = open_runs(paths)
     return [
-        _run(scheme.name, files, row, several=len(scheme.rows) > 1)
+        ReportedRun(
+            name=scheme.name,
+            title=f"{scheme.name} seed {row.seed}" if len(scheme.rows) > 1 else scheme.name,
+            directory=files.path,
+            row=row,
+            summary=files.summary,
+            config=files.config,
+        )
         for scheme in found.schemes
         for files, row in zip(runs[scheme.name], scheme.rows)
     ]
-
-
-def _run(name: str, files: RunFiles, row: Row, several: bool) -> ReportedRun:
-    return ReportedRun(
-        name=name,
-        title=f"{name} seed {row.seed}" if several else name,
-        directory=files.path,
-        row=row,
-        summary=files.summary,
-        config=files.config,
-    )
 
 
 def experiments(runs: Iterable[ReportedRun]) -> list[tuple[dict[str, Any], list[ReportedRun]]]:
@@ -374,12 +367,11 @@ def _without_empty(table: HtmlTable) -> HtmlTable:
         for place in range(len(table.headings))
         if any(row[place] != ("",) for row in table.rows)
     ]
-    return HtmlTable(
-        title=table.title,
+    return replace(
+        table,
         headings=tuple(table.headings[place] for place in kept),
         numbers=tuple(table.numbers[place] for place in kept),
         rows=tuple(tuple(row[place] for place in kept) for row in table.rows),
-        notes=table.notes,
     )
 
 

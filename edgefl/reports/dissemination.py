@@ -487,7 +487,7 @@ def _columns(schemes: dict[str, list[SectionRow]]) -> dict[str, list[str]]:
         "which\nis": [
             f"+{100 * fmean(more_down(cost) for cost in runs):.0f}%" for runs in schemes.values()
         ],
-        "use %\nup/down": pairs("use_up", "use_down", _percent),
+        "use %\nup/down": pairs("use_up", "use_down", percent),
         "stale\nfrom/to": pairs("staleness_before_mean", "staleness_after_mean", "{:.1f}".format),
         "beta\nmed.": cells("beta_median", "{:.2g}".format),
     }
@@ -510,7 +510,7 @@ def _form(value: float | None, form: Callable[[float], str]) -> str:
     return "-" if value is None else form(value)
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
     """Format a share as percent with two digits: 17, 10, 9.9."""
     if share < 0.001:
         return "<0.1" if share else "0"

@@ -11,7 +11,7 @@ from builders import experiment, small_run
 from rich.console import Console
 
 from edgefl.loading.file import dump
-from edgefl.reports.dissemination import _percent
+from edgefl.reports.dissemination import percent
 from edgefl.results import compare
 from edgefl.results.summary import one_line
 from edgefl.results.table import table
@@ -145,4 +145,4 @@ def test_a_run_that_was_broken_off_is_not_called_faithful(tmp_path: Path, end: s
     ],
 )
 def test_a_share_of_the_time_has_two_digits(share: float, text: str) -> None:
-    assert _percent(share) == text
+    assert percent(share) == text
