@@ -22,7 +22,7 @@ from edgefl.loading.file import FACTS
 from edgefl.record import files
 from edgefl.record.files import CONFIG, METRICS
 from edgefl.results import rundirs
-from edgefl.results.columns import TableReader, parsed_events
+from edgefl.results.columns import TableReader, parsed_events, without_collection
 from edgefl.results.pace import Pace, Point
 from edgefl.results.progress import RATE_WINDOW_S
 from edgefl.results.rundirs import read_config, read_summary
@@ -140,7 +140,8 @@ class RunFeed:
         if self._mark() != self._config:
             self._begin()
         try:
-            more = self._step(clock_s)
+            with without_collection():
+                more = self._step(clock_s)
         except (UserError, OSError) as error:  # a damaged part, or no permission
             self.trouble, more = str(error), False
         readers: list[Tail | TableReader | TableTail] = [self._events]

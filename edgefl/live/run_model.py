@@ -379,6 +379,7 @@ COUNTERS = ("version", "emulated_s", "wall_s", "train_loss", "test_loss")  # the
 BYTES = ("bytes_up", "bytes_down")
 
 STRANGE = (KeyError, TypeError, ValueError, AttributeError)  # from a row of another version
+UNPLACED = -2  # an edge that has no index on the page yet
 LANE_NUMBERS = {lane: place for place, lane in enumerate(LANES)}
 
 
@@ -419,6 +420,7 @@ class RunModel:
         self.strange_rows = 0  # of another version of edgefl, or damaged: they are left out
         self.changes = 0
         self._states: dict[str, tuple[tuple[Any, ...], int]] = {}  # edge -> state, change
+        self._places = np.zeros(0, np.int32)  # the index of an edge on the page, by its number
         self._target_reached = False
         self._reached = {files.LINKS: 0.0, files.SLOTS: 0.0}  # seconds of their latest rows
 
@@ -530,11 +532,12 @@ class RunModel:
 
     def _placed(self, edges: np.ndarray) -> np.ndarray:
         """The indices of many edges on the page."""
-        there, first, of_all = np.unique(edges, return_index=True, return_inverse=True)
-        names, places = self.texts.all, np.zeros(len(there), np.int32)
-        for at in np.argsort(first).tolist():  # a new one gets its place when it comes first
-            places[at] = self._place(names[there[at]])
-        return places[of_all]
+        more = np.full(len(self.texts) - len(self._places), UNPLACED, np.int32)
+        places = self._places = np.concatenate([self._places, more])
+        names = self.texts.all if (places[edges] == UNPLACED).any() else []
+        for edge in dict.fromkeys(edges[places[edges] == UNPLACED].tolist()):
+            places[edge] = self._place(names[edge])  # in the order in which they come first
+        return places[edges]
 
     # ------------------------------------------------------------------ news
     def open_slices(self) -> list[list[Any]]:

@@ -262,13 +262,13 @@ class Shares:
             return
         while slices.end_s.max() >= MOST_SHARES * self.bin_s:
             self._widen()
-        keys = np.stack([slices.edge, slices.lane, slices.kind], axis=1)
-        different, first, of_slices = np.unique(
-            keys, axis=0, return_index=True, return_inverse=True
-        )
+        edge, lane, kind = (each.astype(np.int64) for each in slices[:3])
+        keys = (edge << 36) + (lane << 32) + kind  # one number: much faster than three
+        different, first, of_slices = np.unique(keys, return_index=True, return_inverse=True)
         rows = np.zeros(len(different), np.int64)
         for at in np.argsort(first).tolist():  # a new one gets its row when it comes first
-            rows[at] = self._rows.setdefault(tuple(different[at].tolist()), len(self._rows))
+            key = tuple(each[first[at]].item() for each in (edge, lane, kind))
+            rows[at] = self._rows.setdefault(key, len(self._rows))
         if (more := len(self._rows) - len(self._seconds)) > 0:
             empty = np.zeros((max(more, len(self._seconds)), MOST_SHARES), np.float32)
             self._seconds = np.concatenate([self._seconds, empty])
@@ -277,7 +277,7 @@ class Shares:
         of, at = np.repeat(np.arange(len(first)), counts), spread(first, counts)
         inside = np.minimum((at + 1) * self.bin_s, slices.end_s[of])
         inside -= np.maximum(at * self.bin_s, slices.begin_s[of])
-        np.add.at(self._seconds, (rows[of_slices.ravel()[of]], at), inside)
+        np.add.at(self._seconds, (rows[of_slices[of]], at), inside)
 
     def window(self, begin_s: float, end_s: float) -> dict[str, Any]:
         """Return the bins of a window as shares from 0 to 1; if there are many, several as one."""
