@@ -337,7 +337,8 @@ class Link:
         service continues at the same byte. ValueError for a capacity if the link is not shaped and
         in use.
         """
-        self._check_capacity(capacity)
+        if capacity is not None and self.capacity is None and self.queue:
+            raise ValueError("a link that is not shaped cannot get a capacity while it is in use")
         at_ns = self._changed_ns = max(now, self._idle_ns, self._changed_ns)
         if delay is not None:
             self.delay = changed_delay(self.delay, delay, at_ns, self._plans())
@@ -473,10 +474,6 @@ class Link:
                 f"transfer {booking.transfer.number}: {confirmed_bytes} of {booking.transfer.size}"
                 " bytes confirmed"
             )
-
-    def _check_capacity(self, capacity: Capacity | None) -> None:
-        if capacity is not None and self.capacity is None and self.queue:
-            raise ValueError("a link that is not shaped cannot get a capacity while it is in use")
 
     def _plans(self) -> list[Plan]:
         return [booking.plan for booking in self.queue if booking.plan is not None]

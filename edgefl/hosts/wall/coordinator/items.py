@@ -10,8 +10,8 @@ from msgspec import convert, to_builtins
 from msgspec.structs import asdict
 
 from edgefl.hosts.wall.coordinator import thread_messages as messages
-from edgefl.hosts.wall.coordinator.evaluator import numbers, texts
-from edgefl.hosts.wall.coordinator.job_table import JobOrder
+from edgefl.hosts.wall.coordinator.run_logic import JobOrder
+from edgefl.hosts.wall.coordinator.workers import numbers, texts
 from edgefl.protocol.messages import (
     FreshRequest,
     HostFacts,
