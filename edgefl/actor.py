@@ -10,7 +10,7 @@ from dataclasses import field
 from typing import Any
 
 from edgefl.protocol.messages import ToCoordinator, ToEdge
-from edgefl.strategies.base.decisions import Finish, Grant
+from edgefl.strategies.base.events_and_decisions import Finish, Grant
 from emulator.values import value_class
 
 COORDINATOR = "coordinator"

@@ -174,9 +174,9 @@ def last_batches_of_one(learned: Learning) -> list[str]:
 
     Layers such as BatchNorm do. It is found out by such a step, with one edge.
     """
-    from edgefl.edges.trainer import Trainer
+    from edgefl.edges.training import Trainer
     from edgefl.protocol.messages import Assignment
-    from edgefl.strategies.base.local_rule import LocalRule
+    from edgefl.strategies.base.strategy import LocalRule
 
     if not learned.on_cpu():
         return []  # this process forks later, and CUDA must not begin before that

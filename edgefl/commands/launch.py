@@ -25,9 +25,8 @@ from edgefl.commands.resume_option import Overwrite, Resume, refuse_both
 from edgefl.commands.run import Out, Overrides, finish
 from edgefl.commands.run_task import RESULTS, RunTask
 from edgefl.errors import UserError, printable
-from edgefl.hosts.clock_names import WALL
+from edgefl.hosts.choices import LAUNCH, WALL
 from edgefl.hosts.network_addresses import any_host, tcp
-from edgefl.hosts.setup.origin import LAUNCH
 from edgefl.record.files import EXPERIMENT
 from edgefl.record.row_file import write_whole
 
@@ -152,7 +151,7 @@ def _keys_of(given: RunTask) -> Path | None:
 
 def _launched(task: Launch) -> bool:
     """Run the experiment; False after Ctrl-C."""
-    from edgefl.hosts.setup.run_folder import RunFolder
+    from edgefl.hosts.setup.resumption import RunFolder
     from edgefl.hosts.wall.keys import missing
     from edgefl.launch.host_logs import HostLogs
     from edgefl.launch.hosts_thread import HostsThread

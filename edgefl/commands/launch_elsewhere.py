@@ -15,7 +15,7 @@ from edgefl.config.groups import availability_file
 from edgefl.errors import UserError
 from edgefl.exit_status import BAD_INPUT, FAILED, INTERRUPTED, OVER
 from edgefl.hosts.network_addresses import tcp
-from edgefl.hosts.setup.run_folder import RunFolder
+from edgefl.hosts.setup.resumption import RunFolder
 from edgefl.launch.agent_messages import StopEdges
 from edgefl.launch.connections.connection import HostError
 from edgefl.loading.file import dump

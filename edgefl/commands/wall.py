@@ -69,7 +69,7 @@ def run_seeds(
     and broken ones go on. ``overwrite``: new runs replace finished ones. ``where``: LaunchOptions,
     whose processes are for the first seed. Exit with status 1 if a needed process dies.
     """
-    from edgefl.hosts.setup.run_folder import RunFolder
+    from edgefl.hosts.setup.resumption import RunFolder
     from edgefl.hosts.wall.launcher import Interrupted, LaunchOptions, WallRun
 
     seeds, where = _seeds(experiment, folder, resume), where | {"resume": resume}

@@ -27,8 +27,7 @@ from edgefl.record.journal import Journal
 from edgefl.record.rotated_file import RotatedFile, Rotation, lost_rows, remove_all
 from edgefl.record.row_file import TextRows, not_written, write_whole
 from edgefl.record.rows import Row
-from edgefl.strategies.base.decisions import Decision
-from edgefl.strategies.base.events import EdgeJoined, Event
+from edgefl.strategies.base.events_and_decisions import Decision, EdgeJoined, Event
 from emulator.links.network import Completion
 from emulator.units import seconds_text
 

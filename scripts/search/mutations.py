@@ -10,8 +10,7 @@ from unittest.mock import patch
 
 from edgefl.actor import Send
 from edgefl.coordinator.coordinator import Coordinator
-from edgefl.coordinator.deadlines import Deadlines
-from edgefl.coordinator.tasks import OpenTask, Tasks
+from edgefl.coordinator.tasks import Deadlines, OpenTask, Tasks
 from edgefl.hosts.wall.coordinator import checkpoint_writer
 from edgefl.hosts.wall.coordinator.checkpoint_writer import CheckpointWriter
 from edgefl.hosts.wall.coordinator.committer import Committer

@@ -19,7 +19,7 @@ from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load, to_json
 from edgefl.protocol.messages import Setup
 from edgefl.results.tail import read_csv, read_events
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.strategies.moon import Contrast
 from edgefl.strategies.syncdrop import SubModel
 

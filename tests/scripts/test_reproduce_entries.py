@@ -17,7 +17,7 @@ from reproduction.results import NUMBERS, RESULT, TUNING, CurveRow, Results, Run
 from reproduction.runner import EntryRunner, Work
 
 from edgefl import catalog
-from edgefl.hosts.workers import Power
+from edgefl.hosts.choices import Power
 from edgefl.sweep.sweep_runs import Did
 
 ENTRIES = list(registry.entries().values())

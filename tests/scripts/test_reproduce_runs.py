@@ -22,7 +22,7 @@ from reproduction.runner import Budget, EntryRunner, Work, best_tried
 from reproduction.tables import Tables, read_machines
 
 from edgefl.errors import UserError
-from edgefl.hosts.workers import Power
+from edgefl.hosts.choices import Power
 from edgefl.results.statistics import interval
 from edgefl.sweep.sweep_runs import Did
 

@@ -20,7 +20,7 @@ from reproduction.runner import EntryRunner, Work
 from reproduction.tables import Tables
 
 from edgefl.errors import UserError
-from edgefl.hosts.workers import Power
+from edgefl.hosts.choices import Power
 from edgefl.strategies.base import catalog
 from edgefl.strategies.base.buffered import Buffered
 from edgefl.sweep.sweep_runs import Did

@@ -16,7 +16,7 @@ from edgefl.hosts.wall.system import System
 from edgefl.protocol.codec import decode, encode, unbundled
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import Hello, Setup
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from emulator.compute import Rate
 
 NS_PER_S = 1_000_000_000

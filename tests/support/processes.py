@@ -22,7 +22,7 @@ from warm_python import ColdPython
 
 from edgefl import __version__
 from edgefl.edges.edge import Edge
-from edgefl.edges.failure import TrainingFailure
+from edgefl.edges.training import TrainingFailure
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import StartRun, StopRun
 from edgefl.hosts.wall.edge.host import EdgeHost
@@ -48,7 +48,7 @@ from edgefl.protocol.messages import (
 )
 from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.results.tail import read_events
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from emulator.compute import Rate
 
 PATIENCE_S = 60.0  # far more than needed, because a busy machine may be slow

@@ -21,7 +21,7 @@ from edgefl.hosts.wall.coordinator.thread_messages import Heard
 from edgefl.hosts.wall.coordinator.transport import Transport
 from edgefl.protocol.messages import Arrived, Assignment, Credit, Join, Piece, Ping, Update
 from edgefl.protocol.transfers import Incoming, Outgoing
-from edgefl.strategies.base.decisions import Grant
+from edgefl.strategies.base.events_and_decisions import Grant
 from emulator.capacity.rates import Constant
 from emulator.clock import Agenda
 from emulator.delay import Latency

@@ -38,10 +38,9 @@ from edgefl.hosts.process_messages import (
     frozen_digest,
 )
 from edgefl.hosts.processes import end_in
-from edgefl.hosts.setup.interruptions import with_patterns
+from edgefl.hosts.setup.network import with_patterns
 from edgefl.hosts.setup.plan import emulated_devices
-from edgefl.hosts.setup.resumption import RunStage, check_data, run_stage
-from edgefl.hosts.setup.run_folder import RunFolder
+from edgefl.hosts.setup.resumption import RunFolder, RunStage, check_data, run_stage
 from edgefl.hosts.setup.rundir import remove_run
 from edgefl.hosts.wall.answers import ProcessDied, checked, failure, first_answer, stop
 from edgefl.hosts.wall.remote_edges import RemoteEdges

@@ -10,7 +10,7 @@ from builders import Desk, S, make
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.protocol.messages import Joined, Ready, Started
 from edgefl.strategies.base.catalog import load
-from edgefl.strategies.base.events import EdgeLost
+from edgefl.strategies.base.events_and_decisions import EdgeLost
 from emulator.faults import Fault, InOrder
 
 

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from builders import Desk, S, experiment, make, plain, vector
+from builders import Desk, S, make, plain, vector
 
-from edgefl.coordinator.coordinator import Coordinator
 from edgefl.coordinator.tasks import MOST_CLOSED, Tasks
 from edgefl.errors import Bug, UserError
-from edgefl.jobs import Evaluate
-from edgefl.protocol.messages import FreshRequest, Joined, Ready, Started, Update
-from edgefl.results import summary as readers
-from edgefl.results.progress import Progress
+from edgefl.protocol.messages import FreshRequest, Joined, Started, Update
 from edgefl.results.tail import read_events
-from edgefl.strategies.base import decisions as do
-from edgefl.strategies.base import events as ev
-from edgefl.strategies.base.events import EdgeLost
+from edgefl.strategies.base import events_and_decisions as do
+from edgefl.strategies.base import events_and_decisions as ev
+from edgefl.strategies.base.events_and_decisions import EdgeLost
 from edgefl.strategies.base.strategy import MOST_FAILED, Strategy
 from edgefl.strategies.fedasync import FedAsync
 from edgefl.strategies.fedavg import FedAvg
@@ -168,15 +163,6 @@ def test_an_edge_that_is_back_in_time_keeps_its_task(rounds: Desk) -> None:
     )
 
 
-def test_lost_twice_the_grace_time_begins_anew(rounds: Desk) -> None:
-    rounds.update("a", 0, 2, 0, 0)
-    rounds.update("b", 1, 2, 0, 0)
-    rounds.hear("c", EdgeLost("c"), now=5 * S)
-    rounds.hear("c", Joined(1, [2]), now=6 * S)
-    rounds.hear("c", EdgeLost("c"), now=10 * S)
-    assert rounds.wake(15 * S) == [] and "evaluate v1" in rounds.wake(20 * S)
-
-
 def test_a_restarted_edge_has_forgotten_its_task(rounds: Desk) -> None:
     """The edge joins without the task: it closes at once, and the edge can work again."""
     rounds.update("a", 0, 2, 0, 0)
@@ -191,14 +177,6 @@ def test_a_restarted_edge_has_forgotten_its_task(rounds: Desk) -> None:
     ]
     reasons = [event["reason"] for event in rounds.events() if event.get("event") == "task_closed"]
     assert reasons == ["edge restarted or lost its task"] * 2 and rounds.wake(60 * S) == []
-
-
-def test_an_edge_that_was_not_there_at_the_start_joins_later(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, make(FedAsync, concurrency=2))
-    desk.start("a")
-    assert desk.hear("b", EdgeLost("b")) == [], "never heard of"
-    assert desk.hear("b", Joined(5, []), now=3 * S) == ["b <- task 1 v0 (0 0 0)"]
-    assert desk.coordinator.strategy.samples == {"a": 1, "b": 5}
 
 
 # ------------------------------------------------------------------ updates that cannot be used
@@ -264,61 +242,6 @@ def test_another_edges_task_is_not_delivered_for_it(rounds: Desk) -> None:
     ]
 
 
-def test_what_the_strategy_discards_is_told_by_its_event(tmp_path: Path) -> None:
-    desk = Desk(
-        tmp_path, make(FedAsync, alpha=0.5, staleness="constant", concurrency=2, max_staleness=0)
-    )
-    desk.start("a", "b")
-    desk.update("a", 0, 2, 0, 0)
-    assert desk.update("b", 1, 9, 9, 9) == [f"b {ACK} 1", "b <- task 3 v1 (1 0 0)"]
-    assert (
-        desk.events()[-1]["decisions"][0] == {"do": "discard", "task": 1, "reason": "too stale"}
-        and desk.facts("discarded") == []
-    )
-    ended = desk.summary()
-    assert (ended["updates_applied"], ended["updates_discarded"], ended["staleness"]) == (
-        1,
-        {"too stale": 1},
-        {"0": 1},
-    )
-
-
-def test_the_events_alone_tell_what_the_summary_says(tmp_path: Path) -> None:
-    """A crashed run has no summary: counters and the live display are made from the events,
-    including discarded updates.
-    """
-    desk = Desk(
-        tmp_path, make(FedAsync, alpha=0.5, staleness="constant", concurrency=3, max_staleness=1)
-    )
-    desk.start("a", "b", "c")
-    desk.update("a", 0, np.nan, 0, 0)  # a: 3
-    desk.update("a", 3, 1, 0, 0)
-    desk.update("a", 3, 1, 0, 0)  # again
-    desk.update("b", 1, 1, 0, 0)  # gap 1
-    desk.update("c", 2, 1, 0, 0)  # gap 2
-    desk.hear("c", EdgeLost("c"), now=S)
-    desk.wake(11 * S)
-    desk.hear("c", Joined(1, [6]), now=12 * S)
-    desk.ready("c", 6)
-    events, progress = desk.events(), Progress()
-    progress.take_events(events)
-    counted, ended = readers.counters(events), desk.summary()
-    assert {
-        key: ended[key] for key in ("versions", "updates_applied", "updates_discarded", "staleness")
-    } == {
-        "versions": 2,
-        "updates_applied": 2,
-        "updates_discarded": {"not finite": 1, "task closed": 1, "too stale": 1},
-        "staleness": {"0": 1, "1": 1},
-    }
-    assert {key: counted[key] for key in ("versions", "updates_applied", "staleness")} == {
-        key: ended[key] for key in ("versions", "updates_applied", "staleness")
-    }
-    assert dict(sorted(counted["updates_discarded"].items())) == ended["updates_discarded"]
-    assert progress.updates == "5 updates, 2 applied, 3 discarded"
-    assert progress.version == 2
-
-
 def test_the_first_model_that_is_not_finite_is_recorded(tmp_path: Path) -> None:
     """A method may diverge and recover; neither ends the run."""
     values = iter((1.0, np.inf, 2.0, np.nan))
@@ -331,25 +254,6 @@ def test_the_first_model_that_is_not_finite_is_recorded(tmp_path: Path) -> None:
     desk.hear("d", Joined(1, []), now=S)
     assert desk.facts("diverged") == [{"t": 0.0, "fact": "diverged", "version": 2}]
     assert desk.counters.diverged_at == 2 and desk.summary()["versions"] == 4
-
-
-class Silent:
-    """A recorder that writes nothing."""
-
-    def event(self, *arguments: Any) -> None: ...
-
-    fact = joined = link = snapshot = metrics = event
-
-
-def test_a_coordinator_needs_no_file() -> None:
-    """It counts itself what it needs for its stop rules."""
-    strategy = make(FedAsync, alpha=0.5, concurrency=1)
-    coordinator = Coordinator(strategy, experiment(stop={"updates": 2}), Silent())
-    coordinator.start({"a": 1}, 0)
-    for number in range(2):
-        update = Update(number, number, {"weights": vector(1, 0, 0)}, {"samples": 1.0})
-        coordinator.receive("a", update, S)
-    assert coordinator.finished == "updates" and coordinator.record.counters.updates_applied == 2
 
 
 # ------------------------------------------------------------------ the end
@@ -426,16 +330,6 @@ def test_after_finish_the_strategy_hears_nothing(tmp_path: Path) -> None:
     ]
 
 
-def test_an_end_before_the_beginning(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, make(FedAvg))
-    assert desk.lines(desk.coordinator.finish("interrupted", 0)) == [
-        "evaluate v0",
-        "finish: interrupted",
-    ]
-    assert desk.start("a", "b") == [] and desk.coordinator.next_due() == FOREVER
-    assert desk.events() == [{"t": 0.0, "fact": "finished", "reason": "interrupted"}]
-
-
 @pytest.mark.parametrize(
     ("strategy", "reason"),
     [
@@ -462,13 +356,6 @@ def test_a_run_in_which_nobody_can_deliver_ends(
         == {"not finite": refused}
         == {"not finite": 8 + 2 * MOST_FAILED}
     )
-
-
-def test_the_outside_may_end_it(rounds: Desk) -> None:
-    assert rounds.lines(rounds.coordinator.finish("interrupted", 9 * S)) == [
-        "finish: interrupted"
-    ], "version 0 is evaluated already"
-    assert rounds.summary()["versions"] == 0
 
 
 # ------------------------------------------------------------------ evaluation
@@ -508,21 +395,6 @@ def test_every_so_many_seconds_if_there_is_something_new(tmp_path: Path) -> None
     ]
 
 
-def test_the_table_of_metrics(tmp_path: Path) -> None:
-    """Rows are in order of arrival: evaluations run in parallel to the run."""
-    desk = Desk(tmp_path, make(FedAvg))
-    desk.coordinator.job_done(
-        Evaluate(3, 5 * S + 1, vector(0, 0, 0), 70, 80), (0.25, 1.5, 0.125), 6 * S
-    )
-    desk.coordinator.job_done(Evaluate(2, 5 * S, vector(0, 0, 0), 7, 8), (None, 1.5, 0.125), 6 * S)
-    desk.summary()
-    rows = (tmp_path / "metrics.csv").read_text().splitlines()
-    assert rows[1:] == [
-        "3,5.000000001,0.000,0.250000,1.500000,0.125000,70,80",
-        "2,5.000000000,0.000,,1.500000,0.125000,7,8",
-    ]
-
-
 # ------------------------------------------------------------------ the strategy's mistakes
 def raising(event: ev.Event, now: int) -> list[do.Decision]:
     raise ZeroDivisionError("no weights at all")
@@ -548,25 +420,6 @@ def test_a_strategy_that_raises_ends_the_run_with_its_story(tmp_path: Path) -> N
         "update_arrived",
     ]
     assert story.endswith("/ no weights at all")
-
-
-def test_a_bug_s_last_line_says_who_and_what(tmp_path: Path) -> None:
-    desk = scripted(tmp_path, {ev.RunStarted: raising})
-    with pytest.raises(Bug) as caught:
-        desk.start("a")
-    told, blame = caught.value.tell(), caught.value.blame()
-    assert told.startswith("history:\n  0 {'event': 'edge_joined'") and told.endswith(
-        "ZeroDivisionError: no weights at all"
-    )
-    assert re.fullmatch(
-        r"Scripted failed at \{'event': 'run_started'\}: ZeroDivisionError: no weights at all"
-        r" \(test_coordinator.py, line \d+\)",
-        blame,
-    )
-    assert (
-        Bug("a worker failed", ["Traceback", "KeyError: 'x'"]).blame()
-        == "a worker failed: KeyError: 'x'"
-    )
 
 
 def test_what_a_strategy_returns_is_blamed_on_the_lines_of_its_methods(tmp_path: Path) -> None:
@@ -640,37 +493,6 @@ def test_a_decision_that_cannot_be_carried_out_is_a_bug(
     assert why in mistake(tmp_path, lambda event, now: answer).splitlines()[-1]
 
 
-def test_a_published_model_cannot_be_changed(tmp_path: Path) -> None:
-    """Edges, archive and evaluation share the array."""
-    model = vector(1, 1, 1)
-
-    def answer(event: ev.Event, now: int) -> list[do.Decision]:
-        if not model.flags.writeable:
-            model[0] = 2
-        return [do.Publish(model)]
-
-    desk = scripted(tmp_path, {ev.EdgeJoined: answer})
-    with pytest.raises(Bug) as caught:
-        desk.start("a", "b")
-    assert (
-        "read-only" in str(caught.value.__cause__)
-        and not desk.coordinator.strategy.weights.flags.writeable
-    )
-
-
-def test_numpy_numbers_are_as_good(tmp_path: Path) -> None:
-    numbers = [
-        do.Assign(("a",), {"weights": vector(0, 0, 0)}, {"epochs": np.float64(2)}),
-        do.SetAlarm("x", np.int64(S)),
-    ]
-    desk = scripted(tmp_path, {ev.RunStarted: numbers})
-    desk.start("a")
-    assert desk.events()[-1]["decisions"] == [
-        {"do": "assign", "edges": ["a"], "numbers": {"epochs": 2.0}, "tasks": [0]},
-        {"do": "set_alarm", "name": "x", "at": 1.0},
-    ]
-
-
 # ------------------------------------------------------------------ the other decisions
 def alarms(desk: Desk) -> list[str]:
     return [
@@ -702,20 +524,6 @@ def test_alarms_ring_once_at_their_last_moment(tmp_path: Path) -> None:
     ], "a strategy's alarm is its own, whatever its name"
 
 
-def test_an_alarm_may_be_moved_by_one_that_is_due_at_the_same_moment(tmp_path: Path) -> None:
-    move: Callable[[Any, int], list[do.Decision]] = lambda event, now: (
-        [do.SetAlarm("second", 2 * S)] if event.name == "first" else []
-    )
-    desk = scripted(
-        tmp_path,
-        {ev.RunStarted: [do.SetAlarm("first", S), do.SetAlarm("second", S)], ev.AlarmRang: move},
-    )
-    desk.start("a")
-    desk.wake(S)
-    desk.wake(2 * S)
-    assert alarms(desk) == ["first 1", "second 2"]
-
-
 def test_a_cancelled_task_is_not_wanted_any_more(tmp_path: Path) -> None:
     desk = scripted(
         tmp_path,
@@ -728,17 +536,6 @@ def test_a_cancelled_task_is_not_wanted_any_more(tmp_path: Path) -> None:
     assert desk.wake(S) == ["a <- CancelTask 0", "a <- task 1 v0 (0 0 0)"]
     assert desk.update("a", 0, 1, 1, 1) == [f"a {ACK} 0"]
     assert [fact["reason"] for fact in desk.facts("discarded")] == ["task closed"]
-
-
-def test_a_strategy_may_schedule_the_uplink(tmp_path: Path) -> None:
-    desk = scripted(tmp_path, {ev.RunStarted: [assign("a")], ev.UpdateReady: [do.Grant("a", 0)]})
-    desk.coordinator.strategy.schedules_uplink = True
-    desk.start("a")
-    assert desk.ready("a", 0) == ["grant a 0"] and desk.events()[-1]["event"] == "update_ready"
-    assert desk.hear("b", Ready(0)) == [f"b {ACK} 0"]
-    assert desk.ready("a", 0) == ["grant a 0"], (
-        "offered again after a broken session: granted again"
-    )
 
 
 def test_the_uplink_is_granted_once(tmp_path: Path) -> None:
@@ -818,11 +615,6 @@ def test_whoever_asks_for_a_closed_task_is_called_off(rounds: Desk) -> None:
     )
 
 
-def test_what_is_no_message_is_a_mistake(rounds: Desk) -> None:
-    with pytest.raises(TypeError, match="no such message"):
-        rounds.hear("a", "hello")
-
-
 def test_a_task_that_edges_would_refuse_is_the_strategys_fault(tmp_path: Path) -> None:
     """Edges accept at most 64 vectors, of eight models and one MiB in total."""
     many = {"weights": vector(1, 2, 3), **{f"v{n}": vector(1) for n in range(64)}}
@@ -861,23 +653,6 @@ def test_joining_without_a_decision_is_recorded_in_its_place(tmp_path: Path) -> 
         {**joined, "edge": "d", "decisions": []},
     ]
     assert desk.events()[4]["event"] == "run_started" and "edge_joined" in desk.counters.marks
-
-
-def test_a_bug_at_joining_comes_after_the_lines_of_the_others(tmp_path: Path) -> None:
-    def answer(event: ev.EdgeJoined, now: int) -> list[do.Decision]:
-        if event.edge == "c":
-            raise ZeroDivisionError
-        return []
-
-    desk = scripted(tmp_path, {ev.EdgeJoined: answer})
-    with pytest.raises(Bug, match="Scripted failed at .*'edge': 'c'") as failed:
-        desk.start("a", "b", "c", "d")
-    assert [row["edge"] for row in desk.events()] == ["a", "b"]
-    assert [line.partition("'edge': ")[2][:3] for line in failed.value.story] == [
-        "'a'",
-        "'b'",
-        "'c'",
-    ]
 
 
 def test_no_decision_is_a_list(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from builders import Desk, S, make
 
 from edgefl.protocol.messages import Assignment, FreshRequest, Joined, Ready, Started
-from edgefl.strategies.base.events import EdgeLost
+from edgefl.strategies.base.events_and_decisions import EdgeLost
 from edgefl.strategies.fedasync import FedAsync
 from edgefl.strategies.fedavg import FedAvg
 from emulator.units import FOREVER
@@ -138,9 +138,3 @@ def test_without_a_limit_a_task_may_take_as_long_as_it_likes(
     tmp_path: Path, limits: Limits | None
 ) -> None:
     assert desk_of(tmp_path, limits).coordinator.next_due() == FOREVER
-
-
-def test_what_is_over_has_no_deadline(desk: Desk) -> None:
-    for edge, number in (("a", 0), ("b", 1), ("c", 2)):
-        desk.update(edge, number, 1, 1, 1, now=2 * S)
-    assert set(desk.coordinator.alarms.at) == {f"deadline {n}" for n in (3, 4, 5)}

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from builders import Desk, S, make
 
-from edgefl.coordinator.failures import MOST_TRACES, Failures
-from edgefl.protocol.messages import Ready, TaskFailed
+from edgefl.coordinator.coordinator import MOST_TRACES, Failures
+from edgefl.protocol.messages import TaskFailed
 from edgefl.strategies.fedavg import FedAvg
 
 REASON = "step 3 of 3, batch of 1 sample: ValueError: too small"
@@ -65,16 +65,6 @@ def test_an_edge_that_delivers_again_fails_no_more(desk: Desk) -> None:
     desk.update("c", 5, 1, 1, 1, version=1)
     lines = desk.hear("a", failed(3))
     assert lines == ["a <- Acknowledged 3"] and desk.coordinator.finished is None
-
-
-def test_a_failure_that_is_none_any_more_is_acknowledged_alone(desk: Desk) -> None:
-    """It is repeated in a new session, or an urged edge has an update after all."""
-    desk.hear("c", failed(2))
-    desk.hear("b", Ready(1))
-    assert desk.hear("c", failed(2)) == ["c <- Acknowledged 2"]
-    assert desk.hear("b", failed(1)) == ["b <- Acknowledged 1"]
-    assert desk.hear("a", failed(1)) == ["a <- Acknowledged 1"], "another's task"
-    assert len(desk.facts("training_failed")) == 1 and set(desk.coordinator.tasks.open) == {0, 1}
 
 
 def test_tracebacks_are_kept_of_few_reasons_only() -> None:

@@ -12,10 +12,9 @@ from edgefl.actor import Send
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.coordinator.tasks import Tasks
 from edgefl.protocol.messages import Assignment, Joined, Ready, Started, UrgeTask
-from edgefl.strategies.base import decisions as do
-from edgefl.strategies.base import events as ev
-from edgefl.strategies.base.decisions import Grant
-from edgefl.strategies.base.events import EdgeLost
+from edgefl.strategies.base import events_and_decisions as do
+from edgefl.strategies.base import events_and_decisions as ev
+from edgefl.strategies.base.events_and_decisions import EdgeLost, Grant
 from edgefl.strategies.base.strategy import Strategy
 from edgefl.strategies.fedavg import FedAvg
 
@@ -56,12 +55,6 @@ def test_a_task_that_was_delivered_is_acknowledged_again(rounds: Desk) -> None:
     assert [fact["task"] for fact in rounds.facts("duplicate")] == [0]
 
 
-def test_a_task_that_is_closed_is_cancelled(rounds: Desk) -> None:
-    rounds.hear("a", EdgeLost("a"), now=2 * S)
-    assert "a <- task 3 v0 (0 0 0)" not in rounds.hear("a", Joined(1, []), now=3 * S)
-    assert "a <- CancelTask 0" in rounds.hear("a", Joined(1, [0]), now=4 * S)
-
-
 def test_an_offer_after_the_resumption_gets_the_same_grant(rounds: Desk) -> None:
     assert rounds.ready("a", 0) == ["grant a 0"]
     rounds.hear("a", Joined(1, [0]), now=2 * S)
@@ -88,13 +81,6 @@ def test_an_offer_after_a_broken_session_of_the_resumed_run_is_a_new_one(rounds:
     rounds.hear("a", Joined(1, [0]), now=3 * S)
     assert rounds.ready("a", 0) == ["grant a 0"]
     assert len(rounds.facts("update_ready")) == 2
-
-
-def test_an_edge_that_does_not_come_back_is_lost(rounds: Desk) -> None:
-    rounds.hear("a", Joined(1, [0]), now=2 * S)
-    assert rounds.hear("b", EdgeLost("b"), now=2 * S) == []
-    rounds.wake(12 * S)
-    assert [row["edge"] for row in rounds.events() if row.get("event") == "task_closed"] == ["b"]
 
 
 # ------------------------------------------------------------------ a part of the run was lost
@@ -164,15 +150,6 @@ def test_an_offer_that_waits_for_its_grant_goes_on_waiting(scheduling: Coordinat
     assert scheduling.wake(2 * S)[-1:] == [Grant("a", 0, (3, 4))]
     scheduling.receive("a", Joined(1, [0]), 2 * S)
     assert scheduling.receive("a", Ready(0, 8), 2 * S) == [Grant("a", 0, (3, 4))]
-
-
-def test_an_update_that_arrives_damaged_later_is_scheduled_again(scheduling: Coordinator) -> None:
-    """Its edge trained during the outage: only an offer of before has its grant already."""
-    assert scheduling.receive("a", Joined(1, [0]), 0) == []
-    assert scheduling.receive("a", Ready(0, 8), S) == []
-    scheduling.wake(2 * S)
-    assert scheduling.receive("a", Ready(0, 8), 3 * S) == [], "not the slots of the first grant"
-    assert scheduling.strategy.asked == 2
 
 
 def test_an_urged_edge_is_urged_again_if_it_still_trains(scheduling: Coordinator) -> None:

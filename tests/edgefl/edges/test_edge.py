@@ -11,7 +11,7 @@ from builders import S, plain, vector
 
 from edgefl.actor import COORDINATOR, Output, Run, Send
 from edgefl.edges.edge import Edge
-from edgefl.edges.failure import TrainingFailure
+from edgefl.edges.training import TrainingFailure
 from edgefl.protocol.messages import (
     Acknowledged,
     Assignment,
@@ -21,7 +21,7 @@ from edgefl.protocol.messages import (
     NothingNewer,
     Update,
 )
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from emulator.compute import Native, Rate
 
 
@@ -150,11 +150,6 @@ def test_an_update_that_cannot_travel_goes_empty(
     assert device.edge.beyond == beyond
 
 
-def test_a_costlier_step_takes_longer_and_native_takes_what_it_takes() -> None:
-    assert Device(work=2.5).task() == ["train to 6 in 15 s"]
-    assert Device(native=True).task() == ["train to 6 in its own time"]
-
-
 def test_what_the_rule_remembers_is_written_with_the_acknowledgement() -> None:
     device = Device()
     device.task()
@@ -182,19 +177,6 @@ def test_a_fresher_model_is_waited_for_and_merged_once() -> None:
     assert run.merged == [9] and device.train() == [UPDATE]
 
 
-def test_nothing_newer_lets_it_train_on() -> None:
-    device = Device(checkpoint=4)
-    device.task()
-    device.train()
-    assert device.hear(NothingNewer(0)) == ["train to 6 in 2 s"] and device.train() == [UPDATE]
-
-
-def test_it_may_ask_before_the_first_step() -> None:
-    device = Device(checkpoint=0)
-    assert device.task() == ["anything newer than v7 for 0 at step 0?"]
-    assert device.hear(NothingNewer(0)) == ["train to 6 in 6 s"]
-
-
 @pytest.mark.parametrize("checkpoint", [6, 60])
 def test_a_request_at_the_end_or_behind_it_is_none(checkpoint: int) -> None:
     device = Device(checkpoint=checkpoint)
@@ -208,26 +190,6 @@ def test_a_task_that_is_called_off_is_dropped() -> None:
     assert device.hear(CancelTask(0)) == [] and device.edge.open_tasks == []
     assert device.train() == [], "its worker may end later"
     assert device.task(1) == ["train to 6 in 6 s"]
-
-
-def test_an_update_whose_task_is_called_off_is_dropped() -> None:
-    """Its offer is void: nothing would ever acknowledge it."""
-    device = Device()
-    device.task()
-    device.train()
-    device.hear(CancelTask(0))
-    assert device.edge.unacknowledged == {} and device.edge.open_tasks == []
-    assert device.hear(Acknowledged(0)) == [] and device.edge.memory == {}, "it was not used"
-
-
-def test_called_off_while_it_waits_for_an_answer() -> None:
-    device = Device(checkpoint=4)
-    device.task()
-    device.train()
-    device.hear(CancelTask(0))
-    assert (
-        device.hear(NothingNewer(0)) == device.hear(Fresh(0, 9, {"weights": vector(0, 0, 0)})) == []
-    )
 
 
 def test_a_new_task_takes_the_place_of_one_that_the_coordinator_has_closed() -> None:

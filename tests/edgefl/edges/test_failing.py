@@ -6,37 +6,27 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from builders import S
 from edge_hosts import SETUP, Script, side
-from torch import nn
 from trainers import linear_trainer
 
 from edgefl.actor import COORDINATOR, Run, Send
-from edgefl.edges.edge import Edge
-from edgefl.edges.failure import training_failure
-from edgefl.edges.local_run import LocalRun
-from edgefl.edges.phase import Phase
-from edgefl.edges.trainer import Trainer
-from edgefl.edges.training_plan import TrainingPlan
+from edgefl.edges.edge import Edge, Phase
+from edgefl.edges.training import LocalRun, TrainingPlan, training_failure
 from edgefl.jobs import Train
-from edgefl.models.workspace import Workspace
 from edgefl.protocol.codec import decode_note, encode_note
 from edgefl.protocol.messages import (
     MAX_NOTE,
     Acknowledged,
     Assignment,
-    CancelTask,
     Fresh,
     Join,
     RunFinished,
     Stamped,
     TaskFailed,
-    UrgeTask,
     Welcome,
 )
-from edgefl.strategies.base.local_rule import LocalRule
-from edgefl.streams import Streams
+from edgefl.strategies.base.strategy import LocalRule
 from emulator.compute import Rate
 
 PLAN = TrainingPlan(epochs=3, batch_size=1, learning_rate=0.1)  # 6 steps
@@ -143,61 +133,10 @@ def test_a_number_that_a_task_has_not_tells_those_that_it_has() -> None:
     assert told.reason.startswith(expected)
 
 
-def test_a_failed_task_that_the_coordinator_does_not_know_is_forgotten() -> None:
-    edge = failing("payload")
-    carried_out(edge, edge.receive(task(), 0))
-    edge.receive(CancelTask(7), 9 * S)
-    assert edge.open_tasks == []
-
-
-def test_numbers_that_make_no_run_are_a_failed_task() -> None:
-    edge = failing("")
-    [sent] = edge.receive(task(epochs=0.0), S)
-    assert isinstance(sent, Send) and isinstance(sent.message, TaskFailed)
-    assert "before its first step: ValueError: task 7 asks for 0 epochs" in sent.message.reason
-    assert edge.phase is Phase.IDLE and edge.task is None
-    update, _ = carried_out(edge, edge.receive(task(), S), S)
-    assert set(update.vectors) == {"weights"}, "it takes the next one"
-
-
-class Late(Raises):
-    def checkpoint(self, run: Any) -> None:
-        return None
-
-
-def test_an_urged_edge_that_ends_before_the_failure_has_an_update() -> None:
-    """Training is ahead of emulated time, and a step of the future has already failed."""
-    edge = Edge("e1", linear_trainer(PLAN), Late("adjust"), Rate(1.0))
-    told, due_ns = carried_out(edge, edge.receive(task(), 0))
-    assert isinstance(told, TaskFailed) and due_ns == 6 * S
-    update, now = carried_out(edge, edge.receive(UrgeTask(7), 2 * S + 1), 2 * S + 1)
-    assert update.numbers["steps"] == 3 and now == 3 * S and edge.failed == {}
-
-
 def test_the_reason_names_the_line_of_the_algorithms_own_file() -> None:
     edge = failing("begin")
     told, _ = carried_out(edge, edge.receive(task(), 0))
     assert "(test_failing.py, line " in told.reason
-
-
-def test_the_last_batch_of_one_sample_with_a_batch_norm() -> None:
-    inputs = torch.arange(6.0).reshape(3, 2)
-    trainer = Trainer(
-        Workspace(lambda: nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))),
-        inputs,
-        torch.tensor([0, 1, 0]),
-        torch.nn.functional.cross_entropy,
-        TrainingPlan(epochs=1, batch_size=2, learning_rate=0.1),
-        Streams(1),
-        "e1",
-    )
-    rule = LocalRule(None)
-    size = trainer.workspace.layout.size
-    run = trainer.begin(Assignment(0, 0, {"weights": np.ones(size, np.float32)}), rule, {})
-    assert trainer.advance(run, rule) and run.step == 1 and run.failure is not None
-    assert run.failure.reason.startswith(
-        "step 2 of 2, batch of 1 sample: ValueError: Expected more than 1 value per channel"
-    )
 
 
 @pytest.mark.parametrize("letter", ["x", "é", "\N{PILE OF POO}", "\ud800", "\x1b"])
@@ -209,14 +148,6 @@ def test_what_is_told_fits_into_a_note(letter: str) -> None:
     note = TaskFailed(2**62, failure.reason, failure.trace)
     data = encode_note(note)
     assert decode_note(data) == note and len(data) <= MAX_NOTE
-
-
-def test_a_device_is_free_for_the_next_task_after_a_failure() -> None:
-    edge = failing("adjust")
-    carried_out(edge, edge.receive(task(), 0))
-    edge.rule = LocalRule(None)
-    update, now = carried_out(edge, edge.receive(task(), 10 * S), 10 * S)
-    assert update.numbers["steps"] == 6 and now == 16 * S
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -13,12 +13,9 @@ from torch import nn
 from trainers import ANSWERS, ROWS, FakeTask, finished, half_square, linear_trainer
 
 from edgefl.data.task import cross_entropy
-from edgefl.edges.optimizers import FIRST, SECOND, STEPS
-from edgefl.edges.schedule import Schedule
-from edgefl.edges.trainer import Trainer
-from edgefl.edges.training_plan import TrainingPlan
+from edgefl.edges.training import STEPS, Schedule, Trainer, TrainingPlan
 from edgefl.models.workspace import Workspace
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.strategies.fedac import Controlled, FedACOptions
 from edgefl.streams import Streams
 
@@ -71,11 +68,6 @@ def test_two_tasks_with_kept_state_are_one_long_task(optimizer: Any) -> None:
     assert fresh.weights.tolist() != whole.weights.tolist(), "the state would have no effect"
 
 
-def test_a_fresh_state_leaves_nothing_on_the_edge() -> None:
-    trainer, rule = linear_trainer(ADAMW), LocalRule(None)
-    assert trainer.remembered(finished(trainer, rule, start_at(0, 0, 5)), rule) == {}
-
-
 def test_a_state_that_is_not_finite_is_not_kept() -> None:
     trainer = linear_trainer(replace(ADAMW, keeps_state=True))
     run = finished(trainer, LocalRule(None), start_at(float("inf"), 0, 5))
@@ -90,10 +82,6 @@ def test_a_copied_run_has_its_own_moments() -> None:
     trainer.advance(run, rule)
     trainer.advance(copy, rule)
     assert copy.weights.tolist() == run.weights.tolist() and copy.optimizer is not run.optimizer
-
-
-def test_names_of_the_state_are_kept_apart_from_a_rules_names() -> None:
-    assert all(" " in name for name in (FIRST, SECOND, STEPS))
 
 
 # ------------------------------------------------------------------ micro-batches

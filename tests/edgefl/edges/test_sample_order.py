@@ -8,11 +8,10 @@ import numpy as np
 import torch
 from trainers import FakeTask, linear_trainer
 
-from edgefl.edges.sample_order import sample_order, tokens_by_step
-from edgefl.edges.training_plan import TrainingPlan
-from edgefl.hosts.virtual.pool.deferred_run import Describer
+from edgefl.edges.training import TrainingPlan, sample_order, tokens_by_step
+from edgefl.hosts.virtual.pool.executor import Describer
 from edgefl.protocol.messages import Assignment
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.streams import Streams
 
 LENGTHS = np.array([5, 2, 9, 4, 1])

@@ -13,21 +13,17 @@ import pytest
 import torch
 from builders import Desk, S, make, vector
 from edge_hosts import SETUP, Script, side
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from own_strategies import Fresher
 from processes import EchoRun, EchoTrainer
 from trainers import linear_trainer
-from transport_rig import MS, Rig
+from transport_rig import Rig
 
 from edgefl.actor import Output, Run, Send
 from edgefl.edges.edge import Edge
-from edgefl.edges.training_plan import TrainingPlan
-from edgefl.hosts.wall.coordinator.thread_messages import Carried, Heard
+from edgefl.edges.training import TrainingPlan
 from edgefl.protocol.codec import decode_note, encode_note
 from edgefl.protocol.messages import (
     Assignment,
-    CancelTask,
     Fresh,
     FreshRequest,
     NothingNewer,
@@ -38,8 +34,8 @@ from edgefl.protocol.messages import (
     Welcome,
 )
 from edgefl.protocol.transfers import Outgoing
-from edgefl.strategies.base.local_rule import LocalRule
-from emulator.compute import Bursty, Device, Native, Rate, Steps, Throttled
+from edgefl.strategies.base.strategy import LocalRule
+from emulator.compute import Device, Native, Rate
 
 PLAN = TrainingPlan(6, 2, 0.125, momentum=0.5)  # six steps of two samples
 NEWER = Fresh(7, 3, {"weights": vector(8, 0, 4)})
@@ -192,54 +188,6 @@ def test_nothing_newer_changes_nothing(through: bool) -> None:
     )
 
 
-def test_called_off_or_given_another_task_meanwhile() -> None:
-    story = Story()
-    _, rest = story.asks()
-    story.trains(rest, 12 * S)
-    story.edge.receive(CancelTask(7), 13 * S)
-    assert story.edge.open_tasks == [] and not story.edge.asking
-    assert story.edge.receive(NEWER, 13 * S) == story.edge.receive(TooLate(7), 15 * S + 1) == []
-    story = Story()
-    story.asks()
-    (first,) = story.edge.receive(Assignment(8, 0, {"weights": vector(0, 0, 5)}), 13 * S)
-    assert (
-        story.edge.receive(NEWER, 14 * S) == [] and not story.edge.asking and isinstance(first, Run)
-    )
-
-
-@pytest.mark.parametrize(
-    ("device", "boundaries"),
-    [
-        (Bursty(2.0, Steps([13 * S], [0.5])), [13, 15, 17, 19]),  # half as fast from 13 s on
-        (Throttled(2.0, 1.0, 3 * S, 100 * S), [13, 15, 17, 19]),  # hot after three seconds of work
-    ],
-)
-def test_a_device_whose_speed_varies_is_asked_when_its_steps_end(
-    device: Device, boundaries: list[int]
-) -> None:
-    story = Story(device)
-    request, rest = story.asks()
-    assert (
-        request.until_ns == boundaries[2] * S + 1 and rest.duration_ns == boundaries[3] * S - 12 * S
-    )
-    (again,) = story.edge.receive(NEWER, 14 * S)
-    assert (
-        update(story.trains(again, 14 * S)).vectors["weights"].tolist() == merged_by_hand(4)
-        and story.end_ns == 19 * S
-    )
-    assert not isinstance(device, Throttled) or device.budget_left_ns(19 * S) == 0, (
-        "it knows how long it works"
-    )
-
-
-def test_a_request_before_the_last_step_finds_its_answer_only_at_once() -> None:
-    class Late(Asks):
-        def checkpoint(self, run: Any) -> int:
-            return 5
-
-    assert Story(rule=Late(None)).asks()[0].until_ns == 15 * S + 1
-
-
 def test_real_hardware_stands_still() -> None:
     story = Story(Native())
     (first,) = story.outputs
@@ -248,25 +196,6 @@ def test_real_hardware_stands_still() -> None:
     assert sent.message == FreshRequest(7, 0, 2, until_ns=0)
     (rest,) = story.edge.receive(NEWER, 13 * S)
     assert rest.duration_ns is None and rest.job.run.memory["merged"].tolist() == [3]
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.integers(1, 10**9), st.booleans())
-def test_with_an_infinitely_fast_downlink_it_is_waiting(samples_per_s: int, newer: bool) -> None:
-    """The answer arrives at the moment of the request: same weights, same numbers, same end."""
-    stands, goes = Asks(None), Asks(None)
-    stands.on_request = "wait"
-    ends = []
-    for rule in (stands, goes):
-        story = Story(Rate(samples_per_s), rule)
-        (first,) = story.outputs
-        story.edge.trainer.advance(first.job.run, rule, 2)
-        asked_ns = 10 * S + first.duration_ns
-        outputs = story.edge.job_done(first.job, None, asked_ns)
-        answers = story.edge.receive(NEWER if newer else NothingNewer(7), asked_ns)
-        found = update(story.trains((answers or outputs)[-1], asked_ns))
-        ends.append((story.end_ns, found.vectors["weights"].tolist(), found.numbers))
-    assert ends[0] == ends[1] and ends[0][1] == merged_by_hand(2 if newer else None)
 
 
 # ------------------------------------------------------------------ the coordinator
@@ -282,6 +211,8 @@ def test_a_request_that_arrives_when_it_is_too_late_is_not_answered(tmp_path: Pa
 
 
 # ---------------------------------------------------------------- the coordinator's end of the wire
+
+
 def asked(rig: Rig, until_ns: int) -> None:
     rig.says("a", Stamped(rig.clock.ns, encode_note(FreshRequest(1, 0, 2, until_ns))))
     rig.until(rig.clock.ns)
@@ -293,61 +224,6 @@ def notes(rig: Rig) -> list[tuple[int, Any]]:
         for at, message, _ in rig.sent["a"]
         if isinstance(message, Stamped)
     ]
-
-
-def test_a_download_ends_when_it_is_too_late_and_what_it_brought_counts() -> None:
-    """2 Mbit/s: 25,000 bytes in 100 ms; then the link is free for waiting transfers."""
-    rig = Rig()
-    asked(rig, 100 * MS)
-    rig.carry(kind=Fresh)
-    rig.carry(number=2)
-    rig.until(101 * MS)
-    assert notes(rig) == [(100 * MS, TooLate(1))]
-    (dropped,) = [item.completion for item in rig.heard(Carried)]
-    assert (dropped.transfer.kind, dropped.transfer.size, dropped.offered_ns, dropped.due_ns) == (
-        "dropped",
-        25_000,
-        0,
-        100 * MS,
-    )
-    (behind,) = rig.pacer.flows.values()
-    assert behind.transfer.kind == "task" and rig.network.progress(behind.transfer, 101 * MS) == 250
-    rig.carry(kind=Fresh)
-    assert len(rig.pacer.flows) == 1, "decided too late: it does not begin"
-
-
-def test_an_answer_in_time_is_left_alone() -> None:
-    rig = Rig()
-    asked(rig, 300 * MS)
-    fresh = rig.carry(kind=Fresh)
-    rig.until(200 * MS)
-    rig.arrived("a", fresh)
-    rig.until(301 * MS)
-    assert [item.completion.transfer.kind for item in rig.heard(Carried)] == ["fresh"] and notes(
-        rig
-    ) == [(300 * MS, TooLate(1))]
-
-
-def test_a_broken_session_asks_again() -> None:
-    """While its answer is being sent, this is no new request; when it is too late, the edge gets a
-    TooLate.
-    """
-    rig = Rig()
-    asked(rig, 200 * MS)
-    rig.carry(kind=Fresh)
-    number = next(iter(rig.pacer.flows))
-    rig.until(50 * MS)
-    rig.breaks("a")
-    rig.until(60 * MS)
-    rig.joins("a", [1], [[number, 1000]])
-    asked(rig, 200 * MS)
-    assert len(rig.heard(Heard)) == 1 and len(rig.pacer.flows) == 1
-    rig.breaks("a")
-    rig.until(210 * MS)
-    assert notes(rig) == [] and rig.pacer.flows == {}
-    rig.joins("a", [1], [[number, 2000]])
-    asked(rig, 200 * MS)
-    assert notes(rig) == [(210 * MS, TooLate(1))]
 
 
 # ------------------------------------------------------------------ the edge's end of the wire

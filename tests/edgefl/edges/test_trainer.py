@@ -10,15 +10,10 @@ from torch import nn
 from trainers import ANSWERS, ROWS, FakeTask, finished, half_square, linear_trainer
 
 from edgefl.data.task import cross_entropy
-from edgefl.edges.local_run import LocalRun
-from edgefl.edges.trainer import Trainer
-from edgefl.edges.training_plan import TrainingPlan
-from edgefl.hosts.virtual.pool.deferred_run import Describer
+from edgefl.edges.training import LocalRun, Trainer, TrainingPlan
 from edgefl.models.workspace import Workspace, initial
-from edgefl.protocol.messages import Assignment
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.streams import Streams
-from edgefl.vectors import aligned
 
 
 @pytest.fixture(autouse=True)
@@ -62,22 +57,6 @@ def test_momentum_and_weight_decay_are_those_of_torch() -> None:
     torch.testing.assert_close(run.weights, weight.detach()[0])
 
 
-def test_a_task_may_override_epochs_and_learning_rate() -> None:
-    plan = TrainingPlan(epochs=1, batch_size=2, learning_rate=0.5)
-    run = finished(
-        linear_trainer(plan),
-        LocalRule(None),
-        start_at(0, 0, 0, numbers={"epochs": 2.0, "learning_rate": 0.25}),
-    )
-    assert run.steps == 2 and run.weights.tolist() == [
-        0.4375,
-        1.0,
-        0.0,
-    ]  # 0 -> 0.25 -> 0.4375, and 0 -> 1 in one step: the residual at 1 is 0
-    with pytest.raises(ValueError, match="0 epochs"):
-        linear_trainer(plan).begin(start_at(0, 0, 0, numbers={"epochs": 0}), LocalRule(None), {})
-
-
 def test_the_last_batch_of_an_epoch_is_kept_and_samples_are_counted() -> None:
     rows = torch.eye(3).repeat(3, 1)[:7]
     trainer = linear_trainer(
@@ -111,26 +90,6 @@ def test_a_last_batch_that_is_smaller_may_be_left_out() -> None:
     assert whole.order[:6].tolist() == passes[0], "the same order of samples as without it"
 
 
-@pytest.mark.parametrize(("samples", "steps", "used"), [(1, 1, 1), (2, 1, 2), (3, 1, 3), (6, 2, 6)])
-def test_a_device_with_less_than_a_batch_trains_on_all_its_samples(
-    samples: int, steps: int, used: int
-) -> None:
-    plan = TrainingPlan(epochs=1, batch_size=3, learning_rate=0.0, drop_last=True)
-    trainer = linear_trainer(plan, torch.ones(samples, 3), torch.zeros(samples, 1))
-    run = finished(trainer, LocalRule(None), start_at(0, 0, 0))
-    assert (run.step, run.samples) == (steps, used) == (plan.steps_per_epoch(samples), used)
-
-
-def test_both_clocks_leave_the_same_samples_out() -> None:
-    plan = TrainingPlan(epochs=2, batch_size=3, learning_rate=0.0, drop_last=True)
-    trainer = linear_trainer(plan, torch.ones(7, 3), torch.zeros(7, 1))
-    task = Assignment(1, 0, {"weights": np.zeros(3, np.float32)}, {})
-    run = trainer.begin(task, LocalRule(None), {})
-    described = Describer(0, "e1", plan, 7, None).begin(task, LocalRule(None), {})
-    assert run.steps == described.steps == 4
-    assert run.work_until(4) == described.work_until(4) == 12
-
-
 def test_an_epoch_may_be_a_number_of_batches_along_shuffled_passes() -> None:
     """Seven samples in batches of three are passes of 3, 3 and 1; an epoch here is two batches."""
     rows = torch.eye(3).repeat(3, 1)[:7]
@@ -142,12 +101,6 @@ def test_an_epoch_may_be_a_number_of_batches_along_shuffled_passes() -> None:
     assert [run.samples_at(step) for step in range(5)] == [0, 3, 6, 7, 10]
     assert plan.task_samples(7) == 10
     assert sorted(run.order[:7].tolist()) == list(range(7)), "passes as ever"
-
-
-@pytest.mark.parametrize("samples", [0, 1, 6, 7, 9])
-def test_an_epoch_without_a_number_of_batches_is_a_pass(samples: int) -> None:
-    plan = TrainingPlan(epochs=4, batch_size=3, learning_rate=0.1)
-    assert plan.task_samples(samples) == 4 * samples
 
 
 def test_a_device_trains_on_its_members_in_an_order_of_its_own() -> None:
@@ -268,10 +221,8 @@ class MergeHalfway(LocalRule):
 
 
 def test_a_fresher_model_is_merged_in_the_middle() -> None:
-    trainer, rule = (
-        linear_trainer(TrainingPlan(epochs=2, batch_size=2, learning_rate=0.5)),
-        MergeHalfway(None),
-    )
+    trainer = linear_trainer(TrainingPlan(epochs=2, batch_size=2, learning_rate=0.5))
+    rule = MergeHalfway(None)
     run = trainer.begin(start_at(0, 0, 5), rule, {})
     assert run.checkpoint == 1
     assert trainer.advance(run, rule, until_step=run.checkpoint) and run.step == 1
@@ -280,37 +231,6 @@ def test_a_fresher_model_is_merged_in_the_middle() -> None:
     )  # now (0, 2, 2): gradient (-1, 4, 0)
     assert trainer.advance(run, rule)
     assert run.weights.tolist() == [0.5, 0.0, 2.0]
-
-
-def test_memory_is_a_copy_until_it_is_taken() -> None:
-    class Remembers(LocalRule):
-        remembers = ("total", "other")
-
-        def begin(self, run: LocalRun) -> None:
-            run.memory.setdefault("total", torch.zeros(3)).add_(1)
-
-    trainer = linear_trainer(TrainingPlan(epochs=1, batch_size=2, learning_rate=0.5))
-    kept: dict[str, np.ndarray] = {}
-    for expected in (1, 2):
-        run = trainer.begin(start_at(0, 0, 0), Remembers(None), kept)
-        assert (kept["total"] == expected - 1).all() if kept else True, (
-            "only an acknowledged task changes what the edge keeps"
-        )
-        kept = trainer.remembered(run, Remembers(None))
-        assert kept["total"].tolist() == [expected] * 3 and list(kept) == ["total"]
-
-
-def test_vectors_of_the_wrong_length_are_refused() -> None:
-    trainer, rule = (
-        linear_trainer(TrainingPlan(epochs=1, batch_size=2, learning_rate=0.5)),
-        MergeHalfway(None),
-    )
-    short = trainer.begin(start_at(0, 0), rule, {})
-    assert short.failure is not None
-    assert "ValueError: a vector of shape (2,) for a model of 3 elements" in short.failure.reason
-    run = trainer.begin(start_at(0, 0, 0), rule, {})
-    trainer.merge(run, rule, np.zeros(4, dtype=np.float32), 1)
-    assert run.failure is not None and "shape (4,)" in run.failure.reason
 
 
 def restless() -> nn.Module:
@@ -386,28 +306,3 @@ def test_adjust_and_the_step_leave_running_statistics_alone() -> None:
     assert all(
         (run.weights[run.parameters :] != run.start[run.parameters :]).all() for run in results
     ), "only the model itself moves them"
-
-
-def test_advance_stops_where_it_is_told() -> None:
-    trainer, rule = restless_trainer(Workspace(restless), "a"), LocalRule(None)
-    run = trainer.begin(FakeTask({"weights": initial(restless, Streams(7))}), rule, {})
-    asked = iter([False, False, True, False])
-    assert (
-        not trainer.advance(run, rule, until_step=5, deadline=lambda: next(asked)) and run.step == 3
-    )
-    assert trainer.advance(run, rule, until_step=4) and run.step == 4
-    assert trainer.advance(run, rule, until_step=2) and run.step == 4
-    assert trainer.advance(run, rule, until_step=1000) and run.step == run.steps == 12
-
-
-def test_alignment_of_what_arrives_does_not_matter() -> None:
-    vector = initial(restless, Streams(7))
-    shifted = aligned(vector.size + 1)[1:]
-    shifted[:] = vector
-    runs = [
-        finished(
-            restless_trainer(Workspace(restless), "a"), LocalRule(None), FakeTask({"weights": v})
-        )
-        for v in (vector, shifted)
-    ]
-    assert runs[0].weights.numpy().tobytes() == runs[1].weights.numpy().tobytes()

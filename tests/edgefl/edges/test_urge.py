@@ -8,29 +8,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from builders import Desk, S, make, small_run, vector
-from paths import SUPPORT
-from safetensors.numpy import load_file
 from trainers import linear_trainer
 
 from edgefl.actor import Output, Run, Send
 from edgefl.edges.edge import Edge
-from edgefl.edges.training_plan import TrainingPlan
-from edgefl.errors import Bug
-from edgefl.hosts.setup.learning import learning
+from edgefl.edges.training import TrainingPlan
 from edgefl.hosts.setup.replay_run import replay_run
-from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
-from edgefl.loading.file import load
-from edgefl.protocol.messages import Acknowledged, Assignment, Update, UrgeTask
+from edgefl.protocol.messages import Assignment, Update, UrgeTask
 from edgefl.results.tail import read_events
-from edgefl.strategies.base import decisions as do
-from edgefl.strategies.base.local_rule import LocalRule
-from edgefl.strategies.base.strategy import Strategy
-from emulator.compute import Native, Rate, Throttled
+from edgefl.strategies.base import events_and_decisions as do
+from edgefl.strategies.base.strategy import LocalRule, Strategy
+from emulator.compute import Native, Rate
 
 PLAN = TrainingPlan(6, 2, 0.125, momentum=0.5)  # six steps of two samples
 
@@ -107,21 +98,6 @@ def test_what_was_offered_for_later_is_taken_back() -> None:
     )
 
 
-@pytest.mark.parametrize("at_ns", [5 * S + 1, 6 * S, 9 * S])
-def test_whoever_is_in_the_last_step_or_has_reported_goes_on(at_ns: int) -> None:
-    one = edge()
-    trained(one, one.receive(task(), 0), 0)
-    assert one.receive(UrgeTask(7), at_ns) == [] and list(one.unacknowledged) == [7]
-
-
-def test_a_second_urge_changes_nothing() -> None:
-    one = edge()
-    one.receive(task(), 0)
-    outputs = one.receive(UrgeTask(7), 3 * S)
-    assert one.receive(UrgeTask(7), 3 * S) == []
-    assert trained(one, outputs, 3 * S)[1] == 3 * S
-
-
 def test_an_urge_that_overtakes_the_model_is_kept_for_it() -> None:
     one = edge()
     assert one.receive(UrgeTask(7), 0) == []
@@ -132,29 +108,6 @@ def test_an_urge_that_overtakes_the_model_is_kept_for_it() -> None:
     )
 
 
-def test_an_urge_for_a_task_that_is_over_is_nothing() -> None:
-    one = edge()
-    trained(one, one.receive(task(), 0), 0)
-    one.receive(Acknowledged(7), 7 * S)
-    assert one.receive(UrgeTask(7), 7 * S) == []
-    assert trained(one, one.receive(task(8), 8 * S), 8 * S)[0].numbers["steps"] == 6
-
-
-def test_the_memory_is_that_of_the_first_beginning() -> None:
-    class Counts(LocalRule):
-        remembers = ("count",)
-
-        def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-            run.memory["count"] = run.memory.get("count", torch.zeros(1)) + 1
-            return super().payload(run)
-
-    one = edge(rule=Counts(None))
-    trained(one, one.receive(task(), 0), 0)
-    trained(one, one.receive(UrgeTask(7), 2 * S), 2 * S)
-    one.receive(Acknowledged(7), 3 * S)
-    assert one.memory["count"].tolist() == [1]
-
-
 def test_a_run_that_asks_for_a_fresher_model_goes_on_to_its_end() -> None:
     class Asks(LocalRule):
         def checkpoint(self, run: Any) -> int:
@@ -163,18 +116,6 @@ def test_a_run_that_asks_for_a_fresher_model_goes_on_to_its_end() -> None:
     one = edge(rule=Asks(None))
     (run,) = one.receive(task(), 0)
     assert one.receive(UrgeTask(7), S) == [] and run.job.until_step == 3
-
-
-def test_a_hot_device_s_steps_end_when_it_says() -> None:
-    """2 samples per second for 2 s of work, then 1: steps end at 1, 2, 4, 6, ... s.
-
-    The device remembers how much it has worked.
-    """
-    device = Throttled(2.0, 1.0, 2 * S, 100 * S)
-    one = edge(device)
-    one.receive(task(), 0)
-    assert trained(one, one.receive(UrgeTask(7), 2 * S + 1), 2 * S + 1)[1] == 4 * S
-    assert device.budget_left_ns(4 * S) == 0
 
 
 def test_real_hardware_stops_where_it_is() -> None:
@@ -205,14 +146,6 @@ def test_the_coordinator_names_the_task(tmp_path: Path) -> None:
         "do": "urge",
         "edge": "a",
     }
-
-
-def test_only_an_edge_at_work_can_be_urged(tmp_path: Path) -> None:
-    strategy = make(Urges)
-    strategy.whom = "b"
-    with pytest.raises(Bug) as caught:
-        Desk(tmp_path, strategy).coordinator.start({"a": 1, "b": 1}, 0)
-    assert str(caught.value.__cause__) == "cannot urge edge 'b': it has no open task"
 
 
 # ------------------------------------------------------------------ whole runs
@@ -265,43 +198,3 @@ def test_late_edges_report_at_once(tmp_path: Path) -> None:
             "a step of 8 samples at the slowest rate, and the urge's latency"
         )
     assert replay_run(directory).version == 12
-
-
-@pytest.mark.alone
-@pytest.mark.usefixtures("warm_python")
-def test_both_clocks_cut_the_same_step(tmp_path: Path) -> None:
-    """On real sockets the edges have trained further, or have offered their update, when they are
-    urged.
-    """
-    lines = [
-        'name = "urge"',
-        "seed = 3",
-        f'task = "{SUPPORT / "own_task.py"}:build"',
-        "edges = {count = 3}",
-    ]
-    lines += [
-        "training = {epochs = 2, batch_size = 8}",
-        "devices = {samples_per_s = 300.0, slowest_ratio = 8.0}",
-        "stop = {versions = 8}",
-    ]
-    lines += ["links = {up_mbit_s = 0.5, down_mbit_s = 1.0, latency_ms = 5.0}"]
-    lines += [
-        'strategies = [{strategy = "port", concurrency = 3, least_updates = 1, staleness_bound'
-        " = 2}]"
-    ]
-    (tmp_path / "urge.toml").write_text("\n".join(lines))
-    wall = WallRun(
-        load(tmp_path / "urge.toml", []), LaunchOptions(tmp_path / "runs", tmp_path), print
-    )
-    verdict = wall.run(lambda *_: None)[0]["fidelity"]["verdict"]
-    run_virtual(learning(wall.experiment, tmp_path), 0, tmp_path / "virtual")
-    assert urges(tmp_path / "virtual") and urges(wall.directory(0))
-    found, expected = steps(wall.directory(0)), steps(tmp_path / "virtual")
-    if verdict != "faithful" or list(found) != list(expected):
-        pytest.skip("this machine was too busy to keep the moments of arrivals")
-    assert found == expected and min(found.values()) < max(found.values())
-    ends = [
-        load_file(directory / "model.safetensors")["weights"].tobytes()
-        for directory in (wall.directory(0), tmp_path / "virtual")
-    ]
-    assert ends[0] == ends[1]

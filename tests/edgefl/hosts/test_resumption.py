@@ -11,19 +11,18 @@ from builders import experiment
 
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
-from edgefl.hosts.clock_names import VIRTUAL, WALL
-from edgefl.hosts.setup.interruptions import with_patterns
-from edgefl.hosts.setup.origin import COORDINATOR, LAUNCH, Origin, origin_of
+from edgefl.hosts.choices import COORDINATOR, WALL
+from edgefl.hosts.setup.network import with_patterns
 from edgefl.hosts.setup.resumption import (
+    Origin,
+    RunFolder,
     RunStage,
     check_data,
     differences,
     digest_facts,
-    experiment_folder,
     read_resumption,
     run_stage,
 )
-from edgefl.hosts.setup.run_folder import RunFolder
 
 TWO = [{"strategy": "fedavg"}, {"strategy": "fedasync"}]
 
@@ -96,25 +95,6 @@ def test_ctrl_c_and_lost_processes_break_a_run_off(
     assert run_stage(begin_run(folder, experiment(), finished=finished)) is expected
 
 
-def test_a_torn_summary_is_none_and_a_torn_config_no_run(folder: Path) -> None:
-    begin_folder(folder, experiment())
-    run = begin_run(folder, experiment())
-    (run / "summary.json").write_text('{"finished": "vers')
-    assert stages(folder) == {"fedavg": "broken off"}
-    (run / "config.toml").write_text('name = "ru')
-    (run / "events.jsonl").write_text("")
-    assert stages(folder) == {"fedavg": "not begun"}
-
-
-def test_the_folder_of_a_strategy_or_a_seed_will_do(folder: Path) -> None:
-    given = experiment(seeds=[1, 2])
-    begin_folder(folder, given)
-    begin_run(folder, of_seed(given, 2))
-    for path in (folder, folder / "fedavg", folder / "fedavg" / "seed2"):
-        assert experiment_folder(path) == folder
-        assert read_resumption(path).folder == folder
-
-
 def test_the_chosen_speed_and_a_port_that_edges_know_stay(folder: Path) -> None:
     auto = experiment(speed="auto")
     begin_folder(folder, auto, Origin(COORDINATOR, WALL, folder.parent))
@@ -122,12 +102,6 @@ def test_the_chosen_speed_and_a_port_that_edges_know_stay(folder: Path) -> None:
     found = read_resumption(folder)
     assert (found.experiment.speed, found.experiment.network.port) == (0.25, 7123)
     assert found.speed_auto and found.asked.speed == "auto"
-
-
-def test_edges_of_this_machine_know_no_port_after_a_crash(folder: Path) -> None:
-    begin_folder(folder, experiment())
-    begin_run(folder, experiment(), facts={"port": 7123})
-    assert read_resumption(folder).experiment.network.port == 0
 
 
 # ---------------------------------------------------------------------- what is no run
@@ -149,10 +123,6 @@ def test_a_folder_that_is_no_run_names_the_nearest(folder: Path) -> None:
     assert refused("runs").startswith(f"--resume runs: is no run: {kind} (there: ")
     assert refused("runs/empty").startswith(f"--resume runs/empty: is no run: {kind} (there: ")
     assert refused("file.txt").startswith("--resume file.txt: is no directory (there: ")
-
-
-def test_without_any_run_no_near_one_is_named(folder: Path) -> None:
-    assert refused("runs/quick") == "--resume runs/quick: no such directory"
 
 
 def test_runs_of_an_older_edgefl_cannot_be_resumed(folder: Path) -> None:
@@ -221,15 +191,6 @@ def test_changed_and_missing_code_is_named(folder: Path) -> None:
     assert "mine.py" in refused(folder)  # the check of names comes first
 
 
-def test_a_changed_trace_is_named(folder: Path) -> None:
-    Path("up.csv").write_text("0,1000000\n10,2000000\n20,1000000\n")
-    given = experiment(links={"trace_up": "up.csv", "down_mbit_s": 1.0})
-    begin_folder(folder, given, Origin("run", WALL, Path()))
-    assert stages(folder) == {"fedavg": "not begun"}
-    Path("up.csv").write_text("0,1000000\n10,2000001\n20,1000000\n")
-    assert "up.csv has changed" in refused(folder)
-
-
 def test_other_data_are_refused(folder: Path) -> None:
     run = begin_run(folder, experiment(), facts={"data_digest": "aa11"})
     check_data(run, "aa11")
@@ -271,18 +232,3 @@ def test_differences_name_the_key_and_both_values(change: Any, expected: list[st
 
 
 # ---------------------------------------------------------------------- experiment.toml
-def test_the_facts_come_back_as_they_were_written(folder: Path) -> None:
-    given = Origin(
-        LAUNCH, VIRTUAL, Path.cwd(), ("--partial",), Path.cwd() / "hosts.toml", Path.cwd(), "pi"
-    )
-    begin_folder(folder, experiment(), given)
-    assert origin_of(folder) == given
-    assert given.resumed_by(folder) == "edgefl launch hosts.toml --resume runs/quick --partial"
-
-
-def test_a_run_that_did_not_begin_leaves_no_experiment_file(folder: Path) -> None:
-    claim = RunFolder(folder, Origin("run", WALL, Path()).text(experiment()))
-    claim.claim()
-    claim.begin()
-    claim.undo()
-    assert not Path("runs").exists()

@@ -10,7 +10,7 @@ from builders import experiment, layout, vector
 
 from edgefl.errors import UserError
 from edgefl.hosts.setup.plan import fidelity
-from edgefl.hosts.setup.run_folder import RunFolder
+from edgefl.hosts.setup.resumption import RunFolder
 from edgefl.hosts.setup.rundir import OpenRun
 
 
@@ -79,37 +79,6 @@ def test_a_resumption_leaves_all_where_it_is(tmp_path: Path) -> None:
     assert files(folder) == there and (folder / "experiment.toml").read_text() != "other"
 
 
-def test_a_new_run_in_an_emptied_folder_keeps_the_lock(tmp_path: Path) -> None:
-    folder = tmp_path / "quick"
-    begun(folder / "fedavg", ends=True, reason="versions")
-    claim = RunFolder(folder, "text", overwrite=True)
-    claim.claim()
-    assert claim.begin() == [f"{folder}: replaced the earlier runs: fedavg"]
-    assert files(folder) == {"experiment.toml"}
-    assert (folder / "experiment.toml").read_text() == "text"
-    with pytest.raises(UserError, match="another run writes to it"):
-        RunFolder(folder).refuse_if_in_use()
-    claim.release()
-
-
-def test_what_has_ended_is_moved_aside_too(tmp_path: Path) -> None:
-    """Also what is of another strategy: a comparison of the folder would show it."""
-    folder = tmp_path / "quick"
-    for number in (1, 2):
-        begun(folder / "fedavg", ends=True, reason="versions")
-        (folder / "comparison.csv").touch()
-        there = files(folder)
-        (told,) = claimed(folder)
-        assert told == f"{folder} held an earlier run: moved to {tmp_path / f'quick.{number}'}"
-        assert files(tmp_path / f"quick.{number}") == there and not list(folder.iterdir())
-
-
-def test_an_interrupted_run_is_one_that_can_go_on(tmp_path: Path) -> None:
-    begun(tmp_path / "quick" / "fedavg", ends=True)
-    (told,) = claimed(tmp_path / "quick", overwrite=True)
-    assert "held an unfinished run: moved to" in told
-
-
 @pytest.mark.parametrize(
     "name", ["comparison.csv", "sweep.toml", "fedavg/summary.json", "fedavg/seed1/metrics.csv"]
 )
@@ -143,16 +112,6 @@ def test_a_run_that_does_not_begin_leaves_all_as_it_was(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["quick"]
 
 
-def test_something_written_meanwhile_is_kept_and_the_move_told(tmp_path: Path) -> None:
-    folder = tmp_path / "quick"
-    begun(folder / "fedavg", ends=True, reason="versions")
-    claim = RunFolder(folder)
-    claim.claim()
-    (folder / "edges.log").touch()
-    assert claim.undo() == [f"{folder} held an earlier run: moved to {tmp_path / 'quick.1'}"]
-    claim.release()
-
-
 def test_a_config_in_the_folder_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "quick"
     begun(folder / "fedavg", ends=True, reason="versions")
@@ -164,14 +123,6 @@ def test_a_config_in_the_folder_stays(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(UserError, match="holds an earlier run, and is not moved aside"):
         RunFolder(folder).claim()
     assert files(folder) == there
-
-
-def test_a_link_to_another_disk_stays(tmp_path: Path) -> None:
-    begun(tmp_path / "disk" / "here" / "fedavg", ends=False)
-    (tmp_path / "quick").symlink_to(tmp_path / "disk" / "here", target_is_directory=True)
-    (told,) = claimed(tmp_path / "quick")
-    assert told.endswith(f"moved to {tmp_path / 'disk' / 'here.1'}")
-    assert (tmp_path / "quick").is_symlink() and not list((tmp_path / "quick").iterdir())
 
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:
@@ -189,20 +140,6 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
     second.refuse_if_in_use()
     second.claim()
     second.release()
-
-
-def test_folders_made_for_nothing_go_again(tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    for folder in (tmp_path / "runs" / "quick", tmp_path / "mine" / "quick"):
-        claim = RunFolder(folder)
-        claim.claim()
-        claim.undo()
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
-    kept = RunFolder(tmp_path / "runs" / "quick")
-    kept.claim()
-    (tmp_path / "runs" / "quick" / "edges.log").touch()
-    kept.undo()
-    assert (tmp_path / "runs" / "quick" / "edges.log").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:

@@ -13,9 +13,7 @@ from merging import local_run, loss, rule
 from torch import nn
 from trainers import FakeTask, half_square, linear_trainer
 
-from edgefl.edges.local_run import LocalRun
-from edgefl.edges.trainer import Trainer
-from edgefl.edges.training_plan import TrainingPlan
+from edgefl.edges.training import LocalRun, Trainer, TrainingPlan
 from edgefl.models.workspace import Workspace
 from edgefl.strategies.dissemination.device import Refresh
 from edgefl.strategies.fedasmu import FedASMUOptions
@@ -28,10 +26,8 @@ def test_eqs_9_and_10_by_hand() -> None:
     """g = 4 from 1, g - o + 1 = 4: phi = 2 / 2 (1 - 1/2) = 1/2, mu = 2: beta = 1/2. w <- (w +
     w_g) / 2.
     """
-    device, run = (
-        rule(mu_beta=2.0, gamma0=2.0, upsilon0=1.0),
-        local_run(2.0, 0.0, 1.0, version=0, refresh_point=2.0),
-    )
+    device = rule(mu_beta=2.0, gamma0=2.0, upsilon0=1.0)
+    run = local_run(2.0, 0.0, 1.0, version=0, refresh_point=2.0)
     device.merge(run, FRESH, 3)
     assert run.weights.tolist() == [1, 1, 0.5]
     numbers = device.payload(run)[1]
@@ -49,10 +45,8 @@ def test_the_reward_is_the_loss_before_minus_the_loss_after_and_moves_the_baseli
     """F = (4 + 4 * 1) / 2 = 4 before; (1 + 2 + 4/4) / 2 = 2 after: R = 2, b <- (1 - 0.1) 0 + 0.1
     R.
     """
-    device, run = (
-        rule(mu_beta=2.0, gamma0=2.0, upsilon0=1.0),
-        local_run(2.0, 0.0, 1.0, refresh_point=3.0),
-    )
+    device = rule(mu_beta=2.0, gamma0=2.0, upsilon0=1.0)
+    run = local_run(2.0, 0.0, 1.0, refresh_point=3.0)
     assert float(loss(run.weights)) == 4
     device.merge(run, FRESH, 3)
     numbers = device.payload(run)[1]
@@ -110,15 +104,6 @@ def test_small_steps_of_the_controls_are_not_lost_between_tasks() -> None:
     assert all(np.asarray(vector).dtype == np.float32 for vector in memory.values())
 
 
-def test_a_merge_that_overflows_teaches_nothing_wrong() -> None:
-    device, run = rule(), local_run(1e30, 0.0, 1.0, refresh_point=3.0)
-    device.merge(run, FRESH, 3)
-    numbers = device.payload(run)[1]
-    assert np.isfinite(list(numbers.values())).all() and all(
-        torch.isfinite(vector).all() for vector in run.memory.values()
-    )
-
-
 # ------------------------------------------------------------------ with the real trainer
 ROWS = torch.eye(3).repeat(2, 1)
 
@@ -168,59 +153,3 @@ def test_the_probe_is_the_batch_to_come_and_training_does_not_notice() -> None:
     trainer.advance(run, device, 3)
     assert run.loss_sum - done == pytest.approx(value)
     assert torch.allclose(run.weights, before - 0.1 * gradient)
-
-
-def test_what_a_device_remembers_goes_with_the_trainers_memory() -> None:
-    trainer, run, device = trained()
-    trainer.merge(run, device, FRESH, 1)
-    assert trainer.advance(run, device)
-    memory = trainer.remembered(run, device)
-    numbers = trainer.payload(run, device)[1]
-    assert set(memory) == {"merging"} and numbers["merged"] == 1 and numbers["steps"] == 10
-    _, again, device = trained(memory)
-    assert (
-        device.payload(again)[1]["baseline"] == pytest.approx(numbers["baseline"])
-        and device.payload(again)[1]["merged"] == 1
-    ), "the same task number"
-
-
-class Curious(Refresh):
-    """A rule that only probes."""
-
-    def merge(self, run: Any, fresh: np.ndarray, version: int) -> None:
-        before = run.probe(run.weights)[0]
-        run.probe(torch.from_numpy(fresh))
-        assert run.probe(run.weights)[0] == before, "the same batch, the same units dropped out"
-
-
-def test_statistics_and_dropout_do_not_notice_a_probe_either() -> None:
-    def build() -> nn.Module:
-        return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 1))
-
-    ends = []
-    for looks in (False, True):
-        workspace = Workspace(build)
-        trainer = Trainer(
-            workspace,
-            ROWS,
-            torch.ones(6, 1),
-            half_square,
-            TrainingPlan(5, 3, 0.1),
-            Streams(1),
-            "e1",
-        )
-        device = Curious(FedASMUOptions(selector="fixed", refresh_point=1))
-        size = workspace.layout.size
-        run = trainer.begin(
-            FakeTask({"weights": np.linspace(0.1, 1, size, dtype=np.float32)}), device, {}
-        )
-        trainer.advance(run, device, 2)
-        if looks:
-            trainer.merge(run, device, np.full(size, 0.3, np.float32), 1)
-        trainer.advance(run, device)
-        ends.append((run.weights.clone(), [counter.clone() for counter in run.counters]))
-    assert (
-        torch.equal(ends[0][0], ends[1][0])
-        and all(torch.equal(a, b) for a, b in zip(ends[0][1], ends[1][1]))
-        and ends[0][1]
-    )

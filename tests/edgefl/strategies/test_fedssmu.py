@@ -5,17 +5,14 @@ per round.
 from __future__ import annotations
 
 from math import sqrt
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from builders import Desk, Server, make
+from builders import Server, make
 from merging import deliver, local_run
 
-from edgefl.protocol.messages import FreshRequest
-from edgefl.strategies.base.decisions import Assign, SendFresh
-from edgefl.strategies.base.events import FreshRequested
+from edgefl.strategies.base.events_and_decisions import FreshRequested, SendFresh
 from edgefl.strategies.fedssmu import FedSSMU, FedSSMUOptions, RefreshInRound
 
 STILL = {
@@ -152,24 +149,3 @@ def test_the_device_takes_the_round_or_the_count_for_g(index: str, g: int) -> No
     device.merge(run, np.zeros(3, np.float32), 3 + 2)
     phi = (1 - 0.6 / sqrt(3)) / sqrt(g)
     assert device.payload(run)[1]["beta"] == pytest.approx(phi / (1 + phi))
-
-
-def test_tasks_say_how_many_aggregations_there_were() -> None:
-    server = story(index="aggregation")
-    server.start("a", "b")
-    deliver(server, "a", (1, 1, 1))
-    deliver(server, "b", (1, 1, 1))
-    (decision,) = [decision for decision in server.decisions if isinstance(decision, Assign)]
-    assert decision.numbers == {"aggregations": 2.0}
-
-
-def test_the_number_of_a_rounds_model_is_on_record(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, make(FedSSMU, clients_per_round=2, **STILL))
-    desk.start("a", "b")
-    desk.update("a", 0, 4, 8, 0)
-    assert desk.hear("b", FreshRequest(1, 0, 6)) == ["b <- fresh 1 v1 (2 4 0)"]
-    (row,) = [event for event in desk.events() if event.get("event") == "fresh_requested"]
-    assert (
-        row["decisions"] == [{"do": "send_fresh", "edge": "b", "task": 1, "version": 1}]
-        and row["version"] == 0
-    )

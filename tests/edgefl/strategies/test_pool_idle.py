@@ -6,7 +6,7 @@ from builders import make
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefl.strategies.base.events import EdgeJoined, EdgeLost
+from edgefl.strategies.base.events_and_decisions import EdgeJoined, EdgeLost
 from edgefl.strategies.base.strategy import Strategy
 
 CHANGES = ("set", "delete", "update", "merge", "default", "last", "replace")

@@ -4,19 +4,19 @@ heuristics; arXiv 2507.06031, section 4.3.1.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
 from builders import Server, make
 from merging import deliver, local_run, rule
 
-from edgefl.strategies.base.decisions import Assign
-from edgefl.strategies.base.events import UpdateArrived
-from edgefl.strategies.dissemination import q_table
-from edgefl.strategies.dissemination.meta_model import MetaModel
-from edgefl.strategies.dissemination.refresh_points import ANY_REFRESH_POINT, RefreshPoints
+from edgefl.strategies.base.events_and_decisions import Assign, UpdateArrived
+from edgefl.strategies.dissemination.device import chosen_move, learned_table, point_after
+from edgefl.strategies.dissemination.refresh_points import (
+    ANY_REFRESH_POINT,
+    MetaModel,
+    RefreshPoints,
+)
 from edgefl.strategies.fedasmu import FedASMU, FedASMUOptions
 from edgefl.streams import Streams
 
@@ -118,26 +118,6 @@ def test_a_device_is_given_refresh_points_until_its_first_merge() -> None:
     assert told(server)["a"]["refresh_point"] == points[-1]
 
 
-def test_nothing_newer_teaches_the_meta_model_nothing_and_a_first_merge_does_once() -> None:
-    server = replacing(meta_rate=0.5)
-    server.start("a")
-    meta = server.strategy.refresh_points.model
-    before = meta.weights
-    deliver(server, "a", (0, 0, 0), refresh_point=1.0, merged=0.0)
-    assert meta.weights == before
-    point = told(server)["a"]["refresh_point"]
-    row = [0] * int(point - 1) + [1]
-    expected = {
-        name: value + 0.5 * (0.5 - 0.05) * meta.gradient(row)[name]
-        for name, value in meta.weights.items()
-    }
-    deliver(server, "a", (0, 0, 0), refresh_point=point, merged=1.0, reward=0.5, baseline=0.05)
-    np.testing.assert_allclose(meta.weights["hidden"], expected["hidden"])
-    once = dict(meta.weights)
-    deliver(server, "a", (0, 0, 0), refresh_point=point, merged=1.0, reward=0.5, baseline=0.05)
-    assert meta.weights == once
-
-
 def test_a_refresh_point_beyond_the_last_one_was_never_drawn() -> None:
     """Point 7 was drawn, with 3 points: the decisions were 0, 0, 0, and the last point was used."""
     points, other = (RefreshPoints(FedASMUOptions(meta_rate=0.5), Streams(1)) for _ in range(2))
@@ -153,17 +133,6 @@ def test_a_refresh_point_beyond_the_last_one_was_never_drawn() -> None:
         )
 
 
-@pytest.mark.parametrize(
-    "said", [{"refresh_point": 0.0}, {"refresh_point": 1e12}, {"refresh_point": -3.0}, {}]
-)
-def test_a_device_that_says_nonsense_teaches_nothing(said: dict[str, float]) -> None:
-    server = replacing()
-    server.start("a")
-    before = dict(server.strategy.refresh_points.model.weights)
-    deliver(server, "a", (0, 0, 0), merged=1.0, reward=1.0, baseline=0.0, **said)
-    assert server.strategy.refresh_points.model.weights == before
-
-
 def test_draws_are_keyed_by_edge_and_task() -> None:
     runs = []
     for _ in range(2):
@@ -176,11 +145,6 @@ def test_draws_are_keyed_by_edge_and_task() -> None:
         True,
         False,
     }, "epsilon = 1/2: any point, half of the time"
-
-
-def test_heuristics_need_no_numbers_and_go_out_as_one_assign() -> None:
-    (decision,) = RefreshPoints(FedASMUOptions(selector="h1"), Streams(1)).assign(["a", "b"], FRESH)
-    assert decision.edges == ("a", "b") and decision.numbers == {}
 
 
 # ------------------------------------------------------------------ when the request comes
@@ -245,32 +209,26 @@ def test_any_refresh_point_alike_is_the_devices_own_draw() -> None:
     ] == [1, 1, 2, 3, 4]
 
 
-def test_the_checkpoint_asks_nothing_of_weights() -> None:
-    """It is called on a run that has no weights yet."""
-    sketch = SimpleNamespace(
-        task=SimpleNamespace(numbers={"refresh_point": 2.0, "draw": 0.5}),
-        steps=15,
-        steps_per_epoch=3,
-        memory={},
-    )
-    assert rule().checkpoint(sketch) == 6
-
-
 # ------------------------------------------------------------------ the device's table
 def test_greedy_takes_the_best_and_epsilon_any() -> None:
     table = np.array([[0.0, 2.0, 1.0]])  # stay, add, minus
-    assert q_table.choose(table, 1, 0.0, 0.0) == 1 == q_table.choose(table, 1, 0.3, 0.3)
-    assert [
-        q_table.choose(table, 1, 0.3, draw) for draw in (0.0, 0.099, 0.1, 0.199, 0.2, 0.2999)
-    ] == [0, 0, 1, 1, 2, 2]
-    assert q_table.choose(np.zeros((1, 3)), 1, 0.0, 0.5) == 0, "nothing learned: stay"
+    assert chosen_move(table, 1, 0.0, 0.0) == 1 == chosen_move(table, 1, 0.3, 0.3)
+    assert [chosen_move(table, 1, 0.3, draw) for draw in (0.0, 0.099, 0.1, 0.199, 0.2, 0.2999)] == [
+        0,
+        0,
+        1,
+        1,
+        2,
+        2,
+    ]
+    assert chosen_move(np.zeros((1, 3)), 1, 0.0, 0.5) == 0, "nothing learned: stay"
 
 
 def test_a7_stay_stays() -> None:
     """Printed l* <- l* + 1, as for add."""
     stay, add, minus = 0, 1, 2
-    assert [q_table.after(3, action, 5) for action in (stay, add, minus)] == [3, 4, 2]
-    assert q_table.after(5, add, 5) == 5 and q_table.after(1, minus, 5) == 1
+    assert [point_after(3, action, 5) for action in (stay, add, minus)] == [3, 4, 2]
+    assert point_after(5, add, 5) == 5 and point_after(1, minus, 5) == 1
 
 
 def test_a8_the_maximum_is_the_next_states() -> None:
@@ -278,18 +236,9 @@ def test_a8_the_maximum_is_the_next_states() -> None:
     would take max H(2, .) = 1.
     """
     table = np.array([[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [10.0, 4.0, 0.0]])
-    after = q_table.learned(table, 2, 1, 3.0, rate=0.5, discount=0.9)
+    after = learned_table(table, 2, 1, 3.0, rate=0.5, discount=0.9)
     assert after[1, 1] == pytest.approx(6.5) and table[1, 1] == 1.0
     assert (np.delete(after.reshape(-1), 4) == np.delete(table.reshape(-1), 4)).all()
-
-
-def test_a_table_follows_the_number_of_refresh_points() -> None:
-    table = np.arange(6.0).reshape(2, 3)
-    assert q_table.resized(table, 3).tolist() == [
-        [0, 1, 2],
-        [3, 4, 5],
-        [0, 0, 0],
-    ] and q_table.resized(table, 1).tolist() == [[0, 1, 2]]
 
 
 def test_from_its_second_merge_on_a_device_moves_and_learns_by_its_table() -> None:
@@ -313,13 +262,3 @@ def test_from_its_second_merge_on_a_device_moves_and_learns_by_its_table() -> No
     )
     third = local_run(2.0, 0.0, 0.0, task=3, memory=dict(second.memory), draw=0.9)
     assert device.checkpoint(third) == 9, "point 3 and nothing known of it: stay"
-
-
-def test_nothing_newer_leaves_the_table_and_the_state() -> None:
-    device = rule(epsilon=0.3)
-    first = local_run(2.0, 0.0, 0.0, task=1, refresh_point=2.0, draw=0.9)
-    device.merge(first, FRESH, 1)
-    second = local_run(2.0, 0.0, 0.0, task=2, memory=dict(first.memory), draw=0.15)
-    device.payload(second)
-    third = local_run(2.0, 0.0, 0.0, task=3, memory=second.memory, draw=0.9)
-    assert device.checkpoint(third) == 6, "again from point 2"

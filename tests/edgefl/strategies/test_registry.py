@@ -66,3 +66,28 @@ def test_a_module_next_to_the_users_file_belongs_to_it(tmp_path: Path) -> None:
     found = catalog.own_modules(catalog.load("my_two_files.py:Algo", tmp_path))
     assert found[0].startswith("edgefl_own_") and found[0].endswith("_my_two_files")
     assert found[1:] == ("my_helper_of_state",)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("asofed", {"beta": 1.5}),
+        ("asyncpart", {"staleness_exponent": 51.0}),
+        ("ca2fl", {"server_learning_rate": 0.0}),
+        ("fadas", {"beta1": 1.0}),
+        ("fedac", {"correction": "never"}),
+        ("fedasmu", {"tau": 0}),
+        ("fedasmu", {"selector": "fixed"}),
+        ("fedbuff", {"no_such_key": 1}),
+        ("feddelay", {"server_learning_rate": 1.5}),
+        ("feddyn", {"alpha": 0.0}),
+        ("fedsa", {"window": 0}),
+        ("moon", {"temperature": 0.0}),
+        ("port", {"staleness_bound": 0}),
+        ("syncdrop", {"drop_rate": 1.0}),
+    ],
+)
+def test_options_that_cannot_be_are_refused_by_name(name: str, options: dict[str, object]) -> None:
+    key = "refresh_point" if name == "fedasmu" and "selector" in options else next(iter(options))
+    with pytest.raises(ValueError, match=key):
+        catalog.load(name).Options.model_validate(options)

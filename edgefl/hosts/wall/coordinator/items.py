@@ -15,7 +15,7 @@ from edgefl.hosts.wall.coordinator.stretches import Stretch
 from edgefl.protocol.host_reports import HostFacts, HostReport
 from edgefl.protocol.messages import FreshRequest, Joined, Offer, Ready, Started, TaskFailed
 from edgefl.protocol.transfers import Incoming
-from edgefl.strategies.base.events import EdgeLost
+from edgefl.strategies.base.events_and_decisions import EdgeLost
 from emulator.fidelity import Fidelity
 from emulator.links.link import Completion, Transfer
 

@@ -16,8 +16,7 @@ from edgefl.checkpoints.codec import CannotDecode, decode
 from edgefl.checkpoints.files import Checkpoint, Checkpoints
 from edgefl.disk import Disk
 from edgefl.errors import UserError
-from edgefl.hosts.setup.rundir import OpenRun, RunSoFar, writable
-from edgefl.hosts.setup.saved_state import externals
+from edgefl.hosts.setup.rundir import OpenRun, RunSoFar, externals, writable
 from edgefl.hosts.wall.coordinator.checkpoint_writer import CheckpointWriter
 from edgefl.hosts.wall.coordinator.evaluator import Evaluator
 from edgefl.hosts.wall.coordinator.job_table import JobTable

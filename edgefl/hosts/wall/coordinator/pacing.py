@@ -51,8 +51,7 @@ from edgefl.hosts.wall.wire import MOST_FRAMES, Router
 from edgefl.protocol.codec import encode_note
 from edgefl.protocol.errors import LimitExceeded, WireError
 from edgefl.protocol.messages import BROKEN_OFF_ENDS, Joined, Setup, Stamped, Welcome
-from edgefl.strategies.base.decisions import Finish
-from edgefl.strategies.base.events import EdgeLost
+from edgefl.strategies.base.events_and_decisions import EdgeLost, Finish
 from emulator.clock import Agenda, Ticket, WallClock, precise_timers
 from emulator.fidelity import Fidelity
 from emulator.units import FOREVER, NS_PER_S

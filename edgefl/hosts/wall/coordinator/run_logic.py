@@ -27,7 +27,7 @@ from edgefl.protocol.transfers import Outgoing, body_digest
 from edgefl.record.files import MEASURED_STATE
 from edgefl.record.host_table import HostTable
 from edgefl.record.record import Record
-from edgefl.strategies.base.decisions import Finish, Grant
+from edgefl.strategies.base.events_and_decisions import Finish, Grant
 from emulator.units import FOREVER, NS_PER_S, seconds_text
 
 MOST_EVALUATIONS = 100  # snapshots waiting for the evaluator

@@ -10,8 +10,7 @@ from edgefl.jobs import Scores
 from edgefl.protocol.host_reports import HostFacts, HostReport
 from edgefl.protocol.messages import Ready, ToCoordinator, ToEdge
 from edgefl.protocol.transfers import Incoming, Outgoing
-from edgefl.strategies.base.decisions import Grant
-from edgefl.strategies.base.events import EdgeLost
+from edgefl.strategies.base.events_and_decisions import EdgeLost, Grant
 from emulator.fidelity import Fidelity
 from emulator.links.network import Completion, Transfer
 from emulator.values import value_class

@@ -25,7 +25,7 @@ from edgefl.hosts.wall.coordinator.training_times import TrainingTimes
 from edgefl.protocol.errors import LimitExceeded, WireError
 from edgefl.protocol.messages import UPDATE, Credit, Offer, Piece, Ready, ToEdge
 from edgefl.protocol.transfers import Incoming
-from edgefl.strategies.base.decisions import Grant
+from edgefl.strategies.base.events_and_decisions import Grant
 from emulator.clock import Ticket
 from emulator.links.network import Transfer
 from emulator.tdma.channel import ChannelLink

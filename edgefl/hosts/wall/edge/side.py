@@ -12,8 +12,8 @@ import orjson
 
 from edgefl.config.experiment import MOST_SPEED, Experiment
 from edgefl.errors import UserError, nearest
-from edgefl.hosts.setup.interruptions import with_patterns
 from edgefl.hosts.setup.learning import Learning, learning
+from edgefl.hosts.setup.network import with_patterns
 from edgefl.hosts.wall.edge.work import EdgeSide
 from edgefl.loading.file import THEIRS, base_of, from_json, load, shared_digest
 from edgefl.protocol.messages import Setup

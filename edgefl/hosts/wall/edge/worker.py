@@ -12,8 +12,7 @@ from collections.abc import Callable
 from threading import Thread
 from typing import Any, Protocol, cast
 
-from edgefl.edges.edge import Edge
-from edgefl.edges.trainer_like import SlicedTrainer
+from edgefl.edges.edge import Edge, SlicedTrainer
 from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.hosts.wall.system import OWN_SYSTEM, Inbox, System
 from edgefl.jobs import Train

@@ -59,7 +59,7 @@ from edgefl.hosts.wall.edge.worker import TURN, WANT, SharedTurns
 from edgefl.hosts.wall.fleet.turnstile import Turnstile
 from edgefl.protocol.errors import Refused
 from edgefl.protocol.messages import Assignment
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from emulator.host import cores
 
 JOB_WORKER = "job worker"  # cannot be an edge's name: edge ids have no spaces

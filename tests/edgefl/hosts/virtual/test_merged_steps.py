@@ -14,13 +14,11 @@ from torch import nn
 from trainers import FakeTask, half_square
 
 from edgefl.data.task import cross_entropy
-from edgefl.edges.local_run import LocalRun
-from edgefl.edges.trainer import Trainer
-from edgefl.edges.training_plan import TrainingPlan
-from edgefl.hosts.virtual.pool.merged_steps import CannotMerge, MergedSteps
+from edgefl.edges.training import LocalRun, Trainer, TrainingPlan
+from edgefl.hosts.virtual.pool.merged import MergedSteps
 from edgefl.models.torch_device import CPU, chosen, make_repeatable
 from edgefl.models.workspace import Workspace
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.streams import Streams
 
 NO_CUDA = "this torch finds no GPU"
@@ -36,11 +34,6 @@ class Pull(LocalRule):
 
     def adjust(self, run: Any, gradient: Any) -> None:
         gradient.add_(run.weights[: run.parameters] - run.start[: run.parameters], alpha=0.1)
-
-
-class Noise(LocalRule):
-    def adjust(self, run: Any, gradient: Any) -> None:
-        gradient.add_(torch.randn(len(gradient)))
 
 
 @pytest.fixture(autouse=True)
@@ -144,51 +137,6 @@ def test_runs_of_all_lengths_and_batch_sizes_end_as_alone(
     together, alone = merged_and_single(plan, rule(None))
     assert len({run.steps for run in alone}) > 1 or plan.batches_per_epoch
     assert_close(together, alone)
-
-
-def test_tasks_have_their_own_learning_rates_and_epochs() -> None:
-    numbers = [{"learning_rate": 0.01 * n, "epochs": float(n)} for n in range(1, 6)]
-    assert_close(*merged_and_single(TrainingPlan(1, 8, 0.1), LocalRule(None), numbers=numbers))
-
-
-def test_whole_batches_of_all_runs_are_one_call() -> None:
-    space = Workspace(convolutions)
-    of = trainers(space, TrainingPlan(2, 8, 0.1), CPU, MEMBERS)
-    merged, calls = MergedSteps(space, cross_entropy), []
-    real = merged.slopes
-
-    def counted(trained: Any, rest: Any, batch: Any) -> Any:
-        calls.append((len(trained), batch[1].shape[1]))
-        return real(trained, rest, batch)
-
-    merged.slopes = counted  # type: ignore[method-assign]  # it only counts
-    merged.train(of[0], begun(of, LocalRule(None)), [LocalRule(None)] * 5)
-    # (runs, samples): whole batches of all that have them, then the smaller ones; twice
-    assert calls == 2 * [(4, 8), (4, 8), (1, 8), (1, 5), (2, 3), (1, 2)]
-
-
-def test_the_state_of_the_optimizer_goes_on() -> None:
-    plan = TrainingPlan(1, 8, 0.1, momentum=0.9, keeps_state=True)
-    together, alone = merged_and_single(plan, LocalRule(None))
-    for merged, single in zip(together, alone):
-        found, wanted = (run.optimizer.vectors()["optimizer first"] for run in (merged, single))
-        assert torch.allclose(found, wanted, rtol=1e-3, atol=1e-6) and wanted.any()
-
-
-def test_a_run_with_infinite_weights_leaves_the_others_alone() -> None:
-    of = trainers(Workspace(convolutions), TrainingPlan(1, 8, 0.1), CPU, MEMBERS)
-    runs, rule = begun(of, LocalRule(None)), LocalRule(None)
-    runs[1].weights.fill_(torch.inf)
-    MergedSteps(of[0].workspace, cross_entropy).train(of[0], runs, [rule] * 5)
-    assert [bool(run.weights.isfinite().all()) for run in runs] == [True, False, True, True, True]
-    assert not np.isfinite(runs[1].loss_sum)
-
-
-def test_random_numbers_of_a_rule_are_its_tasks_own() -> None:
-    before = torch.get_rng_state()
-    with pytest.raises(CannotMerge, match="draws random numbers"):
-        merged_and_single(TrainingPlan(1, 8, 0.1), Noise(None))
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def strange_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

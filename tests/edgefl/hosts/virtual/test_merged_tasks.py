@@ -11,22 +11,19 @@ import numpy as np
 import orjson
 import pytest
 import torch
-from fake_gpu import OnGpu, fake_gpu
 from kills import files_of, killed_run, some, whole_run
 from pools import bytes_of, learned_of
 from safetensors.numpy import load_file
 
-from edgefl.edges.local_run import LocalRun
+from edgefl.edges.training import LocalRun
 from edgefl.errors import UserError
+from edgefl.hosts.choices import EngineName, Power
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.virtual.pool.engine import InProcessEngine, open_pool
-from edgefl.hosts.virtual.pool.group_counts import A_TASK_FAILED
-from edgefl.hosts.virtual.pool.merged_steps import MergedSteps
-from edgefl.hosts.virtual.run import run_virtual
+from edgefl.hosts.virtual.pool.executor import A_TASK_FAILED
+from edgefl.hosts.virtual.pool.merged import MergedSteps
+from edgefl.hosts.virtual.run import Saving, run_virtual
 from edgefl.hosts.virtual.run_batch import BatchRun, RunBatch
-from edgefl.hosts.virtual.saved_run import Saving
-from edgefl.hosts.workers import EngineName, Power
-from edgefl.loading.file import shared_digest
 from edgefl.results.tail import read_csv, read_events
 
 EDGES: dict[str, Any] = {
@@ -158,15 +155,6 @@ def test_what_cannot_be_merged_is_trained_as_before(
     assert engine.note.startswith(told) and note in engine.note
 
 
-def test_one_at_once_is_the_default(tmp_path: Path) -> None:
-    engine = InProcessEngine(learned(ROUNDS, 1))
-    assert engine.merged is None and engine.note is None
-    with pytest.raises(ValueError, match="tasks_at_once"):
-        learned(ROUNDS, 0)
-    with pytest.raises(ValueError, match="tasks_at_once"):
-        learned(ROUNDS, True)
-
-
 @pytest.mark.parametrize("name", ["FailingSteps", "FailingBegins"])
 def test_a_task_that_fails_fails_alone(tmp_path: Path, name: str) -> None:
     failing = {"strategy": f"{OWN}:{name}", "clients_per_round": 4}
@@ -234,17 +222,6 @@ def test_a_group_that_fails_is_trained_one_by_one_and_told(
         ]
 
 
-def test_a_resumed_run_has_counted_all_groups(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    break_merged_steps(monkeypatch)
-    of = learned(BUFFERED)
-    steps = whole_run(of, tmp_path / "whole")
-    killed_run(of, tmp_path / "killed", [steps // 2, steps], 1)
-    assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
-    assert told_groups(tmp_path / "killed")[1]
-
-
 def test_too_little_memory_is_told_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,31 +258,6 @@ def test_a_killed_run_goes_on_to_the_same_bytes(
         assert files_of(tmp_path / f"killed-{every}") == files_of(tmp_path / "whole")
 
 
-def test_a_run_on_a_gpu_moves_what_it_must(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    played(tmp_path / "here", learned(BUFFERED))
-    real = MergedSteps.slopes
-
-    def slopes(*given: Any) -> Any:
-        found, losses = real(*given)
-        return found, losses.as_subclass(OnGpu)  # vmap leaves the stand-in's class away
-
-    monkeypatch.setattr(MergedSteps, "slopes", slopes)
-    with fake_gpu(monkeypatch):
-        engine = played(tmp_path / "there", learned(BUFFERED, training={"device": "cuda"}))
-    assert bytes_of(tmp_path / "there") == bytes_of(tmp_path / "here")
-    assert merged_groups(engine) and engine.note is None
-
-
-def test_cancelled_tasks_cost_only_time(tmp_path: Path) -> None:
-    first = {"strategy": "../support/own_strategies.py:First", "concurrency": 3}
-    names = {"edges": {"names": ["a", "b", "c"]}}
-    played(tmp_path / "alone", learned(first, None, **names))
-    assert merged_groups(played(tmp_path / "merged", learned(first, **names)))
-    links = [(tmp_path / name / "links.csv").read_bytes() for name in ("alone", "merged")]
-    assert links[0] == links[1]
-    assert "cancel" in (tmp_path / "merged/events.jsonl").read_text()
-
-
 @pytest.mark.parametrize(
     ("workers", "engine", "found"),
     [(2, EngineName.local, "--workers 2"), (1, EngineName.ray, "--engine ray")],
@@ -324,8 +276,3 @@ def test_it_needs_one_worker(tmp_path: Path, workers: int, engine: EngineName, f
         batch.run()
     with open_pool(of, 1) as pool:
         assert isinstance(pool, InProcessEngine) and pool.merged is not None
-
-
-def test_machines_need_not_agree_on_it() -> None:
-    made = [learned(ROUNDS, at_once).experiment for at_once in (None, 7)]
-    assert len({shared_digest(each, each.strategies[0]) for each in made}) == 1

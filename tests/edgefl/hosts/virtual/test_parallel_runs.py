@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from edgefl.errors import UserError
-from edgefl.hosts.virtual.parallel_runs import ParallelRuns
+from edgefl.hosts.virtual.run_batch import ParallelRuns
 
 LATE_S = 0.2
 
@@ -51,18 +51,3 @@ def test_a_refusal_ends_what_has_begun() -> None:
         assert os.read(read, 100) == b"ended in order"
     finally:
         os.close(read), os.close(write)
-
-
-@pytest.mark.processes
-def test_lines_arrive_in_order_and_say_whether_they_last() -> None:
-    def work(job: int, report: Any, begun: Any) -> dict[str, Any]:
-        report("10 %")
-        report("no checkpoints", lasting=True)
-        return {"job": job}
-
-    heard: list[tuple[int, str, bool]] = []
-    made = ParallelRuns(1, work, lambda *line: heard.append(line), lambda job, summary: None)
-    assert made.run(2).done == {0: {"job": 0}, 1: {"job": 1}}
-    assert heard == [
-        each for job in (0, 1) for each in ((job, "10 %", False), (job, "no checkpoints", True))
-    ]

@@ -9,22 +9,17 @@ import re
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
-from builders import vector
 from paths import ROOT, SUPPORT
-from pools import RUNS, SPREAD, bytes_of, bytes_with, learned_of
+from pools import RUNS, SPREAD, bytes_with, learned_of
 
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import Learning
-from edgefl.hosts.virtual.pool import executor
 from edgefl.hosts.virtual.pool.engine import InProcessEngine, open_pool
-from edgefl.hosts.virtual.pool.executor import Executor
 from edgefl.hosts.virtual.pool.forked import ForkedBackend
 from edgefl.hosts.virtual.pool.scheduler import WorkerPool
 from edgefl.hosts.virtual.run import run_virtual
@@ -88,38 +83,6 @@ def test_workers_may_be_killed_at_any_time(tmp_path: Path, name: str) -> None:
         pool.close()
 
 
-@pytest.mark.parametrize("strategy", ["fedavg", "fedasync", "fedssmu", "wkafl"])
-def test_an_untrained_task_that_only_returns_its_model_needs_no_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
-) -> None:
-    """The first two rules only send the model. The others ask, merge and send gradients."""
-    training = {"trainer": "none", "epochs": 2, "batch_size": 7}
-    given = SPREAD | {"training": training, "strategies": [{"strategy": strategy}]}
-    learned = learned_of(**given)
-    short = bytes_with(tmp_path / "short", learned, None)
-    monkeypatch.setattr(executor, "only_sends", lambda rule: False)
-    assert bytes_with(tmp_path / "long", learned, None) == short
-
-
-@pytest.mark.processes
-def test_a_pool_serves_one_run_after_the_other(tmp_path: Path) -> None:
-    learned = learned_of(
-        **SPREAD
-        | {
-            "strategies": [
-                {"strategy": "fedavg"},
-                {"strategy": "../support/pool_strategies.py:Rich"},
-            ]
-        }
-    )
-    with open_pool(learned, 2) as pool:
-        for index in (0, 1, 0):
-            run_virtual(learned, index, tmp_path / f"pool {index}", None, pool)
-    for index in (0, 1):
-        run_virtual(learned, index, tmp_path / f"here {index}")
-        assert bytes_of(tmp_path / f"pool {index}") == bytes_of(tmp_path / f"here {index}")
-
-
 @pytest.mark.processes
 def test_without_room_for_vectors_they_travel_in_messages(tmp_path: Path) -> None:
     learned = learned_of(**RUNS["rich"])
@@ -134,58 +97,9 @@ def test_without_room_for_vectors_they_travel_in_messages(tmp_path: Path) -> Non
 
 
 # ------------------------------------------------------------------ what is not done
-def test_here_nothing_is_trained_that_is_called_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trained: list[int] = []
-    train = Executor.train
-    monkeypatch.setattr(
-        Executor,
-        "train",
-        lambda self, key, stretch, *rest: (
-            trained.append(stretch.task.number),
-            train(self, key, stretch, *rest),
-        )[1],
-    )
-    run_virtual(learned_of(**RUNS["called off"]), 0, tmp_path)
-    assert trained == [1, 2, 3], "task 0 was cancelled while in training"
 
 
 # ------------------------------------------------------------------ other jobs
-@dataclass(frozen=True, eq=False)
-class Scaled:
-    """A job: each vector times the number of samples of edge a."""
-
-    vectors: dict[str, np.ndarray]
-    by: float
-
-    def work(self, learned: Learning) -> list[Any]:
-        return [
-            self.by,
-            {
-                name: vector * np.float32(self.by * learned.samples["a"])
-                for name, vector in self.vectors.items()
-            },
-            None,
-        ]
-
-
-@pytest.mark.processes
-def test_any_job_is_done_by_any_engine() -> None:
-    learned = learned_of()
-    by = np.float32(2.0 * learned.samples["a"])
-    job = Scaled({"one": vector(1, 2, 3), "long": np.arange(100_000, dtype=np.float32)}, 2.0)
-    pool = pool_of(learned, 2)
-    try:
-        for engine in (InProcessEngine(learned), pool):
-            engine.start(job, 5)
-            number, vectors, nothing = engine.finish(job)
-            assert (number, nothing) == (2.0, None) and vectors["one"].tolist() == (
-                vector(1, 2, 3) * by
-            ).tolist()
-            assert vectors["long"][-1] == np.float32(99_999) * by
-    finally:
-        pool.close()
 
 
 # ------------------------------------------------------------------ what goes wrong
@@ -275,22 +189,6 @@ def test_workers_end_with_a_parent_that_is_killed() -> None:
 
 
 # ------------------------------------------------------------------ what is asked for
-def test_one_worker_is_this_process_and_fewer_are_none() -> None:
-    learned = learned_of()
-    for workers in (0, 1):
-        with open_pool(learned, workers) as pool:
-            assert isinstance(pool, InProcessEngine) and (pool.workers, pool.note) == (1, None)
-    with pytest.raises(UserError, match="--workers -1: expected 1 or more"), open_pool(learned, -1):
-        pass
-
-
-@pytest.mark.processes
-def test_more_workers_than_tasks_is_said() -> None:
-    with open_pool(learned_of(strategies=[{"strategy": "fedasync", "concurrency": 1}]), 2) as pool:
-        assert (
-            pool.note == "2 workers, but at most 1 devices train at one time:"
-            " the other workers are mostly idle"
-        )
 
 
 @pytest.mark.parametrize("what", ["mapping", "memory"])
@@ -301,7 +199,7 @@ def test_too_little_shared_memory_falls_back_and_says_so(
         raise OSError("Cannot allocate memory")
 
     if what == "mapping":
-        monkeypatch.setattr("edgefl.hosts.virtual.pool.shared_memory.mmap.mmap", refuse)
+        monkeypatch.setattr("edgefl.hosts.virtual.pool.forked.mmap.mmap", refuse)
     else:
         memory = psutil.virtual_memory()
         monkeypatch.setattr("psutil.virtual_memory", lambda: memory._replace(available=1000))

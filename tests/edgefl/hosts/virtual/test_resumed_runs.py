@@ -12,7 +12,7 @@ import pytest
 from kills import KILLS, files_of, killed_run, some, whole_run
 from pools import FAULTS, RUNS, SPREAD, learned_of
 
-from edgefl.edges.phase import ASKING
+from edgefl.edges.edge import ASKING
 from edgefl.hosts.setup import rundir
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.virtual.host import VirtualHost

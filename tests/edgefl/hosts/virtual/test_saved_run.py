@@ -20,9 +20,8 @@ from edgefl.checkpoints.files import Checkpoints
 from edgefl.disk import OwnDisk
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import Learning
-from edgefl.hosts.virtual import saved_run
-from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.virtual.saved_run import MOST_SHARE, SavedRun, Saving
+from edgefl.hosts.virtual import run as virtual_run
+from edgefl.hosts.virtual.run import MOST_SHARE, SavedRun, Saving, run_virtual
 from edgefl.record.files import CHECKPOINTS
 
 EVERY = 5
@@ -98,25 +97,6 @@ def test_without_rows_of_the_checkpoint_the_one_before_is_used(
     assert said.startswith("run: checkpoint 4 cannot be used: ")
     assert said.endswith(f"events.jsonl: has {(old + new) // 2} bytes, {new} were expected")
     assert files_of(tmp_path / "run") == files_of(tmp_path / "whole")
-
-
-def test_a_run_without_a_checkpoint_begins_anew(learned: Learning, tmp_path: Path) -> None:
-    whole_run(learned, tmp_path / "whole")
-    for path in broken(learned, tmp_path / "run").iterdir():
-        path.unlink()
-    assert resumed(learned, tmp_path / "run") == ["run: has no checkpoint: it begins anew"]
-    assert files_of(tmp_path / "run") == files_of(tmp_path / "whole")
-
-
-def test_a_new_run_removes_the_checkpoints_of_an_earlier_one(
-    learned: Learning, tmp_path: Path
-) -> None:
-    folder = broken(learned, tmp_path / "run")
-
-    def progress(now: int, run: Any) -> None:
-        assert not folder.exists() or names(folder) == []
-
-    run_virtual(learned, 0, tmp_path / "run", progress)
 
 
 def test_a_checkpoint_of_other_code_is_refused(
@@ -205,7 +185,7 @@ def test_checkpoints_come_every_five_minutes_and_take_a_small_share_of_the_time(
         saved.append(now_s)
         now_s += cost_s
 
-    monkeypatch.setattr(saved_run.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(virtual_run.time, "monotonic", lambda: now_s)
     monkeypatch.setattr(SavedRun, "_write", write)
     run = SavedRun(tmp_path, Saving())
     while now_s < 1000:

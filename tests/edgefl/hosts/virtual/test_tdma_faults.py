@@ -14,9 +14,8 @@ from tdma_rounds import play, rounds, slotted
 from edgefl.config.errors import Source
 from edgefl.errors import UserError
 from edgefl.hosts.setup.plan import strategy
-from edgefl.hosts.setup.rundir import OpenRun
 from edgefl.loading.names import check
-from edgefl.results.tail import read_csv, read_events
+from edgefl.results.tail import read_events
 from edgefl.vectors import Layout, LayoutEntry, aligned
 
 SLOTS: dict[str, Any] = {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 10.0, "rate_mbit_s": 1.0}
@@ -55,15 +54,6 @@ def test_a_device_that_dies_in_its_slot_costs_that_slot(tmp_path: Path) -> None:
     assert (second["uploads"], second["lost"], second["end_slot"]) == (2, 0, 8)
     assert sum(each["lost"] for each in reports(directory)) == 1
     assert all(edge != 1 for done in rounds(directory)[1:] for edge, _, _ in done.uploads)
-
-
-def test_or_the_round_waits_for_another(tmp_path: Path) -> None:
-    _, directory = with_faults(
-        tmp_path, [{"kind": "kill", "edges": ["e001"], "at_s": 3.5}], on_lost="wait"
-    )
-    first, second, *_ = reports(directory)
-    assert (first["uploads"], first["lost"], first["end_slot"]) == (2, 1, 6)
-    assert rounds(directory)[0].uploads == [(0, 0, 2), (2, 0, 4)] and second["end_slot"] == 9
 
 
 def test_a_device_that_is_cut_off_in_its_slot_loses_it(tmp_path: Path) -> None:
@@ -131,57 +121,6 @@ def test_latency_beyond_the_guard_wastes_a_slot_a_round(tmp_path: Path) -> None:
     assert all(each["uploads"] == 2 for each in told)
 
 
-def test_jitter_beyond_the_guard_loses_nothing(tmp_path: Path) -> None:
-    """The guard is as long as the mean delay of 40 ms, and delays vary from 0 to 80 ms.
-
-    Rounds wait for the longest delay, and no upload counts as lost.
-    """
-    given = slotted(6, 2, slots=60, per_round=2)
-    links = experiment(links={"latency_ms": 40.0, "jitter_ms": 10.0}, edges={"count": 6}).links
-    play(
-        tmp_path,
-        given.model_copy(
-            update={"links": links, "medium": given.medium.model_copy(update={"guard_ms": 40.0})}
-        ),
-    )
-    told = reports(tmp_path / "tdma-fl")
-    assert len(told) > 10 and {(each["uploads"], each["lost"]) for each in told} == {(2, 0)}
-
-
-def test_when_no_update_is_of_any_use_the_run_ends(tmp_path: Path) -> None:
-    """With these settings every model is infinite: all updates are discarded, and no new version
-    would appear.
-    """
-    sections = experiment(
-        training={"learning_rate": 1e30, "weight_decay": 1.0, "epochs": 3},
-        stop={"versions": 5},
-        edges={"count": 6},
-    )
-    summary, _ = play(
-        tmp_path,
-        slotted(6, 2, per_round=2).model_copy(
-            update={"training": sections.training, "stop": sections.stop}
-        ),
-    )
-    assert (summary["versions"], summary["finished"]) == (
-        0,
-        "no round delivers: not finite",
-    )
-
-
-def test_a_device_that_comes_back_is_given_the_next_model(tmp_path: Path) -> None:
-    _, directory = with_faults(
-        tmp_path, [{"kind": "kill", "edges": ["e001"], "at_s": 3.5, "for_s": 9.0}]
-    )
-    back = [
-        number
-        for number, done in enumerate(rounds(directory))
-        if any(edge == 1 for edge, _, _ in done.uploads)
-    ]
-    assert back and back[0] >= 4
-    assert all(each["uploads"] == 2 for each in reports(directory)[1:])
-
-
 # ------------------------------------------------------------------ known to be away
 SOON = {"heartbeat_s": 0.1, "liveness_s": 1.0, "grace_s": 12.0}
 
@@ -237,46 +176,6 @@ def test_a_round_ends_without_it_or_waits_until_its_grace_ends(
     told = reports(directory)
     assert [each["uploads"] for each in told[:2]] == [4, 4] and sum(x["lost"] for x in told) == 0
     assert [each["end_slot"] for each in told[:2]] == ends
-
-
-def test_a_device_that_dies_computing_is_not_waited_for(tmp_path: Path) -> None:
-    summary, directory = with_faults(
-        tmp_path, [{"kind": "kill", "edges": ["e004"], "at_s": 1.0}], slots=90
-    )
-    assert summary["versions"] > 20 and all(
-        edge != 4 for done in rounds(directory) for edge, _, _ in done.uploads
-    )
-
-
-def test_when_all_are_gone_the_run_ends(tmp_path: Path) -> None:
-    summary, _ = with_faults(tmp_path, [{"kind": "kill", "at_s": 10.5}], slots=90)
-    assert summary["versions"] == 3
-
-
-def test_a_late_device_misses_its_turn_and_the_record_says_so(tmp_path: Path) -> None:
-    """e002 takes 9 slots, the others take 2.
-
-    The next device takes its slot, and it is counted once per turn.
-    """
-    _, played = play(
-        tmp_path, slotted(6, [2, 2, 9, 2, 2, 2], slots=80, strategy="idfl", per_round=2, alpha=1)
-    )
-    found = reports(tmp_path / "idfl")
-    assert sum(each["missed"] for each in found) > 0
-    assert [edge for edge, _, _ in played[0].uploads] == [0, 1] and [
-        edge for edge, _, _ in played[1].uploads
-    ] != [2, 3]
-
-
-def test_slots_never_overlap_and_keep_to_the_channel(tmp_path: Path) -> None:
-    """slots.csv shows it: one use per slot; a broadcast counts once for all its receivers."""
-    _, directory = with_faults(
-        tmp_path, [{"kind": "kill", "edges": ["e001"], "at_s": 3.5, "for_s": 9.0}]
-    )
-    begins = [float(row["begins_s"]) for row in read_csv(directory / "slots.csv")]
-    assert len(begins) == len(set(begins)) and {
-        row["edge"] for row in read_csv(directory / "slots.csv") if row["direction"] == "down"
-    } == {"*"}
 
 
 # ------------------------------------------------------------------ bad input
@@ -349,36 +248,4 @@ def test_a_model_that_does_not_fit_says_how_many_slots_it_needs() -> None:
     assert (
         made(10_000).timetable.transfer_slots == 4
         and made(10_000, medium=SLOTS | {"slots_per_transfer": 5}).timetable.transfer_slots == 5
-    )
-
-
-def test_of_a_model_that_does_not_fit_nothing_is_left_behind(tmp_path: Path) -> None:
-    given = experiment(
-        medium=SLOTS | {"slots_per_transfer": 3}, strategies=[{"strategy": "tdma-fl"}]
-    )
-    with pytest.raises(UserError, match="needs 4 slots"):
-        OpenRun(
-            given,
-            0,
-            tmp_path / "runs" / "tdma-fl",
-            None,
-            aligned(10_000),
-            Layout((LayoutEntry("w", (10_000,), 0, "parameter", ""),)),
-        )
-    assert not list(tmp_path.iterdir())
-
-
-def test_automatic_delay_wants_to_know_how_long_devices_take() -> None:
-    idfl = [{"strategy": "idfl", "per_round": 1}]
-    with pytest.raises(UserError, match='alpha = "auto": .*expected compute_slots'):
-        made(
-            10,
-            strategies=idfl,
-            devices={"samples_per_s": 1.0, "bursts": {"calm_s": 1.0, "burst_s": 1.0, "share": 0.5}},
-        )
-    assert (
-        made(
-            10, strategies=[idfl[0] | {"compute_slots": 3}], devices={"kind": "native"}
-        ).options.compute_slots
-        == 3
     )

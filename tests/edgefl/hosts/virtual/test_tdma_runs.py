@@ -10,20 +10,14 @@ from typing import Any
 
 import pytest
 from builders import S, experiment, small_run
-from media import ALONE, SLOTS, ns, transfers
+from media import SLOTS, ns, transfers
 
 from edgefl.disk import OwnDisk
 from edgefl.errors import UserError
-from edgefl.hosts.setup.network import network
-from edgefl.hosts.setup.written import written
+from edgefl.hosts.setup.rundir import written
 from edgefl.results.tail import read_csv, read_events
-from emulator.tdma.channel import ChannelLink
 
 MS = S // 1000
-FAULTS = [
-    {"kind": "cut_up", "edges": ["a"], "at_s": 3.0, "for_s": 2.0},
-    {"kind": "freeze", "edges": ["b"], "at_s": 6.0, "for_s": 1.0},
-]
 
 
 def slots(directory: Path) -> list[tuple[int, int, str, str]]:
@@ -55,32 +49,6 @@ def test_the_log_of_the_slots_shows_that_no_two_overlap(tmp_path: Path) -> None:
     assert "slots.csv" in written(directory, OwnDisk()), "so that a rerun removes it"
 
 
-def test_without_slots_there_is_no_log_of_them(tmp_path: Path) -> None:
-    _, directory = small_run(tmp_path, **ALONE | {"stop": {"versions": 1}})
-    assert not (directory / "slots.csv").exists()
-
-
-def test_in_frames_each_edge_keeps_to_its_place_both_ways(tmp_path: Path) -> None:
-    _, directory = small_run(tmp_path, medium=SLOTS | {"frame_slots": 4}, stop={"versions": 2})
-    rows = slots(directory)
-    assert len(rows) == 12 and {
-        (edge, begin_ns // (100 * MS) % 4) for begin_ns, _, edge, _ in rows
-    } == {("a", 0), ("b", 1), ("c", 2)}
-    assert min(begin_ns for begin_ns, _, edge, _ in rows if edge == "c") == 200 * MS
-
-
-def test_more_edges_than_places_share_them() -> None:
-    links = network(experiment(edges={"count": 5}, medium=SLOTS | {"frame_slots": 2}), None)
-    found = [links.link(f"e00{number}", "up") for number in range(5)]
-    assert [link.places for link in found if isinstance(link, ChannelLink)] == [
-        (0,),
-        (1,),
-        (0,),
-        (1,),
-        (0,),
-    ]
-
-
 @pytest.mark.parametrize(
     ("medium", "line"),
     [
@@ -94,33 +62,6 @@ def test_more_edges_than_places_share_them() -> None:
 def test_frames_are_of_slots(medium: dict[str, Any], line: str) -> None:
     with pytest.raises((UserError, ValueError), match=line):
         experiment(medium=(SLOTS if "kind" not in medium else {}) | medium)
-
-
-def test_an_edge_that_is_cut_off_gets_no_slot_meanwhile(tmp_path: Path) -> None:
-    """The uplink of a is cut from 3 to 5 s, b is frozen from 6 to 7 s; the others continue."""
-    _, directory = small_run(
-        tmp_path,
-        medium=SLOTS,
-        faults=FAULTS,
-        devices={"samples_per_s": 400.0},
-        stop={"emulated_s": 10.0},
-        strategies=[{"strategy": "fedasync", "concurrency": 3}],
-    )
-    rows = slots(directory)
-
-    def within(edge: str, way: str | None, from_s: int, to_s: int) -> int:
-        return sum(
-            who == edge and way in (None, direction) and end_ns > from_s * S and begin_ns < to_s * S
-            for begin_ns, end_ns, who, direction in rows
-        )
-
-    assert within("a", "up", 3, 5) == within("b", None, 6, 7) == 0
-    assert (
-        within("a", "up", 5, 10)
-        and within("b", None, 7, 10)
-        and within("c", None, 3, 5)
-        and within("a", None, 6, 7)
-    )
 
 
 @pytest.mark.parametrize("strategy", ["fedavg", "fedasync", "../support/own_strategies.py:Fresher"])

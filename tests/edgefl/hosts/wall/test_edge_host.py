@@ -37,7 +37,7 @@ from edgefl.protocol.messages import (
     Trained,
     Welcome,
 )
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from emulator.compute import Native
 
 AWAY = Refuse("this session has ended", final=False)

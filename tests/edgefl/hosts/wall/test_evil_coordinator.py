@@ -15,7 +15,7 @@ import pytest
 from edge_hosts import SETUP, Script, side
 from trainers import linear_trainer
 
-from edgefl.edges.training_plan import TrainingPlan
+from edgefl.edges.training import TrainingPlan
 from edgefl.hosts.wall.edge.host import EdgeHost
 from edgefl.protocol.codec import encode, encode_note
 from edgefl.protocol.errors import Refused

@@ -36,7 +36,7 @@ from edgefl.protocol.messages import Acknowledged, Joined, Ready, Started, Updat
 from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.results import energy
 from edgefl.results.tail import read_csv
-from edgefl.strategies.base.events import EdgeLost
+from edgefl.strategies.base.events_and_decisions import EdgeLost
 from emulator.fidelity import Fidelity
 from emulator.units import NS_PER_S as S
 

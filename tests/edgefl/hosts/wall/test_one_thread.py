@@ -27,7 +27,7 @@ from edgefl.hosts.wall.coordinator.thread_messages import (
 )
 from edgefl.hosts.wall.mailbox import Mailbox, TurnOutbox
 from edgefl.hosts.wall.system import System
-from edgefl.strategies.base.decisions import Finish
+from edgefl.strategies.base.events_and_decisions import Finish
 from emulator.fidelity import Fidelity
 from emulator.units import FOREVER, NS_PER_S
 

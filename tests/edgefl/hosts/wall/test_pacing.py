@@ -25,7 +25,7 @@ from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.hosts.wall.system import System
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import Join, Ready
-from edgefl.strategies.base.decisions import Finish
+from edgefl.strategies.base.events_and_decisions import Finish
 from emulator.clock import Agenda, WallClock
 from emulator.fidelity import Fidelity
 

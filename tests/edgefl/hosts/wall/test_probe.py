@@ -15,7 +15,7 @@ from edgefl.hosts.wall.coordinator.thread_messages import WakeAt
 from edgefl.hosts.wall.mailbox import Mailbox, TurnOutbox
 from edgefl.hosts.wall.system import System
 from edgefl.protocol.messages import Ping, Pong
-from edgefl.strategies.base.decisions import Finish
+from edgefl.strategies.base.events_and_decisions import Finish
 from emulator.capacity.rates import Constant
 from emulator.fidelity import Fidelity
 from emulator.links.link import Link

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from edgefl.checkpoints.codec import Encoded, decode, encode
 from edgefl.hosts.setup.plan import strategy
-from edgefl.hosts.setup.rundir import OpenRun
-from edgefl.hosts.setup.saved_state import externals
+from edgefl.hosts.setup.rundir import OpenRun, externals
 from edgefl.hosts.wall.coordinator import thread_messages as messages
 from edgefl.hosts.wall.coordinator.job_table import JobOrder, JobTable
 from edgefl.hosts.wall.coordinator.run_logic import RunLogic
@@ -33,7 +32,7 @@ from edgefl.protocol.messages import (
 )
 from edgefl.results.tail import read_events
 from edgefl.strategies.base.catalog import own_modules
-from edgefl.strategies.base.events import EdgeLost
+from edgefl.strategies.base.events_and_decisions import EdgeLost
 from emulator.fidelity import Fidelity
 from emulator.links.network import Completion, Transfer
 from emulator.units import NS_PER_S as S

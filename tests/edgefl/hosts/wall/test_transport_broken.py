@@ -24,7 +24,7 @@ from edgefl.protocol.messages import (
     Update,
 )
 from edgefl.protocol.transfers import Outgoing
-from edgefl.strategies.base.decisions import Grant
+from edgefl.strategies.base.events_and_decisions import Grant
 from emulator.units import NS_PER_S
 
 

@@ -17,7 +17,7 @@ from edgefl.hosts.wall.coordinator.uplink import MOST_OFFERS
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import Acknowledged, Credit, Piece, Ready, Update
 from edgefl.protocol.transfers import Outgoing
-from edgefl.strategies.base.decisions import Grant
+from edgefl.strategies.base.events_and_decisions import Grant
 from emulator.units import FOREVER, NS_PER_S
 
 
