@@ -14,17 +14,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from msgspec import Struct
+
 from emulator.capacity import Capacity
 from emulator.capacity.rates import Cycle, cycle_of
 from emulator.capacity.service import AtOnce, Steady, curve_of
 from emulator.delay import Delay, Latency
 from emulator.errors import BadValue
 from emulator.units import FOREVER
-from emulator.values import value_class
 
 
-@value_class(frozen=True, slots=True)
-class Transfer:
+class Transfer(Struct, frozen=True):
     """A transfer of ``size`` bytes from ("up") or to ("down") ``edge``.
 
     ``number`` is unique among the transfers that a network holds.
@@ -41,8 +41,7 @@ class Transfer:
             raise ValueError(f"transfer {self.number}: size {self.size} is negative")
 
 
-@value_class(frozen=True, slots=True)
-class Completion:
+class Completion(Struct, frozen=True):
     """The end of ``transfer``: its last byte is due at the receiver at ``due_ns``.
 
     Its service began at ``started_ns``. ``shifted_ns``: how much later than its offer a bottleneck
@@ -73,8 +72,7 @@ class Served(Protocol):
         ...
 
 
-@value_class(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """When a transfer is served: from ``start_ns`` to ``finish_ns`` along ``curve``.
 
     The last byte reaches the receiver at ``due_ns``.
