@@ -35,8 +35,6 @@ MODULES = (
     "edgefl.hosts.setup.network",
     "edgefl.hosts.virtual.host",
     "edgefl.hosts.virtual.pool.executor",
-    "edgefl.hosts.wall.coordinator.downloads",
-    "edgefl.hosts.wall.coordinator.job_table",
     "edgefl.hosts.wall.coordinator.run_logic",
     "edgefl.hosts.wall.coordinator.thread_messages",
     "edgefl.jobs",

@@ -151,7 +151,7 @@ def _use_torch() -> None:
 def _start_check(experiment: Experiment, base: Path | None, learned: Learning) -> float:
     """Do the check at the start of a wall-clock run, print its lines, and return the speed."""
     from edgefl.hosts.process_messages import FleetReady
-    from edgefl.hosts.wall.fleet.warm import calibrate
+    from edgefl.hosts.wall.fleet import calibrate
     from edgefl.hosts.wall.speed_check import auto_speed, host_per_s, too_fast
     from emulator.host import cores
 

@@ -116,7 +116,7 @@ def _seeds(experiment: Experiment, folder: Path, resume: bool) -> list[Experimen
 
     UserError if this host does not have the meter that its user names.
     """
-    from edgefl.hosts.wall.edge.host_meter import host_meter
+    from edgefl.hosts.wall.edge.machine import host_meter
 
     host_meter()
     return _unfinished(experiment, folder) if resume else experiment.by_seed()
@@ -125,7 +125,7 @@ def _seeds(experiment: Experiment, folder: Path, resume: bool) -> list[Experimen
 @contextmanager
 def _deaths_told(folder: Path, experiment: Experiment) -> Iterator[None]:
     """Exit with status 1 if a process dies that the run needs, and say how to go on."""
-    from edgefl.hosts.wall.answers import ProcessDied
+    from edgefl.hosts.wall.launcher import ProcessDied
 
     try:
         yield

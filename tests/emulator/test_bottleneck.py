@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from edgefl.hosts.wall.coordinator.flow import PiecePlan
-from edgefl.hosts.wall.coordinator.pacer import Pacer
+from edgefl.hosts.wall.coordinator.pacer import Pacer, PiecePlan
 from emulator.capacity.rates import Constant
 from emulator.delay import Latency
 from emulator.fidelity import Fidelity

@@ -10,8 +10,7 @@ from processes import EchoTrainer
 
 from edgefl.edges.edge import Edge
 from edgefl.hosts.wall.edge.host import EdgeHost
-from edgefl.hosts.wall.edge.work import EdgeSide, EdgeWork
-from edgefl.hosts.wall.edge.worker import OwnMachine
+from edgefl.hosts.wall.edge.work import EdgeSide, EdgeWork, OwnMachine
 from edgefl.hosts.wall.system import System
 from edgefl.protocol.codec import decode, encode, unbundled
 from edgefl.protocol.errors import WireError

@@ -26,8 +26,7 @@ from edgefl.edges.training import TrainingFailure
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import StartRun, StopRun
 from edgefl.hosts.wall.edge.host import EdgeHost
-from edgefl.hosts.wall.edge.work import EdgeSide
-from edgefl.hosts.wall.edge.worker import OwnMachine
+from edgefl.hosts.wall.edge.work import EdgeSide, OwnMachine
 from edgefl.loading.file import shared_digest
 from edgefl.protocol.codec import decode, encode, unbundled
 from edgefl.protocol.messages import (

@@ -16,10 +16,9 @@ from edgefl.checkpoints.codec import Encoded, encode
 from edgefl.disk import OwnDisk
 from edgefl.hosts.setup.rundir import externals
 from edgefl.hosts.wall.coordinator import thread_messages as messages
-from edgefl.hosts.wall.coordinator.job_table import JobOrder
 from edgefl.hosts.wall.coordinator.logic import Logic
-from edgefl.hosts.wall.coordinator.opened import RunOpener
-from edgefl.hosts.wall.coordinator.process_task import CoordinatorTask
+from edgefl.hosts.wall.coordinator.opening import CoordinatorTask, RunOpener
+from edgefl.hosts.wall.coordinator.run_logic import JobOrder
 from edgefl.hosts.wall.system import OWN_SYSTEM
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import FreshRequest, Joined, Ready, Started, TaskFailed, Update

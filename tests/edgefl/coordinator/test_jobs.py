@@ -20,8 +20,8 @@ from edgefl.coordinator.checks import result_fault
 from edgefl.errors import Bug, UserError
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.setup.replay_run import replay_run
-from edgefl.hosts.wall.coordinator.job_table import JobOrder, JobTable
-from edgefl.hosts.wall.coordinator.jobs import Jobs
+from edgefl.hosts.wall.coordinator.run_logic import JobOrder, JobTable
+from edgefl.hosts.wall.coordinator.workers import Jobs
 from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load
 from edgefl.results.tail import read_events
