@@ -316,8 +316,9 @@ def _resolved(
 
 def _write_stub(folder: Path, name: str, version: str) -> None:
     """Write a wheel without files, for a package that the machine has already."""
-    about = f"{name}-{version}.dist-info"
-    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
+    stem = f"{name.replace('-', '_')}-{version}"
+    about = f"{stem}.dist-info"
+    with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as archive:
         archive.writestr(
             f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
         )

@@ -42,6 +42,8 @@ def test_dependencies_are_those_of_the_host_and_not_of_this_machine(tmp_path: Pa
         assert sorted(path.name[0] for path in found) == list(expected)
         assert all(path.parent == house for path in found)
     assert chosen(own, INTEL, house, {"a": "1.5", "b": "1.0"}) == []
+    dashed = own_wheel(tmp_path / "dashed", "tomli-w", "x_y")
+    assert chosen(dashed, INTEL, house, {"tomli-w": "1.0", "x-y": "2.0+cu12"}) == []
     assert ranges(own, ARM) == {"a": ">=1"}
 
 
