@@ -64,8 +64,8 @@ class _Followed:
         """
         try:
             self._read()
-            tables = [self._links, *self._tables.values()]
-            if self._events.anew or any(table.anew for table in tables):
+            anew = self._events.anew or self._links.anew
+            if anew or any(table.anew for table in self._tables.values()):
                 self._begin()
                 self._read()
         except UserError:  # a compressed part

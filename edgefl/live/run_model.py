@@ -537,7 +537,8 @@ class RunModel:
         names = self.texts.all if (places[edges] == UNPLACED).any() else []
         for edge in dict.fromkeys(edges[places[edges] == UNPLACED].tolist()):
             places[edge] = self._place(names[edge])  # in the order in which they come first
-        return places[edges]
+        placed: np.ndarray = places[edges]
+        return placed
 
     # ------------------------------------------------------------------ news
     def open_slices(self) -> list[list[Any]]:

@@ -205,6 +205,8 @@ class OpenRun:
         self._started_s = self._flushed_s - (0.0 if done is None else done.wall_s)
         # before anything is written: it may raise UserError
         made = strategy(experiment, self.entry, base, weights, layout)
+        section = experiment.record
+        keep = None if section.keep == "all" else section.keep
         with writable(directory, "made", done is not None):
             self.disk.make_folder(directory)
         with writable(directory, resumed=done is not None):
@@ -217,7 +219,7 @@ class OpenRun:
                 self._journal(weights, layout, inputs, done),
                 self.disk,
                 None if done is None else done.sizes,
-                self._rotation(inputs, later),
+                Rotation(keep=keep, later=later, durable=inputs and section.durability == "power"),
                 joules=book is not None,
                 further=experiment.evaluation.further,
                 clients=experiment.edges.ids() if is_flower(experiment.task) else (),
@@ -228,11 +230,6 @@ class OpenRun:
         self.coordinator = Coordinator(
             made, experiment, self.record, shares, limits, book, away, packed
         )
-
-    def _rotation(self, inputs: bool, later: Later) -> Rotation:
-        section = self.experiment.record
-        keep = None if section.keep == "all" else section.keep
-        return Rotation(keep=keep, later=later, durable=inputs and section.durability == "power")
 
     def start_wall(self, done_s: float = 0.0) -> None:
         """Count wall seconds from now on, without the joining phase.
