@@ -12,7 +12,7 @@ from paths import ROOT
 from pydantic import BaseModel
 
 from edgefl import catalog
-from edgefl.config.key_names import sections
+from edgefl.config.errors import sections
 from edgefl.launch.inventory import InventoryFile
 from edgefl.strategies.base.catalog import load, strategy_names
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefl.config.key_names import meant
+from edgefl.config.errors import meant
 from edgefl.errors import UserError
 from edgefl.results.rundirs import find
 from emulator.compute.device_table import read_device_table

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from edgefl.config.availability import Availability, EdgePattern
 from edgefl.config.experiment import Experiment
-from edgefl.config.faults import FaultSource
+from edgefl.config.faults import Availability, EdgePattern, FaultSource
 from edgefl.config.groups import parts
 from edgefl.errors import UserError
 from edgefl.hosts.setup.devices import rates

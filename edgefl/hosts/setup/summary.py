@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from edgefl.config.evaluation import Evaluation
+from edgefl.config.experiment import Evaluation
 from edgefl.disk import Disk
 from edgefl.record.counters import Counters
 from edgefl.record.files import METRICS, SUMMARY

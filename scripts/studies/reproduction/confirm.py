@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 
 from edgefl.config.experiment import Stop
 from edgefl.errors import UserError
-from edgefl.sweep.folder import locked
-from edgefl.sweep.sweep_runs import SweepRun, do
+from edgefl.sweep.sweep_runs import SweepRun, do, locked
 from reproduction.digest import differing
 from reproduction.entry import WALL
 from reproduction.plans import PlannedRun

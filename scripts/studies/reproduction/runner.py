@@ -15,9 +15,8 @@ from edgefl.errors import UserError, listed
 from edgefl.hosts.setup.resumption import RunStage
 from edgefl.hosts.workers import EngineName, Power
 from edgefl.results.rundirs import title
-from edgefl.sweep.folder import locked
 from edgefl.sweep.metrics import facts_of
-from edgefl.sweep.sweep_runs import Did, SweepRun, do
+from edgefl.sweep.sweep_runs import Did, SweepRun, do, locked
 from reproduction import tables as files
 from reproduction import wall
 from reproduction.digest import differing, machine, machine_id

@@ -15,7 +15,7 @@ from paths import SUPPORT
 from typer.testing import CliRunner
 
 from edgefl.cli import app
-from edgefl.commands.progress import ProgressLines
+from edgefl.commands.running import ProgressLines
 from edgefl.errors import UserError
 from edgefl.hosts.virtual import run_batch
 from edgefl.loading.file import load
@@ -303,7 +303,7 @@ def test_a_folder_of_another_config_is_refused(ran: list[str]) -> None:
 
 @pytest.mark.processes
 def test_two_sweeps_do_not_write_to_one_folder(ran: list[str]) -> None:
-    from edgefl.sweep.folder import locked
+    from edgefl.sweep.sweep_runs import locked
 
     with locked(OUT):
         assert f"{OUT}: another run writes to it" in refused(*RATES)
@@ -332,7 +332,7 @@ def test_resume_of_a_run_of_a_sweep_says_what_to_do(ran: list[str]) -> None:
     ],
 )
 def test_options_of_other_commands_say_what_to_write(option: str, said: str) -> None:
-    from edgefl.commands.option_errors import explained
+    from edgefl.cli import explained
 
     with pytest.raises(Exception) as error:  # typer does not export its class
         app(args=["sweep", "tiny.toml", option, "x"], standalone_mode=False)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from edgefl.config.key_names import ALIASES, meant, sections
+from edgefl.config.errors import ALIASES, meant, sections
 from edgefl.data.partition.dirichlet import Options
 from edgefl.errors import UserError
 from edgefl.loading import file

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgefl.sweep.time_left import TimeLeft
+from edgefl.commands.sweep import TimeLeft
 
 
 def test_one_at_a_time() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from threading import Event, Thread
 from typing import Any
 
-from edgefl.config.network import SHORTEST_REPORT_S
+from edgefl.config.experiment import SHORTEST_REPORT_S
 from edgefl.hosts.wall.edge.machine import Machine
 from edgefl.protocol.host_reports import HostFacts, HostReport
 from emulator.units import NS_PER_S
