@@ -75,6 +75,7 @@ SHARED_FILE_NAMES = {
     "record",
     "report",
     "run",
+    "running",
     "section",
     "slotted",
     "spread",
