@@ -58,7 +58,6 @@ MODULES = (
     "edgefl.streams",
     "edgefl.vector_store",
     "edgefl.vectors",
-    "emulator.agenda",
     "emulator.availability",
     "emulator.capacity",
     "emulator.clock",
@@ -66,14 +65,10 @@ MODULES = (
     "emulator.delay",
     "emulator.energy.account",
     "emulator.energy.power",
-    "emulator.energy.running_total",
     "emulator.faults",
     "emulator.fidelity",
     "emulator.links",
-    "emulator.quantiles",
     "emulator.tdma.channel",
-    "emulator.tdma.slot_curve",
-    "emulator.tdma.slot_table",
 )
 # What a run keeps to call it later, by class: events of the agenda, and hooks of the network.
 METHODS = {

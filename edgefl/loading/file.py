@@ -29,7 +29,7 @@ from edgefl.loading import packaged
 from edgefl.loading.names import check as check_names
 from edgefl.loading.names import check_own_file, own_names
 from edgefl.loading.packaged import EXTENDS
-from emulator.compute.device_table import read_device_table
+from emulator.compute import read_device_table
 from emulator.plain_text import read_text
 
 THEIRS = "the coordinator's config"  # its name in error lines

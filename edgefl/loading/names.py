@@ -29,7 +29,7 @@ from edgefl.strategies.base.decisions import Urge
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.base.strategy import Strategy
 from edgefl.strategies.fedprox import Pull
-from emulator.availability.recorded import recorded_presence
+from emulator.availability import recorded_presence
 
 PARTS = {  # table -> package of its plug-ins, attribute that a plug-in binds, word for messages
     "data": ("edgefl.data", "load", "data set"),

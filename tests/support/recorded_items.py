@@ -28,7 +28,7 @@ from edgefl.record.rotated_file import at_once
 from edgefl.strategies.base.catalog import own_modules
 from edgefl.strategies.base.events import EdgeLost
 from emulator.fidelity import Fidelity
-from emulator.links.transfer import Completion, Transfer
+from emulator.links.link import Completion, Transfer
 from emulator.units import NS_PER_S as S
 
 

@@ -34,7 +34,7 @@ from hypothesis import strategies as st
 
 from edgefl.checkpoints.allowed import METHODS, MODULES, find_class, method_of
 from edgefl.checkpoints.codec import CannotDecode, CannotEncode, Encoded, decode, encode
-from emulator.agenda import Agenda
+from emulator.clock import Agenda
 
 
 def generator() -> Iterator[int]:
@@ -116,7 +116,7 @@ HOSTILE = [
     (tree(["partial", None, [["class", "builtins:int"]], {}]), "a partial of something that is no"),
     (tree(["defaultdict", None, [7]]), "a defaultdict of something that is no class"),
     (
-        tree(["method", "add", [[1]]], ["object", "emulator.agenda:Agenda", [], {}]),
+        tree(["method", "add", [[1]]], ["object", "emulator.clock:Agenda", [], {}]),
         "names the method add of Agenda",
     ),
     (tree(["seed", None, [1, [1], 1 << 40, 0]], ["tuple", None, []]), "a pool of 1099511627776"),

@@ -12,7 +12,7 @@ from edgefl.jobs import Evaluate
 from edgefl.record.record import Record
 from edgefl.record.rotated_file import Rotation
 from edgefl.vectors import aligned_copy
-from emulator.links.transfer import Completion, Transfer
+from emulator.links.link import Completion, Transfer
 
 S = 10**9
 MODEL = aligned_copy(np.ones(1, np.float32))
