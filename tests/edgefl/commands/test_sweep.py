@@ -248,17 +248,7 @@ def test_a_sweep_goes_on_after_ctrl_c_in_the_run_that_was_broken_off(
             ["--grid", "training.learning_rte=0.1"],
             "training.learning_rte: unknown key (nearest: 'learning_rate')",
         ),
-        (["--grid", "lr=0.1,1"], "lr: unknown key (nearest: 'training.learning_rate')"),
-        (
-            ["--grid", "training.learning_rate=0.1,fast"],
-            "training.learning_rate: expected a number, found 'fast'",
-        ),
-        (
-            ["--grid", "training.epochs=1,2.5"],
-            "training.epochs: expected a whole number, found 2.5",
-        ),
         (["--grid", "training.epochs="], "--grid training.epochs=: is empty"),
-        (["--grid", "strategies.fedporx.mu=1"], "has no entry 'fedporx' (nearest: 'fedprox')"),
         (["--grid", "strategies.fedprox.muh=1"], "strategies[1].muh: unknown key (nearest: 'mu')"),
         ([*RATES, "--trials", "5"], "--trials 5: expected --sampler random or --sampler optuna"),
         ([*RATES, "--sampler", "radnom"], "unknown sampler (nearest: 'random')"),
@@ -269,9 +259,7 @@ def test_a_sweep_goes_on_after_ctrl_c_in_the_run_that_was_broken_off(
             ["--grid", "strategies.fedprox.mu=0.1,1", "--fair"],
             "--fair: the strategies get different numbers of settings",
         ),
-        ([*RATES, "--no-best", "--only-best"], "--only-best: has no effect with --no-best"),
         ([*RATES, "--no-best", "--sampler", "random"], "chooses by a metric: leave --no-best out"),
-        ([*RATES, "--ray-address", "auto"], "expected --engine ray with it"),
         ([*RATES, "--out", "tiny.toml"], "--out tiny.toml: is no directory"),
     ],
 )

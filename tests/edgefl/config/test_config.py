@@ -598,6 +598,8 @@ def test_the_key_that_was_meant(tmp_path: Path, override: str, line: str) -> Non
         ("--lr", "training.learning_rate"),
         ("--batch-size", "training.batch_size"),
         ("--learning-rat", "training.learning_rate"),
+        ("--data", "data.dir"),
+        ("--model", "model.name"),
         ("--strategy", None),
     ],
 )
