@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import S, experiment
+from builders import S, experiment, layout, vector
 from paths import CONFIGS
 
 from edgefl.config.groups import parts, warnings
 from edgefl.errors import UserError
 from edgefl.hosts.setup.network import latencies, network, shape_of, usual_bit_s
-from edgefl.hosts.setup.plan import devices, emulated_devices, refuse_native
+from edgefl.hosts.setup.plan import devices, emulated_devices, fidelity, refuse_native
 from edgefl.hosts.setup.rundir import OpenRun
 from edgefl.loading import file as config_file
 from emulator.capacity.rates import Constant
@@ -179,19 +180,6 @@ def test_a_run_longer_than_its_trace_is_warned_of(tmp_path: Path, stop: str, cou
     said = warnings(loaded, tmp_path)
     assert len(said) == count
     assert all("t.csv repeats every 2 s: its last row lasts 1 s" in line for line in said)
-
-
-def test_a_direction_that_is_not_shared_may_have_a_trace(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("0,1000\n1,3000\n")
-    loaded = config_file.load(
-        written(
-            tmp_path, "[medium]\nkind = 'bottleneck'\nup_mbit_s = 1\n[links]\ntrace_down = 't.csv'"
-        )
-    )
-    links = network(loaded, tmp_path)
-    assert isinstance(links.link("e000", "up"), SharedLink) and isinstance(
-        links.link("e000", "down").capacity, Trace
-    )
 
 
 def test_what_counts_for_nothing_is_warned_of(tmp_path: Path) -> None:
@@ -375,26 +363,6 @@ def test_devices_are_the_same_in_every_process_and_have_a_speed(
     assert durations(1) != durations(2) or kind is Throttled, "hot at the same time, all alike"
 
 
-def test_throttling_and_classes_take_the_time_that_they_say() -> None:
-    hot = devices(
-        experiment(
-            devices={
-                "samples_per_s": 100.0,
-                "throttling": {"budget_s": 1.0, "hot_share": 0.5, "recovery_s": 2.0},
-            }
-        )
-    )["a"]
-    assert hot.duration_ns(300, 0) == 1 * S + 4 * S, "100 samples cold, 200 at half the speed"
-    drawn = devices(
-        experiment(edges={"count": 10}, devices={"spread": "classes", "task_samples": 100.0}),
-        CLASSED,
-    )
-    assert (
-        drawn["e009"].runtime.name == "long"
-        and 500 <= (drawn["e009"].duration_ns(100, 0) or 0) / S <= 800
-    )
-
-
 CLASSED = {f"e{number:03d}": 100 * number + 10 for number in range(9)} | {"e009": 90_000}
 
 
@@ -436,18 +404,6 @@ def test_groups_draw_for_themselves() -> None:
 
 
 # ------------------------------------------------------------------ files and wires
-def test_the_example_crosses_file_and_wire(tmp_path: Path) -> None:
-    here = config_file.load(HETEROGENEOUS)
-    assert [len(part.ids) for part in parts(here)] == [30, 10] and parts(here)[
-        1
-    ].links.up_mbit_s == 2.0
-    (tmp_path / "again.toml").write_text(config_file.dump(here, {}))
-    assert config_file.load(tmp_path / "again.toml") == here
-    for entry in here.strategies:
-        there = config_file.from_json(config_file.to_json(here, entry))
-        assert devices(there) == devices(here) and config_file.shared_digest(
-            there, entry
-        ) == config_file.shared_digest(here, entry)
 
 
 @pytest.mark.parametrize(
@@ -470,22 +426,12 @@ def test_the_digest_covers_groups_and_medium(change: str) -> None:
 
 
 def test_an_edge_needs_no_trace_file_and_a_run_keeps_where_it_lies(tmp_path: Path) -> None:
-    import tomllib
-
-    from builders import layout, vector
-
-    from edgefl.hosts.setup.plan import fidelity
-
     (tmp_path / "t.csv").write_text("0,1000\n1,3000\n")
     loaded = config_file.load(written(tmp_path, "[links]\ntrace_up = 't.csv'"))
-    assert (
-        config_file.from_json(config_file.to_json(loaded, loaded.strategies[0])).links.trace_up
-        == "t.csv"
-    )
-    OpenRun(loaded, 0, tmp_path / "out", tmp_path, vector(0, 0, 0), layout()).begin(
-        "virtual", fidelity(loaded)
-    )
-    assert tomllib.loads((tmp_path / "out" / "config.toml").read_text())["run"]["base"] == str(
-        tmp_path.resolve()
-    )
-    assert config_file.load(tmp_path / "out" / "config.toml").links == loaded.links
+    there = config_file.from_json(config_file.to_json(loaded, loaded.strategies[0]))
+    assert there.links.trace_up == "t.csv"
+    opened = OpenRun(loaded, 0, tmp_path / "out", tmp_path, vector(0, 0, 0), layout())
+    opened.begin("virtual", fidelity(loaded))
+    config = tmp_path / "out" / "config.toml"
+    assert tomllib.loads(config.read_text())["run"]["base"] == str(tmp_path.resolve())
+    assert config_file.load(config).links == loaded.links

@@ -219,24 +219,6 @@ def test_learning_rates_of_tables_8_and_9(
         assert options(given)["fedbuff"]["staleness_exponent"] == 0.0
 
 
-def test_ablations_of_tables_6_7_and_11() -> None:
-    assert [
-        each.get("unlabelled_samples", 5000)
-        for each in options(loaded("ablation_samples")).values()
-    ] == [500, 1000, 2000, 5000]
-    assert [each.get("alpha") for each in options(loaded("ablation_alpha")).values()] == [
-        0.0,
-        1.0,
-        0.5,
-        None,
-    ]
-    assert [each["clip_norm"] for each in options(loaded("ablation_clip")).values()] == [
-        1.0,
-        5.0,
-        1e30,
-    ]
-
-
 # ---------------------------------------------------------------------- text
 TEXT = CONFIGS / "text"
 OF_THE_PAPER = ("mrpc_bert", "math_qwen")
