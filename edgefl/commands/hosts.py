@@ -13,11 +13,11 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -276,51 +276,44 @@ class _Work:
             name: each for name, each in opened.items() if not isinstance(each, HostError)
         }
         try:
-            with HostsProgress([host.name for host in self.hosts]) as progress:
+            with hosts_progress([host.name for host in self.hosts]) as rows:
                 for name in results:
-                    progress.end(name, "failed")
+                    rows[name].end("failed")
                 done = await asyncio.gather(
-                    *(self._install(each, progress) for each in connections.values())
+                    *(self._install(each, rows) for each in connections.values())
                 )
                 results |= dict(zip(connections, done))
                 well = {
                     name: each for name, each in connections.items() if name not in _failed(results)
                 }
                 if self.sync is not None:
-                    results |= await self._send(well, results, progress)
+                    results |= await self._send(well, results, rows)
         finally:
             await asyncio.gather(*(each.close() for each in connections.values()))
         return {host.name: results[host.name] for host in self.hosts}
 
-    async def _install(
-        self, connection: HostConnection, progress: HostsProgress
-    ) -> Installed | HostError:
+    async def _install(self, connection: HostConnection, rows: Rows) -> Installed | HostError:
         from edgefl.launch.connections.connection import HostError
         from edgefl.launch.installer import Installer
 
-        name = connection.host.name
+        row = rows[connection.host.name]
         try:
-            result = await Installer(
-                connection, self.own, self.wheels, progress.watcher(name)
-            ).run()
+            result = await Installer(connection, self.own, self.wheels, row).run()
         except HostError as error:
-            progress.end(name, "failed")
+            row.end("failed")
             return error
-        progress.end(name, "done" if result.changed else "unchanged")
+        row.end("done" if result.changed else "unchanged")
         return result
 
     async def _send(
-        self,
-        connections: Mapping[str, HostConnection],
-        results: Results,
-        progress: HostsProgress,
+        self, connections: Mapping[str, HostConnection], results: Results, rows: Rows
     ) -> Results:
         """Send shares of the data to the hosts that have edges and were installed."""
         from edgefl.launch.connections.connection import HostError
         from edgefl.launch.installer import Installed, interpreter
 
         assert self.sync is not None
-        self.sync.sent = progress.advance
+        self.sync.sent = lambda name, size: rows[name].sent(size)
         found: Results = {}
         with_edges, pythons = {}, {}
         for name, each in connections.items():
@@ -329,10 +322,10 @@ class _Work:
                     pythons[name], with_edges[name] = await interpreter(each), each
                 except HostError as error:
                     found[name] = error
-                    progress.end(name, "failed")
+                    rows[name].end("failed")
         for name, each in with_edges.items():
-            progress.watcher(name).stage("sending data")
-            progress.watcher(name).sending(self.sync.share_bytes(each.host))
+            rows[name].stage("sending data")
+            rows[name].sending(self.sync.share_bytes(each.host))
         for name, data in (await self.sync.run(with_edges, pythons)).items():
             before = results[name]
             if isinstance(data, HostError) or isinstance(before, HostError):
@@ -340,7 +333,7 @@ class _Work:
             else:
                 text = f"{before.text}; {data.text(connections[name].host)}"
                 found[name] = Installed(before.changed or data.sent_bytes > 0, text)
-            progress.end(name, "failed" if isinstance(data, HostError) else "done")
+            rows[name].end("failed" if isinstance(data, HostError) else "done")
         return found
 
 
@@ -391,88 +384,59 @@ def _python_version(text: str | None) -> tuple[int, int]:
 
 
 BAR_WIDTH = 24
+Rows = Mapping[str, "HostRow"]
 
 
-@dataclass(frozen=True, slots=True)
-class HostWatcher:
-    """Shows the progress of one host."""
+@dataclass(slots=True)
+class HostRow:
+    """What one host does now, and a bar of the bytes that are sent to it."""
 
     name: str
-    progress: HostsProgress
+    bars: Progress
+    task: TaskID
+    _stage: str = ""
 
     def stage(self, text: str, detail: str = "") -> None:
-        self.progress.stage(self.name, text, detail)
+        """The host begins another step; ``detail`` is not printed in lines."""
+        self.bars.update(self.task, stage=f"{text} {detail}".rstrip())
+        if self._stage != text:
+            self._stage = text
+            self._line(text)
 
     def sending(self, total_bytes: int) -> None:
-        self.progress.expect(self.name, total_bytes)
+        """So many bytes are going to be sent to the host."""
+        self.bars.update(self.task, total=max(total_bytes, 1), completed=0)
+        self._line(f"{decimal(total_bytes)} to send")
 
     def sent(self, size: int) -> None:
-        self.progress.advance(self.name, size)
-
-
-class HostsProgress:
-    """A row for each host: its name, a bar of the bytes that are sent, and what it does now.
-
-    Without a terminal, each new step is a line.
-    """
-
-    def __init__(self, hosts: Sequence[str]) -> None:
-        self.console = Console(stderr=True)
-        self._terminal = self.console.is_terminal
-        self._bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(BAR_WIDTH),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[stage]}", markup=False),
-            console=self.console,
-            transient=True,
-        )
-        self._tasks: dict[str, TaskID] = {
-            name: self._bars.add_task(name, total=None, stage="connecting") for name in hosts
-        }
-        self._stages: dict[str, str] = {}
-
-    def __enter__(self) -> HostsProgress:
-        if self._terminal:
-            self._bars.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._terminal:
-            self._bars.stop()
-
-    def watcher(self, name: str) -> HostWatcher:
-        """Return what shows the progress of one host."""
-        return HostWatcher(name, self)
-
-    def stage(self, name: str, text: str, detail: str = "") -> None:
-        """The host begins another step; ``detail`` is not printed in lines."""
-        self._bars.update(self._tasks[name], stage=f"{text} {detail}".rstrip())
-        if self._stages.get(name) != text:
-            self._stages[name] = text
-            self._line(name, text)
-
-    def expect(self, name: str, total_bytes: int) -> None:
-        """So many bytes are going to be sent to the host."""
-        self._bars.update(self._tasks[name], total=max(total_bytes, 1), completed=0)
-        self._line(name, f"{decimal(total_bytes)} to send")
-
-    def advance(self, name: str, size: int) -> None:
         """So many more bytes were sent to the host."""
-        self._bars.advance(self._tasks[name], size)
+        self.bars.advance(self.task, size)
 
-    def end(self, name: str, text: str) -> None:
+    def end(self, text: str) -> None:
         """The host is done, or has failed."""
-        task = self._tasks[name]
-        self._bars.update(task, total=1, completed=1, stage=text)
-        self._bars.stop_task(task)
-        self._line(name, text)
+        self.bars.update(self.task, total=1, completed=1, stage=text)
+        self.bars.stop_task(self.task)
+        self._line(text)
 
-    def _line(self, name: str, text: str) -> None:
-        if not self._terminal:
-            self.console.print(Text(f"{name}: {text}"), soft_wrap=True)
+    def _line(self, text: str) -> None:
+        if self.bars.disable:
+            self.bars.console.print(Text(f"{self.name}: {text}"), soft_wrap=True)
+
+
+@contextmanager
+def hosts_progress(hosts: Sequence[str]) -> Iterator[Rows]:
+    """Show a row for each host while the block works; without a terminal, each step is a line."""
+    console = Console(stderr=True)
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(BAR_WIDTH),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[stage]}", markup=False),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bars:
+        yield {
+            name: HostRow(name, bars, bars.add_task(name, total=None, stage="connecting"))
+            for name in hosts
+        }

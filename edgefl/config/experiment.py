@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from edgefl.config.faults import Availability, FaultEntry
 from edgefl.config.links import Devices, Group, Links, Medium
 from edgefl.config.scores import ACCURACY, SCORES, Score
-from edgefl.config.section import Section
+from edgefl.config.section import Section, is_set
 from emulator.units import FOREVER, to_ns
 
 MOST_AUTO_SPEED = 1.0
@@ -510,7 +510,7 @@ class Training(Section):
         strange = ("momentum",) if self.optimizer == "adamw" else ("beta1", "beta2", "epsilon")
         of = "sgd" if self.optimizer == "adamw" else "adamw"
         for key in strange:
-            if getattr(self, key) != type(self).model_fields[key].default:
+            if is_set(self, key):
                 raise ValueError(f'{key}: expected only with optimizer = "{of}"')
         schedule = self.schedule
         if (

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import Field, field_validator, model_validator
 
-from edgefl.config.section import Section
+from edgefl.config.section import Section, is_set, refuse_keys_of_other_kinds
 from edgefl.streams import Streams
 from emulator.capacity import Capacity
 from emulator.capacity.rates import Gated
@@ -204,7 +204,6 @@ KEYS = {
     "day_night": ("day_s", "day_share", "phase"),
     "exponential": ("there_s", "away_s", "speed_exponent"),
 }
-OF_EVERY_KIND = ("kind", "on_leave")
 
 
 class EdgePattern(Section):
@@ -278,15 +277,10 @@ class Availability(Section):
 
     @model_validator(mode="after")
     def _keys_of_its_kind(self) -> Availability:
-        for key, field in type(self).model_fields.items():
-            if key not in (*OF_EVERY_KIND, *KEYS[self.kind]) and getattr(self, key) != (
-                field.default
-            ):
-                kinds = " or ".join(f'"{kind}"' for kind, keys in KEYS.items() if key in keys)
-                raise ValueError(f'{key}: expected kind = {kinds}, found "{self.kind}"')
+        refuse_keys_of_other_kinds(self, KEYS)
         if self.patterns is not None:
             for key in ("file", "format", "period_s", "scale", "draw"):
-                if getattr(self, key) != type(self).model_fields[key].default:
+                if is_set(self, key):
                     raise ValueError(f"{key}: expected no patterns with it")
         needed = {"file": ("file",), "exponential": ("there_s", "away_s")}.get(self.kind, ())
         for key in needed if self.patterns is None else ():

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from edgefl.config.section import Section
+from edgefl.config.section import Section, is_set, refuse_keys_of_other_kinds
 from emulator import profiles
 from emulator.energy import power
 from emulator.units import to_ns
@@ -229,16 +229,9 @@ class Devices(Section):
             raise ValueError(
                 f'sigma: expected only with spread = "lognormal", found "{self.spread}"'
             )
-        strange = next(
-            (
-                key
-                for key in ("long", "gamma", "task_samples")
-                if getattr(self, key) != type(self).model_fields[key].default
-            ),
-            None,
-        )
-        if strange is not None and self.spread != "classes":
-            raise ValueError(f'{strange}: expected only with spread = "classes"')
+        strange = [key for key in ("long", "gamma", "task_samples") if is_set(self, key)]
+        if strange and self.spread != "classes":
+            raise ValueError(f'{strange[0]}: expected only with spread = "classes"')
         if self.samples_per_slot is not None and (
             self.profile is not None or self.spread == "classes"
         ):
@@ -325,24 +318,15 @@ class Medium(Section):
 
     @model_validator(mode="after")
     def _keys_of_its_kind(self) -> Medium:
-        given = [
-            key
-            for key in type(self).model_fields
-            if key != "kind" and getattr(self, key) is not None
-        ]
-        strange = [key for key in given if key not in MEDIA[self.kind]]
-        if strange:
-            kinds = " or ".join(f'"{kind}"' for kind, keys in MEDIA.items() if strange[0] in keys)
-            raise ValueError(f'{strange[0]}: expected kind = {kinds}, found "{self.kind}"')
-        if self.kind in ("bottleneck", "cell") and not given:
+        refuse_keys_of_other_kinds(self, MEDIA)
+        if self.kind in ("bottleneck", "cell") and not any(
+            is_set(self, key) for key in MEDIA[self.kind]
+        ):
             raise ValueError(
                 f"a {self.kind} needs up_mbit_s, down_mbit_s or both (or trace_up, trace_down)"
             )
         for way in ("up", "down"):
-            if (
-                getattr(self, f"{way}_mbit_s") is not None
-                and getattr(self, f"trace_{way}") is not None
-            ):
+            if is_set(self, f"{way}_mbit_s") and is_set(self, f"trace_{way}"):
                 raise ValueError(f"trace_{way}: expected instead of {way}_mbit_s, not with it")
         if self.kind == "tdma":
             self._slots_are_whole()

@@ -17,7 +17,7 @@ from tiny_wheels import write_wheel
 from typer.testing import CliRunner
 
 from edgefl.cli import app
-from edgefl.commands.hosts import HostsProgress, clock_text, print_tables, rate_text
+from edgefl.commands.hosts import clock_text, hosts_progress, print_tables, rate_text
 from edgefl.launch.survey import ClockOffset, Goodput, MachineFacts, Survey
 from edgefl.launch.surveying import READ_PROGRAM, program
 
@@ -287,14 +287,14 @@ def test_a_wheelhouse_lacks_nothing_the_second_time(
 
 
 def test_without_a_terminal_each_step_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with HostsProgress(["a", "b"]) as progress:
-        watcher = progress.watcher("a")
+    with hosts_progress(["a", "b"]) as rows:
+        watcher = rows["a"]
         watcher.stage("copying")
         watcher.sending(2_000_000)
         watcher.sent(10)
         for package in ("numpy", "torch"):
             watcher.stage("installing", package)
-        progress.end("a", "done")
+        watcher.end("done")
     assert capsys.readouterr().err.splitlines() == [
         "a: copying",
         "a: 2.0 MB to send",
