@@ -35,8 +35,8 @@ from edgefl.errors import Bug, UserError, listed, printable
 from edgefl.loading.file import base_of, load
 from edgefl.loading.names import strategy_warnings
 from edgefl.profile.repeat import Match
+from edgefl.results.forms import plain_table
 from edgefl.results.pace import clock
-from edgefl.results.plain_table import plain_table
 from edgefl.vectors import read_only
 from emulator.calibrate import Timing, measure
 from emulator.commands.calibrate import BUSY_LOAD
@@ -44,7 +44,7 @@ from emulator.commands.calibrate import BUSY_LOAD
 if TYPE_CHECKING:
     from edgefl.hosts.process_messages import FleetReady
     from edgefl.hosts.setup.learning import Learning
-    from edgefl.profile.runs import NativeProfile
+    from edgefl.profile.repeat import NativeProfile
     from edgefl.strategies.base.strategy import Strategy
 
 LONGEST_S = 20.0  # wall-clock seconds for the estimate of one strategy
@@ -161,7 +161,7 @@ def _use_torch() -> None:
 def _start_check(experiment: Experiment, base: Path | None, learned: Learning) -> float:
     """Do the check at the start of a wall-clock run, print its lines, and return the speed."""
     from edgefl.hosts.process_messages import FleetReady
-    from edgefl.hosts.wall.fleet.warm import calibrate
+    from edgefl.hosts.wall.fleet import calibrate
     from edgefl.hosts.wall.speed_check import auto_speed, host_per_s, too_fast
     from emulator.host import cores
 
@@ -184,9 +184,9 @@ def last_batches_of_one(learned: Learning) -> list[str]:
 
     Layers such as BatchNorm do. It is found out by such a step, with one edge.
     """
-    from edgefl.edges.trainer import Trainer
+    from edgefl.edges.training import Trainer
     from edgefl.protocol.messages import Assignment
-    from edgefl.strategies.base.local_rule import LocalRule
+    from edgefl.strategies.base.strategy import LocalRule
 
     if not learned.on_cpu():
         return []  # this process forks later, and CUDA must not begin before that
@@ -432,11 +432,11 @@ def profile(run: NativeRun, out: RepeatOut = None, match: Matched = Match.time) 
     The config repeats the same experiment on one machine, on either clock.
     """
     from edgefl.hosts.setup.plan import devices
-    from edgefl.profile import runs
+    from edgefl.profile import repeat
 
-    found = runs.read(run)
+    found = repeat.read(run)
     made = devices(found.experiment)
-    paths = runs.write(found, out or Path(found.experiment.name), match, made)
+    paths = repeat.write(found, out or Path(found.experiment.name), match, made)
     console = Console()
     console.print(native_table(found))
     for warning in native_warnings(found, match):

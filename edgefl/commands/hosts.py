@@ -31,18 +31,17 @@ from edgefl.commands import show
 from edgefl.commands.options import AcceptKeys, ConfigOrNone, InventoryPath, OverridesAsForRun
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import FAILED, NOT_MET
-from edgefl.results.plain_table import plain_table
+from edgefl.results.forms import plain_table
 
 if TYPE_CHECKING:
     from edgefl.config.experiment import Experiment
     from edgefl.launch.connections.connection import HostConnection, HostError
     from edgefl.launch.connections.opening import Ask
-    from edgefl.launch.host import Host
     from edgefl.launch.host_data import DataSync
     from edgefl.launch.installer import Installed
-    from edgefl.launch.inventory import Inventory
-    from edgefl.launch.own_wheel import OwnWheel
+    from edgefl.launch.inventory import Host, Inventory
     from edgefl.launch.survey import Demand, Survey
+    from edgefl.launch.wheels import OwnWheel
 
 app = typer.Typer(no_args_is_help=True, help="The hosts of an inventory: what they are and need.")
 
@@ -76,7 +75,7 @@ def check(
     With a CONFIG, also whether the hosts are enough for their part of the experiment. Exit status
     3 if a host cannot be reached or does not fit.
     """
-    from edgefl.launch.connections.questions import asker
+    from edgefl.launch.connections.opening import asker
     from edgefl.launch.inventory import load_inventory
     from edgefl.launch.placement import load_placed
     from edgefl.loading.file import base_of
@@ -115,7 +114,7 @@ async def survey(inventory: Inventory, demands: Mapping[str, Demand], ask: Ask) 
     """Find out about all hosts; that of the coordinator is one of them, unless it is this one."""
     from edgefl.launch.connections.connection import HostConnection
     from edgefl.launch.connections.opening import open_connections
-    from edgefl.launch.surveying import Surveyor
+    from edgefl.launch.survey import Surveyor
 
     found = await open_connections(inventory.all_hosts(), ask)
     try:
@@ -221,11 +220,11 @@ def install(
     accept_new_host_keys: AcceptKeys = False,
 ) -> None:
     """Install this edgefl on all hosts, and with a CONFIG also send their shares of its data."""
-    from edgefl.launch.connections.questions import asker
+    from edgefl.launch.connections.opening import asker
     from edgefl.launch.host_data import DataSync
     from edgefl.launch.inventory import load_inventory
-    from edgefl.launch.own_wheel import own_wheel
     from edgefl.launch.placement import load_placed
+    from edgefl.launch.wheels import own_wheel
     from edgefl.loading.file import base_of
 
     found = load_inventory(inventory)
@@ -352,8 +351,7 @@ def wheels(
     ] = None,
 ) -> None:
     """Download the packages that edges need, for hosts without internet (a wheelhouse)."""
-    from edgefl.launch.own_wheel import own_wheel
-    from edgefl.launch.wheelhouse import Target, closure, fetched
+    from edgefl.launch.wheels import Target, fetched, own_wheel
 
     version = _python_version(python)
     machines = [each.value for each in platforms or ()] or [platform.machine()]
@@ -365,7 +363,7 @@ def wheels(
         own = own_wheel(Path(scratch) / "new")
         for machine in machines:
             target = Target(machine, version)
-            files = closure(own.path, target, fetched(folder, target, show.line))
+            files = fetched(own.path, target, folder, show.line)
             size = sum(path.stat().st_size for path in files)
             show.line(f"{folder}: {len(files)} wheels for {target}, {decimal(size)}")
         for old in folder.glob("edgefl-*.whl"):

@@ -38,10 +38,9 @@ from edgefl.config.faults import PROCESS_KINDS
 from edgefl.config.groups import availability_file, traces
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import BAD_INPUT, FAILED, INTERRUPTED, OVER
-from edgefl.hosts.clock_names import WALL
+from edgefl.hosts.choices import LAUNCH, WALL
 from edgefl.hosts.network_addresses import any_host, tcp
-from edgefl.hosts.setup.origin import LAUNCH, Origin
-from edgefl.hosts.setup.run_folder import RunFolder
+from edgefl.hosts.setup.resumption import Origin, RunFolder
 from edgefl.launch.connections.connection import HostError
 from edgefl.loading.file import dump
 from edgefl.loading.names import own_names
@@ -50,8 +49,7 @@ from edgefl.record.row_file import write_whole
 
 if TYPE_CHECKING:
     from edgefl.config.experiment import Experiment
-    from edgefl.launch.host_logs import HostLogs
-    from edgefl.launch.hosts_thread import HostsThread
+    from edgefl.launch.hosts_thread import HostLogs, HostsThread
     from edgefl.launch.inventory import Inventory
     from edgefl.launch.remote_coordinator import RemoteCoordinator
 
@@ -208,8 +206,7 @@ def _given(
 def _launched(task: Launch) -> bool:
     """Run the experiment; False after Ctrl-C."""
     from edgefl.hosts.wall.keys import missing
-    from edgefl.launch.host_logs import HostLogs
-    from edgefl.launch.hosts_thread import HostsThread
+    from edgefl.launch.hosts_thread import HostLogs, HostsThread
     from edgefl.launch.launch_plan import run_name
 
     experiment, found = task.run.experiment, task.run.found
@@ -257,7 +254,7 @@ def _prepare(task: Launch, hosts: HostsThread) -> dict[str, str]:
     each. Exit with status 2 if a host cannot take part.
     """
     from edgefl.hosts.wall.keys import complete
-    from edgefl.launch.connections.questions import asker
+    from edgefl.launch.connections.opening import asker
     from edgefl.launch.host_data import DataSync
     from edgefl.launch.launch_plan import code_files, coordinator_files, key_files, preparation
 
@@ -351,7 +348,7 @@ def _run(
     task: Launch, hosts: HostsThread, addresses: Mapping[str, str], logs: HostLogs, run: str
 ) -> bool:
     """Run the coordinator; False after Ctrl-C."""
-    from edgefl.launch.addresses import edge_addresses, listen_host
+    from edgefl.launch.connections.addresses import edge_addresses, listen_host
     from edgefl.launch.launch_plan import listen_port
 
     network, remote = task.run.experiment.network, hosts.coordinator

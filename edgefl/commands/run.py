@@ -23,8 +23,7 @@ from edgefl.commands.lists import listing
 from edgefl.commands.options import MOST_PORT, ConfigOrNone, port_of
 from edgefl.errors import UserError, nearest, printable
 from edgefl.exit_status import FAILED, INTERRUPTED, NOT_MET
-from edgefl.hosts.clock_names import VIRTUAL, WALL
-from edgefl.hosts.workers import EngineName, Power
+from edgefl.hosts.choices import VIRTUAL, WALL, EngineName, Power
 from edgefl.results.summary import FAITHFUL
 
 if TYPE_CHECKING:
@@ -220,7 +219,7 @@ def _task(
     ``switches``: those that a resumption needs, too.
     """
     from edgefl.commands.running import RunTask, resumed
-    from edgefl.hosts.setup.origin import Origin
+    from edgefl.hosts.setup.resumption import Origin
     from edgefl.loading.file import base_of
 
     if resume is not None:
@@ -355,7 +354,7 @@ def watched(
 
     with ExitStack() as servers:
         if live_port is not None or metrics_port is not None:
-            from edgefl.live.companion import live_page, metrics_page
+            from edgefl.live.serve import live_page, metrics_page
 
             if live_port is not None:
                 page = live_page(folder, port_of(live_port, LIVE))

@@ -25,19 +25,19 @@ from edgefl.config.experiment import Experiment, Stop
 from edgefl.config.groups import warnings
 from edgefl.errors import UserError, listed, printable
 from edgefl.exit_status import FAILED
-from edgefl.hosts.clock_names import VIRTUAL
-from edgefl.hosts.setup.origin import Origin, origin_of
+from edgefl.hosts.choices import VIRTUAL, Power
 from edgefl.hosts.setup.resumption import (
     MOST_DIFFERENCES,
+    Origin,
     Resumption,
+    RunFolder,
     RunStage,
     differences,
     experiment_folder,
+    origin_of,
     read_resumption,
     runs_in,
 )
-from edgefl.hosts.setup.run_folder import RunFolder
-from edgefl.hosts.workers import Power
 from edgefl.loading.file import base_of, load
 from edgefl.loading.names import strategy_warnings
 from edgefl.record.files import EXPERIMENT
@@ -421,7 +421,7 @@ def run_seeds(task: RunTask, screen: Screen | None = None, **where: Any) -> bool
     ``where``: LaunchOptions, whose processes are for the first seed. UserError if this host does
     not have the meter that its user names. Exit with status 1 if a needed process dies.
     """
-    from edgefl.hosts.wall.edge.host_meter import host_meter
+    from edgefl.hosts.wall.edge.machine import host_meter
     from edgefl.hosts.wall.launcher import Interrupted, LaunchOptions, WallRun
 
     host_meter()
@@ -469,7 +469,7 @@ def run_seeds(task: RunTask, screen: Screen | None = None, **where: Any) -> bool
 @contextmanager
 def _deaths_told(folder: Path, experiment: Experiment) -> Iterator[None]:
     """Exit with status 1 if a process dies that the run needs, and say how to go on."""
-    from edgefl.hosts.wall.answers import ProcessDied
+    from edgefl.hosts.wall.launcher import ProcessDied
 
     try:
         yield
@@ -569,9 +569,8 @@ class Screen:
 def conclude(experiment: Experiment, folder: Path) -> list[Row]:
     """Compare the strategies of the experiment that have results, and return their runs."""
     from edgefl.reports import gallery
-    from edgefl.reports.family import drawable
-    from edgefl.reports.registry import families
-    from edgefl.results import compare, rundirs, spread, table
+    from edgefl.reports.family import drawable, families
+    from edgefl.results import compare, rundirs, table
 
     schemes = [
         scheme for entry in experiment.strategies if rundirs.runs_of(scheme := folder / entry.name)
@@ -586,7 +585,7 @@ def conclude(experiment: Experiment, folder: Path) -> list[Row]:
     console.print(table.table(rows, console.width))
     compare.write_csv(rows, folder / "comparison.csv")
     if len(experiment.by_seed()) > 1:
-        spread.write_csv(rows, folder / "comparison_seeds.csv")
+        compare.write_seeds_csv(rows, folder / "comparison_seeds.csv")
     if drawable():
         for path in gallery.leave(schemes, {"accuracy": folder / "figures" / "accuracy"}):
             show.line(f"figure: {path}")

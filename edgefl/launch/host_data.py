@@ -23,8 +23,8 @@ from edgefl.data.edge_data import EdgeData
 from edgefl.data.paths import data_dir
 from edgefl.errors import printable
 from edgefl.launch.connections.connection import HostConnection, HostError
-from edgefl.launch.host import Host
 from edgefl.launch.installer import missing_files
+from edgefl.launch.inventory import Host
 from edgefl.loading.file import to_json
 from edgefl.loading.names import own_names
 
@@ -51,12 +51,6 @@ class HostData:
         size = decimal(self.sent_bytes)
         sent = f"shares sent ({size})" if self.sent_bytes else "shares are there"
         return sent if host.data is None else f"{sent}, because: {self.reason}"
-
-    def options(self, host: Host) -> list[str]:
-        """Return the options of ``edgefl edge`` on the host."""
-        if self.shards is not None:
-            return ["--shards", self.shards]
-        return [] if host.data is None else ["--data", host.data]
 
 
 def own_data(experiment: Experiment) -> str | None:

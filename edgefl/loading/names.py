@@ -22,12 +22,11 @@ from edgefl.config.groups import parts
 from edgefl.config.section import Section
 from edgefl.errors import UserError, near_file, nearest
 from edgefl.flower.app_folder import app_folder, is_flower
-from edgefl.reports import registry
+from edgefl.reports import family
 from edgefl.strategies.base.catalog import load as load_strategy
 from edgefl.strategies.base.catalog import misnamed
-from edgefl.strategies.base.decisions import Urge
-from edgefl.strategies.base.local_rule import LocalRule
-from edgefl.strategies.base.strategy import Strategy
+from edgefl.strategies.base.events_and_decisions import Urge
+from edgefl.strategies.base.strategy import LocalRule, Strategy
 from edgefl.strategies.fedprox import Pull
 from emulator.availability import recorded_presence
 
@@ -249,7 +248,7 @@ def check_own_file(name: str, folders: Sequence[Path]) -> None:
 def _check_strategy(
     entry: StrategyEntry, loc: Loc, source: Source, base: Path | None, unlabelled: Unlabelled | None
 ) -> None:
-    beside = {name.partition("/")[0] for name in registry.files()}
+    beside = {name.partition("/")[0] for name in family.files()}
     of_seed = re.fullmatch(SEED_NAME, entry.name)
     if not re.fullmatch(DIRECTORY_NAME, entry.name) or of_seed or entry.name in beside:
         key = "strategy" if entry.label is None else "label"

@@ -32,8 +32,7 @@ from edgefl.record.journal_reader import (
 )
 from edgefl.record.row_file import RowFile, not_written
 from edgefl.record.rows import digest, event_row, fingerprint
-from edgefl.strategies.base.decisions import Decision
-from edgefl.strategies.base.events import Event, JobDone, UpdateArrived
+from edgefl.strategies.base.events_and_decisions import Decision, Event, JobDone, UpdateArrived
 
 NOTHING: Mark = (0, 0)
 

@@ -20,15 +20,14 @@ from safetensors.numpy import save
 from edgefl.disk import Disk, OwnDisk
 from edgefl.errors import UserError
 from edgefl.jobs import Evaluate
-from edgefl.protocol.host_reports import HostFacts, HostReport
+from edgefl.protocol.messages import HostFacts, HostReport
 from edgefl.record import files
 from edgefl.record.host_table import celsius, throttling
 from edgefl.record.journal import Journal
 from edgefl.record.rotated_file import RotatedFile, Rotation, lost_rows, remove_all
 from edgefl.record.row_file import TextRows, not_written, write_whole
 from edgefl.record.rows import Row
-from edgefl.strategies.base.decisions import Decision
-from edgefl.strategies.base.events import EdgeJoined, Event
+from edgefl.strategies.base.events_and_decisions import Decision, EdgeJoined, Event
 from emulator.links.network import Completion
 from emulator.units import seconds_text
 

@@ -14,15 +14,15 @@ from edgefl import __version__
 from edgefl.config.experiment import Experiment, StrategyEntry
 from edgefl.config.toml import parsed
 from edgefl.errors import UserError, listed, undamaged
-from edgefl.hosts.setup.origin import digests
 from edgefl.hosts.setup.resumption import (
     MOST_DIFFERENCES,
+    RunFolder,
     RunStage,
     check_data,
     differences,
+    digests,
     run_stage,
 )
-from edgefl.hosts.setup.run_folder import RunFolder
 from edgefl.hosts.setup.rundir import writable
 from edgefl.loading.file import FACTS, dump, load
 from edgefl.record.files import CONFIG, EVENTS, EXPERIMENT, SWEEP
@@ -32,9 +32,9 @@ from edgefl.sweep.metrics import facts_of
 from edgefl.sweep.settings import GridAxis
 
 if TYPE_CHECKING:
+    from edgefl.hosts.choices import Power
     from edgefl.hosts.setup.learning import Learning
     from edgefl.hosts.virtual.run_batch import BatchRun, Lines
-    from edgefl.hosts.workers import Power
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Literal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transfers import BYTE_PER_MS, MS, due, transfer
 
 from emulator.capacity import Capacity
 from emulator.capacity.rates import Constant
@@ -18,10 +19,7 @@ from emulator.delay import Delay, Jitter, Latency
 from emulator.links.bottleneck import Bottleneck
 from emulator.links.link import Link, changed_capacity
 from emulator.links.network import Network, Transfer
-from emulator.units import FOREVER, NS_PER_S
-
-MS = NS_PER_S // 1000
-BYTE_PER_MS = 8_000  # bit/s: so that sizes in bytes read as milliseconds
+from emulator.units import FOREVER
 
 
 class Off:
@@ -58,10 +56,6 @@ def network(kind: str = "plain", delay_ns: int = 0, rate: int = BYTE_PER_MS) -> 
     return made
 
 
-def transfer(number: int, size: int, edge: str = "a") -> Transfer:
-    return Transfer(number, edge, "up", size, "update")
-
-
 def offered(kind: str, *sizes: int, delay_ns: int = 0) -> tuple[Network, list[Transfer]]:
     """A network, and transfers 1, 2, ... offered to its link at 0."""
     net, items = (
@@ -71,10 +65,6 @@ def offered(kind: str, *sizes: int, delay_ns: int = 0) -> tuple[Network, list[Tr
     for item in items:
         net.offer(item, 0)
     return net, items
-
-
-def due(net: Network) -> list[tuple[int, int]]:
-    return [(completion.transfer.number, completion.due_ns) for completion in net.pop_due(FOREVER)]
 
 
 kinds = pytest.mark.parametrize("kind", ["plain", "own"])
@@ -98,29 +88,6 @@ def test_a_cut_and_its_repair_give_no_burst(kind: str) -> None:
     net.change("a", "up", Constant(BYTE_PER_MS), at=500 * MS)
     assert net.progress(model, 501 * MS) == 31
     assert due(net) == [(1, 570 * MS), (2, 580 * MS)]
-
-
-@kinds
-def test_bytes_on_their_way_keep_their_delay_and_are_not_overtaken(kind: str) -> None:
-    net, (_, second) = offered(kind, 20, 20, delay_ns=50 * MS)
-    net.change("a", "up", delay=Latency(5 * MS), at=30 * MS)
-    assert [net.due_at(second, n) // MS for n in (1, 10, 11, 20)] == [
-        71,
-        80,
-        80,
-        80,
-    ]  # the tenth left at 30
-    assert [net.progress(second, at * MS) for at in (70, 71, 79, 80)] == [0, 1, 9, 20]
-    assert due(net) == [(1, 70 * MS), (2, 80 * MS)]
-
-
-@kinds
-def test_an_idle_link_takes_a_shorter_delay_at_once(kind: str) -> None:
-    net, _ = offered(kind, 10, delay_ns=500 * MS)
-    assert due(net) == [(1, 510 * MS)]
-    net.change("a", "up", delay=Latency(MS), at=520 * MS)
-    net.offer(transfer(2, 10), 530 * MS)
-    assert due(net) == [(2, 541 * MS)]
 
 
 @kinds

@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+from transfers import BYTE_PER_MS, MS, AnyTransfers, OnOff, due, transfer
 
 from emulator.capacity.rates import Constant
 from emulator.capacity.service import bytes_served, served_at
@@ -15,11 +15,8 @@ from emulator.delay import Latency
 from emulator.errors import BadValue
 from emulator.links.bottleneck import Bottleneck
 from emulator.links.link import Bound, Link
-from emulator.links.network import Completion, Network, Transfer
-from emulator.units import FOREVER, NS_PER_S
-
-MS = NS_PER_S // 1000
-BYTE_PER_MS = 8_000  # bit/s: so that sizes in bytes read as milliseconds
+from emulator.links.network import Completion, Network
+from emulator.units import FOREVER
 
 
 def network(
@@ -30,14 +27,6 @@ def network(
     for edge in edges:
         made.add_link(edge, "up", Link(capacity, Latency(delay_ns)))
     return made
-
-
-def transfer(number: int, size: int, edge: str = "a") -> Transfer:
-    return Transfer(number, edge, "up", size, "update")
-
-
-def due(completions: list[Completion]) -> list[tuple[int, int]]:
-    return [(completion.transfer.number, completion.due_ns) for completion in completions]
 
 
 def test_a_quarter_megabyte_at_two_mbit_takes_one_second() -> None:
@@ -65,27 +54,6 @@ def test_a_quarter_megabyte_at_two_mbit_takes_one_second() -> None:
     )  # no longer in progress
 
 
-def test_first_come_first_served() -> None:
-    net = network(delay_ns=100 * MS)
-    first, second, third = transfer(1, 10), transfer(2, 20), transfer(3, 5)
-    for item, now in ((first, 0), (second, 4 * MS), (third, 50 * MS)):
-        net.offer(item, now)
-    assert [net.started(item) for item in (first, second, third)] == [0, 10 * MS, 50 * MS]
-    assert net.progress(second, 110 * MS) == 0
-    assert net.progress(second, 115 * MS) == 5  # before the first is popped
-    assert due(net.pop_due(200 * MS)) == [(1, 110 * MS), (2, 130 * MS), (3, 155 * MS)]
-
-
-def test_ties_complete_in_order_of_offer() -> None:
-    net = network(edges="abc")
-    for number, edge in enumerate("cab"):
-        net.offer(transfer(number, 10, edge), 0)
-    net.suspend(transfer(0, 10, "c"), 0, 0)
-    net.resume(transfer(0, 10, "c"), 0)  # planned again, to the same moment
-    assert due(net.pop_due(10 * MS)) == [(0, 10 * MS), (1, 10 * MS), (2, 10 * MS)]
-    assert net.next_due() == FOREVER
-
-
 def test_a_native_link_is_due_when_offered() -> None:
     net = network(capacity=None)
     model = transfer(1, 10**9)
@@ -93,15 +61,6 @@ def test_a_native_link_is_due_when_offered() -> None:
     assert [net.progress(model, now) for now in (6, 7)] == [0, 10**9]
     assert net.due_at(model, 5) == 7
     assert net.pop_due(7) == [Completion(model, 7, 7, 7)]
-
-
-def test_a_late_host_does_not_shift_the_next_transfer() -> None:
-    net = network(edges="ab")
-    net.offer(transfer(1, 10), 0)
-    net.offer(transfer(2, 20, "b"), 0)
-    (done,) = net.pop_due(19 * MS)  # 9 ms late
-    net.offer(transfer(3, 10), done.due_ns)  # earlier than the last pop
-    assert due(net.pop_due(20 * MS)) == [(2, 20 * MS), (3, 20 * MS)]
 
 
 def test_a_broken_session_keeps_what_was_confirmed() -> None:
@@ -141,20 +100,7 @@ def test_the_receivers_count_may_come_later() -> None:
     assert net.next_due() == 565 * MS
     net.suspend(model, 40, 510 * MS)
     net.resume(model, 600 * MS)
-    assert due(net.pop_due(700 * MS)) == [(1, 660 * MS)]
-
-
-def test_bytes_under_way_are_lost_with_the_session() -> None:
-    net = network(delay_ns=100 * MS)
-    first, second = transfer(1, 50), transfer(2, 50)
-    net.offer(first, 0)
-    net.offer(second, 0)
-    net.suspend(
-        first, 20, 120 * MS
-    )  # the first is served, 30 of its bytes are in flight; the second was in service
-    assert (net.started(second), net.progress(second, 150 * MS)) == (50 * MS, 0)
-    net.resume(first, 200 * MS)
-    assert due(net.pop_due(FOREVER)) == [(1, 330 * MS), (2, 380 * MS)]
+    assert due(net, 700 * MS) == [(1, 660 * MS)]
 
 
 @pytest.mark.parametrize(
@@ -175,7 +121,7 @@ def test_cancel_lets_the_next_one_start(
         net.offer(item, 0)
     net.cancel(items[victim], now_ms * MS)
     assert net.progress(items[victim], FOREVER) == 0
-    assert due(net.pop_due(FOREVER)) == [(number, at * MS) for number, at in expected]
+    assert due(net) == [(number, at * MS) for number, at in expected]
 
 
 def test_cancelling_what_holds_the_link_up_frees_it() -> None:
@@ -185,7 +131,7 @@ def test_cancelling_what_holds_the_link_up_frees_it() -> None:
     net.offer(behind, 0)
     net.suspend(broken, 5, 5 * MS)
     net.cancel(broken, 50 * MS)
-    assert due(net.pop_due(FOREVER)) == [(2, 60 * MS)]
+    assert due(net) == [(2, 60 * MS)]
     net.offer(broken, 70 * MS)  # offered again, it starts from byte 0
     assert net.progress(broken, 75 * MS) == 5
     net.cancel(broken, 75 * MS)
@@ -219,7 +165,7 @@ def test_misuse_is_refused() -> None:
         with pytest.raises(KeyError):
             wrong()
     assert net.started(stranger) is None
-    assert due(net.pop_due(FOREVER)) == [(1, 10 * MS)]
+    assert due(net) == [(1, 10 * MS)]
 
 
 def test_a_link_is_made_when_it_is_first_used() -> None:
@@ -235,25 +181,12 @@ def test_a_link_is_made_when_it_is_first_used() -> None:
     net.offer(transfer(1, 5), 0)
     net.offer(transfer(2, 5), 0)
     assert net.link("a", "up").queue[1].transfer.number == 2 and made == [("a", "up")]
-    assert due(net.pop_due(FOREVER - 1)) == [(1, 5 * MS), (2, 10 * MS)]
+    assert due(net, FOREVER - 1) == [(1, 5 * MS), (2, 10 * MS)]
     assert net.change("b", "up", Constant(2 * BYTE_PER_MS), at=0) == 0
     net.offer(transfer(3, 4, "b"), 0)
     assert net.next_due() == 2 * MS
     with pytest.raises(KeyError):
         net.link("nobody", "up")
-
-
-class OnOff:
-    """``rate_bit_s`` in the first ``on_ns`` of every ``period_ns``, 0 in the rest."""
-
-    def __init__(self, rate_bit_s: int, on_ns: int, period_ns: int) -> None:
-        self.rate_bit_s, self.on_ns, self.period_ns = rate_bit_s, on_ns, period_ns
-
-    def segment(self, t_ns: int) -> tuple[int, int]:
-        begin_ns = t_ns - t_ns % self.period_ns
-        if t_ns < begin_ns + self.on_ns:
-            return self.rate_bit_s, begin_ns + self.on_ns
-        return 0, begin_ns + self.period_ns
 
 
 capacities = st.one_of(
@@ -363,90 +296,13 @@ def test_host_lateness_does_not_accumulate(
     assert chain(late_ns, sizes_of, capacity) == chain([], sizes_of, capacity)
 
 
-class AnyStory(RuleBasedStateMachine):
+class AnyStory(AnyTransfers):
     """After any sequence of calls, the fast answers of a network equal a full search."""
 
-    items = Bundle("items")
-
     def __init__(self) -> None:
-        super().__init__()
-        self.net = network(7 * MS, "ab")
-        self.net.add_link("c", "up", Link(None))
-        self.now = 0
-        self.numbers = count()
-        self.held: dict[int, Transfer] = {}
-        self.suspended: set[int] = set()
-
-    @rule(target=items, edge=st.sampled_from("abc"), size=st.integers(0, 50))
-    def offer(self, edge: str, size: int) -> Transfer:
-        item = transfer(next(self.numbers), size, edge)
-        self.net.offer(item, self.now)
-        self.held[item.number] = item
-        return item
-
-    @rule(item=items, share=st.floats(0, 1))
-    def suspend(self, item: Transfer, share: float) -> None:
-        if item.number in self.held:
-            reached = self.net.progress(item, self.now)
-            confirmed = int(share * item.size)
-            self.net.suspend(item, confirmed, self.now)
-            if item.number not in self.suspended:
-                assert self.net.progress(item, self.now) == min(confirmed, reached)
-            self.suspended.add(item.number)
-
-    @rule(item=items)
-    def resume(self, item: Transfer) -> None:
-        if item.number in self.suspended:
-            before = self.net.progress(item, self.now)
-            self.net.resume(item, self.now)
-            self.suspended.discard(item.number)
-            assert self.net.progress(item, self.now) == before or item.edge == "c"
-
-    @rule(item=consumes(items))
-    def cancel(self, item: Transfer) -> None:
-        if self.held.pop(item.number, None):
-            self.net.cancel(item, self.now)
-            self.suspended.discard(item.number)
-
-    @rule(pause_ns=st.integers(0, 40 * MS))
-    def pop(self, pause_ns: int) -> None:
-        self.now += pause_ns
-        expected = sorted(
-            (self.due_of(item), item.number)
-            for item in self.held.values()
-            if self.due_of(item) <= self.now
-        )
-        popped = [
-            (completion.due_ns, completion.transfer.number)
-            for completion in self.net.pop_due(self.now)
-        ]
-        assert popped == expected
-        for _, number in popped:
-            del self.held[number]
-
-    def due_of(self, item: Transfer) -> int:
-        return self.net.due_at(item, item.size)
-
-    @invariant()
-    def the_next_completion_is_the_earliest_of_all(self) -> None:
-        assert self.net.next_due() == min(
-            (self.due_of(item) for item in self.held.values()), default=FOREVER
-        )
-
-    @invariant()
-    def each_link_serves_in_order_and_never_beyond_its_rate(self) -> None:
-        for edge in "abc":
-            queue = [item for item in self.held.values() if item.edge == edge]
-            moments = [self.due_of(item) for item in queue]
-            assert moments == sorted(moments)
-            stopped = [index for index, item in enumerate(queue) if item.number in self.suspended]
-            assert all(
-                (moment == FOREVER) == (bool(stopped) and index >= stopped[0])
-                for index, moment in enumerate(moments)
-            )
-            begun = [self.net.started(item) for item in queue]
-            planned = [moment for moment in begun if moment is not None]
-            assert begun[: len(planned)] == sorted(planned)
+        net = network(7 * MS, "ab")
+        net.add_link("c", "up", Link(None))
+        super().__init__(net)
 
 
 AnyStory.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
@@ -468,10 +324,6 @@ def bounded_network(bound: Bound | None, shared: bool = False, delay_ns: int = 0
     return net
 
 
-def due_by(net: Network, now: int = FOREVER) -> list[tuple[int, int]]:
-    return [(completion.transfer.number, completion.due_ns) for completion in net.pop_due(now)]
-
-
 @kinds
 def test_what_finds_no_room_is_refused_and_counted(shared: bool) -> None:
     net = bounded_network(Bound(25), shared, delay_ns=50 * MS)
@@ -491,9 +343,9 @@ def test_what_finds_no_room_is_refused_and_counted(shared: bool) -> None:
     assert (net.progress(transfer(3, 6), FOREVER), net.started(transfer(3, 6))) == (0, None)
     with pytest.raises(KeyError):
         net.due_at(transfer(3, 6), 1)
-    assert due_by(net) == [(1, 150 * MS), (2, 170 * MS), (4, 175 * MS), (6, 195 * MS)]
+    assert due(net) == [(1, 150 * MS), (2, 170 * MS), (4, 175 * MS), (6, 195 * MS)]
     assert net.offer(transfer(3, 6), 300 * MS) is None  # after a refusal it may be offered again
-    assert due_by(net) == [(3, 356 * MS)]
+    assert due(net) == [(3, 356 * MS)]
 
 
 @kinds
@@ -507,7 +359,7 @@ def test_what_is_blocked_waits_outside_in_order(shared: bool) -> None:
     # begins
     began = 1
     assert admitted == [1, 2, began + 10 * MS, began + 10 * MS, began + 45 * MS, began + 45 * MS]
-    assert [at for _, at in due_by(net)] == [began + at * MS for at in (10, 30, 40, 45, 145, 146)]
+    assert [at for _, at in due(net)] == [began + at * MS for at in (10, 30, 40, 45, 145, 146)]
 
 
 @kinds
@@ -526,7 +378,7 @@ def test_a_broken_session_holds_the_queue_up(shared: bool) -> None:
     assert other.offer(transfer(2, 10), 500 * MS) is not None
     other.cancel(transfer(0, 10), 600 * MS)
     assert other.offer(transfer(2, 10), 600 * MS) is None
-    assert due_by(other) == [(1, 610 * MS), (2, 620 * MS)]
+    assert due(other) == [(1, 610 * MS), (2, 620 * MS)]
 
 
 @pytest.mark.parametrize("wrong", [(-1, "drop"), (True, "drop"), (1.5, "drop"), (10, "tail")])
@@ -602,4 +454,4 @@ def test_blocking_changes_no_moment_of_service_and_keeps_order(
             if entered <= moment < began
         ]
         assert sum(inside) <= limit
-    assert due_by(bounded) == due_by(endless)
+    assert due(bounded) == due(endless)

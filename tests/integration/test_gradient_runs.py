@@ -13,21 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import EXAMPLES, experiment, small_run
+from builders import small_run
 from drawn import of_runs
-from processes import SMALL, happened
 from rich.console import Console
 
-from edgefl.hosts.setup.learning import learning
-from edgefl.hosts.setup.replay_run import replay_run
-from edgefl.hosts.virtual.pool.engine import open_pool
-from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
-from edgefl.loading.file import load
-from edgefl.reports import gallery
-from edgefl.reports.aggregation import figures as aggregation_plot
-from edgefl.reports.aggregation import section as aggregation
-from edgefl.reports.aggregation import table as aggregation_table
+from edgefl.reports import aggregation, gallery
+from edgefl.reports.family import rows_of
 from edgefl.results.summary import stability
 from edgefl.results.tail import read_csv, read_events
 
@@ -42,33 +33,6 @@ def entry(name: str, **options: Any) -> dict[str, Any]:
     return {"strategy": name, "server_learning_rate": 0.5, **options} | (
         {} if name == "zeno-plus-plus" else {"buffer_size": 2}
     )
-
-
-ENTRIES = {
-    **{name: entry(name) for name in ("wkafl", "k-async", "gsgm", "zeno-plus-plus")},
-    "gsgm-own-step": entry("gsgm", start_from="own step"),
-}
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("name", ENTRIES)
-def test_one_worker_or_two_leave_the_same_bytes(name: str, tmp_path: Path) -> None:
-    _, one = small_run(
-        tmp_path / "one", **SECTIONS, strategies=[ENTRIES[name]], record={"payloads": True}
-    )
-    given = experiment(
-        task="my_task.py:build",
-        links={"up_mbit_s": 0.01, "down_mbit_s": 0.04, "latency_ms": 10.0},
-        strategies=[ENTRIES[name]],
-        record={"payloads": True},
-        **SECTIONS,
-    )
-    learned = learning(given, EXAMPLES)
-    with open_pool(learned, 2) as pool:
-        run_virtual(learned, 0, tmp_path / "two", None, pool)
-    for file in ("events.jsonl", "links.csv", "model.safetensors"):
-        assert (one / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
-    assert replay_run(one).version == 12
 
 
 def test_an_edge_takes_one_batch_and_sends_a_gradient_with_its_loss(tmp_path: Path) -> None:
@@ -110,40 +74,6 @@ def test_edges_with_fewer_samples_than_a_batch_are_no_faster(tmp_path: Path) -> 
     assert ready and all(ready[task] - began[task] == pytest.approx(1.28) for task in ready)
     arrived = [event for event in events if event.get("event") == "update_arrived"]
     assert {event["numbers"]["batch"] for event in arrived} == {128}
-
-
-@pytest.mark.alone
-@pytest.mark.usefixtures("warm_python")
-def test_over_real_sockets(tmp_path: Path) -> None:
-    """WKAFL, GSGM and Zeno++ with processes: edges send gradients, steps are made, and the journals
-    replay bit for bit.
-    """
-    strategies = (
-        'strategies = [{strategy = "wkafl", buffer_size = 2}, {strategy = "gsgm", buffer_size = 2},'
-        ' {strategy = "zeno-plus-plus"}, {strategy = "gsgm", label = "own", buffer_size = 2,'
-        ' start_from = "own step"}]\n'
-    )
-    (tmp_path / "small.toml").write_text(
-        "".join(line for line in SMALL.splitlines(True) if not line.startswith("strategies"))
-        + strategies
-    )
-    changes = [
-        "devices.samples_per_s=400",
-        "stop.versions=6",
-        "record.payloads=true",
-        "evaluation.every_versions=0",
-    ]
-    launcher = WallRun(
-        load(tmp_path / "small.toml", changes), LaunchOptions(tmp_path / "runs", tmp_path), print
-    )
-    for index, summary in enumerate(launcher.run(lambda *_: None)):
-        directory = launcher.directory(index)
-        assert summary["versions"] == replay_run(directory).version == 6
-        assert index == 2 or summary["aggregation"]["steps"] == 6
-        assert all(
-            update["numbers"]["batch"] == 32
-            for update in happened(directory, event="update_arrived")
-        )
 
 
 # ------------------------------------------------------------------ what they come to
@@ -245,7 +175,7 @@ def test_reported_shares_change_the_record_alone(tmp_path: Path) -> None:
     assert 1 <= found["aggregation"]["effective_ave"] <= 2
     assert 0.1 <= found["aggregation"]["largest_label_ave"] <= 1
     for name, run in (("with.csv", tmp_path / "shares"), ("without.csv", tmp_path / "plain")):
-        aggregation_table.write_csv(aggregation_table.load([run]), tmp_path / name)
+        aggregation.write_csv(rows_of([run], "aggregation"), tmp_path / name)
     columns = [
         (tmp_path / name).read_text().splitlines()[0] for name in ("with.csv", "without.csv")
     ]
@@ -253,7 +183,7 @@ def test_reported_shares_change_the_record_alone(tmp_path: Path) -> None:
 
 
 def test_figure_2b_s_points() -> None:
-    assert aggregation_plot.by_count([values for _, values in aggregation.steps(EVENTS)]) == [
+    assert aggregation.by_count([values for _, values in aggregation.steps(EVENTS)]) == [
         (1.0, 3.0),
         (2.0, 0.0),
     ]
@@ -299,11 +229,11 @@ def test_summary_table_csv_and_figure_of_a_run(tmp_path: Path) -> None:
         and math.isfinite(found["stability"])
     )
     assert json.loads((directory / "summary.json").read_text())["aggregation"] == section
-    loaded = aggregation_table.load([tmp_path])
+    loaded = rows_of([tmp_path], "aggregation")
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(aggregation_table.table(loaded))
+    console.print(aggregation.table(loaded))
     assert "wkafl" in (text := console.export_text()) and f"{section['tau_ave']:.1f}" in text
-    aggregation_table.write_csv(loaded, tmp_path / "aggregation.csv")
+    aggregation.write_csv(loaded, tmp_path / "aggregation.csv")
     (row,) = csv.DictReader((tmp_path / "aggregation.csv").open())
     assert (
         row["name"] == "wkafl"
@@ -322,5 +252,5 @@ def test_a_scheme_without_such_steps_has_no_such_section(tmp_path: Path) -> None
         **SECTIONS | {"stop": {"versions": 2}},
         strategies=[{"strategy": "fedbuff", "buffer_size": 2}],
     )
-    assert "aggregation" not in found and aggregation_table.load([directory]) == []
+    assert "aggregation" not in found and rows_of([directory], "aggregation") == []
     assert gallery.leave([directory], {"aggregation": tmp_path / "a"}) == []

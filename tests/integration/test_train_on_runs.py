@@ -21,12 +21,13 @@ from transport_rig import MS
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.setup.plan import devices
 from edgefl.hosts.setup.replay_run import replay_run
-from edgefl.hosts.virtual.pool.engine import InProcessEngine, open_pool
+from edgefl.hosts.virtual.pool.engine import InProcessEngine
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.jobs import Train
 from edgefl.loading.file import load
-from edgefl.reports.dissemination.table import Cost, table
+from edgefl.reports.dissemination import table
+from edgefl.reports.family import SectionRow
 from edgefl.results.tail import read_csv, read_events
 from emulator.units import to_ns
 
@@ -41,7 +42,6 @@ SLOW: dict[str, Any] = {
     "links": {"up_mbit_s": 0.01, "down_mbit_s": 0.0008, "latency_ms": 10.0}
 }  # a model takes a second
 SCARCE: dict[str, Any] = {"links": {"up_mbit_s": 0.01, "down_mbit_s": 0.0002, "latency_ms": 10.0}}
-FILES = ("events.jsonl", "links.csv", "model.safetensors")
 LATENCY_NS = 10 * MS
 
 
@@ -123,7 +123,7 @@ def test_what_was_too_late_is_shown(tmp_path: Path) -> None:
         int(row["bytes"]) for row in (*dropped, *fresh)
     ) and found["requests"] > len(fresh)
     assert f"x: {found['too_late']} fresher models came too late to be merged" in str(
-        table([Cost("x", 1, summary["bytes_down"], found)]).caption
+        table([SectionRow("x", summary, found)]).caption
     )
 
 
@@ -213,7 +213,7 @@ def shown(summary: dict[str, Any]) -> list[str]:
     """The lines of the table."""
     console = Console(width=80, color_system=None)
     with console.capture() as capture:
-        console.print(table([Cost("x", 1, summary["bytes_down"], summary["dissemination"])]))
+        console.print(table([SectionRow("x", summary, summary["dissemination"])]))
     return capture.get().splitlines()
 
 
@@ -235,21 +235,6 @@ def test_nothing_is_trained_that_an_answer_may_change(tmp_path: Path) -> None:
     }
     assert len(merged) > 9 and set(starts.values()) == {1}
     assert all(sum(number == task for number, _ in starts) == 2 for task in merged)
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("links", [{}, SLOW], ids=["fast", "slow"])
-def test_two_workers_leave_the_bytes_of_one(tmp_path: Path, links: dict[str, Any]) -> None:
-    _, alone = small_run(tmp_path / "one", **RUN | links)
-    section = {
-        "task": "my_task.py:build",
-        "links": {"up_mbit_s": 0.01, "down_mbit_s": 0.04, "latency_ms": 10.0},
-    }
-    learned = learning(experiment(**section | RUN | links), EXAMPLES)
-    with open_pool(learned, 2) as pool:
-        run_virtual(learned, 0, tmp_path / "two", pool=pool)
-    for name in FILES:
-        assert (alone / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -276,24 +261,6 @@ def test_the_schemes_merge_in_mid_training(tmp_path: Path, entry: dict[str, Any]
     assert merged and all(
         row["update"]["numbers"]["merge_step"] > row["asked"]["step"] for row in merged
     )
-    replay_run(directory)
-
-
-def test_edges_that_die_between_request_and_merge(tmp_path: Path) -> None:
-    dying = {
-        "faults": [{"kind": "kill", "every_s": 12.0, "for_s": 0.5}],
-        "network": {"grace_s": 0.2},
-        "stop": {"emulated_s": 150.0},
-    }
-    _, directory = small_run(tmp_path, **RUN | SLOW | dying)
-    closed = {event["task"] for event in happened(directory, event="task_closed")}
-    promised = {
-        event["task"]
-        for event in happened(directory, event="fresh_requested")
-        if event["decisions"][0]["version"] is not None
-    }
-    assert closed & promised and not closed & set(tasks(directory))
-    assert any(row["update"]["numbers"]["merged_at"] > 0 for row in tasks(directory).values())
     replay_run(directory)
 
 

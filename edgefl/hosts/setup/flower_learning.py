@@ -14,19 +14,16 @@ from torch import nn
 from edgefl.config.experiment import Experiment, FlowerSection
 from edgefl.data.dataset import Dataset
 from edgefl.data.task import Task
-from edgefl.edges.failure import training_failure
-from edgefl.edges.local_run import LocalRun
-from edgefl.edges.trainer import NullTrainer, Trainer
-from edgefl.edges.training_plan import TaskLike, TrainingPlan
+from edgefl.edges.training import LocalRun, NullTrainer, Trainer, TrainingPlan, training_failure
 from edgefl.errors import UserError
 from edgefl.flower.app_folder import app_folder
 from edgefl.flower.flower_app import AppTasks, FlowerApp, first_round, packed, score, unpacked
-from edgefl.hosts.setup.learning import Learning
+from edgefl.hosts.setup.learning import EdgeShares, Learning
 from edgefl.hosts.setup.own_randomness import seeded
-from edgefl.hosts.setup.shares import EdgeShares
 from edgefl.jobs import Evaluate, Scores
 from edgefl.models.workspace import wrap
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.protocol.messages import Assignment
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.streams import Streams
 from edgefl.vectors import Layout, aligned_copy
 
@@ -171,7 +168,7 @@ class FlowerPlan(TrainingPlan):
     def remembers(self) -> tuple[str, ...]:
         return (STATE,)
 
-    def steps(self, task: TaskLike, rule: LocalRule, samples: int) -> int:
+    def steps(self, task: Assignment, rule: LocalRule, samples: int) -> int:
         """The epochs. ValueError for a task that changes how the edge trains."""
         told = next((name for name in TOLD if name in task.numbers), None)
         if told is not None:
@@ -187,7 +184,9 @@ class FlowerTrainer(Trainer):
         super().__init__(*args)
         self.tasks, self.partition = tasks, partition
 
-    def begin(self, task: TaskLike, rule: LocalRule, memory: Mapping[str, np.ndarray]) -> LocalRun:
+    def begin(
+        self, task: Assignment, rule: LocalRule, memory: Mapping[str, np.ndarray]
+    ) -> LocalRun:
         run = super().begin(task, rule, memory)
         if STATE in memory:
             run.memory[STATE] = wrap(aligned_copy(memory[STATE]))

@@ -18,8 +18,7 @@ from typer.testing import CliRunner
 
 from edgefl.cli import app
 from edgefl.commands.hosts import clock_text, hosts_progress, print_tables, rate_text
-from edgefl.launch.survey import ClockOffset, Goodput, MachineFacts, Survey
-from edgefl.launch.surveying import READ_PROGRAM, program
+from edgefl.launch.survey import READ_PROGRAM, ClockOffset, Goodput, MachineFacts, Survey, program
 
 pytestmark = pytest.mark.processes
 HERE = {"python": sys.executable, "env": {"PYTHONPATH": str(ROOT)}}
@@ -274,12 +273,12 @@ def test_a_wheelhouse_lacks_nothing_the_second_time(
         write_wheel(source, name)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(source))
-    monkeypatch.setattr("edgefl.launch.own_wheel._built", lambda checkout, folder: own)
+    monkeypatch.setattr("edgefl.launch.wheels._built", lambda checkout, folder: own)
     words = ["hosts", "wheels", str(tmp_path / "house"), "--platform", "aarch64"]
     words += ["--platform", "x86_64", "--python", "3.13"]
     first, again = (CliRunner().invoke(app, words) for _ in range(2))
     assert first.exit_code == again.exit_code == 0, first.output
-    assert "aarch64 with Python 3.13: a, b" in first.stdout
+    assert "aarch64 with Python 3.13: a==1.0, b==1.0" in first.stdout
     assert "aarch64 with Python 3.13: a" not in again.stdout
     assert again.stdout.count(" 2 wheels for ") == 2
     assert sorted(path.name[0] for path in (tmp_path / "house").iterdir()) == ["a", "b", "e"]

@@ -13,8 +13,7 @@ import pytest
 from paths import CONFIGS
 
 from edgefl.config.experiment import Experiment
-from edgefl.hosts.setup.plan import devices, training_plan
-from edgefl.hosts.setup.timetable import slots_of_model, timetable
+from edgefl.hosts.setup.plan import devices, slots_of_model, timetable, training_plan
 from edgefl.loading.file import load
 from edgefl.strategies.base.slotted import SlottedOptions
 from edgefl.vectors import Layout, LayoutEntry

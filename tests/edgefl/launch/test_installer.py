@@ -15,18 +15,16 @@ from tiny_wheels import write_wheel
 
 from edgefl.launch.connections.connection import HostError
 from edgefl.launch.connections.local import LocalConnection
-from edgefl.launch.environment import STAMP
-from edgefl.launch.host import Host
 from edgefl.launch.installer import (
+    STAMP,
     Installed,
     Installer,
     interpreter,
     pip_step,
     without_piwheels,
 )
-from edgefl.launch.own_wheel import OwnWheel, opened
-from edgefl.launch.pins import pins
-from edgefl.launch.wheelhouse import Target
+from edgefl.launch.inventory import Host
+from edgefl.launch.wheels import OwnWheel, Target, opened, pins
 
 pytestmark = pytest.mark.processes
 
@@ -243,7 +241,7 @@ def test_a_wheelhouse_for_other_machines_and_a_full_disk(
     host = Host("pi", folder=str(tmp_path / "pi"), python=python)
     own = edgefl_wheel(tmp_path / "own")
     write_wheel(tmp_path / "house", "torch", "2.13.0", tag="cp311-cp311-manylinux_2_28_s390x")
-    with pytest.raises(HostError, match=r"no wheel of torch==\S+, numpy==\S+ for .* with Python"):
+    with pytest.raises(HostError, match=r"no wheel of (torch|numpy)==\S+ for .* with Python"):
         install(host, own, tmp_path / "house")
     house = wheelhouse(tmp_path / "large")
     monkeypatch.setattr("edgefl.launch.installer.unpacked_bytes", lambda path: 1 << 60)

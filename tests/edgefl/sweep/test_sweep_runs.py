@@ -10,8 +10,8 @@ from paths import SUPPORT
 
 from edgefl.commands.sweep import SweepLines, TimeLeft
 from edgefl.errors import UserError
+from edgefl.hosts.choices import Power
 from edgefl.hosts.setup.resumption import RunStage
-from edgefl.hosts.workers import Power
 from edgefl.loading.file import load
 from edgefl.sweep.sweep_runs import SharedData, SweepRun, do
 

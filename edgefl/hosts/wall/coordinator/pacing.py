@@ -6,18 +6,15 @@ Nothing slow may run here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from math import inf
 from typing import Any
 
 from edgefl.hosts.exchange import pays_latency, play_moment
-from edgefl.hosts.wall.coordinator.bundles import Bundles
-from edgefl.hosts.wall.coordinator.continuation import Continuation
-from edgefl.hosts.wall.coordinator.gaps import Gaps
-from edgefl.hosts.wall.coordinator.host_pauses import HostPauses
-from edgefl.hosts.wall.coordinator.quarantine import MOST_RECORDS, PerSecond
-from edgefl.hosts.wall.coordinator.rests import Rests
-from edgefl.hosts.wall.coordinator.session import (
+from edgefl.hosts.wall.coordinator import thread_messages as messages
+from edgefl.hosts.wall.coordinator.limits import MOST_RECORDS, PerSecond
+from edgefl.hosts.wall.coordinator.run_logic import Continuation
+from edgefl.hosts.wall.coordinator.sessions import (
+    SILENT,
     Answered,
     Cut,
     Entered,
@@ -25,34 +22,15 @@ from edgefl.hosts.wall.coordinator.session import (
     Reply,
     SessionEnded,
     SessionOutcome,
+    Sessions,
 )
-from edgefl.hosts.wall.coordinator.sessions import SILENT, Sessions
-from edgefl.hosts.wall.coordinator.thread_messages import (
-    Begin,
-    Carry,
-    CarryAll,
-    Granted,
-    Greedy,
-    Heard,
-    Judged,
-    Note,
-    Noticed,
-    Rang,
-    Reject,
-    Resumed,
-    Stranger,
-    Taken,
-    WakeAt,
-)
-from edgefl.hosts.wall.coordinator.transport import Transport
-from edgefl.hosts.wall.mailbox import Mailbox
-from edgefl.hosts.wall.system import OWN_SYSTEM, System
-from edgefl.hosts.wall.wire import MOST_FRAMES, Router
-from edgefl.protocol.codec import encode_note
+from edgefl.hosts.wall.coordinator.transfers import Transport
+from edgefl.hosts.wall.system import OWN_SYSTEM, Mailbox, SleepWatch, System
+from edgefl.hosts.wall.wire import MOST_FRAMES, Router, Wire
+from edgefl.protocol.codec import MOST_BUNDLED, MOST_BUNDLED_BYTES, bundle, encode, encode_note
 from edgefl.protocol.errors import LimitExceeded, WireError
 from edgefl.protocol.messages import BROKEN_OFF_ENDS, Joined, Setup, Stamped, Welcome
-from edgefl.strategies.base.decisions import Finish
-from edgefl.strategies.base.events import EdgeLost
+from edgefl.strategies.base.events_and_decisions import EdgeLost, Finish
 from emulator.clock import Agenda, Ticket, WallClock, precise_timers
 from emulator.fidelity import Fidelity
 from emulator.units import FOREVER, NS_PER_S
@@ -62,6 +40,124 @@ FEW_MESSAGES = 4  # after so many, pieces that are due meanwhile are sent
 MANY_FLOWS = 16
 REPORT_NS = 2 * NS_PER_S  # between two reports of what the verdict is made of
 PROBE_PATIENCE_S = 2.0
+
+
+class Bundles:
+    """Sends messages of sessions through ``router``, to each peer in their order.
+
+    Headers that go to the same peer in one turn travel in one message.
+    """
+
+    def __init__(self, router: Router, sessions: Sessions) -> None:
+        self.router, self.sessions = router, sessions
+        self._held: dict[bytes, list[bytes]] = {}  # by routing id
+
+    def send(
+        self, routing: bytes, session: int, message: Any, body: Any = None, waits: bool = False
+    ) -> None:
+        """Send a message of the session with this number.
+
+        One that ``waits`` goes with the next one to this peer, or at ``flush``.
+        """
+        header = encode(message, self.sessions.incarnation, session)
+        held = self._held.pop(routing, None) if self._held else None
+        if held is not None and len(header) > MOST_BUNDLED_BYTES:
+            self.router.send(routing, bundle(held))
+        elif held is not None:
+            held.append(header)
+            if waits and len(held) < MOST_BUNDLED:
+                self._held[routing] = held
+                return
+            header = bundle(held)
+        elif waits and len(header) <= MOST_BUNDLED_BYTES:
+            self._held[routing] = [header]
+            return
+        self.router.send(routing, header, body)
+
+    def flush(self) -> None:
+        """Send all that waits."""
+        if self._held:
+            held, self._held = self._held, {}
+            for routing, headers in held.items():
+                self.router.send(routing, bundle(headers))
+
+
+class Pauses:
+    """The pacing thread's sleep between two turns, and pauses of its host.
+
+    A gap is longer than a heartbeat: the thread woke up too late, or one turn took too long. An
+    intended sleep is no gap: only the time after its intended end counts. The sessions, the verdict
+    and the logic thread hear of gaps and of a sleep of the host. ``fidelity()`` is None before the
+    start, when pauses do no harm.
+    """
+
+    def __init__(
+        self,
+        socket: Wire,
+        said: Mailbox,
+        sessions: Sessions,
+        clock: WallClock,
+        system: System,
+        tell: Callable[[Any], None],
+        fidelity: Callable[[], Fidelity | None],
+    ) -> None:
+        self.socket, self.said, self.sessions, self.clock = socket, said, sessions, clock
+        self.system, self.tell, self.fidelity = system, tell, fidelity
+        self._watch = SleepWatch()
+        self._turn_ns = 0  # when the last turn began
+        self._busy_ns: int | None = None  # since when this thread is awake
+        self._until_ns: int | None = None  # intended end of the sleep
+
+    def sleep(self, timeout_s: Callable[[], float], grain_s: float) -> bool:
+        """Sleep until the socket or the mailbox has something; True: the mailbox has.
+
+        ``timeout_s()``: the time (s) from now until something is due. ``grain_s``: passes between
+        two turns unless something is due, so that one turn handles several messages.
+        """
+        passed_s = (self.system.monotonic_ns() - self._turn_ns) / NS_PER_S
+        rest_s = min(grain_s - passed_s, timeout_s()) if grain_s > passed_s else 0.0
+        if rest_s > 0:
+            self._falls_asleep(rest_s)
+            self.system.sleep(rest_s)
+            self._wakes()
+        until_s = timeout_s()
+        self._falls_asleep(until_s)
+        woken = self.socket.wait(self.said.fd, until_s)
+        self._turn_ns = self._wakes()
+        return woken
+
+    def look_for_sleep(self) -> None:
+        """If this host slept, emulated time stood still with it, but not the edges elsewhere."""
+        if not self._watch.is_due(self.system.passed_ns()):
+            return
+        slept_ns = self._watch.look(*self.system.sleep_reading())
+        if not slept_ns:
+            return
+        self.sessions.host_slept(self.system.monotonic_ns())
+        self.tell(messages.Noticed(self.clock.now(), "host_slept", {"s": slept_ns / NS_PER_S}))
+        if (fidelity := self.fidelity()) is not None:
+            fidelity.strain(f"the coordinator's host slept for {slept_ns / NS_PER_S:.0f} s")
+
+    def _falls_asleep(self, most_s: float) -> None:
+        now = self.system.monotonic_ns()
+        self._look_for_gap(self._busy_ns, now)
+        self._until_ns = now + max(round(most_s * NS_PER_S), 0)
+
+    def _wakes(self) -> int:
+        self._busy_ns = now = self.system.monotonic_ns()
+        self._look_for_gap(self._until_ns, now)
+        return now
+
+    def _look_for_gap(self, began_ns: int | None, now: int) -> None:
+        if began_ns is None or now - began_ns <= self.sessions.expected.heartbeat_ns:
+            return
+        length_ns = now - began_ns
+        self.sessions.host_stood_still(length_ns, now)
+        if (fidelity := self.fidelity()) is not None:
+            at_ns = max(self.clock.at_monotonic(began_ns), 0)
+            fidelity.stall(at_ns, length_ns)
+            lasted = {"at_s": at_ns / NS_PER_S, "s": length_ns / NS_PER_S}
+            self.tell(messages.Noticed(self.clock.now(), "stall", lasted))
 
 
 class Pacing:
@@ -89,7 +185,9 @@ class Pacing:
         self.bundles = Bundles(router, sessions)
         self.said, self.tell, self.more, self.system = said, tell, more, system
         self.agenda: Agenda[Any] = Agenda()
-        self.alarms: Agenda[WakeAt] = Agenda()  # the coordinator's next one: last at its moment
+        self.alarms: Agenda[messages.WakeAt] = (
+            Agenda()
+        )  # the coordinator's next one: last at its moment
         self._alarm: Ticket | None = None  # of the alarm that was asked for last
         self.transport: Transport
         self.join_by_s = self.system.monotonic_s() + join_timeout_s
@@ -99,7 +197,10 @@ class Pacing:
         self.excused: set[str] = set()  # edges that are silent because of an injected freeze
         self.started = self.over = False
         self.behind_s = 0.0  # at the end: how long models in the sockets' queues may still take
-        self.pauses = HostPauses(sessions, clock, system, tell, self._judged)
+        self.pauses = Pauses(
+            *(router, said, sessions, clock, system, tell),
+            lambda: self.transport.pacer.fidelity if self.started else None,
+        )
         self.continuation: Continuation | None = None  # of a run that was broken off
         self.reports_verdict = False  # to the logic thread, now and then
         self._reported_ns = 0  # when the last report was sent
@@ -114,7 +215,7 @@ class Pacing:
 
     def turn(self, most_s: float = inf) -> None:
         """Wait for work, at most ``most_s``, and do what there is."""
-        woken = self.rests.sleep(lambda: min(self._timeout_s(), most_s), self._grain_s())
+        woken = self.pauses.sleep(lambda: min(self._timeout_s(), most_s), self._grain_s())
         self.pauses.look_for_sleep()
         self._release()
         drained = self._hear()
@@ -132,7 +233,7 @@ class Pacing:
         """Send to an edge if it is connected; otherwise its next session repeats what matters."""
         session = self.sessions.by_edge.get(edge)
         if session is not None:
-            session.hearing.sent_bytes += 0 if body is None else len(body)
+            session.sent_bytes += 0 if body is None else len(body)
             self.bundles.send(session.routing, session.number, message, body, waits)
 
     # ------------------------------------------------------------------ time
@@ -149,7 +250,7 @@ class Pacing:
         """Let a resumed run know what this part of the run counts for the verdict."""
         counts = [[sort, who, count] for (sort, who), count in self.sessions.counts.items()]
         fidelity, edges = self.transport.pacer.fidelity, self.sessions.quarantined.edges
-        self.tell(Judged(self.clock.now(), fidelity.copy(), counts, dict(edges)))
+        self.tell(messages.Judged(self.clock.now(), fidelity.copy(), counts, dict(edges)))
 
     def go_on(self, continuation: Continuation) -> None:
         """Go on with a run that was broken off, once its edges are back. Call it before ``run``."""
@@ -167,14 +268,6 @@ class Pacing:
         else:
             until_s = min(until_s, 0.05)
         return max(until_s, 0.0)
-
-    @cached_property
-    def rests(self) -> Rests:
-        gaps = Gaps(self.sessions.expected.heartbeat_ns, self.pauses.stood_still)
-        return Rests(self.router, self.said, self.system, gaps)
-
-    def _judged(self) -> Fidelity | None:
-        return self.transport.pacer.fidelity if self.started else None
 
     def _grain_s(self) -> float:
         """The least time between two turns (s).
@@ -203,14 +296,14 @@ class Pacing:
         if resumed is not None:
             unix_s = self.system.unix_s()
             outage_s = max(unix_s - resumed.ended_unix_s, 0.0)
-            self.tell(Resumed(resumed.at_ns, outage_s, unix_s))
+            self.tell(messages.Resumed(resumed.at_ns, outage_s, unix_s))
             for edge in sorted({*awaited, *self._seen} - self.waiting.keys()):
-                self.tell(Heard(resumed.at_ns, edge, EdgeLost(edge)))
+                self.tell(messages.Heard(resumed.at_ns, edge, EdgeLost(edge)))
             return
         missing = sorted(self.sessions.expected.edges - self.waiting.keys())
         if missing:
-            self.tell(Noticed(0, "edges_missing", {"edges": missing}))
-        self.tell(Begin(dict(self.waiting), self.clock.began_unix_s or 0.0))
+            self.tell(messages.Noticed(0, "edges_missing", {"edges": missing}))
+        self.tell(messages.Begin(dict(self.waiting), self.clock.began_unix_s or 0.0))
 
     def _release(self) -> None:
         """Send the pieces that are due now, before other work makes them late."""
@@ -235,17 +328,17 @@ class Pacing:
     def _happen(self, now: int) -> None:
         self.transport.complete(now)
         for at_ns, item in self.agenda.pop_due(now):
-            if isinstance(item, Note):
+            if isinstance(item, messages.Note):
                 self.send(item.edge, Stamped(at_ns, encode_note(item.note)))
             elif callable(item):
                 item(at_ns)
             else:
                 edge, message = item
-                self.tell(Heard(at_ns, edge, message))
+                self.tell(messages.Heard(at_ns, edge, message))
 
     def _ring(self, now: int) -> None:
         for at_ns, _ in self.alarms.pop_due(now):
-            self.tell(Rang(at_ns))
+            self.tell(messages.Rang(at_ns))
 
     # ------------------------------------------------------------------ the logic's requests
     def obey(self, wishes: list[Any]) -> None:
@@ -254,30 +347,32 @@ class Pacing:
             if count % FEW_MESSAGES == 0:
                 self._release()
             match wish:
-                case Carry():
+                case messages.Carry():
                     self.transport.downlink.carry(wish.edge, wish.outgoing, wish.now)
-                case Granted():
+                case messages.Granted():
                     self.transport.uplink.grant(wish.grant, wish.number, wish.now)
-                case Taken():
+                case messages.Taken():
                     self.transport.uplink.taken(wish.edge, wish.transfer)
-                case CarryAll():
+                case messages.CarryAll():
                     self.transport.downlink.carry_all(wish)
-                case Note():
+                case messages.Note():
                     self._note(wish)
-                case WakeAt():
+                case messages.WakeAt():
                     if self._alarm is not None:  # it is moved; without this, alarms would gather
                         self.alarms.cancel(self._alarm)
                     self._alarm = self.alarms.add(wish.at_ns, wish)
-                case Reject():
+                case messages.Reject():
                     session = self.sessions.by_edge.get(wish.edge)
                     if session is not None:
                         self._outcomes(
                             self.sessions.wire_error(session.routing, WireError(wish.reason))
                         )
-                case Greedy():
+                case messages.Greedy():
                     self._outcomes(self.sessions.quarantine(wish.routing, wish.reason))
-                case Stranger():
-                    self.tell(Noticed(self.clock.now(), "stranger", {"reason": wish.reason}))
+                case messages.Stranger():
+                    self.tell(
+                        messages.Noticed(self.clock.now(), "stranger", {"reason": wish.reason})
+                    )
                 case Finish():
                     self.transport.overdue(self.clock.now())
                     self.behind_s = self.transport.behind_s()
@@ -291,7 +386,7 @@ class Pacing:
                     self.over = True
         self.bundles.flush()
 
-    def _note(self, wish: Note) -> None:
+    def _note(self, wish: messages.Note) -> None:
         self.transport.end(wish.edge, wish.note, wish.now)
         if pays_latency(wish.note):
             self.agenda.add(wish.now + self.transport.latency_ns[wish.edge], wish)
@@ -316,7 +411,7 @@ class Pacing:
 
     def _outcomes(self, outcomes: list[SessionOutcome]) -> None:
         for fact, values in self.sessions.take_faults() if self.sessions.faults else ():
-            self.tell(Noticed(self.clock.now(), fact, values))
+            self.tell(messages.Noticed(self.clock.now(), fact, values))
         for outcome in outcomes:
             match outcome:
                 case Reply():
@@ -340,7 +435,7 @@ class Pacing:
     def _record(self, fact: str, values: dict[str, Any]) -> None:
         """Record a fact about an edge, at most MOST_RECORDS times per second."""
         if self._records.count((fact, values["edge"]), self.system.monotonic_ns()) <= MOST_RECORDS:
-            self.tell(Noticed(self.clock.now(), fact, values))
+            self.tell(messages.Noticed(self.clock.now(), fact, values))
 
     def _frame(self, passed: Passed) -> None:
         session = passed.session
@@ -359,7 +454,7 @@ class Pacing:
             self._seen.add(edge)
             self._record("edge_waits", {"edge": edge})
             if self.continuation is not None:
-                self.tell(Heard(self.clock.now(), edge, Joined(join.samples, join.tasks)))
+                self.tell(messages.Heard(self.clock.now(), edge, Joined(join.samples, join.tasks)))
             return
         since_ns = self.silent.pop(edge, None)
         # An edge that still has its tasks was alive: this host or the path was too slow. A native
@@ -373,7 +468,7 @@ class Pacing:
             self.transport.pacer.fidelity.strain(
                 f"no message from edge {edge} for {away_s:.1f} s, then it came back"
             )
-        self.tell(Heard(self.clock.now(), edge, Joined(join.samples, join.tasks)))
+        self.tell(messages.Heard(self.clock.now(), edge, Joined(join.samples, join.tasks)))
 
     def _gone(self, gone: SessionEnded) -> None:
         now = self.clock.now()
@@ -385,4 +480,4 @@ class Pacing:
         if self.started or self.continuation is not None:
             self.transport.gone(gone.edge, now)
         if self.started:
-            self.tell(Heard(now, gone.edge, EdgeLost(gone.edge)))
+            self.tell(messages.Heard(now, gone.edge, EdgeLost(gone.edge)))
