@@ -22,8 +22,7 @@ from safetensors.numpy import save
 
 from edgefl.checkpoints.encoded import CannotDecode
 from edgefl.checkpoints.files import Checkpoints
-from edgefl.config.evaluation import Evaluation
-from edgefl.config.experiment import Experiment
+from edgefl.config.experiment import Evaluation, Experiment
 from edgefl.config.groups import availability_file, traces
 from edgefl.config.groups import parts as groups
 from edgefl.coordinator.coordinator import Coordinator

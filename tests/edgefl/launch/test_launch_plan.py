@@ -8,7 +8,7 @@ import orjson
 import pytest
 from builders import experiment
 
-from edgefl.commands.launch_elsewhere import refuse_faults
+from edgefl.commands.launch import refuse_faults
 from edgefl.errors import UserError
 from edgefl.launch.inventory import CoordinatorPlace, Host, Inventory
 from edgefl.launch.launch_plan import (

@@ -13,7 +13,7 @@ import pytest
 from drawn import of_runs
 from rich.console import Console
 
-from edgefl.config.evaluation import Evaluation
+from edgefl.config.experiment import Evaluation
 from edgefl.coordinator.coordinator import Ledger
 from edgefl.errors import UserError
 from edgefl.hosts.setup.rundir import write_summary

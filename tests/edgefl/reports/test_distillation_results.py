@@ -9,7 +9,7 @@ import pytest
 import torch
 from builders import small_run
 
-from edgefl.commands import plot as command
+from edgefl.commands import look as command
 from edgefl.data.task import right_answers
 from edgefl.errors import UserError
 from edgefl.models.by_label import RightByLabel

@@ -1,12 +1,17 @@
-"""What happens to files that are where a command writes its own: report, plot, export, data."""
+"""Arguments and options that several commands share.
+
+CONFIG may be one of the files that come with the package. Files that are where a command writes its
+own (report, plot, export, data) are kept aside.
+"""
 
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,7 +19,40 @@ from edgefl.commands import show
 from edgefl.disk import free_name
 from edgefl.errors import UserError
 
-Overwrite = Annotated[
+
+def located(path: Path | None) -> Path | None:
+    """Return ``path``, or the packaged file of that name if ``path`` does not exist.
+
+    Prints a note if it uses the packaged file.
+    """
+    if path is None or path.exists():
+        return path
+    from edgefl.loading import packaged
+
+    found = packaged.find(path)
+    if found is None:
+        return path
+    print(f"edgefl: no {path} here, using the one that comes with edgefl: {found}", file=sys.stderr)
+    return found
+
+
+ARGUMENT: Any = typer.Argument(
+    metavar="CONFIG", help="The experiment file (TOML).", callback=located
+)
+Config = Annotated[Path, ARGUMENT]
+ConfigOrNone = Annotated[Path | None, ARGUMENT]
+OverridesAsForRun = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config, as for edgefl run."),
+]
+Runs = Annotated[
+    list[Path],
+    typer.Argument(metavar="DIR...", help="Run directories, or the directory of an experiment."),
+]
+
+
+MOST_PORT = 65535
+OverwriteFiles = Annotated[
     bool,
     typer.Option("--overwrite", help="Replace existing files. Default: rename them to NAME.1."),
 ]
@@ -68,3 +106,21 @@ def _keep(path: Path) -> Path:
 def _suffixes(path: Path) -> str:
     """Return ".json.gz" for "trace.json.gz"."""
     return "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
+
+
+InventoryPath = Annotated[
+    Path, typer.Argument(metavar="INVENTORY", help="The hosts (TOML): docs/how-to/several-machines")
+]
+AcceptKeys = Annotated[
+    bool,
+    typer.Option("--accept-new-host-keys", help="Accept the ssh keys of hosts not known yet."),
+]
+
+
+def port_of(text: str, option: str) -> int | None:
+    """Return the port that the user gave; None for "". UserError for anything but a port."""
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal()) or len(text) > 5 or int(text) > MOST_PORT:
+        raise UserError(f"{option} {text}: expected a port, 0 to {MOST_PORT} (0: any free one)")
+    return int(text)
