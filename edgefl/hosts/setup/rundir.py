@@ -45,8 +45,8 @@ from edgefl.record.record import TABLES as TABLE_COLUMNS
 from edgefl.record.record import Record, journal_sizes
 from edgefl.record.rotated_file import Later, Rotation, at_once
 from edgefl.record.row_file import write_whole
-from edgefl.reports import registry
-from edgefl.reports.registry import sections
+from edgefl.reports import family
+from edgefl.reports.family import sections
 from edgefl.results.energy import MEASURED, joules_to_target
 from edgefl.results.summary import BROKEN_OFF, outcome, scores_not_finite
 from edgefl.results.tail import read_csv
@@ -407,7 +407,7 @@ def clear(folder: Path, but: Path | None = None) -> list[str]:
                 with suppress(OSError):  # not empty: other seeds, or the user's files
                     directory.parent.rmdir()
         if runs:
-            _remove(folder, registry.files())
+            _remove(folder, family.files())
     return sorted({run.relative_to(folder).parts[0] for run in runs})
 
 
@@ -432,7 +432,7 @@ def holds_results(folder: Path) -> bool:
 
     This covers directories that are links, and files that no run has written.
     """
-    if any((folder / name).exists() for name in (files.SWEEP, *registry.files())):
+    if any((folder / name).exists() for name in (files.SWEEP, *family.files())):
         return True
     return any(
         _has_rows(run) or any((run / name).exists() for name in (files.SUMMARY, files.METRICS))
