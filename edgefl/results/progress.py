@@ -161,12 +161,7 @@ class Progress:
             ):
                 self.waits_at_s = None
             self.counters.take(event)
-            if "fact" in event:
-                self._take_fact(event)
-            elif "event" in event:
-                self._take_event(event)
-            for decision in event.get("decisions", ()):
-                self._take_decision(decision)
+            self._take_state(event)
 
     def take_many(
         self, events: EventColumns, usual: np.ndarray, take: Callable[[Mapping[str, Any]], None]
@@ -226,7 +221,7 @@ class Progress:
         self._advance(row.get("t"))
         if "fact" in row:
             self._take_fact(row)
-        else:
+        elif "event" in row:
             self._take_event(row)
         for decision in row.get("decisions", ()):
             self._take_decision(decision)

@@ -75,6 +75,15 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the figures out, which take most of the time."""
+    monkeypatch.setattr(of_report, "figures", lambda paths, target: ([], []))
+
+
+UNDRAWN = pytest.mark.usefixtures("undrawn")
+
+
+@pytest.fixture
 def folder(recorded: Path, tmp_path: Path) -> Path:
     """A copy of ``recorded`` that a test may change."""
     return Path(shutil.copytree(recorded, tmp_path / "seen"))
@@ -107,6 +116,7 @@ def test_the_file_is_whole_and_needs_nothing_else(recorded: Path) -> None:
     assert document([recorded]) == html, "the same runs give the same bytes"
 
 
+@UNDRAWN
 def test_the_numbers_are_those_of_the_comparison(recorded: Path) -> None:
     shown = page(recorded)
     rows = {row.name: row for row in compare.load(recorded)}
@@ -123,6 +133,7 @@ def test_the_numbers_are_those_of_the_comparison(recorded: Path) -> None:
     assert "faithful runs" not in shown.text, "the virtual clock computes its times"
 
 
+@UNDRAWN
 def test_the_headline_says_what_the_seeds_cannot_tell(tmp_path: Path) -> None:
     """Final accuracies of a and b differ by +.02, -.02, +.01, -.005: a mean above, by chance. Those
     of c are .3 lower in each seed.
@@ -135,6 +146,7 @@ def test_the_headline_says_what_the_seeds_cannot_tell(tmp_path: Path) -> None:
     assert "from b and c" not in text
 
 
+@UNDRAWN
 def test_what_was_run(recorded: Path) -> None:
     shown = page(recorded)
     assert table(shown, "strategy")[1:] == [
@@ -145,6 +157,7 @@ def test_what_was_run(recorded: Path) -> None:
     assert shown.text.count("up_mbit_s 0.01") == 1, "both runs had the same: it is shown once"
 
 
+@UNDRAWN
 def test_a_run_with_another_setup_is_shown_with_its_own(folder: Path) -> None:
     config = folder / "fedavg" / "config.toml"
     config.write_text(config.read_text().replace("up_mbit_s = 0.01", "up_mbit_s = 0.5"))
@@ -152,6 +165,7 @@ def test_a_run_with_another_setup_is_shown_with_its_own(folder: Path) -> None:
     assert "fedavg task" in shown and "up_mbit_s 0.5" in shown and "up_mbit_s 0.01" in shown
 
 
+@UNDRAWN
 def test_the_config_in_the_report_runs_again(recorded: Path, tmp_path: Path) -> None:
     shown = page(recorded)
     at = next(each for each in shown.addresses if each.startswith("data:application/toml"))
@@ -178,6 +192,7 @@ def test_a_run_that_was_killed_is_shown_as_far_as_it_got(folder: Path) -> None:
     assert "unfinished runs 1 of 2" in shown.text
 
 
+@UNDRAWN
 def test_a_run_that_was_copied_alone_or_has_no_config(folder: Path, tmp_path: Path) -> None:
     alone = Path(shutil.move(folder / "fedasync", tmp_path / "alone"))
     shown = page(alone)
@@ -189,6 +204,7 @@ def test_a_run_that_was_copied_alone_or_has_no_config(folder: Path, tmp_path: Pa
     assert shown.wrong == [] and "no readable config" in shown.text
 
 
+@UNDRAWN
 def test_reasons_and_hosts(folder: Path) -> None:
     reasons = ["7 of 39 transfers late", "the coordinator stalled for 2.1 s"]
     fidelity = {"verdict": "strained", "reasons": reasons, "transfers": 39}
@@ -202,6 +218,7 @@ def test_reasons_and_hosts(folder: Path) -> None:
     assert HOST["machine"] not in shown.html
 
 
+@UNDRAWN
 def test_energy_by_state_modelled_and_measured(folder: Path) -> None:
     assert "energy" not in page(folder).ids
     spent = {"idle_j": 5.0, "compute_j": 2.0, "send_j": 0.5, "receive_j": 0.0, "tail_j": 0.0}
@@ -228,6 +245,7 @@ def test_texts_of_others_are_no_html(folder: Path) -> None:
     assert shown.text.count("<script>alert(1)</script>") >= 4, "they are shown as they are"
 
 
+@UNDRAWN
 def test_a_baseline_and_what_differs(folder: Path) -> None:
     config = folder / "fedavg" / "config.toml"
     config.write_text(config.read_text().replace("up_mbit_s = 0.01", "up_mbit_s = 0.5"))
@@ -265,6 +283,7 @@ def test_a_figure_of_very_many_points_is_a_png(
     assert "data:text/csv" not in html and "(CSV)" not in html
 
 
+@UNDRAWN
 def test_several_seeds_have_one_line_and_their_own_verdicts(folder: Path) -> None:
     for seed in (1, 2):
         run = Path(shutil.copytree(folder / "fedavg", folder / "fedprox" / f"seed{seed}"))
@@ -283,6 +302,7 @@ def test_no_run_is_one_line(tmp_path: Path) -> None:
     assert not (tmp_path / "report.html").exists()
 
 
+@UNDRAWN
 def test_runs_that_differ_in_the_seed_are_run_again_together(folder: Path, tmp_path: Path) -> None:
     for seed in (1, 2):
         run = Path(
