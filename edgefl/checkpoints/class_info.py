@@ -17,7 +17,10 @@ CONTAINERS: tuple[type, ...] = (
 )
 # Bases without a state of their own.
 STATELESS = {"abc", "typing", "typing_extensions", "_collections_abc", "collections.abc"}
-BASES = {"builtins:object", "pydantic.main:BaseModel"}
+BASES = {
+    *("builtins:object", "pydantic.main:BaseModel"),
+    *("msgspec:Struct", "msgspec._core:_StructMixin"),
+}
 
 
 @dataclass(frozen=True, slots=True)

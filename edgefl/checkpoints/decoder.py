@@ -19,6 +19,7 @@ from types import MethodType
 from typing import Any
 from weakref import ref
 
+import msgspec
 import numpy as np
 
 from edgefl.checkpoints.allowed import find_class, method_of
@@ -185,6 +186,11 @@ class Decoder:
             base: Any = tuple if kind == "tuple" else frozenset
             found = base if extra is None else find_class(extra, self._own)
             return base.__new__(found, self._values(items))
+        if kind == "struct":
+            found = find_class(extra, self._own)
+            if not issubclass(found, msgspec.Struct):
+                raise CannotDecode(f"has {extra} as {kind}, which it is not")
+            return found(*self._values(items))
         if kind == "bits":
             if extra not in BIT_GENERATORS:
                 raise CannotDecode(f"names the random generator {extra}")

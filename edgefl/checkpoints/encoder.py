@@ -16,6 +16,7 @@ from types import FunctionType, MethodType
 from typing import Any, NoReturn
 from weakref import ref
 
+import msgspec
 import numpy as np
 
 from edgefl.checkpoints.allowed import STANDARD, is_allowed, method_of, name_of, places
@@ -236,6 +237,13 @@ class Encoder:
             self._refuse(info.refused)
         if info.has_state:
             return ["state", info.name, [self._value(found.state(), STATE)]]
+        if isinstance(found, msgspec.Struct):  # made at once from its fields, in their order
+            values = msgspec.structs.asdict(found).items()
+            return [
+                "struct",
+                info.name,
+                [self._value(value, (".", name)) for name, value in values],
+            ]
         if info.container is None:
             return ["object", info.name, [], self._attributes(found, info)]
         entry = MAKERS[info.container](self, found)

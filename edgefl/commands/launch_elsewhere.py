@@ -23,8 +23,7 @@ from edgefl.loading.file import dump
 if TYPE_CHECKING:
     from edgefl.commands.launch_task import Launch
     from edgefl.config.experiment import Experiment
-    from edgefl.launch.host_logs import HostLogs
-    from edgefl.launch.hosts_thread import HostsThread
+    from edgefl.launch.hosts_thread import HostLogs, HostsThread
     from edgefl.launch.remote_coordinator import RemoteCoordinator
 
 POLL_S = 0.25

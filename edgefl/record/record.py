@@ -20,7 +20,7 @@ from safetensors.numpy import save
 from edgefl.disk import Disk, OwnDisk
 from edgefl.errors import UserError
 from edgefl.jobs import Evaluate
-from edgefl.protocol.host_reports import HostFacts, HostReport
+from edgefl.protocol.messages import HostFacts, HostReport
 from edgefl.record import files
 from edgefl.record.host_table import celsius, throttling
 from edgefl.record.journal import Journal

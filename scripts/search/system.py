@@ -5,9 +5,10 @@ from __future__ import annotations
 import queue
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from threading import Thread
 from typing import Any
+
+from msgspec.structs import replace
 
 from edgefl.hosts.ipc import decode, encode
 from edgefl.hosts.process_messages import JobFinished, WorkerDied

@@ -21,7 +21,7 @@ from edgefl.hosts.wall.coordinator.transfers import (
     TransferContext,
     Transport,
 )
-from edgefl.protocol.messages import Arrived, Assignment, Credit, Join, Piece, Ping, Update
+from edgefl.protocol.messages import Arrived, Assignment, Credit, Join, Piece, Ping, Ready, Update
 from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.strategies.base.events_and_decisions import Grant
 from emulator.capacity.rates import Constant
@@ -36,6 +36,7 @@ MS = 1_000_000
 RATE = 2_000_000
 AHEAD_NS = 1_000 * NS_PER_S  # by how much the edges' clocks are ahead of the coordinator's
 MOST = 1 << 24
+READY = Ready(1, 40_017)  # of the updates that the rig offers, with its size
 GIVEN = 10  # tasks that both edges may name, although no model was sent
 
 

@@ -2,9 +2,11 @@
 
 A judge is a table: the name of a rule with its first arguments, and further arguments by name, as
 ``{better = ["fedasmu", "fedasync"], column = "final_accuracy"}``. A method is "METHOD" of the part
-"main", or "PART/METHOD". More keys: ``of`` names another entry whose results are judged, ``name`` is
-the name of a statement of several, and ``judge``, in place of a rule, is a judge itself. These are the rules of ``rules`` and of single
-papers, and three that take judges: ``every``, ``some`` and ``one_reading_gives_all``.
+"main", or "PART/METHOD". More keys: ``of`` names another entry whose results are judged, ``name``
+is the name of a statement of several, and ``judge``, in place of a rule, is a judge itself.
+
+Rules are those of ``rules`` and of single papers, and three that take judges: ``every``, ``some``
+and ``one_reading_gives_all``.
 """
 
 from __future__ import annotations

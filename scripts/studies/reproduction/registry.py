@@ -99,7 +99,10 @@ def _inherited(table: Raw, known: Raw) -> Raw:
     parts = []
     for own in whole.get("parts", ()):
         like = own.get("like", "")
-        base = known.get(like) or known.get(f"{whole['name']}/{like}", {})
+        base = known.get(like) or known.get(f"{whole['name']}/{like}")
+        if like and base is None:
+            raise UserError(f"{whole['name']}: like: expected a template or a part, found {like!r}")
+        base = base or {}
         part = {**base, **{key: value for key, value in own.items() if key not in ("like", "more")}}
         if "more" in own:
             part["overrides"] = [*base.get("overrides", ()), *own["more"]]

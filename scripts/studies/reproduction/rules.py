@@ -44,23 +44,13 @@ class Paired:
     mean: float
     interval: Interval | None
 
-    def is_above(self, by: float = 0.0) -> bool:
-        """Return whether the whole interval is above ``by``."""
-        return self.interval is not None and self.interval.low > by
-
-    def is_at_most(self, by: float = 0.0) -> bool:
-        """Return whether the whole interval is at most ``by``."""
-        return self.interval is not None and self.interval.high <= by
-
-    def is_below(self, least: float) -> bool:
-        """Return whether the whole interval is below ``least``."""
-        return self.interval is not None and self.interval.high < least
-
     def verdict(self, by: float = 0.0, least: float = 0.0) -> Verdict:
         """Return the verdict on "the first one is better by more than ``by``", as ``better``."""
-        if self.is_above(by):
+        if self.interval is None:
+            return Verdict.unknown
+        if self.interval.low > by:
             return Verdict.holds
-        fails = self.is_at_most(by) or self.is_below(least)
+        fails = self.interval.high <= by or self.interval.high < least
         return Verdict.fails if fails else Verdict.unknown
 
     def __str__(self) -> str:
@@ -119,6 +109,12 @@ def better(
     )
 
 
+def not_better(results: Results, method: str, than: str, column: str) -> Finding:
+    """Judge "``method`` is not better than ``than``": the opposite of ``better``."""
+    found = better(results, method, than, column)
+    return Finding(found.ours, OPPOSITE.get(found.verdict, found.verdict), found.why)
+
+
 def best(
     results: Results, method: str, others: Iterable[str], column: str, least: float = 0.0
 ) -> Finding:
@@ -146,14 +142,11 @@ def equal(results: Results, method: str, other: str, column: str, within: float)
     Holds: the interval is inside -within to within. Does not hold: it is outside on one side.
     """
     found = paired(results, method, other, column)
-    if found.interval is None:
-        verdict = Verdict.unknown
-    elif -within <= found.interval.low and found.interval.high <= within:
+    verdict, bounds = Verdict.unknown, found.interval
+    if bounds is not None and -within <= bounds.low and bounds.high <= within:
         verdict = Verdict.holds
-    elif found.interval.low > within or found.interval.high < -within:
+    elif bounds is not None and (bounds.low > within or bounds.high < -within):
         verdict = Verdict.fails
-    else:
-        verdict = Verdict.unknown
     why = f"{label(column)}: paired difference {found}; equal means within {within:g}."
     return Finding(str(found), verdict, why)
 
@@ -212,7 +205,11 @@ def optimum(results: Results, family: Mapping[float, str], column: str) -> Optim
     sign = _sign(column)
     means = {x: sign * average(values.values()) for x, values in filled.items()}
     at = max(means, key=lambda x: means[x])
-    alike = [x for x in family if x == at or not paired_of(filled[at], filled[x], sign).is_above()]
+    alike = [
+        x
+        for x in family
+        if x == at or paired_of(filled[at], filled[x], sign).verdict() is not Verdict.holds
+    ]
     return Optimum(at, tuple(sorted(alike)))
 
 
@@ -349,29 +346,18 @@ def cannot_run(results: Results) -> Finding:
 # ------------------------------------------------------------------ several findings
 def every(findings: Mapping[str, Finding]) -> Finding:
     """Judge a claim of several statements: it holds if all hold, and not if one does not."""
-    verdicts = [each.verdict for each in findings.values()]
-    for verdict in (Verdict.fails, Verdict.missing, Verdict.unknown):
-        if verdict in verdicts:
-            return _joined(findings, verdict)
-    return _joined(findings, Verdict.holds)
+    return _joined(findings, (Verdict.fails, Verdict.missing, Verdict.unknown, Verdict.holds))
 
 
 def some(findings: Mapping[str, Finding]) -> Finding:
     """Judge a claim that one statement is enough for, such as one of several readings."""
+    return _joined(findings, (Verdict.holds, Verdict.missing, Verdict.unknown, Verdict.fails))
+
+
+def _joined(findings: Mapping[str, Finding], order: Sequence[Verdict]) -> Finding:
+    """Return the first verdict in ``order`` that a finding has, with what all of them say."""
     verdicts = [each.verdict for each in findings.values()]
-    for verdict in (Verdict.holds, Verdict.missing, Verdict.unknown):
-        if verdict in verdicts:
-            return _joined(findings, verdict)
-    return _joined(findings, Verdict.fails)
-
-
-def not_better(results: Results, method: str, than: str, column: str) -> Finding:
-    """Judge "``method`` is not better than ``than``": the opposite of ``better``."""
-    found = better(results, method, than, column)
-    return Finding(found.ours, OPPOSITE.get(found.verdict, found.verdict), found.why)
-
-
-def _joined(findings: Mapping[str, Finding], verdict: Verdict) -> Finding:
+    verdict = next((each for each in order if each in verdicts), order[-1])
     ours = "; ".join(f"{name} {each.ours}" for name, each in findings.items() if each.ours)
     why = " ".join(f"{name}: {each.verdict}. {each.why}".strip() for name, each in findings.items())
     return Finding(ours, verdict, why)

@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from builders import Desk, S, make, plain, vector
+from builders import Desk, S, experiment, make, plain, vector
 
+from edgefl.actor import Send
+from edgefl.coordinator.coordinator import MOST_TRACES, Coordinator, Failures
 from edgefl.coordinator.tasks import MOST_CLOSED, Tasks
 from edgefl.errors import Bug, UserError
-from edgefl.protocol.messages import FreshRequest, Joined, Started, Update
+from edgefl.protocol.messages import (
+    Assignment,
+    FreshRequest,
+    Joined,
+    Ready,
+    Started,
+    TaskFailed,
+    Update,
+    UrgeTask,
+)
 from edgefl.results.tail import read_events
 from edgefl.strategies.base import events_and_decisions as do
 from edgefl.strategies.base import events_and_decisions as ev
-from edgefl.strategies.base.events_and_decisions import EdgeLost
+from edgefl.strategies.base.catalog import load
+from edgefl.strategies.base.events_and_decisions import EdgeLost, Grant
 from edgefl.strategies.base.strategy import MOST_FAILED, Strategy
 from edgefl.strategies.fedasync import FedAsync
 from edgefl.strategies.fedavg import FedAvg
+from emulator.faults import Fault, InOrder
 from emulator.units import FOREVER
 
 ACK = "<- Acknowledged"
@@ -700,3 +714,444 @@ def test_a_strategy_that_exits_is_a_strategy_that_fails(tmp_path: Path) -> None:
     with pytest.raises(Bug) as caught:
         desk.start("a")
     assert re.search(r"SystemExit: 3 \(test_coordinator.py, line \d+\)$", caught.value.blame())
+
+
+# ------------------------------------------------------------------ a task that takes too long is
+@dataclass
+class Limits:
+    """Limits of every task: 1 s of download, 10 s of training, 2 s of upload."""
+
+    total_ns: int | None = None
+    training: int = 10 * S
+
+    def download_ns(
+        self, edge: str, size_bytes: int, slots: tuple[int, ...] | None, now: int
+    ) -> int:
+        return S
+
+    def training_ns(self, edge: str, samples: int, task: Assignment, now: int) -> int:
+        return self.training
+
+    def upload_ns(self, edge: str, size_bytes: int, now: int) -> int:
+        return 2 * S
+
+
+def desk_of(folder: Path, limits: Limits | None) -> Desk:
+    """FedAvg's first round: tasks 0, 1 and 2 belong to a, b and c."""
+    desk = Desk(folder, make(FedAvg, clients_per_round=3), limits=limits)
+    desk.start("a", "b", "c")
+    for number, edge in enumerate("abc"):
+        desk.hear(edge, Started(number), S // 2)
+    return desk
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return desk_of(tmp_path, Limits())
+
+
+def closed(desk: Desk) -> list[tuple[float, str, str]]:
+    return [
+        (row["t"], row["edge"], row["reason"])
+        for row in desk.events()
+        if row.get("event") == "task_closed"
+    ]
+
+
+TRAINING = "timed out: training took more than 10 s"
+
+
+def test_the_round_goes_on_without_an_edge_that_never_delivers(desk: Desk) -> None:
+    desk.update("a", 0, 1, 1, 1), desk.update("b", 1, 3, 3, 3)
+    assert desk.coordinator.next_due() == 10 * S + S // 2
+    lines = desk.wake(desk.coordinator.next_due())
+    assert lines[0] == "c <- CancelTask 2" and "c <- task 5 v1 (2 2 2)" in lines
+    assert closed(desk) == [(10.5, "c", TRAINING)]
+    assert desk.summary()["warnings"] == [
+        "1 task of 1 edge (c) timed out",
+        "1 edge (c) contributed nothing: 1 of 1 task had no use, mostly because of: timed out",
+    ]
+
+
+def test_an_update_that_comes_late_is_discarded_with_its_reason(desk: Desk) -> None:
+    desk.update("a", 0, 1, 1, 1), desk.update("b", 1, 3, 3, 3)
+    desk.wake(11 * S)
+    assert desk.hear("c", Ready(2), 12 * S) == ["c <- Acknowledged 2"]
+    assert desk.facts("discarded")[0]["reason"] == "task timed out"
+    assert desk.update("c", 5, 5, 5, 5, version=1, now=13 * S)[0] == "c <- Acknowledged 5"
+
+
+def test_every_phase_has_a_limit_of_its_own(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, make(FedAsync, concurrency=3), limits=Limits())
+    desk.start("a", "b", "c")
+    desk.hear("b", Started(1), S // 2), desk.hear("c", Started(2), S // 2)
+    desk.hear("c", Ready(2, 100), 9 * S)
+    for at_s in (1, 10.5, 11):
+        assert desk.coordinator.next_due() <= at_s * S
+        desk.wake(int(at_s * S))
+    assert (1.0, "a", "timed out: download took more than 1 s") in closed(desk)
+    assert (10.5, "b", TRAINING) in closed(desk)
+    assert (11.0, "c", "timed out: upload took more than 2 s") in closed(desk)
+
+
+def test_a_limit_of_all_together_counts_no_waiting(tmp_path: Path) -> None:
+    desk = desk_of(tmp_path, Limits(total_ns=12 * S))
+    desk.hear("a", Ready(0), 9 * S)
+    desk.hear("b", FreshRequest(1, 0, 2), 6 * S)  # nothing newer: answered at once
+    assert desk.coordinator.next_due() == 12 * S
+    desk.wake(12 * S)
+    assert {reason for _, _, reason in closed(desk)} == {
+        "timed out: network.task_timeout_s = 12, in upload",
+        "timed out: network.task_timeout_s = 12, in training",
+    }
+
+
+def test_the_time_of_a_lost_edge_does_not_count(desk: Desk) -> None:
+    desk.hear("c", EdgeLost("c"), 4 * S)
+    desk.hear("c", Joined(1, [2]), 13 * S)
+    for edge, number in (("a", 0), ("b", 1)):
+        desk.update(edge, number, 1, 1, 1, now=13 * S)
+    assert desk.coordinator.alarms.at["deadline 2"][0] == 13 * S + S // 2 + 6 * S
+    desk.hear("c", EdgeLost("c"), 14 * S)
+    desk.wake(24 * S)
+    assert closed(desk) == [(24.0, "c", "edge lost")], "the grace time is the limit then"
+
+
+def test_an_upload_granted_to_a_lost_edge_has_its_time_when_the_edge_is_back(desk: Desk) -> None:
+    """The update was announced before the connection broke, and is ready while it is broken."""
+    desk.hear("c", EdgeLost("c"), 4 * S)
+    desk.hear("c", Ready(2), 5 * S)
+    assert "deadline 2" not in desk.coordinator.alarms.at
+    desk.hear("c", Joined(1, [2]), 9 * S)
+    assert desk.coordinator.alarms.at["deadline 2"][0] == 11 * S
+
+
+def test_a_wait_for_the_uplink_goes_on_when_its_edge_comes_back(tmp_path: Path) -> None:
+    """A deadline that was stopped before does not begin to run."""
+    desk = desk_of(tmp_path, Limits())
+    task = desk.coordinator.tasks.open[2]
+    desk.coordinator.deadlines.stop(task, 2 * S)
+    desk.hear("c", EdgeLost("c"), 4 * S), desk.hear("c", Joined(1, [2]), 5 * S)
+    assert "deadline 2" not in desk.coordinator.alarms.at
+
+
+@pytest.mark.parametrize("limits", [None, Limits(training=FOREVER)])
+def test_without_a_limit_a_task_may_take_as_long_as_it_likes(
+    tmp_path: Path, limits: Limits | None
+) -> None:
+    assert desk_of(tmp_path, limits).coordinator.next_due() == FOREVER
+
+
+# ------------------------------------------------------------------ training that raises on an edg
+REASON = "step 3 of 3, batch of 1 sample: ValueError: too small"
+
+
+@pytest.fixture
+def desk_failures(tmp_path: Path) -> Desk:
+    """Tasks 0, 1 and 2 belong to a, b and c."""
+    found = Desk(tmp_path, make(FedAvg, clients_per_round=3))
+    found.start("a", "b", "c")
+    return found
+
+
+def failed(task: int, reason: str = REASON) -> TaskFailed:
+    return TaskFailed(task, reason, "Traceback:\n  line 1\x1b[31m")
+
+
+def test_the_round_goes_on_without_an_edge_that_fails(desk_failures: Desk) -> None:
+    assert desk_failures.hear("c", failed(2), S) == ["c <- Acknowledged 2"]
+    desk_failures.update("a", 0, 1, 1, 1)
+    lines = desk_failures.update("b", 1, 3, 3, 3)
+    assert lines[1].startswith("evaluate v1") and "c <- task 5 v1 (2 2 2)" in lines
+    assert desk_failures.facts("training_failed") == [
+        {
+            "t": 1.0,
+            "fact": "training_failed",
+            "edge": "c",
+            "task": 2,
+            "reason": REASON,
+            "trace": "Traceback:\n  line 1\\x1b[31m",
+        }
+    ]
+    closed = [event for event in desk_failures.events() if event.get("event") == "task_closed"]
+    assert [event["reason"] for event in closed] == [f"training failed: edge c, {REASON}"]
+    assert desk_failures.summary()["training_failed"] == {"c": 1}
+
+
+def test_with_most_edges_failing_the_run_ends_and_names_the_cause(desk_failures: Desk) -> None:
+    desk_failures.hear("c", failed(2))
+    lines = desk_failures.hear("a", failed(0), S)
+    assert lines[-1] == f"finish: training fails on most edges: edge a, {REASON}"
+    first, second = desk_failures.facts("training_failed")
+    assert "trace" in first and "trace" not in second, "the same reason needs no second traceback"
+    assert desk_failures.summary()["warnings"] == [
+        f"training failed in 2 tasks of 2 edges (a, c), first: {REASON}"
+    ]
+
+
+def test_an_edge_that_delivers_again_fails_no_more(desk_failures: Desk) -> None:
+    desk_failures.hear("c", failed(2))
+    desk_failures.update("a", 0, 1, 1, 1), desk_failures.update("b", 1, 1, 1, 1)
+    desk_failures.update("c", 5, 1, 1, 1, version=1)
+    lines = desk_failures.hear("a", failed(3))
+    assert lines == ["a <- Acknowledged 3"] and desk_failures.coordinator.finished is None
+
+
+def test_tracebacks_are_kept_of_few_reasons_only() -> None:
+    """A peer may send any number of reasons."""
+    failures = Failures()
+    kept = [failures.add("a", f"reason {number}", "x")[1] for number in range(2 * MOST_TRACES)]
+    assert kept == [{"trace": "x"}] * MOST_TRACES + [{}] * MOST_TRACES
+
+
+# ------------------------------------------------------------------ the coordinator and edges that
+def desk_absences(folder: Path, on_leave: str, *away: tuple[str, float, float]) -> Desk:
+    """fedasync with the edges a and b, of which some are away from one second to another."""
+    availability: dict[str, Any] = {"kind": "day_night", "on_leave": on_leave}
+    edges = {"names": ["a", "b"], "availability": availability}
+    strategy = make(load("fedasync"), concurrency=2)
+    made = Desk(folder, strategy, edges=edges, network={"grace_s": 3.0}, stop={"emulated_s": 100})
+    times = {
+        edge: InOrder(
+            [
+                Fault(round(begin * S), who, "freeze", round((end - begin) * S))
+                for who, begin, end in away
+                if who == edge
+            ]
+        )
+        for edge in "ab"
+    }
+    given = made.coordinator.experiment
+    made.coordinator = Coordinator(strategy, given, made.record, absent=times)
+    return made
+
+
+def told(made: Desk) -> list[tuple[Any, ...]]:
+    """The strategy's events about edges, with their moments."""
+    return [
+        (event["t"], event["event"], event["edge"])
+        for event in made.events()
+        if event.get("event") in ("edge_joined", "edge_lost", "task_closed")
+    ]
+
+
+def test_keep_pauses_a_task_and_goes_on(tmp_path: Path) -> None:
+    made = desk_absences(tmp_path, "keep", ("a", 1, 3))
+    made.start("a", "b")
+    made.hear("a", Started(0), S // 2)
+    assert made.wake(1 * S) == []
+    assert made.hear("a", Ready(0), 2 * S) == [], "nothing is heard of an edge that is away"
+    assert made.wake(3 * S) == ["grant a 0"]
+    assert told(made) == [
+        (0, "edge_joined", "a"),
+        (0, "edge_joined", "b"),
+        (1, "edge_lost", "a"),
+        (3, "edge_joined", "a"),
+    ]
+    out = made.update("a", 0, 1, 1, 1, now=4 * S)
+    assert out[0] == "a <- Acknowledged 0" and out[-1].startswith("a <- task 2")
+
+
+def test_keep_closes_a_task_after_the_grace_time(tmp_path: Path) -> None:
+    made = desk_absences(tmp_path, "keep", ("a", 1, 9))
+    made.start("a", "b")
+    made.wake(1 * S)
+    assert made.wake(4 * S) == ["a <- CancelTask 0"]
+    assert told(made)[2:] == [(1, "edge_lost", "a"), (4, "task_closed", "a")]
+    (assigned,) = made.wake(9 * S)
+    assert assigned.startswith("a <- task 2"), "it is free when it is back"
+
+
+def test_lose_closes_a_task_at_once(tmp_path: Path) -> None:
+    made = desk_absences(tmp_path, "lose", ("a", 1, 3))
+    made.start("a", "b")
+    assert made.wake(1 * S) == ["a <- CancelTask 0"]
+    assert told(made)[2:] == [(1, "edge_lost", "a"), (1, "task_closed", "a")]
+    closed = [event for event in made.events() if event.get("event") == "task_closed"]
+    assert [event["reason"] for event in closed] == ["edge left"]
+    late = made.update("a", 0, 1, 1, 1, now=2 * S)
+    assert late == [], "it was on its way; it is held"
+    held, assigned = made.wake(3 * S)
+    assert sorted((held, assigned))[0] == "a <- Acknowledged 0"
+    assert [fact["reason"] for fact in made.facts("discarded")] == ["task closed"]
+
+
+def test_an_edge_that_is_away_at_the_start_joins_when_it_comes(tmp_path: Path) -> None:
+    made = desk_absences(tmp_path, "keep", ("a", 0, 5), ("a", 7, 8))
+    assert [line.split(" (")[0] for line in made.start("a", "b")][1:] == ["b <- task 0 v0"]
+    assert made.wake(5 * S)[0].startswith("a <- task 1")
+    made.wake(7 * S)
+    assert told(made) == [
+        (0, "edge_joined", "b"),
+        (5, "edge_joined", "a"),
+        (7, "edge_lost", "a"),
+    ]
+
+
+def test_a_connection_that_breaks_while_the_edge_is_away(tmp_path: Path) -> None:
+    made = desk_absences(tmp_path, "keep", ("a", 1, 3), ("a", 6, 7))
+    made.start("a", "b")
+    made.wake(1 * S)
+    assert made.hear("a", EdgeLost("a"), 2 * S) == []
+    assert made.wake(3 * S) == [], "it is back, but not connected"
+    assert made.hear("a", Joined(1, [0]), 7 * S // 2) == []
+    assert told(made)[2:] == [(1, "edge_lost", "a"), (3.5, "edge_joined", "a")]
+    made.hear("a", EdgeLost("a"), 4 * S)
+    made.wake(6 * S)
+    out = made.hear("a", Joined(1, []), 13 * S // 2)
+    assert out == [], "the task is closed, but the edge joins only when it is back"
+    assert told(made)[4:] == [(4, "edge_lost", "a"), (6.5, "task_closed", "a")]
+    assert made.wake(7 * S)[0].startswith("a <- task 2")
+
+
+# ------------------------------------------------------------------ edges that come back to a coor
+ACK_RESUMPTION = "<- Acknowledged"
+
+
+@pytest.fixture
+def rounds_resumption(tmp_path: Path) -> Desk:
+    """FedAvg's first round: tasks 0, 1 and 2 belong to a, b and c. All three edges train."""
+    desk = Desk(tmp_path, make(FedAvg, clients_per_round=3))
+    desk.start("a", "b", "c")
+    for number, edge in enumerate("abc"):
+        desk.hear(edge, Started(number), now=S)
+    return desk
+
+
+def test_an_edge_that_kept_its_task_goes_on(rounds_resumption: Desk) -> None:
+    before = rounds_resumption.events()
+    assert rounds_resumption.hear("a", Joined(1, [0]), now=2 * S) == []
+    assert rounds_resumption.events() == before, "the strategy learns nothing"
+    assert rounds_resumption.update("a", 0, 3, 0, 0, now=3 * S) == [f"a {ACK_RESUMPTION} 0"]
+
+
+def test_an_edge_without_its_task_gets_the_same_task_again(rounds_resumption: Desk) -> None:
+    assert rounds_resumption.hear("b", Joined(1, []), now=2 * S) == ["b <- task 1 v0 (0 0 0)"]
+    assert rounds_resumption.hear("b", Joined(1, []), now=3 * S) == ["b <- task 1 v0 (0 0 0)"]
+    rounds_resumption.hear("b", Started(1), now=4 * S)
+    assert rounds_resumption.update("b", 1, 3, 0, 0, now=5 * S) == [f"b {ACK_RESUMPTION} 1"]
+    assert rounds_resumption.counters.updates_accepted == 1
+    assert not [row for row in rounds_resumption.events() if row.get("event") == "task_closed"]
+
+
+def test_a_task_that_was_delivered_is_acknowledged_again(rounds_resumption: Desk) -> None:
+    """A cancellation would make the edge forget what it has learned in this task."""
+    rounds_resumption.update("a", 0, 3, 0, 0)
+    assert rounds_resumption.hear("a", Joined(1, [0]), now=2 * S) == [f"a {ACK_RESUMPTION} 0"]
+    assert rounds_resumption.ready("a", 0) == [f"a {ACK_RESUMPTION} 0"]
+    assert [fact["task"] for fact in rounds_resumption.facts("duplicate")] == [0]
+
+
+def test_an_offer_after_the_resumption_gets_the_same_grant(rounds_resumption: Desk) -> None:
+    assert rounds_resumption.ready("a", 0) == ["grant a 0"]
+    rounds_resumption.hear("a", Joined(1, [0]), now=2 * S)
+    assert rounds_resumption.ready("a", 0) == ["grant a 0"]
+    assert len(rounds_resumption.facts("update_ready")) == 1
+    assert rounds_resumption.update("a", 0, 3, 0, 0) == [f"a {ACK_RESUMPTION} 0"]
+
+
+def test_an_edge_that_lost_an_offered_update_trains_again_under_the_same_grant(
+    rounds_resumption: Desk,
+) -> None:
+    rounds_resumption.ready("a", 0)
+    assert rounds_resumption.hear("a", Joined(1, []), now=2 * S) == ["a <- task 0 v0 (0 0 0)"]
+    rounds_resumption.hear("a", Started(0), now=3 * S)
+    assert rounds_resumption.ready("a", 0) == ["grant a 0"]
+
+
+def test_an_offer_after_a_broken_session_of_the_resumed_run_is_a_new_one(
+    rounds_resumption: Desk,
+) -> None:
+    """As in any run: the transfer was forgotten, so the strategy schedules it again."""
+    rounds_resumption.ready("a", 0)
+    rounds_resumption.hear("a", Joined(1, [0]), now=2 * S)
+    rounds_resumption.ready("a", 0)
+    rounds_resumption.hear("a", EdgeLost("a"), now=3 * S)
+    rounds_resumption.hear("a", Joined(1, [0]), now=3 * S)
+    assert rounds_resumption.ready("a", 0) == ["grant a 0"]
+    assert len(rounds_resumption.facts("update_ready")) == 2
+
+
+# ------------------------------------------------------------------ a part of the run was lost
+def test_an_update_of_an_unknown_task_is_discarded_with_its_reason(rounds_resumption: Desk) -> None:
+    """The journal's last entries were lost: the edge knows more than this run."""
+    assert rounds_resumption.hear("a", Joined(1, [0, 7]), now=2 * S) == ["a <- CancelTask 7"]
+    assert rounds_resumption.ready("a", 7) == [f"a {ACK_RESUMPTION} 7"]
+    assert rounds_resumption.ready("a", 7) == [f"a {ACK_RESUMPTION} 7"]
+    assert [(fact["task"], fact["reason"]) for fact in rounds_resumption.facts("discarded")] == [
+        (7, "unknown task")
+    ]
+    assert [fact["task"] for fact in rounds_resumption.facts("duplicate")] == [7]
+
+
+def test_a_number_that_an_edge_knows_from_the_lost_part_is_not_given_to_it_again() -> None:
+    tasks = Tasks()
+    assert tasks.add("a", 0, vector(0, 0, 0)).number == 0
+    tasks.knows("b", [1, 2, 5])
+    assert tasks.add("a", 0, vector(0, 0, 0)).number == 1
+    assert [tasks.add("b", 0, vector(0, 0, 0)).number for _ in range(3)] == [3, 4, 6]
+    tasks.knows("b", [6])
+    assert tasks.foreign == {}
+
+
+# ------------------------------------------------------------------ a strategy that schedules
+class Scheduling(Strategy):
+    """Assigns to each edge; grants the uplink and urges when the test's alarms ring."""
+
+    schedules_uplink = True
+    asked = 0
+
+    def handle(self, event: ev.Event, now: int) -> list[do.Decision]:
+        match event:
+            case ev.EdgeJoined():
+                return [do.Assign((event.edge,), {"weights": self.weights})]
+            case ev.UpdateReady():
+                self.asked += 1
+            case ev.AlarmRang("grant"):
+                return [Grant("a", 0, (3, 4))]
+            case ev.AlarmRang("urge"):
+                return [do.Urge("a")]
+            case ev.RunStarted():
+                return [do.SetAlarm("urge", S), do.SetAlarm("grant", 2 * S)]
+        return []
+
+
+class Silent:
+    """A recorder that writes nothing."""
+
+    def event(self, *arguments: Any) -> None: ...
+
+    fact = joined = link = snapshot = metrics = event
+
+
+@pytest.fixture
+def scheduling() -> Coordinator:
+    coordinator = Coordinator(make(Scheduling), experiment(), Silent())
+    coordinator.start({"a": 1}, 0)
+    return coordinator
+
+
+def test_an_offer_that_waits_for_its_grant_goes_on_waiting(scheduling: Coordinator) -> None:
+    assert scheduling.receive("a", Ready(0, 8), S // 2) == []
+    assert scheduling.receive("a", Joined(1, [0]), S // 2) == []
+    assert scheduling.receive("a", Ready(0, 8), S // 2) == []
+    assert scheduling.strategy.asked == 1
+    assert scheduling.wake(2 * S)[-1:] == [Grant("a", 0, (3, 4))]
+    scheduling.receive("a", Joined(1, [0]), 2 * S)
+    assert scheduling.receive("a", Ready(0, 8), 2 * S) == [Grant("a", 0, (3, 4))]
+
+
+def test_an_urged_edge_is_urged_again_if_it_still_trains(scheduling: Coordinator) -> None:
+    assert scheduling.receive("a", Joined(1, [0]), 0) == []
+    scheduling.wake(S)
+    assert scheduling.receive("a", Joined(1, [0]), S) == [Send("a", UrgeTask(0))]
+    scheduling.receive("a", Ready(0, 8), S)
+    assert scheduling.receive("a", Joined(1, [0]), S) == []
+    (again,) = scheduling.receive("a", Joined(1, []), S)
+    assert isinstance(again.message, Assignment)
+
+
+def test_a_task_that_now_belongs_to_another_edge_is_cancelled(rounds_resumption: Desk) -> None:
+    """The edge has a number from the lost part, which this run has given to another edge since."""
+    assert rounds_resumption.hear("b", Joined(1, [0, 1]), now=2 * S) == ["b <- CancelTask 0"]
+    assert rounds_resumption.update("a", 0, 3, 0, 0, now=3 * S) == [f"a {ACK_RESUMPTION} 0"]

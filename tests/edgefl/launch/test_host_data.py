@@ -19,8 +19,8 @@ from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.wall.edge.membership import SideBuilder
 from edgefl.launch.connections.connection import HostError
 from edgefl.launch.connections.local import LocalConnection
-from edgefl.launch.host import Host
 from edgefl.launch.host_data import DataSync, HostData
+from edgefl.launch.inventory import Host
 from edgefl.loading.file import dump, to_json
 from edgefl.protocol.messages import Setup
 

@@ -31,10 +31,9 @@ from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import Assignment
 from edgefl.strategies.base.strategy import LocalRule, owns
 from edgefl.vectors import aligned_copy
-from emulator.values import value_class
 
 
-@value_class(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class RunOutcome:
     """What a run sends (vectors, numbers) and what the edge remembers, or why the run failed."""
 
@@ -136,7 +135,7 @@ class Describer:
         return run.outcome.remembered
 
 
-@value_class(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Stretch:
     """Train a task to step ``until``, with all merges on the way.
 

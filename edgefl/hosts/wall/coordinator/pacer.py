@@ -8,9 +8,11 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
+
+from msgspec.structs import replace
 
 from edgefl.hosts.exchange import heard_ns, offer_broadcast
 from edgefl.protocol.messages import MAX_PAIRS, MAX_PIECE_BYTES

@@ -9,10 +9,11 @@ from __future__ import annotations
 import weakref
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
+from msgspec.structs import asdict
 
 from edgefl.actor import Broadcast, Output, Run, Send
 from edgefl.coordinator.coordinator import Coordinator
@@ -23,8 +24,7 @@ from edgefl.hosts.wall.coordinator import thread_messages as messages
 from edgefl.hosts.wall.coordinator.thread_messages import Carried, Heard, Worked
 from edgefl.jobs import Evaluate, Job, Result
 from edgefl.protocol.errors import WireError
-from edgefl.protocol.host_reports import HostFacts
-from edgefl.protocol.messages import FRESH, TASK, Assignment, Fresh, Started, ToEdge
+from edgefl.protocol.messages import FRESH, TASK, Assignment, Fresh, HostFacts, Started, ToEdge
 from edgefl.protocol.transfers import Outgoing, body_digest
 from edgefl.record.files import MEASURED_STATE
 from edgefl.record.host_table import HostTable
@@ -34,7 +34,6 @@ from edgefl.strategies.base.events_and_decisions import Finish, Grant
 from emulator.clock import Agenda
 from emulator.fidelity import Quantiles, spread_ms
 from emulator.units import FOREVER, NS_PER_S, seconds_text
-from emulator.values import value_class
 
 REMEMBERED = 4  # deliveries per edge that can be repeated after a broken session
 MOST_EVALUATIONS = 100  # snapshots waiting for the evaluator
@@ -45,7 +44,7 @@ NOT_PACKED = (lambda: None, "", lambda: None)
 Wish = Any  # a message to the pacing thread, an Evaluate, or a JobOrder
 
 
-@value_class(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class ModelDownload:
     """A transfer to an edge. ``slotted``: it is a copy of a broadcast."""
 
@@ -102,7 +101,7 @@ class Downloads:
             told.popitem(last=False)
 
 
-@value_class(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class JobOrder:
     """A job with its emulated start and end."""
 

@@ -22,6 +22,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
+
 from edgefl.errors import printable
 from edgefl.hosts.wall.coordinator.limits import (
     MOST_CLAIMS,
@@ -49,7 +51,6 @@ from edgefl.protocol.messages import (
     Welcome,
 )
 from emulator.units import NS_PER_S
-from emulator.values import value_class
 
 # of a real path: the edge reads a ping only after everything that was sent before it
 SLOWEST_BIT_S = 256_000
@@ -69,8 +70,7 @@ FROZEN_PART = "frozen part of the model"
 OTHER_MODEL = ": expected the same files in model.path on both machines"
 
 
-@value_class(frozen=True, slots=True)
-class Expected:
+class Expected(Struct, frozen=True):
     """What an edge must have to join, and its Setup.
 
     ``join_patience_ns``: time from Setup to Join, in which the edge loads torch and its data.
@@ -173,8 +173,7 @@ class Session:
 
 
 # ------------------------------------------------------------------ outcomes
-@value_class(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """Send this frame. ``session``: the number for its header."""
 
     routing: bytes
@@ -182,16 +181,14 @@ class Reply:
     message: Any
 
 
-@value_class(frozen=True, slots=True)
-class Entered:
+class Entered(Struct, frozen=True):
     """The edge has joined (again)."""
 
     session: Session
     join: Join
 
 
-@value_class(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """The edge has answered the heartbeat of ``sent_ns`` now, ``rtt_ns`` later (host time)."""
 
     edge: str
@@ -199,8 +196,7 @@ class Answered:
     rtt_ns: int
 
 
-@value_class(frozen=True, slots=True)
-class Passed:
+class Passed(Struct, frozen=True):
     """A frame of a joined edge for the transport: it does not concern the session."""
 
     session: Session
@@ -208,16 +204,14 @@ class Passed:
     body: Any
 
 
-@value_class(frozen=True, slots=True)
-class SessionEnded:
+class SessionEnded(Struct, frozen=True):
     """A joined edge has left: silent, replaced, or dropped for what it sent."""
 
     edge: str
     reason: str
 
 
-@value_class(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """Close this peer's connection: it has no session, or is quarantined."""
 
     routing: bytes

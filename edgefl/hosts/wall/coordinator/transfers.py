@@ -33,7 +33,6 @@ from edgefl.hosts.wall.coordinator.sessions import UNKNOWN_RTT, Answered, Sessio
 from edgefl.hosts.wall.system import OWN_SYSTEM, System
 from edgefl.protocol.codec import decode_note, encode_note
 from edgefl.protocol.errors import LimitExceeded, WireError
-from edgefl.protocol.host_reports import HostFacts, HostReport
 from edgefl.protocol.messages import (
     DROPPED,
     FRESH,
@@ -46,6 +45,8 @@ from edgefl.protocol.messages import (
     Credit,
     Delivered,
     FreshRequest,
+    HostFacts,
+    HostReport,
     Join,
     Offer,
     Piece,

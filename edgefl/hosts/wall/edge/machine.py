@@ -33,7 +33,7 @@ import psutil
 from edgefl.config.network import SHORTEST_REPORT_S
 from edgefl.errors import UserError
 from edgefl.hosts.network_addresses import split_tcp
-from edgefl.protocol.host_reports import (
+from edgefl.protocol.messages import (
     FREQUENCY_CAPPED,
     THERMAL_EVENT,
     ZERO_CELSIUS_MK,

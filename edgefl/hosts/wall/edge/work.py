@@ -15,6 +15,8 @@ from functools import partial
 from threading import Thread
 from typing import Any, Protocol, cast
 
+from msgspec import Struct
+
 from edgefl.actor import Output, Run, Send
 from edgefl.edges.edge import Edge, SlicedTrainer
 from edgefl.hosts.wall.edge.state import KeptState, StateKeeper
@@ -35,7 +37,6 @@ from edgefl.protocol.messages import (
     Working,
 )
 from emulator.units import FOREVER
-from emulator.values import value_class
 
 SLICE_S = 0.05
 END_PATIENCE_S = 5.0
@@ -77,8 +78,7 @@ class SharedTurns:
         self._channel.send(TURN.pack(DONE, 0))
 
 
-@value_class(frozen=True, slots=True)
-class TrainOrder:
+class TrainOrder(Struct, frozen=True):
     """A job with its emulated start and end; ``due_ns`` None: it takes its real time (native)."""
 
     job: Train
@@ -86,8 +86,7 @@ class TrainOrder:
     due_ns: int | None
 
 
-@value_class(frozen=True, slots=True)
-class Result:
+class Result(Struct, frozen=True):
     """The order is done; ``at_ns`` is the stamp of its outcome.
 
     ``trained``: for a native device, what it has done in how much time.
@@ -98,8 +97,7 @@ class Result:
     trained: Trained | None = None
 
 
-@value_class(frozen=True, slots=True)
-class ThreadDied:
+class ThreadDied(Struct, frozen=True):
     """The thread failed outside of training: a bug of this package."""
 
     error: BaseException

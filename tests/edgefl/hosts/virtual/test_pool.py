@@ -7,8 +7,10 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,10 @@ from pools import RUNS, SPREAD, bytes_with, learned_of
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.virtual.pool.engine import InProcessEngine, open_pool
-from edgefl.hosts.virtual.pool.forked import ForkedBackend
+from edgefl.hosts.virtual.pool.forked import ForkedBackend, MessageStream
 from edgefl.hosts.virtual.pool.scheduler import WorkerPool
 from edgefl.hosts.virtual.run import run_virtual
+from edgefl.hosts.virtual.run_batch import ParallelRuns
 from edgefl.results.tail import read_csv
 from edgefl.strategies.base.catalog import load, strategy_names
 
@@ -242,3 +245,71 @@ def test_every_strategy_of_the_catalog_may_be_trained_elsewhere(tmp_path: Path, 
         assert bytes_with(tmp_path / "pool", learned, pool) == bytes_with(
             tmp_path / "here", learned, None
         )
+
+
+# ------------------------------------------------------------------ messages between a process and
+def test_messages_come_whole_however_large_and_sending_never_waits() -> None:
+    one, other = (MessageStream(end) for end in socket.socketpair())
+    large = bytes(range(256)) * 20_000
+    for data in (b"a", large, b"", b"z"):
+        one.send(data)
+    assert one.pending
+    came: list[bytes] = []
+    while one.pending or len(came) < 4:
+        came += other.receive()
+        one.push()
+    assert came == [b"a", large, b"", b"z"] and other.receive() == []
+
+
+def test_the_end_is_heard_after_the_last_message() -> None:
+    one, other = (MessageStream(end) for end in socket.socketpair())
+    one.send(b"last")
+    one.close()
+    assert other.receive() == [b"last"]
+    with pytest.raises(EOFError):
+        other.receive()
+    other.send(b"into the void")
+    assert not other.pending
+
+
+# ------------------------------------------------------------------ whole runs in forked processes
+LATE_S = 0.2
+
+
+def runs(work: Any) -> ParallelRuns:
+    return ParallelRuns(2, work, lambda job, line, lasting: None, lambda job, summary: None)
+
+
+@pytest.mark.processes
+def test_of_several_refusals_the_first_in_the_list_is_told() -> None:
+    def work(job: int, report: Any, begun: Any) -> dict[str, Any]:
+        time.sleep(LATE_S * (job == 0))
+        raise UserError(f"job {job} is wrong")
+
+    for _ in range(3):
+        with pytest.raises(UserError, match="job 0 is wrong"):
+            runs(work).run(4)
+
+
+@pytest.mark.processes
+def test_a_refusal_ends_what_has_begun() -> None:
+    read, write = os.pipe()
+
+    def work(job: int, report: Any, begun: Any) -> dict[str, Any]:
+        if job == 1:
+            os.read(read, 1)  # not before the other has begun
+            raise UserError("job 1 is wrong")
+        try:
+            begun()
+            os.write(write, b"x")
+            time.sleep(1000)
+        except KeyboardInterrupt:
+            os.write(write, b"ended in order")
+        return {}
+
+    try:
+        with pytest.raises(UserError, match="job 1 is wrong"):
+            runs(work).run(3)
+        assert os.read(read, 100) == b"ended in order"
+    finally:
+        os.close(read), os.close(write)

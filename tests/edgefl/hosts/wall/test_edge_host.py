@@ -5,7 +5,6 @@ coordinators, and a clock that only waiting moves.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from edge_hosts import NS_PER_S, SETUP, Clock, Script, side
+from msgspec.structs import replace
 from processes import Coordinator, EchoRun, EchoTrainer, happened, wait_for
 from trainers import linear_trainer
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from edge_hosts import SETUP, Clock, Script, side
+from msgspec.structs import replace
 
 from edgefl.disk import OwnDisk
 from edgefl.edges.edge import Edge

@@ -7,11 +7,11 @@ it sends and however often.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from session_story import HELLO, JOIN, RUN, S, Story, told
-from transport_rig import GIVEN, MS, Rig
+from transport_rig import GIVEN, MS, READY, Rig
 
 from edgefl.hosts.wall.coordinator import limits, transfers
 from edgefl.hosts.wall.coordinator.limits import (
@@ -44,7 +44,6 @@ from edgefl.protocol.messages import (
     Piece,
     Ping,
     Pong,
-    Ready,
     Refuse,
     Setup,
     Stamped,
@@ -320,7 +319,7 @@ def test_what_is_open_may_be_repeated_in_every_new_session(rig: Rig) -> None:
         rig.says("a", outgoing.offer(FAR_NS))
     assert len(rig.agenda) == 2
     rig.until(FAR_NS)
-    assert [heard.message for heard in rig.heard(Heard)] == [Ready(1), FreshRequest(2, 0, 1)]
+    assert [heard.message for heard in rig.heard(Heard)] == [READY, FreshRequest(2, 0, 1)]
 
 
 def test_an_edge_speaks_of_its_own_tasks_only(rig: Rig) -> None:

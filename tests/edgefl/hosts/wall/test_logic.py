@@ -6,7 +6,7 @@ import errno
 import queue
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from builders import experiment, layout, vector
 from host_reports import FACTS, REPORT
+from msgspec.structs import replace
 from processes import happened
 
 from edgefl.disk import DiskFile, OwnDisk

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import socket
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from host_reports import FACTS, REPORT
+from msgspec.structs import replace
 from processes import wait_for
 
 from edgefl.hosts.wall.edge import machine as edge_machine
@@ -27,7 +27,7 @@ from edgefl.hosts.wall.edge.machine import (
     machine_id,
 )
 from edgefl.protocol.codec import decode, encode
-from edgefl.protocol.host_reports import HostFacts, HostReport
+from edgefl.protocol.messages import HostFacts, HostReport
 
 FIRMWARE = "sys/devices/platform/soc/soc:firmware/get_throttled"
 ADDRESS = "tcp://127.0.0.1:7700"

@@ -5,7 +5,6 @@ missing.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from session_story import EXPECTED
 
 from edgefl.hosts.ipc import Channel

@@ -5,12 +5,12 @@ travel together.
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from edge_hosts import Script
+from msgspec.structs import replace
 from session_story import EXPECTED, HELLO, JOIN, RUN, SETUP, S, Story, refusal, told
 
 from edgefl.hosts.wall.coordinator.limits import MOST_RECORDS

@@ -4,14 +4,15 @@ goes on after a broken session, and what of native links is measured.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import pytest
 from host_reports import FACTS, REPORT
-from transport_rig import AHEAD_NS, MOST, MS, Rig, take
+from msgspec.structs import replace
+from transport_rig import AHEAD_NS, MOST, MS, READY, Rig, take
 
 from edgefl.hosts.wall.coordinator.pacer import (
     LEAST_NS,
@@ -370,9 +371,7 @@ def test_an_upload_with_another_content_starts_at_byte_0(rig: Rig) -> None:
     rig.joins("a", tasks=[1])
     other = rig.offer(value=1.0, due_ns=80 * MS)
     rig.until(80 * MS)
-    assert (
-        rig.told == [Heard(0, "a", Ready(1)), Heard(80 * MS, "a", Ready(1))] and not rig.pacer.flows
-    )
+    assert rig.told == [Heard(0, "a", READY), Heard(80 * MS, "a", READY)] and not rig.pacer.flows
     rig.grant(Grant("a", 1), 80 * MS)
     rig.until(80 * MS)
     assert rig.pays()[-1] == (80 * MS, 0, 7500)
@@ -530,7 +529,7 @@ def test_an_update_waits_for_its_due_moment_and_comes_up_by_credits(rig: Rig) ->
     rig.until(200 * MS - 1)
     assert rig.told == []
     rig.until(200 * MS)
-    assert rig.told == [Heard(200 * MS, "a", Ready(1))] and rig.pays() == []
+    assert rig.told == [Heard(200 * MS, "a", READY)] and rig.pays() == []
     rig.grant(Grant("a", 1), 200 * MS)
     due = 200 * MS + take(outgoing.size)
     rig.answers(outgoing, due - 1)
@@ -552,7 +551,7 @@ def test_another_offer_of_a_task_takes_the_first_one_s_place(rig: Rig) -> None:
     rig.until(200 * MS)
     rig.grant(Grant("a", 1), 200 * MS)
     rig.answers(outgoing, NS_PER_S)
-    assert rig.heard(Heard) == [Heard(200 * MS, "a", Ready(1))]
+    assert rig.heard(Heard) == [Heard(200 * MS, "a", READY)]
     assert rig.heard(Whole)[0].incoming.message().vectors["weights"][0] == 2.0
 
 
@@ -586,7 +585,7 @@ def test_an_offer_that_comes_late_is_ready_at_once_and_an_overrun(rig: Rig) -> N
     rig.until(4 * NS_PER_S)
     rig.offer(due_ns=3 * NS_PER_S)  # 2 s of training took 3 s
     rig.until(4 * NS_PER_S)
-    assert rig.told[-1] == Heard(4 * NS_PER_S, "a", Ready(1))
+    assert rig.told[-1] == Heard(4 * NS_PER_S, "a", READY)
     assert (rig.fidelity.tasks, rig.fidelity.overruns) == (1, 1)
     rig.breaks("a"), rig.joins("a")
     rig.offer(due_ns=3 * NS_PER_S, number=6)  # a repeated offer is no second overrun
@@ -857,7 +856,7 @@ def test_an_edge_sends_its_first_bytes_behind_the_offer_once() -> None:
     assert (offer.ahead, piece, bytes(view)) == (300, Piece(1, 0), bytes(first.piece(0, 300)))
     sent = [(each.offset, len(part)) for each, part in transfers.credit(Credit(1, 300, 400))]
     assert sent == [(300, 100)]
-    again = transfers.new(replace(update()), 8)
+    again = transfers.new(dataclasses.replace(update()), 8)
     assert transfers.offer(again, 8) == (again.offer(8), [])
 
 
