@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from edgefl.checkpoints.encoded import CannotDecode
+from edgefl.pickles import UnsafePickle
 from edgefl.vectors import ALIGNMENT, aligned
 
 # What safetensors can hold as it is; all else goes into the file as bytes.
@@ -121,21 +121,17 @@ class Buffers:
         self._made: dict[str, np.ndarray] = {}
 
     def view(self, row: View) -> np.ndarray:
-        """Return the array of a row. CannotDecode, ValueError or TypeError if it is damaged."""
+        """Return the array of a row. ValueError or TypeError if it is damaged."""
         name, dtype, shape, strides, offset, writeable = row
         kind = np.dtype(dtype)
         if kind.hasobject:
-            raise CannotDecode(f"has an array of {kind}")
+            raise UnsafePickle(f"has an array of {kind}")
         if offset < 0:  # numpy does not check it
-            raise CannotDecode(f"has an array at byte {offset}")
+            raise UnsafePickle(f"has an array at byte {offset}")
         memory = np.empty(0, np.uint8) if name is None else self._memory(name)
         made: np.ndarray = np.ndarray(tuple(shape), kind, memory, offset, strides)
         made.flags.writeable = bool(writeable)
         return made
-
-    def data(self, name: str | None) -> bytes:
-        """Return the bytes of a buffer."""
-        return b"" if name is None else bytes(_bytes(self._arrays[name]).data)
 
     def _memory(self, name: str) -> np.ndarray:
         if name not in self._made:

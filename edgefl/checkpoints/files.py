@@ -19,7 +19,7 @@ import orjson
 import xxhash
 from safetensors.numpy import load
 
-from edgefl.checkpoints.encoded import Encoded
+from edgefl.checkpoints.codec import Encoded
 from edgefl.disk import PART, Disk, DiskFile, write_all
 from edgefl.errors import listed
 

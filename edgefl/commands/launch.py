@@ -29,7 +29,7 @@ from edgefl.hosts.clock_names import WALL
 from edgefl.hosts.network_addresses import any_host, tcp
 from edgefl.hosts.setup.origin import LAUNCH
 from edgefl.record.files import EXPERIMENT
-from edgefl.record.row_file import write_whole
+from edgefl.record.tables import write_whole
 
 if TYPE_CHECKING:
     from edgefl.launch.host_logs import HostLogs

@@ -12,8 +12,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from edgefl.data.cache import cached, large
-from edgefl.data.dataset import Dataset
-from edgefl.data.image_statistics import by_channel
+from edgefl.data.dataset import Dataset, by_channel
 from edgefl.data.labels import checked
 from edgefl.data.paths import missing
 from edgefl.errors import UserError, as_user_error, nearest, needs

@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 
 from edgefl.record.files import ENERGY, METRICS, SUMMARY
-from edgefl.record.parts import parts
+from edgefl.record.tables import parts
 from edgefl.results.summary import number
 from edgefl.results.tail import read_csv
 from emulator.energy.account import IDLE, STATES

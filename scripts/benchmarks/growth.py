@@ -24,7 +24,7 @@ from edgefl.disk import OwnDisk
 from edgefl.errors import UserError
 from edgefl.hosts.processes import keep_freed_memory
 from edgefl.record.files import CHECKPOINTS, EVENTS, LINKS
-from edgefl.record.parts import PACKED, pack, part_path
+from edgefl.record.tables import PACKED, pack, part_path
 
 EDGES = 10
 CASES = {"small": (62_500, 400), "11 M parameters": (11_000_000, 20)}  # elements, rounds

@@ -23,7 +23,7 @@ from edgefl.errors import UserError, needs
 from edgefl.hosts.processes import fork, keep_freed_memory
 from edgefl.hosts.setup.learning import Learning, learning
 from edgefl.hosts.wall.edge.side import side
-from edgefl.models.frozen import frozen_bytes
+from edgefl.models.workspace import frozen_bytes
 from edgefl.protocol.messages import Setup
 
 BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,

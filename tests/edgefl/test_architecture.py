@@ -17,7 +17,7 @@ EMULATOR = (
     " kernel lab pytest_plugin commands cli"
 )
 EDGEFL = (
-    "exit_status errors archives disk by_name snake_case noted_keys sorted_names streams vectors"
+    "exit_status errors archives disk by_name snake_case pickles streams vectors"
     " vector_terms vector_store checkpoints jobs catalog"
     " protocol compression strategies.base actor"
     " strategies.dissemination strategies config record.files compiled.network data compiled models"

@@ -35,7 +35,7 @@ from edgefl.hosts.setup.plan import DeviceMaker, devices, in_tokens, options, tr
 from edgefl.hosts.setup.shares import EdgeShares
 from edgefl.hosts.setup.task_building import named_task, own_task
 from edgefl.jobs import Evaluate, Scores, check_server_samples
-from edgefl.models import by_label, further_scores
+from edgefl.models import scores
 from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.base.strategy import Strategy, StrategyOptions
 from edgefl.streams import Streams
@@ -240,9 +240,9 @@ class Learning:
         if self.task.network is not None:
             return ""
         if self._frozen is None:
-            from edgefl.models import frozen
+            from edgefl.models.workspace import frozen_digest
 
-            self._frozen = frozen.digest(self.workspace.model)
+            self._frozen = frozen_digest(self.workspace.model)
         return self._frozen
 
     def tokenizer(self) -> Any:
@@ -259,7 +259,7 @@ class Learning:
             shutil.copyfile(self.task.dataset.words, directory / VOCABULARY)
         if self.experiment.evaluation.by_label:
             found = self.task.dataset
-            by_label.write_edges(
+            scores.write_edges(
                 directory,
                 self.shards,
                 found.train_y,
@@ -371,9 +371,7 @@ class Learning:
         """
         self.place()
         section, task = self.experiment.evaluation, self.task
-        counted = by_label.RightByLabel(task.metric, task.dataset.classes)
-        metric = counted if section.by_label else task.metric
-        pairs = further_scores.LabelCounts(metric, task.dataset.classes)
+        counted = scores.LabelCounts(task.metric, task.dataset.classes)
         step = None if self.compiled is None else self.compiled.step
         if step is not None and not section.by_label and not section.further:
             return self._compiled_scores(step, job)
@@ -384,7 +382,7 @@ class Learning:
             job.weights,
             *self.test,
             task.loss,
-            metric=pairs if "f1" in section.further else metric,
+            metric=counted if section.by_label or "f1" in section.further else task.metric,
             terms=task.terms,
             step=step,
         )
@@ -404,8 +402,8 @@ class Learning:
             else None
         )
         measured: dict[str, Callable[[], float]] = {
-            "f1": lambda: pairs.f1,
-            "perplexity": lambda: further_scores.perplexity(test_loss),
+            "f1": lambda: counted.f1,
+            "perplexity": lambda: scores.perplexity(test_loss),
             "exact_match": lambda: self._exact_match(job.weights),
         }
         more = [measured[name]() for name in section.further]

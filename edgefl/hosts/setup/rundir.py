@@ -19,7 +19,7 @@ import numpy as np
 import orjson
 from safetensors.numpy import save
 
-from edgefl.checkpoints.encoded import CannotDecode
+from edgefl.checkpoints.codec import CannotDecode
 from edgefl.checkpoints.files import Checkpoints
 from edgefl.config.experiment import Experiment
 from edgefl.config.groups import availability_file, traces
@@ -39,10 +39,8 @@ from edgefl.loading.names import own_names
 from edgefl.record import files
 from edgefl.record.counters import Counters
 from edgefl.record.journal import Journal
-from edgefl.record.parts import parts
 from edgefl.record.record import Record, journal_sizes
-from edgefl.record.rotated_file import Later, Rotation, at_once
-from edgefl.record.row_file import write_whole
+from edgefl.record.tables import Later, Rotation, at_once, parts, write_whole
 from edgefl.reports import registry
 from edgefl.results.summary import BROKEN_OFF
 from edgefl.vectors import Layout

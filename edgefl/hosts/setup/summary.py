@@ -12,7 +12,7 @@ from edgefl.config.evaluation import Evaluation
 from edgefl.disk import Disk
 from edgefl.record.counters import Counters
 from edgefl.record.files import METRICS, SUMMARY
-from edgefl.record.row_file import write_whole
+from edgefl.record.tables import write_whole
 from edgefl.reports.registry import sections
 from edgefl.results.energy import MEASURED, joules_to_target
 from edgefl.results.summary import outcome, scores_not_finite

@@ -24,7 +24,7 @@ from edgefl.hosts.setup.rundir import OpenRun, RunSoFar
 from edgefl.hosts.virtual.host import VirtualHost
 from edgefl.hosts.virtual.pool.engine import Engine
 from edgefl.record.files import CHECKPOINTS
-from edgefl.record.rotated_file import lost_rows
+from edgefl.record.tables import lost_rows
 from edgefl.results.rundirs import title
 from edgefl.strategies.base.catalog import own_modules
 

@@ -11,8 +11,7 @@ from builders import EXAMPLES, experiment
 
 from edgefl.data import stl10
 from edgefl.data.dataset import Dataset
-from edgefl.data.fitting import fitted
-from edgefl.data.unlabelled import unlabelled
+from edgefl.data.unlabelled import fitted, unlabelled
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import learning, with_experiment
 from edgefl.loading.file import load

@@ -18,9 +18,10 @@ from torch import nn
 from edgefl.data.encoding import PARTS, SECOND
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import learning
-from edgefl.models import bert_classifier, frozen
-from edgefl.models.adapters import insert
+from edgefl.models import bert_classifier
+from edgefl.models import workspace as frozen
 from edgefl.models.evaluate import evaluate
+from edgefl.models.pretrained import insert
 from edgefl.models.pretrained_options import PretrainedOptions
 from edgefl.models.token_loss import next_token_loss, right_tokens
 from edgefl.models.workspace import Workspace, layout_of
@@ -168,7 +169,7 @@ def test_training_moves_no_frozen_weight_and_ends_in_the_same_bytes() -> None:
             Assignment(1, 0, {"weights": made.initial_weights()}), LocalRule(None), {}
         )
         assert trainer.advance(run, LocalRule(None)) and run.failure is None and run.steps >= 2
-        assert frozen.digest(made.workspace.model) == before != ""
+        assert frozen.frozen_digest(made.workspace.model) == before != ""
         ends.append(run.weights.numpy().tobytes())
     assert ends[0] == ends[1] != made.initial_weights().tobytes()
 
@@ -183,11 +184,11 @@ def test_the_first_model_depends_on_the_seed_alone() -> None:
 
 def test_the_digest_knows_every_frozen_weight(tmp_path: Path) -> None:
     model = built(train="head")
-    before = frozen.digest(model)
+    before = frozen.frozen_digest(model)
     model.net.bert.encoder.layer[1].output.dense.bias.data[3] += 1e-6
-    assert before != frozen.digest(model)
-    assert frozen.digest(built(train="head", dtype="bfloat16")) != before
-    assert frozen.digest(built()) == ""
+    assert before != frozen.frozen_digest(model)
+    assert frozen.frozen_digest(built(train="head", dtype="bfloat16")) != before
+    assert frozen.frozen_digest(built()) == ""
 
 
 def test_a_frozen_part_that_is_trained_or_unknown_is_an_error() -> None:

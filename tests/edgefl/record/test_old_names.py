@@ -15,8 +15,7 @@ from edgefl.errors import UserError
 from edgefl.loading import file as config_file
 from edgefl.loading.names import strategy_warnings
 from edgefl.protocol.messages import Update
-from edgefl.record.journal import Journal
-from edgefl.record.journal_reader import BLOBS, LINES, OLD, read, segment_name
+from edgefl.record.journal import BLOBS, LINES, OLD, Journal, read, segment_name
 from edgefl.record.old_names import renamed
 from edgefl.record.replay import replay
 from edgefl.reports.dissemination import table

@@ -16,8 +16,7 @@ from edgefl.disk import OwnDisk, OwnFile
 from edgefl.errors import UserError
 from edgefl.hosts.setup import rundir
 from edgefl.hosts.setup.rundir import clear, unfinished
-from edgefl.record.parts import parts, unpacked
-from edgefl.record.rotated_file import RotatedFile, Rotation, lost_rows
+from edgefl.record.tables import RotatedFile, Rotation, lost_rows, parts, unpacked
 from edgefl.results import tail as tails
 from edgefl.results.compare import load
 from edgefl.results.live import LiveView

@@ -16,7 +16,7 @@ from edgefl.errors import UserError
 from edgefl.hosts.setup.plan import strategy
 from edgefl.hosts.setup.replay_run import replay_run
 from edgefl.protocol.messages import Joined
-from edgefl.record import journal_reader as journals
+from edgefl.record import journal as journals
 from edgefl.record.journal import Journal
 from edgefl.record.replay import Replay, replay
 from edgefl.results.tail import read_events

@@ -16,8 +16,8 @@ from builders import small_run
 from edgefl import disk as disks
 from edgefl.disk import OwnDisk
 from edgefl.errors import UserError
-from edgefl.record.journal_reader import read
-from edgefl.record.row_file import KEPT_BYTES, RowFile, write_whole
+from edgefl.record.journal import read
+from edgefl.record.tables import KEPT_BYTES, RowFile, write_whole
 from edgefl.results.tail import is_torn, read_csv, read_events
 
 # unlike on a full disk, a run does not wait until this is over

@@ -10,7 +10,7 @@ import pytest
 from edgefl.errors import UserError
 from edgefl.jobs import Evaluate
 from edgefl.record.record import Record
-from edgefl.record.rotated_file import Rotation
+from edgefl.record.tables import Rotation
 from edgefl.vectors import aligned_copy
 from emulator.links.transfer import Completion, Transfer
 

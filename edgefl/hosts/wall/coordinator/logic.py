@@ -24,7 +24,7 @@ from edgefl.hosts.wall.coordinator.jobs import Jobs
 from edgefl.hosts.wall.coordinator.run_logic import RunLogic, Wish
 from edgefl.hosts.wall.system import OWN_SYSTEM, System
 from edgefl.jobs import Evaluate
-from edgefl.record.journal_reader import LINES, JournalEntry, segment_name
+from edgefl.record.journal import LINES, JournalEntry, segment_name
 from edgefl.strategies.base.decisions import Finish, Grant
 from emulator.fidelity import Fidelity
 from emulator.units import FOREVER

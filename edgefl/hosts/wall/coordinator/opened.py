@@ -25,10 +25,9 @@ from edgefl.hosts.wall.coordinator.process_task import CoordinatorTask, shares
 from edgefl.hosts.wall.coordinator.run_logic import RunLogic
 from edgefl.hosts.wall.system import System
 from edgefl.record.files import CHECKPOINTS, EVENTS
-from edgefl.record.journal_reader import BLOBS, LINES, read, segment_name, segments, segments_from
-from edgefl.record.parts import parts
+from edgefl.record.journal import BLOBS, LINES, read, segment_name, segments, segments_from
 from edgefl.record.record import JOURNAL
-from edgefl.record.rotated_file import Later, lost_rows
+from edgefl.record.tables import Later, lost_rows, parts
 from edgefl.strategies.base.catalog import own_modules
 from edgefl.vectors import Layout
 

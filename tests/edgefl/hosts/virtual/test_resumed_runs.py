@@ -17,8 +17,7 @@ from edgefl.hosts.setup import rundir
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.virtual.host import VirtualHost
 from edgefl.hosts.virtual.pool.engine import open_pool
-from edgefl.record.parts import parts
-from edgefl.record.rotated_file import Rotation
+from edgefl.record.tables import Rotation, parts
 
 FEW = 7  # steps between two checkpoints: rows of up to so many steps are written after the last
 EDGES: dict[str, Any] = SPREAD | {

@@ -12,8 +12,7 @@ import pytest
 from edgefl.disk import DiskFile, OwnDisk
 from edgefl.errors import UserError
 from edgefl.hosts.wall.coordinator.committer import Committer
-from edgefl.record.journal import Journal
-from edgefl.record.journal_reader import read
+from edgefl.record.journal import Journal, read
 
 
 class SlowDisk(OwnDisk):
