@@ -261,7 +261,8 @@ def state(parameters: int, count: int) -> Measured:
         for _ in names:
             server.update_s()
         kept = encode(server.strategy.state(), copy=False)
-        kept_bytes = len(orjson.dumps(kept.tree)) + kept.array_bytes
+        kept_bytes = len(orjson.dumps(kept.tree))
+        kept_bytes += sum(array.nbytes for array in kept.arrays.values())
         found.append((f"state of {strategy}", "MB", kept_bytes / MB))
     return found
 

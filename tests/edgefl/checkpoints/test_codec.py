@@ -267,21 +267,6 @@ def test_only_an_array_that_may_change_is_copied() -> None:
     assert encode([vector]).arrays["a0"] is vector
 
 
-def test_what_decode_makes_is_independent_of_its_input() -> None:
-    encoded = encode([np.ones(3)])
-    first: Any = decode(encoded)
-    first[0][:] = 7
-    second: Any = decode(encoded)
-    assert second[0].tolist() == [1, 1, 1]
-
-
-def test_an_array_of_many_objects_is_stored_once() -> None:
-    model = np.zeros(1000, np.float32)
-    model.flags.writeable = False
-    tasks = {number: Plain(base=model, parts=[model[:10]]) for number in range(10)}
-    assert encode(tasks, own=OWN).array_bytes == model.nbytes
-
-
 # ---------------------------------------------------------------------- generators
 @pytest.mark.parametrize("name", ["PCG64", "PCG64DXSM", "Philox", "SFC64", "MT19937"])
 def test_a_generator_goes_on(name: str) -> None:
@@ -336,11 +321,6 @@ GRAPHS = st.recursive(
 def test_any_tree_of_values_comes_back(value: object) -> None:
     found = back(value)
     assert found == value and repr(found) == repr(value)
-
-
-@given(st.sets(KEYS), st.frozensets(st.tuples(KEYS, KEYS)))
-def test_any_sets_come_back(one: set[object], other: frozenset[object]) -> None:
-    assert back([one, other]) == [one, other]
 
 
 @given(st.lists(st.lists(st.integers(0, 11), max_size=5), min_size=12, max_size=12))

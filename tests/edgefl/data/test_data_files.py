@@ -86,16 +86,6 @@ def test_cifar10_in_its_binary_form(tmp_path: Path, folder: str) -> None:
     check10(tmp_path)
 
 
-def test_the_hand_made_python_2_pickle_is_one(tmp_path: Path) -> None:
-    content = {"data": PICTURES[:2].reshape(2, -1), "labels": [3, 250], "batch_label": "x"}
-    found = pickle.loads(python2_pickle(content), encoding="latin1")
-    assert (
-        (found["data"] == content["data"]).all()
-        and found["labels"] == [3, 250]
-        and found["batch_label"] == "x"
-    )
-
-
 @pytest.mark.parametrize("protocol", [None, 2, 3, 4, 5])
 def test_cifar10_in_its_python_form(tmp_path: Path, protocol: int | None) -> None:
     write_python10(

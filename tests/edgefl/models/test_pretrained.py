@@ -21,7 +21,6 @@ from edgefl.hosts.setup.learning import learning
 from edgefl.models import bert_classifier
 from edgefl.models import workspace as frozen
 from edgefl.models.evaluate import evaluate
-from edgefl.models.pretrained import insert
 from edgefl.models.pretrained_options import PretrainedOptions
 from edgefl.models.token_loss import next_token_loss, right_tokens
 from edgefl.models.workspace import Workspace, layout_of
@@ -38,52 +37,6 @@ def built(vocabulary: int = 60, length: int = LENGTH, **keys: Any) -> Any:
 
 
 # ------------------------------------------------------------------ adapters
-class Two(nn.Module):
-    """One 2 x 2 layer, and what ``insert`` wants to know of a model of transformers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(2, 2, bias=False)
-        self.config = type("Config", (), {"model_type": "two"})()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layer(x)
-
-
-def adapted() -> tuple[Two, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """W = [[1, 2], [3, 4]], A = [[1, -1]], B = [[2], [0.5]], scale 4 / 1."""
-    net = Two()
-    with torch.no_grad():
-        net.layer.weight.copy_(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
-    given = options(train="lora", lora_rank=1, lora_alpha=4.0, lora_targets=("layer",))
-    names = insert(net, given, ())
-    assert names == {"layer.lora_A.default.weight", "layer.lora_B.default.weight"}
-    weights = dict(net.named_parameters())
-    a, b = (weights[f"layer.lora_{part}.default.weight"] for part in "AB")
-    with torch.no_grad():
-        a.copy_(torch.tensor([[1.0, -1.0]]))
-        b.copy_(torch.tensor([[2.0], [0.5]]))
-    return net, weights["layer.base_layer.weight"], a, b
-
-
-def test_an_adapted_layer_computes_what_the_merged_one_does_by_hand() -> None:
-    net, *_ = adapted()
-    # W + 4 B A = [[1 + 8, 2 - 8], [3 + 2, 4 - 2]]
-    merged = torch.tensor([[9.0, -6.0], [5.0, 2.0]])
-    x = torch.tensor([[1.0, 1.0], [2.0, -1.0]])
-    assert net(x).tolist() == (x @ merged.T).tolist() == [[3.0, 7.0], [24.0, 8.0]]
-
-
-def test_gradients_of_adapters_are_those_of_the_merged_layer() -> None:
-    net, w, a, b = adapted()
-    x = torch.tensor([[1.0, 1.0], [2.0, -1.0]])
-    (net(x) ** 2).sum().backward()
-    merged = (w + 4.0 * b @ a).detach().requires_grad_(True)
-    ((x @ merged.T) ** 2).sum().backward()
-    assert w.grad is None
-    # by the chain rule: dL/dB = s G A^T, dL/dA = s B^T G
-    torch.testing.assert_close(b.grad, 4.0 * merged.grad @ a.T)
-    torch.testing.assert_close(a.grad, 4.0 * b.T @ merged.grad)
 
 
 def test_the_gradients_of_a_whole_encoder_are_those_of_the_merged_one() -> None:
