@@ -47,7 +47,7 @@ from edgefl.checkpoints.allowed import (
     name_refusal,
     refusal,
 )
-from edgefl.checkpoints.buffers import Buffers, BufferTable, refused
+from edgefl.checkpoints.buffers import BufferTable, arrays_of, refused
 from edgefl.pickles import DAMAGE, RestrictedUnpickler, UnsafePickle
 
 FORMAT = 2  # of a checkpoint; 1 was a tree of JSON
@@ -257,16 +257,18 @@ class _Reader(RestrictedUnpickler):
     def __init__(
         self, encoded: Encoded, externals: Mapping[str, object], own: tuple[str, ...]
     ) -> None:
-        buffers = Buffers(encoded.tree["buffers"], encoded.arrays)
-        self._arrays = [buffers.view(row) for row in encoded.tree["views"]]
+        tree = encoded.tree
+        arrays = arrays_of(tree["views"], tree["buffers"], encoded.arrays)
         self._externals, self._own = externals, own
         self._new: dict[int, Any] = {}  # objects that may get attributes, by id
         self.restorable: list[tuple[Any, Any]] = []
-        context = {"array": self._arrays.__getitem__, "external": self._external}
-        calls = CALLS | {f"{__name__}:{name}": call for name, call in context.items()}
-        super().__init__(
-            encoded.arrays[OBJECTS].tobytes(), calls | {f"{__name__}:method": self._method}
-        )
+        own_calls = {
+            "array": arrays.__getitem__,
+            "external": self._external,
+            "method": self._method,
+        }
+        calls = CALLS | {f"{__name__}:{name}": call for name, call in own_calls.items()}
+        super().__init__(encoded.arrays[OBJECTS].tobytes(), calls)
 
     def find_class(self, module: str, name: str) -> Any:
         return self.calls.get(f"{module}:{name}") or find_class(f"{module}:{name}", self._own)

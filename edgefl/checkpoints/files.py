@@ -1,5 +1,5 @@
-"""Checkpoint files: ``checkpoint-NNNNNN.json`` has the tree, ``checkpoint-NNNNNN.safetensors`` the
-arrays.
+"""Checkpoint files: ``checkpoint-NNNNNN.safetensors`` has the pickle and the arrays,
+``checkpoint-NNNNNN.json`` what is said about them.
 
 A checkpoint counts once its JSON file has its name: that is written last, and it has the digests of
 both files.
