@@ -13,32 +13,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from emulator.agenda import Agenda
     from emulator.capacity import Capacity
-    from emulator.capacity.compose import Gated, Lowest
-    from emulator.capacity.constant import Constant
-    from emulator.capacity.outage import OnOff, Windows
+    from emulator.capacity.rates import Constant, Gated, Lowest, OnOff, Slotted, Windows
     from emulator.capacity.service import bytes_served, served_at
-    from emulator.capacity.slotted import Slotted
     from emulator.capacity.trace import Trace, read_trace
-    from emulator.clock import VirtualClock, WallClock, precise_timers
-    from emulator.compute.bursty import Bursts, Bursty, Steps
-    from emulator.compute.classes import (
+    from emulator.clock import Agenda, VirtualClock, WallClock, precise_timers
+    from emulator.compute import (
         LONG,
         MEDIUM,
         MILD,
         SHORT,
+        Bursts,
+        Bursty,
+        Device,
         Drawn,
+        Memoryless,
+        Native,
+        Rate,
         RuntimeClass,
+        Steps,
+        Throttled,
+        even_speeds,
+        lognormal_speeds,
         runtime_classes,
     )
-    from emulator.compute.device import Device, Native, Rate
-    from emulator.compute.memoryless import Memoryless
-    from emulator.compute.spread import even_speeds, lognormal_speeds
-    from emulator.compute.throttled import Throttled
-    from emulator.delay import Delay
-    from emulator.delay.jitter import Jitter
-    from emulator.delay.latency import Latency
+    from emulator.delay import Delay, Jitter, Latency
     from emulator.errors import BadValue
     from emulator.faults import (
         Fault,
@@ -49,29 +48,21 @@ if TYPE_CHECKING:
         poisson_faults,
         single_fault,
     )
-    from emulator.fidelity import Fidelity, Thresholds
+    from emulator.fidelity import Fidelity, Quantiles, Thresholds
     from emulator.host import host_facts
     from emulator.lab.attached import AttachedLab, LabConnection, LabMachine, attach
     from emulator.lab.lab_state import lab_namespace
     from emulator.lab.running import Lab
-    from emulator.lab.topology import Topology
-    from emulator.lab.topology_file import parse_topology, read_topology
+    from emulator.lab.topology import Topology, parse_topology, read_topology
     from emulator.links.bottleneck import Bottleneck, SharedLink
-    from emulator.links.link import Link
+    from emulator.links.link import Bound, Completion, Link, Transfer
     from emulator.links.loss import Lossy
     from emulator.links.network import Network
-    from emulator.links.queue_bound import Bound
-    from emulator.links.transfer import Completion, Transfer
     from emulator.profiles import DeviceProfile, LinkProfile, device_profile, link_profile
-    from emulator.proxy.in_thread import running_proxy
-    from emulator.proxy.proxy import Proxy
+    from emulator.proxy.proxy import Proxy, running_proxy
     from emulator.proxy.routes import ProxyWay, Route
-    from emulator.quantiles import Quantiles
-    from emulator.tdma.channel import Channel, ChannelLink
-    from emulator.tdma.closed_form import Tdma
-    from emulator.tdma.reference import Round, Upload, simulate
-    from emulator.tdma.slot_curve import Grid
-    from emulator.tdma.slot_table import Use
+    from emulator.tdma.channel import Channel, ChannelLink, Grid, Use
+    from emulator.tdma.closed_form import Round, Tdma, Upload, simulate
     from emulator.units import (
         FOREVER,
         NS_PER_S,
@@ -185,49 +176,33 @@ __all__ = [
 ]
 
 _MODULES = {  # module: the names that it defines
-    "emulator.agenda": "Agenda",
+    "emulator.clock": "Agenda VirtualClock WallClock precise_timers",
     "emulator.capacity": "Capacity",
-    "emulator.capacity.compose": "Gated Lowest",
-    "emulator.capacity.constant": "Constant",
-    "emulator.capacity.outage": "OnOff Windows",
+    "emulator.capacity.rates": "Gated Lowest Constant OnOff Windows Slotted",
     "emulator.capacity.service": "bytes_served served_at",
-    "emulator.capacity.slotted": "Slotted",
     "emulator.capacity.trace": "Trace read_trace",
-    "emulator.clock": "VirtualClock WallClock precise_timers",
-    "emulator.compute.bursty": "Bursts Bursty Steps",
-    "emulator.compute.classes": "LONG MEDIUM MILD SHORT Drawn RuntimeClass runtime_classes",
-    "emulator.compute.device": "Device Native Rate",
-    "emulator.compute.memoryless": "Memoryless",
-    "emulator.compute.spread": "even_speeds lognormal_speeds",
-    "emulator.compute.throttled": "Throttled",
-    "emulator.delay": "Delay",
-    "emulator.delay.jitter": "Jitter",
-    "emulator.delay.latency": "Latency",
+    "emulator.compute": (
+        "Bursts Bursty Steps LONG MEDIUM MILD SHORT Drawn RuntimeClass runtime_classes Device "
+        "Native Rate Memoryless even_speeds lognormal_speeds Throttled"
+    ),
+    "emulator.delay": "Delay Jitter Latency",
     "emulator.errors": "BadValue",
     "emulator.faults": "Fault Outages Schedule Slowed Timeline poisson_faults single_fault",
-    "emulator.fidelity": "Fidelity Thresholds",
+    "emulator.fidelity": "Fidelity Thresholds Quantiles",
     "emulator.host": "host_facts",
     "emulator.lab.attached": "AttachedLab LabConnection LabMachine attach",
     "emulator.lab.lab_state": "lab_namespace",
     "emulator.lab.running": "Lab",
-    "emulator.lab.topology": "Topology",
-    "emulator.lab.topology_file": "parse_topology read_topology",
+    "emulator.lab.topology": "Topology parse_topology read_topology",
     "emulator.links.bottleneck": "Bottleneck SharedLink",
-    "emulator.links.link": "Link",
+    "emulator.links.link": "Link Bound Completion Transfer",
     "emulator.links.loss": "Lossy",
     "emulator.links.network": "Network",
-    "emulator.links.queue_bound": "Bound",
-    "emulator.links.transfer": "Completion Transfer",
     "emulator.profiles": "DeviceProfile LinkProfile device_profile link_profile",
-    "emulator.proxy.in_thread": "running_proxy",
-    "emulator.proxy.proxy": "Proxy",
+    "emulator.proxy.proxy": "running_proxy Proxy",
     "emulator.proxy.routes": "ProxyWay Route",
-    "emulator.quantiles": "Quantiles",
-    "emulator.tdma.channel": "Channel ChannelLink",
-    "emulator.tdma.closed_form": "Tdma",
-    "emulator.tdma.reference": "Round Upload simulate",
-    "emulator.tdma.slot_curve": "Grid",
-    "emulator.tdma.slot_table": "Use",
+    "emulator.tdma.channel": "Channel ChannelLink Grid Use",
+    "emulator.tdma.closed_form": "Tdma Round Upload simulate",
     "emulator.units": "FOREVER NS_PER_S parse_duration parse_rate parse_size seconds_text to_ns",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}

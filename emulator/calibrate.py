@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from emulator.errors import BadValue
-from emulator.profile_table import DEVICES
+from emulator.profiles import DEVICES
 from emulator.units import NS_PER_S
 
 STEP_BATCH = 32
@@ -115,7 +115,7 @@ def time_command(command: str, samples: float = 1.0, repeat: int = COMMAND_REPEA
 
 
 def time_step(repeat: int = STEP_REPEAT) -> Timing:
-    """Time ``profile_table.REFERENCE_STEP`` in this process. BadValue if torch is not installed."""
+    """Time ``profiles.REFERENCE_STEP`` in this process. BadValue if torch is not installed."""
     torch = _torch()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # an emulated device trains with one thread

@@ -11,14 +11,14 @@ import heapq
 import math
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
 
-from emulator.capacity.cycle import OPEN_BIT_S, Cycle, constant
-from emulator.compute.device import Device
+from emulator.capacity.rates import OPEN_BIT_S, Cycle, constant
+from emulator.compute import Device
 from emulator.errors import BadValue
 from emulator.units import FOREVER
 
@@ -71,39 +71,28 @@ def single_fault(
     return [Fault(at_ns, target, kind, for_ns, factor)]
 
 
-def poisson_faults(
-    rng: np.random.Generator,
-    target: str,
-    kind: str,
-    mean_ns: int,
-    for_ns: int = 0,
-    factor: float = 1.0,
-    random_length: bool = False,
-) -> Iterator[Fault]:
-    """Draw faults of one target, separated by exponential times of mean ``mean_ns``.
+@dataclass(slots=True)
+class PoissonFaults:
+    """Draws faults of one target, separated by exponential times of mean ``mean_ns``.
 
     Such a time runs from the end of one fault to the start of the next. With ``random_length``,
     lengths are exponential with mean ``for_ns``. Each drawn time is at least 1 ns. No other code
-    may draw from ``rng``.
+    may draw from ``rng``. The iterator is plain data, so that a run can be saved and continued.
     """
-    if mean_ns < 1:
-        raise BadValue(f"mean time between faults {mean_ns} ns: expected 1 ns or more")
-    return PoissonFaults(rng, target, kind, mean_ns, for_ns, factor, random_length)
-
-
-@dataclass(slots=True)
-class PoissonFaults:
-    """The iterator of ``poisson_faults``: plain data, so that a run can be saved and continued."""
 
     rng: np.random.Generator
     target: str
     kind: str
     mean_ns: int
-    for_ns: int
-    factor: float
-    random_length: bool
+    for_ns: int = 0
+    factor: float = 1.0
+    random_length: bool = False
     _end_ns: int = 0
     _drawn: list[Fault] = field(default_factory=list)  # not yet returned, the last one first
+
+    def __post_init__(self) -> None:
+        if self.mean_ns < 1:
+            raise BadValue(f"mean time between faults {self.mean_ns} ns: expected 1 ns or more")
 
     def __iter__(self) -> PoissonFaults:
         return self
@@ -119,6 +108,9 @@ class PoissonFaults:
                 raise StopIteration
             self._drawn = single_fault(at_ns, self.target, self.kind, length_ns, self.factor)[::-1]
         return self._drawn.pop()
+
+
+poisson_faults = PoissonFaults  # the name in the interface of the library
 
 
 class InOrder:

@@ -1,14 +1,16 @@
-"""Read the text files of users: UTF-8, with or without a byte order mark, any ends of lines.
+"""Read the text files of users (UTF-8, with or without a byte order mark, any ends of lines).
 
 Every reader of a file that a user may have written takes its text from here, so that all of them
 accept the same files and refuse the others with the same line. Functions raise BadValue for a file
-that is not UTF-8; a file that cannot be opened stays an OSError.
+that is not UTF-8; a file that cannot be opened stays an OSError. ``write_file`` writes a file.
 """
 
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from emulator.errors import BadValue
@@ -41,6 +43,21 @@ def lines(file: Iterable[bytes], name: object) -> Iterator[str]:
             yield from io.StringIO(text, newline="")
         else:
             yield text
+
+
+def write_file(path: Path, data: bytes, name: object = "") -> None:
+    """Write under a temporary name first, so that a reader sees the old or the new file.
+
+    BadValue if it cannot be written; ``name``: in the error, instead of ``path``.
+    """
+    temporary = path.with_name(path.name + ".part")
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise BadValue(f"{name or path}: {error.strerror or error}") from error
 
 
 def _decoded(data: bytes, name: object, before: int) -> str:

@@ -36,7 +36,7 @@ def proxy() -> Iterator[Callable[..., Proxy]]:
     ``proxy(("127.0.0.1", 8000), up="4mbit", latency="10ms").address`` is where clients connect;
     the other options are down, jitter, loss, profile and seed. It needs no root.
     """
-    from emulator.proxy.in_thread import running_proxy
+    from emulator.proxy.proxy import running_proxy
 
     with ExitStack() as stack:
 

@@ -28,8 +28,7 @@ sys.path[:0] = [str(SCRIPTS), str(SCRIPTS.parent), str(SCRIPTS.parent / "tests" 
 from search.mutations import MUTATIONS, mutated  # noqa: E402  # after the path is set
 from search.run import Outcome, Run  # noqa: E402  # after the path is set
 from search.scenario import World  # noqa: E402  # after the path is set
-from search.shrink import shrunk  # noqa: E402  # after the path is set
-from search.story import Story  # noqa: E402  # after the path is set
+from search.story import Story, shrunk  # noqa: E402  # after the path is set
 
 from edgefl.errors import nearest  # noqa: E402  # after the path is set
 

@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
 # Sets up the environment and runs the tests in two processes. Arguments are passed to pytest: scripts/test.sh -k fedavg
 #
-#   --fast   leave out the tests that start processes or open sockets (about a minute)
+#   --fast   leave out the tests that start processes or open sockets (under a minute)
+#   --rest   only the tests that the suite leaves out: documentation commands, programs in scripts/, long searches, chaos
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 scripts/setup_env.sh
 
+chosen="not rest"
 words=()
 for word in "$@"; do
     case "$word" in
-        --fast) words+=(-m "not processes") ;;
+        --fast) chosen="not processes and not rest" ;;
+        --rest) chosen="rest" ;;
         *) words+=("$word") ;;
     esac
 done
-exec .venv/bin/python -m pytest --quiet --durations=5 --numprocesses=2 --dist=loadfile ${words[@]+"${words[@]}"}
+exec .venv/bin/python -m pytest --quiet --durations=5 --numprocesses=2 --dist=loadfile -m "$chosen" ${words[@]+"${words[@]}"}

@@ -20,8 +20,8 @@ from edgefl.launch.inventory import InventoryFile
 from edgefl.strategies.base.catalog import load as load_strategy
 from edgefl.strategies.base.catalog import strategy_names
 from emulator import cli as emulator_cli
-from emulator.energy.power_table import DEVICE_POWER, POWER_SOURCES, RADIOS
-from emulator.profile_table import ProfileFigure
+from emulator.energy.power import DEVICE_POWER, POWER_SOURCES, RADIOS
+from emulator.profiles import ProfileFigure
 
 PACKAGES = {
     "models": ("edgefl.models", "build", "Models"),

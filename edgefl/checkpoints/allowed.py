@@ -57,7 +57,6 @@ MODULES = (
     "edgefl.streams",
     "edgefl.vector_store",
     "edgefl.vectors",
-    "emulator.agenda",
     "emulator.availability",
     "emulator.capacity",
     "emulator.clock",
@@ -65,14 +64,10 @@ MODULES = (
     "emulator.delay",
     "emulator.energy.account",
     "emulator.energy.power",
-    "emulator.energy.running_total",
     "emulator.faults",
     "emulator.fidelity",
     "emulator.links",
-    "emulator.quantiles",
     "emulator.tdma.channel",
-    "emulator.tdma.slot_curve",
-    "emulator.tdma.slot_table",
     "sortedcontainers.sortedlist",
 )
 # What a run keeps to call it later, by class: events of the agenda, and hooks of the network.

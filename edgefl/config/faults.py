@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from edgefl.config.section import Section
 from edgefl.streams import Streams
 from emulator.capacity import Capacity
-from emulator.capacity.compose import Gated
+from emulator.capacity.rates import Gated
 from emulator.compute import Device
 from emulator.faults import (
     CUTS,

@@ -10,7 +10,7 @@ import numpy as np
 
 from edgefl.protocol.messages import Assignment
 from edgefl.strategies.base.decisions import Grant
-from emulator.agenda import Agenda, Ticket
+from emulator.clock import Agenda, Ticket
 from emulator.units import FOREVER
 
 TASK_CLOSED, TASK_TIMED_OUT = "task closed", "task timed out"  # why a late update is not used

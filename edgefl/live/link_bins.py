@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from edgefl.results.columns import TableColumns, spread
-from emulator.quantiles import Quantiles
+from emulator.fidelity import Quantiles
 from emulator.units import NS_PER_S
 
 FIRST_BIN_S = 0.1

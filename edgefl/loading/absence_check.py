@@ -7,7 +7,7 @@ from pathlib import Path
 from edgefl.config import groups as config_groups
 from edgefl.config.errors import Source
 from edgefl.config.experiment import Experiment
-from emulator.availability.recorded import recorded_presence
+from emulator.availability import recorded_presence
 from emulator.errors import BadValue
 
 AT = ("edges", "availability")

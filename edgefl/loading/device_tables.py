@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefl.config.errors import Loc, Source
-from emulator.compute.device_table import read_device_table
+from emulator.compute import read_device_table
 from emulator.errors import BadValue
 
 

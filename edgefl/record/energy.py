@@ -14,7 +14,7 @@ from edgefl.protocol.messages import FRESH
 from edgefl.record.rows import Row
 from emulator.energy.account import IDLE, EnergyAccount, Spent
 from emulator.energy.power import FJ_PER_J, UW_PER_W, EdgePower
-from emulator.links.transfer import Completion
+from emulator.links.link import Completion
 from emulator.units import FOREVER, NS_PER_S, seconds_text
 
 BROADCAST_TO = "*"  # the edge of a transfer for many

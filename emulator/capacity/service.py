@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 
 from emulator.capacity import Capacity
-from emulator.capacity.cycle import Cycle
+from emulator.capacity.rates import Cycle
 from emulator.errors import BadValue
 from emulator.units import FOREVER, NS_PER_S, seconds_text
 

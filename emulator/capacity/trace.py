@@ -23,7 +23,7 @@ from typing import Literal
 
 import numpy as np
 
-from emulator.capacity.cycle import MAX_PERIOD_NS, Cycle
+from emulator.capacity.rates import MAX_PERIOD_NS, Cycle
 from emulator.errors import BadValue
 from emulator.plain_text import read_text
 from emulator.units import FOREVER, NS_PER_S, seconds_text

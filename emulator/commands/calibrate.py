@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -19,9 +18,11 @@ from emulator.calibrate import (
     time_command,
     time_step,
 )
+from emulator.commands.options import check_outputs
 from emulator.errors import BadValue
 from emulator.host import host_facts
-from emulator.profile_table import REFERENCE_STEP
+from emulator.plain_text import write_file
+from emulator.profiles import REFERENCE_STEP
 
 BUSY_LOAD = 0.5  # from this load on, the host is busy: half a core is in use
 
@@ -69,10 +70,7 @@ def calibrate(
         raise BadValue(
             f"--samples {samples:g}: expected only with --command; the built-in step has its own"
         )
-    if json_file is not None and (json_file.is_dir() or not os.access(json_file.parent, os.W_OK)):
-        raise BadValue(
-            f"--json {json_file}: expected a file in a folder that exists and can be written to"
-        )
+    check_outputs(None, json=json_file)
     load = psutil.getloadavg()[0]
     if command is None:
         timing = time_step(STEP_REPEAT if repeat is None else repeat)
@@ -157,10 +155,4 @@ def _write(path: Path, report: Report) -> None:
         "load": report.load,
         "host": report.host,
     }
-    part = path.with_name(path.name + ".tmp")
-    try:
-        part.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise BadValue(f"--json {path}: {error.strerror}") from None
+    write_file(path, (json.dumps(content, indent=2) + "\n").encode(), f"--json {path}")

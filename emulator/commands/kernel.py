@@ -22,18 +22,11 @@ UpRate = Annotated[
 DownRate = Annotated[
     str | None, typer.Option(help="Payload rate from this host to COMMAND, such as 20mbit.")
 ]
-JitterText = Annotated[
-    str | None,
-    typer.Option(help="Standard deviation of the latency, such as 5ms; order is kept."),
-]
 LossText = Annotated[
     str | None,
     typer.Option(help="Share of frames lost in each direction, such as 1% or 0.01."),
 ]
 Shaper = Annotated[str | None, typer.Option(help="htb or tbf. Default: htb if the kernel has it.")]
-NoLatency = Annotated[
-    bool, typer.Option("--no-latency", help="Leave out latency, jitter and loss.")
-]
 Seed = Annotated[
     int, typer.Option(help="Seed of jitter and losses that are made in user space.", min=0)
 ]
@@ -63,10 +56,10 @@ def run(
     up: UpRate = None,
     down: DownRate = None,
     latency: options.Latency = None,
-    jitter: JitterText = None,
+    jitter: options.JitterText = None,
     loss: LossText = None,
     shaper: Shaper = None,
-    no_latency: NoLatency = False,
+    no_latency: options.NoLatency = False,
     seed: Seed = 0,
     log: LogFile = None,
 ) -> int:
@@ -120,7 +113,7 @@ def _shape(profile: str | None, said: dict[str, str | None]) -> KernelShape:
     """Both directions, from a profile with overrides or only from the options."""
     from emulator import profiles
     from emulator.kernel.commands import KernelShape, KernelWay
-    from emulator.profile_table import LINKS
+    from emulator.profiles import LINKS
 
     if profile is None and all(value is None for value in said.values()):
         raise BadValue(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from emulator.commands.options import NoLatency
 from emulator.errors import BadValue
 
 if TYPE_CHECKING:
@@ -30,9 +31,6 @@ NewName = Annotated[
 OnHost = Annotated[
     str | None,
     typer.Option("--on", help="Run COMMAND on this host. Default: on this machine itself."),
-]
-NoLatency = Annotated[
-    bool, typer.Option("--no-latency", help="Leave out latency, jitter and loss.")
 ]
 LogFile = Annotated[
     Path | None, typer.Option(help="Write links, background traffic and lateness to this file.")
@@ -80,7 +78,7 @@ def run(
     COMMAND gets the lab's name in EMULATOR_LAB. Without COMMAND the lab stays until Ctrl-C. What a
     killed run has left, the next call of emulator lab removes.
     """
-    from emulator.lab.run_command import run_lab
+    from emulator.lab.running import run_lab
 
     return run_lab(
         topology,
@@ -97,7 +95,7 @@ def run(
 @app.command(epilog="Example: emulator lab up cells.toml")
 def up(topology: TopologyFile, name: NewName = None, no_latency: NoLatency = False) -> int:
     """Make a lab that stays in the background until emulator lab down."""
-    from emulator.lab.run_command import start_detached
+    from emulator.lab.running import start_detached
 
     options = [*(["--name", name] if name else []), *(["--no-latency"] if no_latency else [])]
     lab = start_detached(topology, options, _say)
@@ -109,7 +107,7 @@ def up(topology: TopologyFile, name: NewName = None, no_latency: NoLatency = Fal
 @app.command(epilog="Example: emulator lab down cells")
 def down(lab: OldName = None) -> int:
     """End a lab, whether emulator lab up or run started it, and remove it."""
-    from emulator.lab.run_command import end_lab
+    from emulator.lab.running import end_lab
 
     typer.echo(f"lab {end_lab(lab)} has ended")
     return 0
@@ -122,7 +120,7 @@ def down(lab: OldName = None) -> int:
 )
 def exec_(host: HostName, command: Command = None, lab: LabName = None) -> int:
     """Run COMMAND on a host of a running lab, and return its exit status."""
-    from emulator.lab.run_command import program
+    from emulator.lab.running import program
 
     machine = _attached(lab).host(host)
     argv = machine.argv(program(_program(command)))

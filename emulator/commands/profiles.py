@@ -9,16 +9,19 @@ from typing import Annotated
 import typer
 
 from emulator import profiles as named
+from emulator.commands.options import rate_text
 from emulator.energy.power import (
+    DEVICE_POWER,
     NEEDED_OF_RADIO,
+    POWER_SOURCES,
+    RADIOS,
     DevicePower,
     RadioPower,
     device_power,
     radio_power,
 )
-from emulator.energy.power_table import DEVICE_POWER, POWER_SOURCES, RADIOS
 from emulator.errors import valid_name
-from emulator.profile_table import DEVICES, LINKS, REFERENCE_STEP, SOURCES, ProfileFigure
+from emulator.profiles import DEVICES, LINKS, REFERENCE_STEP, SOURCES, ProfileFigure
 
 
 def profiles(
@@ -49,14 +52,6 @@ def profiles(
         )
     else:
         typer.echo("\nNext: how many such devices this host can emulate: emulator calibrate")
-
-
-def rate_text(rate_bit_s: int) -> str:
-    """Format a rate, such as '7.6 Mbit/s'."""
-    for size, unit in ((10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s")):
-        if rate_bit_s >= size:
-            return f"{rate_bit_s / size:.10g} {unit}"
-    return f"{rate_bit_s} bit/s"
 
 
 def _list() -> None:

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from emulator.capacity import Capacity
-from emulator.capacity.constant import Constant
+from emulator.capacity.rates import Constant
 from emulator.clock import precise_timers
 from emulator.commands import options
-from emulator.delay.jitter import Jitter
+from emulator.delay import Jitter
 from emulator.errors import BadValue
 from emulator.host import host_facts, real_time_priority
 from emulator.links.loss import Lossy
-from emulator.proxy.busy import BusyFile
-from emulator.proxy.record import Log
+from emulator.proxy.record import BusyFile, Log
 from emulator.proxy.routes import (
     Address,
     ProxyWay,
@@ -58,9 +57,6 @@ UpRate = Annotated[
 DownRate = Annotated[
     str | None,
     typer.Option(help="Rate from the program to the client, such as 20mbit. Default: not shaped."),
-]
-JitterText = Annotated[
-    str | None, typer.Option(help="Standard deviation of the latency, such as 5ms; order is kept.")
 ]
 LossText = Annotated[
     str | None,
@@ -109,7 +105,7 @@ def proxy(
     up: UpRate = None,
     down: DownRate = None,
     latency: options.Latency = None,
-    jitter: JitterText = None,
+    jitter: options.JitterText = None,
     loss: LossText = None,
     trace_up: TraceUp = None,
     trace_down: TraceDown = None,

@@ -6,7 +6,6 @@ It uses the closed forms where they exist, and can draw a figure.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -14,12 +13,12 @@ from typing import Annotated
 
 import typer
 
+from emulator.commands.options import check_outputs, figures
 from emulator.errors import BadValue
-from emulator.tdma.closed_form import Tdma
-from emulator.tdma.reference import Round, simulate
+from emulator.plain_text import write_file
+from emulator.tdma.closed_form import Round, Tdma, simulate
 
 SHOWN_ROUNDS = 6
-FIGURE_SUFFIXES = (".png", ".pdf", ".svg")
 
 Devices = Annotated[int, typer.Option("--N", help="Devices.", show_default=False)]
 PerRound = Annotated[
@@ -60,25 +59,20 @@ def tdma(
     figure: FigureFile = None,
 ) -> None:
     """Show rounds, staleness and intentional delay on a TDMA channel."""
-    _check_files(json_file, figure)
+    if figure is not None and figure == json_file:
+        raise BadValue(f"--figure {figure}: expected another file than that of --json")
+    check_outputs(figure, json=json_file)
     channel = _channel(devices, per_round, transfer, compute, delay)
     facts = numbers(channel, horizon)
     files: dict[Path, bytes] = {}
     if json_file is not None:
         files[json_file] = (json.dumps(facts, indent=2) + "\n").encode()
     if figure is not None:
-        try:
-            from emulator.tdma.figure import timeline  # matplotlib loads slowly
-        except ModuleNotFoundError as error:
-            raise BadValue(
-                f"--figure needs the package {error.name!r}, which is not installed: pip install"
-                " 'edgefl[lab]'"
-            ) from error
-        files[figure] = timeline(channel, figure.suffix[1:].lower())
+        files[figure] = figures().timeline(channel, figure.suffix[1:].lower())
     for line in lines(channel, facts):
         typer.echo(line)
     for path, data in files.items():
-        _write(path, data)
+        write_file(path, data)
     again = (
         f"emulator tdma --N {devices} --S {per_round} --r {transfer} --tau-comp {compute} --T"
         f" {horizon}"
@@ -178,25 +172,3 @@ def _channel(devices: int, per_round: int, transfer: int, compute: int, delay: s
             f"--delay {delay!r}: expected auto, or a number of rounds from 0 to {plain.groups - 1}"
         )
     return Tdma(devices, per_round, transfer, compute, int(delay))
-
-
-def _check_files(json_file: Path | None, figure: Path | None) -> None:
-    if figure is not None and figure.suffix.lower() not in FIGURE_SUFFIXES:
-        raise BadValue(
-            f"--figure {figure}: expected a name that ends in {', '.join(FIGURE_SUFFIXES[:-1])} or"
-            f" {FIGURE_SUFFIXES[-1]}"
-        )
-    if figure is not None and figure == json_file:
-        raise BadValue(f"--figure {figure}: expected another file than that of --json")
-    for option, path in (("--json", json_file), ("--figure", figure)):
-        if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
-            raise BadValue(
-                f"{option} {path}: expected a file in a folder that exists and can be written to"
-            )
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write under a temporary name first, so that a reader sees the old or the new file."""
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_bytes(data)
-    os.replace(temporary, path)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from emulator.commands.profiles import rate_text
+from emulator.commands.options import check_outputs, figures, rate_text
 from emulator.commands.transfer import silent_text
 from emulator.errors import BadValue, valid_name
+from emulator.plain_text import write_file
+from emulator.traces.formats import FORMATS, NATIVE, any_trace
 from emulator.traces.obtain import obtain
 from emulator.traces.published import PUBLISHED
-from emulator.traces.rate_statistics import RateStatistics, statistics_of
-from emulator.traces.read_file import FORMATS, NATIVE, any_trace
+from emulator.traces.statistics import RateStatistics, statistics_of
 from emulator.units import NS_PER_S, parse_duration, parse_rate
 
-FIGURE_SUFFIXES = (".png", ".pdf", ".svg")
 TracePath = Annotated[
     Path,
     typer.Argument(
@@ -122,7 +121,9 @@ def show_trace(
     csv: CsvPath = None,
 ) -> None:
     """Show mean, percentiles and outages of a trace; draw it; convert it."""
-    _check_outputs(figure, csv)
+    if csv is not None and csv.suffix.lower() != ".csv":
+        raise BadValue(f"--csv {csv}: expected a name that ends in .csv")
+    check_outputs(figure, csv=csv)
     window_ns, outage_bit_s = parse_duration(window), parse_rate(outage)
     if window_ns == 0:
         raise BadValue(f"--window {window}: expected more than 0")
@@ -137,10 +138,11 @@ def show_trace(
         typer.echo(line)
     typer.echo(f"silent      {silent_text(trace)}")
     if csv is not None and recording is not None:
-        _write(csv, recording.csv().encode())
+        write_file(csv, recording.csv().encode())
         typer.echo(f"written     {csv}")
     if figure is not None:
-        _write(figure, _drawn(numbers, file.name, figure.suffix[1:].lower()))
+        drawn = figures().rate_figure(numbers, file.name, figure.suffix[1:].lower())
+        write_file(figure, drawn)
         typer.echo(f"Next: open {figure}")
     elif recording is not None and csv is None:
         typer.echo(f"Next: a trace for a config: emulator traces show {file} --csv {file.stem}.csv")
@@ -166,33 +168,3 @@ def _lines(numbers: RateStatistics) -> list[str]:
 
 def _rate(rate_bit_s: float) -> str:
     return rate_text(round(float(f"{rate_bit_s:.4g}")))
-
-
-def _drawn(numbers: RateStatistics, title: str, kind: str) -> bytes:
-    try:
-        from emulator.traces.rate_figure import rate_figure  # matplotlib loads slowly
-    except ModuleNotFoundError as error:
-        raise BadValue(
-            f"--figure needs the package {error.name!r}, which is not installed: pip install"
-            " 'edgefl[lab]'"
-        ) from error
-    return rate_figure(numbers, title, kind)
-
-
-def _check_outputs(figure: Path | None, csv: Path | None) -> None:
-    if figure is not None and figure.suffix.lower() not in FIGURE_SUFFIXES:
-        raise BadValue(f"--figure {figure}: expected a name that ends in .png, .pdf or .svg")
-    if csv is not None and csv.suffix.lower() != ".csv":
-        raise BadValue(f"--csv {csv}: expected a name that ends in .csv")
-    for option, path in (("--figure", figure), ("--csv", csv)):
-        if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
-            raise BadValue(
-                f"{option} {path}: expected a file in a folder that exists and can be written to"
-            )
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write under a temporary name first, so that a reader sees the old or the new file."""
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_bytes(data)
-    os.replace(temporary, path)

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from emulator.capacity import Capacity
-from emulator.capacity.constant import Constant
+from emulator.capacity.rates import Constant
 from emulator.capacity.trace import Trace, read_trace
-from emulator.commands.profiles import rate_text
-from emulator.delay.latency import Latency
+from emulator.commands.options import rate_text
+from emulator.delay import Latency
 from emulator.errors import BadValue
 from emulator.links.link import Link
 from emulator.links.network import Network, Transfer

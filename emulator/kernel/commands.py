@@ -23,7 +23,6 @@ PAYLOAD_BYTES = 1448
 LEAST_BURST_BYTES = 1600
 """A little more than one frame: with a burst of exactly one frame, tbf loses 3 % of its rate."""
 QUEUE_FRAMES = 1000
-SHAPERS = ("htb", "tbf")
 NAMESPACES = 256
 LEAST_RATE_BIT_S = 8  # tc uses whole bytes/s, and 0 means no rate
 MAX_RATE_BIT_S = 100_000_000_000
@@ -142,21 +141,8 @@ def make(place: Place, shape: KernelShape, ipv6: bool = True) -> list[Argv]:
     if shape.delay == "relay":
         steps += [["ip", "link", "set", "dev", own.name, "netns", namespace]]
     else:
-        steps += [
-            [
-                "ip",
-                "link",
-                "add",
-                host.name,
-                "type",
-                "veth",
-                "peer",
-                "name",
-                own.name,
-                "netns",
-                namespace,
-            ]
-        ]
+        pair = f"{host.name} type veth peer name {own.name} netns {namespace}"
+        steps += [f"ip link add {pair}".split()]
     steps += [["ip", "-n", namespace, "link", "set", "dev", "lo", "up"]]
     steps += _end(host, own, shape.down, shape, ipv6)
     steps += _end(own, host, shape.up, shape, ipv6)
@@ -254,11 +240,6 @@ def netem_words(way: KernelWay) -> Argv:
     # even if all are acknowledgements.
     rate_bit_s = 10**9 if way.rate_bit_s is None else way.rate_bit_s
     flying = rate_bit_s * way.latency_ns // (8 * 64 * NS_PER_S)
-    words = [
-        "netem",
-        "limit",
-        str(min(QUEUE_FRAMES + flying, 10**7)),
-        "delay",
-        f"{seconds_text(way.latency_ns)}s",
-    ]
-    return words + (["loss", f"{100 * way.loss:.6f}%"] if way.loss else [])
+    limit, delay = min(QUEUE_FRAMES + flying, 10**7), f"{seconds_text(way.latency_ns)}s"
+    loss = f" loss {100 * way.loss:.6f}%" if way.loss else ""
+    return f"netem limit {limit} delay {delay}{loss}".split()

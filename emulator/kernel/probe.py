@@ -111,19 +111,9 @@ def probe(place: Place, found: System) -> System:
 
 
 def _has_u32(inside: list[str]) -> bool:
+    root = ["qdisc", "replace", "dev", "lo", "root", "handle", "1:"]
     steps = [
-        [
-            "tc",
-            *inside,
-            "qdisc",
-            "replace",
-            "dev",
-            "lo",
-            "root",
-            "handle",
-            "1:",
-            *_TRIES["sch_htb"],
-        ],
+        ["tc", *inside, *root, *_TRIES["sch_htb"]],
         ["tc", *inside, "filter", "add", "dev", "lo", "parent", "1:", *_U32, "flowid", "1:1"],
     ]
     return not any(_complaint(step) for step in steps)

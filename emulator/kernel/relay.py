@@ -22,12 +22,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emulator.delay import Delay
-from emulator.delay.jitter import Jitter
-from emulator.delay.latency import Latency
+from emulator.delay import Delay, delay_of
 from emulator.errors import BadValue
+from emulator.fidelity import Quantiles, spread_ms
 from emulator.kernel.commands import KernelWay
-from emulator.quantiles import Quantiles
 from emulator.units import FOREVER
 
 TURN_FRAMES = 64  # frames read from one tap per turn; a small number, so that due frames leave
@@ -86,20 +84,12 @@ class DelayLine:
 
     def summary(self) -> dict[str, object]:
         """Counts of frames and their lateness in ms, as plain JSON values."""
-        late = self.lateness
-        lateness = {
-            "p50": late.percentile(50),
-            "p99": late.percentile(99),
-            "max": late.max if late.count else None,
-        }
         return {
-            "frames": late.count,
+            "frames": self.lateness.count,
             "lost": self.lost,
             "overflowed": self.overflowed,
             "unwritten": self.unwritten,
-            "late_ms": {
-                name: None if ns is None else round(ns / 1e6, 3) for name, ns in lateness.items()
-            },
+            "late_ms": spread_ms(self.lateness),
         }
 
 
@@ -166,7 +156,8 @@ class Relay:
         """Give a link other delays and losses; frames in flight keep theirs. KeyError: no such."""
         lines, seed = self._lines[name], self._seeds[name]
         for number, (direction, way) in enumerate((("down", down), ("up", up))):
-            lines[direction].change(_delay(way, 2 * seed + number), way.loss)
+            delay = delay_of(way.latency_ns, way.jitter_ns, 2 * seed + number)
+            lines[direction].change(delay, way.loss)
 
     def strain(self) -> str:
         """Describe the lines that were too late too often; '' if none was."""
@@ -193,17 +184,9 @@ class Relay:
 def line(way: KernelWay, seed: int) -> DelayLine:
     """Make the delay line of one direction."""
     return DelayLine(
-        _delay(way, seed),
+        delay_of(way.latency_ns, way.jitter_ns, seed),
         way.loss,
         np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, 1]))).random,
-    )
-
-
-def _delay(way: KernelWay, seed: int) -> Delay:
-    return (
-        Jitter(way.latency_ns, way.jitter_ns, seed=seed)
-        if way.jitter_ns
-        else Latency(way.latency_ns)
     )
 
 

@@ -165,30 +165,16 @@ def announcement(shape: KernelShape, place: Place, control: Mapping[str, str]) -
 def _facts(place: Place, shape: KernelShape) -> dict[str, Any]:
     ways = {name: asdict(way) for name, way in (("up", shape.up), ("down", shape.down))}
     kernel = Path("/proc/sys/net/ipv4")
-    own = execute(
-        [
-            "ip",
-            "netns",
-            "exec",
-            place.namespace,
-            "cat",
-            str(kernel / "tcp_congestion_control"),
-            str(kernel / "tcp_timestamps"),
-        ]
-    ).split()
+    control, timestamps = kernel / "tcp_congestion_control", kernel / "tcp_timestamps"
+    inside = ["ip", "netns", "exec", place.namespace]
+    own = execute([*inside, "cat", str(control), str(timestamps)]).split()
     return ways | {
         "shaper": shape.shaper,
         "delay": shape.delay,
         "host_address": place.host.address,
         "own_address": place.own.address,
-        "congestion_control": {
-            "host": (kernel / "tcp_congestion_control").read_text().strip(),
-            "own": own[0],
-        },
-        "tcp_timestamps": {
-            "host": int((kernel / "tcp_timestamps").read_text()),
-            "own": int(own[1]),
-        },
+        "congestion_control": {"host": control.read_text().strip(), "own": own[0]},
+        "tcp_timestamps": {"host": int(timestamps.read_text()), "own": int(own[1])},
         "host": host_facts(),
     }
 

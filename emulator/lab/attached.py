@@ -12,10 +12,10 @@ from typing import Any
 from emulator.errors import BadValue, valid_name
 from emulator.kernel.commands import KernelShape, KernelWay
 from emulator.lab import lab_commands as commands
-from emulator.lab.carry_out import carry_out
+from emulator.lab.lab_commands import carry_out
 from emulator.lab.lab_relay import ask
 from emulator.lab.lab_state import CUT, DOWN, ENVIRONMENT, UP, LabState, changing, find, load, save
-from emulator.lab.topology_file import changed
+from emulator.lab.topology import changed
 from emulator.lab.wiring import Wire
 
 

@@ -27,10 +27,10 @@ from typing import Any
 
 from emulator.clock import precise_timers
 from emulator.errors import BadValue
+from emulator.fidelity import Quantiles, spread_ms
 from emulator.host import REAL_TIME, real_time_priority
 from emulator.kernel.commands import KernelWay
 from emulator.kernel.relay import Relay, RelayedLink
-from emulator.quantiles import Quantiles
 from emulator.units import FOREVER, NS_PER_S
 
 ANSWER_S = 10.0
@@ -143,13 +143,8 @@ class _Server:
                 return  # the peer sees that there is no answer
 
     def _counts(self) -> dict[str, object]:
-        turn_ms = {
-            "p50": self._turns.percentile(50),
-            "p99": self._turns.percentile(99),
-            "max": self._turns.max,
-        }
         return self._facts | {
-            "turn_ms": {k: None if ns is None else round(ns / 1e6, 3) for k, ns in turn_ms.items()},
+            "turn_ms": spread_ms(self._turns),
             "strain": self._relay.strain(),
             "links": self._relay.summary(),
         }

@@ -18,12 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from emulator.errors import BadValue, valid_name
-from emulator.kernel.claims import Claims
 from emulator.kernel.commands import KernelShape, KernelWay
-from emulator.kernel.namespaces import INTERFACE_FILES, NAMESPACE_FILES, end_processes, execute
-from emulator.lab.lab_names import HOSTS_FILES, LABS, LabNames
+from emulator.kernel.namespaces import (
+    INTERFACE_FILES,
+    NAMESPACE_FILES,
+    Claims,
+    end_processes,
+    execute,
+)
 from emulator.lab.topology import LabBridge, LabHost, LabLink, LabTraffic, Topology
-from emulator.lab.wiring import Wiring, wiring
+from emulator.lab.wiring import HOSTS_FILES, LABS, LabNames, Wiring, wiring
 
 ENVIRONMENT = "EMULATOR_LAB"
 """The environment variable with the name of the lab that a command is for."""
@@ -143,10 +147,10 @@ def free_name(wanted: str) -> str:
 def clear(number: int) -> None:
     """Remove everything of a lab, whatever is left of it; end the processes of its namespaces."""
     names = LabNames(number)
-    namespaces = _begin_with(NAMESPACE_FILES, names.namespace_prefix)
+    namespaces = names_with(names.namespace_prefix, NAMESPACE_FILES)
     for namespace in namespaces:
         end_processes(namespace, signal.SIGKILL)
-    for interface in _begin_with(INTERFACE_FILES, names.prefix):
+    for interface in names_with(names.prefix, INTERFACE_FILES):
         # Its peer may go meanwhile with a namespace, and then it goes too.
         try:
             execute(["ip", "link", "del", "dev", interface])
@@ -155,7 +159,7 @@ def clear(number: int) -> None:
                 raise
     for namespace in namespaces:
         execute(["ip", "netns", "del", namespace])
-    for folder in _begin_with(HOSTS_FILES, names.namespace_prefix):
+    for folder in names_with(names.namespace_prefix, HOSTS_FILES):
         shutil.rmtree(HOSTS_FILES / folder, ignore_errors=True)
     with suppress(OSError):  # others may use it
         HOSTS_FILES.rmdir()
@@ -165,7 +169,8 @@ def clear(number: int) -> None:
 CLAIMS = Claims("lab", LABS, clear)
 
 
-def _begin_with(folder: Path, prefix: str) -> list[str]:
+def names_with(prefix: str, folder: Path) -> list[str]:
+    """What begins with ``prefix`` in a folder that may be missing."""
     if not folder.is_dir():
         return []
     return sorted(name for name in os.listdir(folder) if name.startswith(prefix))

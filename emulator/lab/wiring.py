@@ -1,8 +1,9 @@
-"""From a topology to interfaces, neighbours and routes, without touching the system.
+"""From a topology to names, interfaces, neighbours and routes, without touching the system.
 
-A bridge is a namespace with one bridge device, "br". A bridge with a shared rate has two, "low" and
-"high", joined by a link that has this rate and the bridge's name. Each host has one address, on all
-its interfaces, and a route to every other host along a shortest path.
+The number of a lab determines all its names. A bridge is a namespace with one bridge device, "br".
+A bridge with a shared rate has two, "low" and "high", joined by a link that has this rate and the
+bridge's name. Each host has one address, on all its interfaces, and a route to every other host
+along a shortest path.
 """
 
 from __future__ import annotations
@@ -10,11 +11,70 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from emulator.errors import BadValue, valid_name
 from emulator.kernel.commands import VethEnd
-from emulator.lab.lab_names import LabNames
+from emulator.kernel.namespaces import LOCKS
 from emulator.lab.topology import LabLink, Topology
+
+LABS = 256
+HOSTS_FILES = Path("/etc/netns")
+"""``ip netns exec`` shows a file of /etc/netns/NAMESPACE in place of that of /etc."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabNames:
+    """The names of everything that lab ``number`` makes.
+
+    Interfaces of this machine begin with ``prefix``; inside namespaces they have short names.
+    """
+
+    number: int
+
+    @property
+    def prefix(self) -> str:
+        return f"lab{self.number}-"
+
+    @property
+    def namespace_prefix(self) -> str:
+        return f"emulator-lab{self.number}-"
+
+    @property
+    def folder(self) -> Path:
+        """Where the lab keeps its state while it runs."""
+        return LOCKS / f"emulator-lab-{self.number}"
+
+    @property
+    def state_file(self) -> Path:
+        return self.folder / "lab.json"
+
+    @property
+    def relay_socket(self) -> Path:
+        return self.folder / "relay.sock"
+
+    def counts_file(self, number: int, end: str) -> Path:
+        """What the sender ("sent") or receiver ("arrived") of a background flow has counted."""
+        return self.folder / f"traffic-{number}-{end}.json"
+
+    def namespace(self, node: str) -> str:
+        return f"{self.namespace_prefix}{node}"
+
+    def hosts_file(self, node: str) -> Path:
+        return HOSTS_FILES / self.namespace(node) / "hosts"
+
+    def address(self, index: int) -> str:
+        """The address of host ``index``; 198.18.0.0/15 is reserved for measurements (RFC 2544)."""
+        return f"198.18.{self.number}.{index + 1}"
+
+    def mac(self, link: int, side: int) -> str:
+        """The MAC of an end of link ``link``; the first byte says that it is local."""
+        return f"02:65:{self.number:02x}:{link >> 8:02x}:{link & 255:02x}:{side + 1:02x}"
+
+    def interface(self, link: int, side: int) -> str:
+        """The name of an end of link ``link`` on this machine; at most 15 characters."""
+        return f"{self.prefix}{link}{'ab'[side]}"
+
 
 Device = tuple[str, str]  # (bridge, its device)
 

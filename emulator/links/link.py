@@ -3,24 +3,239 @@
     offer -> [ queue ] -> capacity -> delay -> receiver
 
 Every transfer in the queue has a closed-form plan from its offer on. So queries change nothing, and
-a host that asks late gets the same moments as one that asks in time.
+a host that asks late gets the same moments as one that asks in time. Capacities and delays can be
+replaced while in use; the past does not change.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from emulator.capacity import Capacity
+from emulator.capacity.rates import Cycle, cycle_of
 from emulator.capacity.service import AtOnce, Steady, curve_of
-from emulator.delay import Delay
-from emulator.delay.latency import Latency
-from emulator.links.booking import Booking, Plan, Served
-from emulator.links.changes import changed_capacity, changed_delay
-from emulator.links.queue_bound import Bound
+from emulator.delay import Delay, Latency
+from emulator.errors import BadValue
 from emulator.units import FOREVER
+from emulator.values import value_class
 
-__all__ = ["Booking", "Link", "BottleneckLike", "Plan"]
+
+@value_class(frozen=True, slots=True)
+class Transfer:
+    """A transfer of ``size`` bytes from ("up") or to ("down") ``edge``.
+
+    ``number`` is unique among the transfers that a network holds.
+    """
+
+    number: int
+    edge: str
+    direction: str
+    size: int
+    kind: str
+
+    def __post_init__(self) -> None:
+        if self.size < 0:
+            raise ValueError(f"transfer {self.number}: size {self.size} is negative")
+
+
+@value_class(frozen=True, slots=True)
+class Completion:
+    """The end of ``transfer``: its last byte is due at the receiver at ``due_ns``.
+
+    Its service began at ``started_ns``. ``shifted_ns``: how much later than its offer a bottleneck
+    accepted it, because a late host had already passed later moments; ``due_ns`` contains this.
+    ``windows_ns``: on a TDMA channel, (begin, usable end) of every slot that served it.
+    """
+
+    transfer: Transfer
+    offered_ns: int
+    started_ns: int
+    due_ns: int
+    windows_ns: tuple[tuple[int, int], ...] = ()
+    shifted_ns: int = 0
+
+
+class Served(Protocol):
+    """Bytes served over time since the start of a service; the two methods are inverses."""
+
+    def served(self, t_ns: int) -> int:
+        """Whole bytes served by ``t_ns``; 0 before the start. May exceed the transfer's size."""
+        ...
+
+    def when(self, size_bytes: int) -> int:
+        """The smallest moment (ns) by which ``size_bytes`` are served.
+
+        FOREVER if they are never served or the moment is not yet known.
+        """
+        ...
+
+
+@value_class(frozen=True, slots=True)
+class Plan:
+    """When a transfer is served: from ``start_ns`` to ``finish_ns`` along ``curve``.
+
+    The last byte reaches the receiver at ``due_ns``.
+    """
+
+    curve: Served
+    start_ns: int
+    finish_ns: int
+    due_ns: int
+
+
+@dataclass(slots=True, eq=False)
+class Booking:
+    """A transfer in the queue of a link.
+
+    ``plan`` is None while this transfer or an earlier one is suspended, and while its start is not
+    yet planned.
+    """
+
+    transfer: Transfer
+    order: int
+    offered_ns: int
+    kept: int = 0  # bytes that the receiver has already; the plan does not serve them again
+    reached: int = 0  # bytes due there at the last suspension: an upper bound of ``kept``
+    plan: Plan | None = None
+    began_ns: int | None = None  # the first start of service; set only after an interruption
+    suspended: bool = False
+    # how much later than its offer the bottleneck accepted it, because it was settled further
+    shifted_ns: int = 0
+
+    def started_ns(self) -> int | None:
+        """The first start of service, which may be in the future; None while not planned."""
+        return self.plan.start_ns if self.began_ns is None and self.plan else self.began_ns
+
+
+POLICIES = ("drop", "block")
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A limit of ``limit_bytes`` that may wait behind the transfer in service.
+
+    A waiting transfer counts with its full size until its service begins. An idle link accepts a
+    transfer of any size. With ``drop``, a transfer without room is refused. With ``block``, it
+    waits outside until there is room. Order is kept, so its service begins as in an unlimited
+    queue.
+    """
+
+    limit_bytes: int
+    policy: str = "drop"
+
+    def __post_init__(self) -> None:
+        if (
+            not isinstance(self.limit_bytes, int)
+            or isinstance(self.limit_bytes, bool)
+            or self.limit_bytes < 0
+        ):
+            raise BadValue(
+                f"queue limit {self.limit_bytes!r}: expected a whole number of bytes, 0 or more"
+            )
+        if self.policy not in POLICIES:
+            raise BadValue(f"queue policy {self.policy!r}: expected one of {', '.join(POLICIES)}")
+
+
+# earlier pieces that are always kept; older ones are dropped when no plan needs them
+MOST_PAST = 32
+
+
+class ChangedCapacity:
+    """A capacity made of ``pieces``: (from_ns, capacity), ascending; the first holds from 0."""
+
+    def __init__(self, pieces: list[tuple[int, Capacity]]) -> None:
+        self._pieces = pieces
+        self._from_ns = [from_ns for from_ns, _ in pieces]
+
+    def segment(self, t_ns: int) -> tuple[int, int]:
+        index = max(bisect_right(self._from_ns, t_ns) - 1, 0)
+        rate_bit_s, until_ns = self._pieces[index][1].segment(t_ns)
+        return rate_bit_s, min([until_ns, *self._from_ns[index + 1 : index + 2]])
+
+    def cycle(self, t_ns: int) -> Cycle | None:
+        """The cycle of the last piece, from its first period that starts within the piece."""
+        from_ns, last = self._pieces[-1]
+        # not earlier: a trace may start at its first query
+        cycle = cycle_of(last, max(t_ns, from_ns))
+        if cycle is None or cycle.from_ns >= from_ns:
+            return cycle
+        return cycle.moved(from_ns + (cycle.from_ns - from_ns) % cycle.period_ns)
+
+    def then(self, capacity: Capacity, at_ns: int, needed_ns: int) -> ChangedCapacity:
+        """Append ``capacity`` from ``at_ns`` on.
+
+        Pieces that end before ``needed_ns`` may be dropped.
+        """
+        return ChangedCapacity(
+            [*self._pieces[-_still_needed(self._from_ns, needed_ns) :], (at_ns, capacity)]
+        )
+
+
+class ChangedDelay:
+    """A delay made of ``pieces``: (after_ns, floor_ns, delay), ascending.
+
+    Bytes that leave after ``after_ns`` have that delay and do not arrive before ``floor_ns``. This
+    is the arrival of the last byte that left before, so that no byte overtakes another.
+    """
+
+    def __init__(self, pieces: list[tuple[int, int, Delay]]) -> None:
+        self._pieces = pieces
+        self._after_ns = [after_ns for after_ns, _, _ in pieces]
+
+    def arrival(self, sent_ns: int) -> int:
+        if sent_ns >= FOREVER:
+            return FOREVER
+        _, floor_ns, delay = self._pieces[max(bisect_left(self._after_ns, sent_ns) - 1, 0)]
+        return max(delay.arrival(sent_ns), floor_ns)
+
+    def departure(self, arrival_ns: int) -> int:
+        until_ns = FOREVER  # bytes that leave later have not arrived
+        for after_ns, floor_ns, delay in self._pieces[:0:-1]:
+            if arrival_ns >= floor_ns:
+                return min(max(delay.departure(arrival_ns), after_ns), until_ns)
+            until_ns = after_ns
+        return min(self._pieces[0][2].departure(arrival_ns), until_ns)
+
+    def then(self, delay: Delay, after_ns: int, floor_ns: int, needed_ns: int) -> ChangedDelay:
+        """Append ``delay`` for bytes that leave after ``after_ns``.
+
+        Pieces that only bytes before ``needed_ns`` used may be dropped.
+        """
+        kept = self._pieces[-_still_needed(self._after_ns, needed_ns) :]
+        return ChangedDelay([*kept, (after_ns, max(floor_ns, kept[-1][1]), delay)])
+
+
+def changed_capacity(before: Capacity, after: Capacity, at_ns: int, needed_ns: int) -> Capacity:
+    """Return the capacity that is ``before`` until ``at_ns`` and ``after`` from then on."""
+    changed = before if isinstance(before, ChangedCapacity) else ChangedCapacity([(0, before)])
+    return changed.then(after, at_ns, needed_ns)
+
+
+def changed_delay(before: Delay, after: Delay, at_ns: int, plans: Iterable[Plan]) -> Delay:
+    """Return the delay that is ``before`` for bytes that leave by ``at_ns``, and ``after`` later.
+
+    Later bytes do not overtake earlier ones. ``plans``: those of all transfers that have not
+    arrived.
+    """
+    plans = list(plans)
+    changed = before if isinstance(before, ChangedDelay) else ChangedDelay([(0, 0, before)])
+    left_ns = [
+        min(plan.curve.when(n_bytes), plan.finish_ns)
+        for plan in plans
+        if (n_bytes := plan.curve.served(at_ns)) or plan.finish_ns <= at_ns
+    ]
+    floor_ns = before.arrival(max(left_ns)) if left_ns else 0
+    return changed.then(after, at_ns, floor_ns, min([at_ns, *(plan.start_ns for plan in plans)]))
+
+
+def _still_needed(borders_ns: list[int], needed_ns: int) -> int:
+    return max(
+        len(borders_ns) - max(bisect_right(borders_ns, needed_ns) - 1, 0),
+        min(MOST_PAST, len(borders_ns)),
+    )
 
 
 class BottleneckLike(Protocol):

@@ -25,8 +25,7 @@ from __future__ import annotations
 import math
 
 from emulator.capacity import Capacity
-from emulator.capacity.compose import cycle_of
-from emulator.capacity.cycle import Cycle
+from emulator.capacity.rates import Cycle, cycle_of
 from emulator.errors import BadValue
 from emulator.units import NS_PER_S
 
@@ -73,12 +72,8 @@ class Lossy:
         self, capacity: Capacity, loss: float, rtt_ns: int, segment_bytes: int = SEGMENT_BYTES
     ) -> None:
         _check(loss, rtt_ns, segment_bytes)
-        self.capacity, self.loss, self.rtt_ns, self.segment_bytes = (
-            capacity,
-            loss,
-            rtt_ns,
-            segment_bytes,
-        )
+        self.capacity, self.loss = capacity, loss
+        self.rtt_ns, self.segment_bytes = rtt_ns, segment_bytes
         self._cycles: tuple[Cycle, Cycle] | None = None  # the capacity's, and the same under loss
 
     def segment(self, t_ns: int) -> tuple[int, int]:

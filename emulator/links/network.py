@@ -8,9 +8,7 @@ from dataclasses import replace
 
 from emulator.capacity import Capacity
 from emulator.delay import Delay
-from emulator.links.booking import Booking
-from emulator.links.link import BottleneckLike, Link
-from emulator.links.transfer import Completion, Transfer
+from emulator.links.link import Booking, BottleneckLike, Completion, Link, Transfer
 from emulator.units import FOREVER
 
 __all__ = ["Completion", "Network", "Supply", "Transfer"]

@@ -13,15 +13,16 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TextIO
 
 from emulator.capacity import Capacity
+from emulator.clock import precise_timers
 from emulator.errors import BadValue
-from emulator.proxy.busy import BusyFile
 from emulator.proxy.pacing import Junction, Lane
-from emulator.proxy.record import ConnectionRecord, Log
-from emulator.proxy.routes import Address, ProxyWay, Route, address_text
+from emulator.proxy.record import BusyFile, ConnectionRecord, Log
+from emulator.proxy.routes import Address, ProxyWay, Route, address_text, parse_address, proxy_ways
 from emulator.proxy.traffic import ConnectionEnd, Item, Road, Traffic
 from emulator.units import NS_PER_S
 
@@ -290,3 +291,37 @@ def _resolve(address: Address, what: str) -> SockAddr:
     # only on IPv6 are rarer.
     family, _, _, _, sockaddr = min(found, key=lambda entry: entry[0] != socket.AF_INET)
     return family, sockaddr
+
+
+@contextmanager
+def running_proxy(
+    to: Address | str,
+    *,
+    profile: str | None = None,
+    up: str | None = None,
+    down: str | None = None,
+    latency: str | None = None,
+    jitter: str | None = None,
+    loss: str | None = None,
+    seed: int = 0,
+) -> Iterator[Proxy]:
+    """A proxy with one emulated link to the TCP server at ``to``; it listens on ``.address``.
+
+    Values are text with a unit, as in ``emulator proxy``. What is not given is not emulated.
+    BadValue for what is wrong. Connections that are open at the end are reset.
+    """
+    said = {"up": up, "down": down, "latency": latency, "jitter": jitter, "loss": loss}
+    target = parse_address(to, "to") if isinstance(to, str) else (to[0], to[1])
+    proxy = Proxy([Route(("127.0.0.1", 0), target, *proxy_ways(profile, said, 2 * seed))])
+
+    def carry() -> None:
+        precise_timers()
+        proxy.run()
+
+    thread = threading.Thread(target=carry, name="emulator proxy", daemon=True)
+    thread.start()
+    try:
+        yield proxy
+    finally:
+        proxy.stop()
+        thread.join()

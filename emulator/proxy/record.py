@@ -1,39 +1,38 @@
-"""The records of a proxy: each connection, the totals, and the live status line."""
+"""The records of a proxy: connections, totals, the live status line, and busy periods of its links.
+
+A busy period lasts from the first byte that comes until no byte is left. A program that sends as
+fast as the link carries makes one period of each transfer; it takes the latency and bytes x 8 /
+rate. A pause of the sender ends the period.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
 from emulator.errors import BadValue
-from emulator.quantiles import Quantiles
+from emulator.fidelity import Quantiles
 from emulator.units import NS_PER_S
 
 NS_PER_MS = 1_000_000
 
 
+@dataclass(slots=True)
 class ProxyFlow:
     """The traffic of one connection in one direction; moments in ns since the proxy's start."""
 
-    __slots__ = (
-        "bytes",
-        "chunks",
-        "first_ns",
-        "last_ns",
-        "last_due_ns",
-        "lag_sum_ns",
-        "lag_max_ns",
-        "dropped_bytes",
-    )
-
-    def __init__(self) -> None:
-        self.bytes = self.chunks = self.lag_sum_ns = self.lag_max_ns = self.dropped_bytes = 0
-        self.first_ns: int | None = None
-        self.last_ns: int | None = None
-        self.last_due_ns: int | None = None
+    bytes: int = 0
+    chunks: int = 0
+    first_ns: int | None = None
+    last_ns: int | None = None
+    last_due_ns: int | None = None
+    lag_sum_ns: int = 0
+    lag_max_ns: int = 0
+    dropped_bytes: int = 0
 
     def passed(self, size_bytes: int, due_ns: int, now: int) -> None:
         """Record a chunk that was due at ``due_ns`` and delivered at ``now``."""
@@ -60,15 +59,17 @@ class ProxyFlow:
         }
 
 
+@dataclass(slots=True)
 class ConnectionRecord:
     """One connection, from its acceptance to its end."""
 
-    __slots__ = ("number", "route", "peer", "opened_ns", "up", "down", "end")
-
-    def __init__(self, number: int, route: str, peer: str, opened_ns: int) -> None:
-        self.number, self.route, self.peer, self.opened_ns = number, route, peer, opened_ns
-        self.up, self.down = ProxyFlow(), ProxyFlow()
-        self.end = "closed"  # or the reason of another end
+    number: int
+    route: str
+    peer: str
+    opened_ns: int
+    up: ProxyFlow = field(default_factory=ProxyFlow)
+    down: ProxyFlow = field(default_factory=ProxyFlow)
+    end: str = "closed"  # or the reason of another end
 
     def as_json(self, now: int) -> dict[str, object]:
         return {
@@ -186,3 +187,63 @@ def _seconds(ns: int | None) -> float | None:
 
 def _ms(ns: int) -> float:
     return round(ns / NS_PER_MS, 3)
+
+
+COLUMNS = "listen,direction,begin_s,end_s,scheduled_end_s,bytes"
+
+
+class BusyFile:
+    """A CSV file with one row per busy period of each shaped link; BadValue if it cannot be."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._file: TextIO = path.open("w", encoding="utf-8")
+        except OSError as error:
+            raise BadValue(f"busy {path}: cannot be written ({error.strerror})") from None
+        self._fault: OSError | None = None
+        self.add(COLUMNS)
+
+    def link(self, listen: str, direction: str) -> BusyPeriods:
+        """The periods of one direction ("up" or "down") of the link that listens on ``listen``."""
+        return BusyPeriods(self, f"{listen},{direction}")
+
+    def add(self, row: str) -> None:
+        """Write a row; ``close`` reports errors: a full disk must not stop the traffic."""
+        try:
+            self._file.write(f"{row}\n")
+        except OSError as error:
+            self._fault = error
+
+    def close(self) -> None:
+        """Complete the file. BadValue if anything could not be written."""
+        try:
+            self._file.close()
+            if self._fault is not None:
+                raise self._fault
+        except OSError as error:
+            raise BadValue(f"busy {self.path}: incomplete ({error.strerror})") from None
+
+
+class BusyPeriods:
+    """The busy periods of one direction of a link; moments in ns since the proxy's start."""
+
+    __slots__ = ("_begin_ns", "_bytes", "_file", "_link", "_under_way_bytes")
+
+    def __init__(self, file: BusyFile, link: str) -> None:
+        self._file, self._link = file, link
+        self._begin_ns = self._bytes = self._under_way_bytes = 0
+
+    def came(self, size_bytes: int, now: int) -> None:
+        """Record bytes that came from their sender at ``now``."""
+        if not self._under_way_bytes:
+            self._begin_ns, self._bytes = now, 0
+        self._bytes += size_bytes
+        self._under_way_bytes += size_bytes
+
+    def left(self, size_bytes: int, due_ns: int, now: int) -> None:
+        """Record bytes that were due at ``due_ns`` and left for their receiver at ``now``."""
+        self._under_way_bytes -= size_bytes
+        if size_bytes and not self._under_way_bytes:
+            times = (f"{each / NS_PER_S:.9f}" for each in (self._begin_ns, now, due_ns))
+            self._file.add(f"{self._link},{','.join(times)},{self._bytes}")

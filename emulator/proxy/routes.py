@@ -6,15 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from emulator.capacity import Capacity
-from emulator.capacity.compose import Lowest
-from emulator.capacity.constant import Constant
-from emulator.delay import Delay
-from emulator.delay.jitter import Jitter
-from emulator.delay.latency import Latency
+from emulator.capacity.rates import Constant, Lowest
+from emulator.delay import Delay, delay_of
 from emulator.errors import BadValue
 from emulator.links.loss import Lossy
-from emulator.profile_table import LINKS
-from emulator.profiles import link_profile
+from emulator.profiles import LINKS, link_profile
 
 Address = tuple[str, int]
 
@@ -86,10 +82,7 @@ def proxy_ways(
             )
         if loss and capacity is not None:
             capacity = Lossy(capacity, loss, 2 * latency_ns)
-        delay: Delay = (
-            Jitter(latency_ns, jitter_ns, seed=seed + number) if jitter_ns else Latency(latency_ns)
-        )
-        ways.append(ProxyWay(capacity, delay))
+        ways.append(ProxyWay(capacity, delay_of(latency_ns, jitter_ns, seed + number)))
     return ways[0], ways[1]
 
 

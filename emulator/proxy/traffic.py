@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from emulator.fidelity import Fidelity
-from emulator.proxy.busy import BusyPeriods
 from emulator.proxy.pacing import Lane
-from emulator.proxy.record import ConnectionRecord, Log, ProxyFlow, Totals
+from emulator.proxy.record import BusyPeriods, ConnectionRecord, Log, ProxyFlow, Totals
 from emulator.units import FOREVER
 
 HELD_BYTES = (64 * 1024, 16 * 2**20)  # minimum and maximum in transit for one connection
@@ -48,36 +48,29 @@ class Road:
         self.shaped = lane.server.capacity is not None or lane.junction is not None
 
 
+@dataclass(slots=True, eq=False)
 class ConnectionEnd:
     """One socket of a connection.
 
     Bytes read from it go over ``road`` to the ``other`` end. ``out`` holds bytes that are due here
-    but that the socket has not taken yet.
+    but that the socket has not taken yet, ``untaken`` of them in all; ``held``: bytes read here
+    that the other end has not got.
     """
 
-    __slots__ = (
-        "sock",
-        "name",
-        "road",
-        "record",
-        "other",
-        "out",
-        "untaken",
-        "held",
-        "readable",
-        "writable",
-        "queued",
-        "finished",
-        "shut",
-        "dead",
-    )
-
-    def __init__(self, sock: Socket, name: str, road: Road, record: ConnectionRecord) -> None:
-        self.sock, self.name, self.road, self.record = sock, name, road, record
-        self.other = self
-        self.out: deque[bytes | memoryview] = deque()
-        self.untaken = self.held = 0
-        self.readable = self.writable = self.queued = self.finished = self.shut = self.dead = False
+    sock: Socket
+    name: str
+    road: Road
+    record: ConnectionRecord
+    other: ConnectionEnd = field(init=False)
+    out: deque[bytes | memoryview] = field(default_factory=deque)
+    untaken: int = 0
+    held: int = 0
+    readable: bool = False
+    writable: bool = False
+    queued: bool = False
+    finished: bool = False
+    shut: bool = False
+    dead: bool = False
 
     def flow(self) -> ProxyFlow:
         """The record of the bytes that were read here."""

@@ -3,25 +3,301 @@
     slot i:  [ bytes | guard ]  from start + i * slot_ns on
 
 The bytes of a transfer are carried only in its slots, in order of time. The code uses integer
-arithmetic over slot numbers. Completions are closed forms of the slots that a transfer holds.
+arithmetic over slot numbers. Completions are closed forms of the slots that a transfer holds. A log
+keeps the uses of the slots.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 from emulator.capacity import Capacity
-from emulator.capacity.constant import Constant
+from emulator.capacity.rates import Constant
 from emulator.capacity.service import WORK_PER_BYTE
-from emulator.delay import Delay
-from emulator.delay.latency import Latency
+from emulator.delay import Delay, Latency
 from emulator.errors import BadValue
-from emulator.links.booking import Booking, Plan
-from emulator.links.changes import changed_delay
-from emulator.links.link import Link
-from emulator.tdma.slot_curve import Grid, SlotCurve, usable
-from emulator.tdma.slot_table import SlotTable, closed_until
-from emulator.units import FOREVER, seconds_text
+from emulator.links.link import Booking, Link, Plan, changed_delay
+from emulator.units import FOREVER, NS_PER_S, seconds_text
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The grid of slots: slot i begins at ``start_ns`` + i * ``slot_ns``.
+
+    ``frame_slots`` slots make a frame, in which devices may have fixed places.
+    """
+
+    slot_ns: int
+    guard_ns: int = 0
+    frame_slots: int = 1
+    start_ns: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("slot_ns", 1), ("guard_ns", 0), ("frame_slots", 1), ("start_ns", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise BadValue(f"{name} {value!r}: expected a whole number, {least} or more")
+        if self.guard_ns >= self.slot_ns:
+            raise BadValue(
+                f"slot of {self.slot_ns} ns: expected more than its guard of {self.guard_ns} ns"
+            )
+
+    @property
+    def usable_ns(self) -> int:
+        return self.slot_ns - self.guard_ns
+
+    def begins(self, slot: int) -> int:
+        """The moment at which ``slot`` begins."""
+        return self.start_ns + slot * self.slot_ns
+
+    def at(self, t_ns: int) -> int:
+        """The slot that contains ``t_ns``; negative before the first."""
+        return (t_ns - self.start_ns) // self.slot_ns
+
+    def next_at(self, t_ns: int) -> int:
+        """The first slot that begins at ``t_ns`` or later."""
+        return max(-((self.start_ns - t_ns) // self.slot_ns), 0)
+
+
+class SlotCurve:
+    """Service in ``slots`` (ascending): ``bytes_per`` bytes per ``per`` ns of their usable time.
+
+    No byte is served before its slot.
+    """
+
+    __slots__ = ("_grid", "_slots", "_bytes_per", "_per", "_from_ns")
+
+    def __init__(self, grid: Grid, slots: list[int], bytes_per: int, per: int) -> None:
+        self._grid, self._slots, self._bytes_per, self._per = grid, slots, bytes_per, per
+        self._from_ns = grid.begins(slots[0])
+
+    def served(self, t_ns: int) -> int:
+        index = bisect_right(self._slots, self._grid.at(t_ns)) - 1
+        if index < 0:
+            return 0
+        within_ns = min(t_ns - self._grid.begins(self._slots[index]), self._grid.usable_ns)
+        return self._bytes_per * (index * self._grid.usable_ns + within_ns) // self._per
+
+    def when(self, size_bytes: int) -> int:
+        if size_bytes <= 0:
+            return self._from_ns
+        index, before_ns = self._last(size_bytes)
+        return (
+            self._grid.begins(self._slots[index]) + before_ns
+            if index < len(self._slots)
+            else FOREVER
+        )
+
+    def opens_at(self, size_bytes: int) -> int:
+        """The start of the slot that serves byte ``size_bytes``."""
+        index, _ = self._last(max(size_bytes, 1))
+        return self._grid.begins(self._slots[index]) if index < len(self._slots) else FOREVER
+
+    def stretch_end(self, t_ns: int) -> int:
+        """The end of the usable time of the slot at ``t_ns``, otherwise of the next slot.
+
+        FOREVER after the last slot.
+        """
+        index = max(bisect_right(self._slots, self._grid.at(t_ns)) - 1, 0)
+        ends = (
+            self._grid.begins(slot) + self._grid.usable_ns
+            for slot in self._slots[index : index + 2]
+        )
+        return next((end_ns for end_ns in ends if t_ns < end_ns), FOREVER)
+
+    def stretch_bytes(self, size_bytes: int) -> int:
+        """Total bytes served by the end of the slot that serves byte ``size_bytes`` + 1.
+
+        ``size_bytes`` if no slot serves it.
+        """
+        index, _ = self._last(size_bytes + 1)
+        return (
+            self._bytes_per * (index + 1) * self._grid.usable_ns // self._per
+            if index < len(self._slots)
+            else size_bytes
+        )
+
+    def _last(self, size_bytes: int) -> tuple[int, int]:
+        """Return (index of the slot that serves byte ``size_bytes``, ns within that slot)."""
+        index, rest_ns = divmod(
+            usable(size_bytes, self._bytes_per, self._per) - 1, self._grid.usable_ns
+        )
+        return index, rest_ns + 1
+
+
+def usable(size_bytes: int, bytes_per: int, per: int) -> int:
+    """Usable ns that ``size_bytes`` take, rounded up."""
+    return -(-size_bytes * per // bytes_per)
+
+
+# A long log keeps at least this time. A host may report an offer so late and still get the slots
+# of that moment.
+REMEMBERED_NS = 10 * NS_PER_S
+LEAST_USES = 4096  # a shorter log is kept whole
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """The use of ``slot`` by transfer ``number`` in ``direction``.
+
+    ``device`` is the transmitter ("up") or the receiver or the name of a group ("down").
+    """
+
+    slot: int
+    device: str
+    direction: str
+    number: int
+
+
+class SlotTable:
+    """The uses of the slots of ``grid``.
+
+    A second use of a slot is refused. Slots that the log has dropped cannot be taken.
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self.grid = grid
+        self._uses: dict[int, Use] = {}  # by slot
+        self._first_slot = 0  # earlier slots are dropped from the log
+        self._most_uses = LEAST_USES  # with more uses, old ones are dropped
+        self._latest_ns = 0  # the latest moment of a call
+        # a gapless range of used slots, which the search for free slots skips
+        self._packed = range(0)
+
+    def user(self, slot: int) -> Use | None:
+        """The use of ``slot``; None if it is free."""
+        return self._uses.get(slot)
+
+    def next_free(
+        self,
+        needed: int,
+        now: int,
+        places: Iterable[int] | None = None,
+        gate: Capacity | None = None,
+    ) -> list[int]:
+        """The next ``needed`` free slots that begin at ``now`` or later.
+
+        With ``places``, only slots at these places of their frame. With ``gate``, only slots during
+        whose usable time the gate is open (has a rate). The result is shorter if the gate closes
+        forever.
+        """
+        wanted = self._checked(places)
+        found: list[int] = []
+        slot = self._at_place(max(self.grid.next_at(now), self._first_slot), wanted)
+        while len(found) < needed:
+            if slot in self._packed:
+                slot = self._at_place(self._packed.stop, wanted)
+                continue
+            closed_ns = (
+                0
+                if gate is None
+                else closed_until(
+                    gate, self.grid.begins(slot), self.grid.begins(slot) + self.grid.usable_ns
+                )
+            )
+            if closed_ns >= FOREVER:
+                break
+            if not closed_ns and slot not in self._uses:
+                found.append(slot)
+            slot = self._at_place(max(slot + 1, self.grid.next_at(closed_ns)), wanted)
+        return found
+
+    def log(self, until_ns: int = FOREVER) -> list[Use]:
+        """The uses of slots that begin before ``until_ns``, in order of time.
+
+        There is one use per slot, so uses never overlap.
+        """
+        return [
+            self._uses[slot] for slot in sorted(self._uses) if self.grid.begins(slot) < until_ns
+        ]
+
+    def forget(self, before_ns: int) -> list[Use]:
+        """Remove the uses that ended by ``before_ns`` from the log and return them, by time.
+
+        Their slots cannot be taken again. If the log is long, the channel does this itself with
+        uses older than REMEMBERED_NS.
+        """
+        self._first_slot = max(self._first_slot, self.grid.at(before_ns))
+        return [
+            self._uses.pop(slot)
+            for slot in sorted(slot for slot in self._uses if slot < self._first_slot)
+        ]
+
+    def take(self, booking: Booking, slots: Iterable[int], now: int) -> list[int]:
+        """Take all ``slots`` for ``booking`` and return them, ascending.
+
+        ValueError, and none is taken, if one is past or belongs to another transfer.
+        """
+        wanted = sorted(set(slots))
+        for slot in wanted:
+            use = self._uses.get(slot)
+            if slot < self._first_slot or self.grid.begins(slot) < now:
+                raise ValueError(
+                    f"slot {slot} begins at {self.grid.begins(slot)} ns, before"
+                    f" {max(now, self.grid.begins(self._first_slot))} ns"
+                )
+            if use is not None and use.number != booking.transfer.number:
+                raise ValueError(f"slot {slot} belongs to transfer {use.number} of {use.device}")
+        transfer = booking.transfer
+        for slot in wanted:
+            self._uses[slot] = Use(slot, transfer.edge, transfer.direction, transfer.number)
+        self._pack(wanted, now)
+        self._latest_ns = max(self._latest_ns, now)
+        if len(self._uses) > self._most_uses:
+            self.forget(self._latest_ns - REMEMBERED_NS)
+            self._most_uses = max(LEAST_USES, 2 * len(self._uses))
+        return wanted
+
+    def free(self, slots: Iterable[int], now: int) -> None:
+        """Free those of ``slots`` that have not begun by ``now``."""
+        for slot in slots:
+            if self.grid.begins(slot) >= now:
+                self._uses.pop(slot, None)
+                if slot in self._packed:
+                    self._packed = range(self._packed.start, slot)
+
+    def _pack(self, slots: list[int], now: int) -> None:
+        if slots and self._packed.stop <= self.grid.next_at(now):  # all are past
+            self._packed = range(slots[0], slots[0])
+        for slot in slots:
+            if slot == self._packed.stop:
+                self._packed = range(self._packed.start, slot + 1)
+
+    def _at_place(self, slot: int, places: tuple[int, ...] | None) -> int:
+        """The first slot from ``slot`` on at one of ``places`` of its frame."""
+        if places is None:
+            return slot
+        frame, place = divmod(slot, self.grid.frame_slots)
+        after = bisect_left(places, place)
+        return frame * self.grid.frame_slots + (
+            places[after] if after < len(places) else self.grid.frame_slots + places[0]
+        )
+
+    def _checked(self, places: Iterable[int] | None) -> tuple[int, ...] | None:
+        if places is None:
+            return None
+        wanted = tuple(sorted(set(places)))
+        if not wanted or not 0 <= wanted[0] <= wanted[-1] < self.grid.frame_slots:
+            raise ValueError(
+                f"places {list(wanted)}: expected some of 0 to {self.grid.frame_slots - 1}"
+            )
+        return wanted
+
+
+def closed_until(gate: Capacity, from_ns: int, to_ns: int) -> int:
+    """When ``gate`` opens again, if it is closed at any moment from ``from_ns`` to ``to_ns``.
+
+    0 if it is open all the time.
+    """
+    while from_ns < to_ns:
+        rate_bit_s, until_ns = gate.segment(from_ns)
+        if not rate_bit_s:
+            return until_ns
+        from_ns = until_ns
+    return 0
+
 
 MOST_SLOTS = 1_000_000  # that an automatic channel grants to one transfer
 

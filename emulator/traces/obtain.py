@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from emulator.errors import BadValue
+from emulator.plain_text import write_file
+from emulator.traces.formats import FORMATS, converted, trace_of
 from emulator.traces.published import PublishedTrace, TraceFile
-from emulator.traces.read_file import FORMATS, converted, trace_of
 
 RAW = "raw"  # folder of the downloads, below the folder of the traces
 
@@ -53,10 +53,14 @@ def obtain(
     for file in entry.files:
         raw = _copy_in(origin, file) if origin else _downloaded(name, file, to / RAW, entry)
         checked.append(_checked(raw, file, recorded, about, may_remove=origin is None))
+    try:
+        to.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadValue(f"{to}: {error.strerror or error}") from error
     obtained = [
         one for found in checked for one in _written(name, entry.collection.format_name, found, to)
     ]
-    _write(about, _facts(entry, checked).encode())
+    write_file(about, _facts(entry, checked).encode())
     return obtained, checked
 
 
@@ -141,7 +145,7 @@ def _written(name: str, format_name: str, found: CheckedFile, to: Path) -> list[
         stem = f"{name}.{direction}" if direction else name
         if format_name not in FORMATS:  # mahimahi: read as it is
             path = to / stem
-            _write(path, found.path.read_bytes())
+            write_file(path, found.path.read_bytes())
             obtained.append(ObtainedTrace(path, direction, ()))
             continue
         recording = converted(
@@ -149,7 +153,7 @@ def _written(name: str, format_name: str, found: CheckedFile, to: Path) -> list[
         )
         path = to / f"{stem}.csv"
         trace_of(recording, f"trace {found.path}")  # refuses what is no capacity
-        _write(path, recording.csv().encode())
+        write_file(path, recording.csv().encode())
         obtained.append(ObtainedTrace(path, direction, recording.remarks))
     return obtained
 
@@ -185,14 +189,3 @@ def _recorded(about: Path) -> dict[str, str]:
         return {}
     except (OSError, ValueError, KeyError, TypeError):
         raise BadValue(f"{about}: expected the file that a get wrote; delete it") from None
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write under a temporary name first, so that a reader sees the old or the new file."""
-    temporary = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(data)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise BadValue(f"{path}: {error.strerror or error}") from error

@@ -12,6 +12,7 @@ they stand for 3, 1.5, 2 and 1 s where plain reading takes 0.104 s.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,6 @@ from urllib.parse import urlsplit
 import orjson
 import psutil
 import tomli_w
-from live import PATIENCE_S, address_of, config, edgefl
 from table import TIMES, Row, arguments, host_line, load, report, run, say
 
 from edgefl.errors import UserError
@@ -33,13 +33,49 @@ from edgefl.record.files import EVENTS, SUMMARY
 
 EDGES, EVENTS_PER_S = 100, 143  # of the run, and of an emulated second of it
 MB = 1e6
+PATIENCE_S = 60.0
+ADDRESS = re.compile(r"http://\S+/")
 GOALS = {"report": 29.0, "parquet": 14.5, "timeline": 19.0, "page": 9.6}
+
+
+def config(seconds: float) -> dict[str, object]:
+    """Return an experiment that sends and writes much, and trains nothing."""
+    return {
+        "name": "live",
+        "model": {"name": "mlp", "hidden": [16]},
+        "training": {"trainer": "none"},
+        "partition": {"name": "iid"},
+        "edges": {"count": EDGES},
+        "links": {"up_mbit_s": 1.0, "down_mbit_s": 2.0, "latency_ms": 5.0},
+        "devices": {"samples_per_s": 1000.0 / EDGES, "slowest_ratio": 2.0},
+        "evaluation": {"every_versions": 20},
+        "stop": {"emulated_s": seconds},
+        "strategies": [{"strategy": "fedbuff", "concurrency": EDGES, "buffer_size": 10}],
+    }
+
+
+def edgefl(folder: Path, *words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "edgefl.cli", *words]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder
+    )
+
+
+def address_of(process: subprocess.Popen[str]) -> str:
+    """Return the page's address that a command prints."""
+    assert process.stdout is not None
+    printed = ""
+    for line in process.stdout:
+        if found := ADDRESS.search(line):
+            return found[0]
+        printed += line
+    raise UserError(f"no page: {printed}")
 
 
 def make(folder: Path, events: int) -> Path:
     """Return the directory of a run of about so many events."""
     seconds = max(events / EVENTS_PER_S, 5.0)
-    (folder / "live.toml").write_text(tomli_w.dumps(config(EDGES, seconds)))
+    (folder / "live.toml").write_text(tomli_w.dumps(config(seconds)))
     say(f"{seconds:.0f} emulated s with {EDGES} edges under the virtual clock")
     process = edgefl(folder, "run", "live.toml", "--clock", "virtual")
     printed = process.communicate()[0]

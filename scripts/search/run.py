@@ -25,8 +25,7 @@ from search.machine import NS_PER_S, Process, Simulation, TurnsInACircle, runnin
 from search.network import SimulatedNetwork
 from search.scenario import EDGES, PORT, RUN, World
 from search.story import COORDINATOR, Fault, Story
-from search.system import SimulatedInbox, SimulatedSystem
-from search.workers import Worker, evaluating, working
+from search.system import SimulatedInbox, SimulatedSystem, Worker, evaluating, working
 
 PATIENCE_S = 60.0
 AGAIN_NS = NS_PER_S  # an edge that gives up is started again, as by systemd

@@ -1,12 +1,18 @@
-"""The simulated machine as the program under test sees it."""
+"""The simulated machine as the program under test sees it, and the processes of its workers."""
 
 from __future__ import annotations
 
 import queue
 from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
 from threading import Thread
 from typing import Any
 
+from edgefl.hosts.ipc import decode, encode
+from edgefl.hosts.process_messages import JobFinished, WorkerDied
+from edgefl.hosts.wall.coordinator import evaluator, jobs
+from edgefl.hosts.wall.edge.worker import OwnMachine
 from edgefl.hosts.wall.system import System
 from search.disk import ProcessDisk, SimulatedDisk
 from search.machine import NS_PER_S, SCHEDULER_NS, Process, SimulatedThread, running
@@ -131,3 +137,63 @@ class SimulatedMailbox:
         taken = list(self.items)
         self.items.clear()
         return taken
+
+
+WORK_NS = 150_000_000  # the longest real time of a job
+REAL_S = 0.1  # what its worker measures
+
+
+class Worker:
+    """The coordinator's end of a channel, and the process at its other end.
+
+    ``dies``: at so many orders to come the process dies, and a new one is there at once.
+    """
+
+    def __init__(self, system: SimulatedSystem, answer: Callable[[Any], Any]) -> None:
+        self.process, self.answer = system.process, answer
+        self.inbox = SimulatedInbox(system.process)
+        self.dies = 0
+
+    def send(self, message: Any) -> None:
+        self.process.call("order")
+        sim = self.process.sim
+        sim.after(1 + sim.draw(WORK_NS), self._work, encode(message))
+
+    def receive(self, timeout_s: float | None = None) -> Any:
+        return decode(self.inbox.get())
+
+    def _work(self, order: bytes) -> None:
+        if not self.process.alive:
+            return
+        if self.dies:
+            self.dies -= 1
+            self.inbox.put(encode(WorkerDied(9)))
+            return
+        reply = self.answer(decode(order))
+        if isinstance(reply, JobFinished):
+            reply = replace(reply, real_s=REAL_S)  # the journal has it: it must be the same again
+        if reply is not None:
+            self.inbox.put(encode(reply))
+
+
+class _Served:
+    """Takes the function that would serve a channel."""
+
+    answer: Callable[[Any], Any]
+
+    def serve(self, answer: Callable[[Any], Any]) -> None:
+        self.answer = answer
+
+
+def evaluating(system: SimulatedSystem, learned: Any) -> Worker:
+    """An evaluator's process."""
+    served = _Served()
+    evaluator.serve(served, learned.evaluate)
+    return Worker(system, served.answer)
+
+
+def working(system: SimulatedSystem, learned: Any) -> Worker:
+    """A job worker's process."""
+    served = _Served()
+    jobs.serve(served, learned, OwnMachine())
+    return Worker(system, served.answer)

@@ -78,7 +78,7 @@ def test_what_is_missing_and_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> N
         celeba._pictures(nowhere, [], 8, nowhere, "x")
     with pytest.raises(UserError, match=r"'tiny_imagenet' needs the package 'PIL'.*edgefl\[lab\]"):
         tiny_imagenet._read([], nowhere, "x", nowhere)
-    monkeypatch.delitem(sys.modules, "emulator.tdma.figure", raising=False)
+    monkeypatch.delitem(sys.modules, "emulator.figures", raising=False)
     with pytest.raises(BadValue, match=r"--figure needs the package 'matplotlib'.*edgefl\[lab\]"):
         tdma(2, 1, 9, 1, figure=Path("timeline.png"))
 

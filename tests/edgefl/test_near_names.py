@@ -9,7 +9,7 @@ import pytest
 from edgefl.config.key_names import meant
 from edgefl.errors import UserError
 from edgefl.results.rundirs import find
-from emulator.compute.device_table import read_device_table
+from emulator.compute import read_device_table
 from emulator.errors import BadValue
 from emulator.units import parse_rate, parse_size
 

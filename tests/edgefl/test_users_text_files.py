@@ -18,12 +18,12 @@ from edgefl.hosts.wall import keys
 from edgefl.launch import inventory
 from edgefl.loading import file as config_file
 from emulator import plain_text
-from emulator.availability.recorded import recorded_presence
+from emulator.availability import recorded_presence
 from emulator.capacity.trace import read_trace
-from emulator.compute.device_table import read_device_table
+from emulator.compute import read_device_table
 from emulator.errors import BadValue
-from emulator.lab.topology_file import read_topology
-from emulator.traces.read_file import converted, format_of
+from emulator.lab.topology import read_topology
+from emulator.traces.formats import converted, format_of
 
 CONFIG = '# café\nname = "a"\nstop = { versions = 2 }\n[[strategies]]\nstrategy = "fedavg"\n'
 ROWS = '{"text": "café", "label": "pos"}\n{"text": "no", "label": "neg"}\n'

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator import calibrate
 from emulator.calibrate import (
     Playable,
     Timing,
@@ -88,12 +87,6 @@ def test_only_the_runs_that_count_are_timed() -> None:
     assert measure(work, repeat=3, warm_up=2, clock_ns=lambda: now) == (3, 4, 5)
 
 
-@pytest.mark.parametrize("repeat", [0, -1, 10**7])
-def test_a_senseless_number_of_runs_is_refused(repeat: int) -> None:
-    with pytest.raises(BadValue, match="repeat"):
-        measure(lambda: None, repeat, 0)
-
-
 @pytest.mark.processes
 def test_a_command_is_run_once_more_than_it_counts(tmp_path: Path) -> None:
     file = tmp_path / "runs"
@@ -128,14 +121,6 @@ def test_a_run_works_through_something(samples: float) -> None:
 def test_the_built_in_step_trains_and_leaves_torch_as_it_was() -> None:
     torch = importlib.import_module("torch")
     threads, state = torch.get_num_threads(), torch.get_rng_state()
-    timing = time_step(repeat=3)
-    assert (timing.samples, len(timing.times_ns)) == (32, 3) and min(timing.times_ns) > 0
-    assert torch.get_num_threads() == threads and torch.equal(torch.get_rng_state(), state)
-
-
-def test_the_step_lowers_its_loss() -> None:
-    """It is a training step, not an empty loop."""
-    torch = importlib.import_module("torch")
     losses: list[float] = []
 
     class Recorded(torch.nn.CrossEntropyLoss):
@@ -144,13 +129,12 @@ def test_the_step_lowers_its_loss() -> None:
             losses.append(loss.item())
             return loss
 
-    with torch.random.fork_rng(devices=[]), pytest.MonkeyPatch.context() as patch:
-        torch.manual_seed(1)
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.nn, "CrossEntropyLoss", Recorded)
-        step = calibrate._lenet_step(torch)
-        for _ in range(150):
-            step()
-    assert losses[-1] < losses[0]
+        timing = time_step(repeat=130)
+    assert losses[-1] < losses[0], "a training step, not an empty loop"
+    assert (timing.samples, len(timing.times_ns)) == (32, 130) and min(timing.times_ns) > 0
+    assert torch.get_num_threads() == threads and torch.equal(torch.get_rng_state(), state)
 
 
 def test_without_torch_there_is_a_clear_line(
@@ -214,22 +198,8 @@ def test_numbers_to_paste_have_no_exponent() -> None:
 @pytest.mark.processes
 def test_the_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "speed.json"
-    assert (
-        run(
-            [
-                "calibrate",
-                "--command",
-                f"{PYTHON} -c pass",
-                "--samples",
-                "50",
-                "--repeat",
-                "2",
-                "--json",
-                str(file),
-            ]
-        )
-        == 0
-    )
+    words = ["--command", f"{PYTHON} -c pass", "--samples", "50", "--repeat", "2"]
+    assert run(["calibrate", *words, "--json", str(file)]) == 0
     last, after = capsys.readouterr().out.splitlines()[-2:]
     written = json.loads(file.read_text())
     assert (
@@ -245,12 +215,6 @@ def test_the_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFix
     )
     assert written["plays_devices"] == max(1, written["host"]["cores"] - 1)
     assert list(tmp_path.iterdir()) == [file]
-
-
-def test_the_step_through_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["calibrate", "--repeat", "2"]) == 0
-    out = capsys.readouterr().out
-    assert "LeNet-5" in out and " pi4, " in out
 
 
 @pytest.mark.processes

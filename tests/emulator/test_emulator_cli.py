@@ -59,16 +59,6 @@ def test_what_a_trace_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "emulator proxy" in lines[-1] and f"--trace-up {trace}" in lines[-1]
 
 
-def test_a_trace_without_silence_that_says_its_end(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "even.csv").write_text("0,2000000\n13,500000\n15,\n")
-    assert run(["transfer", "1kB", "--trace", str(tmp_path / "even.csv")]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].endswith("even.csv repeats every 15 s")
-    assert lines[2].split() == ["silent", "never"] and len(lines) == 5 + 8 + 1
-
-
 @pytest.mark.parametrize("arguments", [[], ["--help"]])
 def test_help_names_every_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(arguments) == 0
@@ -176,12 +166,3 @@ def test_seconds_have_nine_decimals() -> None:
 @given(st.integers(-(10**15), 10**15))
 def test_seconds_text_reads_back(ns: int) -> None:
     assert to_ns(float(seconds_text(ns))) == ns
-
-
-def test_to_ns_rounds() -> None:
-    assert [to_ns(seconds) for seconds in (0.1, 1e-9, 1.4e-9, 2)] == [
-        100_000_000,
-        1,
-        1,
-        2_000_000_000,
-    ]

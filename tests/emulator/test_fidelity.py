@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.errors import BadValue
-from emulator.fidelity import MOST_STALLS, Fidelity, Thresholds
-from emulator.quantiles import Quantiles
+from emulator.fidelity import MOST_STALLS, Fidelity, Quantiles, Thresholds
 
 MS = 1_000_000
 S = 1000 * MS

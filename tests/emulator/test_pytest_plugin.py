@@ -78,9 +78,13 @@ def test_two_links_at_a_time_and_what_is_wrong(tests: pytest.Pytester) -> None:
                 proxy("127.0.0.1:1", profile="lt")
             with pytest.raises(BadValue, match="loss: needs a rate in each direction"):
                 proxy("127.0.0.1:1", loss="1%")
+
+        def test_wrong_topology(lab):
+            with pytest.raises(BadValue, match="no hosts: a lab needs at least one"):
+                lab({"hosts": []})
         """
     )
-    ran(tests).assert_outcomes(passed=2)
+    ran(tests).assert_outcomes(passed=3)
 
 
 def lab_is_possible(tests: pytest.Pytester) -> bool:
@@ -94,10 +98,6 @@ def lab_is_possible(tests: pytest.Pytester) -> bool:
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["SKIPPED * needs *"])
     return False
-
-
-def test_a_lab_for_one_test(tests: pytest.Pytester) -> None:
-    lab_is_possible(tests)
 
 
 def test_a_cluster_of_programs(tests: pytest.Pytester) -> None:
@@ -114,10 +114,3 @@ def test_without_root_a_lab_is_skipped_with_the_reason_or_fails_on_request(
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["SKIPPED *emulator lab needs *"])
     ran(tests, "--require-lab").assert_outcomes(failed=1)
-
-
-def test_a_topology_that_is_wrong_fails_everywhere(tests: pytest.Pytester) -> None:
-    tests.makepyfile("def test_wrong(lab):\n    lab({'hosts': []})\n")
-    result = ran(tests)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*no hosts: a lab needs at least one*"])

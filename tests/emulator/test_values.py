@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 
-from emulator.links.transfer import Transfer
+from emulator.links.link import Transfer
 from emulator.values import value_class
 
 

@@ -11,15 +11,20 @@ from paths import ROOT
 from search.mutations import MUTATIONS, mutated
 from search.run import Run
 from search.scenario import SCHEMES, Scenario, World
-from search.shrink import kind_of, shrunk
-from search.story import KINDS, Fault, Story
+from search.story import KINDS, Fault, Story, kind_of, shrunk
 from smallest import ran
 
 SCRIPT = ROOT / "scripts" / "fault_search.py"
 MOST_RUNS = 150  # in which a mutation has to be found
 FIRST = 1_000_000
 # where the search for a mutation begins, so that it is short: the run that has found it
-FOUND_BY = {"arrays_not_copied": 295, "another_state": 41}
+FOUND_BY = {
+    "arrays_not_copied": 295,
+    "another_state": 41,
+    "double_apply": 40,
+    "late_hello": 15,
+    "lost_acknowledgement": 125,
+}
 
 
 def test_runs_without_a_mutation_break_nothing() -> None:
@@ -186,6 +191,7 @@ def test_a_mutation_is_taken_back() -> None:
         assert [getattr(owner, method) for owner, method, _ in changes] == before
 
 
+@pytest.mark.rest
 @pytest.mark.processes
 def test_the_script_tells_the_shortest_story_and_the_command_that_plays_it(tmp_path: Path) -> None:
     done = ran(SCRIPT, ["--runs", "50", "--mutate", "version_jump", "--processes", "2"], tmp_path)
@@ -200,6 +206,7 @@ def test_the_script_tells_the_shortest_story_and_the_command_that_plays_it(tmp_p
     assert healthy.returncode == 0 and "nothing is broken" in healthy.stdout
 
 
+@pytest.mark.rest
 @pytest.mark.processes
 @pytest.mark.parametrize(
     ("words", "expected"),

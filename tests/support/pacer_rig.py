@@ -10,8 +10,8 @@ from edgefl.hosts.wall.coordinator.flow import Flow, PiecePlan
 from edgefl.hosts.wall.coordinator.pacer import Pacer
 from edgefl.protocol.messages import Assignment
 from edgefl.protocol.transfers import Outgoing
-from emulator.capacity.constant import Constant
-from emulator.delay.latency import Latency
+from emulator.capacity.rates import Constant
+from emulator.delay import Latency
 from emulator.fidelity import Fidelity
 from emulator.links.link import Link
 from emulator.links.network import Network, Transfer

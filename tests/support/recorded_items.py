@@ -28,7 +28,7 @@ from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.record.tables import at_once
 from edgefl.strategies.base.events import EdgeLost
 from emulator.fidelity import Fidelity
-from emulator.links.transfer import Completion, Transfer
+from emulator.links.link import Completion, Transfer
 from emulator.units import NS_PER_S as S
 
 

@@ -13,7 +13,7 @@ from edgefl.config.experiment import Experiment
 from edgefl.hosts.setup.learning import Learning, learning
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.results.tail import read_events
-from emulator.tdma.reference import Round
+from emulator.tdma.closed_form import Round
 
 SAMPLES = 200  # samples of my_task.py
 

@@ -22,9 +22,9 @@ from edgefl.hosts.wall.coordinator.transport import Transport
 from edgefl.protocol.messages import Arrived, Assignment, Credit, Join, Piece, Ping, Update
 from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.strategies.base.decisions import Grant
-from emulator.agenda import Agenda
-from emulator.capacity.constant import Constant
-from emulator.delay.latency import Latency
+from emulator.capacity.rates import Constant
+from emulator.clock import Agenda
+from emulator.delay import Latency
 from emulator.fidelity import Fidelity
 from emulator.links.link import Link
 from emulator.links.network import Network

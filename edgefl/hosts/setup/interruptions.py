@@ -18,14 +18,14 @@ from edgefl.config.groups import parts
 from edgefl.errors import UserError
 from edgefl.hosts.setup.devices import rates
 from edgefl.streams import Streams
-from emulator.availability.away_times import (
+from emulator.availability import (
     AWAY,
     ExponentialAbsences,
     Presence,
     periodic_absences,
     presence,
+    recorded_presence,
 )
-from emulator.availability.recorded import recorded_presence
 from emulator.errors import BadValue
 from emulator.faults import Fault, InOrder
 from emulator.units import to_ns

@@ -16,18 +16,14 @@ from edgefl.record.files import ALL_EDGES
 from edgefl.streams import Streams
 from emulator import profiles
 from emulator.capacity import Capacity
-from emulator.capacity.compose import Lowest
-from emulator.capacity.constant import Constant
+from emulator.capacity.rates import Constant, Lowest
 from emulator.capacity.trace import Trace
-from emulator.delay import Delay
-from emulator.delay.jitter import Jitter
-from emulator.delay.latency import Latency
+from emulator.delay import Delay, Jitter, Latency
 from emulator.links.bottleneck import Bottleneck
 from emulator.links.link import Link
 from emulator.links.loss import Lossy
 from emulator.links.network import Network
-from emulator.tdma.channel import Channel
-from emulator.tdma.slot_curve import Grid
+from emulator.tdma.channel import Channel, Grid
 from emulator.units import NS_PER_S, to_ns
 
 BIT_PER_MBIT = 1_000_000

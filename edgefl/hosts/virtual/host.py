@@ -40,8 +40,7 @@ from edgefl.protocol.messages import (
 )
 from edgefl.strategies.base.decisions import Finish, Grant
 from edgefl.strategies.base.events import EdgeLost
-from emulator.agenda import Agenda
-from emulator.clock import VirtualClock
+from emulator.clock import Agenda, VirtualClock
 from emulator.links.network import Completion, Network, Transfer
 from emulator.units import FOREVER
 

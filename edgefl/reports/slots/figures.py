@@ -40,7 +40,7 @@ class SlotsPlot(Plot):
         from matplotlib.patches import Patch
 
         from edgefl.results.figures.canvas import first_of
-        from emulator.tdma.figure import LOOKS
+        from emulator.figures import LOOKS
 
         everything = data.by("name")
         schemes = dict(list(everything.items())[:MOST_PANELS])
@@ -159,7 +159,7 @@ def _slots(axes: Axes, data: PlotData, edges: Sequence[str], ticks: int) -> None
     from matplotlib.patches import Rectangle
     from matplotlib.ticker import MaxNLocator
 
-    from emulator.tdma.figure import LOOKS
+    from emulator.figures import LOOKS
 
     rows = {edge: row for row, edge in enumerate(edges[:MOST_ROWS])}
     last = max(data["end_slot"])

@@ -37,8 +37,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgefl.checkpoints.codec import CannotDecode, CannotEncode, Encoded, decode, encode
-from emulator.agenda import Agenda
-from emulator.quantiles import Quantiles
+from emulator.clock import Agenda
+from emulator.fidelity import Quantiles
 
 
 def back(root: object, **externals: object) -> Any:

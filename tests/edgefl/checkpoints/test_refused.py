@@ -43,7 +43,7 @@ from edgefl.checkpoints.codec import (
     decode,
     encode,
 )
-from emulator.agenda import Agenda
+from emulator.clock import Agenda
 
 
 def generator() -> Iterator[int]:
@@ -131,7 +131,7 @@ def new(module: str, qualname: str, state: bytes = b"") -> bytes:
     return name(module, qualname) + b")\x81" + (state + b"b" if state else b"")
 
 
-AGENDA, METHOD = new("emulator.agenda", "Agenda"), "names the method "
+AGENDA, METHOD = new("emulator.clock", "Agenda"), "names the method "
 SYSTEM = name("os", "system")
 HOSTILE = [
     (SYSTEM + plain(("true",)) + b"R", "names os:system; expected a class of the state of edgefl"),
@@ -167,7 +167,7 @@ HOSTILE = [
     (call("bits", "default_rng", None, {}), "names the random generator default_rng"),
     (call("generator", 7), "has a random generator of int"),
     (call("seed", 1, (), 1 << 40, 0), "a pool of 1099511627776"),
-    (call("scalar", "|O", bytes(8)), "has a value of object"),
+    (call("scalar", "|O", plain(bytes(8))), "has a value of object"),
     (call("dtype", "O"), "has a value of object"),
     (call("array", 7), "is damaged .IndexError"),
     (name("fractions", "Fraction") + plain((1, 0)) + b"R", "is damaged .ZeroDivisionError"),

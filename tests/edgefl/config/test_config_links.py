@@ -15,10 +15,10 @@ from edgefl.hosts.setup.network import latencies, network, shape_of, usual_bit_s
 from edgefl.hosts.setup.plan import devices, emulated_devices, refuse_native
 from edgefl.hosts.setup.rundir import OpenRun
 from edgefl.loading import file as config_file
-from emulator.capacity.constant import Constant
+from emulator.capacity.rates import Constant
 from emulator.capacity.trace import Trace
 from emulator.compute import Bursty, Drawn, Memoryless, Native, Rate, Throttled
-from emulator.delay.jitter import Jitter
+from emulator.delay import Jitter
 from emulator.links.bottleneck import SharedLink
 from emulator.links.loss import Lossy
 from emulator.tdma.channel import ChannelLink

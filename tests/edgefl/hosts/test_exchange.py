@@ -30,10 +30,9 @@ from edgefl.protocol.messages import (
     Update,
     UrgeTask,
 )
-from emulator.delay.latency import Latency
+from emulator.delay import Latency
 from emulator.links.network import Network
-from emulator.tdma.channel import Channel
-from emulator.tdma.slot_curve import Grid
+from emulator.tdma.channel import Channel, Grid
 
 MS = 1_000_000
 KINDS = (TASK, FRESH, UPDATE)

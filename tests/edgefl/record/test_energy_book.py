@@ -8,7 +8,7 @@ import pytest
 
 from edgefl.record.energy import EnergyBook
 from emulator.energy.power import EdgePower
-from emulator.links.transfer import Completion, Transfer
+from emulator.links.link import Completion, Transfer
 
 S = 1_000_000_000
 W = 1_000_000

@@ -39,7 +39,7 @@ from edgefl.results.live import LiveView
 from edgefl.results.tail import TableTail, Tail, is_torn, read_csv, read_events
 from edgefl.results.warnings import rows_deleted
 from edgefl.vectors import aligned_copy
-from emulator.links.transfer import Completion, Transfer
+from emulator.links.link import Completion, Transfer
 
 Works = list[Callable[[], None]]
 

@@ -17,8 +17,7 @@ from tdma_rounds import as_played, play, slotted
 from edgefl.strategies.base.timetable import Timetable
 from edgefl.strategies.idfl import Idfl
 from edgefl.strategies.tdma_fl import TdmaFL
-from emulator.tdma.closed_form import Tdma
-from emulator.tdma.reference import simulate
+from emulator.tdma.closed_form import Tdma, simulate
 
 
 def agrees(

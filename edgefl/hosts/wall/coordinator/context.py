@@ -10,8 +10,7 @@ from edgefl.hosts.wall.coordinator.flow import Flow
 from edgefl.hosts.wall.coordinator.pacer import Pacer
 from edgefl.hosts.wall.coordinator.session import UNKNOWN_RTT, Session
 from edgefl.protocol.transfers import Incoming, Outgoing
-from emulator.agenda import Agenda
-from emulator.clock import WallClock
+from emulator.clock import Agenda, WallClock
 from emulator.links.network import Transfer
 
 

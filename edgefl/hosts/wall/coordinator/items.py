@@ -17,7 +17,7 @@ from edgefl.protocol.messages import FreshRequest, Joined, Offer, Ready, Started
 from edgefl.protocol.transfers import Incoming
 from edgefl.strategies.base.events import EdgeLost
 from emulator.fidelity import Fidelity
-from emulator.links.transfer import Completion, Transfer
+from emulator.links.link import Completion, Transfer
 
 Row = dict[str, Any]
 Arrays = Mapping[str, np.ndarray]

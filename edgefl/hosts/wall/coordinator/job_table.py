@@ -12,9 +12,8 @@ from edgefl.errors import Bug, UserError
 from edgefl.hosts.wall.coordinator.thread_messages import Worked
 from edgefl.jobs import Job, Result
 from edgefl.snake_case import snake
-from emulator.agenda import Agenda
-from emulator.fidelity import spread_ms
-from emulator.quantiles import Quantiles
+from emulator.clock import Agenda
+from emulator.fidelity import Quantiles, spread_ms
 from emulator.units import NS_PER_S
 from emulator.values import value_class
 

@@ -53,8 +53,7 @@ from edgefl.protocol.errors import LimitExceeded, WireError
 from edgefl.protocol.messages import BROKEN_OFF_ENDS, Joined, Setup, Stamped, Welcome
 from edgefl.strategies.base.decisions import Finish
 from edgefl.strategies.base.events import EdgeLost
-from emulator.agenda import Agenda, Ticket
-from emulator.clock import WallClock, precise_timers
+from emulator.clock import Agenda, Ticket, WallClock, precise_timers
 from emulator.fidelity import Fidelity
 from emulator.units import FOREVER, NS_PER_S
 

@@ -45,7 +45,7 @@ from edgefl.protocol.messages import (
 )
 from edgefl.protocol.transfers import Outgoing
 from edgefl.record.files import PING, TRAINING
-from emulator.agenda import Ticket
+from emulator.clock import Ticket
 
 # of ``behind_s``: the times that the last rate of a path says, and the most, also if it was never
 # measured; an edge waits for 60 s for its coordinator

@@ -26,7 +26,7 @@ from edgefl.protocol.errors import LimitExceeded, WireError
 from edgefl.protocol.messages import UPDATE, Credit, Offer, Piece, Ready, ToEdge
 from edgefl.protocol.transfers import Incoming
 from edgefl.strategies.base.decisions import Grant
-from emulator.agenda import Ticket
+from emulator.clock import Ticket
 from emulator.links.network import Transfer
 from emulator.tdma.channel import ChannelLink
 

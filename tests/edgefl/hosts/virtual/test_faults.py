@@ -17,9 +17,7 @@ from edgefl.errors import UserError
 from edgefl.loading.file import from_json, shared_digest, to_json
 from edgefl.loading.names import check
 from edgefl.results.tail import read_events
-from emulator.capacity.compose import Gated
-from emulator.capacity.constant import Constant
-from emulator.capacity.outage import Windows
+from emulator.capacity.rates import Constant, Gated, Windows
 from emulator.capacity.service import Curve
 from emulator.compute import Rate
 from emulator.errors import BadValue

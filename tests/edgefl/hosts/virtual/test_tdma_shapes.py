@@ -5,14 +5,15 @@ Also an IDFL run against one computed with numpy only (slot_by_slot.py, idfl_by_
 
 from __future__ import annotations
 
-import importlib
 import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import idfl_by_hand
 import pytest
-from paths import BENCHMARKS
+import tdma_shapes as shapes
+from slot_by_slot import SlotBySlot
 
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.virtual.run import run_virtual
@@ -22,18 +23,8 @@ SHAPES, PARTS = 200, 10
 SEED = 1
 
 
-@pytest.fixture(autouse=True)
-def beside_the_benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(BENCHMARKS)
-
-
-@pytest.fixture
-def shapes() -> Any:
-    return importlib.import_module("tdma_shapes")
-
-
 @pytest.mark.parametrize("part", range(PARTS))
-def test_random_shapes_are_played_as_slot_by_slot(part: int, shapes: Any) -> None:
+def test_random_shapes_are_played_as_slot_by_slot(part: int) -> None:
     """Which device sends which update in which slot, its age, the model's receivers, slots wasted
     and lost.
 
@@ -41,14 +32,14 @@ def test_random_shapes_are_played_as_slot_by_slot(part: int, shapes: Any) -> Non
     """
     for number in range(part, SHAPES, PARTS):
         shape = shapes.drawn(SEED, number)
-        expected = shapes.slot_by_slot.SlotBySlot(shape).play()
+        expected = SlotBySlot(shape).play()
         assert shapes.on_virtual(shape, expected)[0] == expected, (number, shape)
 
 
-def test_the_shapes_have_all_that_they_should(shapes: Any) -> None:
+def test_the_shapes_have_all_that_they_should() -> None:
     drawn = [shapes.drawn(SEED, number) for number in range(SHAPES)]
     faults = [fault for shape in drawn for fault in shape.faults]
-    played = [shapes.slot_by_slot.SlotBySlot(shape).play() for shape in drawn]
+    played = [SlotBySlot(shape).play() for shape in drawn]
     rounds = [each for one in played for each in one]
     assert len(rounds) > 3_000 and sum(not one for one in played) < SHAPES // 20
     assert {shape.devices for shape in drawn} == set(range(1, 13))
@@ -70,7 +61,7 @@ def uneven(count: int) -> list[tuple[int, int, int, int]]:
     return found
 
 
-def test_the_automatic_delay_is_the_longest_that_loses_no_slot(shapes: Any) -> None:
+def test_the_automatic_delay_is_the_longest_that_loses_no_slot() -> None:
     """It is the longest of all delays with which every round has S updates and no round ends later.
 
     This also holds if S does not divide N. With some longer delays no round ends later either; but
@@ -78,7 +69,7 @@ def test_the_automatic_delay_is_the_longest_that_loses_no_slot(shapes: Any) -> N
     """
     longer = 0
     for shape in uneven(100):
-        runs = with_each_delay(shapes, *shape)
+        runs = with_each_delay(*shape)
         in_time = {delay for delay, run in runs.items() if ends_no_later(run, runs[0])}
         full = {delay for delay in in_time if all(len(x.updates) == shape[1] for x in runs[delay])}
         no_later = {delay for delay, run in runs.items() if sends_no_later(run, runs[0])}
@@ -89,7 +80,7 @@ def test_the_automatic_delay_is_the_longest_that_loses_no_slot(shapes: Any) -> N
 
 
 def with_each_delay(
-    shapes: Any, devices: int, per_round: int, transfer: int, computes: int
+    devices: int, per_round: int, transfer: int, computes: int
 ) -> dict[int, list[Any]]:
     """The first rounds, equally many for every delay."""
     groups = -(-devices // per_round)
@@ -97,7 +88,7 @@ def with_each_delay(
     slots = (count + groups) * (transfer * (per_round + 1) + computes)
     plain = shapes.Shape((computes,) * devices, per_round, transfer, slots, "idfl")
     given = (replace(plain, delay=delay) for delay in range(groups))
-    return {one.delay: shapes.slot_by_slot.SlotBySlot(one).play()[:count] for one in given}
+    return {one.delay: SlotBySlot(one).play()[:count] for one in given}
 
 
 def ends_no_later(run: list[Any], plain: list[Any]) -> bool:
@@ -112,13 +103,11 @@ def sends_no_later(run: list[Any], plain: list[Any]) -> bool:
 
 
 @pytest.mark.parametrize("local_steps", [1, 3])
-def test_an_idfl_run_worked_out_again_with_numpy(
-    local_steps: int, shapes: Any, tmp_path: Path
-) -> None:
+def test_an_idfl_run_worked_out_again_with_numpy(local_steps: int, tmp_path: Path) -> None:
     """The same batches, w and its gradients computed here: 40 models, updates two rounds old."""
     learned = learning(shapes.by_hand(local_steps), None)
     summary = run_virtual(learned, 0, tmp_path / "idfl")
     assert summary["versions"] == 40 and summary["staleness"].keys() == {"0", "1", "2"}
-    off = shapes.idfl_by_hand.difference(tmp_path / "idfl", learned, local_steps)
+    off = idfl_by_hand.difference(tmp_path / "idfl", learned, local_steps)
     print(f"largest difference of weights, {local_steps} local steps: {off:.2g}")
     assert off <= 1e-5

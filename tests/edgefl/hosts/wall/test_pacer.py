@@ -13,8 +13,8 @@ from pacer_rig import MBIT, MS, Rig
 from edgefl.hosts.wall.coordinator.flow import LARGEST_PIECE, SMALLEST_PIECE, Flow, PiecePlan
 from edgefl.protocol.messages import Update
 from edgefl.protocol.transfers import Incoming, Outgoing
-from emulator.capacity.constant import Constant
-from emulator.delay.latency import Latency
+from emulator.capacity.rates import Constant
+from emulator.delay import Latency
 from emulator.links.link import Link
 from emulator.links.network import Network, Transfer
 from emulator.units import FOREVER, NS_PER_S

@@ -10,11 +10,10 @@ import pytest
 from pacer_rig import MBIT, MS, PIECE_NS, Rig
 
 from edgefl.hosts.wall.coordinator.flow import PiecePlan
-from emulator.capacity.constant import Constant
-from emulator.delay.latency import Latency
+from emulator.capacity.rates import Constant
+from emulator.delay import Latency
 from emulator.links.bottleneck import Bottleneck
-from emulator.tdma.channel import Channel
-from emulator.tdma.slot_curve import Grid
+from emulator.tdma.channel import Channel, Grid
 from emulator.units import NS_PER_S
 
 SLOT_NS, GUARD_NS = 20 * MS, 2 * MS

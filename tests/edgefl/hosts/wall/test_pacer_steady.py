@@ -12,8 +12,8 @@ from transport_rig import Rig as TransportRig
 
 from edgefl.protocol.messages import Update
 from edgefl.protocol.transfers import Outgoing
-from emulator.capacity.constant import Constant
-from emulator.delay.latency import Latency
+from emulator.capacity.rates import Constant
+from emulator.delay import Latency
 from emulator.links.bottleneck import Bottleneck, SharedLink
 from emulator.links.link import Link
 from emulator.links.network import Network

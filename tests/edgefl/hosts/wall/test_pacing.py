@@ -26,8 +26,7 @@ from edgefl.hosts.wall.system import System
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import Join, Ready
 from edgefl.strategies.base.decisions import Finish
-from emulator.agenda import Agenda
-from emulator.clock import WallClock
+from emulator.clock import Agenda, WallClock
 from emulator.fidelity import Fidelity
 
 

@@ -16,7 +16,7 @@ from edgefl.hosts.wall.mailbox import Mailbox, TurnOutbox
 from edgefl.hosts.wall.system import System
 from edgefl.protocol.messages import Ping, Pong
 from edgefl.strategies.base.decisions import Finish
-from emulator.capacity.constant import Constant
+from emulator.capacity.rates import Constant
 from emulator.fidelity import Fidelity
 from emulator.links.link import Link
 from emulator.links.network import Network

@@ -1,1 +1,0 @@
-"""When devices are there: recorded intervals, and random or regular patterns."""

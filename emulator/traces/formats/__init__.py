@@ -1,1 +1,0 @@
-"""The published formats, one file each."""

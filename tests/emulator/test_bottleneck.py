@@ -1,0 +1,555 @@
+"""A shared bottleneck: by hand, against an exact rational simulation, and against a plain link."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import count, pairwise
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from edgefl.hosts.wall.coordinator.flow import PiecePlan
+from edgefl.hosts.wall.coordinator.pacer import Pacer
+from emulator.capacity.rates import Constant
+from emulator.delay import Latency
+from emulator.fidelity import Fidelity
+from emulator.links.bottleneck import Bottleneck, SharedLink, shares
+from emulator.links.link import Link
+from emulator.links.network import Network, Transfer
+from emulator.units import FOREVER, NS_PER_S
+
+MS = NS_PER_S // 1000
+BYTE_PER_MS = 8_000  # bit/s: so that sizes in bytes read as milliseconds
+
+
+class OnOff:
+    """``rate_bit_s`` in the first ``on_ns`` of every ``period_ns``, 0 in the rest.
+
+    All is shifted by ``shift_ns``.
+    """
+
+    def __init__(self, rate_bit_s: int, on_ns: int, period_ns: int, shift_ns: int = 0) -> None:
+        self.rate_bit_s, self.on_ns, self.period_ns, self.shift_ns = (
+            rate_bit_s,
+            on_ns,
+            period_ns,
+            shift_ns,
+        )
+
+    def segment(self, t_ns: int) -> tuple[int, int]:
+        begin_ns = t_ns - (t_ns - self.shift_ns) % self.period_ns
+        if t_ns < begin_ns + self.on_ns:
+            return self.rate_bit_s, begin_ns + self.on_ns
+        return 0, begin_ns + self.period_ns
+
+
+def cell(rate: object, caps: list[object | None], delay_ns: int = 0) -> tuple[Network, Bottleneck]:
+    """A network with edges "0", "1", ..., each with a cap."""
+    net, shared = Network(), Bottleneck(rate)
+    for edge, cap in enumerate(caps):
+        net.add_link(str(edge), "up", shared.link(cap, Latency(delay_ns)))
+    return net, shared
+
+
+def transfer(number: int, size: int, edge: int = 0) -> Transfer:
+    return Transfer(number, str(edge), "up", size, "update")
+
+
+def due(net: Network, now: int = FOREVER) -> list[tuple[int, int]]:
+    return [(completion.transfer.number, completion.due_ns) for completion in net.pop_due(now)]
+
+
+# ------------------------------------------------------------------ shares
+@pytest.mark.parametrize(
+    ("rate", "caps", "expected"),
+    [
+        (10, [10, 10], [5, 5]),
+        (10, [2, 10, 10], [2, 4, 4]),
+        (10, [10, 10, 10], [4, 3, 3]),  # the remainder is not lost
+        (10, [3, 1, 9, 2], [3, 1, 4, 2]),
+        (10, [0, 4, 0], [0, 4, 0]),
+        (10, [3, 3], [3, 3]),
+        (11, [3, 4, 4], [3, 4, 4]),
+        (0, [5, 5], [0, 0]),
+        (5, [], []),
+    ],
+)
+def test_shares_by_hand(rate: int, caps: list[int], expected: list[int]) -> None:
+    assert shares(rate, caps) == expected
+
+
+@given(st.integers(0, 10**6), st.lists(st.integers(0, 10**6), max_size=12))
+def test_shares_are_max_min_fair_and_lose_nothing(rate: int, caps: list[int]) -> None:
+    given_ = shares(rate, caps)
+    assert sum(given_) == min(rate, sum(caps))
+    assert all(0 <= one <= cap for one, cap in zip(given_, caps))
+    for one, cap in zip(given_, caps):
+        if (
+            one < cap
+        ):  # a link below its cap has the largest share, except for the remainder of 1 bit/s
+            assert one >= max(given_) - 1
+
+
+# ------------------------------------------------------------------ by hand
+def test_two_share_and_the_one_that_is_left_has_all() -> None:
+    net, _ = cell(Constant(BYTE_PER_MS), [None, None], delay_ns=5 * MS)
+    short, long = transfer(0, 10, 0), transfer(1, 20, 1)
+    net.offer(short, 0)
+    net.offer(long, 0)
+    assert [net.progress(long, at * MS) for at in (5, 7, 25, 26, 35)] == [0, 1, 10, 11, 20]
+    assert [net.due_at(long, n) // MS for n in (0, 1, 10, 11, 20)] == [5, 7, 25, 26, 35]
+    assert net.next_due() == 25 * MS
+    assert due(net) == [(0, 25 * MS), (1, 35 * MS)]
+
+
+def test_a_late_comer_slows_the_other_down_and_both_are_told() -> None:
+    net, _ = cell(Constant(BYTE_PER_MS), [None, None])
+    first, second = transfer(0, 20, 0), transfer(1, 5, 1)
+    net.offer(first, 0)
+    net.take_replanned()
+    assert net.next_due() == 20 * MS
+    net.offer(second, 10 * MS)
+    assert net.take_replanned() == [first, second]
+    assert (net.progress(first, 10 * MS), net.next_due()) == (10, 20 * MS)
+    assert due(net) == [(1, 20 * MS), (0, 25 * MS)]
+    assert net.take_replanned() == []  # an expected completion changes no plan
+
+
+def test_what_a_capped_device_leaves_goes_to_the_others() -> None:
+    net, _ = cell(Constant(10 * BYTE_PER_MS), [Constant(2 * BYTE_PER_MS), None, None])
+    for edge in range(3):
+        net.offer(transfer(edge, 40, edge), 0)
+    assert due(net) == [(1, 10 * MS), (2, 10 * MS), (0, 20 * MS)]
+
+
+def test_a_link_that_is_cut_leaves_its_share() -> None:
+    net, _ = cell(Constant(2 * BYTE_PER_MS), [OnOff(10**9, 10 * MS, 30 * MS), None])
+    net.offer(transfer(0, 20, 0), 0)
+    net.offer(transfer(1, 50, 1), 0)
+    assert due(net) == [(1, 30 * MS), (0, 35 * MS)]
+
+
+def test_within_a_link_first_come_first_served() -> None:
+    net, _ = cell(Constant(2 * BYTE_PER_MS), [None, None])
+    a, b, other = transfer(0, 10, 0), transfer(1, 10, 0), transfer(2, 30, 1)
+    for item in (a, b, other):
+        net.offer(item, 0)
+    assert [net.started(item) for item in (a, b, other)] == [0, 10 * MS, 0]
+    assert net.opens_at(b, 1) == 10 * MS
+    assert due(net) == [(0, 10 * MS), (1, 20 * MS), (2, 25 * MS)]
+
+
+def test_a_broken_session_leaves_its_share_until_it_returns() -> None:
+    net, _ = cell(Constant(2 * BYTE_PER_MS), [None, None])
+    broken, other = transfer(0, 20, 0), transfer(1, 40, 1)
+    net.offer(broken, 0)
+    net.offer(other, 0)
+    net.suspend(broken, 7, 10 * MS)
+    assert net.due_at(broken, 8) == FOREVER and net.next_due() == 25 * MS
+    net.resume(broken, 20 * MS)
+    assert due(net) == [(1, 30 * MS), (0, 31_500_000)]
+
+
+def test_moments_before_the_settled_one_count_from_there_and_are_counted() -> None:
+    net, shared = cell(Constant(BYTE_PER_MS), [None, None])
+    net.offer(transfer(0, 10, 0), 0)
+    assert due(net, 12 * MS) == [(0, 10 * MS)] and shared.settled_ns == 10 * MS
+    net.offer(transfer(1, 10, 1), 4 * MS)  # the first had all of the bottleneck until 10
+    assert net.started(transfer(1, 10, 1)) == 10 * MS
+    assert [(done.due_ns, done.shifted_ns) for done in net.pop_due(FOREVER)] == [(20 * MS, 6 * MS)]
+    net.offer(transfer(2, 10, 0), 30 * MS)
+    assert due(net, 45 * MS) == [(2, 40 * MS)]
+    net.offer(transfer(3, 10, 0), 40 * MS)  # a late host that passes the true moments loses nothing
+    assert [(done.due_ns, done.shifted_ns) for done in net.pop_due(FOREVER)] == [(50 * MS, 0)]
+
+
+def test_capacities_that_never_meet_serve_nothing() -> None:
+    net, _ = cell(OnOff(10**6, 1 * MS, 2 * MS), [OnOff(10**6, 1 * MS, 2 * MS, 1 * MS)])
+    net.offer(transfer(0, 1), 0)
+    assert net.next_due() == FOREVER
+
+
+def test_many_links_of_which_few_are_busy_stay_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only busy links of the affected bottleneck are touched; calls are counted, not timed."""
+    touched, give = [0], SharedLink.give
+
+    def counted(self: SharedLink, now: int, rate: int) -> int:
+        touched[0] += 1
+        return give(self, now, rate)
+
+    monkeypatch.setattr(SharedLink, "give", counted)
+    net, shared = cell(Constant(10**8), [Constant(10**7)] * 3000)
+    elsewhere = Bottleneck(Constant(10**6))
+    for edge in range(3000, 3050):
+        net.add_link(str(edge), "up", elsewhere.link())
+        net.offer(transfer(edge, 10**6, edge), 0)
+    net.next_due()
+    touched[0], now = 0, 0
+    for number in range(10_000, 10_020):
+        net.offer(transfer(number, 20_000 + 997 * number % 10_000, number % 3000), now)
+    for number in range(10_020, 10_120):
+        now = net.next_due()
+        for place, _ in enumerate(net.pop_due(now)):
+            net.offer(
+                transfer(
+                    number + 1000 * place,
+                    20_000 + 997 * number % 10_000,
+                    (7 * number + place) % 3000,
+                ),
+                now,
+            )
+    assert len(shared.busy) == 20 and touched[0] <= 100 * 20 * 6
+
+
+# ---------------------------------------------------------------- against exact rational arithmetic
+def fluid(rate: int, caps: list[int], offers: list[tuple[int, int, int]]) -> dict[int, Fraction]:
+    """The completion of each transfer number, by an event simulation in rational numbers.
+
+    ``offers``: (moment, edge, bytes) in order of time, one after another on each edge.
+    """
+    now, pending, queues = Fraction(0), list(enumerate(offers)), [[] for _ in caps]
+    done: dict[int, Fraction] = {}
+    while pending or any(queues):
+        while pending and pending[0][1][0] <= now:
+            number, (_, edge, size) = pending.pop(0)
+            queues[edge].append([number, Fraction(size * 8 * NS_PER_S)])
+        busy = sorted((edge for edge, queue in enumerate(queues) if queue), key=caps.__getitem__)
+        left, speeds = Fraction(rate), {}
+        for place, edge in enumerate(busy):
+            speeds[edge] = min(Fraction(caps[edge]), left / (len(busy) - place))
+            left -= speeds[edge]
+        moments = [now + queues[edge][0][1] / speed for edge, speed in speeds.items()] + [
+            Fraction(offer[0]) for _, offer in pending[:1]
+        ]
+        step = min(moments) - now
+        now += step
+        for edge, speed in speeds.items():
+            queues[edge][0][1] -= step * speed
+            if queues[edge][0][1] <= 0:
+                done[queues[edge].pop(0)[0]] = now
+    return done
+
+
+offers = st.lists(
+    st.tuples(st.integers(0, 100 * MS), st.integers(0, 4), st.integers(1, 60_000)),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(deadline=None)
+@given(
+    st.integers(10**6, 10**8),
+    st.lists(st.integers(10**6, 10**8), min_size=5, max_size=5),
+    offers,
+    st.lists(st.integers(0, 200 * MS), max_size=12),
+)
+def test_completions_are_those_of_a_fluid(
+    rate: int, caps: list[int], offers: list[tuple[int, int, int]], asked: list[int]
+) -> None:
+    net, _ = cell(Constant(rate), [Constant(cap) for cap in caps], delay_ns=3 * MS)
+    now, told, popped, questions = 0, [], {}, iter(asked)
+    for number, (pause_ns, edge, size) in enumerate(offers):
+        now += pause_ns
+        told.append((now, edge, size))
+        popped.update(due(net, now))
+        net.offer(transfer(number, size, edge), now)
+        question = next(questions, None)
+        if question is not None:  # looking ahead changes nothing
+            assert 0 <= net.progress(transfer(number, size, edge), now + question) <= size
+            assert now <= net.next_due() <= net.due_at(transfer(number, size, edge), size)
+    popped.update(due(net))
+    expected = fluid(rate, caps, told)
+    for number, moment in expected.items():
+        elapsed = moment - min(at for at, _, _ in told)
+        # each epoch may cost a ns, and a share is a whole number of bit/s (at least 200,000 here)
+        assert abs(popped[number] - 3 * MS - moment) <= 30 + elapsed / 100_000
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.none(),
+            st.integers(10**5, 10**7).map(Constant),
+            st.just(OnOff(10**7, 3 * MS, 10 * MS)),
+        ),
+        min_size=3,
+        max_size=3,
+    ),
+    offers,
+    st.data(),
+)
+def test_the_bottleneck_carries_its_rate_no_more_and_no_less(
+    caps: list[object | None], offers: list[tuple[int, int, int]], data: st.DataObject
+) -> None:
+    rate = 5_000_000
+    net, shared = cell(Constant(rate), caps)
+    items, now = [], 0
+    for number, (pause_ns, edge, size) in enumerate(offers):
+        now += pause_ns // 10
+        items.append(transfer(number, size, edge % 3))
+        net.offer(items[-1], now)
+    last = max(net.due_at(item, item.size) for item in items)
+    assert last < FOREVER
+    marks = sorted(data.draw(st.lists(st.integers(now, max(last, now)), min_size=2, max_size=8)))
+    for begin, end in pairwise(marks):
+        carried = sum(net.progress(item, end) - net.progress(item, begin) for item in items)
+        most = rate * (end - begin) / (8 * NS_PER_S)
+        assert carried <= most + len(items)
+        open_all_along = [
+            item
+            for item in items
+            if caps[int(item.edge)] is None
+            and net.due_at(item, item.size) >= end
+            and (net.started(item) or 0) <= begin
+        ]
+        if open_all_along:
+            assert carried >= most - len(items) - 1
+    assert sum(net.progress(item, last) for item in items) == sum(item.size for item in items)
+    assert len(due(net)) == len(items) and shared.bookings() == []
+
+
+# ------------------------------------------------------------------ a link alone is a plain one
+class Alone(RuleBasedStateMachine):
+    """A link alone in its bottleneck behaves as a plain link, after any calls and queries."""
+
+    items = Bundle("items")
+
+    def __init__(self) -> None:
+        super().__init__()
+        caps = [OnOff(BYTE_PER_MS, 11 * MS, 20 * MS), Constant(BYTE_PER_MS)]
+        self.nets = [Network(), Network()]
+        for edge, cap in enumerate(caps):
+            self.nets[0].add_link(str(edge), "up", Link(cap, Latency(7 * MS)))
+        self.nets[1].add_link("0", "up", Bottleneck(caps[0]).link(None, Latency(7 * MS)))
+        self.nets[1].add_link(
+            "1", "up", Bottleneck(Constant(10**12)).link(caps[1], Latency(7 * MS))
+        )
+        self.now, self.numbers = 0, count()
+        self.held: dict[int, Transfer] = {}
+        self.suspended: set[int] = set()
+
+    @rule(target=items, edge=st.integers(0, 1), size=st.integers(0, 50))
+    def offer(self, edge: int, size: int) -> Transfer:
+        item = transfer(next(self.numbers), size, edge)
+        self.held[item.number] = item
+        for net in self.nets:
+            net.offer(item, self.now)
+        return item
+
+    @rule(item=items, share=st.floats(0, 1))
+    def suspend(self, item: Transfer, share: float) -> None:
+        if item.number in self.held:
+            self.suspended.add(item.number)
+            for net in self.nets:
+                net.suspend(item, int(share * item.size), self.now)
+
+    @rule(item=items)
+    def resume(self, item: Transfer) -> None:
+        if item.number in self.suspended:
+            self.suspended.discard(item.number)
+            for net in self.nets:
+                net.resume(item, self.now)
+
+    @rule(item=consumes(items))
+    def cancel(self, item: Transfer) -> None:
+        if self.held.pop(item.number, None):
+            self.suspended.discard(item.number)
+            for net in self.nets:
+                net.cancel(item, self.now)
+
+    @rule(pause_ns=st.integers(0, 40 * MS))
+    def pop(self, pause_ns: int) -> None:
+        self.now += pause_ns
+        first, second = (net.pop_due(self.now) for net in self.nets)
+        assert first == second
+        for completion in first:
+            self.held.pop(completion.transfer.number)
+            self.suspended.discard(completion.transfer.number)
+
+    @rule(item=items, ahead=st.integers(-20 * MS, 200 * MS), share=st.floats(0, 1))
+    def ask(self, item: Transfer, ahead: int, share: float) -> None:
+        if item.number in self.held:
+            first, second = (
+                (
+                    net.progress(item, self.now + ahead),
+                    net.due_at(item, int(share * item.size)),
+                    net.started(item),
+                )
+                for net in self.nets
+            )
+            assert first == second
+
+    @invariant()
+    def the_same_news(self) -> None:
+        assert self.nets[0].next_due() == self.nets[1].next_due()
+
+
+TestAlone = Alone.TestCase
+TestAlone.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+
+
+# ------------------------------------------------------------------ a host that is late
+class Late(RuleBasedStateMachine):
+    """Three devices in a cell and a host whose moments jump back.
+
+    Answers agree with each other, and no service exceeds a rate.
+    """
+
+    items = Bundle("items")
+    rate, caps = 3 * BYTE_PER_MS, (2 * BYTE_PER_MS, 10 * BYTE_PER_MS, BYTE_PER_MS)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.shared = cell(
+            Constant(self.rate), [Constant(cap) for cap in self.caps], delay_ns=9 * MS
+        )
+        self.now, self.behind, self.numbers = 100 * MS, 0, count()
+        self.held: dict[int, Transfer] = {}
+        self.suspended: set[int] = set()
+
+    @property
+    def at(self) -> int:
+        return self.now - self.behind
+
+    @rule(target=items, edge=st.integers(0, 2), size=st.integers(0, 60))
+    def offer(self, edge: int, size: int) -> Transfer:
+        item = transfer(next(self.numbers), size, edge)
+        self.net.offer(item, self.at)
+        self.held[item.number] = item
+        return item
+
+    @rule(item=items, share=st.floats(0, 1))
+    def suspend(self, item: Transfer, share: float) -> None:
+        if item.number in self.held:
+            self.net.suspend(item, int(share * item.size), self.at)
+            self.suspended.add(item.number)
+
+    @rule(item=items)
+    def resume(self, item: Transfer) -> None:
+        if item.number in self.suspended:
+            self.net.resume(item, self.at)
+            self.suspended.discard(item.number)
+
+    @rule(item=consumes(items))
+    def cancel(self, item: Transfer) -> None:
+        if self.held.pop(item.number, None):
+            self.net.cancel(item, self.at)
+            self.suspended.discard(item.number)
+
+    @rule(edge=st.integers(0, 2), share=st.integers(1, 4), delay_ms=st.integers(0, 30))
+    def change(self, edge: int, share: int, delay_ms: int) -> None:
+        self.net.change(
+            str(edge),
+            "up",
+            Constant(self.caps[edge] * share // 4),
+            Latency(delay_ms * MS),
+            at=self.at,
+        )
+
+    @rule(pause_ns=st.integers(0, 40 * MS), behind_ns=st.integers(0, 30 * MS))
+    def pop(self, pause_ns: int, behind_ns: int) -> None:
+        self.now, self.behind = self.now + pause_ns, behind_ns
+        expected = sorted(
+            (self.net.due_at(item, item.size), number) for number, item in self.held.items()
+        )
+        popped = [
+            (completion.due_ns, completion.transfer.number)
+            for completion in self.net.pop_due(self.now)
+        ]
+        assert popped == [entry for entry in expected if entry[0] <= self.now]
+        for _, number in popped:
+            del self.held[number]
+            self.suspended.discard(number)
+
+    @rule(behind_ns=st.integers(0, 30 * MS))
+    def fall_behind(self, behind_ns: int) -> None:
+        self.behind = behind_ns
+
+    @rule(step_ns=st.integers(1, 50 * MS))
+    def nobody_is_served_beyond_a_rate(self, step_ns: int) -> None:
+        from_ns = (
+            max(self.now, self.shared.settled_ns) + 40 * MS
+        )  # later than all bytes in flight with an earlier delay
+        delays = {
+            number: self.net.link(item.edge, "up").delay for number, item in self.held.items()
+        }
+        before, after = (
+            {
+                number: self.net.progress(item, delays[number].arrival(served_ns))
+                for number, item in self.held.items()
+            }
+            for served_ns in (from_ns, from_ns + step_ns)
+        )
+        assert all(before[number] <= after[number] for number in before)
+        for edges, rate in [("012", self.rate), *zip("012", self.caps)]:
+            carried = sum(
+                after[number] - before[number]
+                for number, item in self.held.items()
+                if item.edge in edges
+            )
+            assert carried <= rate * step_ns // (8 * NS_PER_S) + 1 + len(self.held)
+
+    @invariant()
+    def the_next_completion_is_the_earliest_of_all(self) -> None:
+        moments = {number: self.net.due_at(item, item.size) for number, item in self.held.items()}
+        assert self.net.next_due() == min(moments.values(), default=FOREVER)
+        for edge in "012":
+            queue = [number for number, item in self.held.items() if item.edge == edge]
+            stopped = [index for index, number in enumerate(queue) if number in self.suspended]
+            assert [moments[number] for number in queue] == sorted(
+                moments[number] for number in queue
+            )
+            assert all(
+                (moments[number] == FOREVER) == (bool(stopped) and index >= stopped[0])
+                for index, number in enumerate(queue)
+            )
+
+
+TestLate = Late.TestCase
+TestLate.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+
+
+# ------------------------------------------------------------------ the pacer is notified
+def test_the_pacer_follows_when_others_come_and_go() -> None:
+    net, _shared = cell(Constant(2_000_000), [None, None])
+    pacer = Pacer(net, PiecePlan(20 * MS, 10 * MS), Fidelity())
+    moments: list[tuple[int, int, int]] = []
+
+    def until(t_ns: int) -> None:
+        while (at := pacer.next_due()) <= t_ns:
+            moments.extend((at, flow.transfer.number, end) for flow, _, end in pacer.release(at))
+            pacer.completed(at)
+
+    flows = []
+    for edge, at in ((0, 0), (1, 200 * MS)):
+        until(at)
+        flows.append(pacer.start(transfer(edge, 250_000, edge), 0, SimpleNamespace(), 0, at, at))
+    until(600 * MS)
+    for flow in flows:
+        ahead = flow.released - net.progress(flow.transfer, 600 * MS)
+        assert 0 <= ahead <= 20 * MS * 1_000_000 // (8 * NS_PER_S) + 1
+    pacer.drop(flows[1], 600 * MS, 600 * MS)
+    until(5 * NS_PER_S)
+    assert [at for at, number, end in moments if (number, end) == (0, 250_000)] == [1180 * MS]
+    assert pacer.fidelity.wake_lag.max == 0
+
+
+def test_the_pacer_follows_a_link_that_was_changed() -> None:
+    net = Network()
+    net.add_link("0", "up", Link(Constant(2_000_000)))
+    pacer = Pacer(net, PiecePlan(20 * MS, 10 * MS), Fidelity())
+    flow = pacer.start(transfer(0, 250_000), 0, SimpleNamespace(), 0, 0, 0)
+    moments = {}
+    while (at := pacer.next_due()) < FOREVER:
+        if at >= 500 * MS and net.next_due() > 900 * MS:
+            net.change("0", "up", Constant(4_000_000), at=500 * MS)
+            continue
+        moments.update({end: at for _, _, end in pacer.release(at)})
+        pacer.completed(at)
+    assert (moments[250_000], pacer.fidelity.wake_lag.max) == (730 * MS, 0)
+    assert flow.completion is not None and flow.completion.due_ns == 750 * MS

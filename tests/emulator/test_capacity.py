@@ -1,0 +1,506 @@
+"""Capacities, their compositions, and the bytes that they serve: closed forms and properties."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emulator.capacity import Capacity, service
+from emulator.capacity.rates import Constant, Cycle, Gated, Lowest, OnOff, Slotted, Windows
+from emulator.capacity.service import AtOnce, Curve, Steady, bytes_served, served_at
+from emulator.capacity.trace import Trace
+from emulator.delay import Latency
+from emulator.errors import BadValue
+from emulator.units import FOREVER, NS_PER_S
+
+
+class Steps:
+    """A capacity of steps (rate_bit_s, length_ns), repeated forever, as in traces and slots."""
+
+    def __init__(self, steps: list[tuple[int, int]]) -> None:
+        self.steps = steps
+        self.period_ns = sum(length_ns for _, length_ns in steps)
+
+    def segment(self, t_ns: int) -> tuple[int, int]:
+        begin_ns = t_ns - t_ns % self.period_ns
+        for rate_bit_s, length_ns in self.steps:
+            if t_ns < begin_ns + length_ns:
+                return rate_bit_s, begin_ns + length_ns
+            begin_ns += length_ns
+        raise AssertionError("a moment lies in its period")
+
+
+class Until:
+    """``rate_bit_s`` up to ``end_ns``, then 0 forever."""
+
+    def __init__(self, rate_bit_s: int, end_ns: int) -> None:
+        self.rate_bit_s, self.end_ns = rate_bit_s, end_ns
+
+    def segment(self, t_ns: int) -> tuple[int, int]:
+        return (self.rate_bit_s, self.end_ns) if t_ns < self.end_ns else (0, FOREVER)
+
+
+rates = st.integers(0, 10**10)
+step_lists = st.lists(st.tuples(rates, st.integers(1, 10**9)), min_size=1, max_size=5).filter(
+    lambda steps: any(rate >= 10**6 and length >= 10**6 for rate, length in steps)
+)
+capacities = st.one_of(st.integers(10**3, 10**11).map(Constant), step_lists.map(Steps))
+moments = st.integers(0, 10**15)
+
+
+def test_constant_serves_in_closed_form() -> None:
+    two_mbit = Constant(2_000_000)
+    assert served_at(two_mbit, 0, 250_000) == NS_PER_S  # 0.25 MB at 2 Mbit/s take 1 s
+    assert bytes_served(two_mbit, 0, NS_PER_S) == 250_000
+    assert bytes_served(two_mbit, 5, NS_PER_S + 4) == 249_999
+    assert served_at(Constant(3), 7, 1) == 7 + 2_666_666_667  # 8/3 s, rounded up
+
+
+def test_steps_serve_piece_by_piece() -> None:
+    slots = Steps(
+        [(8_000, 10_000_000), (0, 30_000_000)]
+    )  # 1 byte per ms for 10 ms, then 30 ms without service
+    assert (
+        served_at(slots, 0, 10) == 10_000_000
+    )  # the last byte ends with its slot, not with the next one
+    assert served_at(slots, 0, 11) == 41_000_000
+    assert served_at(slots, 15_000_000, 10) == 50_000_000
+    assert [bytes_served(slots, 0, t * 1_000_000) for t in (9, 10, 39, 40, 45, 80)] == [
+        9,
+        10,
+        10,
+        10,
+        15,
+        20,
+    ]
+
+
+def test_a_capacity_that_ends_never_serves_the_rest() -> None:
+    second = Until(8, NS_PER_S)
+    assert served_at(second, 0, 1) == NS_PER_S
+    assert served_at(second, 0, 2) == FOREVER
+    assert served_at(Constant(1), FOREVER, 1) == FOREVER
+    assert served_at(Constant(1), 0, 10**18) == FOREVER
+    assert bytes_served(second, 0, FOREVER) == 1
+
+
+def test_a_segment_must_move_on() -> None:
+    class Stuck:
+        def segment(self, t_ns: int) -> tuple[int, int]:
+            return 1, t_ns
+
+    with pytest.raises(ValueError, match="segment at 3 ns ends at 3 ns"):
+        served_at(Stuck(), 3, 1)
+
+
+@settings(deadline=None)
+@given(capacities, moments, st.integers(1, 10**5))
+def test_when_is_the_smallest_moment_that_serves(
+    capacity: Constant | Steps, start: int, size: int
+) -> None:
+    end = served_at(capacity, start, size)
+    assert bytes_served(capacity, start, end) >= size
+    assert bytes_served(capacity, start, end - 1) < size
+
+
+@settings(deadline=None)
+@given(capacities, moments, st.lists(st.integers(0, 10**10), min_size=1, max_size=5))
+def test_a_kept_curve_answers_like_a_fresh_one_in_any_order(
+    capacity: Constant | Steps, start: int, offsets: list[int]
+) -> None:
+    curve = Curve(capacity, start)
+    for offset in offsets:
+        assert curve.served(start + offset) == bytes_served(capacity, start, start + offset)
+    assert curve.when(1000) == served_at(capacity, start, 1000)
+
+
+def test_unshaped_serves_at_once() -> None:
+    curve = AtOnce(5)
+    assert (curve.served(4), curve.when(10**12)) == (0, 5)
+    assert curve.served(5) >= 10**12
+
+
+@pytest.mark.parametrize("rate", [0, -1, 2e6, True, "2mbit"])
+def test_constant_refuses(rate: object) -> None:
+    with pytest.raises(BadValue, match="bit/s above 0"):
+        Constant(rate)
+
+
+@pytest.mark.parametrize("delay", [-1, 0.5])
+def test_latency_refuses(delay: object) -> None:
+    with pytest.raises(BadValue, match="0 or more"):
+        Latency(delay)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10**12), moments)
+def test_departure_inverts_arrival(delay: int, sent: int) -> None:
+    latency = Latency(delay)
+    assert latency.departure(latency.arrival(sent)) == sent
+    assert latency.arrival(FOREVER) == FOREVER
+
+
+@given(
+    st.integers(1, 10**12),
+    st.integers(0, 10**15),
+    st.integers(0, 10**12),
+    st.integers(-(10**10), 10**16),
+)
+def test_a_constant_rate_has_a_closed_form(
+    rate_bit_s: int, start_ns: int, size_bytes: int, later_ns: int
+) -> None:
+    """The short form of a constant rate, used on plain links, equals the curve to the ns."""
+    steady, curve = Steady(rate_bit_s, start_ns), Curve(Constant(rate_bit_s), start_ns)
+    assert steady.when(size_bytes) == curve.when(size_bytes)
+    assert steady.served(start_ns + later_ns) == curve.served(start_ns + later_ns)
+
+
+def test_a_constant_rate_that_takes_for_ever_says_so() -> None:
+    steady, curve = Steady(1, FOREVER - 5), Curve(Constant(1), FOREVER - 5)
+    assert (
+        steady.when(10) == curve.when(10) == FOREVER
+        and steady.when(0) == curve.when(0) == FOREVER - 5
+    )
+
+
+MS = NS_PER_S // 1000
+
+
+class Bare:
+    """A capacity without a table, so that the segments of its compositions must be read."""
+
+    def __init__(self, capacity: Capacity) -> None:
+        self.segment = capacity.segment
+
+
+traces = (
+    st.lists(
+        st.tuples(st.sampled_from([0, 8 * 10**8, 8 * 10**9, 10**10 + 1]), st.integers(1, 2000)),
+        min_size=1,
+        max_size=4,
+    )
+    .filter(lambda steps: any(rate for rate, _ in steps))
+    .map(Trace)
+)
+slots = st.tuples(
+    st.integers(2, 3000), st.integers(1, 4), st.integers(0, 1), st.integers(0, 5000)
+).map(lambda t: Slotted(t[0], t[1], [0], t[2], offset_ns=t[3]))
+outages = (
+    st.lists(st.integers(0, 10**5), unique=True, max_size=6)
+    .map(sorted)
+    .map(lambda at: Windows(list(zip(at[::2], at[1::2]))))
+)
+parts = st.one_of(st.integers(1, 10**10).map(Constant), traces, slots, outages)
+near_moments = st.integers(0, 10**6)
+
+
+@settings(deadline=None)
+@given(st.lists(parts, min_size=1, max_size=3), near_moments)
+def test_lowest_is_the_lowest_until_it_changes(of: list[Capacity], t: int) -> None:
+    rate, until = Lowest(*of).segment(t)
+    assert until > t
+    for moment in {t, (t + min(until, t + 10**5)) // 2, min(until, t + 10**5) - 1}:
+        assert rate == min(part.segment(moment)[0] for part in of)
+
+
+@settings(deadline=None)
+@given(parts, parts, near_moments)
+def test_gated_is_one_while_the_other_is_open(capacity: Capacity, gate: Capacity, t: int) -> None:
+    rate, until = Gated(capacity, gate).segment(t)
+    assert until > t
+    for moment in {t, (t + min(until, t + 10**5)) // 2, min(until, t + 10**5) - 1}:
+        assert rate == (capacity.segment(moment)[0] if gate.segment(moment)[0] else 0)
+
+
+@settings(deadline=None)
+@given(st.lists(parts, min_size=1, max_size=3), near_moments, st.integers(0, 50_000))
+def test_tables_serve_like_walks(of: list[Capacity], start: int, length: int) -> None:
+    walked = Lowest(*(Bare(part) for part in of))
+    assert bytes_served(Lowest(*of), start, start + length) == bytes_served(
+        walked, start, start + length
+    )
+    if bytes_served(walked, start, start + length) > 0:
+        size = bytes_served(walked, start, start + length)
+        assert served_at(Lowest(*of), start, size) == served_at(walked, start, size)
+
+
+@settings(deadline=None)
+@given(st.lists(parts, min_size=1, max_size=3), near_moments, st.integers(1, 10**12))
+def test_when_is_the_smallest_moment(of: list[Capacity], start: int, size: int) -> None:
+    curve = Curve(Lowest(Constant(10**10), *of), start)
+    try:
+        end = curve.when(size)
+    except BadValue:  # three parts that meet pairwise only, without a common period to see it by
+        return
+    assert end == FOREVER or curve.served(end) >= size > curve.served(end - 1)
+
+
+def test_an_outage_and_slots_cut_a_link() -> None:
+    link = Lowest(
+        Constant(8000), Slotted(10 * MS, 2, [0]), Windows([(20 * MS, 25 * MS)])
+    )  # 1 byte per ms in [0, 10), [25, 30), [40, 50), ...
+    assert [served_at(link, 0, size) for size in (10, 11, 15, 16, 10**9 + 15)] == [
+        10 * MS,
+        26 * MS,
+        30 * MS,
+        41 * MS,
+        (40 + 20 * (10**8 - 1) + 10) * MS,
+    ]
+    assert link.segment(20 * MS) == (0, 25 * MS)
+
+
+def test_what_never_serves_says_so() -> None:
+    never = Lowest(Slotted(10, 2, [0]), Slotted(10, 2, [1]))
+    assert never.segment(3) == (0, FOREVER)
+    assert (served_at(never, 0, 1), bytes_served(never, 0, FOREVER)) == (FOREVER, 0)
+    ended = Lowest(Trace([(5, 3), (0, 3)]), Windows([(7, FOREVER)]))
+    assert ended.segment(8) == (0, FOREVER)
+    assert Lowest(Bare(Trace([(5, 3), (0, 3)])), Windows([(7, FOREVER)])).segment(9) == (0, FOREVER)
+
+
+def test_a_search_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "MAX_IDLE_SEGMENTS", 1000)
+    never = Lowest(Bare(Slotted(10, 2, [0])), Bare(Slotted(10, 2, [1])))
+    with pytest.raises(BadValue, match="are its parts ever open together"):
+        served_at(never, 0, 1)
+
+
+def test_a_long_common_period_is_walked() -> None:
+    first, second = (
+        Trace([(8 * NS_PER_S, 10**9 + 7), (0, 1)]),
+        Trace([(8 * NS_PER_S, 10**9 + 9), (0, 5)]),
+    )
+    both = Lowest(first, second)
+    assert both.cycle(0) is None
+    assert served_at(both, 0, 10**10) == served_at(Lowest(Bare(first), Bare(second)), 0, 10**10)
+
+
+def test_first_byte_traces_begin_with_what_they_are_part_of() -> None:
+    part = Lowest(Constant(8000), Trace([(16_000, 10 * MS), (0, 10 * MS)], start="first_byte"))
+    assert Curve(part, 7 * MS).when(11) == 28 * MS
+
+
+@settings(deadline=None)
+@given(st.lists(parts, min_size=1, max_size=3), near_moments, near_moments, st.integers(0, 50_000))
+def test_a_saved_capacity_serves_as_it_did(
+    of: list[Capacity], before: int, start: int, length: int
+) -> None:
+    for whole in (Lowest(*of), Gated(of[0], of[-1])):
+        whole.segment(before)  # this may compute the table, which is not saved
+        saved = object.__new__(type(whole))
+        saved.restore(whole.state())
+        assert bytes_served(saved, start, start + length) == bytes_served(
+            whole, start, start + length
+        )
+        assert vars(saved).keys() == vars(whole).keys()
+
+
+@settings(deadline=None)
+@given(traces, near_moments, near_moments)
+def test_a_saved_cycle_is_the_same(trace: Trace, begins: int, t: int) -> None:
+    cycle = trace.cycle(0).moved(begins)
+    saved = object.__new__(Cycle)
+    saved.restore(cycle.state())
+    assert all(getattr(saved, name) == getattr(cycle, name) for name in Cycle.__slots__)
+    assert saved.done(begins + t) == cycle.done(begins + t)
+
+
+def test_windows_stop_the_service() -> None:
+    gate = Windows(
+        [(10 * MS, 20 * MS), (20 * MS, 30 * MS), (50 * MS, 60 * MS)], rate_bit_s=8000
+    )  # 1 byte per ms
+    assert [gate.segment(t * MS) for t in (0, 10, 25, 30, 60)] == [
+        (8000, 10 * MS),
+        (0, 30 * MS),
+        (0, 30 * MS),
+        (8000, 50 * MS),
+        (8000, FOREVER),
+    ]
+    assert [served_at(gate, 0, size) for size in (10, 11, 30, 31, 1000)] == [
+        10 * MS,
+        31 * MS,
+        50 * MS,
+        61 * MS,
+        1030 * MS,
+    ]
+    assert [bytes_served(gate, 5 * MS, t * MS) for t in (10, 20, 40, 55, 70)] == [5, 5, 15, 25, 35]
+
+
+def test_an_outage_may_never_end() -> None:
+    gate = Windows([(10 * MS, FOREVER)], rate_bit_s=8000)
+    assert gate.segment(10 * MS) == (0, FOREVER)
+    assert (served_at(gate, 0, 10), served_at(gate, 0, 11), served_at(gate, 20 * MS, 1)) == (
+        10 * MS,
+        FOREVER,
+        FOREVER,
+    )
+    assert bytes_served(gate, 0, FOREVER) == 10
+    assert Windows([], rate_bit_s=5).segment(3) == (5, FOREVER)
+
+
+window_lists = (
+    st.lists(st.integers(0, 10**6), unique=True, max_size=12)
+    .map(sorted)
+    .map(lambda borders: list(zip(borders[::2], borders[1::2])))
+)
+
+
+@settings(deadline=None)
+@given(window_lists, st.integers(0, 10**6), st.integers(0, 10**6))
+def test_service_is_the_time_outside_the_windows(
+    closed: list[tuple[int, int]], start: int, length: int
+) -> None:
+    rate = 8 * NS_PER_S  # 1 byte per ns
+    inside = sum(max(0, min(end, start + length) - max(begin, start)) for begin, end in closed)
+    gate = Windows(closed, rate)
+    assert bytes_served(gate, start, start + length) == length - inside
+    size = length - inside
+    assert served_at(gate, start, size) <= start + length
+    assert bytes_served(gate, start, served_at(gate, start, size)) == size
+
+
+@pytest.mark.parametrize(
+    ("closed", "words"),
+    [
+        ([(5, 5)], "an end after the begin"),
+        ([(-1, 5)], "expected 0 or more"),
+        ([(0, 5), (4, 9)], "before the previous outage ends"),
+    ],
+)
+def test_impossible_windows_are_refused(closed: list[tuple[int, int]], words: str) -> None:
+    with pytest.raises(BadValue, match=words):
+        Windows(closed)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 99), st.lists(st.integers(0, 10**11), min_size=1, max_size=20))
+def test_the_process_depends_on_its_seed_alone(seed: int, moments: list[int]) -> None:
+    one, other = (OnOff(np.random.default_rng(seed), 100 * MS, 20 * MS) for _ in range(2))
+    assert [one.segment(t) for t in moments] == list(
+        reversed([other.segment(t) for t in reversed(moments)])
+    )
+    for t in moments:
+        rate, until = one.segment(t)
+        assert t < until and one.segment(until - 1)[0] == rate != one.segment(until)[0]
+
+
+def test_the_process_has_the_means_it_was_given() -> None:
+    process = OnOff(np.random.default_rng(3), 30 * MS, 10 * MS, rate_bit_s=8000)
+    assert process.segment(0)[0] == 8000
+    assert bytes_served(process, 0, 1000 * NS_PER_S) == pytest.approx(750_000, rel=0.03)
+    lengths: dict[int, list[int]] = {0: [], 8000: []}
+    t = 0
+    while t < 100 * NS_PER_S:
+        rate, until = process.segment(t)
+        lengths[rate].append(until - t)
+        t = until
+    assert np.mean(lengths[8000]) == pytest.approx(30 * MS, rel=0.1) and np.std(
+        lengths[8000]
+    ) == pytest.approx(30 * MS, rel=0.1)
+    assert np.mean(lengths[0]) == pytest.approx(10 * MS, rel=0.1)
+    assert process.segment(FOREVER) == (0, FOREVER)
+
+
+def test_the_process_needs_means() -> None:
+    for means in ((0, 5), (5, 0), (float("inf"), 5)):
+        with pytest.raises(BadValue, match="1 ns or more"):
+            OnOff(np.random.default_rng(0), *means)
+
+
+def test_service_only_in_own_slots_less_the_guard() -> None:
+    gate = Slotted(
+        10 * MS, 4, own=[1], guard_ns=2 * MS, rate_bit_s=8000
+    )  # 1 byte per ms in [10, 18), [50, 58), ...
+    assert [gate.segment(t * MS) for t in (0, 10, 17, 18, 49)] == [
+        (0, 10 * MS),
+        (8000, 18 * MS),
+        (8000, 18 * MS),
+        (0, 40 * MS),
+        (0, 50 * MS),
+    ]
+    assert [served_at(gate, 0, size) for size in (1, 8, 9, 16, 8_000_000)] == [
+        11 * MS,
+        18 * MS,
+        51 * MS,
+        58 * MS,
+        (40 * 999_999 + 18) * MS,
+    ]
+    assert [bytes_served(gate, 15 * MS, t * MS) for t in (16, 18, 50, 55, 95)] == [1, 3, 3, 8, 16]
+
+
+def test_neighbouring_slots_join_without_a_guard_only() -> None:
+    joined = Slotted(10, 4, own=[3, 0], rate_bit_s=7)
+    assert [joined.segment(t) for t in (0, 10, 30, 35)] == [(7, 10), (0, 30), (7, 40), (7, 40)]
+    assert Slotted(10, 2, own=[0, 1]).segment(3)[1] == FOREVER
+    assert Slotted(10, 2, own=[0, 1], guard_ns=1, rate_bit_s=7).segment(9) == (0, 10)
+    assert Slotted(10, 2, own=[1], offset_ns=25, rate_bit_s=7).segment(0) == (
+        7,
+        5,
+    )  # frames also repeat before the offset
+
+
+slot_tables = st.integers(1, 8).flatmap(
+    lambda slots: st.tuples(
+        st.integers(2, 10**6),
+        st.just(slots),
+        st.lists(st.integers(0, 3), min_size=slots, max_size=slots),
+        st.integers(0, 10**6),
+    )
+)
+
+
+@settings(deadline=None)
+@given(slot_tables, st.data())
+def test_devices_never_overlap(table: tuple[int, int, list[int], int], data: st.DataObject) -> None:
+    slot_ns, slots, owners, offset_ns = table
+    guard_ns = data.draw(st.integers(0, slot_ns - 1))
+    gates = {
+        owner: Slotted(
+            slot_ns, slots, {n for n in range(slots) if owners[n] == owner}, guard_ns, 5, offset_ns
+        )
+        for owner in set(owners)
+    }
+    for t in data.draw(st.lists(st.integers(0, 10**9), min_size=1, max_size=10)):
+        number, within_ns = divmod((t - offset_ns) % (slots * slot_ns), slot_ns)
+        open_now = {owner for owner, gate in gates.items() if gate.segment(t)[0]}
+        assert open_now == ({owners[number]} if within_ns < slot_ns - guard_ns else set())
+
+
+@settings(deadline=None)
+@given(slot_tables, st.integers(0, 10**9), st.integers(1, 10**6))
+def test_completion_is_the_slot_table_in_closed_form(
+    table: tuple[int, int, list[int], int], start: int, size: int
+) -> None:
+    slot_ns, slots, owners, offset_ns = table
+    own = {n for n in range(slots) if owners[n] == owners[0]}
+    gate = Slotted(slot_ns, slots, own, 1, 8 * NS_PER_S, offset_ns)  # 1 byte per ns
+    frames, rest = divmod(size - 1, len(own) * (slot_ns - 1))
+    t, left = start, rest + 1
+    while True:  # the last frame, ns by slot
+        number, within_ns = divmod((t - offset_ns) % (slots * slot_ns), slot_ns)
+        here = max(0, slot_ns - 1 - within_ns) if number in own else 0
+        if here >= left:
+            break
+        left, t = left - here, t + slot_ns - within_ns
+    assert served_at(gate, start, size) == t + left + frames * slots * slot_ns
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            (10, 4, [1], 10),
+            "guard 0.000000010 s: expected 0 or more and less than the slot, 0.000000010 s",
+        ),
+        ((10, 4, [1], -1), "guard"),
+        ((10, 4, []), "expected one or more of 0 to 3"),
+        ((10, 4, [1, 4]), r"own slots \[1, 4\]"),
+        ((0, 4, [1]), "expected 1 or more"),
+        ((10, 0, [0]), "expected 1 or more"),
+    ],
+)
+def test_impossible_frames_are_refused(arguments: tuple, words: str) -> None:
+    with pytest.raises(BadValue, match=words):
+        Slotted(*arguments)

@@ -1,0 +1,605 @@
+"""The TDMA channel: examples by hand, its log, stretches, and properties of every slot table."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from emulator.capacity.rates import Constant, Windows
+from emulator.delay import Latency
+from emulator.errors import BadValue
+from emulator.links.bottleneck import Bottleneck
+from emulator.links.link import Link
+from emulator.links.network import Completion, Network, Transfer
+from emulator.tdma.channel import LEAST_USES, REMEMBERED_NS, Channel, ChannelLink, Grid, Use
+from emulator.units import FOREVER, NS_PER_S
+
+MS = NS_PER_S // 1000
+BYTE_PER_MS = 8_000  # in bit/s, so that a size in bytes equals its time in milliseconds
+
+
+def network(channel: Channel, delay_ns: int = 0, edges: str = "ab") -> Network:
+    """Return a network in which every edge has an uplink and a downlink."""
+    net = Network()
+    for edge in edges:
+        for direction in ("up", "down"):
+            net.add_link(edge, direction, channel.link(Latency(delay_ns)))
+    return net
+
+
+def transfer(number: int, size: int, edge: str = "a", direction: str = "up") -> Transfer:
+    return Transfer(number, edge, direction, size, "update")
+
+
+def due(net: Network, now: int = FOREVER) -> list[tuple[int, int]]:
+    return [(completion.transfer.number, completion.due_ns) for completion in net.pop_due(now)]
+
+
+def ten(guard_ms: int = 0, **more: object) -> Channel:
+    """Return a channel with slots of 10 ms."""
+    return Channel(Grid(10 * MS, guard_ms * MS, frame_slots=4), BYTE_PER_MS, **more)
+
+
+# ------------------------------------------------------------------ by hand
+def test_a_transfer_goes_in_its_slots_and_nowhere_else() -> None:
+    net, model = network(ten(guard_ms=2), delay_ns=3 * MS), transfer(1, 20)
+    net.offer(model, 5 * MS)
+    assert (net.next_due(), net.started(model)) == (FOREVER, None)
+    assert net.grant(model, [7, 2, 4], 5 * MS) == [2, 4, 7]  # 8 + 8 + 4 bytes
+    assert net.started(model) == 20 * MS
+    assert [net.progress(model, at * MS) for at in (23, 24, 31, 33, 43, 44, 51, 73, 75)] == [
+        0,
+        1,
+        8,
+        8,
+        8,
+        9,
+        16,
+        16,
+        18,
+    ]
+    assert [net.due_at(model, n) // MS for n in (0, 1, 8, 9, 16, 17, 20)] == [
+        23,
+        24,
+        31,
+        44,
+        51,
+        74,
+        77,
+    ]
+    assert [net.opens_at(model, n) // MS for n in (0, 1, 8, 9, 20)] == [20, 20, 20, 40, 70]
+    windows = tuple((at * MS, (at + 8) * MS) for at in (20, 40, 70))
+    assert net.pop_due(77 * MS) == [Completion(model, 5 * MS, 20 * MS, 77 * MS, windows)]
+
+
+def test_slots_are_granted_in_any_order_and_completions_follow_the_slots() -> None:
+    channel = ten()
+    net = network(channel)
+    first, second, third = transfer(1, 20), transfer(2, 10), transfer(3, 10, "b")
+    for item in (first, second, third):
+        net.offer(item, 0)
+    net.grant(third, [5], 0)
+    net.grant(first, [9], 0)
+    assert net.next_due() == 60 * MS and net.due_at(first, 20) == FOREVER
+    net.grant(second, [3], 0)
+    net.grant(first, [0], 0)  # offered later, served earlier
+    assert (
+        sorted(item.number for item in net.take_replanned()) == [1, 2, 3]
+        and net.take_replanned() == []
+    )
+    assert due(net, 35 * MS) == []
+    assert [net.started(item) for item in (first, second, third)] == [0, 30 * MS, 50 * MS]
+    assert due(net) == [(2, 40 * MS), (3, 60 * MS), (1, 100 * MS)]
+    assert channel.log() == [
+        Use(0, "a", "up", 1),
+        Use(3, "a", "up", 2),
+        Use(5, "b", "up", 3),
+        Use(9, "a", "up", 1),
+    ]
+    assert channel.log(50 * MS) == channel.log()[:2]
+    channel.forget(50 * MS)
+    assert [use.slot for use in channel.log()] == [5, 9]
+
+
+def test_two_never_get_the_same_slot_nor_anybody_one_that_is_past() -> None:
+    channel = ten()
+    net = network(channel)
+    mine, yours = transfer(1, 30), transfer(2, 30, "b", "down")
+    net.offer(mine, 0)
+    net.offer(yours, 0)
+    net.grant(mine, [4, 5], 0)
+    for slots, now in (([3, 5], 0), ([2, 3], 21 * MS), ([-1], 0)):
+        with pytest.raises(ValueError):
+            net.grant(yours, slots, now)
+    assert net.next_due() == FOREVER and [use.slot for use in channel.log()] == [
+        4,
+        5,
+    ]  # nothing of a refused grant is taken
+    assert channel.user(5) == Use(5, "a", "up", 1) and channel.user(3) is None
+    assert net.grant(yours, [2, 3], 20 * MS) == [2, 3]
+
+
+def test_slots_beyond_the_need_are_free_again() -> None:
+    channel = ten()
+    net = network(channel)
+    net.offer(transfer(1, 15), 0)
+    assert net.grant(transfer(1, 15), range(2, 9), 0) == [2, 3]
+    assert net.grant(transfer(1, 15), [0], 0) == [0, 2]
+    assert [use.slot for use in channel.log()] == [0, 2]
+
+
+def test_a_number_of_slots_per_transfer_whatever_its_size() -> None:
+    net = network(ten(guard_ms=1, slots_per_transfer=3))
+    for number, size in enumerate((1, 7, 10**6)):
+        item = transfer(number, size)
+        net.offer(item, 0)
+        assert net.grant(item, [10 * number + place for place in (1, 2, 5, 6)], 0) == [
+            10 * number + place for place in (1, 2, 5)
+        ]
+        assert net.due_at(item, size) == (10 * number + 5) * 10 * MS + 9 * MS
+    assert net.due_at(transfer(2, 10**6), 500_000) == 22 * 10 * MS + 4_500_000
+    net.offer(transfer(9, 0), 0)
+    net.grant(transfer(9, 0), [0], 0)
+    assert due(net)[0] == (9, 0)
+
+
+def test_automatic_grants_are_the_next_free_slots_in_order_of_offer() -> None:
+    channel = ten(automatic=True)
+    net = network(channel)
+    net.offer(transfer(1, 15), 1)
+    net.offer(transfer(2, 5, "b"), 2)
+    net.offer(transfer(3, 10, "a", "down"), 20 * MS)
+    assert [(use.slot, use.number) for use in channel.log()] == [(1, 1), (2, 1), (3, 2), (4, 3)]
+    assert due(net) == [(1, 25 * MS), (2, 35 * MS), (3, 50 * MS)]
+
+
+def test_a_broken_session_gives_its_slots_back_and_needs_others() -> None:
+    channel = ten()
+    net = network(channel)
+    model = transfer(1, 30)
+    net.offer(model, 0)
+    net.grant(model, [0, 1, 4], 0)
+    net.suspend(model, 12, 15 * MS)  # 15 were due
+    assert [use.slot for use in channel.log()] == [0, 1]  # slot 1 is used up
+    assert (net.next_due(), net.progress(model, FOREVER), net.started(model)) == (FOREVER, 12, 0)
+    with pytest.raises(ValueError):
+        net.grant(model, [4], 15 * MS)
+    net.resume(model, 50 * MS)
+    assert net.next_due() == FOREVER
+    assert net.grant(model, [5, 8], 50 * MS) == [5, 8]
+    windows = tuple(
+        (at * MS, (at + 10) * MS) for at in (0, 10, 50, 80)
+    )  # also those used before the interruption
+    assert net.pop_due(FOREVER) == [Completion(model, 0, 0, 88 * MS, windows)]
+
+
+def test_cancelled_its_slots_are_free() -> None:
+    channel = ten(automatic=True)
+    net = network(channel)
+    net.offer(transfer(1, 30), 0)
+    net.cancel(transfer(1, 30), 5 * MS)
+    assert [use.slot for use in channel.log()] == [0]
+    net.offer(transfer(2, 10, "b"), 5 * MS)
+    assert due(net) == [(2, 20 * MS)]
+
+
+def test_delays_change_and_nothing_is_overtaken() -> None:
+    net, model = network(ten(), delay_ns=50 * MS), transfer(1, 20)
+    net.offer(model, 0)
+    net.grant(model, [0, 2], 0)
+    assert net.change("a", "up", delay=Latency(0), at=25 * MS) == 25 * MS
+    assert [net.due_at(model, n) // MS for n in (10, 15, 16, 20)] == [60, 75, 75, 75]
+    with pytest.raises(ValueError):
+        net.change("a", "up", Constant(5), at=25 * MS)
+
+
+def test_slots_are_counted_in_integers() -> None:
+    grid = Grid(20 * MS, 1, start_ns=7)
+    assert all(
+        grid.at(grid.begins(slot)) == slot and grid.at(grid.begins(slot) - 1) == slot - 1
+        for slot in range(0, 10**6, 997)
+    )
+    assert [grid.next_at(t) for t in (0, 7, 8, 20 * MS + 7, 20 * MS + 8)] == [0, 0, 1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: Grid(10, 10),
+        lambda: Grid(0),
+        lambda: Grid(10, -1),
+        lambda: Grid(10, frame_slots=0),
+        lambda: Grid(10.0),
+        lambda: Grid(True),
+        lambda: Channel(Grid(10), 0),
+        lambda: Channel(Grid(10), 5, slots_per_transfer=0),
+    ],
+)
+def test_bad_numbers_are_refused(wrong: object) -> None:
+    with pytest.raises(BadValue):
+        wrong()
+
+
+def test_only_channels_have_slots() -> None:
+    net = Network()
+    net.add_link("a", "up", Link(Constant(5)))
+    net.offer(transfer(1, 1), 0)
+    with pytest.raises(ValueError):
+        net.grant(transfer(1, 1), [1], 0)
+
+
+# ------------------------------------------------------------------ properties of every table
+@settings(deadline=None)
+@given(
+    st.integers(2, 10**7),
+    st.floats(0, 0.99),
+    st.integers(0, 10**6),
+    st.integers(1_000, 10**10),
+    st.one_of(st.none(), st.integers(1, 5)),
+    st.integers(1, 3_000),
+    st.sets(st.integers(0, 60), min_size=1, max_size=8),
+    st.integers(0, 10**8),
+)
+def test_the_closed_form_is_a_count_slot_by_slot(
+    slot_ns: int,
+    guard: float,
+    start_ns: int,
+    rate: int,
+    per: int | None,
+    size: int,
+    slots: set[int],
+    delay_ns: int,
+) -> None:
+    grid = Grid(slot_ns, int(guard * slot_ns), start_ns=start_ns)
+    net, model = network(Channel(grid, rate, per), delay_ns), transfer(1, size)
+    net.offer(model, 0)
+    held = net.grant(model, slots, 0)
+    assert held == sorted(slots)[: len(held)] and (
+        held == sorted(slots) or net.next_due() < FOREVER
+    )
+    bytes_per, ns = (rate, 8 * NS_PER_S) if per is None else (size, per * grid.usable_ns)
+    before_ns = 0
+    for slot in held:
+        begin = grid.begins(slot)
+        assert net.progress(model, begin + delay_ns) == min(
+            before_ns * bytes_per // ns, size
+        )  # no byte before its slot
+        middle = begin + grid.usable_ns // 2
+        assert net.progress(model, middle + delay_ns) == min(
+            (before_ns + middle - begin) * bytes_per // ns, size
+        )
+        before_ns += grid.usable_ns
+        for t_ns in (begin + grid.usable_ns, grid.begins(slot + 1)):
+            assert net.progress(model, t_ns + delay_ns) == min(before_ns * bytes_per // ns, size)
+    for n in {1, size // 2 + 1, size}:
+        at = net.due_at(model, n)
+        assert (at == FOREVER) == (before_ns * bytes_per // ns < n)
+        if at < FOREVER:
+            assert net.progress(model, at) >= n > net.progress(model, at - 1)
+            assert net.opens_at(model, n) < at - delay_ns <= net.opens_at(model, n) + grid.usable_ns
+            assert net.opens_at(model, n) in [grid.begins(slot) for slot in held]
+
+
+class AnyTable(RuleBasedStateMachine):
+    """Grants, interruptions and cancellations in any order.
+
+    Bytes move only in logged slots, each slot has one transmitter, and no byte is lost.
+    """
+
+    items = Bundle("items")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.channel = ten(guard_ms=2)
+        self.net, self.now, self.numbers = network(self.channel, edges="abc"), 0, count()
+        self.held: dict[int, Transfer] = {}
+        self.suspended: set[int] = set()
+        self.offered = self.arrived = self.dropped = 0
+        self.moved: dict[int, set[int]] = {}  # slot -> transfers of which bytes were served in it
+
+    @rule(
+        target=items,
+        edge=st.sampled_from("abc"),
+        direction=st.sampled_from(["up", "down"]),
+        size=st.integers(0, 40),
+    )
+    def offer(self, edge: str, direction: str, size: int) -> Transfer:
+        item = transfer(next(self.numbers), size, edge, direction)
+        self.net.offer(item, self.now)
+        self.held[item.number] = item
+        self.offered += size
+        return item
+
+    @rule(item=items, ahead=st.lists(st.integers(0, 12), max_size=6))
+    def grant(self, item: Transfer, ahead: list[int]) -> None:
+        slots = [self.channel.grid.next_at(self.now) + slot for slot in ahead]
+        if item.number not in self.held:
+            return
+        taken = any(
+            use is not None and use.number != item.number for use in map(self.channel.user, slots)
+        )
+        if taken or item.number in self.suspended:
+            before = self.channel.log()
+            with pytest.raises(ValueError):
+                self.net.grant(item, slots, self.now)
+            assert self.channel.log() == before
+        else:
+            self.net.grant(item, slots, self.now)
+
+    @rule(item=items, share=st.floats(0, 1))
+    def suspend(self, item: Transfer, share: float) -> None:
+        if item.number in self.held:
+            self.net.suspend(item, int(share * item.size), self.now)
+            self.suspended.add(item.number)
+
+    @rule(item=items)
+    def resume(self, item: Transfer) -> None:
+        if item.number in self.suspended:
+            self.net.resume(item, self.now)
+            self.suspended.discard(item.number)
+
+    @rule(item=consumes(items))
+    def cancel(self, item: Transfer) -> None:
+        if self.held.pop(item.number, None):
+            self.net.cancel(item, self.now)
+            self.suspended.discard(item.number)
+            self.dropped += item.size
+
+    @rule(pause_ms=st.integers(0, 60))
+    def pass_time(self, pause_ms: int) -> None:
+        for _ in range(pause_ms):  # ms by ms, so that each step lies in one slot
+            before = {
+                number: self.net.progress(item, self.now) for number, item in self.held.items()
+            }
+            slot = self.channel.grid.at(self.now)
+            self.now += MS
+            for number, item in self.held.items():
+                if self.net.progress(item, self.now) > before[number]:
+                    use = self.channel.user(slot)
+                    assert use == Use(slot, item.edge, item.direction, number)
+                    self.moved.setdefault(slot, set()).add(number)
+        for completion in self.net.pop_due(self.now):
+            self.arrived += self.held.pop(completion.transfer.number).size
+
+    @invariant()
+    def one_transmitter_a_slot_and_nothing_lost(self) -> None:
+        slots = [use.slot for use in self.channel.log()]
+        assert len(slots) == len(set(slots)) and all(
+            len(numbers) == 1 for numbers in self.moved.values()
+        )
+        assert self.offered == self.arrived + self.dropped + sum(
+            item.size for item in self.held.values()
+        )
+        moments = [self.net.due_at(item, item.size) for item in self.held.values()]
+        assert self.net.next_due() == min(moments, default=FOREVER)
+
+    @invariant()
+    def what_is_reserved_ahead_belongs_to_somebody(self) -> None:
+        ahead = {
+            use.number
+            for use in self.channel.log()
+            if self.channel.grid.begins(use.slot) >= self.now
+        }
+        assert ahead <= set(self.held) - self.suspended
+        assert all(
+            isinstance(self.net.link(item.edge, item.direction), ChannelLink)
+            for item in self.held.values()
+        )
+
+
+TestAnyTable = AnyTable.TestCase
+TestAnyTable.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+
+
+def test_a_long_run_forgets_slots_that_are_long_past_and_never_gives_them_again() -> None:
+    """With one transfer per 1 ms slot, the log stays below twice its minimum plus what it keeps."""
+    channel = Channel(Grid(MS), BYTE_PER_MS, automatic=True)
+    net, longest, seen = network(channel), 0, set()
+    kept = REMEMBERED_NS // MS
+    for number in range(3 * (kept + LEAST_USES)):
+        net.offer(transfer(number, 1), number * MS)
+        (completion,) = net.pop_due((number + 1) * MS)
+        assert (
+            completion.windows_ns == ((number * MS, (number + 1) * MS),)
+            and completion.windows_ns not in seen
+        )
+        seen.add(completion.windows_ns)
+        longest = max(longest, len(channel.log()) if number % 500 == 0 else 0)
+    assert longest <= 2 * (kept + 1) + LEAST_USES < number
+    assert channel.log()[-1].slot == number and len(channel.log()) == len(
+        {use.slot for use in channel.log()}
+    )
+
+
+def test_what_was_forgotten_is_handed_over_and_cannot_be_taken_again() -> None:
+    channel = ten(automatic=True)
+    net = network(channel)
+    net.offer(transfer(1, 30), 0)
+    assert [use.slot for use in channel.forget(25 * MS)] == [0, 1] and [
+        use.slot for use in channel.log()
+    ] == [2]
+    net.offer(transfer(2, 10), 0)  # the host is late
+    assert due(net) == [(1, 30 * MS), (2, 40 * MS)]
+    late = transfer(3, 10)
+    manual = ten()
+    other = network(manual)
+    manual.forget(25 * MS)
+    other.offer(late, 0)
+    with pytest.raises(ValueError, match="slot 1 begins at 10000000 ns, before 20000000 ns"):
+        other.grant(late, [1], 0)
+
+
+def test_a_link_with_places_gets_no_others_of_a_frame() -> None:
+    """Frames of 4 slots of 10 ms: a has the second place, b the first and the last."""
+    channel, net = ten(automatic=True), Network()
+    net.add_link("a", "up", channel.link(places=[1]))
+    net.add_link("b", "up", channel.link(places=[3, 0]))
+    for number, edge in enumerate("ab"):
+        net.offer(transfer(number, 25, edge), 1 * MS)
+    assert [(use.slot, use.device) for use in channel.log()] == [
+        (1, "a"),
+        (3, "b"),
+        (4, "b"),
+        (5, "a"),
+        (7, "b"),
+        (9, "a"),
+    ]
+    assert due(net) == [(1, 75 * MS), (0, 95 * MS)]
+
+
+def test_slots_too_short_for_a_transfer_are_refused_instead_of_counted_for_ever() -> None:
+    net = Network()
+    net.add_link("a", "up", Channel(Grid(1), BYTE_PER_MS, automatic=True).link())
+    with pytest.raises(
+        BadValue,
+        match=(
+            r"a transfer of 100 bytes takes 100000000 slots of 0.000000001 s: expected at most"
+            r" 1000000; use longer"
+        ),
+    ):
+        net.offer(transfer(1, 100), 0)
+
+
+@pytest.mark.parametrize("places", [[], [4], [-1], [0, 9]])
+def test_places_lie_in_the_frame(places: list[int]) -> None:
+    with pytest.raises(ValueError, match="expected some of 0 to 3"):
+        ten().link(places=places)
+    with pytest.raises(ValueError, match="expected some of 0 to 3"):
+        ten().next_free(1, 0, places)
+
+
+@given(st.data())
+def test_the_next_free_slots_are_those_found_one_by_one(data: st.DataObject) -> None:
+    grid = Grid(10, data.draw(st.integers(0, 9)), frame_slots=data.draw(st.integers(1, 5)))
+    channel, net = Channel(grid, 8 * 10**8), Network()  # 10 ns per byte
+    borders = sorted(data.draw(st.sets(st.integers(0, 400), max_size=8)))
+    gate = Windows(list(zip(borders[::2], borders[1::2])))
+    places = data.draw(st.none() | st.sets(st.integers(0, grid.frame_slots - 1), min_size=1))
+    net.add_link("a", "up", channel.link())
+    taken, now = data.draw(st.sets(st.integers(0, 30), max_size=20)), data.draw(st.integers(0, 300))
+    net.offer(transfer(1, 1000), 0)
+    net.grant(transfer(1, 1000), taken, 0)
+
+    def free(slot: int) -> bool:
+        times = range(grid.begins(slot), grid.begins(slot) + grid.usable_ns)
+        return (
+            times.start >= now
+            and slot not in taken
+            and (places is None or slot % grid.frame_slots in places)
+            and all(gate.segment(t)[0] for t in times)
+        )
+
+    assert (
+        channel.next_free(6, now, places, gate) == [slot for slot in range(200) if free(slot)][:6]
+    )
+
+
+def test_a_link_that_is_cut_for_good_gets_the_slots_before_and_then_none() -> None:
+    channel, net = ten(automatic=True), Network()
+    net.add_link("a", "up", channel.link(gate=Windows([(15 * MS, FOREVER)])))
+    model = transfer(1, 30)
+    net.offer(model, 0)
+    assert (
+        [use.slot for use in channel.log()] == [0]
+        and net.next_due() == FOREVER
+        and net.progress(model, 10**15) == 10
+    )
+
+
+def on_channel(grid: Grid, rate_bit_s: int = BYTE_PER_MS, delay_ns: int = 0) -> Network:
+    net = Network()
+    net.add_link("a", "up", Channel(grid, rate_bit_s).link(Latency(delay_ns)))
+    return net
+
+
+def test_a_stretch_ends_with_the_usable_part_of_a_slot_and_carries_what_fits_into_it() -> None:
+    """10 ms slots with 2 ms of guard, 1 byte/ms, slots 2, 4 and 7: 8 + 8 + 4 bytes.
+
+    Moments are those of service, whatever the delay.
+    """
+    net, model = (
+        on_channel(Grid(10 * MS, 2 * MS), delay_ns=3 * MS),
+        Transfer(1, "a", "up", 20, "update"),
+    )
+    net.offer(model, 0)
+    assert (
+        net.stretch_end(model, 0) == FOREVER and net.stretch_bytes(model, 0) == 20
+    )  # no slots yet, so no byte may be sent
+    net.grant(model, [2, 4, 7], 0)
+    ends = [net.stretch_end(model, at * MS) for at in (0, 20, 27)] + [
+        net.stretch_end(model, 28 * MS - 1)
+    ]
+    assert ends == [28 * MS] * 4
+    assert [net.stretch_end(model, at * MS) for at in (28, 35, 47, 48, 77)] == [
+        48 * MS,
+        48 * MS,
+        48 * MS,
+        78 * MS,
+        78 * MS,
+    ]
+    assert net.stretch_end(model, 78 * MS) == FOREVER
+    assert [net.stretch_bytes(model, n) for n in (0, 1, 7, 8, 15, 16, 19, 20)] == [
+        8,
+        8,
+        8,
+        16,
+        16,
+        20,
+        20,
+        20,
+    ]
+
+
+def test_after_an_interruption_stretches_count_from_the_confirmed_byte() -> None:
+    net, model = on_channel(Grid(10 * MS)), Transfer(1, "a", "up", 20, "update")
+    net.offer(model, 0)
+    net.grant(model, [0, 1], 0)
+    net.suspend(model, 4, 5 * MS)
+    assert net.stretch_end(model, 5 * MS) == FOREVER
+    net.resume(model, 30 * MS)
+    net.grant(model, [3, 5], 30 * MS)
+    assert [net.stretch_bytes(model, n) for n in (0, 4, 13, 14)] == [14, 14, 14, 20]
+    assert net.stretch_end(model, 30 * MS) == 40 * MS
+
+
+def test_elsewhere_a_transfer_is_one_stretch() -> None:
+    net, bottleneck = Network(), Bottleneck(Constant(BYTE_PER_MS))
+    net.add_link("a", "up", Link(Constant(BYTE_PER_MS)))
+    net.add_link("b", "up", bottleneck.link())
+    for number, edge in enumerate("ab"):
+        model = Transfer(number, edge, "up", 20, "update")
+        net.offer(model, 0)
+        assert (net.stretch_end(model, 0), net.stretch_bytes(model, 3)) == (FOREVER, 20)
+
+
+@given(st.data())
+def test_pieces_cut_by_stretches_lie_in_one_slot_each_and_fill_it(data: st.DataObject) -> None:
+    slot_ns = data.draw(st.integers(1, 50))
+    grid = Grid(slot_ns, data.draw(st.integers(0, slot_ns - 1)))
+    rate_bit_s = data.draw(
+        st.sampled_from([10**8, 8 * 10**8, 8 * 10**9, 3 * 10**10])
+    )  # from 80 ns per byte (several slots) to 4 bytes per ns
+    net, model = (
+        on_channel(grid, rate_bit_s),
+        Transfer(1, "a", "up", data.draw(st.integers(1, 60)), "update"),
+    )
+    net.offer(model, 0)
+    net.grant(
+        model,
+        data.draw(st.sets(st.integers(0, 10_000), min_size=0, max_size=40))
+        | set(range(20_000, 25_000)),
+        0,
+    )
+    first = 0
+    while first < model.size:
+        end = net.stretch_bytes(model, first)
+        assert first < end <= model.size
+        opens = {net.opens_at(model, n) for n in range(first + 1, end + 1)}
+        assert len(opens) == 1 and net.due_at(model, end) <= net.stretch_end(model, opens.pop())
+        if end < model.size:
+            assert net.opens_at(model, end + 1) > net.opens_at(model, end)
+        first = end

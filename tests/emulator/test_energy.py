@@ -1,0 +1,394 @@
+"""Energy: sums of powers, edges by hand, named devices and radios, meters on made-up hosts."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.energy.account import EnergyAccount, RunningTotal, Spent
+from emulator.energy.meters import (
+    HWMON,
+    POWERCAP,
+    Ina219Meter,
+    PlugMeter,
+    PowerMeter,
+    RaplMeter,
+    open_meter,
+    plug_watts,
+)
+from emulator.energy.power import (
+    DEVICE_POWER,
+    POWER_SOURCES,
+    RADIOS,
+    DevicePower,
+    EdgePower,
+    RadioPower,
+    device_power,
+    radio_power,
+)
+from emulator.errors import BadValue, Unavailable
+from emulator.units import FOREVER
+
+S = 1_000_000_000
+W = 1_000_000  # in microwatts
+J = 10**15  # in femtojoules
+# 1 W always; 4 W more in training, 2 W in sending, 1 W in receiving
+PLAIN = EdgePower(1 * W, 4 * W, 2 * W, 1 * W)
+TAILED = EdgePower(0, 0, 2 * W, 1 * W, tail_uw=W // 2, tail_ns=10 * S)
+
+
+def joined(power: EdgePower, *edges: str) -> EnergyAccount:
+    account = EnergyAccount(dict.fromkeys(edges, power))
+    assert all(account.joined(edge, 0) for edge in edges)
+    return account
+
+
+def sums(account: EnergyAccount, edge: str, now: int) -> dict[str, float]:
+    return {state: fj / J for state, (fj, _) in account.by_edge(now)[edge].items() if fj}
+
+
+def test_states_add_up_and_may_overlap() -> None:
+    account = joined(PLAIN, "a")
+    account.compute_begins("a", 1, 2 * S)
+    account.transferred("a", "down", 3 * S, 6 * S, 100)
+    account.compute_ends("a", 1, 7 * S)
+    account.transferred("a", "up", 7 * S, 9 * S, 100)
+    account.end(10 * S)
+    assert sums(account, "a", 10 * S) == {"idle": 10, "compute": 20, "send": 4, "receive": 3}
+    assert account.total.at(10 * S) == 37 * J
+    assert account.by_edge(10 * S)["a"]["compute"][1] == 5 * S
+
+
+def test_an_edge_that_only_waits_uses_its_idle_power_until_the_end() -> None:
+    account = joined(PLAIN, "a", "b")
+    account.end(8 * S)
+    assert sums(account, "b", 99 * S) == {"idle": 8}
+
+
+def test_an_edge_counts_from_its_first_joining_on() -> None:
+    account = EnergyAccount({"a": PLAIN})
+    assert account.joined("a", 4 * S) and not account.joined("a", 6 * S)
+    assert not account.joined("stranger", 6 * S)
+    assert sums(account, "a", 10 * S) == {"idle": 6} and account.total.at(10 * S) == 6 * J
+
+
+def test_training_under_way_counts_while_it_lasts_and_at_the_end() -> None:
+    account = joined(PLAIN, "a")
+    account.compute_begins("a", 1, 0)
+    assert account.total.at(2 * S) == 10 * J
+    assert account.end(3 * S) == [Spent("a", "compute", 0, 3 * S, 12 * J)]
+    assert account.end(4 * S) == [], "a run ends once"
+
+
+def test_only_the_task_that_is_computed_can_end_it() -> None:
+    account = joined(PLAIN, "a")
+    account.compute_begins("a", 2, 0)
+    assert account.compute_ends("a", 1, 2 * S) == []
+    assert account.compute_begins("a", 2, 3 * S) == [], "told twice"
+    assert account.compute_begins("a", 3, 4 * S) == [Spent("a", "compute", 0, 4 * S, 16 * J)]
+    assert account.compute_ends("a", None, 5 * S) == [Spent("a", "compute", 4 * S, 5 * S, 4 * J)]
+    assert account.compute_ends("a", None, 6 * S) == []
+
+
+def test_a_pause_that_is_known_later_is_taken_back() -> None:
+    account = joined(PLAIN, "a")
+    account.compute_begins("a", 1, 0)
+    account.total.at(5 * S)
+    account.compute_ends("a", 1, 4 * S)
+    account.compute_begins("a", 1, 6 * S)
+    assert account.total.at(7 * S) == (7 + 16 + 4) * J
+
+
+def test_bytes_cost_energy_of_their_own_and_slots_only_their_own_time() -> None:
+    account = joined(EdgePower(0, 0, 2 * W, 0, send_fj_bit=J // 10**6), "a")  # 1 J per Mbit
+    account.transferred("a", "up", 0, 4 * S, 250_000)
+    assert sums(account, "a", 4 * S) == {"send": 8 + 2}
+    account.transferred("a", "up", 4 * S, 9 * S, 0, active_ns=1 * S)
+    assert sums(account, "a", 9 * S) == {"send": 12}
+
+
+def test_the_tail_of_a_transfer_ends_with_the_next_one() -> None:
+    account = joined(TAILED, "a")
+    account.transferred("a", "up", 0, 1 * S, 0)
+    assert account.total.at(5 * S) == (2 + 2) * J, "4 s of tail so far"
+    (tail, sent) = account.transferred("a", "down", 5 * S, 6 * S, 0)
+    assert (tail.state, tail.began_ns, tail.ended_ns, tail.fj) == ("tail", 1 * S, 5 * S, 2 * J)
+    assert sent.state == "receive"
+    account.end(30 * S)
+    assert sums(account, "a", 30 * S) == {"send": 2, "receive": 1, "tail": 2 + 5}
+    assert account.total.at(30 * S) == 10 * J
+
+
+def test_the_end_of_a_run_cuts_a_tail_short() -> None:
+    account = joined(TAILED, "a")
+    account.transferred("a", "up", 0, 1 * S, 0)
+    account.end(3 * S)
+    assert sums(account, "a", 3 * S) == {"send": 2, "tail": 1}
+    assert account.total.at(3 * S) == 3 * J
+
+
+def test_a_tail_begins_after_the_last_of_two_transfers_at_once() -> None:
+    account = joined(TAILED, "a")
+    account.transferred("a", "down", 2 * S, 3 * S, 0)
+    account.transferred("a", "up", 0, 5 * S, 0)
+    account.transferred("a", "down", 4 * S, 4 * S, 0)
+    account.end(30 * S)
+    assert sums(account, "a", 30 * S) == {"send": 10, "receive": 1, "tail": 5}
+    assert account.total.at(30 * S) == 16 * J
+
+
+def test_edges_without_a_model_cost_nothing() -> None:
+    account = EnergyAccount({})
+    assert account.compute_begins("a", 1, 0) == account.compute_ends("a", 1, 5) == []
+    assert account.transferred("a", "up", 0, 5, 5) == []
+    assert account.by_edge(9) == {}
+
+
+def test_a_power_counts_from_its_moment_on() -> None:
+    total = RunningTotal()
+    total.change(5, 10)
+    assert [total.at(now) for now in (10, 11, 30)] == [0, 5, 100]
+
+
+def test_a_change_in_the_past_is_made_up_for() -> None:
+    total = RunningTotal()
+    total.change(2, 0)
+    assert total.at(100) == 200
+    total.change(3, 60)
+    total.change(-3, 90)  # 90 more, all of it in the past
+    assert total.at(100) == 290 and total.at(101) == 292
+
+
+def test_the_order_of_changes_does_not_matter() -> None:
+    rng = random.Random(1)
+    changes = [(rng.randrange(1, 9), rng.randrange(100)) for _ in range(50)]
+    whole = sum(power * (200 - at) for power, at in changes)
+    for _ in range(5):
+        rng.shuffle(changes)
+        total = RunningTotal()
+        for number, (power, at) in enumerate(changes):
+            total.change(power, at)
+            total.at(number)  # some changes are in the past then, others in the future
+        assert total.at(200) == whole
+
+
+def test_the_moment_of_a_target_is_the_first_at_which_it_is_reached() -> None:
+    total = RunningTotal()
+    assert total.reaches(1) == FOREVER
+    total.change(3, 0)
+    assert total.reaches(10) == 4 and total.at(3) < 10 <= total.at(4)
+    assert total.reaches(10) == 4, "it has been reached"
+    total.add(90)
+    assert total.reaches(102) == 4
+
+
+def test_a_target_is_looked_for_no_later_than_it_is_reached() -> None:
+    total = RunningTotal()
+    total.change(1, 0)
+    total.change(9, 50)  # still to come: the moment may be as early as if it flowed already
+    total.change(-9, 55)
+    due = total.reaches(100)
+    assert due == 10
+    looks = 0
+    while total.at(due) < 100:
+        due, looks = total.reaches(100), looks + 1
+        assert looks < 10
+    assert due == 55 and total.fj == 100
+
+
+def test_a_target_out_of_reach_of_an_int64_is_never_reached() -> None:
+    total = RunningTotal()
+    total.change(1, 0)
+    assert total.reaches(2**70) == FOREVER
+
+
+def test_every_number_has_a_source_and_every_source_a_number() -> None:
+    figures = [
+        figure
+        for table in (DEVICE_POWER, RADIOS)
+        for fields in table.values()
+        for figure in fields.values()
+    ]
+    assert {figure.source for figure in figures} == set(POWER_SOURCES)
+    assert all(figure.remark for figure in figures)
+    assert all("https://" in text for text in POWER_SOURCES.values())
+
+
+def test_devices_and_radios_are_complete_and_plausible() -> None:
+    for name in DEVICE_POWER:
+        device = device_power(name)
+        assert 0.05 < device.idle_w < device.compute_w < 100, name
+    for name in RADIOS:
+        radio = radio_power(name)
+        assert 0 <= radio.idle_w < radio.receive_w <= radio.send_w < 5, name
+
+
+def test_one_lte_packet_costs_what_its_paper_says() -> None:
+    """Huang et al. give 12.76 J for one packet, promotion (0.31 J) and tail included."""
+    radio = radio_power("lte")
+    assert radio.tail_w * radio.tail_s == pytest.approx(12.76 - 0.31, abs=0.2)
+
+
+def test_any_number_can_be_overridden() -> None:
+    assert device_power("pi4", idle_w=2.0, compute_w=None) == DevicePower(2.0, 6.4)
+    assert device_power(None, idle_w=1.0, compute_w=1.0) == DevicePower(1.0, 1.0)
+    plain = radio_power(None, idle_w=0.0, send_w=2.0, receive_w=1.0)
+    assert plain == RadioPower(0.0, 2.0, 1.0)
+
+
+def test_an_edge_adds_what_its_device_and_its_radio_need() -> None:
+    radio = RadioPower(0.5, 2.5, 1.5, 0.1, 0.2, 1.0, 3.0)
+    whole = EdgePower.of(DevicePower(2.0, 5.0), radio, latency_ns=7)
+    assert whole == EdgePower(
+        idle_uw=2_500_000,
+        compute_uw=3_000_000,
+        send_uw=2_000_000,
+        receive_uw=1_000_000,
+        send_fj_bit=10**8,
+        receive_fj_bit=2 * 10**8,
+        tail_uw=500_000,
+        tail_ns=3_000_000_000,
+        latency_ns=7,
+    )
+    assert EdgePower.of(None, None) == EdgePower(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: device_power("pi44"), "did you mean pi4?"),
+        (lambda: device_power(None, idle_w=1.0), "compute_w: missing"),
+        (lambda: device_power("pi4", compute_w=1.0), "compute_w: expected at least the idle power"),
+        (lambda: radio_power("lteee"), "did you mean lte?"),
+        (lambda: radio_power(None, idle_w=1.0, receive_w=2.0), "send_w: missing"),
+        (lambda: radio_power("lte", idle_w=1.2), "tail_w: expected at least the idle power"),
+    ],
+    ids=["unknown device", "half a device", "less than idle", "unknown radio", "half", "tail"],
+)
+def test_bad_powers_are_one_line(call: Any, said: str) -> None:
+    with pytest.raises(BadValue) as raised:
+        call()
+    assert said in str(raised.value) and "\n" not in str(raised.value)
+
+
+def zone(root: Path, name: str, what: str, energy_uj: int, most_uj: int = 10_000) -> Path:
+    folder = root / POWERCAP / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "name").write_text(f"{what}\n")
+    (folder / "max_energy_range_uj").write_text(f"{most_uj}\n")
+    (folder / "energy_uj").write_text(f"{energy_uj}\n")
+    return folder / "energy_uj"
+
+
+def no_fetch(address: str) -> Any:
+    raise AssertionError("nothing to fetch")
+
+
+def test_rapl_adds_packages_and_memory_and_counts_from_its_first_reading(tmp_path: Path) -> None:
+    first = zone(tmp_path, "intel-rapl:0", "package-0", 500)
+    zone(tmp_path, "intel-rapl:0:0", "core", 7)  # a part of the package
+    memory = zone(tmp_path, "intel-rapl:0:1", "dram", 100)
+    second = zone(tmp_path, "intel-rapl:1", "package-1", 900)
+    meter = RaplMeter.open(tmp_path)
+    assert meter.read_uj(0) == 0
+    for path, value in ((first, 800), (memory, 150), (second, 1000)):
+        path.write_text(f"{value}\n")
+    assert meter.read_uj(S) == 300 + 50 + 100
+
+
+def test_a_counter_that_begins_again_goes_on(tmp_path: Path) -> None:
+    path = zone(tmp_path, "intel-rapl:0", "package-0", 9_990)
+    meter = RaplMeter.open(tmp_path)
+    path.write_text("5\n")
+    assert meter.read_uj(S) == 16, "9990 to 10000, then 0 to 5"
+    path.unlink()
+    assert meter.read_uj(2 * S) is None
+
+
+def test_the_whole_platform_counts_instead_of_its_parts(tmp_path: Path) -> None:
+    zone(tmp_path, "intel-rapl:0", "package-0", 1)
+    whole = zone(tmp_path, "intel-rapl:1", "psys", 10)
+    meter = RaplMeter.open(tmp_path)
+    whole.write_text("25")
+    assert meter.read_uj(0) == 15 and len(meter.counters) == 1
+
+
+def test_a_host_without_rapl_says_so_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="^rapl: this host has no energy counters"):
+        RaplMeter.open(tmp_path)
+
+
+def test_counters_for_root_only_say_how_to_permit_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zone(tmp_path, "intel-rapl:0", "package-0", 1)
+    monkeypatch.setattr("emulator.energy.meters.os.access", lambda path, mode: False)
+    with pytest.raises(Unavailable, match="^rapl: .*only root may read it.* sudo chmod a"):
+        RaplMeter.open(tmp_path)
+
+
+def test_a_power_is_integrated_between_readings() -> None:
+    powers: list[int | None] = [2_000_000, 4_000_000, None, 4_000_000, 4_000_000]
+    meter = PowerMeter("test", lambda: powers.pop(0))
+    read = [meter.read_uj(now * S) for now in (0, 2, 3, 4, 5)]
+    # 2 s at 3 W on average; the second around the missing reading is not known
+    assert read == [0, 6_000_000, None, 6_000_000, 10_000_000]
+
+
+def test_an_ina219_is_found_by_its_driver(tmp_path: Path) -> None:
+    for number, (name, power) in enumerate((("cpu_thermal", 1), ("ina219", 3_000_000))):
+        folder = tmp_path / HWMON / f"hwmon{number}"
+        folder.mkdir(parents=True)
+        (folder / "name").write_text(f"{name}\n")
+        (folder / "power1_input").write_text(f"{power}\n")
+    meter = Ina219Meter.open(tmp_path)
+    assert (meter.name, meter.read_uj(0), meter.read_uj(4 * S)) == ("ina219", 0, 12_000_000)
+    with pytest.raises(Unavailable, match="^ina219: no sensor ina219, "):
+        Ina219Meter.open(tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("answer", "watts"),
+    [
+        ({"id": 0, "output": True, "apower": 4.5, "aenergy": {"total": 7.1}}, 4.5),
+        ({"power": 3, "is_valid": True}, 3.0),
+        ({"StatusSNS": {"ENERGY": {"Power": 12, "Total": 0.5}}}, 12.0),
+        ({"power": "off"}, None),
+        ({"power": -1}, None),
+        (["power", 3], None),
+        (None, None),
+    ],
+    ids=["shelly 2", "shelly 1", "tasmota", "text", "negative", "list", "nothing"],
+)
+def test_the_power_in_a_plugs_answer(answer: Any, watts: float | None) -> None:
+    assert plug_watts(answer) == watts
+
+
+def test_a_plug_that_does_not_answer_gives_no_reading() -> None:
+    answers: list[Any] = [{"apower": 2.0}, OSError("unreachable"), {"apower": 2.0}]
+
+    def fetch() -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    meter = PlugMeter.of(fetch)
+    assert [meter.read_uj(now * S) for now in range(3)] == [0, None, 0]
+
+
+def test_a_user_names_the_meter(tmp_path: Path) -> None:
+    assert open_meter("", no_fetch, tmp_path) is None
+    assert open_meter("auto", no_fetch, tmp_path) is None
+    zone(tmp_path, "intel-rapl:0", "package-0", 1)
+    found = open_meter("auto", no_fetch, tmp_path)
+    assert isinstance(found, RaplMeter)
+    asked: list[str] = []
+    plug = open_meter("http://192.0.2.9/meter/0", asked.append, tmp_path)
+    assert plug is not None and plug.read_uj(0) is None
+    assert asked == ["http://192.0.2.9/meter/0"]
+    with pytest.raises(BadValue, match="^meter 'wattmeter': expected one of rapl, ina219, auto"):
+        open_meter("wattmeter", no_fetch, tmp_path)

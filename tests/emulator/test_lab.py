@@ -1,0 +1,596 @@
+"""Labs without a system: topologies, the commands word for word, and the page on them.
+
+One line says what makes no sense.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pages import command_lines, text
+from paths import ROOT
+
+from emulator import BadValue, Lab, parse_topology, read_topology
+from emulator.cli import run
+from emulator.errors import Unavailable
+from emulator.kernel.commands import KernelShape, KernelWay
+from emulator.kernel.probe import System
+from emulator.lab import lab_commands
+from emulator.lab.background import moment_ns
+from emulator.lab.lab_commands import batches
+from emulator.lab.lab_state import LabState
+from emulator.lab.running import shape_for
+from emulator.lab.topology import LabBridge, LabHost, LabLink, LabTraffic, changed
+from emulator.lab.wiring import LABS, LabNames, Wiring, wiring
+from emulator.profiles import link_profile
+
+MS, MBIT = 1_000_000, 1_000_000
+PAIR = [{"name": "a"}, {"name": "b"}]
+
+
+def test_a_file_with_all_sections(tmp_path: Path) -> None:
+    file = tmp_path / "my cell.toml"
+    file.write_text(
+        """
+        seed = 3
+        hosts = [{name = "server"}, {name = "edge-[1-2]"}, {name = "laptop", here = true}]
+        bridges = [{name = "cell", up = "5mbit", down = "20mbit"}]
+        [[links]]
+        from = "edge-[1-2]"
+        to = "cell"
+        up = "2mbit"
+        latency = "10ms"
+        [[links]]
+        name = "backbone"
+        from = "cell"
+        to = "server"
+        rate = "1gbit"
+        [[traffic]]
+        from = "laptop"
+        to = "server"
+        rate = "1mbit"
+        on = "2s"
+        off = "500ms"
+        """
+    )
+    found = read_topology(file)
+    assert (found.name, found.seed) == ("my-cell", 3)
+    assert found.hosts == (
+        LabHost("server"),
+        LabHost("edge-1"),
+        LabHost("edge-2"),
+        LabHost("laptop", here=True),
+    )
+    assert found.bridges == (LabBridge("cell", KernelWay(5 * MBIT), KernelWay(20 * MBIT)),)
+    up, down = KernelWay(2 * MBIT, 10 * MS), KernelWay(None, 10 * MS)
+    gbit = KernelWay(1000 * MBIT)
+    assert found.links == (
+        LabLink("edge-1-cell", "edge-1", "cell", up, down, delayed=True),
+        LabLink("edge-2-cell", "edge-2", "cell", up, down, delayed=True),
+        LabLink("backbone", "cell", "server", gbit, gbit),
+    )
+    assert found.traffic == (LabTraffic("laptop", "server", MBIT, 2000 * MS, 500 * MS),)
+
+
+def test_a_profile_and_what_overrides_it() -> None:
+    lte = link_profile("lte")
+    table = {"from": "a", "to": "b", "profile": "lte", "down": "1mbit", "loss": "2%"}
+    (link,) = parse_topology({"hosts": PAIR, "links": [table]}).links
+    assert link.up == KernelWay(lte.up_bit_s, lte.latency_ns, lte.jitter_ns, 0.02)
+    assert link.down == KernelWay(MBIT, lte.latency_ns, lte.jitter_ns, 0.02)
+
+
+def content(**sections: Any) -> dict[str, Any]:
+    return {"hosts": PAIR} | sections
+
+
+def link(lower: str, upper: str, **more: Any) -> dict[str, Any]:
+    return {"from": lower, "to": upper} | more
+
+
+ONE_CELL = [{"name": "cell"}]
+THREE = [{"name": "c1"}, {"name": "c2"}, {"name": "c3"}]
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        ({}, "no hosts: a lab needs at least one [[hosts]]"),
+        (content(host=[]), "key 'host' does not exist: did you mean hosts? (valid: name, seed,"),
+        (content(seed=-1), "seed -1: expected a whole number of 0 or more"),
+        (content(hosts="a"), "hosts: expected tables, as in [[hosts]]"),
+        (content(hosts=["a"]), "[[hosts]] number 1: expected a table with keys, found 'a'"),
+        (content(hosts=[{}]), "[[hosts]] number 1: key 'name' is missing"),
+        (content(hosts=[{"name": "a", "heer": True}]), "key 'heer' does not exist: did you mean"),
+        (content(hosts=[{"name": "a", "here": 1}]), "here 1: expected true or false"),
+        (content(hosts=[{"name": "a b"}]), "host or bridge 'a b': expected letters, digits"),
+        (content(hosts=[{"name": "localhost"}]), "not localhost"),
+        (content(hosts=[{"name": "a-[3-1]"}]), "the range is empty"),
+        (content(hosts=[{"name": "h[1-255]"}]), "255 hosts: 254 is the maximum of one lab"),
+        (
+            content(hosts=[{"name": "h[1-33]"}], links=[link("h[1-16]", "h[1-32]")]),
+            "512 links and bridges: 500 is the maximum of one lab",
+        ),
+        (content(hosts=[*PAIR, {"name": "A"}]), "host or bridge 'A' exists twice: expected"),
+        (content(bridges=[{"name": "b"}]), "host or bridge 'b' exists twice"),
+        (
+            content(hosts=[{"name": "a", "here": True}, {"name": "b", "here": True}]),
+            "hosts a and b are both here: at most one is this machine",
+        ),
+        (content(links=[link("a", "a")]), "link a-a: from and to are both a, a loop"),
+        (content(links=[link("a", "bb")]), "link a-bb to: host or bridge 'bb' does not exist: did"),
+        (
+            content(links=[link("a", "b"), link("b", "a")]),
+            "links a-b and b-a both join b and a: expected one",
+        ),
+        (
+            content(bridges=ONE_CELL, links=[link("a", "cell"), link("b", "cell", name="a-cell")]),
+            "link 'a-cell' exists twice; give one of them another name, with name = ...",
+        ),
+        (
+            content(bridges=THREE, links=[link("c1", "c2"), link("c2", "c3"), link("c3", "c1")]),
+            "bridges c1 - c2 - c3 - c1 form a loop: expected one way between two",
+        ),
+        (
+            content(bridges=[{"name": "cell", "up": "1mbit"}], links=[link("a", "cell")]),
+            "bridge cell: its shared rate needs a link above it, with from = 'cell'",
+        ),
+        (content(links=[link("a", "b", rate="2mbits")]), "number 1: rate '2mbits': unknown unit"),
+        (content(links=[link("a", "b", rate="1mbit", up="1mbit")]), "rate is for both directions"),
+        (content(links=[link("a", "b", profile="lt")]), "did you mean lte?"),
+        (content(links=[link("a", "b", latency="30")]), "the unit is missing"),
+        (content(links=[link("a", "b", rate=3)]), "rate 3: expected text in quotes"),
+        (content(links=[link("a", "b", name="x[1-2]")]), "name stands for 2 names, from and to"),
+        (content(traffic=[link("a", "c", rate="1mbit")]), "host 'c' does not exist"),
+        (content(traffic=[link("a", "a", rate="1mbit")]), "traffic from a to itself"),
+        (content(traffic=[link("a", "b", rate="1mbit", on="1s")]), "on and off: expected both"),
+        (content(traffic=[link("a", "b")]), "[[traffic]] number 1: key 'rate' is missing"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(found: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BadValue) as error:
+        parse_topology(found)
+    assert reason in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (None, "No such file or directory"),
+        ("hosts = [", "not valid TOML"),
+        ("seed = 1", "no hosts"),
+    ],
+)
+def test_a_file_that_is_wrong_is_named(tmp_path: Path, text: str | None, reason: str) -> None:
+    file = tmp_path / "lab.toml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(BadValue) as error:
+        read_topology(file)
+    assert str(error.value).startswith(f"{file}: ") and reason in str(error.value)
+
+
+def test_what_a_link_is_set_to() -> None:
+    way = KernelWay(2 * MBIT, 10 * MS)
+    before = LabLink("x", "a", "b", way, way, delayed=True)
+    after = changed(before, {"up": "none", "latency": "20ms"})
+    assert (after.up, after.down) == (KernelWay(None, 20 * MS), KernelWay(2 * MBIT, 20 * MS))
+    plain = LabLink("x", "a", "b")
+    assert changed(plain, {"rate": "1mbit"}).down == KernelWay(MBIT)
+    for said, reason in (
+        ({"latency": "1ms"}, "link x: it was made without latency, jitter and loss"),
+        ({"rat": "1mbit"}, "link x: key 'rat' does not exist: did you mean rate?"),
+        ({}, "link x: nothing to set, expected one of up=2mbit"),
+    ):
+        with pytest.raises(BadValue) as error:
+            changed(plain, said)
+        assert reason in str(error.value)
+
+
+MS, MBIT, S = 1_000_000, 1_000_000, 1_000_000_000
+NAMES = LabNames(3)
+
+
+def wired(fair: bool = True, **content: Any) -> Wiring:
+    return wiring(parse_topology(content), NAMES, fair)
+
+
+def names(*words: str) -> list[dict[str, str]]:
+    return [{"name": word} for word in words]
+
+
+def between(lower: str, upper: str, **more: str) -> dict[str, str]:
+    return {"from": lower, "to": upper} | more
+
+
+def shapes(plan: Wiring, shaper: str = "htb", delay: str = "none") -> dict[str, KernelShape]:
+    return {w.link.name: KernelShape(w.link.up, w.link.down, shaper, delay) for w in plan.wires}
+
+
+def words(steps: list[list[str]]) -> list[str]:
+    return [" ".join(step) for step in steps]
+
+
+TWO = wired(hosts=names("a", "b"), links=[between("a", "b", up="2mbit")])
+CELL = wired(
+    hosts=names("server", "e1", "e2"),
+    bridges=[{"name": "cell", "up": "9mbit"}],
+    links=[between("e[1-2]", "cell"), between("cell", "server")],
+)
+
+
+def test_two_hosts_word_for_word() -> None:
+    assert words(lab_commands.build(TWO, shapes(TWO))) == [
+        "ip netns add emulator-lab3-a",
+        "ip -n emulator-lab3-a link set dev lo up",
+        "ip netns add emulator-lab3-b",
+        "ip -n emulator-lab3-b link set dev lo up",
+        (
+            "ip link add name eth0 netns emulator-lab3-a type veth peer name eth0 netns"
+            " emulator-lab3-b"
+        ),
+        (
+            "ip -n emulator-lab3-a link set dev eth0 address 02:65:03:00:00:01 mtu 1500 txqueuelen"
+            " 1000 gso_max_size 1514 gso_max_segs 1 addrgenmode none"
+        ),
+        "tc -n emulator-lab3-a qdisc add dev eth0 root handle 1: htb default 1",
+        (
+            "tc -n emulator-lab3-a class add dev eth0 parent 1: classid 1:1 htb rate 2091161bit"
+            " ceil 2091161bit burst 1600 cburst 1600 quantum 1514"
+        ),
+        "tc -n emulator-lab3-a qdisc add dev eth0 parent 1:1 handle 10: pfifo limit 1000",
+        "ip -n emulator-lab3-a address add 198.18.3.1/32 dev eth0",
+        "ip -n emulator-lab3-a link set dev eth0 up",
+        (
+            "ip -n emulator-lab3-b link set dev eth0 address 02:65:03:00:00:02 mtu 1500 txqueuelen"
+            " 1000 gso_max_size 1514 gso_max_segs 1 addrgenmode none"
+        ),
+        "ip -n emulator-lab3-b address add 198.18.3.2/32 dev eth0",
+        "ip -n emulator-lab3-b link set dev eth0 up",
+        (
+            "ip -n emulator-lab3-a neighbour replace 198.18.3.2 lladdr 02:65:03:00:00:02 nud"
+            " permanent dev eth0"
+        ),
+        "ip -n emulator-lab3-a route replace 198.18.3.2/32 dev eth0 src 198.18.3.1",
+        (
+            "ip -n emulator-lab3-b neighbour replace 198.18.3.1 lladdr 02:65:03:00:00:01 nud"
+            " permanent dev eth0"
+        ),
+        "ip -n emulator-lab3-b route replace 198.18.3.1/32 dev eth0 src 198.18.3.2",
+    ]
+
+
+def test_a_relay_stands_between_two_taps() -> None:
+    veth = words(lab_commands.build(TWO, shapes(TWO)))
+    taps = words(lab_commands.build(TWO, shapes(TWO, delay="relay")))
+    assert taps[4:6] == [
+        "ip link set dev lab3-0a netns emulator-lab3-a name eth0",
+        "ip link set dev lab3-0b netns emulator-lab3-b name eth0",
+    ]
+    assert taps[:4] + taps[6:] == veth[:4] + veth[5:]
+
+
+def test_this_machine_has_an_interface_and_no_namespace() -> None:
+    plan = wired(hosts=[{"name": "a"}, {"name": "me", "here": True}], links=[between("a", "me")])
+    steps = words(lab_commands.build(plan, shapes(plan)))
+    assert [step for step in steps if "netns" in step] == [
+        "ip netns add emulator-lab3-a",
+        "ip link add name eth0 netns emulator-lab3-a type veth peer name lab3-0b",
+    ]
+    assert "ip route replace 198.18.3.1/32 dev lab3-0b src 198.18.3.2" in steps
+    assert plan.routers == []
+
+
+def test_a_bridge_with_a_shared_rate_word_for_word() -> None:
+    steps = words(lab_commands.build(CELL, shapes(CELL)))
+    inside = "ip -n emulator-lab3-cell link"
+    assert [
+        step for step in steps if " type " in step or ("master" in step and "fdb" not in step)
+    ] == [
+        f"{inside} add name low type bridge stp_state 0 mcast_snooping 0",
+        f"{inside} add name high type bridge stp_state 0 mcast_snooping 0",
+        "ip link add name eth0 netns emulator-lab3-e1 type veth peer name port0 netns"
+        " emulator-lab3-cell",
+        f"{inside} set dev port0 master low",
+        "ip link add name eth0 netns emulator-lab3-e2 type veth peer name port1 netns"
+        " emulator-lab3-cell",
+        f"{inside} set dev port1 master low",
+        "ip link add name port2 netns emulator-lab3-cell type veth peer name eth0 netns"
+        " emulator-lab3-server",
+        f"{inside} set dev port2 master high",
+        "ip link add name up netns emulator-lab3-cell type veth peer name down netns"
+        " emulator-lab3-cell",
+        f"{inside} set dev up master low",
+        f"{inside} set dev down master high",
+    ]
+    queues = [step.removeprefix("tc -n emulator-lab3-cell ") for step in steps if "tc" in step[:2]]
+    shared = "htb rate {} ceil 9410221bit burst 1600 cburst 1600 quantum 1514"
+    third = shared.format("3136741bit")
+    assert queues == [
+        "qdisc add dev up root handle 1: htb default 2",
+        f"class add dev up parent 1: classid 1:1 {shared.format('9410221bit')}",
+        f"class add dev up parent 1:1 classid 1:2 {third}",
+        f"class add dev up parent 1:1 classid 1:3 {third}",
+        f"class add dev up parent 1:1 classid 1:4 {third}",
+        "qdisc add dev up parent 1:2 handle 12: pfifo limit 1000",
+        "qdisc add dev up parent 1:3 handle 13: pfifo limit 1000",
+        "filter add dev up parent 1: protocol ip prio 1 u32 match ip src 198.18.3.2/32 flowid 1:3",
+        "qdisc add dev up parent 1:4 handle 14: pfifo limit 1000",
+        "filter add dev up parent 1: protocol ip prio 1 u32 match ip src 198.18.3.3/32 flowid 1:4",
+    ]
+
+
+def test_a_bridge_knows_the_port_of_every_host() -> None:
+    found = {
+        device: [(mac[-5:], port.interface.name) for mac, port in ports]
+        for (_, device), ports in CELL.ports.items()
+    }
+    e1, e2, server = "00:01", "01:01", "02:02"
+    assert found == {
+        "low": [(e1, "port0"), (e2, "port1"), (server, "up")],
+        "high": [(e1, "down"), (e2, "down"), (server, "port2")],
+    }
+
+
+def test_without_htb_or_filters_a_bridge_has_one_queue() -> None:
+    plan = wired(
+        fair=False,
+        hosts=names("a", "b"),
+        bridges=[{"name": "x", "up": "9mbit"}],
+        links=[between("a", "x"), between("x", "b")],
+    )
+    steps = lab_commands.shaping(plan.wire("x"), shapes(plan, "tbf")["x"])
+    assert words(steps) == [
+        "tc -n emulator-lab3-x qdisc add dev up root handle 1: tbf rate 9410221bit burst 1600"
+        " limit 1514000"
+    ]
+
+
+def test_hosts_between_others_forward() -> None:
+    plan = wired(hosts=names("a", "b", "c", "d"), links=[between("a", "b"), between("b", "c")])
+    steps = words(lab_commands.build(plan, shapes(plan)))
+    assert plan.routers == ["b"]
+    assert (
+        "ip -n emulator-lab3-a route replace 198.18.3.3/32 via 198.18.3.2 dev eth0 src 198.18.3.1"
+        " onlink"
+    ) in steps
+    assert steps[-1].startswith(
+        "ip netns exec emulator-lab3-b sh -c echo 1 >/proc/sys/net/ipv4/ip_"
+    )
+    assert plan.routes["d"] == () and "d" not in {r.target for r in plan.routes["a"]}
+
+
+def test_this_machine_never_forwards() -> None:
+    hosts = [*names("a", "b"), {"name": "me", "here": True}]
+    plan = wired(hosts=hosts, links=[between("a", "me"), between("b", "me")])
+    assert [route.target for route in plan.routes["a"]] == ["me"] and plan.routers == []
+
+
+@settings(max_examples=40)
+@given(st.sets(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=15))
+def test_routes_reach_exactly_what_is_connected(pairs: set[tuple[int, int]]) -> None:
+    joined = {(a, b) for a, b in pairs if a < b}
+    hosts = [f"h{number}" for number in range(7)]
+    plan = wired(hosts=names(*hosts), links=[between(f"h{a}", f"h{b}") for a, b in joined])
+    near = {host: {host} for host in hosts}
+    for _ in hosts:
+        for a, b in joined:
+            near[f"h{a}"] |= near[f"h{b}"]
+            near[f"h{b}"] |= near[f"h{a}"]
+    for source, target in product(hosts, hosts):
+        at, steps = source, 0
+        while at != target and steps < 8:
+            hops = [r.next_hop.node for r in plan.routes[at] if r.target == target]
+            if not hops:
+                break
+            at, steps = hops[0], steps + 1
+        assert (at == target) == (target in near[source])
+
+
+def test_a_link_is_found_by_its_name_its_host_and_its_bridge() -> None:
+    assert [CELL.wire(name).link.name for name in ("e1-cell", "e1", "cell", "server")] == [
+        "e1-cell",
+        "e1-cell",
+        "cell",
+        "cell-server",
+    ]
+    three = wired(hosts=names("a", "b", "c"), links=[between("a", "b"), between("a", "c")])
+    for name, reason in (
+        ("a", "host a has several links, give one of a-b, a-c"),
+        ("a-bb", "link 'a-bb' does not exist: did you mean a-b?"),
+    ):
+        with pytest.raises(BadValue, match=reason):
+            three.wire(name)
+
+
+# Changes
+
+
+def changes(before: KernelShape, after: KernelShape, plan: Wiring = TWO) -> list[str]:
+    steps = lab_commands.change(plan.wires[-1], before, after)
+    return [step.replace("tc -n emulator-lab3-", "") for step in words(steps)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "shaper", "delay", "expected"),
+    [
+        (
+            KernelWay(2 * MBIT),
+            KernelWay(4 * MBIT),
+            "htb",
+            "none",
+            [
+                "class change dev eth0 parent 1: classid 1:1 htb rate 4182321bit ceil 4182321bit"
+                " burst 1600 cburst 1600 quantum 1514"
+            ],
+        ),
+        (
+            KernelWay(2 * MBIT),
+            KernelWay(4 * MBIT),
+            "tbf",
+            "none",
+            ["qdisc change dev eth0 root handle 1: tbf rate 4182321bit burst 1600 limit 1514000"],
+        ),
+        (KernelWay(2 * MBIT), KernelWay(), "htb", "none", ["qdisc del dev eth0 root"]),
+        (
+            KernelWay(),
+            KernelWay(2 * MBIT),
+            "tbf",
+            "relay",
+            ["qdisc add dev eth0 root handle 1: tbf rate 2091161bit burst 1600 limit 1514000"],
+        ),
+        (KernelWay(2 * MBIT, 5), KernelWay(2 * MBIT, 6), "tbf", "relay", None),
+        (
+            KernelWay(2 * MBIT, MS),
+            KernelWay(2 * MBIT, 2 * MS),
+            "tbf",
+            "netem",
+            [
+                "qdisc change dev eth0 root handle 1: tbf rate 2091161bit burst 1600 limit 1514000",
+                "qdisc change dev eth0 parent 1:1 handle 10: netem limit 1007 delay 0.002000000s",
+            ],
+        ),
+        (
+            KernelWay(None, MS),
+            KernelWay(),
+            "htb",
+            "netem",
+            ["qdisc del dev eth0 root"],
+        ),
+    ],
+)
+def test_a_change_touches_only_what_differs(
+    old: KernelWay, new: KernelWay, shaper: str, delay: str, expected: list[str] | None
+) -> None:
+    before = KernelShape(old, KernelWay(), shaper, delay)
+    after = KernelShape(new, KernelWay(), shaper, delay)
+    same = ["qdisc change dev eth0 root handle 1: tbf rate 2091161bit burst 1600 limit 1514000"]
+    assert changes(before, after) == [
+        f"a {step}" for step in (same if expected is None else expected)
+    ]
+    assert changes(before, before) == []
+
+
+def test_a_shared_rate_changes_with_all_its_shares() -> None:
+    before = shapes(CELL)["cell"]
+    after = KernelShape(KernelWay(18 * MBIT), before.down)
+    found = changes(before, after, CELL)
+    assert [step.split("classid ")[1].split(" burst")[0] for step in found] == [
+        "1:1 htb rate 18820442bit ceil 18820442bit",
+        *(f"1:{number} htb rate 6273481bit ceil 18820442bit" for number in (2, 3, 4)),
+    ]
+
+
+def test_cut_and_down_are_undone_by_what_undoes_them() -> None:
+    wire = TWO.wires[0]
+    assert words(lab_commands.cut(wire)) == [
+        "tc -n emulator-lab3-a qdisc replace dev eth0 root blackhole",
+        "tc -n emulator-lab3-b qdisc replace dev eth0 root blackhole",
+    ]
+    shape = shapes(TWO)["a-b"]
+    assert words(lab_commands.mend(wire, shape)) == [
+        "tc -n emulator-lab3-a qdisc del dev eth0 root",
+        "tc -n emulator-lab3-b qdisc del dev eth0 root",
+        *words(lab_commands.shaping(wire, shape)),
+    ]
+    assert words(lab_commands.take_down(wire))[0] == "ip -n emulator-lab3-a link set dev eth0 down"
+    built = words(lab_commands.build(TWO, shapes(TWO)))
+    again = words(lab_commands.bring_up(TWO, wire))
+    assert set(again) <= set(built) and sum("route" in step for step in again) == 2
+
+
+# Names, batches, and what a system makes
+
+
+def test_labs_and_interfaces_have_different_names_that_fit_the_kernel() -> None:
+    found = [
+        name
+        for number, link_, side in product(range(0, LABS, 17), (0, 9, 255, 256, 999), (0, 1))
+        for name in (LabNames(number).interface(link_, side), LabNames(number).mac(link_, side))
+    ]
+    assert len(set(found)) == len(found)
+    assert max(len(LabNames(LABS - 1).interface(1253, 1)), 0) <= 15
+    ones = [LabNames(number).namespace("x") for number in (1, 11)]
+    assert not ones[1].startswith(LabNames(1).namespace_prefix)
+
+
+def test_commands_of_one_namespace_go_in_one_call() -> None:
+    steps = [
+        ["ip", "netns", "add", "x"],
+        ["ip", "-n", "x", "link", "show"],
+        ["ip", "-n", "x", "route", "show"],
+        ["tc", "-n", "x", "qdisc", "show"],
+        ["ip", "link", "show"],
+        ["ip", "netns", "add", "y"],
+    ]
+    assert list(batches(steps)) == [
+        ([], [["ip", "netns", "add", "x"]]),
+        (["ip", "-n", "x"], [["link", "show"], ["route", "show"]]),
+        (["tc", "-n", "x"], [["qdisc", "show"]]),
+        (["ip"], [["link", "show"]]),
+        ([], [["ip", "netns", "add", "y"]]),
+    ]
+
+
+def test_a_link_that_names_a_delay_can_have_one_later() -> None:
+    system = System(namespaces=True, veth=True, sch_tbf=True, tun=True)
+    plain, named = LabLink("x", "a", "b"), LabLink("x", "a", "b", delayed=True)
+    assert shape_for(system, plain) == KernelShape(plain.up, plain.down, "tbf", "none")
+    assert shape_for(system, named) == KernelShape(plain.up, plain.down, "tbf", "relay")
+    assert shape_for(system, named, latency=False).delay == "none"
+
+
+@given(st.integers(0, 10_000), st.integers(10**5, 10**9))
+def test_background_traffic_has_its_rate_and_its_pauses(number: int, rate_bit_s: int) -> None:
+    steady = moment_ns(number, rate_bit_s, None, None)
+    assert steady == number * 1448 * 8 * S // rate_bit_s
+    resting = moment_ns(number, rate_bit_s, 2 * S, 3 * S)
+    assert resting % (5 * S) < 2 * S and resting == steady + steady // (2 * S) * 3 * S
+
+
+def test_a_state_gives_the_same_lab_again() -> None:
+    state = LabState(3, "x", 1, CELL.topology, shapes(CELL), {"cell": "up"})
+    assert state.wiring == CELL
+
+
+PAGE = ROOT / "docs" / "how-to" / "lab.md"
+TOPOLOGY = next(
+    block
+    for block in re.findall(r"```toml\n(.*?)```", text(PAGE), flags=re.DOTALL)
+    if "bridges" in block
+)
+
+
+def test_the_topology_is_what_the_page_says() -> None:
+    found = parse_topology(tomllib.loads(TOPOLOGY))
+    below = [link.upper for link in found.links]
+    assert (below.count("cell"), below.count("street"), len(found.traffic)) == (5, 2, 1)
+
+
+@pytest.mark.processes
+@pytest.mark.alone
+def test_the_commands_work_on_the_topology(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lines = [words for words in command_lines("emulator") if words[:2] == ["lab", "link"]]
+    assert len(lines) >= 5
+    try:
+        with Lab(parse_topology(tomllib.loads(TOPOLOGY)), name="page") as lab:
+            monkeypatch.setenv("EMULATOR_LAB", "page")
+            for words in lines:
+                assert run(words) == 0, capfd.readouterr()
+            said = capfd.readouterr().out
+            shared = lab.state.shapes["cell"].up.rate_bit_s
+            assert run(["lab", "list"]) == 0
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    assert "edge-6-street: edge-6 to street, up 0.5 Mbit/s 80 ms +- 2 ms loss 0.1 %" in said
+    assert shared == 5_000_000
+    assert "host edge-7: 198.18." in capfd.readouterr().out

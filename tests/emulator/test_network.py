@@ -1,0 +1,605 @@
+"""Links, queues and the network: by hand, and properties for any interruption and late host."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from emulator.capacity.rates import Constant
+from emulator.capacity.service import bytes_served, served_at
+from emulator.delay import Latency
+from emulator.errors import BadValue
+from emulator.links.bottleneck import Bottleneck
+from emulator.links.link import Bound, Link
+from emulator.links.network import Completion, Network, Transfer
+from emulator.units import FOREVER, NS_PER_S
+
+MS = NS_PER_S // 1000
+BYTE_PER_MS = 8_000  # bit/s: so that sizes in bytes read as milliseconds
+
+
+def network(
+    delay_ns: int = 0, edges: str = "a", capacity: object | None = Constant(BYTE_PER_MS)
+) -> Network:
+    """A network in which every edge has the same uplink."""
+    made = Network()
+    for edge in edges:
+        made.add_link(edge, "up", Link(capacity, Latency(delay_ns)))
+    return made
+
+
+def transfer(number: int, size: int, edge: str = "a") -> Transfer:
+    return Transfer(number, edge, "up", size, "update")
+
+
+def due(completions: list[Completion]) -> list[tuple[int, int]]:
+    return [(completion.transfer.number, completion.due_ns) for completion in completions]
+
+
+def test_a_quarter_megabyte_at_two_mbit_takes_one_second() -> None:
+    net = network(delay_ns=30 * MS, capacity=Constant(2_000_000))
+    model = transfer(1, 250_000)
+    net.offer(model, 5)
+    assert net.started(model) == 5
+    assert net.next_due() == 5 + 1030 * MS
+    assert net.due_at(model, 0) == 5 + 30 * MS
+    assert net.due_at(model, 125_000) == 5 + 530 * MS
+    assert [net.progress(model, 5 + t * MS) for t in (0, 30, 530, 1029, 1030, 9999)] == [
+        0,
+        0,
+        125_000,
+        249_750,
+        250_000,
+        250_000,
+    ]
+    assert net.pop_due(4 + 1030 * MS) == []
+    assert net.pop_due(5 + 1030 * MS) == [Completion(model, 5, 5, 5 + 1030 * MS)]
+    assert (net.next_due(), net.pop_due(FOREVER)) == (FOREVER, [])
+    assert (net.progress(model, FOREVER), net.started(model)) == (
+        0,
+        None,
+    )  # no longer in progress
+
+
+def test_first_come_first_served() -> None:
+    net = network(delay_ns=100 * MS)
+    first, second, third = transfer(1, 10), transfer(2, 20), transfer(3, 5)
+    for item, now in ((first, 0), (second, 4 * MS), (third, 50 * MS)):
+        net.offer(item, now)
+    assert [net.started(item) for item in (first, second, third)] == [0, 10 * MS, 50 * MS]
+    assert net.progress(second, 110 * MS) == 0
+    assert net.progress(second, 115 * MS) == 5  # before the first is popped
+    assert due(net.pop_due(200 * MS)) == [(1, 110 * MS), (2, 130 * MS), (3, 155 * MS)]
+
+
+def test_ties_complete_in_order_of_offer() -> None:
+    net = network(edges="abc")
+    for number, edge in enumerate("cab"):
+        net.offer(transfer(number, 10, edge), 0)
+    net.suspend(transfer(0, 10, "c"), 0, 0)
+    net.resume(transfer(0, 10, "c"), 0)  # planned again, to the same moment
+    assert due(net.pop_due(10 * MS)) == [(0, 10 * MS), (1, 10 * MS), (2, 10 * MS)]
+    assert net.next_due() == FOREVER
+
+
+def test_a_native_link_is_due_when_offered() -> None:
+    net = network(capacity=None)
+    model = transfer(1, 10**9)
+    net.offer(model, 7)
+    assert [net.progress(model, now) for now in (6, 7)] == [0, 10**9]
+    assert net.due_at(model, 5) == 7
+    assert net.pop_due(7) == [Completion(model, 7, 7, 7)]
+
+
+def test_a_late_host_does_not_shift_the_next_transfer() -> None:
+    net = network(edges="ab")
+    net.offer(transfer(1, 10), 0)
+    net.offer(transfer(2, 20, "b"), 0)
+    (done,) = net.pop_due(19 * MS)  # 9 ms late
+    net.offer(transfer(3, 10), done.due_ns)  # earlier than the last pop
+    assert due(net.pop_due(20 * MS)) == [(2, 20 * MS), (3, 20 * MS)]
+
+
+def test_a_broken_session_keeps_what_was_confirmed() -> None:
+    net = network(delay_ns=2 * MS)
+    broken, behind = transfer(1, 100), transfer(2, 10)
+    net.offer(broken, 0)
+    net.offer(behind, 0)
+    net.suspend(broken, 30, 52 * MS)  # 50 bytes were due, 30 have been confirmed
+    assert net.next_due() == net.due_at(broken, 31) == net.due_at(behind, 1) == FOREVER
+    assert (net.progress(broken, 10**15), net.progress(behind, 10**15)) == (30, 0)
+    assert (net.started(broken), net.started(behind)) == (0, None)
+    net.resume(broken, 1000 * MS)
+    assert net.progress(broken, 1002 * MS) == 30  # no burst
+    assert net.due_at(broken, 31) == 1003 * MS
+    assert net.pop_due(2000 * MS) == [
+        Completion(broken, 0, 0, 1072 * MS),
+        Completion(behind, 0, 1070 * MS, 1082 * MS),
+    ]
+
+
+def test_the_window_is_no_gift() -> None:
+    net = network()
+    model = transfer(1, 100)
+    net.offer(model, 0)
+    net.suspend(model, 60, 40 * MS)  # the receiver was 20 bytes ahead of the curve
+    net.resume(model, 40 * MS)
+    assert net.next_due() == 100 * MS
+
+
+def test_the_receivers_count_may_come_later() -> None:
+    net = network()
+    model = transfer(1, 100)
+    net.offer(model, 0)
+    net.suspend(model, 0, 40 * MS)
+    net.suspend(model, 35, 500 * MS)
+    net.resume(model, 500 * MS)
+    assert net.next_due() == 565 * MS
+    net.suspend(model, 40, 510 * MS)
+    net.resume(model, 600 * MS)
+    assert due(net.pop_due(700 * MS)) == [(1, 660 * MS)]
+
+
+def test_bytes_under_way_are_lost_with_the_session() -> None:
+    net = network(delay_ns=100 * MS)
+    first, second = transfer(1, 50), transfer(2, 50)
+    net.offer(first, 0)
+    net.offer(second, 0)
+    net.suspend(
+        first, 20, 120 * MS
+    )  # the first is served, 30 of its bytes are in flight; the second was in service
+    assert (net.started(second), net.progress(second, 150 * MS)) == (50 * MS, 0)
+    net.resume(first, 200 * MS)
+    assert due(net.pop_due(FOREVER)) == [(1, 330 * MS), (2, 380 * MS)]
+
+
+@pytest.mark.parametrize(
+    ("victim", "now_ms", "expected"),
+    [
+        (0, 4, [(1, 24), (2, 34)]),  # in service: the next starts at once
+        (1, 4, [(0, 20), (2, 30)]),  # in the queue: the next one moves up
+        (0, 12, [(1, 30), (2, 40)]),  # served, in flight: the link was already free
+        (1, 12, [(0, 20), (2, 32)]),
+    ],
+)
+def test_cancel_lets_the_next_one_start(
+    victim: int, now_ms: int, expected: list[tuple[int, int]]
+) -> None:
+    net = network(delay_ns=10 * MS)
+    items = [transfer(number, 10) for number in range(3)]
+    for item in items:
+        net.offer(item, 0)
+    net.cancel(items[victim], now_ms * MS)
+    assert net.progress(items[victim], FOREVER) == 0
+    assert due(net.pop_due(FOREVER)) == [(number, at * MS) for number, at in expected]
+
+
+def test_cancelling_what_holds_the_link_up_frees_it() -> None:
+    net = network()
+    broken, behind = transfer(1, 10), transfer(2, 10)
+    net.offer(broken, 0)
+    net.offer(behind, 0)
+    net.suspend(broken, 5, 5 * MS)
+    net.cancel(broken, 50 * MS)
+    assert due(net.pop_due(FOREVER)) == [(2, 60 * MS)]
+    net.offer(broken, 70 * MS)  # offered again, it starts from byte 0
+    assert net.progress(broken, 75 * MS) == 5
+    net.cancel(broken, 75 * MS)
+    net.offer(behind, 74 * MS)  # a late host: the link was in use until 75
+    assert net.next_due() == 85 * MS
+
+
+def test_misuse_is_refused() -> None:
+    net = network()
+    model = transfer(1, 10)
+    net.offer(model, 0)
+    for wrong in (
+        lambda: net.offer(model, 0),
+        lambda: net.resume(model, 0),
+        lambda: net.suspend(model, 11, 0),
+        lambda: net.due_at(model, 11),
+        lambda: net.add_link("a", "up", Link(None)),
+        lambda: transfer(9, -1),
+    ):
+        with pytest.raises(ValueError):
+            wrong()
+    stranger = transfer(2, 10)
+    for wrong in (
+        lambda: net.suspend(stranger, 0, 0),
+        lambda: net.resume(stranger, 0),
+        lambda: net.cancel(stranger, 0),
+        lambda: net.due_at(stranger, 1),
+        lambda: net.offer(transfer(3, 1, "nobody"), 0),
+        lambda: net.link("a", "down"),
+    ):
+        with pytest.raises(KeyError):
+            wrong()
+    assert net.started(stranger) is None
+    assert due(net.pop_due(FOREVER)) == [(1, 10 * MS)]
+
+
+def test_a_link_is_made_when_it_is_first_used() -> None:
+    made: list[tuple[str, str]] = []
+
+    def supply(edge: str, direction: str) -> Link | None:
+        made.append((edge, direction))
+        return Link(Constant(BYTE_PER_MS)) if edge != "nobody" else None
+
+    net = Network(supply)
+    net.add_link("added", "up", Link(None))
+    assert net.link("added", "up").capacity is None and made == []
+    net.offer(transfer(1, 5), 0)
+    net.offer(transfer(2, 5), 0)
+    assert net.link("a", "up").queue[1].transfer.number == 2 and made == [("a", "up")]
+    assert due(net.pop_due(FOREVER - 1)) == [(1, 5 * MS), (2, 10 * MS)]
+    assert net.change("b", "up", Constant(2 * BYTE_PER_MS), at=0) == 0
+    net.offer(transfer(3, 4, "b"), 0)
+    assert net.next_due() == 2 * MS
+    with pytest.raises(KeyError):
+        net.link("nobody", "up")
+
+
+class OnOff:
+    """``rate_bit_s`` in the first ``on_ns`` of every ``period_ns``, 0 in the rest."""
+
+    def __init__(self, rate_bit_s: int, on_ns: int, period_ns: int) -> None:
+        self.rate_bit_s, self.on_ns, self.period_ns = rate_bit_s, on_ns, period_ns
+
+    def segment(self, t_ns: int) -> tuple[int, int]:
+        begin_ns = t_ns - t_ns % self.period_ns
+        if t_ns < begin_ns + self.on_ns:
+            return self.rate_bit_s, begin_ns + self.on_ns
+        return 0, begin_ns + self.period_ns
+
+
+capacities = st.one_of(
+    st.integers(1_000, 10**10).map(Constant),
+    st.tuples(st.integers(10**5, 10**10), st.integers(10**6, 10**8), st.integers(1, 10**8)).map(
+        lambda t: OnOff(t[0], t[1], t[1] + t[2])
+    ),
+)
+sizes = st.integers(1, 20_000)
+delays = st.integers(0, 10**9)
+
+
+@settings(deadline=None)
+@given(capacities, delays, st.lists(sizes, min_size=1, max_size=6), st.data())
+def test_progress_meets_due_at(
+    capacity: object, delay_ns: int, queue: list[int], data: st.DataObject
+) -> None:
+    net = network(delay_ns, capacity=capacity)
+    for number, size in enumerate(queue):
+        net.offer(transfer(number, size), 10 * number)
+    number = data.draw(st.integers(0, len(queue) - 1))
+    asked = transfer(number, queue[number])
+    n_bytes = data.draw(st.integers(1, asked.size))
+    at = net.due_at(asked, n_bytes)
+    assert net.progress(asked, at) >= n_bytes > net.progress(asked, at - 1)
+    assert net.due_at(asked, asked.size) in [
+        completion.due_ns for completion in net.pop_due(FOREVER)
+    ]
+
+
+@settings(deadline=None)
+@given(
+    capacities, delays, st.lists(st.tuples(st.integers(0, 10**9), sizes), min_size=1, max_size=8)
+)
+def test_a_queue_is_served_in_order_and_without_a_gap(
+    capacity: object, delay_ns: int, offers: list[tuple[int, int]]
+) -> None:
+    net = network(delay_ns, capacity=capacity)
+    now, free, expected = 0, 0, []
+    for number, (pause, size) in enumerate(offers):
+        now += pause
+        net.offer(transfer(number, size), now)
+        start = max(now, free)
+        free = served_at(capacity, start, size)
+        expected.append(Completion(transfer(number, size), now, start, free + delay_ns))
+    assert net.pop_due(FOREVER) == expected
+
+
+@settings(deadline=None)
+@given(
+    capacities,
+    delays,
+    sizes,
+    st.lists(st.tuples(st.integers(0, 10**9), st.floats(0, 1), st.integers(0, 10**10)), max_size=6),
+)
+def test_interruptions_neither_lose_nor_give_bytes(
+    capacity: object, delay_ns: int, size: int, breaks: list[tuple[int, float, int]]
+) -> None:
+    net = network(delay_ns, capacity=capacity)
+    model = transfer(1, size)
+    net.offer(model, 0)
+    now, kept = 0, 0
+    for run_ns, share, pause_ns in breaks:
+        start, now = now, now + run_ns
+        if net.next_due() <= now:
+            break
+        reached = net.progress(model, now)
+        assert reached == kept + bytes_served(capacity, start, max(start, now - delay_ns))
+        kept = int(share * reached)
+        net.suspend(model, kept, now)
+        now += pause_ns
+        assert net.progress(model, now) == kept
+        net.resume(model, now)
+        assert net.next_due() == served_at(capacity, now, size - kept) + delay_ns
+    (completion,) = net.pop_due(FOREVER)
+    assert completion.due_ns >= served_at(capacity, 0, size) + delay_ns
+
+
+def chain(late_ns: list[int], sizes_of: list[int], capacity: object) -> list[int]:
+    """Three edges send one transfer after another, each offered when the previous one is due.
+
+    The host wakes up late.
+    """
+    net, numbers, moments = network(5 * MS, "abc", capacity), count(), []
+    lateness = iter(late_ns)
+    left = {edge: list(sizes_of) for edge in "abc"}
+    for edge in left:
+        net.offer(transfer(next(numbers), left[edge].pop(), edge), 0)
+    while (at := net.next_due()) < FOREVER:
+        for completion in net.pop_due(at + next(lateness, 0)):
+            moments.append(completion.due_ns)
+            edge = completion.transfer.edge
+            if left[edge]:
+                net.offer(transfer(next(numbers), left[edge].pop(), edge), completion.due_ns)
+    return sorted(moments)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(0, 10**9), max_size=30),
+    st.lists(sizes, min_size=1, max_size=6),
+    capacities,
+)
+def test_host_lateness_does_not_accumulate(
+    late_ns: list[int], sizes_of: list[int], capacity: object
+) -> None:
+    assert chain(late_ns, sizes_of, capacity) == chain([], sizes_of, capacity)
+
+
+class AnyStory(RuleBasedStateMachine):
+    """After any sequence of calls, the fast answers of a network equal a full search."""
+
+    items = Bundle("items")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = network(7 * MS, "ab")
+        self.net.add_link("c", "up", Link(None))
+        self.now = 0
+        self.numbers = count()
+        self.held: dict[int, Transfer] = {}
+        self.suspended: set[int] = set()
+
+    @rule(target=items, edge=st.sampled_from("abc"), size=st.integers(0, 50))
+    def offer(self, edge: str, size: int) -> Transfer:
+        item = transfer(next(self.numbers), size, edge)
+        self.net.offer(item, self.now)
+        self.held[item.number] = item
+        return item
+
+    @rule(item=items, share=st.floats(0, 1))
+    def suspend(self, item: Transfer, share: float) -> None:
+        if item.number in self.held:
+            reached = self.net.progress(item, self.now)
+            confirmed = int(share * item.size)
+            self.net.suspend(item, confirmed, self.now)
+            if item.number not in self.suspended:
+                assert self.net.progress(item, self.now) == min(confirmed, reached)
+            self.suspended.add(item.number)
+
+    @rule(item=items)
+    def resume(self, item: Transfer) -> None:
+        if item.number in self.suspended:
+            before = self.net.progress(item, self.now)
+            self.net.resume(item, self.now)
+            self.suspended.discard(item.number)
+            assert self.net.progress(item, self.now) == before or item.edge == "c"
+
+    @rule(item=consumes(items))
+    def cancel(self, item: Transfer) -> None:
+        if self.held.pop(item.number, None):
+            self.net.cancel(item, self.now)
+            self.suspended.discard(item.number)
+
+    @rule(pause_ns=st.integers(0, 40 * MS))
+    def pop(self, pause_ns: int) -> None:
+        self.now += pause_ns
+        expected = sorted(
+            (self.due_of(item), item.number)
+            for item in self.held.values()
+            if self.due_of(item) <= self.now
+        )
+        popped = [
+            (completion.due_ns, completion.transfer.number)
+            for completion in self.net.pop_due(self.now)
+        ]
+        assert popped == expected
+        for _, number in popped:
+            del self.held[number]
+
+    def due_of(self, item: Transfer) -> int:
+        return self.net.due_at(item, item.size)
+
+    @invariant()
+    def the_next_completion_is_the_earliest_of_all(self) -> None:
+        assert self.net.next_due() == min(
+            (self.due_of(item) for item in self.held.values()), default=FOREVER
+        )
+
+    @invariant()
+    def each_link_serves_in_order_and_never_beyond_its_rate(self) -> None:
+        for edge in "abc":
+            queue = [item for item in self.held.values() if item.edge == edge]
+            moments = [self.due_of(item) for item in queue]
+            assert moments == sorted(moments)
+            stopped = [index for index, item in enumerate(queue) if item.number in self.suspended]
+            assert all(
+                (moment == FOREVER) == (bool(stopped) and index >= stopped[0])
+                for index, moment in enumerate(moments)
+            )
+            begun = [self.net.started(item) for item in queue]
+            planned = [moment for moment in begun if moment is not None]
+            assert begun[: len(planned)] == sorted(planned)
+
+
+AnyStory.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestAnyStory = AnyStory.TestCase
+
+
+kinds = pytest.mark.parametrize("shared", [False, True])
+
+
+def bounded_network(bound: Bound | None, shared: bool = False, delay_ns: int = 0) -> Network:
+    net = Network()
+    for edge in "ab":
+        link = (
+            Bottleneck(Constant(BYTE_PER_MS)).link(None, Latency(delay_ns), bound)
+            if shared
+            else Link(Constant(BYTE_PER_MS), Latency(delay_ns), bound)
+        )
+        net.add_link(edge, "up", link)
+    return net
+
+
+def due_by(net: Network, now: int = FOREVER) -> list[tuple[int, int]]:
+    return [(completion.transfer.number, completion.due_ns) for completion in net.pop_due(now)]
+
+
+@kinds
+def test_what_finds_no_room_is_refused_and_counted(shared: bool) -> None:
+    net = bounded_network(Bound(25), shared, delay_ns=50 * MS)
+    assert net.offer(transfer(1, 100), 0) is None  # an idle link accepts any size
+    assert net.offer(transfer(2, 20), 0) is None
+    assert net.offer(transfer(3, 6), 0) == "queue full: 20 of 25 bytes wait, no room for 6"
+    assert net.offer(transfer(4, 5), 0) is None
+    assert net.offer(transfer(5, 6), 100 * MS - 1) is not None
+    assert (
+        net.offer(transfer(6, 20), 100 * MS) is None
+    )  # the second is in service, the first in flight
+    assert net.offer(transfer(7, 26), 100 * MS) is not None
+    assert (
+        net.link("a", "up").dropped_bytes == 6 + 6 + 26
+        and net.link("a", "up").waiting_bytes(100 * MS) == 25
+    )
+    assert (net.progress(transfer(3, 6), FOREVER), net.started(transfer(3, 6))) == (0, None)
+    with pytest.raises(KeyError):
+        net.due_at(transfer(3, 6), 1)
+    assert due_by(net) == [(1, 150 * MS), (2, 170 * MS), (4, 175 * MS), (6, 195 * MS)]
+    assert net.offer(transfer(3, 6), 300 * MS) is None  # after a refusal it may be offered again
+    assert due_by(net) == [(3, 356 * MS)]
+
+
+@kinds
+def test_what_is_blocked_waits_outside_in_order(shared: bool) -> None:
+    net = bounded_network(Bound(25, "block"), shared)
+    sizes = {1: 10, 2: 20, 3: 10, 4: 5, 5: 100, 6: 1}
+    for number, size in sizes.items():
+        assert net.offer(transfer(number, size), number) is None
+    admitted = [net.admitted_at(transfer(number, size)) for number, size in sizes.items()]
+    # 3 and 4 enter when 2 begins; 5 never fits and enters when it begins itself; 6 enters when 5
+    # begins
+    began = 1
+    assert admitted == [1, 2, began + 10 * MS, began + 10 * MS, began + 45 * MS, began + 45 * MS]
+    assert [at for _, at in due_by(net)] == [began + at * MS for at in (10, 30, 40, 45, 145, 146)]
+
+
+@kinds
+def test_a_broken_session_holds_the_queue_up(shared: bool) -> None:
+    net = bounded_network(Bound(10, "block"), shared)
+    for number in range(3):
+        net.offer(transfer(number, 10), 0)
+    net.suspend(transfer(0, 10), 5, 5 * MS)
+    assert net.admitted_at(transfer(2, 10)) == FOREVER
+    net.resume(transfer(0, 10), 20 * MS)
+    assert net.admitted_at(transfer(2, 10)) == 25 * MS
+    other = bounded_network(Bound(10), shared)
+    for number in range(2):
+        other.offer(transfer(number, 10), 0)
+    other.suspend(transfer(0, 10), 5, 5 * MS)
+    assert other.offer(transfer(2, 10), 500 * MS) is not None
+    other.cancel(transfer(0, 10), 600 * MS)
+    assert other.offer(transfer(2, 10), 600 * MS) is None
+    assert due_by(other) == [(1, 610 * MS), (2, 620 * MS)]
+
+
+@pytest.mark.parametrize("wrong", [(-1, "drop"), (True, "drop"), (1.5, "drop"), (10, "tail")])
+def test_a_bound_that_makes_no_sense_is_refused(wrong: tuple[int, str]) -> None:
+    with pytest.raises(BadValue):
+        Bound(*wrong)
+
+
+offers = st.lists(st.tuples(st.integers(0, 30 * MS), st.integers(0, 40)), min_size=1, max_size=20)
+
+
+@settings(deadline=None)
+@given(st.booleans(), st.integers(0, 60), offers)
+def test_bytes_in_are_out_under_way_or_dropped_and_the_limit_holds(
+    shared: bool, limit: int, story: list[tuple[int, int]]
+) -> None:
+    net, now, numbers, items, told, out = (
+        bounded_network(Bound(limit), shared, 11 * MS),
+        0,
+        count(),
+        {},
+        0,
+        0,
+    )
+    link = net.link("a", "up")
+    for pause_ns, size in story:
+        now += pause_ns
+        out += sum(items.pop(completion.transfer.number).size for completion in net.pop_due(now))
+        item = transfer(next(numbers), size)
+        told += size
+        waiting, idle = link.waiting_bytes(now), not link.unserved(now)
+        refused = net.offer(item, now)
+        assert (refused is None) == (idle or waiting + size <= limit)
+        if refused is None:
+            items[item.number] = item
+        assert link.waiting_bytes(now) <= max(limit, 0)
+        arrived = out + sum(net.progress(one, now) for one in items.values())
+        under_way = sum(one.size - net.progress(one, now) for one in items.values())
+        assert told == arrived + under_way + link.dropped_bytes
+    assert (
+        out
+        + sum(completion.transfer.size for completion in net.pop_due(FOREVER))
+        + link.dropped_bytes
+        == told
+    )
+
+
+@settings(deadline=None)
+@given(st.booleans(), st.integers(0, 60), offers)
+def test_blocking_changes_no_moment_of_service_and_keeps_order(
+    shared: bool, limit: int, story: list[tuple[int, int]]
+) -> None:
+    bounded, endless, now, items = (
+        bounded_network(Bound(limit, "block"), shared),
+        bounded_network(None, shared),
+        0,
+        [],
+    )
+    for number, (pause_ns, size) in enumerate(story):
+        now += pause_ns
+        items.append(transfer(number, size))
+        for net in (bounded, endless):
+            net.offer(items[-1], now)
+    admitted = [bounded.admitted_at(item) for item in items]
+    started = [bounded.started(item) or 0 for item in items]
+    assert admitted == sorted(admitted) and all(
+        before <= after for before, after in zip(admitted, started)
+    )
+    for moment in admitted:  # transfers inside that have not begun are within the limit
+        inside = [
+            item.size
+            for item, entered, began in zip(items, admitted, started)
+            if entered <= moment < began
+        ]
+        assert sum(inside) <= limit
+    assert due_by(bounded) == due_by(endless)

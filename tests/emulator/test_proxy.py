@@ -1,0 +1,510 @@
+"""The proxy in front of real programs, over real sockets.
+
+No test here checks a speed; closed forms are in test_proxy_traffic.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import hashlib
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from emulator.capacity import Capacity
+from emulator.capacity.rates import Constant
+from emulator.cli import run
+from emulator.delay import Latency
+from emulator.proxy.proxy import Proxy
+from emulator.proxy.record import Log
+from emulator.proxy.routes import ProxyWay, Route
+from emulator.proxy.traffic import UNTAKEN_BYTES
+
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
+
+LOCAL = "127.0.0.1"
+PATIENCE_S = 10
+Handler = Callable[[socket.socket], None]
+
+
+class Running:
+    """A proxy in a thread; ``port`` is that of its first address."""
+
+    def __init__(self, proxy: Proxy) -> None:
+        self.proxy = proxy
+        self.port = proxy.addresses[0][1]
+        self.thread = threading.Thread(target=proxy.run, daemon=True)
+        self.thread.start()
+
+    def connect(self, index: int = 0) -> socket.socket:
+        return socket.create_connection(self.proxy.addresses[index], timeout=PATIENCE_S)
+
+    def stop(self) -> None:
+        self.proxy.stop()
+        self.thread.join(PATIENCE_S)
+        assert not self.thread.is_alive()
+
+    def settle(self) -> None:
+        """Wait until no connection is open."""
+        wait_until(lambda: self.proxy.traffic.totals.open == 0)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.005)
+
+
+class Servers:
+    """Everything that a test starts; it is stopped after the test."""
+
+    def __init__(self) -> None:
+        self._stops: list[Callable[[], None]] = []
+
+    def proxy(
+        self,
+        *ports: int,
+        up: int | None = None,
+        down: int | None = None,
+        delay_ns: int = 0,
+        shared_up: Capacity | None = None,
+        log: Log | None = None,
+    ) -> Running:
+        up_way, down_way = (
+            ProxyWay(None if rate is None else Constant(rate), Latency(delay_ns))
+            for rate in (up, down)
+        )
+        running = Running(
+            Proxy(
+                [Route((LOCAL, 0), (LOCAL, port), up_way, down_way) for port in ports],
+                shared_up=shared_up,
+                log=log,
+            )
+        )
+        self._stops.append(running.stop)
+        return running
+
+    def serve(self, handler: Handler) -> int:
+        """Start a server that runs ``handler`` in a thread per connection; return its port."""
+        listener = socket.create_server((LOCAL, 0), backlog=256)
+        threading.Thread(target=self._accept, args=(listener, handler), daemon=True).start()
+        # shutdown wakes a blocked accept; close does not
+        self._stops.append(lambda: (listener.shutdown(socket.SHUT_RDWR), listener.close()))
+        return listener.getsockname()[1]
+
+    def stop(self) -> None:
+        for stop in reversed(self._stops):
+            stop()
+
+    def later(self, stop: Callable[[], None]) -> None:
+        self._stops.append(stop)
+
+    def _accept(self, listener: socket.socket, handler: Handler) -> None:
+        while True:
+            try:
+                sock, _ = listener.accept()
+            except OSError:
+                return
+            sock.settimeout(PATIENCE_S)
+            threading.Thread(target=self._handle, args=(handler, sock), daemon=True).start()
+
+    def _handle(self, handler: Handler, sock: socket.socket) -> None:
+        with contextlib.suppress(ConnectionError):  # many tests reset their connections
+            handler(sock)
+
+
+@pytest.fixture
+def servers() -> Iterator[Servers]:
+    servers = Servers()
+    yield servers
+    servers.stop()
+
+
+def test_a_stop_is_not_overtaken_by_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    up, down = (ProxyWay(None, Latency(0)) for _ in range(2))
+    proxy = Proxy([Route((LOCAL, 0), (LOCAL, 1), up, down)])
+    closer, write = threading.Thread(target=proxy.close), os.eventfd_write
+
+    def slowly(file: int, value: int) -> None:
+        closer.start()
+        closer.join(0.2)  # another thread ends the proxy meanwhile, if it may
+        write(file, value)
+
+    monkeypatch.setattr(os, "eventfd_write", slowly)
+    proxy.stop()
+    closer.join(PATIENCE_S)
+    assert not closer.is_alive()
+
+
+def read_all(sock: socket.socket) -> bytes:
+    parts = []
+    while part := sock.recv(1 << 18):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def echo(sock: socket.socket) -> None:
+    with sock:
+        while part := sock.recv(1 << 16):
+            sock.sendall(part)
+
+
+def answer_at_end(sock: socket.socket) -> None:
+    """Answer with the hash of all bytes, after the client has finished sending."""
+    with sock:
+        sock.sendall(hashlib.sha256(read_all(sock)).digest())
+
+
+def reset(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+def test_an_http_download(servers: Servers, tmp_path: Path) -> None:
+    content = os.urandom(1_000_000)
+    (tmp_path / "model.bin").write_bytes(content)
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer((LOCAL, 0), partial(Quiet, directory=tmp_path))
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    servers.later(lambda: (server.shutdown(), server.server_close()))
+    running = servers.proxy(server.server_address[1], up=10**6, down=20 * 10**6, delay_ns=5_000_000)
+    began = time.monotonic()
+    with urllib.request.urlopen(
+        f"http://{LOCAL}:{running.port}/model.bin", timeout=PATIENCE_S
+    ) as response:
+        assert response.read() == content
+    assert time.monotonic() - began >= 0.41  # never faster than the link: 0.4 s and a round trip
+
+
+@pytest.mark.parametrize("rate_bit_s", [None, 400 * 10**6])
+def test_a_stream_both_ways(servers: Servers, rate_bit_s: int | None) -> None:
+    running = servers.proxy(servers.serve(echo), up=rate_bit_s, down=rate_bit_s)
+    content = os.urandom(8 * 2**20)
+    with running.connect() as sock:
+        sender = threading.Thread(
+            target=lambda: (sock.sendall(content), sock.shutdown(socket.SHUT_WR))
+        )
+        sender.start()
+        assert hashlib.sha256(read_all(sock)).digest() == hashlib.sha256(content).digest()
+        sender.join()
+    running.settle()
+    totals = running.proxy.traffic.totals
+    assert (totals.up_bytes, totals.down_bytes, totals.failed) == (len(content), len(content), 0)
+
+
+def test_a_half_closed_connection_still_carries_the_answer(servers: Servers) -> None:
+    running = servers.proxy(servers.serve(answer_at_end), up=80 * 10**6, delay_ns=10_000_000)
+    content = os.urandom(300_000)
+    with running.connect() as sock:
+        sock.sendall(content)
+        sock.shutdown(socket.SHUT_WR)
+        assert read_all(sock) == hashlib.sha256(content).digest()
+    running.settle()
+    assert running.proxy.traffic.totals.failed == 0
+
+
+def test_a_reset_by_the_client_reaches_the_server_behind_its_bytes(servers: Servers) -> None:
+    seen: list[object] = []
+
+    def record(sock: socket.socket) -> None:
+        try:
+            while part := sock.recv(1000):
+                seen.append(part)
+            seen.append("closed")
+        except ConnectionResetError:
+            seen.append("reset")
+
+    running = servers.proxy(servers.serve(record), up=10**6, delay_ns=20_000_000)
+    sock = running.connect()
+    sock.sendall(b"last words")
+    wait_until(lambda: bool(seen))
+    reset(sock)
+    wait_until(lambda: len(seen) == 2)
+    assert seen == [b"last words", "reset"]
+    running.settle()
+
+
+def test_a_reset_after_the_end_of_the_stream_reaches_the_server(servers: Servers) -> None:
+    """The server has read all and waits; otherwise it would notice the reset only at its answer."""
+    seen: list[str] = []
+
+    def wait_for_hangup(sock: socket.socket) -> None:
+        read_all(sock)
+        seen.append("end")
+        poll = select.poll()
+        poll.register(sock, 0)  # errors and hang-ups are always reported
+        seen.append("reset" if poll.poll(1000 * PATIENCE_S) else "nothing")
+
+    running = servers.proxy(servers.serve(wait_for_hangup), up=10**6, delay_ns=5_000_000)
+    sock = running.connect()
+    sock.sendall(b"question")
+    sock.shutdown(socket.SHUT_WR)
+    wait_until(lambda: seen == ["end"])
+    reset(sock)
+    wait_until(lambda: len(seen) == 2)
+    assert seen == ["end", "reset"]
+    running.settle()
+
+
+def test_a_reset_by_the_server_reaches_the_client(servers: Servers) -> None:
+    running = servers.proxy(
+        servers.serve(lambda sock: (sock.recv(10), reset(sock))), delay_ns=20_000_000
+    )
+    with running.connect() as sock:
+        sock.sendall(b"hello")
+        with pytest.raises(ConnectionResetError):
+            read_all(sock)
+    running.settle()
+    assert running.proxy.traffic.totals.failed == 1
+
+
+def test_a_server_that_is_not_there_is_a_reset(servers: Servers, tmp_path: Path) -> None:
+    with socket.create_server((LOCAL, 0)) as gone:
+        port = gone.getsockname()[1]
+    log = Log(tmp_path / "log.json")
+    running = servers.proxy(port, log=log)
+    with pytest.raises(ConnectionResetError), running.connect() as sock:
+        sock.recv(1)
+    running.settle()
+    log.close({})
+    assert (
+        json.loads((tmp_path / "log.json").read_text())["connections"][0]["end"]
+        == "server: Connection refused"
+    )
+
+
+def test_two_hundred_connections_at_once(servers: Servers) -> None:
+    running = servers.proxy(servers.serve(echo), up=80 * 10**6, down=80 * 10**6, delay_ns=1_000_000)
+    socks = [running.connect() for _ in range(200)]
+    words = [os.urandom(5000) for _ in socks]
+    for sock, word in zip(socks, words):
+        sock.sendall(word)
+        sock.shutdown(socket.SHUT_WR)
+    assert [read_all(sock) for sock in socks] == words
+    for sock in socks:
+        sock.close()
+    running.settle()
+    assert running.proxy.traffic.totals.failed == 0
+
+
+def test_a_stalled_connection_harms_no_other_and_holds_little(servers: Servers) -> None:
+    poured = []
+
+    def pour(sock: socket.socket) -> None:
+        sock.settimeout(None)
+        try:
+            if sock.recv(5) == b"stall":
+                while True:
+                    poured.append(sock.send(bytes(1 << 16)))
+            sock.sendall(bytes(500_000))
+        except OSError:
+            pass
+        sock.close()
+
+    running = servers.proxy(servers.serve(pour), down=200 * 10**6)
+    with running.connect() as stalled, running.connect() as live:
+        stalled.sendall(b"stall")
+        wait_until(lambda: sum(poured) > UNTAKEN_BYTES)
+        live.sendall(b"talk.")
+        assert len(read_all(live)) == 500_000
+        wait_until(lambda: _stands_still(poured))
+        # what the proxy holds, and what the buffers of four sockets take
+        assert sum(poured) <= UNTAKEN_BYTES + 4 * 2**20 + 4 * 8 * 2**20
+        reset(stalled)
+    running.settle()
+
+
+def _stands_still(amounts: list[int]) -> bool:
+    before = sum(amounts)
+    time.sleep(0.2)
+    return sum(amounts) == before
+
+
+def test_connections_share_their_link_fairly(servers: Servers) -> None:
+    received = {b"a": 0, b"b": 0}
+
+    def count(sock: socket.socket) -> None:
+        name = sock.recv(1)
+        while part := sock.recv(1 << 16):
+            received[name] += len(part)
+
+    running = servers.proxy(servers.serve(count), up=16 * 10**6)
+    senders = {name: running.connect() for name in received}
+    for name, sock in senders.items():
+        sock.sendall(name)
+        threading.Thread(target=_send_until_closed, args=(sock,), daemon=True).start()
+    wait_until(lambda: min(received.values()) > 100_000)  # the first one has the queue alone
+    before = dict(received)
+    wait_until(lambda: sum(received.values()) - sum(before.values()) > 600_000)
+    shares = [received[name] - before[name] for name in received]
+    assert min(shares) > 0.7 * max(shares)
+    for sock in senders.values():
+        reset(sock)
+
+
+def test_a_shared_bottleneck_above_two_links(servers: Servers) -> None:
+    received = [0, 0]
+
+    def counting(index: int) -> Handler:
+        def count(sock: socket.socket) -> None:
+            while part := sock.recv(1 << 16):
+                received[index] += len(part)
+
+        return count
+
+    running = servers.proxy(
+        servers.serve(counting(0)),
+        servers.serve(counting(1)),
+        up=100 * 10**6,
+        shared_up=Constant(16 * 10**6),
+    )
+    senders = [running.connect(index) for index in range(2)]
+    began = time.monotonic()
+    for sock in senders:
+        threading.Thread(target=_send_until_closed, args=(sock,), daemon=True).start()
+    wait_until(lambda: sum(received) > 1_000_000)
+    assert time.monotonic() - began >= 0.4  # 1 MB at 16 Mbit/s take half a second
+    assert min(received) > 0.8 * max(received) - 100_000
+    for sock in senders:
+        reset(sock)
+
+
+def _send_until_closed(sock: socket.socket) -> None:
+    try:
+        while True:
+            sock.sendall(bytes(1 << 16))
+    except OSError:
+        pass
+
+
+def test_the_log_tells_each_connection(servers: Servers, tmp_path: Path) -> None:
+    log = Log(tmp_path / "log.json")
+    running = servers.proxy(servers.serve(echo), down=8 * 10**6, delay_ns=10_000_000, log=log)
+    for size in (1000, 20_000):
+        with running.connect() as sock:
+            sock.sendall(bytes(size))
+            sock.shutdown(socket.SHUT_WR)
+            read_all(sock)
+        running.settle()
+    log.close({"summary": running.proxy.traffic.totals.as_json()})
+    content = json.loads((tmp_path / "log.json").read_text())
+    assert [connection["down"]["bytes"] for connection in content["connections"]] == [1000, 20_000]
+    for connection in content["connections"]:
+        assert connection["end"] == "closed" and connection["up"]["dropped_bytes"] == 0
+        assert (
+            connection["opened_s"]
+            < connection["up"]["first_s"]
+            < connection["down"]["first_s"]
+            <= connection["down"]["last_s"]
+            <= connection["closed_s"]
+        )
+        assert (
+            connection["down"]["last_s"] >= connection["down"]["last_scheduled_s"]
+            and connection["down"]["lag_ms"]["max"] >= 0
+        )
+    assert content["summary"]["down_bytes"] == 21_000
+
+
+def test_stopping_resets_what_is_open(servers: Servers) -> None:
+    running = servers.proxy(servers.serve(echo))
+    with running.connect() as sock:
+        sock.sendall(b"x")
+        assert sock.recv(1) == b"x"
+        running.stop()
+        with pytest.raises(ConnectionResetError):
+            sock.recv(1)
+    with pytest.raises(ConnectionRefusedError):
+        running.connect()
+
+
+def test_the_command_carries_ends_and_says_so(servers: Servers, tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    arguments = [
+        "--listen",
+        f"{LOCAL}:0",
+        "--to",
+        f"{LOCAL}:{servers.serve(echo)}",
+        "--profile",
+        "lte",
+        "--latency",
+        "5ms",
+        "--log",
+        str(log),
+        "--busy",
+        str(tmp_path / "busy.csv"),
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from emulator.cli import main; main()", "proxy", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    first, *more = [process.stdout.readline() for _ in range(3)]
+    assert first.startswith(f"listening on {LOCAL}:") and "up 7.6 Mbit/s, 5 ms" in first
+    with socket.create_connection(
+        (LOCAL, int(first.split()[2].rstrip(",").rpartition(":")[2])), timeout=PATIENCE_S
+    ) as sock:
+        sock.sendall(b"hello")
+        assert sock.recv(5) == b"hello"
+    process.send_signal(signal.SIGTERM)
+    out, error = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, error) == (0, "")
+    assert more[-1].startswith("Next: ") and "1 connections" in out
+    content = json.loads(log.read_text())
+    assert content["summary"]["up_bytes"] == 5 and content["fidelity"]["host"]["priority"] in (
+        "normal",
+        "SCHED_FIFO",
+    )
+    rows = list(csv.DictReader((tmp_path / "busy.csv").open()))
+    assert [(row["direction"], row["bytes"]) for row in rows] == [("up", "5"), ("down", "5")]
+    assert all(float(row["begin_s"]) < float(row["end_s"]) for row in rows)
+    assert content["began_unix_s"] > 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["busy.csv", "log.json"]
+
+
+def test_a_port_in_use_is_one_line_and_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server((LOCAL, 0)) as taken:
+        port = taken.getsockname()[1]
+        open_files = len(os.listdir("/proc/self/fd"))
+        assert (
+            run(
+                [
+                    "proxy",
+                    "--map",
+                    f"{LOCAL}:0={LOCAL}:1",
+                    "--listen",
+                    f"{LOCAL}:{port}",
+                    "--to",
+                    f"{LOCAL}:1",
+                    "--log",
+                    str(tmp_path / "log.json"),
+                ]
+            )
+            == 2
+        )
+        out, error = capsys.readouterr()
+        assert (out, error) == ("", f"emulator: listen {LOCAL}:{port}: address already in use\n")
+        assert list(tmp_path.iterdir()) == [] and len(os.listdir("/proc/self/fd")) <= open_files

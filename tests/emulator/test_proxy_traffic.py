@@ -1,0 +1,575 @@
+"""When chunks leave a link, and the traffic between two ends, without sockets or a clock."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.capacity.rates import Constant, Windows
+from emulator.delay import Latency
+from emulator.errors import BadValue
+from emulator.proxy.pacing import DEPTH_NS, OPEN_BYTES, Junction, Lane, Server
+from emulator.proxy.record import BusyFile, ConnectionRecord
+from emulator.proxy.routes import ProxyWay, Route, address_text, parse_address, parse_map
+from emulator.proxy.traffic import ConnectionEnd, Item, Road, Traffic
+from emulator.units import FOREVER
+
+MS = 1_000_000
+MBIT = Constant(8_000_000)  # 1000 bytes take 1 ms
+
+
+def lane(
+    rate_bit_s: int | None,
+    delay_ns: int = 0,
+    junction: Junction[str] | None = None,
+    number: int = 0,
+) -> Lane[str]:
+    return Lane(
+        number, None if rate_bit_s is None else Constant(rate_bit_s), Latency(delay_ns), junction
+    )
+
+
+def test_a_chunk_leaves_when_its_last_byte_is_served_and_arrives_a_delay_later() -> None:
+    link = lane(8_000_000, delay_ns=30 * MS)
+    link.admit(1000, "a", 5 * MS)
+    link.admit(500, "b", 5 * MS)
+    assert link.next_due() == 36 * MS
+    assert link.pop_due(36 * MS - 1) == []
+    assert link.pop_due(36 * MS) == [(36 * MS, "a")]
+    assert link.pop_due(90 * MS) == [(36 * MS + MS // 2, "b")]
+    assert link.next_due() == FOREVER
+
+
+def test_rounding_does_not_add_up() -> None:
+    server = Server(Constant(3_000_000_000))
+    assert [server.serve(1, 0) for _ in range(300_000)][-1] == 800_000  # each byte takes 8/3 ns
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3 * MS), st.integers(1, 5000)), min_size=1, max_size=30),
+    st.integers(1000, 10**9),
+)
+def test_any_arrivals_follow_the_recursion(
+    arrivals: list[tuple[int, int]], rate_bit_s: int
+) -> None:
+    server, now, free, exact = Server(Constant(rate_bit_s)), 0, 0, Fraction(0)
+    for gap_ns, size_bytes in arrivals:
+        now += gap_ns
+        exact = (Fraction(now) if now > free else exact) + Fraction(
+            size_bytes * 8 * 10**9, rate_bit_s
+        )
+        free = ceil(exact)
+        # A busy period of more than 10 s uses several curves, each less than 1 ns late.
+        assert 0 <= server.serve(size_bytes, now) - free <= free // (10 * 10**9)
+
+
+def test_an_outage_holds_up_what_waits() -> None:
+    link: Lane[str] = Lane(0, Windows([(MS, 11 * MS)], 8_000_000), Latency(0))
+    link.admit(2000, "a", 0)
+    assert link.next_due() == 12 * MS
+
+
+def test_a_marker_keeps_its_place() -> None:
+    link = lane(8_000_000)
+    for size_bytes, item in ((1000, "data"), (0, "end")):
+        link.admit(size_bytes, item, 0)
+    assert link.pop_due(MS) == [(MS, "data"), (MS, "end")]
+
+
+def test_what_is_not_shaped_is_due_at_once() -> None:
+    link = lane(None)
+    link.admit(10**9, "a", 7)
+    assert link.pop_due(7) == [(7, "a")] and link.has_room(7) and link.chunk_bytes(7) == OPEN_BYTES
+
+
+def test_a_dead_link_delivers_nothing() -> None:
+    link: Lane[str] = Lane(0, Windows([(0, FOREVER)]), Latency(MS))
+    link.admit(1, "a", 0)
+    assert link.next_due() == FOREVER and link.pop_due(FOREVER) == [] and not link.has_room(10**15)
+
+
+def test_room_is_a_tenth_of_a_second_of_link_time() -> None:
+    link = lane(8_000_000)
+    link.admit(100_000 - 1, "a", 0)
+    assert link.has_room(0)
+    link.admit(1, "b", 0)
+    assert not link.has_room(0) and link.has_room(1)
+    assert link.room_at(0) == 25 * MS  # filled again at three quarters
+    assert link.room_at(1) == FOREVER  # no need to wait
+
+
+@pytest.mark.parametrize(
+    ("rate_bit_s", "size_bytes"),
+    [
+        (10_000, 512),
+        (2_000_000, 2500),
+        (100_000_000, 16 * 1024),
+        (200_000_000, 25_000),
+        (10**10, 64 * 1024),
+    ],
+)
+def test_chunks_are_about_ten_milliseconds(rate_bit_s: int, size_bytes: int) -> None:
+    assert lane(rate_bit_s).chunk_bytes(0) == size_bytes
+
+
+def junction_of(
+    *rates_bit_s: int | None, shared_bit_s: int = 8_000_000
+) -> tuple[Junction[str], list[Lane[str]]]:
+    junction: Junction[str] = Junction(Constant(shared_bit_s))
+    return junction, [
+        lane(rate, junction=junction, number=number) for number, rate in enumerate(rates_bit_s)
+    ]
+
+
+def test_two_lanes_take_turns_at_their_bottleneck() -> None:
+    junction, (first, second) = junction_of(None, None)
+    for _ in range(3):
+        first.admit(1000, "a", 0)
+    second.admit(1000, "b", 0)
+    junction.advance(10 * MS)
+    assert [at_ns for at_ns, _ in first.pop_due(10 * MS)] == [MS, 3 * MS, 4 * MS]
+    assert second.pop_due(10 * MS) == [(2 * MS, "b")]
+
+
+def test_who_comes_later_owes_nothing_and_is_owed_nothing() -> None:
+    junction, (first, second) = junction_of(None, None)
+    for _ in range(6):
+        first.admit(1000, "a", 0)
+    junction.advance(3 * MS - 1)  # three of them have begun
+    second.admit(1000, "b", 3 * MS - 1)
+    second.admit(1000, "b", 3 * MS - 1)
+    junction.advance(20 * MS)
+    # Both tags are behind that of the chunk in service; from here on the lanes take turns.
+    assert [at_ns // MS for at_ns, _ in second.pop_due(20 * MS)] == [4, 6]
+    assert [at_ns // MS for at_ns, _ in first.pop_due(20 * MS)] == [1, 2, 3, 5, 7, 8]
+
+
+def test_a_slow_lane_leaves_the_rest_to_others() -> None:
+    junction, (slow, fast) = junction_of(2_000_000, None)  # a quarter of the shared rate
+    for _ in range(3):
+        slow.admit(1000, "slow", 0)
+    for _ in range(12):
+        fast.admit(1000, "fast", 0)
+    junction.advance(100 * MS)
+    assert [at_ns // MS for at_ns, _ in slow.pop_due(100 * MS)] == [
+        5,
+        9,
+        13,
+    ]  # through its own lane at 4, 8, 12
+    assert [at_ns // MS for at_ns, _ in fast.pop_due(100 * MS)] == [
+        1,
+        2,
+        3,
+        4,
+        6,
+        7,
+        8,
+        10,
+        11,
+        12,
+        14,
+        15,
+    ]
+
+
+def test_a_decision_comes_no_sooner_than_its_moment() -> None:
+    junction, (first,) = junction_of(None)
+    first.admit(1000, "a", 0)
+    first.admit(1000, "b", 0)
+    junction.advance(0)
+    assert first.next_due() == MS and junction.next_decision() == MS
+    assert len(first.waiting) == 1 and first.waiting_bytes == 1000
+
+
+def test_a_junction_limits_what_waits_for_it() -> None:
+    _junction, lanes = junction_of(None, None)  # 100 ms are 100 kB, chunks of 10 kB
+    while lanes[0].has_room(0):
+        lanes[0].admit(10_000, "a", 0)
+    assert lanes[0].waiting_bytes == 100_000 and lanes[1].chunk_bytes(0) == 10_000
+    while lanes[1].has_room(0):
+        lanes[1].admit(10_000, "b", 0)
+    assert lanes[1].waiting_bytes == 50_000  # now there are two of them
+    assert not lanes[0].has_room(0)
+
+
+arrivals = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(1, 3000), st.integers(0, 2 * MS)),
+    min_size=1,
+    max_size=40,
+)
+
+
+@given(arrivals, st.integers(1, 7 * MS))
+def test_a_late_host_changes_no_moment(offers: list[tuple[int, int, int]], late_ns: int) -> None:
+    prompt, late = (_moments(offers, step_ns) for step_ns in (0, late_ns))
+    assert prompt == late
+    assert len(prompt) == len(offers)
+    moments = [at_ns for at_ns, _ in sorted(prompt)]
+    total_ns = sum(size_bytes for _, size_bytes, _ in offers) * 1000
+    assert moments[-1] <= sum(gap_ns for *_, gap_ns in offers) + total_ns * 5 + len(
+        offers
+    )  # the slowest lane alone would take four times as long
+
+
+def _moments(offers: list[tuple[int, int, int]], late_ns: int) -> list[tuple[int, str]]:
+    """When each chunk leaves if the host calls at each arrival, or only every ``late_ns``."""
+    junction, lanes = junction_of(None, 4_000_000, 2_000_000)
+    now = looked_ns = 0
+    for count, (number, size_bytes, gap_ns) in enumerate(offers):
+        now += gap_ns
+        if now - looked_ns >= late_ns:
+            junction.advance(now - 1)
+            looked_ns = now
+        lanes[number].admit(size_bytes, str(count), now)
+    junction.advance(10**15)
+    return sorted(due for each in lanes for due in each.pop_due(10**15))
+
+
+@given(st.lists(st.integers(1, 2000), min_size=40, max_size=40))
+def test_backlogged_lanes_get_equal_shares(sizes: list[int]) -> None:
+    junction, lanes = junction_of(None, None)
+    for size_bytes in sizes[:20]:
+        lanes[0].admit(size_bytes, "a", 0)
+    for size_bytes in sizes[20:]:
+        lanes[1].admit(size_bytes, "b", 0)
+    while lanes[0].waiting and lanes[1].waiting:
+        junction.advance(junction.next_decision())
+        served = [
+            sum(part) - each.waiting_bytes for part, each in zip((sizes[:20], sizes[20:]), lanes)
+        ]
+        assert (
+            abs(served[0] - served[1]) <= 2 * 2000
+        )  # the bound of start-time fair queueing: one largest chunk of each
+
+
+def test_addresses() -> None:
+    assert parse_address("127.0.0.1:9000", "listen") == ("127.0.0.1", 9000)
+    assert (
+        parse_address("[::1]:0", "listen") == ("::1", 0) and address_text(("::1", 0)) == "[::1]:0"
+    )
+    assert parse_map("localhost:1=[::1]:2") == (("localhost", 1), ("::1", 2))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "9000",
+        ":9000",
+        "127.0.0.1",
+        "127.0.0.1:",
+        "127.0.0.1:65536",
+        "127.0.0.1:-1",
+        "127.0.0.1:x",
+        "::1:9000",
+        "a:١",
+    ],
+)
+def test_odd_addresses_are_refused(text: str) -> None:
+    with pytest.raises(BadValue, match="expected HOST:PORT"):
+        parse_address(text, "listen")
+
+
+def test_a_proxy_in_front_of_itself_is_refused() -> None:
+    way = ProxyWay(None, Latency(0))
+    with pytest.raises(BadValue, match="connect to itself"):
+        Route(("127.0.0.1", 9000), ("127.0.0.1", 9000), way, way)
+    with pytest.raises(BadValue, match="expected LISTEN=TO"):
+        parse_map("127.0.0.1:9000")
+
+
+def test_the_queue_is_deeper_than_a_host_is_late() -> None:
+    link, chunks = lane(100_000_000), 0
+    while link.has_room(0):
+        link.admit(link.chunk_bytes(0), "a", 0)
+        chunks += 1
+    assert chunks * 16 * 1024 * 80 >= DEPTH_NS  # 80 ns per byte
+
+
+@dataclass
+class FakeSocket:
+    """A socket of plain Python.
+
+    ``inbox``: what a peer has sent (b"": end of stream); ``window``: how many bytes it still takes;
+    ``broken``: every call fails.
+    """
+
+    inbox: deque[bytes] = field(default_factory=deque)
+    taken: bytearray = field(default_factory=bytearray)
+    window: int = 10**9
+    broken: bool = False
+    shut: bool = False
+    sent: bytearray = field(default_factory=bytearray)  # by the peer, in total
+    ended: bool = False  # the peer sends nothing more
+
+    def recv(self, size: int, /) -> bytes:
+        if self.broken:
+            raise ConnectionResetError(104, "Connection reset by peer")
+        if not self.inbox:
+            raise BlockingIOError(11, "again")
+        data = self.inbox.popleft()
+        if len(data) > size:
+            self.inbox.appendleft(data[size:])
+        return data[:size]
+
+    def send(self, data: bytes | memoryview, /) -> int:
+        if self.broken:
+            raise BrokenPipeError(32, "Broken pipe")
+        if not self.window:
+            raise BlockingIOError(11, "again")
+        count = min(len(data), self.window)
+        self.taken += data[:count]
+        self.window -= count
+        return count
+
+    def shutdown(self, how: int, /) -> None:
+        if self.broken:
+            raise OSError(107, "Transport endpoint is not connected")
+        self.shut = True
+
+
+class Rig:
+    """One connection over two lanes of 8 Mbit/s, 5 ms long."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.hung_up: list[tuple[str, bool]] = []
+        self.traffic = Traffic(
+            lambda: self.now, lambda end, reset: self.hung_up.append((end.name, reset))
+        )
+        self.roads = [
+            Road(name, Lane[Item](number, Constant(8_000_000), Latency(5 * MS)))
+            for number, name in enumerate(("up", "down"))
+        ]
+        self.record = ConnectionRecord(0, "here", "there", 0)
+        self.socks = FakeSocket(), FakeSocket()
+        self.ends = [
+            ConnectionEnd(sock, name, road, self.record)
+            for sock, name, road in zip(self.socks, ("client", "server"), self.roads)
+        ]
+        self.traffic.opened(*self.ends)
+        for end in self.ends:
+            self.traffic.is_writable(end)
+
+    def turn(self, step_ns: int) -> None:
+        self.now += step_ns
+        for road in self.roads:
+            self.traffic.deliver(road)
+        self.traffic.fill()
+
+    def tell(self, end: ConnectionEnd) -> None:
+        """The events that epoll reports for an open end."""
+        if not end.dead:
+            self.traffic.is_writable(end)
+        if not end.dead:
+            self.traffic.is_readable(end)
+
+    def send(self, side: int, data: bytes) -> None:
+        """The peer of ``side`` sends; b"" ends its stream."""
+        sock = self.socks[side]
+        if not sock.ended:
+            sock.inbox.append(data)
+            sock.sent += data
+            sock.ended = not data
+        self.tell(self.ends[side])
+
+
+def test_a_byte_takes_the_lane_and_the_delay() -> None:
+    rig = Rig()
+    rig.send(0, bytes(1000))
+    rig.turn(0)
+    rig.turn(6 * MS - 1)
+    assert not rig.socks[1].taken
+    rig.turn(1)
+    assert len(rig.socks[1].taken) == 1000
+    flow = rig.record.up
+    assert (flow.bytes, flow.first_ns, flow.last_due_ns, flow.lag_max_ns) == (
+        1000,
+        6 * MS,
+        6 * MS,
+        0,
+    )
+
+
+def test_busy_periods_are_those_in_which_bytes_are_under_way(tmp_path: Path) -> None:
+    """8 Mbit/s are 1 byte in 1 us, plus 5 ms. The second piece comes before the first has left."""
+    rig, file = Rig(), BusyFile(tmp_path / "busy.csv")
+    rig.roads[0].busy = file.link("here", "up")
+    for step_ms, size_bytes in ((0, 1000), (2, 500), (4, 0), (1, 0), (3, 2000), (8, 0)):
+        rig.now += step_ms * MS
+        if size_bytes:
+            rig.send(0, bytes(size_bytes))
+        rig.turn(0)
+    rig.send(0, bytes(7))  # a period that has not ended has no row
+    rig.turn(0)
+    file.close()
+    header, *rows = (tmp_path / "busy.csv").read_text().splitlines()
+    assert header == "listen,direction,begin_s,end_s,scheduled_end_s,bytes"
+    assert rows == [
+        "here,up,0.000000000,0.010000000,0.007500000,1500",
+        "here,up,0.010000000,0.018000000,0.017000000,2000",
+    ]
+
+
+def test_a_busy_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadValue, match="cannot be written"):
+        BusyFile(tmp_path / "none" / "busy.csv")
+    full = BusyFile(Path("/dev/full"))
+    with pytest.raises(BadValue, match="incomplete"):
+        full.close()
+
+
+def test_both_ends_finish_in_peace() -> None:
+    rig = Rig()
+    for side in (0, 1):
+        rig.send(side, b"bye")
+        rig.send(side, b"")
+    for _ in range(3):
+        rig.turn(10 * MS)
+    assert [bytes(sock.taken) for sock in rig.socks] == [b"bye", b"bye"]
+    assert rig.hung_up == [("server", False), ("client", False)] or rig.hung_up == [
+        ("client", False),
+        ("server", False),
+    ]
+    assert rig.record.end == "closed" and rig.traffic.totals.failed == 0
+
+
+def test_a_break_comes_behind_the_bytes_and_is_passed_on() -> None:
+    rig = Rig()
+    rig.send(0, b"last words")
+    rig.turn(0)
+    rig.socks[0].broken = True
+    rig.tell(rig.ends[0])
+    rig.turn(0)
+    assert rig.hung_up == [("client", True)] and not rig.ends[1].dead
+    rig.turn(6 * MS)
+    assert rig.socks[1].taken == b"last words"
+    assert rig.hung_up == [("client", True), ("server", True)]
+    assert rig.record.end == "client: Connection reset by peer" and rig.traffic.totals.failed == 1
+
+
+def test_a_break_behind_two_finished_streams_closes_once() -> None:
+    rig = Rig()
+    for side in (0, 1):
+        rig.send(side, b"")
+    rig.turn(0)
+    rig.socks[1].broken = True  # after its end of stream was read, before it got that of the other
+    for _ in range(4):
+        rig.turn(5 * MS)
+    assert sorted(name for name, _ in rig.hung_up) == ["client", "server"]
+
+
+def test_what_a_receiver_does_not_take_stops_its_sender_only() -> None:
+    rig = Rig()
+    rig.socks[1].window = 1000
+    for _ in range(200):
+        rig.send(0, bytes(100_000))
+        rig.turn(20 * MS)
+    assert rig.ends[1].untaken + rig.ends[0].held < 1_000_000
+    assert len(rig.socks[1].taken) == 1000
+    rig.send(1, b"still here")
+    rig.turn(0)
+    rig.turn(20 * MS)
+    assert rig.socks[0].taken == b"still here"
+    rig.socks[1].window = 10**9
+    rig.tell(rig.ends[1])
+    for _ in range(3000):
+        rig.turn(20 * MS)
+    assert rig.socks[1].taken == rig.socks[0].sent
+
+
+def test_one_of_very_many_connections_holds_less() -> None:
+    """Thousands of receivers that take nothing must not fill the memory.
+
+    Each has its share of the total limit, at least 64 KiB.
+    """
+    for others, held in ((1000, 268_173), (100_000, 65_536)):
+        rig = Rig()
+        rig.traffic.totals.opened += others
+        rig.socks[1].window = 0
+        for _ in range(200):
+            rig.send(0, bytes(100_000))
+            rig.turn(20 * MS)
+        assert held <= rig.ends[1].untaken + rig.ends[0].held <= 2 * (held + 16_384)
+
+
+side = st.integers(0, 1)
+events = st.lists(
+    st.one_of(
+        st.tuples(st.just("send"), side, st.integers(0, 5000)),
+        st.tuples(st.just("window"), side, st.integers(0, 3000)),
+        st.tuples(st.just("break"), side, st.just(0)),
+        st.tuples(st.just("turn"), st.just(0), st.integers(0, 4 * MS)),
+    ),
+    max_size=40,
+)
+
+
+@given(events)
+def test_whatever_happens_order_holds_and_both_ends_are_closed_once(
+    happenings: list[tuple[str, int, int]],
+) -> None:
+    rig = Rig()
+    for kind, number, amount in happenings:
+        if kind == "send":
+            rig.send(number, bytes(index % 251 for index in range(amount)))
+        elif kind == "window":
+            rig.socks[number].window = amount
+            rig.tell(rig.ends[number])
+        elif kind == "break":
+            rig.socks[number].broken = True
+            rig.tell(rig.ends[number])
+        else:
+            rig.turn(amount)
+    for number in (0, 1):
+        rig.socks[number].window = 10**9
+        rig.send(number, b"")
+    for _ in range(60):
+        rig.turn(20 * MS)
+    for sock, other in zip(rig.socks, reversed(rig.socks)):
+        assert other.sent.startswith(sock.taken)
+    assert sorted(name for name, _ in rig.hung_up) == ["client", "server"]
+    assert rig.traffic.totals.open == 0
+    if not any(sock.broken for sock in rig.socks):
+        assert rig.record.end == "closed" and all(
+            sock.taken == other.sent and sock.shut
+            for sock, other in zip(rig.socks, reversed(rig.socks))
+        )
+    flows = rig.record.up, rig.record.down
+    assert [flow.bytes for flow in flows] == [len(rig.socks[1].taken), len(rig.socks[0].taken)]
+    assert [flow.bytes + flow.dropped_bytes for flow in flows] == [
+        len(sock.sent) - sum(map(len, sock.inbox)) for sock in rig.socks
+    ], "nothing vanishes"
+
+
+def test_what_is_on_its_way_as_both_ends_are_cut_counts_as_dropped() -> None:
+    rig = Rig()
+    rig.send(0, bytes(3000))
+    rig.turn(0)
+    rig.traffic.cut(rig.ends[0], "the proxy stopped")
+    assert len(rig.hung_up) == 2 and (rig.record.up.bytes, rig.record.up.dropped_bytes) == (0, 3000)
+    rig.turn(20 * MS)
+    assert rig.record.up.dropped_bytes == 3000
+
+
+def test_a_break_after_the_end_of_the_stream_is_passed_on_too() -> None:
+    rig = Rig()
+    rig.send(0, b"")
+    rig.turn(0)
+    rig.turn(6 * MS)
+    assert rig.socks[1].shut and not rig.hung_up
+    rig.traffic.is_broken(rig.ends[1], ConnectionResetError(104, "not finished: its reads tell"))
+    assert not rig.hung_up
+    rig.traffic.is_broken(rig.ends[0], ConnectionResetError(104, "Connection reset by peer"))
+    rig.turn(6 * MS)
+    assert (
+        rig.hung_up == [("client", True), ("server", True)]
+        and rig.record.end == "client: Connection reset by peer"
+    )

@@ -1,0 +1,226 @@
+"""Traces: exact replay of mahimahi's format and CSV over any number of periods; refused input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emulator.capacity.rates import Cycle, constant
+from emulator.capacity.service import Curve, bytes_served, served_at
+from emulator.capacity.trace import Trace, csv_steps, mahimahi_steps, read_trace
+from emulator.errors import BadValue
+from emulator.units import FOREVER, NS_PER_S
+
+MS = NS_PER_S // 1000
+MBIT = 1_000_000
+
+
+steps_lists = st.lists(
+    st.tuples(st.sampled_from([0, 1, 7, 10**6, 10**9 + 7]), st.integers(1, 10**6)),
+    min_size=1,
+    max_size=6,
+).filter(lambda steps: any(rate >= 10**6 and length >= 1000 for rate, length in steps))
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(0, 60), min_size=1, max_size=40)
+    .map(sorted)
+    .filter(lambda moments: moments[-1] > 0)
+)
+def test_mahimahi_carries_the_bytes_of_the_file_at_every_ms(moments: list[int]) -> None:
+    trace = Trace(mahimahi_steps(str(ms) for ms in moments))
+    period = moments[-1]
+    for ms in range(3 * period + 1):
+        chances = sum(
+            1 for lap in range(5) for moment in moments if 0 < lap * period + moment <= ms
+        )
+        assert bytes_served(trace, 0, ms * MS) == 1500 * chances
+    in_order = sorted(
+        lap * period + moment for lap in range(3) for moment in moments if lap * period + moment
+    )
+    for index, ms in enumerate(
+        in_order, 1
+    ):  # the last of several in a ms is at its end, the others are inside
+        assert (ms - 1) * MS < served_at(trace, 0, 1500 * index) <= ms * MS
+
+
+def test_one_line_is_a_constant_rate() -> None:
+    trace = Trace(mahimahi_steps(["1"]))
+    assert trace.segment(12345) == (12 * MBIT, FOREVER)
+    assert trace.mean_bit_s == 12 * MBIT and trace.warnings == ()
+
+
+def test_mahimahi_by_hand() -> None:
+    assert mahimahi_steps(["2", "", "2", "5"]) == [
+        (0, MS),
+        (24 * MBIT, MS),
+        (0, 2 * MS),
+        (12 * MBIT, MS),
+    ]
+    trace = Trace(mahimahi_steps(["2", "2", "5"]))
+    assert trace.period_ns == 5 * MS
+    assert [served_at(trace, 0, size) for size in (1, 3000, 3001, 4500, 4501)] == [
+        MS + 334,
+        2 * MS,
+        4 * MS + 667,
+        5 * MS,
+        6 * MS + 334,
+    ]
+    assert bytes_served(trace, 0, 10**15) == 4500 * (10**15 // (5 * MS))
+
+
+def test_csv_by_hand() -> None:
+    rows = ["seconds,bit_s", "0,8000", "0.5, 0", "0.75,16000"]
+    assert csv_steps(rows) == [
+        (8000, 500 * MS),
+        (0, 250 * MS),
+        (16000, 250 * MS),
+    ]  # the last one is as long as the one before
+    assert csv_steps([*rows, "2,"]) == [(8000, 500 * MS), (0, 250 * MS), (16000, 1250 * MS)]
+    assert csv_steps(["0,1", "13,2", "15,3"]) == [
+        (1, 13 * NS_PER_S),
+        (2, 2 * NS_PER_S),
+        (3, 2 * NS_PER_S),
+    ], "the last row lasts like the one before: 17 s, not 15"
+    trace = Trace(csv_steps(rows))
+    assert [served_at(trace, 0, size) for size in (500, 501, 1000, 1001)] == [
+        500 * MS,
+        750 * MS + MS // 2,
+        1000 * MS,
+        1001 * MS,
+    ]
+
+
+def test_ten_gigabytes_over_a_minute_of_trace_is_a_closed_form() -> None:
+    asked: list[int] = []
+
+    class Watched(Trace):
+        def segment(self, t_ns: int) -> tuple[int, int]:
+            asked.append(t_ns)
+            return super().segment(t_ns)
+
+    trace = Watched([(rate * MBIT, MS) for rate in range(1, 60_001)], "ramp")
+    per_period = sum(range(1, 60_001)) * MBIT // 8 // 1000
+    curve = Curve(trace, 0)
+    assert curve.when(10 * per_period) == 600 * NS_PER_S
+    assert curve.when(10**10) < 60 * NS_PER_S < curve.when(10**12)
+    assert curve.served(curve.when(10**13)) >= 10**13 > curve.served(curve.when(10**13) - 1)
+    assert asked == []
+
+
+def test_a_trace_may_wait_for_its_first_byte() -> None:
+    steps = [(8000, 10 * MS), (0, 30 * MS)]
+    assert served_at(Trace(steps), 15 * MS, 10) == 50 * MS
+    waiting = Trace(steps, start="first_byte")
+    assert Curve(waiting, 15 * MS).when(10) == 25 * MS
+    assert waiting.segment(20 * MS) == (8000, 25 * MS)
+    assert served_at(waiting, 25 * MS, 10) == 65 * MS  # it begins only once
+
+
+@settings(deadline=None)
+@given(steps_lists, st.integers(0, 10**9), st.integers(0, 10**9))
+def test_the_first_byte_only_moves_a_trace(
+    steps: list[tuple[int, int]], begin: int, later: int
+) -> None:
+    trace = Trace(steps, start="first_byte")
+    trace.segment(begin)
+    assert bytes_served(trace, begin, begin + later) == bytes_served(Trace(steps), 0, later)
+    assert Trace(steps).segment(later)[0] == trace.segment(begin + later)[0]
+
+
+def test_silence_is_warned_of() -> None:
+    assert Trace([(1, 1), (0, NS_PER_S)]).warnings == ()
+    quiet = Trace([(0, NS_PER_S), (1, 5), (0, 600 * MS)], "lift.csv")
+    assert (quiet.dead_ns, len(quiet.warnings)) == (1600 * MS, 1)  # across the end of the period
+    assert (
+        quiet.warnings[0]
+        == "lift.csv: nothing for 1.600000000 s from 1.000000005 s on (more than 1.000000000 s)"
+    )
+    assert Trace([(0, NS_PER_S), (1, 5), (0, 600 * MS)], dead_limit_ns=2 * NS_PER_S).warnings == ()
+    assert Trace([(8, 1)]).dead_ns == 0
+
+
+def test_silences_of_a_period() -> None:
+    assert Trace([(8, 1)]).silences == []
+    assert Trace([(0, 3), (8, 1), (0, 2), (8, 5)]).silences == [(0, 3), (4, 2)]
+    over_the_end = Trace([(0, 3), (8, 1), (0, 2), (8, 5), (0, 4)])
+    assert over_the_end.silences == [(4, 2), (11, 7)] and over_the_end.dead_ns == 7
+
+
+def test_a_trace_says_how_often_it_repeats(tmp_path: Path) -> None:
+    said = {
+        "open.csv": "0,1\n13,2\n15,3\n",
+        "ended.csv": "0,1\n13,2\n15,\n",
+        "a.trace": "1\n2500\n",
+    }
+    for name, text in said.items():
+        (tmp_path / name).write_text(text)
+    assert [read_trace(tmp_path / name).repeats for name in said] == [
+        "repeats every 17 s: its last row lasts 2 s, like the row before (a row with a time and no"
+        " rate would end it)",
+        "repeats every 15 s",
+        "repeats every 2.5 s",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("t", "", "empty"),
+        ("t", "\n\n", "empty"),
+        ("t", "1\n3\n2\n", "line 3: 2 ms comes after 3 ms"),
+        ("t", "0\n0\n", "ends at 0 ms"),
+        ("t", "1\n-3\n", "line 2: '-3': expected whole milliseconds"),
+        ("t", "1.5\n", "line 1: '1.5'"),
+        ("t", "1\n99999999999999\n", "line 2"),
+        ("t", "0,8000\n", "CSV files end in .csv"),
+        ("t", "1\n\u0663\n", ": expected whole milliseconds"),
+        ("t.csv", "seconds,bit_s\n", "empty"),
+        ("t.csv", "0,1\n2,1\n2,1\n", "line 3: 2.000000000 s does not come after 2.000000000 s"),
+        ("t.csv", "0,1\n2\n", "line 2: '2': expected seconds,bit_s"),
+        ("t.csv", "0,1\n2,fast\n", "line 2"),
+        ("t.csv", "0,1\n2,-5\n", "line 2"),
+        ("t.csv", "0,1\n2,inf\n", "line 2"),
+        ("t.csv", "0,1\n1e99,5\n", "line 2"),
+        ("t.csv", "0,1\n1,\n2,5\n", "line 2: no rate"),
+        ("t.csv", "1,1\n2,1\n", "begins at 1.000000000 s"),
+        ("t.csv", "0,1\n", "one row has no period"),
+        ("t.csv", "0,0\n1,0\n", "all rates are 0"),
+    ],
+)
+def test_bad_traces_are_one_line_with_the_file(
+    name: str, text: str, words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(BadValue) as caught:
+        read_trace(path)
+    message = str(caught.value)
+    assert str(path) in message and words in message and "\n" not in message
+
+
+def test_a_missing_file_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(BadValue, match="No such file"):
+        read_trace(tmp_path / "nothing")
+    with pytest.raises(BadValue, match="longer than 0"):
+        Trace([(1, 0)])
+
+
+def test_cycles() -> None:
+    cycle = Cycle(5, 10, [0, 2, 4], [3, 3, 0])
+    assert list(cycle.starts_ns) == [0, 4]
+    assert [cycle.segment(t) for t in (5, 8, 9, 14, 15, 4)] == [
+        (3, 9),
+        (3, 9),
+        (0, 15),
+        (0, 15),
+        (3, 19),
+        (0, 5),
+    ]
+    assert [cycle.done(t) for t in (5, 7, 9, 12, 15, 16)] == [0, 6, 12, 12, 12, 15]
+    assert [cycle.when_done(work) for work in (1, 12, 13, 24)] == [6, 9, 16, 19]
+    assert constant(0).when_done(1) == FOREVER and constant(7, 3).segment(9) == (7, FOREVER)
