@@ -53,6 +53,7 @@ from edgefl.pickles import DAMAGE, RestrictedUnpickler, UnsafePickle
 FORMAT = 2  # of a checkpoint; 1 was a tree of JSON
 OBJECTS = "objects"  # the name of the pickle among the arrays
 BIT_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
+MOST_NESTED = 1000  # tuples in a key
 MOST_POOL = 64  # words of a seed sequence; numpy has 4 unless it is told otherwise
 
 
@@ -208,7 +209,10 @@ class _Writer(pickle.Pickler):
         return generator, (found.bit_generator,)
 
     def _seed(self, found: np.random.SeedSequence) -> Any:
-        return seed, (found.entropy, found.spawn_key, found.pool_size, found.n_children_spawned)
+        entropy, key = found.entropy, tuple(map(int, found.spawn_key))
+        if entropy is not None and type(entropy) is not int:
+            entropy = [int(number) for number in np.ravel(entropy)]
+        return seed, (entropy, key, found.pool_size, found.n_children_spawned)
 
     def _partial(self, found: partial[Any]) -> Any:
         if type(found.func) is not MethodType:
@@ -243,8 +247,8 @@ REDUCTIONS: dict[type, Callable[[_Writer, Any], Any]] = {
     MethodType: _Writer._method,
     count: _Writer._count,
     ref: lambda writer, found: (weak, (found(),)),
-    typed_array: lambda writer, found: (typed_array, (found.typecode, found.tobytes())),
-    Fraction: lambda writer, found: (Fraction, (found.numerator, found.denominator)),
+    typed_array: lambda writer, found: (typed, (found.typecode, found.tobytes())),
+    Fraction: lambda writer, found: (fraction, (found.numerator, found.denominator)),
     range: lambda writer, found: NotImplemented,  # as pickle saves it
     PosixPath: lambda writer, found: NotImplemented,
 }
@@ -293,7 +297,7 @@ class _Reader(RestrictedUnpickler):
             raise UnsafePickle(f"has {what}")
         base: Any = next((each for each in CONTAINERS if issubclass(kind, each)), object)
         if base in (tuple, frozenset):
-            made = base.__new__(kind, *arguments)
+            made = base.__new__(kind, _of(list, *arguments))
         else:
             made = base.__new__(kind)
             if base is deque:
@@ -321,15 +325,28 @@ class _Reader(RestrictedUnpickler):
 
     def extend(self, made: Any, items: list[Any]) -> None:
         adds: dict[type, Any] = {list: list.extend, deque: deque.extend, set: set.update}
-        add = next((adds[kind] for kind in adds if isinstance(made, kind)), None)
-        if add is None:
+        base = next((kind for kind in adds if isinstance(made, kind)), None)
+        if base is None:
             raise UnsafePickle(f"has items for an object of {type(made).__name__}")
-        add(made, items)
+        if base is set:
+            self._check_keys(items)
+        adds[base](made, items)
 
     def put(self, made: Any, pairs: list[tuple[Any, Any]]) -> None:
         put = OrderedDict.__setitem__ if isinstance(made, OrderedDict) else dict.__setitem__
+        self._check_keys([key for key, _ in pairs])
         for key, value in pairs:
             put(made, key, value)
+
+    def _check_keys(self, keys: list[Any]) -> None:
+        """Refuse deep tuples, whose hash needs a recursion without a limit."""
+        for key in keys:
+            parts, count = [key], 0
+            while parts and type(parts[-1]) in (tuple, frozenset):
+                parts += parts.pop()
+                count += 1
+                if count > MOST_NESTED:
+                    raise UnsafePickle("has a key of very many tuples")
 
     dispatch: ClassVar[Any] = {
         **RestrictedUnpickler.dispatch,
@@ -346,6 +363,13 @@ def _factory(found: Any) -> Any:
 
 
 # ---------------------------------------------------------------------- what a pickle may call
+def _of(kind: type, found: Any) -> Any:
+    """Check an argument: iterating over a value of another type may have no end."""
+    if type(found) is not kind:
+        raise UnsafePickle(f"has a {type(found).__name__} in place of a {kind.__name__}")
+    return found
+
+
 def array(number: int) -> NoReturn:
     """Stands for the array of this number. The reader has them."""
     raise NotImplementedError
@@ -377,7 +401,7 @@ def member(kind: Any, value: str | int) -> Enum:
 
 def dtype(text: str) -> np.dtype[Any]:
     """Return a numpy type."""
-    found = np.dtype(text)
+    found = np.dtype(_of(str, text))
     if found.hasobject:
         raise UnsafePickle(f"has a value of {found}")
     return found
@@ -399,7 +423,7 @@ def bits(name: str, seeds: np.random.SeedSequence, state: dict[str, Any]) -> Any
     """Return the bit generator of a random generator."""
     if name not in BIT_GENERATORS:
         raise UnsafePickle(f"names the random generator {name}")
-    made = getattr(np.random, name)(seeds)
+    made = getattr(np.random, name)(_of(np.random.SeedSequence, seeds))
     made.state = state
     return made
 
@@ -408,9 +432,24 @@ def seed(entropy: Any, spawn_key: Any, pool_size: int, spawned: int) -> np.rando
     """Return a seed sequence."""
     if pool_size > MOST_POOL:
         raise UnsafePickle(f"has a seed with a pool of {pool_size} words")
+    for number in (*(entropy if type(entropy) in (list, tuple) else [entropy or 0]), *spawn_key):
+        _of(int, number)
     return np.random.SeedSequence(
-        entropy, spawn_key=spawn_key, pool_size=pool_size, n_children_spawned=spawned
+        entropy,
+        spawn_key=_of(tuple, spawn_key),
+        pool_size=pool_size,
+        n_children_spawned=spawned,
     )
+
+
+def fraction(above: int, below: int) -> Fraction:
+    """Return a fraction. Of a text it could take for ever."""
+    return Fraction(_of(int, above), _of(int, below))
+
+
+def typed(code: str, data: bytes) -> typed_array[Any]:
+    """Return an ``array.array``."""
+    return typed_array(_of(str, code), _of(bytes, data))
 
 
 class _Gone:
@@ -426,7 +465,7 @@ CALLS: dict[str, Any] = {
     f"{call.__module__}:{call.__name__}": call
     for call in (
         *(array, external, method, later, member, dtype, scalar, generator, bits, seed, weak),
-        *(count, range, Fraction, PosixPath, typed_array),
+        *(fraction, typed, count, range, PosixPath),
     )
 }
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -54,6 +54,30 @@ class Dataset:
     pixel_max: float | None = None
     tokens: Literal["", "labels", "next"] = ""
     tokenizer: str = ""
+
+    @classmethod
+    def of(cls, arrays: Sequence[np.ndarray], about: Mapping[str, Any], **more: Any) -> Dataset:
+        """Make a data set of its four arrays and what ``about`` has returned."""
+        train_x, train_y, test_x, test_y = arrays
+        return cls(
+            train_x,
+            train_y,
+            test_x,
+            test_y,
+            about["classes"],
+            tuple(about["mean"]),
+            tuple(about["std"]),
+            about["vocabulary"],
+            pixel_max=about.get("pixel_max"),  # older files lack these
+            tokens=about.get("tokens", ""),
+            tokenizer=about.get("tokenizer", ""),
+            **more,
+        )
+
+    def about(self) -> dict[str, Any]:
+        """Return what a file says about the arrays, as JSON."""
+        names = ("classes", "mean", "std", "vocabulary", "pixel_max", "tokens", "tokenizer")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -284,6 +284,12 @@ def test_a_generator_goes_on(name: str) -> None:
     assert found.normal(size=9).tolist() == generator.normal(size=9).tolist()
 
 
+def test_a_seed_may_be_numbers_of_numpy() -> None:
+    for given in (np.int64(5), [1, 2**40], np.array([3, 4], np.uint32)):
+        generator = np.random.default_rng(given)
+        assert back(generator).random() == generator.random()
+
+
 # ---------------------------------------------------------------------- of the project
 def test_an_agenda_and_quantiles() -> None:
     agenda: Agenda[str] = Agenda()

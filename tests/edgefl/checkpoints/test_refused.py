@@ -133,6 +133,7 @@ def new(module: str, qualname: str, state: bytes = b"") -> bytes:
 
 AGENDA, METHOD = new("emulator.clock", "Agenda"), "names the method "
 SYSTEM = name("os", "system")
+ENDLESS = name("itertools", "count") + plain((0, 1)) + b"R"
 HOSTILE = [
     (SYSTEM + plain(("true",)) + b"R", "names os:system; expected a class of the state of edgefl"),
     (name("edgefl.vectors", "aligned"), "names edgefl.vectors:aligned, which is no class of"),
@@ -170,7 +171,15 @@ HOSTILE = [
     (call("scalar", "|O", plain(bytes(8))), "has a value of object"),
     (call("dtype", "O"), "has a value of object"),
     (call("array", 7), "is damaged .IndexError"),
-    (name("fractions", "Fraction") + plain((1, 0)) + b"R", "is damaged .ZeroDivisionError"),
+    (call("fraction", 1, 0), "is damaged .ZeroDivisionError"),
+    # what would have no end
+    (call("fraction", "1e999999999", 1), "has a str in place of a int"),
+    (call("typed", "q", ENDLESS), "has a count in place of a bytes"),
+    (call("seed", ENDLESS, (), 4, 0), "has a count in place of a int"),
+    (call("seed", 1, ("a",), 4, 0), "has a str in place of a int"),
+    (name("checkpoint_graphs", "Pair") + ENDLESS + b"\x85\x81", "has a count in place of a list"),
+    (b"})" + b"\x85" * 200_000 + b"K\x01s", "has a key of very many tuples"),
+    (b"\x8f()" + b"\x85" * 200_000 + b"\x90", "has a key of very many tuples"),
     (name("collections", "defaultdict") + plain((7,)) + b"\x81", "a defaultdict of something"),
     (new("checkpoint_graphs", "Point", plain((None, {"z": 1}))), "is damaged .AttributeError: z"),
     (new("checkpoint_graphs", "Plain", plain(7)), "is damaged .TypeError"),
