@@ -285,8 +285,8 @@ def test_a_generator_goes_on(name: str) -> None:
 
 
 def test_a_seed_may_be_numbers_of_numpy() -> None:
-    for given in (np.int64(5), [1, 2**40], np.array([3, 4], np.uint32)):
-        generator = np.random.default_rng(given)
+    for entropy in (np.int64(5), [1, 2**40], np.array([3, 4], np.uint32)):
+        generator = np.random.default_rng(entropy)
         assert back(generator).random() == generator.random()
 
 
