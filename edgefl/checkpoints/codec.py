@@ -401,7 +401,7 @@ def member(kind: Any, value: str | int) -> Enum:
 
 def dtype(text: str) -> np.dtype[Any]:
     """Return a numpy type."""
-    found = np.dtype(_of(str, text))
+    found: np.dtype[Any] = np.dtype(_of(str, text))
     if found.hasobject:
         raise UnsafePickle(f"has a value of {found}")
     return found
