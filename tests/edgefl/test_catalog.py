@@ -47,7 +47,7 @@ def test_a_user_error_is_one_line() -> None:
 
 
 def test_the_folder_is_the_registry() -> None:
-    """A file counts if it has the attribute: files of shared code, such as layers, are no entries."""
+    """A file counts if it has the attribute. Files of shared code, such as layers, do not."""
     models = catalog.names("edgefl.models", "build")
     assert {"lenet5", "resnet20", "causal_lm"} < set(models) and models == sorted(models)
     assert not {"layers", "workspace"} & set(models)
