@@ -6,18 +6,17 @@ once the update is ready to be sent, and Finish, after which no output is carrie
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Any
 
+from msgspec import Struct
+
 from edgefl.protocol.messages import ToCoordinator, ToEdge
-from edgefl.strategies.base.decisions import Finish, Grant
-from emulator.values import value_class
+from edgefl.strategies.base.events_and_decisions import Finish, Grant
 
 COORDINATOR = "coordinator"
 
 
-@value_class(frozen=True, slots=True)
-class Send:
+class Send(Struct, frozen=True):
     """Deliver ``message`` to an edge id or to COORDINATOR.
 
     Bulk messages cross the emulated link.
@@ -27,8 +26,7 @@ class Send:
     message: ToEdge | ToCoordinator
 
 
-@value_class(frozen=True, slots=True)
-class Broadcast:
+class Broadcast(Struct, frozen=True):
     """Deliver tasks to several edges with one transfer, in these slots of the channel.
 
     ``slots`` (): at once, because the edges already have the model.
@@ -38,14 +36,13 @@ class Broadcast:
     slots: tuple[int, ...]
 
 
-@value_class(frozen=True, slots=True, eq=False)
-class Run:
+class Run(Struct, frozen=True, eq=False):
     """Do ``job`` (edgefl.jobs) and report ``job_done`` at now + ``duration_ns``.
 
     ``duration_ns`` None: report it when the job really ends.
     """
 
-    job: Any = field(repr=False)
+    job: Any
     duration_ns: int | None
 
 

@@ -12,35 +12,33 @@ from edgefl.data.dataset import Dataset
 from edgefl.data.task import Task, cross_entropy, right_answers
 from edgefl.errors import UserError, nearest
 from edgefl.jobs import Distill, Gradient, Job, Predict, Result
-from edgefl.strategies.base.asynchronous import Asynchronous, AsynchronousOptions
+from edgefl.strategies.base.asynchronous import Asynchronous, AsynchronousOptions, Timed
 from edgefl.strategies.base.buffered import Adaptive, Buffered, BufferedOptions, Gathered
 from edgefl.strategies.base.catalog import load as load_strategy
-from edgefl.strategies.base.decisions import (
+from edgefl.strategies.base.events_and_decisions import (
+    AlarmRang,
     Assign,
     Cancel,
     Decision,
     Discard,
-    Finish,
-    Grant,
-    Publish,
-    Report,
-    RunJob,
-    SendFresh,
-    SetAlarm,
-    Urge,
-)
-from edgefl.strategies.base.events import (
-    AlarmRang,
     EdgeJoined,
     EdgeLost,
     Event,
+    Finish,
     FreshRequested,
+    Grant,
     JobDone,
     JobFailed,
+    Publish,
+    Report,
+    RunJob,
     RunStarted,
+    SendFresh,
+    SetAlarm,
     TaskClosed,
     UpdateArrived,
     UpdateReady,
+    Urge,
 )
 from edgefl.strategies.base.gradients import (
     GradientRule,
@@ -49,13 +47,10 @@ from edgefl.strategies.base.gradients import (
     GradientStep,
     OneGradient,
 )
-from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.base.rounds import Rounds, RoundsOptions
-from edgefl.strategies.base.slotted import Slotted, SlottedOptions
-from edgefl.strategies.base.strategy import MOST_FAILED, Strategy, StrategyOptions
-from edgefl.strategies.base.submodels import HiddenLayer, hidden_layers, submodel_mask
-from edgefl.strategies.base.timed import Timed
-from edgefl.strategies.base.timetable import Timetable
+from edgefl.strategies.base.slotted import Slotted, SlottedOptions, Timetable
+from edgefl.strategies.base.strategy import MOST_FAILED, LocalRule, Strategy, StrategyOptions
+from edgefl.strategies.syncdrop import HiddenLayer, hidden_layers, submodel_mask
 from edgefl.streams import Streams
 from edgefl.vector_store import VectorStore
 from edgefl.vector_terms import (

@@ -10,7 +10,7 @@ dicts of these.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -19,7 +19,6 @@ import numpy as np
 from edgefl.errors import UserError
 from edgefl.streams import Streams
 from edgefl.vectors import aligned_copy
-from emulator.values import value_class
 
 # Result of a strategy's job: vectors and numbers, as in an update.
 Result = tuple[dict[str, np.ndarray], dict[str, float]]
@@ -40,7 +39,7 @@ class Job(Protocol):
         ...
 
 
-@value_class(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Train:
     """Advance an edge's local run to ``until_step``."""
 
@@ -48,7 +47,7 @@ class Train:
     until_step: int
 
 
-@value_class(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Evaluate:
     """Measure loss and accuracy of a snapshot of the global model. It has no emulated cost.
 
@@ -63,7 +62,7 @@ class Evaluate:
     joules: float | None = None
 
 
-@value_class(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Predict:
     """Compute the logits of a model on unlabelled samples: {"logits": flat, samples x classes}.
 
@@ -84,7 +83,7 @@ class Predict:
         return {"logits": distil.logits(space, self.weights, inputs)}, {}
 
 
-@value_class(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(slots=True, eq=False, kw_only=True)
 class Distill:
     """Teach a model the mean logits ``teacher`` (flat, on the same samples as in Predict), or the
     predictions of causal models by device, ``top_teachers``, which the job averages.
@@ -144,7 +143,7 @@ class Distill:
         }
 
 
-@value_class(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Gradient:
     """Compute the gradient of the loss at a model on a batch of ``samples`` training samples.
 

@@ -1,6 +1,16 @@
 """Emulated links, TDMA slots and devices under one clock.
 
-The package does not depend on federated learning and can be used alone.
+The package does not depend on federated learning and can be used alone. Start at links/network.py.
+
+    links/         queues, plans of service, shared bottlenecks, loss; the network of all links
+    capacity/      rates over time, and the bytes that they serve; delay.py: what comes after
+    tdma/          the slotted channel, and the closed forms of its rounds
+    compute.py     how long devices compute; energy/: what it costs; availability.py, faults.py
+    profiles.py    named links and devices; traces/: recordings of real links
+    proxy/         links in front of any TCP program; kernel/, lab/: links by the Linux kernel
+    fidelity.py    whether the host was fast enough; calibrate.py: how fast it is
+    clock.py       time, and a queue of items by moment; units.py: texts with a unit
+    commands/      the command line; figures.py: its drawings
 
 The names in ``__all__`` are the stable interface of the library. Import them from here, as in
 ``from emulator import Constant, Link, Network``; the modules behind them may move. Each name is

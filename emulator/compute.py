@@ -120,9 +120,11 @@ MOST_DEVICES = 10_000
 
 
 def read_device_table(path: Path, column: str) -> list[float]:
-    """Read the numbers in a column, in the order of rows. The first column is the device's name.
+    """Read the numbers in a column of a published table of devices, in the order of rows.
 
-    BadValue names the file, the line and the device.
+    The table is CSV with a header, and a row per device with its name first. The column has scores
+    (larger is faster) or times (smaller is faster), as AI-Benchmark's rankings have them. BadValue
+    names the file, the line and the device.
     """
     name = f"device table {path}"
     try:
@@ -188,8 +190,9 @@ class Memoryless:
     their K-async SGD take exponential times. If P such devices have equal work, every set of K is
     equally likely to finish first. This equals uniform random sampling of K devices.
 
-    The draw depends only on ``seed`` and the moment at which the work starts, so the same call
-    always gives the same result.
+    The exponential distribution is memoryless: the elapsed time says nothing about the remaining
+    time. The draw depends only on ``seed`` and the moment at which the work starts, so the same
+    call always gives the same result.
     """
 
     samples_per_s: float
@@ -212,7 +215,10 @@ SMALLEST = 1e-300  # a draw may be 0, which has no logarithm
 
 @dataclass(frozen=True, slots=True)
 class RuntimeClass:
-    """A class of task times, uniform from ``low_ns`` to ``high_ns``."""
+    """A class of task times, uniform from ``low_ns`` to ``high_ns``.
+
+    The classes below are those of FedEcho: short, medium and long.
+    """
 
     name: str
     low_ns: int
@@ -418,7 +424,10 @@ class Bursts:
 
 @dataclass(frozen=True, slots=True)
 class Bursty:
-    """A device that trains at ``samples_per_s`` times the current factor of its pace."""
+    """A device that trains at ``samples_per_s`` times the current factor of its pace.
+
+    Its speed varies over time because other programs use it, too.
+    """
 
     samples_per_s: float
     pace: Pace

@@ -30,22 +30,12 @@ MODULES = (
     "edgefl.config",
     "edgefl.coordinator",
     "edgefl.edges.edge",
-    "edgefl.edges.failure",
-    "edgefl.edges.local_run",
-    "edgefl.edges.phase",
-    "edgefl.edges.refresh",
-    "edgefl.edges.sample_order",
-    "edgefl.edges.schedule",
-    "edgefl.edges.training_plan",
+    "edgefl.edges.training",
     "edgefl.hosts.exchange",
     "edgefl.hosts.fault_lives",
     "edgefl.hosts.setup.network",
-    "edgefl.hosts.virtual.edges",
-    "edgefl.hosts.virtual.faults",
     "edgefl.hosts.virtual.host",
-    "edgefl.hosts.virtual.pool.deferred_run",
-    "edgefl.hosts.wall.coordinator.downloads",
-    "edgefl.hosts.wall.coordinator.job_table",
+    "edgefl.hosts.virtual.pool.executor",
     "edgefl.hosts.wall.coordinator.run_logic",
     "edgefl.hosts.wall.coordinator.thread_messages",
     "edgefl.jobs",
@@ -73,9 +63,9 @@ MODULES = (
 # What a run keeps to call it later, by class: events of the agenda, and hooks of the network.
 METHODS = {
     "edgefl.hosts.fault_lives:FaultLives": {"_in_life"},
-    "edgefl.hosts.setup.network:LinkSupply": {"link"},
-    "edgefl.hosts.virtual.edges:DeferredEdges": {"fresh"},
-    "edgefl.hosts.virtual.faults:VirtualFaults": {"_miss", "_miss_frozen", "_strike", "_thaw"},
+    "edgefl.hosts.setup.network:Builder": {"supply"},
+    "edgefl.hosts.virtual.host:DeferredEdges": {"fresh"},
+    "edgefl.hosts.virtual.host:VirtualFaults": {"_miss", "_miss_frozen", "_strike", "_thaw"},
     "edgefl.hosts.virtual.host:VirtualHost": {
         *("_end", "_given", "_hear", "_too_late", "tell"),
     },
@@ -97,7 +87,10 @@ CONTAINERS: tuple[type, ...] = (
 )
 # Bases without a state of their own.
 STATELESS = {"abc", "typing", "typing_extensions", "_collections_abc", "collections.abc"}
-BASES = {"builtins:object", "collections:UserDict", "pydantic.main:BaseModel"}
+BASES = {
+    *("builtins:object", "collections:UserDict", "pydantic.main:BaseModel"),
+    *("msgspec:Struct", "msgspec._core:_StructMixin"),
+}
 
 
 def name_of(found: Any) -> str:

@@ -37,6 +37,7 @@ from types import FunctionType, MemberDescriptorType, MethodType
 from typing import Any, ClassVar, NoReturn
 from weakref import ref
 
+import msgspec
 import numpy as np
 
 from edgefl.checkpoints.allowed import (
@@ -185,6 +186,8 @@ class _Writer(pickle.Pickler):
         new: Any = copyreg.__newobj__  # type: ignore[attr-defined]  # stands for an opcode
         if has_state(kind):
             return new, (kind,), (found.state(),)
+        if isinstance(found, msgspec.Struct):  # made at once from its fields, in their order
+            return new, (kind, *msgspec.structs.asdict(found).values())
         state: Any = object.__getstate__(found)
         if isinstance(found, (tuple, frozenset)):
             return new, (kind, list(found)), state
@@ -295,6 +298,8 @@ class _Reader(RestrictedUnpickler):
         what = refusal(kind, self._own) if isinstance(kind, type) else f"{kind!r}"
         if what:
             raise UnsafePickle(f"has {what}")
+        if issubclass(kind, msgspec.Struct):
+            return kind(*arguments)
         base: Any = next((each for each in CONTAINERS if issubclass(kind, each)), object)
         if base in (tuple, frozenset):
             made = base.__new__(kind, _of(list, *arguments))
@@ -504,6 +509,8 @@ def _parts(found: Any, path: str, is_external: bool) -> Iterator[tuple[str, Any]
         attributes = {"()": found()}
     elif has_state(type(found)):
         attributes = found.state()
+    elif isinstance(found, msgspec.Struct):
+        attributes = msgspec.structs.asdict(found)
     elif not (is_external or isinstance(found, (type, FunctionType, np.ndarray, np.generic))):
         state: Any = object.__getstate__(found)
         for part in state if isinstance(state, tuple) else (state,):

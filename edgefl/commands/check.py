@@ -151,7 +151,7 @@ def _use_torch() -> None:
 def _start_check(experiment: Experiment, base: Path | None, learned: Learning) -> float:
     """Do the check at the start of a wall-clock run, print its lines, and return the speed."""
     from edgefl.hosts.process_messages import FleetReady
-    from edgefl.hosts.wall.fleet.warm import calibrate
+    from edgefl.hosts.wall.fleet import calibrate
     from edgefl.hosts.wall.speed_check import auto_speed, host_per_s, too_fast
     from emulator.host import cores
 
@@ -174,9 +174,9 @@ def last_batches_of_one(learned: Learning) -> list[str]:
 
     Layers such as BatchNorm do. It is found out by such a step, with one edge.
     """
-    from edgefl.edges.trainer import Trainer
+    from edgefl.edges.training import Trainer
     from edgefl.protocol.messages import Assignment
-    from edgefl.strategies.base.local_rule import LocalRule
+    from edgefl.strategies.base.strategy import LocalRule
 
     if not learned.on_cpu():
         return []  # this process forks later, and CUDA must not begin before that

@@ -19,7 +19,7 @@ from edgefl.hosts.network_addresses import split_tcp
 from edgefl.protocol.errors import Refused, Unreachable
 
 if TYPE_CHECKING:
-    from edgefl.hosts.wall.edge.state_folder import StateFolder
+    from edgefl.hosts.wall.edge.state import StateFolder
     from edgefl.hosts.wall.keys import EdgeKeys
 
 Connect = Annotated[
@@ -130,8 +130,7 @@ def edge(
         raise UserError(f"--id {name!r}: expected {PATTERNS[EDGE_ID]}")
     try:
         # inside: a signal may arrive while torch is imported
-        from edgefl.hosts.wall.edge.membership import Membership
-        from edgefl.hosts.wall.edge.side import SideBuilder
+        from edgefl.hosts.wall.edge.membership import Membership, SideBuilder
 
         def builder() -> SideBuilder:
             return SideBuilder(name, config, data, allow_task or [], shards)
@@ -157,7 +156,7 @@ def edge(
 
 def _keys(folder: Path | None, name: str) -> EdgeKeys | None:
     """The keys of this edge. UserError also if this host lacks the meter that its user names."""
-    from edgefl.hosts.wall.edge.host_meter import host_meter
+    from edgefl.hosts.wall.edge.machine import host_meter
     from edgefl.hosts.wall.keys import load_edge
 
     host_meter()
@@ -166,7 +165,7 @@ def _keys(folder: Path | None, name: str) -> EdgeKeys | None:
 
 def _claimed(folder: Path | None, name: str) -> StateFolder | None:
     """The folder for the state of this edge, locked; UserError if that is impossible."""
-    from edgefl.hosts.wall.edge.state_folder import StateFolder
+    from edgefl.hosts.wall.edge.state import StateFolder
     from edgefl.hosts.wall.system import OWN_SYSTEM
 
     if folder is None:

@@ -54,7 +54,7 @@ def check(
     With a CONFIG, also whether the hosts are enough for their part of the experiment. Exit status
     3 if a host cannot be reached or does not fit.
     """
-    from edgefl.launch.connections.questions import asker
+    from edgefl.launch.connections.opening import asker
     from edgefl.launch.inventory import load_inventory
     from edgefl.launch.placement import load_placed
     from edgefl.loading.file import base_of
@@ -93,7 +93,7 @@ async def survey(inventory: Inventory, demands: Mapping[str, Demand], ask: Ask) 
     """Find out about all hosts; that of the coordinator is one of them, unless it is this one."""
     from edgefl.launch.connections.connection import HostConnection
     from edgefl.launch.connections.opening import open_connections
-    from edgefl.launch.surveying import Surveyor
+    from edgefl.launch.survey import Surveyor
 
     found = await open_connections(inventory.all_hosts(), ask)
     try:

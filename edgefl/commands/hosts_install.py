@@ -27,10 +27,10 @@ from edgefl.exit_status import FAILED
 if TYPE_CHECKING:
     from edgefl.launch.connections.connection import HostConnection, HostError
     from edgefl.launch.connections.opening import Ask
-    from edgefl.launch.host import Host
     from edgefl.launch.host_data import DataSync
     from edgefl.launch.installer import Installed
-    from edgefl.launch.own_wheel import OwnWheel
+    from edgefl.launch.inventory import Host
+    from edgefl.launch.wheels import OwnWheel
 
 PYTHON = r"3\.(\d+)"
 OLDEST_MINOR = 11
@@ -58,11 +58,11 @@ def install(
     accept_new_host_keys: AcceptKeys = False,
 ) -> None:
     """Install this edgefl on all hosts, and with a CONFIG also send their shares of its data."""
-    from edgefl.launch.connections.questions import asker
+    from edgefl.launch.connections.opening import asker
     from edgefl.launch.host_data import DataSync
     from edgefl.launch.inventory import load_inventory
-    from edgefl.launch.own_wheel import own_wheel
     from edgefl.launch.placement import load_placed
+    from edgefl.launch.wheels import own_wheel
     from edgefl.loading.file import base_of
 
     found = load_inventory(inventory)
@@ -195,8 +195,7 @@ def wheels(
     ] = None,
 ) -> None:
     """Download the packages that edges need, for hosts without internet (a wheelhouse)."""
-    from edgefl.launch.own_wheel import own_wheel
-    from edgefl.launch.wheelhouse import Target, closure, fetched
+    from edgefl.launch.wheels import Target, fetched, own_wheel
 
     version = _python_version(python)
     machines = [each.value for each in platforms or ()] or [platform.machine()]
@@ -208,7 +207,7 @@ def wheels(
         own = own_wheel(Path(scratch) / "new")
         for machine in machines:
             target = Target(machine, version)
-            files = closure(own.path, target, fetched(folder, target, show.line))
+            files = fetched(own.path, target, folder, show.line)
             size = sum(path.stat().st_size for path in files)
             show.line(f"{folder}: {len(files)} wheels for {target}, {decimal(size)}")
         for old in folder.glob("edgefl-*.whl"):

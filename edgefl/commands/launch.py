@@ -25,15 +25,13 @@ from edgefl.commands.resume_option import Overwrite, Resume, refuse_both
 from edgefl.commands.run import Out, Overrides, finish
 from edgefl.commands.run_task import RESULTS, RunTask
 from edgefl.errors import UserError, printable
-from edgefl.hosts.clock_names import WALL
+from edgefl.hosts.choices import LAUNCH, WALL
 from edgefl.hosts.network_addresses import any_host, tcp
-from edgefl.hosts.setup.origin import LAUNCH
 from edgefl.record.files import EXPERIMENT
 from edgefl.record.tables import write_whole
 
 if TYPE_CHECKING:
-    from edgefl.launch.host_logs import HostLogs
-    from edgefl.launch.hosts_thread import HostsThread
+    from edgefl.launch.hosts_thread import HostLogs, HostsThread
     from edgefl.launch.inventory import Inventory
 
 KEYS_SUFFIX = ".keys"  # of the folder next to the inventory
@@ -152,10 +150,9 @@ def _keys_of(given: RunTask) -> Path | None:
 
 def _launched(task: Launch) -> bool:
     """Run the experiment; False after Ctrl-C."""
-    from edgefl.hosts.setup.run_folder import RunFolder
+    from edgefl.hosts.setup.resumption import RunFolder
     from edgefl.hosts.wall.keys import missing
-    from edgefl.launch.host_logs import HostLogs
-    from edgefl.launch.hosts_thread import HostsThread
+    from edgefl.launch.hosts_thread import HostLogs, HostsThread
     from edgefl.launch.launch_plan import run_name
 
     experiment = task.experiment
@@ -203,7 +200,7 @@ def _prepare(task: Launch, hosts: HostsThread) -> dict[str, str]:
     each. Exit with status 2 if a host cannot take part.
     """
     from edgefl.hosts.wall.keys import complete
-    from edgefl.launch.connections.questions import asker
+    from edgefl.launch.connections.opening import asker
     from edgefl.launch.host_data import DataSync
     from edgefl.launch.launch_plan import code_files, coordinator_files, key_files, preparation
 
@@ -298,7 +295,7 @@ def _run(
     task: Launch, hosts: HostsThread, addresses: Mapping[str, str], logs: HostLogs, run: str
 ) -> bool:
     """Run the coordinator; False after Ctrl-C."""
-    from edgefl.launch.addresses import edge_addresses, listen_host
+    from edgefl.launch.connections.addresses import edge_addresses, listen_host
     from edgefl.launch.launch_plan import listen_port
 
     network, remote = task.experiment.network, hosts.coordinator

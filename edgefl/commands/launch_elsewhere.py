@@ -15,7 +15,7 @@ from edgefl.config.groups import availability_file
 from edgefl.errors import UserError
 from edgefl.exit_status import BAD_INPUT, FAILED, INTERRUPTED, OVER
 from edgefl.hosts.network_addresses import tcp
-from edgefl.hosts.setup.run_folder import RunFolder
+from edgefl.hosts.setup.resumption import RunFolder
 from edgefl.launch.agent_messages import StopEdges
 from edgefl.launch.connections.connection import HostError
 from edgefl.loading.file import dump
@@ -23,8 +23,7 @@ from edgefl.loading.file import dump
 if TYPE_CHECKING:
     from edgefl.commands.launch_task import Launch
     from edgefl.config.experiment import Experiment
-    from edgefl.launch.host_logs import HostLogs
-    from edgefl.launch.hosts_thread import HostsThread
+    from edgefl.launch.hosts_thread import HostLogs, HostsThread
     from edgefl.launch.remote_coordinator import RemoteCoordinator
 
 POLL_S = 0.25

@@ -14,9 +14,9 @@ from edgefl.config.experiment import Experiment
 from edgefl.config.groups import parts
 from edgefl.hosts.setup.learning import Learning, learning
 from edgefl.hosts.wall.keys import missing
-from edgefl.launch.host import Host
 from edgefl.launch.host_data import DataSync, own_data
 from edgefl.launch.host_session import MODULE
+from edgefl.launch.inventory import Host
 from edgefl.launch.launch_plan import (
     FileToSend,
     code_files,
@@ -24,9 +24,9 @@ from edgefl.launch.launch_plan import (
     key_files,
     listen_port,
     run_name,
+    upper_bounds,
 )
 from edgefl.launch.run_places import run_folder
-from edgefl.launch.upper_bounds import upper_bounds
 from edgefl.results.pace import clock
 
 if TYPE_CHECKING:

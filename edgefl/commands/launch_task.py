@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgefl.hosts.clock_names import WALL
-from edgefl.hosts.setup.origin import LAUNCH, Origin
+from edgefl.hosts.choices import LAUNCH, WALL
+from edgefl.hosts.setup.resumption import Origin
 from edgefl.loading.file import base_of
 
 if TYPE_CHECKING:

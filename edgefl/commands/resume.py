@@ -9,18 +9,18 @@ from pathlib import Path
 
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError, listed, printable
-from edgefl.hosts.clock_names import VIRTUAL
-from edgefl.hosts.setup.origin import origin_of
+from edgefl.hosts.choices import VIRTUAL
 from edgefl.hosts.setup.resumption import (
     MOST_DIFFERENCES,
     Resumption,
+    RunFolder,
     RunStage,
     differences,
     experiment_folder,
+    origin_of,
     read_resumption,
     runs_in,
 )
-from edgefl.hosts.setup.run_folder import RunFolder
 from edgefl.loading.file import load
 from edgefl.record.files import EXPERIMENT
 

@@ -1,6 +1,6 @@
 """The options --resume and --overwrite of commands that run experiments.
 
-What they do: resume.py, and ``edgefl.hosts.setup.run_folder``.
+What they do: resume.py, and ``edgefl.hosts.setup.resumption``.
 """
 
 from __future__ import annotations

@@ -18,8 +18,7 @@ from edgefl.commands.require import Require, Requirement, requirements, unmet
 from edgefl.commands.resume_option import Overwrite, Resume, refuse_both
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import FAILED, INTERRUPTED, NOT_MET
-from edgefl.hosts.clock_names import VIRTUAL, WALL
-from edgefl.hosts.workers import EngineName, Power
+from edgefl.hosts.choices import VIRTUAL, WALL, EngineName, Power
 
 if TYPE_CHECKING:
     from edgefl.commands.run_task import RunTask
@@ -160,7 +159,8 @@ def _task(
     """What `edgefl run` is asked to do; UserError for what is wrong with it."""
     from edgefl.commands.resume import resumed
     from edgefl.commands.run_task import RunTask
-    from edgefl.hosts.setup.origin import RUN, Origin
+    from edgefl.hosts.choices import RUN
+    from edgefl.hosts.setup.resumption import Origin
     from edgefl.loading.file import base_of
 
     if resume is not None:
@@ -276,7 +276,8 @@ def _coordinator_task(
     """What `edgefl coordinator` is asked to do, and the folder of its keys."""
     from edgefl.commands.resume import resumed
     from edgefl.commands.run_task import RunTask
-    from edgefl.hosts.setup.origin import COORDINATOR, Origin
+    from edgefl.hosts.choices import COORDINATOR
+    from edgefl.hosts.setup.resumption import Origin
     from edgefl.loading.file import base_of
 
     if resume is not None:

@@ -9,8 +9,7 @@ from pathlib import Path
 from edgefl.commands import show
 from edgefl.config.experiment import Experiment
 from edgefl.config.groups import warnings
-from edgefl.hosts.setup.origin import Origin
-from edgefl.hosts.setup.resumption import Resumption
+from edgefl.hosts.setup.resumption import Origin, Resumption
 from edgefl.loading.file import base_of, load
 from edgefl.loading.names import strategy_warnings
 

@@ -19,8 +19,7 @@ from edgefl.commands.run import Engine, Overrides, RayAddress, power_of
 from edgefl.commands.run_task import RESULTS, warn
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import FAILED, INTERRUPTED
-from edgefl.hosts.clock_names import VIRTUAL
-from edgefl.hosts.workers import EngineName, Power
+from edgefl.hosts.choices import VIRTUAL, EngineName, Power
 from edgefl.loading.file import load
 from edgefl.results.pace import clock
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from edgefl.commands import show
 from edgefl.commands.progress import ProgressLines
 from edgefl.config.experiment import Experiment
-from edgefl.hosts.workers import Power
+from edgefl.hosts.choices import Power
 
 if TYPE_CHECKING:
     from edgefl.hosts.setup.learning import Learning
@@ -75,7 +75,7 @@ class VirtualRuns:
         replace finished ones.
         """
         from edgefl.hosts.setup.plan import refuse_native
-        from edgefl.hosts.setup.run_folder import RunFolder
+        from edgefl.hosts.setup.resumption import RunFolder
 
         refuse_native(experiment)
         self.claim = RunFolder(folder, text, resume, overwrite, base)

@@ -69,7 +69,7 @@ def run_seeds(
     and broken ones go on. ``overwrite``: new runs replace finished ones. ``where``: LaunchOptions,
     whose processes are for the first seed. Exit with status 1 if a needed process dies.
     """
-    from edgefl.hosts.setup.run_folder import RunFolder
+    from edgefl.hosts.setup.resumption import RunFolder
     from edgefl.hosts.wall.launcher import Interrupted, LaunchOptions, WallRun
 
     seeds, where = _seeds(experiment, folder, resume), where | {"resume": resume}
@@ -116,7 +116,7 @@ def _seeds(experiment: Experiment, folder: Path, resume: bool) -> list[Experimen
 
     UserError if this host does not have the meter that its user names.
     """
-    from edgefl.hosts.wall.edge.host_meter import host_meter
+    from edgefl.hosts.wall.edge.machine import host_meter
 
     host_meter()
     return _unfinished(experiment, folder) if resume else experiment.by_seed()
@@ -125,7 +125,7 @@ def _seeds(experiment: Experiment, folder: Path, resume: bool) -> list[Experimen
 @contextmanager
 def _deaths_told(folder: Path, experiment: Experiment) -> Iterator[None]:
     """Exit with status 1 if a process dies that the run needs, and say how to go on."""
-    from edgefl.hosts.wall.answers import ProcessDied
+    from edgefl.hosts.wall.launcher import ProcessDied
 
     try:
         yield

@@ -32,13 +32,11 @@ from llvmlite import ir
 
 from edgefl.compiled.network import Convolution, Linear, Network, Pooling
 
-F32, F64, I64, I32, PTR = (
-    ir.FloatType(),
-    ir.DoubleType(),
-    ir.IntType(64),
-    ir.IntType(32),
-    ir.PointerType(),
-)
+F32 = ir.FloatType()
+F64 = ir.DoubleType()
+I64 = ir.IntType(64)
+I32 = ir.IntType(32)
+PTR = ir.PointerType()
 PART = 32  # samples
 PAIR = 2  # vectors, or blocks, that are multiplied with the same weights at a time
 LINE = 16  # floats of a cache line

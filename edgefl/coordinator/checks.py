@@ -12,7 +12,7 @@ import numpy as np
 from edgefl.coordinator.tasks import OpenTask
 from edgefl.protocol.messages import Assignment, Fresh, Update
 from edgefl.protocol.transfers import beyond_limits, most_body
-from edgefl.strategies.base.decisions import Assign
+from edgefl.strategies.base.events_and_decisions import Assign
 from edgefl.strategies.base.strategy import Strategy
 from edgefl.vectors import distance, is_finite
 

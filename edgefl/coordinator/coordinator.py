@@ -1,25 +1,49 @@
-"""The coordinator as an actor: it gives every event to the strategy.
-
-``Asking`` asks it, and ``RunState`` carries out its decisions.
+"""The coordinator as an actor: it gives every event to the strategy, and carries out what that
+decides on open tasks, alarms, jobs and the model.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from edgefl.actor import Broadcast, Output, Send
-from edgefl.coordinator.absences import LEAVES, RETURNS
-from edgefl.coordinator.asking import Asking
-from edgefl.coordinator.checks import update_fault
-from edgefl.coordinator.tasks import TASK_CLOSED, TASK_TIMED_OUT, OpenTask
-from edgefl.jobs import Evaluate, Job, Result, Scores
+import numpy as np
+
+from edgefl.actor import Broadcast, Output, Run, Send
+from edgefl.compression.packing import Packing
+from edgefl.config.experiment import Experiment
+from edgefl.coordinator.checks import (
+    Claims,
+    ModelMessage,
+    check_published,
+    model_of,
+    result_fault,
+    sendable,
+    update_fault,
+)
+from edgefl.coordinator.tasks import (
+    TASK_CLOSED,
+    TASK_TIMED_OUT,
+    Alarms,
+    Deadlines,
+    OpenTask,
+    TaskLimits,
+    Tasks,
+)
+from edgefl.errors import Bug, UserError, printable
+from edgefl.jobs import Evaluate, Job, Result, Scores, arrays
 from edgefl.protocol.codec import size_of
 from edgefl.protocol.messages import (
+    MOST_REASON,
     Acknowledged,
+    Assignment,
     CancelTask,
+    Fresh,
     FreshRequest,
     Joined,
+    NothingNewer,
     Ready,
     Started,
     TaskFailed,
@@ -27,20 +51,268 @@ from edgefl.protocol.messages import (
     Update,
     UrgeTask,
 )
-from edgefl.strategies.base import events as ev
-from edgefl.strategies.base.decisions import Grant
-from edgefl.vectors import read_only
+from edgefl.record.counters import Counters
+from edgefl.record.energy import EnergyBook
+from edgefl.record.record import Record
+from edgefl.record.rows import Row, event_line, event_row, joined_lines
+from edgefl.strategies.base import events_and_decisions as do
+from edgefl.strategies.base import events_and_decisions as ev
+from edgefl.strategies.base.events_and_decisions import Decision, EdgeJoined, Event
+from edgefl.strategies.base.strategy import Strategy
+from edgefl.vectors import is_finite, read_only
+from emulator.faults import Fault
+from emulator.links.network import Completion
 from emulator.units import FOREVER, to_ns
 
+STORY_LENGTH = 20  # events shown with a bug
+
+
+class Ledger:
+    """Counts, keeps the latest events for reports of bugs, and passes all on to ``recorder``.
+
+    ``energy`` None: the run has no model of its energy.
+    """
+
+    def __init__(self, recorder: Record, energy: EnergyBook | None = None) -> None:
+        self.recorder, self.energy = recorder, energy
+        self.counters = Counters()
+        self._story: deque[tuple[int, Row]] = deque(maxlen=STORY_LENGTH)
+
+    def begin(self, now: int, event: Event) -> dict[str, Any]:
+        """Begin an event, before the strategy gets it. Returns its row."""
+        row = event_row(event)
+        self._story.append((now, row))
+        return row
+
+    def event(
+        self,
+        now: int,
+        version: int,
+        event: Event,
+        row: Row,
+        decisions: list[Decision],
+        numbers: list[list[int]],
+    ) -> None:
+        """Record the strategy's decisions on an event.
+
+        ``version``: before the event. ``row``: the event's ``event_row``. ``numbers``: the task
+        numbers of each Assign.
+        """
+        whole = event_line(row, version, decisions, numbers)
+        self.counters.take(whole)
+        self.recorder.event(now, event, decisions, whole)
+        if self.energy is not None:
+            self._spend(self.energy, now, whole)
+
+    def joined(self, now: int, version: int, events: Sequence[EdgeJoined]) -> None:
+        """Record joined edges on which the strategy decided nothing."""
+        if not events:
+            return
+        rows = joined_lines(events, version)
+        self._story.extend((now, event_row(event)) for event in events[-STORY_LENGTH:])
+        self.counters.joined(version, [event.edge for event in events])
+        self.recorder.joined(now, events, rows)
+        if self.energy is not None:
+            for row in rows:
+                self._spend(self.energy, now, row)
+
+    def fact(self, now: int, fact: str, **values: Any) -> None:
+        """Record something that is not an event for the strategy."""
+        row = {"fact": fact, **values}
+        self.counters.take(row)
+        self.recorder.fact(now, row)
+        if self.energy is not None:
+            self._spend(self.energy, now, row)
+
+    def link(self, completion: Completion, finished_ns: int) -> None:
+        """Record the end of a transfer, and count its bytes."""
+        self.counters.link(completion.transfer.direction, completion.transfer.size)
+        self.recorder.link(completion, finished_ns)
+        for fields in () if self.energy is None else self.energy.link(completion, finished_ns):
+            self.recorder.energy(fields)
+
+    def _spend(self, energy: EnergyBook, now: int, row: Row) -> None:
+        for fields in energy.take(now, row):
+            self.recorder.energy(fields)
+
+    def story(self) -> list[str]:
+        """The latest events, one line each."""
+        return [f"{at} {row}" for at, row in self._story]
+
+
+LEAVES, RETURNS = "leaves ", "returns "  # with the edge's id: names of alarms
 EDGE_LEFT = "edge left"  # why the task of an edge is closed that leaves and loses it
+MOST_TRACES = 20  # tracebacks kept in the record, one for each reason
 
 
-class Coordinator(Asking):
+@dataclass(slots=True)
+class Absences:
+    """``times``: each edge's absences in order of time. Sets alarms for their beginnings and ends.
+
+    ``connected``: edges with a connection, and their samples, if there are absences. An edge can be
+    connected and away: its host has a connection all the time, the device that it stands for has
+    none. ``held``: what came from an edge that is away; it counts when the edge is back.
+    """
+
+    times: Mapping[str, Iterator[Fault]]
+    alarms: Alarms
+    away: set[str] = field(default_factory=set)
+    connected: dict[str, int] = field(default_factory=dict)
+    held: dict[str, list[ToCoordinator]] = field(default_factory=dict)
+    _next: dict[str, Fault] = field(default_factory=dict)
+
+    def start(self) -> None:
+        """Plan the first absence of each edge. An edge that is away at 0 does not join then."""
+        for edge in self.times:
+            self._plan(edge)
+            if edge in self._next and self._next[edge].at_ns == 0:
+                self.leaves(edge)
+
+    def connects(self, edge: str, samples: int) -> bool:
+        """The edge has a connection. Returns whether it is away all the same."""
+        if self.times:
+            self.connected[edge] = samples
+        return edge in self.away
+
+    def leaves(self, edge: str) -> None:
+        """The edge is away from now on, until the end of the absence that was planned."""
+        self.away.add(edge)
+        self.alarms.drop(f"{LEAVES}{edge}")
+        self.alarms.set(f"{RETURNS}{edge}", self._next[edge].until_ns)
+
+    def returns(self, edge: str) -> list[ToCoordinator]:
+        """The edge is there again. Returns what it has said meanwhile."""
+        self.away.discard(edge)
+        self._plan(edge)
+        return self.held.pop(edge, [])
+
+    def hold(self, edge: str, message: ToCoordinator) -> bool:
+        """Whether the message has to wait, because its edge is away."""
+        if edge not in self.away:
+            return False
+        # after a broken session the edge says it again
+        waiting = [each for each in self.held.get(edge, []) if type(each) is not type(message)]
+        self.held[edge] = [*waiting, message]
+        return True
+
+    def _plan(self, edge: str) -> None:
+        absence = next(self.times[edge], None)
+        if absence is None:
+            self._next.pop(edge, None)
+        else:
+            self._next[edge] = absence
+            self.alarms.set(f"{LEAVES}{edge}", absence.at_ns)
+
+
+@dataclass(slots=True)
+class Failures:
+    """Failures of training. ``failing``: the edges whose latest training has failed.
+
+    Texts from edges are made printable.
+    """
+
+    failing: set[str] = field(default_factory=set)
+    _traced: set[str] = field(default_factory=set)
+
+    def add(self, edge: str, reason: str, trace: str) -> tuple[str, dict[str, str]]:
+        """Count a failure. Returns the reason in one line.
+
+        For a new reason it also returns {"trace": the traceback}.
+        """
+        self.failing.add(edge)
+        reason = printable(" ".join(reason.split()), MOST_REASON)
+        if reason in self._traced or len(self._traced) >= MOST_TRACES:
+            return reason, {}
+        self._traced.add(reason)
+        return reason, {"trace": "\n".join(map(printable, trace.splitlines()))}
+
+    def over(self, edge: str) -> None:
+        """The edge has delivered an update."""
+        self.failing.discard(edge)
+
+    def of_most(self, edges: int) -> bool:
+        """Whether more than half of ``edges`` edges fail."""
+        return 2 * len(self.failing) > edges
+
+
+class OpenJobs:
+    """Open jobs, by identity. ``allowed``: the hosts have workers for jobs."""
+
+    def __init__(self, allowed: bool) -> None:
+        self.allowed = allowed
+        self.names: dict[Job, str] = {}
+
+    def open(self, decision: do.RunJob) -> Run:
+        """Open a job, and return the order for the host.
+
+        ValueError if there are no workers, or if another job of that name is open.
+        """
+        if not self.allowed:
+            raise ValueError(
+                f"cannot run job {decision.name!r}: only a strategy with runs_jobs = True has"
+                " workers for jobs"
+            )
+        if decision.name in self.names.values():
+            raise ValueError(f"cannot run job {decision.name!r}: a job of that name is under way")
+        self.names[decision.job] = decision.name
+        return Run(decision.job, decision.cost_ns)
+
+    def end(self, job: Job, result: Result | str) -> ev.JobDone | ev.JobFailed | None:
+        """Close a job, and return the strategy's event: its result, or why there is none.
+
+        None if the job is already closed: a job may be done twice.
+        """
+        name = self.names.pop(job, None)
+        if name is None:
+            return None
+        fault = result if isinstance(result, str) else result_fault(*result)
+        if isinstance(result, str) or fault is not None:
+            return ev.JobFailed(name, fault or "")
+        read_only(result[0].values())
+        return ev.JobDone(name, *result)
+
+
+class Coordinator:
     """Gets events (``start``, ``receive``, ``wake``, ``job_done``) and returns outputs.
 
     ``now`` is emulated ns. Its own alarms are "stop", "evaluate", "close NUMBER" and "deadline
     NUMBER"; names of the strategy's alarms have the prefix "strategy ".
     """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        experiment: Experiment,
+        recorder: Record,
+        shares: Mapping[str, int] | None = None,
+        limits: TaskLimits | None = None,
+        energy: EnergyBook | None = None,
+        absent: Mapping[str, Iterator[Fault]] | None = None,
+        packing: Packing | None = None,
+    ) -> None:
+        """``shares``: samples by edge, where the split is known. ``limits`` None: no deadlines.
+
+        ``energy`` None: the run has no model of its energy. ``absent``: when edges are away, by
+        edge and in order of time. ``packing`` None: vectors travel whole.
+        """
+        self.strategy = strategy
+        self.experiment = experiment
+        self.claims = Claims(shares or {}, experiment.training.batch_size)
+        self.record = Ledger(recorder, energy)
+        self.packing = packing
+        self.version = 0
+        self.weights = strategy.weights
+        read_only([self.weights])  # edges, archive and evaluation share this array
+        self.tasks = Tasks()
+        self.present: set[str] = set()
+        self.alarms = Alarms()
+        self.jobs = OpenJobs(strategy.runs_jobs)
+        self.failures = Failures()
+        self.deadlines = Deadlines(self.alarms, limits)
+        self.absences = Absences(absent or {}, self.alarms)
+        self.evaluated = -1
+        self.finished: str | None = None
+        self.stop_ns = experiment.stop.at_ns  # later events are not part of the run
 
     # ------------------------------------------------------------------ what the host calls
     def start(self, edges: dict[str, int], now: int) -> list[Output]:
@@ -133,6 +405,15 @@ class Coordinator(Asking):
             return []
         event = None if self.finished else self.jobs.end(job, cast(Result | str, result))
         return [] if event is None else self._ask(event, now)
+
+    def finish(self, reason: str, now: int) -> list[Output]:
+        """End the run in order. The host and the coordinator itself call this."""
+        if self.finished:
+            return []
+        outputs = self._evaluate(now) if self.evaluated != self.version else []
+        self.finished = reason
+        self.record.fact(now, "finished", reason=reason)
+        return [*outputs, do.Finish(reason)]
 
     # ------------------------------------------------------------------ events
     def _joined(self, edge: str, message: Joined, now: int) -> list[Output]:
@@ -252,7 +533,7 @@ class Coordinator(Asking):
             return self._ask(ev.UpdateReady(edge, number), now)
         self.record.fact(now, "update_ready", edge=edge, task=number)
         self.deadlines.granted(task, now)
-        task.granted = Grant(edge, number)  # nothing schedules the uplink: grant at once
+        task.granted = do.Grant(edge, number)  # nothing schedules the uplink: grant at once
         return [task.granted]
 
     def _settled(self, edge: str, number: int, now: int) -> list[Output]:
@@ -299,11 +580,9 @@ class Coordinator(Asking):
         )
         outputs = [acknowledged, *self._ask(event, now)]
         most = self.experiment.stop.updates
-        return (
-            outputs + self.finish("updates", now)
-            if most is not None and self.record.counters.updates_accepted >= most
-            else outputs
-        )
+        if most is not None and self.record.counters.updates_accepted >= most:
+            return outputs + self.finish("updates", now)
+        return outputs
 
     def _failed(self, edge: str, message: TaskFailed, now: int) -> list[Output]:
         """Handle a training failure. The run ends if training fails on most edges."""
@@ -381,3 +660,202 @@ class Coordinator(Asking):
     ) -> list[Output]:
         self._forget(task, delivered, late)
         return self._ask(ev.TaskClosed(task.edge, task.number, reason), now)
+
+    # ------------------------------------------------------------------ asking the strategy
+    def _ask(self, event: ev.Event, now: int) -> list[Output]:
+        """Give the event to the strategy, record both, and carry the decisions out in order."""
+        if self.finished:
+            return []
+        row = self.record.begin(now, event)
+        try:
+            decisions = self.strategy.handle(event, now)
+        except (UserError, KeyboardInterrupt):
+            raise  # for example a full disk: not the algorithm's mistake
+        except BaseException as error:  # also SystemExit
+            raise self._bug(row) from error
+        return self._decided(event, row, decisions, now)
+
+    def _decided(
+        self, event: ev.Event, row: dict[str, Any], given: list[do.Decision], now: int
+    ) -> list[Output]:
+        """Carry out what the strategy has decided on an event, and record both."""
+        before = self.version
+        try:
+            decisions = do.up_to_finish(given)
+            outputs, numbers = self._carry_out(decisions, event, now)
+        except (UserError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # also SystemExit
+            raise self._bug(row) from error
+        self.record.event(now, before, event, row, decisions, numbers)
+        if decisions and isinstance(decisions[-1], do.Finish):
+            return outputs + self.finish(decisions[-1].reason, now)
+        return outputs + self.finish("versions", now) if self._all_versions else outputs
+
+    @property
+    def _all_versions(self) -> bool:
+        most = self.experiment.stop.versions
+        return most is not None and self.version >= most
+
+    def _bug(self, row: dict[str, Any]) -> Bug:
+        """A strategy's failure at an event; the story has the numbers."""
+        kind = type(self.strategy)
+        short = {key: value for key, value in row.items() if key != "numbers"}
+        return Bug(f"{kind.__name__} failed at {short}", self.record.story(), kind)
+
+    def _join_quietly(
+        self, event: ev.EdgeJoined, quiet: list[ev.EdgeJoined], now: int
+    ) -> list[Output]:
+        """As ``_ask``, but an event without a decision only goes to ``quiet``."""
+        if self.finished:
+            return []
+        try:
+            decisions = self.strategy.handle(event, now)
+        except (UserError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # also SystemExit
+            self._record_joined(quiet, now)
+            raise self._bug(self.record.begin(now, event)) from error
+        if decisions == [] and not self._all_versions:
+            quiet.append(event)
+            return []
+        self._record_joined(quiet, now)
+        return self._decided(event, self.record.begin(now, event), decisions, now)
+
+    def _record_joined(self, quiet: list[ev.EdgeJoined], now: int) -> None:
+        self.record.joined(now, self.version, quiet)
+        quiet.clear()
+
+    # ------------------------------------------------------------------ carrying its decisions out
+    def _evaluate(self, now: int) -> list[Output]:
+        self.evaluated = self.version
+        self.record.recorder.snapshot(self.version)
+        sent, energy = self.record.counters, self.record.energy
+        used = sent.bytes_up, sent.bytes_down, None if energy is None else energy.joules(now)
+        return [Run(Evaluate(self.version, now, self.weights, *used), 0)]
+
+    def _forget(self, task: OpenTask, delivered: bool, late: str = TASK_CLOSED) -> None:
+        self.tasks.remove(task, delivered, late)
+        self.alarms.drop(f"close {task.number}")
+        self.deadlines.over(task)
+
+    def _carry_out(
+        self, decisions: list[do.Decision], event: ev.Event, now: int
+    ) -> tuple[list[Output], list[list[int]]]:
+        """Carry out decisions. Returns the outputs, and the task numbers of each Assign."""
+        outputs: list[Output] = []
+        numbers: list[list[int]] = []
+        for decision in decisions:
+            match decision:
+                case do.Assign():
+                    tasks = [self._open(edge, decision, now) for edge in decision.edges]
+                    numbers.append([task.number for task in tasks])
+                    sends = [Send(edge, task) for edge, task in zip(decision.edges, tasks)]
+                    outputs += (
+                        sends
+                        if decision.broadcast is None
+                        else [Broadcast(tuple(sends), decision.broadcast)]
+                    )
+                case do.Publish():
+                    outputs += self._publish(decision.weights, now)
+                case do.Discard():
+                    if not isinstance(event, ev.UpdateArrived) or event.task != decision.task:
+                        raise ValueError(
+                            f"task {decision.task} cannot be discarded now: only the update that"
+                            " has just arrived can"
+                        )
+                case do.Finish():
+                    break
+                case do.Report():
+                    pass  # only for the record
+                case do.RunJob():
+                    outputs.append(self.jobs.open(decision))
+                    read_only(array for _, array in arrays(decision.job))  # it may be done later
+                case do.SetAlarm():
+                    self.alarms.set(f"strategy {decision.name}", decision.at_ns)
+                case do.Grant():
+                    outputs.append(self._grant(self._held(decision), decision.slots, now))
+                case do.SendFresh():
+                    outputs.append(self._fresh(decision, now))
+                case do.Urge():
+                    task = self.tasks.at_work(decision.edge)
+                    task.urged = True
+                    outputs.append(Send(decision.edge, UrgeTask(task.number)))
+                case do.Cancel():
+                    self._forget(self._held(decision), delivered=False)
+                    outputs.append(Send(decision.edge, CancelTask(decision.task)))
+                case _:
+                    raise TypeError(f"not a decision: {decision!r}")
+        return outputs, numbers
+
+    def _held(self, decision: do.Grant | do.SendFresh | do.Cancel) -> OpenTask:
+        """The open task that a decision names. ValueError if its edge has no such task."""
+        task = self.tasks.of(decision.edge, decision.task)
+        if task is None:
+            raise ValueError(
+                f"{decision!r}: edge {decision.edge!r} has no open task {decision.task}"
+            )
+        return task
+
+    def _fresh(self, decision: do.SendFresh, now: int) -> Send:
+        """Return the answer to a task's request, and continue its deadline.
+
+        The limit covers the answer's download and a whole training, because the remaining training
+        is at most that.
+        """
+        task = self._held(decision)
+        if task.asked:
+            task.asked = False
+            self.deadlines.started(
+                task, self.strategy.known.get(task.edge, 1), now, self.weights.nbytes
+            )
+        if decision.weights is None:
+            return Send(decision.edge, NothingNewer(decision.task))
+        version = self.version if decision.version is None else decision.version
+        fresh = Fresh(decision.task, version, {"weights": decision.weights})
+        return Send(decision.edge, self._message(fresh))
+
+    def _grant(self, task: OpenTask, slots: tuple[int, ...] | None, now: int) -> do.Grant:
+        if not task.waits:
+            raise ValueError(
+                f"cannot grant the uplink for task {task.number}: edge {task.edge!r} does not wait"
+                " for it"
+            )
+        task.waits = False
+        if slots is None:  # a strategy that grants slots watches them itself
+            self.deadlines.granted(task, now)
+        task.granted = do.Grant(task.edge, task.number, slots)
+        return task.granted
+
+    def _open(self, edge: str, assign: do.Assign, now: int) -> Assignment:
+        busy = edge in self.tasks.by_edge
+        if busy or edge not in self.present:
+            raise ValueError(
+                f"cannot assign to {edge!r}: it is {'busy' if busy else 'not connected'}"
+            )
+        model = model_of(assign)
+        base = model if self.packing is None else self.packing.received(model, self.version)
+        task = self.tasks.add(edge, self.version, base)
+        task.message = self._message(
+            Assignment(task.number, task.version, assign.vectors, assign.numbers)
+        )
+        read_only([base])
+        self.deadlines.assigned(task, size_of(task.message), assign.broadcast, now)
+        return task.message
+
+    def _message(self, message: ModelMessage) -> ModelMessage:
+        """Return the message as it is sent."""
+        checked = sendable(message, self.weights)
+        read_only(checked.vectors.values())  # under the virtual clock the edge has this array
+        return checked if self.packing is None else self.packing.sent(checked)
+
+    def _publish(self, weights: np.ndarray, now: int) -> list[Output]:
+        check_published(weights, self.weights)
+        read_only([weights])
+        self.weights = weights
+        self.version += 1
+        if self.record.counters.diverged_at is None and not is_finite(weights):
+            # Record the first non-finite model; divergence is not an error.
+            self.record.fact(now, "diverged", version=self.version)
+        every = self.experiment.evaluation.every_versions
+        return self._evaluate(now) if every and self.version % every == 0 else []

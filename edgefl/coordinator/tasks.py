@@ -1,23 +1,25 @@
-"""The coordinator's state: the tasks that it has assigned, and its alarms."""
+"""The coordinator's open tasks, their deadlines, and its alarms."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
 from edgefl.protocol.messages import Assignment
-from edgefl.strategies.base.decisions import Grant
+from edgefl.strategies.base.events_and_decisions import Grant
 from emulator.clock import Agenda, Ticket
-from emulator.units import FOREVER
+from emulator.units import FOREVER, NS_PER_S
 
 TASK_CLOSED, TASK_TIMED_OUT = "task closed", "task timed out"  # why a late update is not used
 UNKNOWN_TASK = "unknown task"  # of a part of the run that was lost with the coordinator's journal
 # how many tasks closed without an update are remembered; a late update of an older task counts as
 # a duplicate
 MOST_CLOSED = 10_000
+DOWNLOAD, TRAINING, UPLOAD = "download", "training", "upload"  # phases of a task
 
 
 @dataclass(slots=True)
@@ -158,3 +160,101 @@ class Alarms:
             if name in self.at and self.at[name][0] == at_ns:
                 del self.at[name]
                 yield name
+
+
+class TaskLimits(Protocol):
+    """Time limits of a task's phases, in emulated ns; FOREVER if nothing is known."""
+
+    total_ns: int | None
+    """The limit of all phases together, if the config gives one; None: one limit per phase."""
+
+    def download_ns(
+        self, edge: str, size_bytes: int, slots: tuple[int, ...] | None, now: int
+    ) -> int: ...
+
+    def training_ns(self, edge: str, samples: int, task: Assignment, now: int) -> int: ...
+
+    def upload_ns(self, edge: str, size_bytes: int, now: int) -> int: ...
+
+
+class Deadlines:
+    """Sets the alarm "deadline NUMBER" while the time of a task counts; ``limits`` None: never.
+
+    Download, training and upload count. Waiting for a grant, for slots or for the answer to a
+    request does not count. The time of a lost edge does not count either: it has its own limit.
+    """
+
+    def __init__(self, alarms: Alarms, limits: TaskLimits | None) -> None:
+        self.alarms, self.limits = alarms, limits
+
+    def assigned(
+        self, task: OpenTask, size_bytes: int, slots: tuple[int, ...] | None, now: int
+    ) -> None:
+        if self.limits is not None:
+            if self.limits.total_ns is not None:
+                task.left_ns = self.limits.total_ns
+            self._run(
+                task, DOWNLOAD, self.limits.download_ns(task.edge, size_bytes, slots, now), now
+            )
+
+    def started(self, task: OpenTask, samples: int, now: int, answer_bytes: int = 0) -> None:
+        """Training has started, or it continues once the answer of ``answer_bytes`` arrives."""
+        if self.limits is None or task.ready or task.message is None:
+            return
+        limit_ns = self.limits.training_ns(task.edge, samples, task.message, now)
+        if answer_bytes:
+            limit_ns += self.limits.download_ns(task.edge, answer_bytes, None, now)
+        self._run(task, TRAINING, min(limit_ns, FOREVER), now)
+
+    def granted(self, task: OpenTask, now: int) -> None:
+        if self.limits is not None:
+            self._run(task, UPLOAD, self.limits.upload_ns(task.edge, task.size_bytes, now), now)
+
+    def stop(self, task: OpenTask, now: int) -> None:
+        """Stop the task's time: it waits for something that its edge does not control."""
+        task.goes_on = False
+        if task.since_ns is not None:
+            self.alarms.drop(f"deadline {task.number}")
+            if task.left_ns < FOREVER:
+                task.left_ns = max(0, task.left_ns - (now - task.since_ns))
+            task.since_ns = None
+
+    def lost(self, task: OpenTask, now: int) -> None:
+        """The task's edge is lost: stop its time, because the grace time runs now."""
+        runs = task.since_ns is not None
+        self.stop(task, now)
+        task.goes_on = runs
+
+    def back(self, task: OpenTask, now: int) -> None:
+        """The task's edge is back: continue with the remaining time."""
+        if task.goes_on:
+            self._set(task, now)
+
+    def over(self, task: OpenTask) -> None:
+        self.alarms.drop(f"deadline {task.number}")
+
+    def reason(self, task: OpenTask) -> str:
+        """Why the task is closed when its deadline passes."""
+        assert self.limits is not None
+        total_ns = self.limits.total_ns
+        if total_ns is not None:
+            return f"timed out: network.task_timeout_s = {total_ns / NS_PER_S:g}, in {task.phase}"
+        return f"timed out: {task.phase} took more than {task.limit_ns / NS_PER_S:g} s"
+
+    def _run(self, task: OpenTask, phase: str, limit_ns: int, now: int) -> None:
+        assert self.limits is not None
+        if task.since_ns is not None:
+            self.stop(task, now)
+        task.phase = phase
+        if self.limits.total_ns is None:
+            task.left_ns = task.limit_ns = limit_ns
+        self._set(task, now)
+
+    def _set(self, task: OpenTask, now: int) -> None:
+        """Start the time of the task; if its edge is lost, ``back`` starts it."""
+        if task.lost:
+            task.goes_on = True
+            return
+        task.since_ns, task.goes_on = now, False
+        if task.left_ns < FOREVER:
+            self.alarms.set(f"deadline {task.number}", now + task.left_ns)

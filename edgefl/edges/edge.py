@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Generic
+from enum import Enum
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from edgefl.actor import COORDINATOR, Output, Run, Send
 from edgefl.by_name import ByName
 from edgefl.compression.packing import Packing
-from edgefl.edges.failure import BEFORE, TrainingFailure, training_failure
-from edgefl.edges.phase import ASKING, Phase, PhaseEvent, PhaseMachine
-from edgefl.edges.refresh import ConcurrentRefresh, concurrent_refresh
-from edgefl.edges.trainer_like import CourseT, TrainerLike
+from edgefl.edges.training import BEFORE, Course, TrainingFailure, training_failure
+from edgefl.errors import Bug
 from edgefl.jobs import Train
 from edgefl.protocol.messages import (
     Acknowledged,
@@ -31,9 +31,195 @@ from edgefl.protocol.messages import (
     UrgeTask,
 )
 from edgefl.protocol.transfers import beyond_limits, most_body
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.vectors import read_only
 from emulator.compute import Device
+
+MOST_TOLD = 20  # transitions that the message of a bug shows
+
+
+class Phase(Enum):
+    """The phase of an edge's work on its task."""
+
+    __hash__ = object.__hash__  # Enum's own is computed in Python, at each look into the table
+
+    IDLE = "idle"  # it has no task
+    TRAINING = "training"  # no request is open: it asks later, was answered, or never asks
+    WAITING = "waiting"  # training pauses until the answer to its request
+    REFRESHING = "refreshing"  # it continues training while its request is open
+    HELD = "held"  # training has ended; the update is held until the answer
+
+
+class PhaseEvent(Enum):
+    """An event that changes the phase."""
+
+    __hash__ = object.__hash__
+
+    BEGUN = "task begun"  # it may replace a task that the coordinator has closed
+    ASKED = "request sent, and training stands still"
+    ASKED_ON = "request sent, and training goes on"
+    FRESH = "answer: a fresher model"
+    NOTHING_NEWER = "answer: nothing newer"
+    TOO_LATE = "no answer in time"
+    DONE = "run done"
+    CANCELLED = "task cancelled"
+    URGED = "run begun again, to end early"  # from IDLE: its update was offered for later
+
+
+ANSWERED = {
+    PhaseEvent.FRESH: Phase.TRAINING,
+    PhaseEvent.NOTHING_NEWER: Phase.TRAINING,
+    PhaseEvent.TOO_LATE: Phase.TRAINING,
+}
+OPEN = {PhaseEvent.BEGUN: Phase.TRAINING, PhaseEvent.CANCELLED: Phase.IDLE, **ANSWERED}
+# All allowed transitions. Any other one is a bug: the edge ignores late messages and messages about
+# other tasks before they reach this table.
+TRANSITIONS: dict[Phase, dict[PhaseEvent, Phase]] = {
+    Phase.IDLE: {
+        PhaseEvent.BEGUN: Phase.TRAINING,
+        PhaseEvent.URGED: Phase.TRAINING,
+    },
+    Phase.TRAINING: {
+        PhaseEvent.BEGUN: Phase.TRAINING,
+        PhaseEvent.ASKED: Phase.WAITING,
+        PhaseEvent.ASKED_ON: Phase.REFRESHING,
+        PhaseEvent.DONE: Phase.IDLE,
+        PhaseEvent.CANCELLED: Phase.IDLE,
+        PhaseEvent.URGED: Phase.TRAINING,
+    },
+    Phase.WAITING: OPEN,
+    Phase.REFRESHING: {PhaseEvent.DONE: Phase.HELD, **OPEN},
+    Phase.HELD: OPEN,
+}
+ASKING = (Phase.WAITING, Phase.REFRESHING, Phase.HELD)  # a request is open
+
+
+class PhaseMachine:
+    """The phase of the edge ``name``, with its latest transitions."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.phase = Phase.IDLE
+        self._told: deque[tuple[PhaseEvent, Phase]] = deque(maxlen=MOST_TOLD)
+
+    def move(self, event: PhaseEvent) -> None:
+        """Move to the phase to which ``event`` leads. Bug if the table has no such transition."""
+        expected = TRANSITIONS[self.phase]
+        if event not in expected:
+            raise Bug(
+                f"edge {self.name}: {event.value!r} in phase {self.phase.value!r}, expected one of"
+                f" {', '.join(repr(each.value) for each in expected)}",
+                [f"{told.value} -> {phase.value}" for told, phase in self._told],
+            )
+        self.phase = expected[event]
+        self._told.append((event, self.phase))
+
+
+CourseT = TypeVar("CourseT", bound=Course)
+
+
+class TrainerLike(Protocol[CourseT]):
+    """Makes runs of tasks. The host decides who advances them.
+
+    It needs no torch, because under the virtual clock edges only describe their training.
+    An exception of an algorithm becomes the run's ``failure``. Only ``begin`` may raise, for a task
+    whose numbers are invalid.
+    """
+
+    def begin(self, task: Assignment, rule: LocalRule, memory: Mapping[str, np.ndarray]) -> CourseT:
+        """Make a run at its first step, with its ``checkpoint`` set."""
+        ...
+
+    def merge(self, run: CourseT, rule: LocalRule, fresh: np.ndarray, version: int) -> None:
+        """Merge a fresher global model at the run's present step."""
+        ...
+
+    def merge_at(self, run: CourseT, step: int, fresh: np.ndarray, version: int) -> None:
+        """Merge a fresher global model after ``step`` steps."""
+        ...
+
+    def kept(self, run: CourseT) -> CourseT:
+        """Copy the run in its present state."""
+        ...
+
+    def payload(
+        self, run: CourseT, rule: LocalRule
+    ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+        """The vectors and numbers of the update."""
+        ...
+
+    def remembered(self, run: CourseT, rule: LocalRule) -> dict[str, np.ndarray]:
+        """The vectors that the edge keeps for its next task."""
+        ...
+
+
+class SlicedTrainer(TrainerLike[CourseT], Protocol[CourseT]):
+    """Trains in the edge's own process, slice by slice."""
+
+    def advance(
+        self,
+        run: CourseT,
+        rule: LocalRule,
+        until_step: int | None = None,
+        deadline: Callable[[], bool] | None = None,
+    ) -> bool:
+        """Train to ``until_step``, or until ``deadline()``. Returns True at ``until_step``."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class ConcurrentRefresh(Generic[CourseT]):
+    """The rest of a run after its request at ``asked_ns``. The answer does not change its end.
+
+    Training continues while a requested fresher model is downloaded: this is ``on_request =
+    "train_on"``, our own variant.
+
+    ``kept``: the run at the moment of the request. A fresher model is merged at the first step
+    boundary at or after its arrival, if at least one step follows. So a model that arrives at
+    ``until_ns`` or later is too late. ``work``: as in ``LocalRule``; ``after``: the work after the
+    last step.
+    """
+
+    kept: CourseT
+    device: Device
+    work: float
+    asked_ns: int
+    after: float = 0.0
+    until_ns: int = 0
+    end_ns: int = 0
+
+    def done_ns(self, step: int) -> int:
+        """When that step is done."""
+        work = self.kept.work_until(step) * self.work
+        if step == self.kept.steps:
+            work += self.after
+        duration_ns = self.device.duration_ns(work, self.asked_ns)
+        assert duration_ns is not None
+        return self.asked_ns + duration_ns
+
+    def step_at(self, arrived_ns: int) -> int:
+        """Steps done when a model that arrives at ``arrived_ns`` (< ``until_ns``) is merged."""
+        first = self.kept.step
+        step = first + bisect_left(range(first, self.kept.steps - 1), arrived_ns, key=self.done_ns)
+        # the last call is for the whole run: a device may remember its last stretch of work
+        self.done_ns(self.kept.steps)
+        return step
+
+
+def concurrent_refresh(
+    kept: CourseT, device: Device, work: float, now: int, after: float = 0.0
+) -> ConcurrentRefresh[CourseT] | None:
+    """The rest of the run ``kept`` from ``now`` on.
+
+    None for a native device: the times of its steps are not known in advance.
+    """
+    if device.duration_ns(0, now) is None:
+        return None
+    rest = ConcurrentRefresh(kept, device, work, now, after)
+    last_ns, rest.end_ns = rest.done_ns(kept.steps - 1), rest.done_ns(kept.steps)
+    rest.until_ns = min(last_ns + 1, rest.end_ns)
+    return rest
+
 
 MOST_UNACKNOWLEDGED = 8  # updates kept for a repeated offer; the oldest beyond that is dropped
 
@@ -56,7 +242,7 @@ class Latest:
 class Edge(Generic[CourseT]):
     """One device. ``now`` is emulated ns and comes from the coordinator; the edge owns no clock.
 
-    Its phases are those of ``edgefl.edges.phase``. Between a FreshRequest and its answer, training
+    Its phases are those of ``edgefl.edges.edge``. Between a FreshRequest and its answer, training
     pauses (``on_request = "wait"``, FedASMU's Algorithm 2) or continues (``"train_on"``). With
     ``"train_on"`` a run may end while its request is open. The edge then holds the update until
     the answer, or a TooLate, arrives. If a fresher model arrives, the run is set back to the

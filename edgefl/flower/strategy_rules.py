@@ -8,9 +8,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from edgefl.strategies.base.decisions import Urge
-from edgefl.strategies.base.local_rule import LocalRule
-from edgefl.strategies.base.strategy import Strategy
+from edgefl.strategies.base.events_and_decisions import Urge
+from edgefl.strategies.base.strategy import LocalRule, Strategy
 from edgefl.strategies.fedprox import Pull
 
 HOOKS = ("unpack", "begin", "extra_loss", "adjust", "checkpoint", "merge", "payload")

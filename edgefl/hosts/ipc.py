@@ -1,8 +1,8 @@
 """Typed messages between processes of one machine, over a socket pair that keeps message
 boundaries.
 
-A message is a dataclass declared with ``@message``. It travels as a JSON object: "kind" is the
-name of its class in snake case, the other keys are its fields.
+A message is a class derived from ``Message``. It travels as a JSON object: "kind" is the name of
+its class in snake case, the other keys are its fields.
 """
 
 from __future__ import annotations
@@ -11,80 +11,41 @@ import select
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, fields
-from types import NoneType, UnionType
-from typing import Any, TypeVar, cast, dataclass_transform, get_args, get_origin, get_type_hints
+from functools import cache, reduce
+from operator import or_
+from typing import Any
 
-import orjson
+import msgspec
 
 from edgefl.hosts.ctrl_c import ctrl_c_held_back
 from edgefl.snake_case import snake
 
 MOST_BYTES = 1 << 20
-Message = TypeVar("Message")
-KINDS: dict[str, type] = {}
-HINTS: dict[type, dict[str, Any]] = {}  # class -> field -> type
 
 
 class BadMessage(Exception):
     """The data is not a known message: the two processes run different code."""
 
 
-@dataclass_transform(frozen_default=True)
-def message(declared: type[Message]) -> type[Message]:
-    """Make the class a frozen dataclass with slots that a Channel can send.
-
-    Fields may be str, int, float, bool, None, list[...], tuple[..., ...], dict[str, ...], or Any.
-    """
-    kind: Any = dataclass(frozen=True, slots=True)(declared)
-    if snake(kind.__name__) in KINDS:
-        raise TypeError(f"{kind.__name__}: a message of that name exists already")
-    KINDS[snake(kind.__name__)] = kind
-    hints = get_type_hints(kind)
-    HINTS[kind] = {field.name: hints[field.name] for field in fields(kind)}
-    return cast(type[Message], kind)
+class Message(msgspec.Struct, frozen=True, tag_field="kind", tag=snake, forbid_unknown_fields=True):
+    """The base of all messages. Fields may have any type that JSON can hold."""
 
 
-def encode(sent: Any) -> bytes:
-    values = {name: getattr(sent, name) for name in HINTS[type(sent)]}
-    return orjson.dumps({"kind": snake(type(sent).__name__), **values})
+@cache
+def _decoder(kinds: tuple[type[Message], ...]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(reduce(or_, kinds))
+
+
+def encode(sent: Message) -> bytes:
+    return msgspec.json.encode(sent)
 
 
 def decode(data: bytes) -> Any:
     """Decode a message. BadMessage says what is wrong with it."""
     try:
-        values = orjson.loads(data)
-        kind = KINDS[values.pop("kind")]
-    except (orjson.JSONDecodeError, AttributeError, TypeError, KeyError):
-        raise BadMessage(f"no known kind of message: {data[:80]!r}") from None
-    hints = HINTS[kind]
-    if values.keys() != hints.keys():
-        raise BadMessage(f"{kind.__name__}: expected fields {[*hints]}, found {[*values]}")
-    try:
-        return kind(**{name: _typed(values[name], hint) for name, hint in hints.items()})
-    except TypeError as error:
-        raise BadMessage(f"{kind.__name__}: {error}") from None
-
-
-def _typed(value: Any, hint: Any) -> Any:
-    """Convert ``value`` to its field's type: JSON has no tuples and may write a float as an int.
-
-    TypeError if the types do not match.
-    """
-    if hint is Any or (hint in (str, int, bool, NoneType) and type(value) is hint):
-        return value
-    if hint is float and type(value) in (int, float):
-        return float(value)
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin is UnionType:
-        for choice in inner:
-            with suppress(TypeError):
-                return _typed(value, choice)
-    if origin in (list, tuple) and type(value) is list:
-        return origin(_typed(part, inner[0]) for part in value)
-    if origin is dict and type(value) is dict:
-        return {key: _typed(part, inner[1]) for key, part in value.items()}
-    raise TypeError(f"expected {hint}, found {value!r}"[:200])
+        return _decoder(tuple(Message.__subclasses__())).decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadMessage(f"{error}: {data[:80]!r}") from None
 
 
 class Channel:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from edgefl.hosts.ipc import message
+from edgefl.hosts.ipc import Message
 
 # in the scratch directory: samples by edge, where the split is known; and the digest of the
 # weights that never travel, where there are any
@@ -34,20 +34,17 @@ def frozen_digest(scratch: Path) -> str:
 
 
 # ------------------------------------------------------------------ how a run ends
-@message
-class RunEnded:
+class RunEnded(Message, frozen=True):
     summary: dict[str, Any]
 
 
-@message
-class RunRefused:
+class RunRefused(Message, frozen=True):
     """The run failed for a reason that the user can correct: the receiver raises UserError."""
 
     reason: str
 
 
-@message
-class BugFound:
+class BugFound(Message, frozen=True):
     """The run failed in code. ``blame``: one line that says in which code.
 
     The process has printed the traceback on stderr.
@@ -56,28 +53,24 @@ class BugFound:
     blame: str
 
 
-@message
-class FirstStep:
+class FirstStep(Message, frozen=True):
     """The run has started: it can no longer be refused."""
 
 
-@message
-class ProgressLine:
+class ProgressLine(Message, frozen=True):
     """A line for the user, while the run goes on."""
 
     line: str
 
 
-@message
-class LastingLine:
+class LastingLine(Message, frozen=True):
     """A line for the user that no line of progress replaces."""
 
     line: str
 
 
 # ------------------------------------------------------------------ warm parent
-@message
-class PrepareFleet:
+class PrepareFleet(Message, frozen=True):
     """Load data and model, and write w_0, its layout and SHARES into ``scratch``.
 
     ``experiment``: JSON. ``fleet``: load the data of all edges. ``calibrate``: measure the speed
@@ -91,8 +84,7 @@ class PrepareFleet:
     calibrate: bool
 
 
-@message
-class FleetReady:
+class FleetReady(Message, frozen=True):
     """The warm parent is ready.
 
     ``samples_per_s``: of one core; None if it was not to be measured, or if the measurement has
@@ -108,8 +100,7 @@ class FleetReady:
     engines: tuple[str, ...] = ()
 
 
-@message
-class StartWorkers:
+class StartWorkers(Message, frozen=True):
     """Redirect stderr to the file ``log``, and fork evaluator and job worker.
 
     ``speed``: of the first strategy. ``go_on``: keep what is in the file.
@@ -120,8 +111,7 @@ class StartWorkers:
     go_on: bool = False
 
 
-@message
-class ForkEdges:
+class ForkEdges(Message, frozen=True):
     """Fork the processes of these edges. An edge's former process is killed first.
 
     ``index``: of the strategy. ``address``: of its coordinator.
@@ -132,8 +122,7 @@ class ForkEdges:
     index: int
 
 
-@message
-class InjectFault:
+class InjectFault(Message, frozen=True):
     """Inject a fault into an edge's process.
 
     ``fault``: "kill", "restart", "freeze" or "thaw". The launcher turns a restart into ForkEdges.
@@ -143,8 +132,7 @@ class InjectFault:
     edge: str
 
 
-@message
-class ProcessExited:
+class ProcessExited(Message, frozen=True):
     """A child of the warm parent has failed. ``name``: "edge NAME", "evaluator", "job worker"."""
 
     name: str
@@ -152,8 +140,7 @@ class ProcessExited:
 
 
 # ------------------------------------------------------------------ coordinator
-@message
-class StartRun:
+class StartRun(Message, frozen=True):
     """Run the strategy at ``index`` of ``experiment`` (JSON). The other texts are paths.
 
     ``more``: another strategy or seed follows. ``strains``: why this host cannot keep up, as far
@@ -175,19 +162,16 @@ class StartRun:
     engine: str = ""
 
 
-@message
-class Listening:
+class Listening(Message, frozen=True):
     port: int
 
 
-@message
-class StopRun:
+class StopRun(Message, frozen=True):
     reason: str
 
 
 # ------------------------------------------------------------------ evaluator and job worker
-@message
-class EvaluateSnapshot:
+class EvaluateSnapshot(Message, frozen=True):
     """Evaluate the weights in ``file``. The coordinator deletes the file."""
 
     version: int
@@ -195,8 +179,7 @@ class EvaluateSnapshot:
     file: str
 
 
-@message
-class SnapshotScores:
+class SnapshotScores(Message, frozen=True):
     """The scores of one snapshot, as texts: JSON has no nan."""
 
     version: int
@@ -204,8 +187,7 @@ class SnapshotScores:
     scores: tuple[str | None, ...]
 
 
-@message
-class DoJob:
+class DoJob(Message, frozen=True):
     """Run a job. ``job`` is a row (``edgefl.jobs.plain``); its arrays are in ``file``."""
 
     order: str
@@ -214,8 +196,7 @@ class DoJob:
     job: Any
 
 
-@message
-class JobFinished:
+class JobFinished(Message, frozen=True):
     """The result of a job. ``result``: vectors and numbers, with the arrays in ``file``.
 
     ``real_s``: how long the job took, in real seconds.
@@ -227,8 +208,7 @@ class JobFinished:
     real_s: float
 
 
-@message
-class JobRaised:
+class JobRaised(Message, frozen=True):
     """A job has failed. ``users``: the user can correct it; otherwise ``error`` is a traceback."""
 
     order: str
@@ -236,8 +216,7 @@ class JobRaised:
     users: bool
 
 
-@message
-class WorkerDied:
+class WorkerDied(Message, frozen=True):
     """The job worker has died during a job. A new one has been forked."""
 
     status: int

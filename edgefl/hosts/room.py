@@ -24,13 +24,11 @@ class WaitForRoom:
         given_up: Callable[[], bool],
         waited: Callable[[Path, float], None] = lambda path, waited_s: None,
     ) -> None:
-        self.say, self.now_s, self.sleep, self.given_up, self.waited = (
-            say,
-            now_s,
-            sleep,
-            given_up,
-            waited,
-        )
+        self.say = say
+        self.now_s = now_s
+        self.sleep = sleep
+        self.given_up = given_up
+        self.waited = waited
         self._since_s: dict[Path, float] = {}  # by the file that waits
 
     def wait(self, path: Path, error: OSError) -> bool:

@@ -117,11 +117,8 @@ def _model_fault(learned: Learning, in_fork: bool) -> str:
             return ""
         rows = _rows(learned, learned.test[1])
         with space.inference(weights) as model:
-            return _named(who, _scores_fault(learned, model, rows))
-
-
-def _named(who: str, fault: str) -> str:
-    return fault and f"{who}: {fault}"
+            fault = _scores_fault(learned, model, rows)
+            return fault and f"{who}: {fault}"
 
 
 def _rows(learned: Learning, targets: Any) -> torch.Tensor:

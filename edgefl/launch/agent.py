@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,7 +49,6 @@ from edgefl.launch.agent_messages import (
     to_line,
 )
 from edgefl.launch.connections.line_splitter import LineSplitter
-from edgefl.launch.outbox import Outbox
 from edgefl.launch.run_places import CODE, SOCKET, claimed, clear_stale
 from edgefl.launch.supervisor import (
     COORDINATOR_GRACE_S,
@@ -59,6 +59,54 @@ from edgefl.launch.supervisor import (
     TellLauncher,
 )
 
+MOST_PENDING = 1 << 20  # bytes of lines that may be dropped
+
+
+class Outbox:
+    """Messages that wait for their reader. Lines of text are dropped if too many wait."""
+
+    def __init__(self, most_bytes: int = MOST_PENDING) -> None:
+        self.most_bytes = most_bytes
+        self.dropped = 0
+        self._waiting: deque[tuple[bytes, bool]] = deque()  # (message, may be dropped)
+        self._droppable = 0  # bytes of them
+        self._begun = 0  # bytes of the first message that are sent
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, message: bytes, may_drop: bool = False, first: bool = False) -> None:
+        """Add a message. ``first``: before all others, which works only between two messages."""
+        if may_drop:
+            if self._droppable + len(message) > self.most_bytes:
+                self.dropped += 1
+                return
+            self._droppable += len(message)
+        if first:
+            assert not self._begun
+            self._waiting.appendleft((message, may_drop))
+        else:
+            self._waiting.append((message, may_drop))
+
+    def next(self) -> bytes:
+        """The bytes to be sent next."""
+        return self._waiting[0][0][self._begun :]
+
+    def sent(self, size_bytes: int) -> None:
+        """This many of them were sent."""
+        self._begun += size_bytes
+        message, may_drop = self._waiting[0]
+        if self._begun >= len(message):
+            self._waiting.popleft()
+            self._begun = 0
+            self._droppable -= len(message) if may_drop else 0
+
+    def rewind(self) -> None:
+        """There is a new reader: the first message is sent again from its beginning."""
+        self._begun = 0
+
+
+# ---------------------------------------------------------------------- the agent
 POLL_S = 0.2
 LAST_WORDS_S = 5.0  # for messages that the launcher has not read yet at the end
 READ_BYTES = 1 << 16

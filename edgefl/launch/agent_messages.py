@@ -12,15 +12,16 @@ After a lost connection the launcher attaches again; the agent then starts with 
 
 from __future__ import annotations
 
-from edgefl.hosts.ipc import BadMessage, decode, encode, message
+from typing import Any
+
+from edgefl.hosts.ipc import BadMessage, Message, decode, encode
 
 MOST_LINE = 1 << 16  # bytes
 FIRST = b'{"kind":'  # how a message begins
 COORDINATOR = "coordinator"
 
 
-@message
-class PrepareEdges:
+class PrepareEdges(Message, frozen=True):
     """Load the data and the model of these edges, and keep what StartEdges needs.
 
     ``config``: the experiment of the first run, as in a Setup. ``keys``: folder with the edges'
@@ -40,15 +41,13 @@ class PrepareEdges:
     nice: int
 
 
-@message
-class StartEdges:
+class StartEdges(Message, frozen=True):
     """Start the prepared edges. ``address``: of the coordinator."""
 
     address: str
 
 
-@message
-class StartCoordinator:
+class StartCoordinator(Message, frozen=True):
     """Start ``edgefl coordinator`` with these words, in the folder of the user's code.
 
     It counts as an edge of the name COORDINATOR. ``~/`` at the start of a word is the home folder.
@@ -57,23 +56,19 @@ class StartCoordinator:
     words: tuple[str, ...]
 
 
-@message
-class StillHere:
+class StillHere(Message, frozen=True):
     """The launcher lives. After a long silence the agent counts the connection as lost."""
 
 
-@message
-class StopEdges:
+class StopEdges(Message, frozen=True):
     """End the edges in order, remove the files of the run, and exit."""
 
 
-@message
-class KillEdges:
+class KillEdges(Message, frozen=True):
     """End the edges at once, remove the files of the run, and exit."""
 
 
-@message
-class AgentReady:
+class AgentReady(Message, frozen=True):
     """The agent has loaded what edges need. ``forks``: its edges share that memory.
 
     ``running``: edges that run already, after a reconnection.
@@ -85,22 +80,19 @@ class AgentReady:
     running: tuple[str, ...]
 
 
-@message
-class EdgesPrepared:
+class EdgesPrepared(Message, frozen=True):
     """``problem``: why the edges cannot take part; empty: they can. ``loaded_s``: seconds."""
 
     problem: str
     loaded_s: float
 
 
-@message
-class EdgeStarted:
+class EdgeStarted(Message, frozen=True):
     edge: str
     pid: int
 
 
-@message
-class EdgeEnded:
+class EdgeEnded(Message, frozen=True):
     """An edge's process has ended. ``status``: negative for a signal. ``why``: for the user.
 
     ``again``: seconds until it is started again; None: it is not.
@@ -112,37 +104,33 @@ class EdgeEnded:
     again: float | None
 
 
-@message
-class HostLine:
+class HostLine(Message, frozen=True):
     """A line of text. ``edge``: the edge that printed it; empty: the agent."""
 
     edge: str
     text: str
 
 
-@message
-class AgentOver:
+class AgentOver(Message, frozen=True):
     """All edges have ended and the files of the run are removed."""
 
 
-@message
-class EdgeWaits:
+class EdgeWaits(Message, frozen=True):
     """An edge looks for the coordinator (``waits``), or has found it."""
 
     edge: str
     waits: bool
 
 
-def to_line(sent: object) -> bytes:
+def to_line(sent: Message) -> bytes:
     return encode(sent) + b"\n"
 
 
-def from_line(line: bytes) -> object | None:
+def from_line(line: bytes) -> Any:
     """Decode a line; None if it is text, or a damaged or unknown message."""
     if not line.startswith(FIRST):
         return None
     try:
-        found: object = decode(line)
+        return decode(line)
     except BadMessage:
         return None
-    return found

@@ -19,9 +19,8 @@ from edgefl.hosts.ipc import decode
 from edgefl.hosts.setup.learning import Learning, learning
 from edgefl.hosts.wall.edge.host import MOST_TEXT, EdgeHost
 from edgefl.hosts.wall.edge.machine import share_memory
-from edgefl.hosts.wall.edge.side import SideBuilder
-from edgefl.hosts.wall.edge.work import EdgeSide
-from edgefl.hosts.wall.edge.worker import OwnMachine
+from edgefl.hosts.wall.edge.membership import SideBuilder
+from edgefl.hosts.wall.edge.work import EdgeSide, OwnMachine
 from edgefl.hosts.wall.keys import EdgeKeys, load_edge
 from edgefl.launch.agent_messages import EdgeWaits, PrepareEdges, to_line
 from edgefl.protocol.errors import Refused, Unreachable

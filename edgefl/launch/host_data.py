@@ -23,8 +23,8 @@ from edgefl.data.edge_data import EdgeData
 from edgefl.data.paths import data_dir
 from edgefl.errors import printable
 from edgefl.launch.connections.connection import HostConnection, HostError
-from edgefl.launch.host import Host
 from edgefl.launch.installer import missing_files
+from edgefl.launch.inventory import Host
 from edgefl.loading.file import to_json
 from edgefl.loading.names import own_names
 

@@ -4,6 +4,7 @@ Its source runs on a host that may have nothing but an old Python 3: only the st
 no newer syntax. It reads commands from stdin, one a line, and answers in lines of JSON:
 
     facts FOLDER DATA    what the machine is; DATA may be empty; both are JSON texts
+    environment ASKED    what an installation must know about this Python, see ``environment``
     clock                when the command came and when the answer goes (ns since 1970)
     take N               reads N bytes, then answers
     give N               sends N bytes
@@ -12,6 +13,7 @@ no newer syntax. It reads commands from stdin, one a line, and answers in lines 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -19,6 +21,7 @@ import shutil
 import socket
 import struct
 import sys
+import sysconfig
 import time
 from contextlib import suppress
 from typing import IO
@@ -38,7 +41,7 @@ def free_bytes(folder: str) -> int:
 def text_of(path: str) -> str:
     """Return the text of a small file; "" if it cannot be read."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with open(os.path.expanduser(path), encoding="utf-8", errors="replace") as file:
             return file.read(BLOCK)
     except OSError:
         return ""
@@ -95,28 +98,83 @@ def edgefl_version() -> str:
         return ""
 
 
+def this_python() -> dict:  # type: ignore[type-arg]  # as above
+    """Return what this Python is."""
+    return {
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "bits": struct.calcsize("P") * 8,
+        "python": list(sys.version_info[:3]),
+        "implementation": sys.implementation.name,
+        "executable": sys.executable,
+    }
+
+
 def facts(folder: str, data: str) -> dict:  # type: ignore[type-arg]  # as above
     """Return what `MachineFacts` of edgefl.launch.survey holds."""
     total, available = memory_bytes()
     sees_cores = hasattr(os, "sched_getaffinity")
-    return {
-        "system": platform.system(),
-        "name": system_name(),
-        "board": board_name(),
-        "machine": platform.machine(),
-        "bits": struct.calcsize("P") * 8,
-        "libc": platform.libc_ver()[0],
-        "cores": len(os.sched_getaffinity(0)) if sees_cores else os.cpu_count() or 1,
-        "memory_bytes": total,
-        "available_bytes": available,
-        "free_bytes": free_bytes(folder),
-        "python": list(sys.version_info[:3]),
-        "implementation": sys.implementation.name,
-        "executable": sys.executable,
-        "edgefl": edgefl_version(),
-        "torch": version_of("torch"),
-        "has_data": bool(data) and os.path.isdir(os.path.expanduser(data)),
-    }
+    found = this_python()
+    found.update(
+        name=system_name(),
+        board=board_name(),
+        libc=platform.libc_ver()[0],
+        cores=len(os.sched_getaffinity(0)) if sees_cores else os.cpu_count() or 1,
+        memory_bytes=total,
+        available_bytes=available,
+        free_bytes=free_bytes(folder),
+        edgefl=edgefl_version(),
+        torch=version_of("torch"),
+        has_data=bool(data) and os.path.isdir(os.path.expanduser(data)),
+    )
+    return found
+
+
+def environment(asked: dict) -> dict:  # type: ignore[type-arg]  # as above
+    """Return what `Facts` of edgefl.launch.installer holds.
+
+    ``asked``: ``files`` (path in the packages -> SHA-256), ``packages`` (names), ``folder``,
+    ``stamp`` and ``made`` (paths).
+    """
+    found = this_python()
+    found.update(libc=list(platform.libc_ver()), in_venv=sys.prefix != sys.base_prefix)
+    if sys.version_info < (3, 11):  # noqa: UP036  # it runs on the Python that a host has
+        return found  # the rest needs a newer Python, and is not asked for
+    from importlib.util import find_spec
+
+    versions = {name: version_of(name) for name in asked["packages"]}
+    found.update(
+        stamp=text_of(asked["stamp"]),
+        made=text_of(asked["made"]),
+        free_bytes=free_bytes(asked["folder"]),
+        # Debian has the pip for environments in a package of its own
+        can_make_environments=bool(find_spec("venv") and find_spec("ensurepip")),
+        packages={name: version for name, version in versions.items() if version},
+        same_code=same_files(asked["files"]),
+        site=sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}),
+    )
+    return found
+
+
+def same_files(files: dict) -> bool:  # type: ignore[type-arg]  # as above
+    """Whether the edgefl that this Python imports has these files."""
+    from importlib.util import find_spec
+
+    try:
+        spec = find_spec("edgefl")
+    except ValueError:
+        return False
+    if spec is None or spec.origin is None:
+        return False
+    root = os.path.dirname(os.path.dirname(spec.origin))
+    for name, digest in files.items():
+        try:
+            with open(os.path.join(root, name), "rb") as file:
+                if hashlib.sha256(file.read()).hexdigest() != digest:
+                    return False
+        except OSError:
+            return False
+    return True
 
 
 def now_ns() -> int:
@@ -134,6 +192,8 @@ def serve(source: IO[bytes], target: IO[bytes]) -> None:
         command, _, rest = line.decode().strip().partition(" ")
         if command == "facts":
             answer(target, facts(*json.loads(rest)))
+        elif command == "environment":
+            answer(target, environment(json.loads(rest)))
         elif command == "clock":
             answer(target, {"came_ns": came_ns, "goes_ns": now_ns()})
         elif command == "take":

@@ -7,10 +7,11 @@ coroutines run in one thread.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from edgefl import __version__
 from edgefl.exit_status import BAD_INPUT
@@ -32,7 +33,7 @@ from edgefl.launch.agent_messages import (
 )
 from edgefl.launch.connections.connection import HostConnection, HostError, RemoteProcess
 from edgefl.launch.connections.opening import open_connection
-from edgefl.launch.host import Host
+from edgefl.launch.inventory import Host
 from edgefl.launch.launch_plan import FileToSend
 from edgefl.launch.run_places import run_folder
 from edgefl.launch.supervisor import GRACE_S
@@ -58,7 +59,23 @@ n=0
 while [ -d "$3" ] && [ "$n" -lt 100 ]; do sleep 0.1; n=$((n + 1)); done
 [ ! -d "$3" ]
 """
+MOST_UNREAD = 1000
+Item = TypeVar("Item")
 FORMER_S = 60.0  # the agent needs a Python with edgefl to be spoken with
+
+
+class Unread(Generic[Item]):
+    """The last MOST_UNREAD items for another thread: a host must not fill this machine's memory."""
+
+    def __init__(self) -> None:
+        self._items: deque[Item] = deque(maxlen=MOST_UNREAD)
+
+    def put(self, item: Item) -> None:
+        self._items.append(item)
+
+    def take(self) -> list[Item]:
+        """Return the items since the last call; for one reader."""
+        return [self._items.popleft() for _ in range(len(self._items))]
 
 
 @dataclass(frozen=True, slots=True)

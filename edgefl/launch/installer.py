@@ -1,5 +1,8 @@
 """Installs edgefl on one host, through a connection, into an environment of its own.
 
+With ``python`` in the inventory, the environment is a layer on top of that Python's packages: these
+are used where their versions fit, and not changed.
+
 Every step may be interrupted: the next call goes on from there. The last one writes the fingerprint
 of what was installed, so a call without changes only reads it.
 """
@@ -10,19 +13,147 @@ import asyncio
 import hashlib
 import inspect
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Protocol
+
+import msgspec
+from msgspec import Meta, Struct
+from rich.filesize import decimal
 
 from edgefl.errors import UserError, printable
-from edgefl.launch import environment, environment_probe
+from edgefl.launch import host_probe
 from edgefl.launch.connections.connection import HostConnection, HostError, last_lines
-from edgefl.launch.environment import Facts
-from edgefl.launch.own_wheel import OwnWheel
-from edgefl.launch.pins import pins, torch_index
-from edgefl.launch.wheelhouse import chosen, closure, ranges, unpacked_bytes
+from edgefl.launch.inventory import Host
+from edgefl.launch.wheels import (
+    MACHINES,
+    OwnWheel,
+    Target,
+    chosen,
+    constraints,
+    pins,
+    ranges,
+    torch_index,
+    unpacked_bytes,
+)
 
+OLDEST = (3, 11)
+STAMP = ".edgefl-install"  # in the environment: the fingerprint of what was installed
+MADE = ".edgefl-made"  # in an environment that `edgefl hosts install` made: from which Python
+LAYER = "edgefl_layer.pth"  # in site-packages: the packages of another environment
+LARGE = ("torch",)  # packages that a layer takes from below in another than the pinned version
+
+
+# Numbers that a host tells: larger ones are no answer, and would take memory to work with.
+VersionPart = Annotated[int, Meta(ge=0, le=999)]
+Count = Annotated[int, Meta(ge=0, le=1 << 62)]
+
+
+class Facts(Struct, frozen=True, forbid_unknown_fields=True):
+    """What ``host_probe`` tells about a Python on a host."""
+
+    python: tuple[VersionPart, VersionPart, VersionPart]
+    implementation: str
+    machine: str
+    system: str
+    bits: int
+    libc: tuple[str, str]
+    executable: str
+    in_venv: bool
+    stamp: str = ""
+    made: str = ""
+    free_bytes: Count = 0
+    can_make_environments: bool = False
+    packages: dict[str, str] = {}
+    same_code: bool = False
+    site: tuple[str, ...] = ()
+
+    @property
+    def target(self) -> Target:
+        """What wheels must fit. ValueError if the C library is unknown."""
+        name, version = self.libc
+        parts = re.fullmatch(r"(\d{1,3})\.(\d{1,3})", version, re.ASCII)
+        if name != "glibc" or parts is None:
+            raise ValueError(f"expected a Linux with glibc, found {name or 'another C library'}")
+        return Target(self.machine, self.python[:2], (int(parts[1]), int(parts[2])))
+
+
+def refusal(facts: Facts, exists: bool) -> str | None:
+    """Return why this Python cannot have an environment for edges; None if it can.
+
+    ``exists``: there is an environment already.
+    """
+    version = ".".join(map(str, facts.python))
+    if facts.implementation != "cpython" or facts.python[:2] < OLDEST:
+        return (
+            f"{facts.executable} is {facts.implementation} {version}, expected CPython"
+            f" {OLDEST[0]}.{OLDEST[1]} or newer: name one with `python` in the inventory"
+        )
+    if facts.system != "Linux":
+        return f"the system is {facts.system}, expected Linux"
+    if facts.bits < 64 or facts.machine not in MACHINES:
+        return (
+            f"there is no torch for {facts.machine} with a {facts.bits}-bit Python; expected"
+            f" 64 bits and {' or '.join(MACHINES)}"
+        )
+    if not (exists or facts.can_make_environments):
+        major, minor, _ = facts.python
+        return (
+            f"{facts.executable} cannot make environments: on Debian, Ubuntu and Raspberry Pi OS,"
+            f" `sudo apt install python{major}.{minor}-venv`"
+        )
+    try:
+        facts.target  # noqa: B018  # it raises
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def fingerprint(own: OwnWheel, facts: Facts, host: Host) -> str:
+    """Return a digest of what the environment is made from: code, pins, Python, layer below.
+
+    The pins are a file of the wheel.
+    """
+    below = sorted(facts.packages.items()) if host.python else []
+    parts = [own.digest(), facts.python, facts.machine, facts.executable, below]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def made_from(facts: Facts, host: Host) -> str:
+    """Return what the environment is based on, as it is kept in the file ``MADE``."""
+    return f"{facts.executable} {'with its packages' if host.python else 'alone'}"
+
+
+def kept(facts: Facts, pins: Mapping[str, str], ranges: Mapping[str, str]) -> dict[str, str]:
+    """Return the packages below a layer that are used.
+
+    These are the ones of the pinned version, and a torch within ``ranges`` (name -> specifier).
+    """
+    from packaging.specifiers import SpecifierSet
+
+    return {
+        name: version
+        for name, version in facts.packages.items()
+        if version.partition("+")[0] == pins.get(name)
+        or (name in LARGE and SpecifierSet(ranges.get(name, "")).contains(version))
+    }
+
+
+def space_needed(unpacked: Iterable[int], packed: Iterable[int]) -> int:
+    """Return bytes for wheels and what is installed from them, with a tenth more for bytecode."""
+    return round(1.1 * sum(unpacked)) + sum(packed)
+
+
+def no_room(facts: Facts, needed: int) -> str | None:
+    """Return why the files do not fit; None if they do."""
+    if facts.free_bytes >= needed:
+        return None
+    return f"{decimal(facts.free_bytes)} free on its disk, expected {decimal(needed)}"
+
+
+# ---------------------------------------------------------------------- installing
 PROBE_S, VENV_S, CHECK_S = 120.0, 300.0, 300.0
 PIP_S = 7200.0  # a slow path and a slow disk
 # What a base environment takes on a disk, if nothing of it is there yet, and pip's copies.
@@ -89,24 +220,24 @@ class Installer:
         self.watcher.stage("looking at its Python")
         base = await self._probe(host.python or "python3")
         exists = await self._is_file(self._python)
-        reason = environment.refusal(base, exists)
+        reason = refusal(base, exists)
         if reason is not None:
             raise HostError(host.name, reason)
-        wanted = environment.fingerprint(self.own, base, host)
+        wanted = fingerprint(self.own, base, host)
         if exists and base.stamp == wanted and await self._works():
             return Installed(False, f"unchanged: {self._python}")
         if host.python and base.same_code and not exists and self._complete(base):
             return Installed(False, f"unchanged: {host.python} has this edgefl")
         try:
-            files = self._files(base)
+            files = await asyncio.to_thread(self._files, base)
         except UserError as error:
             raise HostError(host.name, str(error)) from error
         self._check_room(base, files)
-        await self._run(["rm", "-f", "--", f"{self._folder}/{environment.STAMP}"])
+        await self._run(["rm", "-f", "--", f"{self._folder}/{STAMP}"])
         await self._make(base, exists)
         await self._install(base, files)
         told = await self._verified()
-        await self.connection.put(wanted.encode(), f"{self._folder}/{environment.STAMP}")
+        await self.connection.put(wanted.encode(), f"{self._folder}/{STAMP}")
         await self._run(["rm", "-rf", "--", self._parcel])
         return Installed(True, told)
 
@@ -128,18 +259,19 @@ class Installer:
             "files": dict(self.own.files),
             "packages": names,
             "folder": host.folder,
-            "stamp": f"{self._folder}/{environment.STAMP}",
-            "made": f"{self._folder}/{environment.MADE}",
+            "stamp": f"{self._folder}/{STAMP}",
+            "made": f"{self._folder}/{MADE}",
         }
-        source = inspect.getsource(environment_probe)
         done = await self.connection.run(
-            [python, "-c", source], stdin=json.dumps(asked).encode(), timeout_s=PROBE_S
+            [python, "-c", inspect.getsource(host_probe)],
+            stdin=f"environment {json.dumps(asked)}\n".encode(),
+            timeout_s=PROBE_S,
         )
         if done.status in (126, 127):
             raise HostError(host.name, f"no Python: {done.said()}; name one with `python`")
         try:
-            return Facts.parsed(done.out)
-        except ValueError as error:
+            return msgspec.json.decode(done.out, type=Facts)
+        except msgspec.DecodeError as error:
             said = printable(done.said(), 120)
             raise HostError(host.name, f"{python} does not work as a Python ({said})") from error
 
@@ -150,7 +282,7 @@ class Installer:
     def _complete(self, base: Facts) -> bool:
         """Whether the named Python has everything that an edge needs."""
         needed = ranges(self.own.path, base.target)
-        return needed.keys() <= environment.kept(base, self._pins(base), needed).keys()
+        return needed.keys() <= kept(base, self._pins(base), needed).keys()
 
     def _pins(self, base: Facts) -> dict[str, str]:
         return pins(base.target.environment())
@@ -159,22 +291,22 @@ class Installer:
         """The packages of the named Python that the environment uses."""
         if self.connection.host.python is None:
             return {}
-        return environment.kept(base, self._pins(base), ranges(self.own.path, base.target))
+        return kept(base, self._pins(base), ranges(self.own.path, base.target))
 
     def _files(self, base: Facts) -> list[Path]:
         """The wheels to send: this edgefl's, and of a wheelhouse those that the host needs."""
         if self.wheels is None:
             return [self.own.path]
-        find = chosen(self.wheels, base.target)
-        return [*closure(self.own.path, base.target, find, self._below(base)), self.own.path]
+        found = chosen(self.own.path, base.target, self.wheels, self._below(base))
+        return [*found, self.own.path]
 
     def _check_room(self, base: Facts, files: Sequence[Path]) -> None:
         if self.wheels is None:
             needed = OWN_BYTES if "torch" in self._below(base) else BASE_BYTES
         else:
             sizes = [path.stat().st_size for path in files]
-            needed = environment.space_needed(map(unpacked_bytes, files), sizes)
-        reason = environment.no_room(base, needed)
+            needed = space_needed(map(unpacked_bytes, files), sizes)
+        reason = no_room(base, needed)
         if reason is not None:
             raise HostError(self.connection.host.name, reason)
 
@@ -192,20 +324,20 @@ class Installer:
             if base.made:
                 await self._run(["rm", "-rf", "--", self._folder], timeout_s=VENV_S)
             # first the mark: if this is interrupted, the next call knows that it is ours
-            mark = environment.made_from(base, host).encode()
-            await self.connection.put(mark, f"{self._folder}/{environment.MADE}")
+            mark = made_from(base, host).encode()
+            await self.connection.put(mark, f"{self._folder}/{MADE}")
             shared = ["--system-site-packages"] if host.python and not base.in_venv else []
             words = [host.python or "python3", "-m", "venv", *shared, self._folder]
             await self._run(words, timeout_s=VENV_S)
         if host.python and base.in_venv:
             lines = "".join(f"import site; site.addsitedir({path!r})\n" for path in base.site)
             major, minor, _ = base.python
-            where = f"{self._folder}/lib/python{major}.{minor}/site-packages/{environment.LAYER}"
+            where = f"{self._folder}/lib/python{major}.{minor}/site-packages/{LAYER}"
             await self.connection.put(lines.encode(), where)
 
     async def _is_of(self, base: Facts) -> bool:
         """Whether the environment works and is based on the named Python, as that is now."""
-        if base.made not in ("", environment.made_from(base, self.connection.host)):
+        if base.made not in ("", made_from(base, self.connection.host)):
             return False
         words = [self._python, "-c", "import sys, pip; print(*sys.version_info[:3])"]
         done = await self.connection.run(words, timeout_s=PROBE_S)
@@ -228,7 +360,7 @@ class Installer:
         """Install what edgefl needs from the indexes that pip has on the host."""
         below, known = self._below(base), self._pins(base)
         path = f"{self._parcel}/constraints.txt"
-        await self.connection.put(environment.constraints(known, below).encode(), path)
+        await self.connection.put(constraints(known, below).encode(), path)
         settings = await self._settings()
         index = torch_index(base.machine, settings)
         env = without_piwheels(settings)

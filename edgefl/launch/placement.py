@@ -13,8 +13,7 @@ from edgefl.config.experiment import Experiment
 from edgefl.config.groups import parts
 from edgefl.config.links import Group
 from edgefl.errors import UserError, listed, nearest
-from edgefl.launch.host import Host
-from edgefl.launch.inventory import NATIVE, Inventory
+from edgefl.launch.inventory import NATIVE, Host, Inventory
 from edgefl.loading.file import load
 
 

@@ -16,11 +16,9 @@ from typing import Any
 from edgefl.archives import BadArchive, unpack
 from edgefl.launch.agent_messages import EdgeEnded, HostLine
 from edgefl.launch.connections.connection import HostConnection, HostError
-from edgefl.launch.host import Host
-from edgefl.launch.host_session import HostSession, SessionEvent
-from edgefl.launch.inventory import CoordinatorPlace
+from edgefl.launch.host_session import HostSession, SessionEvent, Unread
+from edgefl.launch.inventory import CoordinatorPlace, Host
 from edgefl.launch.launch_plan import FileToSend
-from edgefl.launch.outbox import Unread
 from edgefl.launch.run_places import results_folder
 from edgefl.record.files import EXPERIMENT
 

@@ -59,7 +59,7 @@ def _links(experiment: Experiment, builder: Builder, way: str) -> Counter[Any]:
     found: Counter[Any] = Counter()
     for part in parts(experiment):
         for edge in part.ids:
-            alone = builder.alone(edge, way, part.links)
+            alone = builder.alone(edge, way)
             if alone is None:
                 return Counter()
             found[usual_bit_s(alone) if _from_first_byte(part.links) else alone] += 1

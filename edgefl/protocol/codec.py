@@ -10,14 +10,17 @@ A frame may hold several headers of one session, each with its length: see ``bun
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Callable, Sequence
-from dataclasses import fields
-from operator import attrgetter
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from collections.abc import Sequence
+from typing import Annotated, Any, get_type_hints
 
 import msgpack
+import msgspec
 import numpy as np
+from msgspec import Meta, Struct
+from msgspec.inspect import BoolType, BytesType, IntType, ListType, StrType, UnionType, type_info
+from msgspec.structs import astuple
 
 from edgefl.protocol import messages
 from edgefl.protocol.errors import LimitExceeded, WireError
@@ -26,7 +29,9 @@ from edgefl.protocol.messages import (
     MAX_HEADER_BYTES,
     MAX_LIST,
     MAX_NAME,
+    MOST,
     Bulk,
+    Count,
 )
 from edgefl.vectors import ALIGNMENT, aligned_copy
 
@@ -42,136 +47,69 @@ NOTES = (
 )
 SMALL = (*messages.Frame.__args__, *NOTES)
 CODES = {kind: code for code, kind in enumerate(SMALL)}
-NAMES = {kind: tuple(f.name for f in fields(kind)) for kind in SMALL}
-MOST = 2**62  # for an int without its own Limit
 PAIR = struct.Struct(">QQ")
-PAIR_BYTES = PAIR.size
-BUFFER_BYTES = 512  # most headers are shorter; it grows
-FEW_PAIRS = 16  # for more, numpy is faster
-HEAD_BYTES = 1 + 3 * 9  # the list and its first three ints
+HEAD = 3  # items of a header before the fields
+HEAD_BYTES = 1 + HEAD * 9
 NO_HEADER = "header is not [code, incarnation, session, ...]"
 # A frame with several headers begins with this byte, which msgpack does not use. Before each header
 # stands its length.
 BUNDLE, BUNDLE_BYTE, LENGTH = b"\xc1", 0xC1, struct.Struct(">H")
 MOST_BUNDLED, MOST_BUNDLED_BYTES = 8, 1 << 12
-INT_BYTES = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}  # msgpack's unsigned ints
 
 
-def _packed(pairs: list[list[int]]) -> bytes:
-    if len(pairs) > FEW_PAIRS:
-        return np.array(pairs, ">u8").tobytes()
-    return b"".join([PAIR.pack(first, second) for first, second in pairs])
-
-
-def _pairs(value: bytes) -> list[list[int]]:
-    if len(value) > PAIR_BYTES * FEW_PAIRS:
-        return np.frombuffer(value, ">u8").reshape(-1, 2).tolist()
-    return [[first, second] for first, second in PAIR.iter_unpack(value)]
-
-
-def _in_limits(value: list[Any]) -> bool:
-    return all(type(item) is int and 0 <= item <= MOST for item in value)
-
-
-def _pairs_in_limits(value: bytes) -> bool:
-    if len(value) > PAIR_BYTES * FEW_PAIRS:
-        return bool((np.frombuffer(value, ">u8") <= MOST).all())
-    return all(first <= MOST and second <= MOST for first, second in PAIR.iter_unpack(value))
-
-
-def _condition(hint: Any) -> str:
-    """Return the source of the condition that one field's annotation makes on a value ``{0}``."""
-    if hint is bool:
-        return "type({0}) is bool"
-    if get_origin(hint) is not Annotated:
-        raise TypeError(f"no check for {hint!r}")
-    base, limit = get_args(hint)
-    whole = f"type({{0}}) is int and 0 <= {{0}} <= {limit.most}"
-    if base is int:
-        return whole
-    if base == int | None:
-        return f"({{0}} is None or {whole})"
-    if base is str or base is bytes:
-        return f"type({{0}}) is {base.__name__} and len({{0}}) <= {limit.most}"
-    if base == list[int]:
-        return f"type({{0}}) is list and len({{0}}) <= {limit.most} and in_limits({{0}})"
-    if base == list[list[int]]:
-        size = f"len({{0}}) <= {PAIR_BYTES * limit.most} and len({{0}}) % {PAIR_BYTES} == 0"
-        return f"type({{0}}) is bytes and {size} and pairs_in_limits({{0}})"
-    raise TypeError(f"no check for {hint!r}")
-
-
-def _wrong_field(kind: type, hints: list[Any]) -> Callable[..., int]:
-    """Make a function of a message's values that returns the number of the first one that is out
-    of its limits, or -1.
-
-    It is compiled from one condition for each field, as ``dataclass`` compiles ``__init__``: calls
-    of a predicate for each field took a third of the time of decoding.
-    """
-    names = [f"value{at}" for at in range(len(hints))]
-    tests = [
-        f"    if not ({_condition(hint).format(name)}): return {at}\n"
-        for at, (name, hint) in enumerate(zip(names, hints))
-    ]
-    source = f"def wrong_field({', '.join(names)}):\n{''.join(tests)}    return -1\n"
-    made: dict[str, Any] = {"in_limits": _in_limits, "pairs_in_limits": _pairs_in_limits}
-    exec(compile(source, f"<checks of {kind.__name__}>", "exec"), made)
-    wrong: Callable[..., int] = made["wrong_field"]
-    return wrong
-
-
-HINTS = [list(get_type_hints(kind, include_extras=True).values()) for kind in SMALL]
-WRONG_FIELD = [_wrong_field(kind, hints) for kind, hints in zip(SMALL, HINTS)]
-FIELDS = [len(hints) for hints in HINTS]
+def _wire_type(hint: Any) -> Any:
+    """The type of a field on the wire: pairs of numbers are bytes there."""
+    info = type_info(hint)
+    if isinstance(info, ListType) and isinstance(info.item_type, ListType):
+        return Annotated[bytes, Meta(max_length=PAIR.size * (info.max_length or 0))]
+    return hint
 
 
 def _most_bytes(hint: Any) -> int:
-    """The largest size of one field in msgpack."""
-    if hint is bool:
-        return 1
-    base, limit = get_args(hint)
-    each = {int: 0, int | None: 0, str: 4, bytes: 1, list[int]: 9, list[list[int]]: PAIR_BYTES}[
-        base
-    ]
-    return 9 + each * int(limit.most)
+    """The largest size of a field in msgpack. TypeError if it has no limit."""
+    match type_info(hint):
+        case BoolType():
+            return 1
+        case IntType(ge=0, le=int()) | UnionType(types=(IntType(ge=0, le=int()), _)):
+            return 9
+        case StrType(max_length=int(most)):
+            return 9 + 4 * most
+        case BytesType(max_length=int(most)):
+            return 9 + most
+        case ListType(item_type=IntType(), max_length=int(most)):
+            return 9 + 9 * most
+    raise TypeError(f"no limit of {hint}")
 
 
-MOST_BYTES = [
-    min(HEAD_BYTES + sum(_most_bytes(hint) for hint in hints), MAX_HEADER_BYTES) for hints in HINTS
-]
-# the places of pairs among the values of a message, by its code; most kinds have none
-PAIRS = [
-    tuple(at for at, hint in enumerate(hints) if list[list[int]] in get_args(hint))
-    for hints in HINTS
-]
+class Form:
+    """How messages of a class are encoded.
+
+    ``pairs``: the places of pairs of numbers among its fields. ``most_bytes``: of a header.
+    """
+
+    def __init__(self, kind: Any) -> None:
+        self.kind, self.name = kind, kind.__name__
+        hints = get_type_hints(kind, include_extras=True)
+        types = {name: _wire_type(hint) for name, hint in hints.items()}
+        self.fields = list(hints)
+        self.pairs = [at for at, name in enumerate(hints) if types[name] is not hints[name]]
+        size = HEAD_BYTES + sum(map(_most_bytes, types.values()))
+        self.most_bytes = min(size, MAX_HEADER_BYTES)
+        rows = [("code", int), ("incarnation", int), ("session", int), *types.items()]
+        header = msgspec.defstruct(self.name, rows, array_like=True, forbid_unknown_fields=True)
+        self.decoder = msgspec.msgpack.Decoder(header)
 
 
-def _values(kind: type) -> Callable[[Any], tuple[Any, ...]]:
-    """Make the function that returns the values of a message's fields."""
-    names = NAMES[kind]
-    if len(names) > 1:
-        return attrgetter(*names)
-    return lambda message: tuple(getattr(message, name) for name in names)
-
-
-VALUES = {kind: _values(kind) for kind in SMALL}
-
-
-def _packed_row(row: tuple[Any, ...]) -> bytes:
-    """Encode a short row. The packer's usual buffer has 256 KiB, which take time to get."""
-    row_bytes: bytes = msgpack.Packer(buf_size=BUFFER_BYTES).pack(row)
-    return row_bytes
+FORMS = [Form(kind) for kind in SMALL]  # by code
 
 
 def encode(message: Any, incarnation: int, session: int) -> bytes:
     """Encode the header frame of a small message: [code, incarnation, session, fields...]."""
-    kind = type(message)
-    code, values = CODES[kind], VALUES[kind](message)
-    if PAIRS[code]:
-        values = tuple(
-            _packed(value) if at in PAIRS[code] else value for at, value in enumerate(values)
-        )
-    return _packed_row((code, incarnation, session, *values))
+    code = CODES[type(message)]
+    row = [code, incarnation, session, *astuple(message)]
+    for at in FORMS[code].pairs:
+        row[HEAD + at] = b"".join([PAIR.pack(*pair) for pair in row[HEAD + at]])
+    return msgspec.msgpack.encode(row)
 
 
 def says(header: bytes | memoryview, kind: type) -> bool:
@@ -181,60 +119,71 @@ def says(header: bytes | memoryview, kind: type) -> bool:
 
 def head(header: bytes | memoryview) -> tuple[Any, int, int]:
     """Decode (kind, incarnation, session) without the fields; WireError if they are malformed."""
-    kind = _kind(header)
-    incarnation, at = _int(header, 2)
-    session, _ = _int(header, at)
-    return kind, incarnation, session
+    form = _form(header)
+    unpacker = msgpack.Unpacker(max_buffer_size=HEAD_BYTES)  # this also limits all lengths
+    unpacker.feed(header[:HEAD_BYTES])
+    try:
+        unpacker.read_array_header()
+        _, incarnation, session = (unpacker.unpack() for _ in range(HEAD))
+    except Exception:
+        raise WireError(NO_HEADER) from None
+    if not type(incarnation) is type(session) is int or min(incarnation, session) < 0:
+        raise WireError(NO_HEADER)
+    return form.kind, incarnation, session
 
 
-def _kind(header: bytes | memoryview) -> Any:
+def _form(header: bytes | memoryview) -> Form:
     if len(header) > MAX_HEADER_BYTES:
         raise LimitExceeded(f"header of {len(header)} bytes, at most {MAX_HEADER_BYTES}")
     if len(header) < 2 or header[0] >> 4 != 9 or header[1] >= len(SMALL):
         raise WireError(NO_HEADER)
-    kind, most = SMALL[header[1]], MOST_BYTES[header[1]]
-    if len(header) > most:
-        raise LimitExceeded(f"{kind.__name__} of {len(header)} bytes, at most {most}")
-    return kind
-
-
-def _int(header: bytes | memoryview, at: int) -> tuple[int, int]:
-    """Return the int that begins at byte ``at``, and its end."""
-    first = header[at] if at < len(header) else 0xC1
-    if first < 0x80:
-        return first, at + 1
-    end = at + 1 + INT_BYTES.get(first, len(header))
-    if end > len(header):
-        raise WireError(NO_HEADER)
-    return int.from_bytes(header[at + 1 : end], "big"), end
+    form = FORMS[header[1]]
+    if len(header) > form.most_bytes:
+        raise LimitExceeded(f"{form.name} of {len(header)} bytes, at most {form.most_bytes}")
+    return form
 
 
 def decode(header: bytes | memoryview) -> tuple[Any, int, int]:
     """Decode (message, incarnation, session); WireError if it is malformed."""
-    kind = _kind(header)
+    form = _form(header)
+    try:
+        _, incarnation, session, *values = astuple(form.decoder.decode(header))
+        for at in form.pairs:
+            values[at] = _pairs(values[at])
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise _refusal(form, header, str(error)) from None
+    return form.kind(*values), incarnation, session
+
+
+def _pairs(encoded: bytes) -> list[list[int]]:
+    """Decode pairs of numbers. ValueError if they are cut off, or too large."""
+    if len(encoded) % PAIR.size:
+        raise ValueError("has half a pair of numbers")
+    pairs = [[first, second] for first, second in PAIR.iter_unpack(encoded)]
+    if any(first > MOST or second > MOST for first, second in pairs):
+        raise ValueError(f"has a pair of numbers with one above {MOST}")
+    return pairs
+
+
+def _refusal(form: Form, header: bytes | memoryview, reason: str) -> WireError:
+    """Say what is wrong with a header that cannot be decoded."""
     try:
         # limits, because msgpack allocates memory for the length that a list claims
         row = msgpack.unpackb(header, max_array_len=MAX_LIST, max_map_len=0)
     except msgpack.StackError:
-        raise LimitExceeded(f"{kind.__name__} is nested too deep") from None
+        return LimitExceeded(f"{form.name} is nested too deep")
     except Exception as error:
         if "exceeds max_" in str(error):  # msgpack has no exception class for this
-            raise LimitExceeded(f"{kind.__name__} has too long a list: {error}") from None
-        raise WireError(f"header is not msgpack: {error}") from None
-    if not isinstance(row, list) or len(row) < 3:
-        raise WireError(NO_HEADER)
-    code, incarnation, session, *values = row
-    if not (type(code) is type(incarnation) is type(session) is int):
-        raise WireError(NO_HEADER)
-    at_code = header[1]  # that of the kind: ``code`` may be True
-    if len(values) != FIELDS[at_code]:
-        raise WireError(f"{kind.__name__} has {len(values)} fields, expected {FIELDS[at_code]}")
-    wrong = WRONG_FIELD[at_code](*values)
-    if wrong >= 0:
-        raise WireError(f"{kind.__name__}.{NAMES[kind][wrong]} is out of its limits")
-    for at in PAIRS[at_code]:
-        values[at] = _pairs(values[at])
-    return kind(*values), incarnation, session
+            return LimitExceeded(f"{form.name} has too long a list: {error}")
+        return WireError(f"header is not msgpack: {error}")
+    if len(row) < HEAD or not type(row[1]) is type(row[2]) is int:
+        return WireError(NO_HEADER)
+    found, expected = len(row) - HEAD, len(form.fields)
+    if found != expected:
+        return WireError(f"{form.name} has {found} fields, expected {expected}")
+    names = dict(enumerate(form.fields, HEAD))
+    named = re.sub(r"\$\[(\d+)\]", lambda place: names[int(place[1])], reason)
+    return WireError(f"{form.name}: {named}")
 
 
 def bundle(headers: Sequence[bytes]) -> bytes:
@@ -298,61 +247,55 @@ def size_of(message: Bulk) -> int:
     """Bytes of the message on its emulated link: the same on both clocks."""
     if not message.size_bytes:  # computed once: several parts of a run ask for it
         body = 4 * sum([vector.size for vector in message.vectors.values()])
-        object.__setattr__(message, "size_bytes", len(meta(message)) + body)
+        message.size_bytes = len(meta(message)) + body
     return message.size_bytes
 
 
+Name = Annotated[str, Meta(max_length=MAX_NAME)]
+Elements = Annotated[int, Meta(ge=0, lt=2**38)]
+
+
+class TransferMeta(Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
+    """What names and sizes the arrays of a bulk message: (name, elements) of each vector."""
+
+    number: Count
+    version: Count
+    vectors: Annotated[list[tuple[Name, Elements]], Meta(max_length=MAX_ARRAYS)]
+    numbers: Annotated[dict[Name, float], Meta(max_length=MAX_ARRAYS)]
+
+
 def meta(message: Bulk) -> bytes:
-    """Encode what names and sizes the arrays of a bulk message."""
-    places = [[name, vector.size] for name, vector in message.vectors.items()]
+    """Encode the TransferMeta of a message."""
+    vectors = [(name, vector.size) for name, vector in message.vectors.items()]
     numbers = dict(zip(message.numbers, map(float, message.numbers.values())))
-    return _packed_row((message.number, message.version, places, numbers))
+    return msgspec.msgpack.encode((message.number, message.version, vectors, numbers))
 
 
-Places = tuple[int, int, list[tuple[str, int]], dict[str, float]]
-
-
-def places(meta: bytes) -> Places:
-    """Decode (number, version, [(name, elements)], numbers) of a meta; WireError if malformed."""
+def transfer_meta(encoded: bytes) -> TransferMeta:
+    """Decode what ``meta`` has encoded; WireError if it is malformed."""
     try:
-        number, version, rows, numbers = msgpack.unpackb(
-            meta, max_array_len=MAX_ARRAYS, max_map_len=MAX_ARRAYS
-        )
-        named = [(name, size) for name, size in rows]
+        row = msgpack.unpackb(encoded, max_array_len=MAX_ARRAYS, max_map_len=MAX_ARRAYS)
+        found = msgspec.convert(row, TransferMeta, builtin_types=(bytes,))
     except Exception as error:
         raise WireError(f"transfer header is malformed: {error}") from None
-    counts = type(rows) is list and all(
-        type(v) is int and 0 <= v <= MOST for v in (number, version)
-    )
-    if not counts or not all(
-        type(n) is str and len(n) <= MAX_NAME and type(s) is int and 0 <= s < 2**38
-        for n, s in named
-    ):
-        raise WireError("transfer header is out of its limits")
-    if len({name for name, _ in named}) < len(named):
+    if len({name for name, _ in found.vectors}) < len(found.vectors):
         raise WireError("transfer header names a vector twice")
-    if type(numbers) is not dict or not all(
-        type(key) is str and len(key) <= MAX_NAME and type(value) is float
-        for key, value in numbers.items()
-    ):
+    if not all(type(value) is float for value in row[3].values()):
         raise WireError("transfer numbers are not a table of floats")
-    return number, version, named, numbers
+    return found
 
 
-def unpack(kind: str, placed: Places, body: np.ndarray) -> Bulk:
-    """Make the message from its ``places`` and its body (uint8, 64-byte aligned).
+def unpack(kind: str, meta: TransferMeta, body: np.ndarray) -> Bulk:
+    """Make the message from its meta and its body (uint8, 64-byte aligned).
 
     Vectors are views; only those that are not aligned are copied.
     """
-    number, version, named, numbers = placed
-    if body.size != 4 * sum(size for _, size in named):
-        raise WireError(
-            f"transfer holds {body.size} bytes, its header names"
-            f" {4 * sum(size for _, size in named)}"
-        )
+    whole = 4 * sum(size for _, size in meta.vectors)
+    if body.size != whole:
+        raise WireError(f"transfer holds {body.size} bytes, its header names {whole}")
     vectors, at = {}, 0
-    for name, size in named:
+    for name, size in meta.vectors:
         view = body[at : at + 4 * size].view(np.float32)
         vectors[name] = view if view.ctypes.data % ALIGNMENT == 0 else aligned_copy(view)
         at += 4 * size
-    return BULK[kind](number, version, vectors, numbers)
+    return BULK[kind](meta.number, meta.version, vectors, meta.numbers)

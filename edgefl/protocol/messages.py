@@ -23,14 +23,11 @@ Messages that a turn makes for one peer travel together, see ``codec.bundle``.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 import numpy as np
-
-from edgefl.protocol.field_limits import Count, Digest, Id, Limit, Offset, Text
-from edgefl.protocol.host_reports import HostFacts, HostReport
-from emulator.values import value_class
+from msgspec import Meta, Struct
 
 PROTOCOL = 8
 # for the Setup frame, which has a whole config; the codec computes the limit of other headers
@@ -44,86 +41,89 @@ MAX_NOTE = 1 << 12  # bytes; the texts of TaskFailed together must be smaller:
 MOST_REASON = 500
 MOST_TRACE = 3000
 
+# Types of fields, each with its limit: of an int its largest value, of all others their length.
+MOST = 2**62
+Id = Annotated[str, Meta(max_length=64)]
+Word = Annotated[str, Meta(max_length=100)]
+Text = Annotated[str, Meta(max_length=2000)]
+Digest = Annotated[str, Meta(max_length=64)]
+Count = Annotated[int, Meta(ge=0, le=MOST)]
+MaybeCount = Count | None  # None: not known
+Offset = Annotated[int, Meta(ge=0, le=2**40)]
+Tasks = Annotated[list[Count], Meta(max_length=MAX_LIST)]
+
 
 # ------------------------------------------------------------------ bulk
 TASK, FRESH, UPDATE = "task", "fresh", "update"  # kinds of a transfer, in Offers and in links.csv
 DROPPED = "dropped"  # in links.csv: the transferred part of a fresher model that was too late
 
 
-@value_class(frozen=True, slots=True, eq=False)
-class Assignment:
+@dataclass(slots=True, eq=False)
+class BulkMessage:
+    """Vectors and numbers of one task. Nothing changes them after the message is made."""
+
+    kind: ClassVar[str]
+    number: int
+    version: int
+    vectors: dict[str, np.ndarray] = field(repr=False)
+    numbers: dict[str, float] = field(default_factory=dict)
+    size_bytes: int = field(default=0, init=False, repr=False)  # see ``codec.size_of``
+
+
+@dataclass(slots=True, eq=False)
+class Assignment(BulkMessage):
     """A task for an edge: vectors to start from, and numbers that override its training plan."""
 
-    kind: ClassVar[str] = TASK
-    number: int
-    version: int
-    vectors: dict[str, np.ndarray] = field(repr=False)
-    numbers: dict[str, float] = field(default_factory=dict)
-    size_bytes: int = field(default=0, init=False, repr=False)  # see ``codec.size_of``
+    kind = TASK
 
 
-@value_class(frozen=True, slots=True, eq=False)
-class Fresh:
+@dataclass(slots=True, eq=False)
+class Fresh(BulkMessage):
     """A newer global model for an edge that is training."""
 
-    kind: ClassVar[str] = FRESH
-    number: int
-    version: int
-    vectors: dict[str, np.ndarray] = field(repr=False)
-    numbers: dict[str, float] = field(default_factory=dict)
-    size_bytes: int = field(default=0, init=False, repr=False)  # see ``codec.size_of``
+    kind = FRESH
 
 
-@value_class(frozen=True, slots=True, eq=False)
-class Update:
+@dataclass(slots=True, eq=False)
+class Update(BulkMessage):
     """An edge's result for task ``number``, trained from ``version``."""
 
-    kind: ClassVar[str] = UPDATE
-    number: int
-    version: int
-    vectors: dict[str, np.ndarray] = field(repr=False)
-    numbers: dict[str, float] = field(default_factory=dict)
-    size_bytes: int = field(default=0, init=False, repr=False)  # see ``codec.size_of``
+    kind = UPDATE
 
 
 # ------------------------------------------------------------------ notes between the actors
-@value_class(frozen=True, slots=True)
-class Joined:
+class Joined(Struct, frozen=True):
     """An edge is ready; ``tasks`` are those that it still works on (none after a restart)."""
 
     samples: Count
-    tasks: Annotated[list[int], Limit(MAX_LIST)]
+    tasks: Tasks
 
 
-@value_class(frozen=True, slots=True)
-class Started:
+class Started(Struct, frozen=True):
     """The task's model is on the edge, and training begins."""
 
     task: Count
 
 
-@value_class(frozen=True, slots=True)
-class Ready:
+class Ready(Struct, frozen=True):
     """The update of ``task`` (``size_bytes``) is ready for the uplink."""
 
     task: Count
-    size_bytes: Count = field(default=0, compare=False)
+    size_bytes: Count = 0
 
 
-@value_class(frozen=True, slots=True)
-class TaskFailed:
+class TaskFailed(Struct, frozen=True):
     """Training raised an exception, so the task will have no update.
 
     ``reason`` is one line, ``trace`` the traceback.
     """
 
     task: Count
-    reason: Annotated[str, Limit(MOST_REASON)]
-    trace: Annotated[str, Limit(MOST_TRACE)]
+    reason: Annotated[str, Meta(max_length=MOST_REASON)]
+    trace: Annotated[str, Meta(max_length=MOST_TRACE)]
 
 
-@value_class(frozen=True, slots=True)
-class FreshRequest:
+class FreshRequest(Struct, frozen=True):
     """A training edge asks, before ``step``, for a model newer than ``version``.
 
     ``until_ns``: the edge continues to train, and an answer at this emulated moment or later is too
@@ -136,15 +136,13 @@ class FreshRequest:
     until_ns: Count = 0
 
 
-@value_class(frozen=True, slots=True)
-class NothingNewer:
+class NothingNewer(Struct, frozen=True):
     """The answer to a FreshRequest if the edge's version is still the newest."""
 
     task: Count
 
 
-@value_class(frozen=True, slots=True)
-class TooLate:
+class TooLate(Struct, frozen=True):
     """The answer to this task's FreshRequest was not in time, and none will follow.
 
     It comes from the host, which knows the moments of both.
@@ -153,30 +151,85 @@ class TooLate:
     task: Count
 
 
-@value_class(frozen=True, slots=True)
-class CancelTask:
+class CancelTask(Struct, frozen=True):
     """Stop working on ``task``."""
 
     task: Count
 
 
-@value_class(frozen=True, slots=True)
-class UrgeTask:
+class UrgeTask(Struct, frozen=True):
     """End the work on ``task`` at the next step and send the update as it is."""
 
     task: Count
 
 
-@value_class(frozen=True, slots=True)
-class Acknowledged:
+class Acknowledged(Struct, frozen=True):
     """The coordinator has recorded what happens to the update, so the edge may free it."""
 
     task: Count
 
 
+# ------------------------------------------------------------------ an edge's host
+# Bits of HostReport.throttled. The first four have the numbers of a Raspberry Pi's firmware.
+UNDER_VOLTAGE, FREQUENCY_CAPPED, SLOWED_DOWN, TEMPERATURE_LIMIT, THERMAL_EVENT = 1, 2, 4, 8, 16
+THROTTLING = {
+    UNDER_VOLTAGE: "under-voltage",
+    FREQUENCY_CAPPED: "frequency capped",
+    SLOWED_DOWN: "throttled",
+    TEMPERATURE_LIMIT: "soft temperature limit",
+    THERMAL_EVENT: "thermal event",
+}
+ZERO_CELSIUS_MK = 273_150
+
+
+class HostFacts(Struct, frozen=True):
+    """What does not change during a run. An edge sends it once in each session.
+
+    ``machine``: equal for all edges of one machine (and one network namespace), and for no others.
+    ``interface``: the network interface towards the coordinator. A text is empty if the system
+    does not tell. ``gpus``: the names of its GPUs, joined by commas.
+    """
+
+    host: Id
+    machine: Digest
+    model: Word
+    cpu: Word
+    cores: Count
+    memory_bytes: Count
+    system: Word
+    architecture: Word
+    python: Word
+    torch: Word
+    interface: Id
+    gpus: Word = ""
+
+
+class HostReport(Struct, frozen=True):
+    """The state of an edge's host and process at one moment.
+
+    None: the system does not tell, or another edge of this host reports it. ``cpu_permille``: of
+    all cores. ``temperature_mk``: of the processor, in thousandths of a kelvin. ``throttled``: bits
+    of THROTTLING, now or since the last report. ``sent_bytes`` and ``received_bytes``: the
+    interface's counters. ``edge_cpu_permille``: of one core, by the edge's process.
+    ``ran_us``: how long this process has computed since its first report. ``waited_us``: how long
+    it was ready to compute meanwhile, but had no core. ``energy_uj``: what the host's meter has
+    counted since this process's first report; None: it has no meter, or it did not answer.
+    """
+
+    cpu_permille: Annotated[int, Meta(ge=0, le=1000)] | None
+    temperature_mk: Annotated[int, Meta(ge=0, le=1_000_000)] | None
+    throttled: Annotated[int, Meta(ge=0, le=sum(THROTTLING))] | None
+    sent_bytes: MaybeCount
+    received_bytes: MaybeCount
+    edge_cpu_permille: Annotated[int, Meta(ge=0, le=10**7)]
+    rss_bytes: Count
+    ran_us: MaybeCount
+    waited_us: MaybeCount
+    energy_uj: MaybeCount = None
+
+
 # ------------------------------------------------------------------ frames of the transport
-@value_class(frozen=True, slots=True)
-class Hello:
+class Hello(Struct, frozen=True):
     """The first message of a session."""
 
     edge: Id
@@ -184,8 +237,7 @@ class Hello:
     package: Text
 
 
-@value_class(frozen=True, slots=True)
-class Setup:
+class Setup(Struct, frozen=True):
     """The answer to Hello: what to run. ``config`` is the shared part of the experiment as JSON.
 
     ``heartbeat_ns``: interval of the edge's heartbeats. ``silence_ns``: time without a heartbeat of
@@ -194,7 +246,7 @@ class Setup:
     resumed has the same one, so the edge goes on with its tasks.
     """
 
-    config: Annotated[str, Limit(1 << 19)]
+    config: Annotated[str, Meta(max_length=1 << 19)]
     strategy: Text
     heartbeat_ns: Count = 500_000_000
     silence_ns: Count = 5_000_000_000
@@ -202,8 +254,7 @@ class Setup:
     run_id: Text = ""
 
 
-@value_class(frozen=True, slots=True)
-class Join:
+class Join(Struct, frozen=True):
     """The edge is set up: digests of what it built and, after a broken session, what it still has.
 
     ``tasks``: those that it still works on. ``held``: (transfer, received bytes of its body) for
@@ -215,33 +266,29 @@ class Join:
     layout: Digest
     data: Digest
     samples: Count
-    tasks: Annotated[list[int], Limit(MAX_LIST)]
-    held: Annotated[list[list[int]], Limit(MAX_LIST)]
+    tasks: Tasks
+    held: Annotated[list[list[Count]], Meta(max_length=MAX_LIST)]
     frozen: Digest = ""
 
 
-@value_class(frozen=True, slots=True)
-class Welcome:
+class Welcome(Struct, frozen=True):
     """The edge is admitted."""
 
 
-@value_class(frozen=True, slots=True)
-class Refuse:
+class Refuse(Struct, frozen=True):
     """The edge is not admitted, or its session was dropped; ``final``: a retry will not help."""
 
     reason: Text
     final: bool
 
 
-@value_class(frozen=True, slots=True)
-class Ping:
+class Ping(Struct, frozen=True):
     """A heartbeat; the Pong returns ``sent_ns``. With a payload it measures the path."""
 
     sent_ns: Count
 
 
-@value_class(frozen=True, slots=True)
-class Pong:
+class Pong(Struct, frozen=True):
     """The echo of a Ping and its payload, with the edge's clock.
 
     ``sent_ns`` 0: the edge's own heartbeat.
@@ -251,8 +298,7 @@ class Pong:
     clock_ns: Count
 
 
-@value_class(frozen=True, slots=True)
-class Offer:
+class Offer(Struct, frozen=True):
     """Announces a transfer: its content, size and digest.
 
     ``due_ns``: the emulated moment at which it is ready. ``ahead``: of an update, bytes that follow
@@ -263,7 +309,7 @@ class Offer:
 
     transfer: Count
     kind: Id
-    meta: Annotated[bytes, Limit(1 << 16)]
+    meta: Annotated[bytes, Meta(max_length=1 << 16)]
     size: Offset
     digest: Digest
     due_ns: Count
@@ -271,16 +317,14 @@ class Offer:
     starts: bool = False
 
 
-@value_class(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """Bytes of a transfer from ``offset`` on; they follow as a raw frame."""
 
     transfer: Count
     offset: Offset
 
 
-@value_class(frozen=True, slots=True)
-class Credit:
+class Credit(Struct, frozen=True):
     """The edge may send the transfer's bytes up to ``limit``.
 
     If the transfer is restarted, it sends from ``offset`` on.
@@ -291,38 +335,34 @@ class Credit:
     limit: Offset
 
 
-@value_class(frozen=True, slots=True)
-class Arrived:
+class Arrived(Struct, frozen=True):
     """The downlink transfer is complete.
 
     ``curve``: (bytes, edge clock) at the arrival of the Offer (0 bytes) and of each piece.
     """
 
     transfer: Count
-    curve: Annotated[list[list[int]], Limit(MAX_PAIRS)]
+    curve: Annotated[list[list[Count]], Meta(max_length=MAX_PAIRS)]
 
 
-@value_class(frozen=True, slots=True)
-class Delivered:
+class Delivered(Struct, frozen=True):
     """The transfer is delivered at this emulated moment."""
 
     transfer: Count
     at_ns: Count
 
 
-@value_class(frozen=True, slots=True)
-class Stamped:
+class Stamped(Struct, frozen=True):
     """A note that the edge's actor sent at the emulated moment ``at_ns``.
 
     ``note`` is the encoded note.
     """
 
     at_ns: Count
-    note: Annotated[bytes, Limit(MAX_NOTE)]
+    note: Annotated[bytes, Meta(max_length=MAX_NOTE)]
 
 
-@value_class(frozen=True, slots=True)
-class Working:
+class Working(Struct, frozen=True):
     """The edge computes for ``task`` and must end at the emulated moment ``due_ns``.
 
     A task that does not end in time shows that the host could not keep up.
@@ -332,8 +372,7 @@ class Working:
     due_ns: Count
 
 
-@value_class(frozen=True, slots=True)
-class Trained:
+class Trained(Struct, frozen=True):
     """A native device has trained on ``samples`` samples for ``task`` in ``spent_ns`` of real time.
 
     A more expensive step counts as more samples, as in ``emulator.compute.Device``.
@@ -344,8 +383,7 @@ class Trained:
     spent_ns: Count
 
 
-@value_class(frozen=True, slots=True)
-class RunFinished:
+class RunFinished(Struct, frozen=True):
     """The run has ended.
 
     ``more``: another strategy of the comparison follows at the same address.

@@ -8,7 +8,7 @@ from itertools import accumulate
 import numpy as np
 import xxhash
 
-from edgefl.protocol.codec import BULK, Places, meta, pack, places, unpack
+from edgefl.protocol.codec import BULK, TransferMeta, meta, pack, transfer_meta, unpack
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import MAX_ARRAYS, MAX_NAME, MAX_PIECE_BYTES, Bulk, Offer
 from edgefl.vectors import aligned
@@ -76,7 +76,7 @@ class Incoming:
     most_bytes: int
     received: int = 0
     body: np.ndarray | None = field(default=None, init=False, repr=False)
-    places: Places = field(init=False, repr=False)
+    meta: TransferMeta = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """WireError if the offer is inconsistent or too large; before any memory is allocated."""
@@ -85,13 +85,13 @@ class Incoming:
             raise WireError(f"no transfer of kind {offer.kind!r}")
         if offer.size > self.most_bytes:
             raise WireError(f"transfer of {offer.size} bytes, at most {self.most_bytes}")
-        self.places = places(offer.meta)
-        if sum(4 * size for _, size in self.places[2]) != offer.size:
+        self.meta = transfer_meta(offer.meta)
+        if sum(4 * size for _, size in self.meta.vectors) != offer.size:
             raise WireError("the offer's size is not that of its vectors")
 
     @property
     def task(self) -> int:
-        return self.places[0]
+        return self.meta.number
 
     @property
     def complete(self) -> bool:
@@ -123,7 +123,7 @@ class Incoming:
         body = np.empty(0, np.uint8) if self.body is None else self.body
         if whole_digest(self.offer.meta, body_digest([body])) != self.offer.digest:
             raise WireError(f"transfer {self.offer.transfer} does not match its digest")
-        return unpack(self.offer.kind, self.places, body)
+        return unpack(self.offer.kind, self.meta, body)
 
 
 def most_body(model_bytes: int) -> int:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import asdict
+
 from edgefl.errors import printable
-from edgefl.protocol.host_reports import (
+from edgefl.protocol.messages import (
     THERMAL_EVENT,
     THROTTLING,
     ZERO_CELSIUS_MK,

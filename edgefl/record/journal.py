@@ -30,8 +30,7 @@ from edgefl.errors import UserError, listed
 from edgefl.record.old_names import renamed
 from edgefl.record.rows import digest, event_row, fingerprint
 from edgefl.record.tables import RowFile, not_written
-from edgefl.strategies.base.decisions import Decision
-from edgefl.strategies.base.events import Event, JobDone, UpdateArrived
+from edgefl.strategies.base.events_and_decisions import Decision, Event, JobDone, UpdateArrived
 from edgefl.vectors import aligned_copy
 
 NOTHING: Mark = (0, 0)

@@ -20,7 +20,7 @@ from safetensors.numpy import save
 from edgefl.disk import Disk, OwnDisk
 from edgefl.errors import UserError
 from edgefl.jobs import Evaluate
-from edgefl.protocol.host_reports import HostFacts, HostReport
+from edgefl.protocol.messages import HostFacts, HostReport
 from edgefl.record import files
 from edgefl.record.host_table import celsius, throttling
 from edgefl.record.journal import Journal
@@ -34,8 +34,7 @@ from edgefl.record.tables import (
     remove_all,
     write_whole,
 )
-from edgefl.strategies.base.decisions import Decision
-from edgefl.strategies.base.events import EdgeJoined, Event
+from edgefl.strategies.base.events_and_decisions import Decision, EdgeJoined, Event
 from emulator.links.network import Completion
 from emulator.units import seconds_text
 

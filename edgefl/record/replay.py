@@ -14,8 +14,8 @@ from edgefl.errors import UserError, own_place, told, users_place
 from edgefl.record.journal import JournalEvent, read
 from edgefl.record.rows import fingerprint
 from edgefl.snake_case import snake
-from edgefl.strategies.base import decisions as do
-from edgefl.strategies.base import events as ev
+from edgefl.strategies.base import events_and_decisions as do
+from edgefl.strategies.base import events_and_decisions as ev
 from edgefl.strategies.base.strategy import Strategy
 from edgefl.vectors import read_only
 

@@ -14,15 +14,16 @@ import xxhash
 
 from edgefl.jobs import arrays, plain
 from edgefl.snake_case import snake
-from edgefl.strategies.base.decisions import (
+from edgefl.strategies.base.events_and_decisions import (
     Assign,
     Decision,
+    EdgeJoined,
+    Event,
     Publish,
     RunJob,
     SendFresh,
     SetAlarm,
 )
-from edgefl.strategies.base.events import EdgeJoined, Event
 from emulator.units import seconds_text
 
 Row = Mapping[str, Any]  # a line of events.jsonl as read from JSON

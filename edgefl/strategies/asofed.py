@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.base.asynchronous import AsynchronousOptions
-from edgefl.strategies.base.decisions import Assign, Decision
-from edgefl.strategies.base.events import UpdateArrived
-from edgefl.strategies.base.timed import Timed
+from edgefl.strategies.base.asynchronous import AsynchronousOptions, Timed
+from edgefl.strategies.base.events_and_decisions import Assign, Decision, UpdateArrived
 from edgefl.strategies.fedprox import Pull
 from edgefl.vectors import Layout, with_changes
 
@@ -58,9 +56,8 @@ class Memory(Pull):
         h, v = run.memory["h"], run.memory["v"]
         sent = run.weights.clone()
         sent[:size] = run.start[:size] - run.task.numbers["step_factor"] * eta * (gradient - v + h)
-        if bool(
-            gradient.isfinite().all()
-        ):  # an update that the server refuses must not affect later tasks
+        # an update that the server refuses must not affect later tasks
+        if gradient.isfinite().all():
             run.memory["h"], run.memory["v"] = beta * h + (1 - beta) * v, gradient
         return {"weights": sent.numpy(force=True)}, {}
 

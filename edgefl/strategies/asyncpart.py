@@ -14,8 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from edgefl.strategies.base.asynchronous import Asynchronous, AsynchronousOptions
-from edgefl.strategies.base.decisions import Decision, SetAlarm
-from edgefl.strategies.base.events import UpdateArrived
+from edgefl.strategies.base.events_and_decisions import Decision, SetAlarm, UpdateArrived
 from edgefl.vectors import weighted_sum
 from emulator.units import to_ns
 

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.base.buffered import Buffered, BufferedOptions, Gathered
-from edgefl.strategies.base.decisions import Decision, Report
-from edgefl.strategies.base.events import UpdateArrived
+from edgefl.strategies.base.buffered import Buffered, BufferedOptions
+from edgefl.strategies.base.events_and_decisions import Decision, Report, UpdateArrived
 from edgefl.vector_store import VectorStore
 from edgefl.vectors import aligned_copy, blocks
 
@@ -38,7 +37,6 @@ class CA2FL(Buffered):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         size = self.layout.parameters
-        self.gathered = Gathered(size)
         self.changes = VectorStore(size)  # h_i
         self.sum_h = np.zeros(size, np.float32)  # N hbar: N may still grow
 
@@ -49,11 +47,9 @@ class CA2FL(Buffered):
         np.subtract(update.weights[:size], update.base[:size], out=known)
 
     def step(self) -> np.ndarray:
-        share, rate, of_all = (
-            1 / self.options.buffer_size,
-            self.options.server_learning_rate,
-            1 / len(self.known),
-        )
+        share = 1 / self.options.buffer_size
+        rate = self.options.server_learning_rate
+        of_all = 1 / len(self.known)
         weights, grown = aligned_copy(self.weights), self.gathered.change
         for part in blocks(grown.size):
             weights[part] += rate * (of_all * self.sum_h[part] + share * grown[part])

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.base.buffered import Adaptive, BufferedOptions, Gathered
-from edgefl.strategies.base.decisions import Decision, Report
-from edgefl.strategies.base.events import UpdateArrived
+from edgefl.strategies.base.buffered import Adaptive, BufferedOptions
+from edgefl.strategies.base.events_and_decisions import Decision, Report, UpdateArrived
 from edgefl.vector_terms import moments
 from edgefl.vectors import aligned, blocks, scratch
 
@@ -61,7 +60,6 @@ class FADAS(Adaptive):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         size = self.layout.parameters
-        self.gathered = Gathered(size)
         # m, v, vh
         self.first, self.second, self.largest = (np.zeros(size, np.float32) for _ in range(3))
         self.steps = 0
@@ -97,26 +95,22 @@ class FADAS(Adaptive):
         """Return the weights after the adaptive step; elements behind the trainable ones are not
         set.
         """
-        b1, b2, share, eps = (
-            self.options.beta1,
-            self.options.beta2,
-            1 / self.options.buffer_size,
-            self.options.epsilon,
-        )
+        b1 = self.options.beta1
+        b2 = self.options.beta2
+        share = 1 / self.options.buffer_size
+        eps = self.options.epsilon
         scale1, scale2 = (
             (1 - b1**self.steps, 1 - b2**self.steps) if self.options.bias_correction else (1.0, 1.0)
         )
         size, out = self.layout.parameters, aligned(self.weights.size)
         mean, product, step = scratch(size, 3)
         for part in blocks(size):
-            change, m, v, vh, scale, moved = (
-                mean[: part.stop - part.start],
-                self.first[part],
-                self.second[part],
-                self.largest[part],
-                product[: part.stop - part.start],
-                step[: part.stop - part.start],
-            )
+            change = mean[: part.stop - part.start]
+            m = self.first[part]
+            v = self.second[part]
+            vh = self.largest[part]
+            scale = product[: part.stop - part.start]
+            moved = step[: part.stop - part.start]
             np.multiply(self.gathered.change[part], share, out=change)
             moments(change, m, v, (b1, b2), scale)
             np.maximum(vh, v, out=vh)

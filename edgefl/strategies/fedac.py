@@ -12,10 +12,9 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.base.buffered import Adaptive, BufferedOptions, Gathered
-from edgefl.strategies.base.decisions import Assign, Decision, Discard
-from edgefl.strategies.base.events import UpdateArrived
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.buffered import Adaptive, BufferedOptions
+from edgefl.strategies.base.events_and_decisions import Assign, Decision, Discard, UpdateArrived
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.vector_terms import cosine_of, moments, products
 from edgefl.vectors import aligned, blocks, scratch, weighted_sum
 
@@ -85,9 +84,8 @@ class Controlled(LocalRule):
             sent = run.weights.clone()
             sent[:size] -= run.learning_rate * correction
         change = new - run.memory[CONTROL]
-        if bool(
-            change.isfinite().all()
-        ):  # an update that the server refuses must not affect later tasks
+        # an update that the server refuses must not affect later tasks
+        if change.isfinite().all():
             run.memory[CONTROL] = new
         return {"weights": sent.numpy(force=True), CONTROL: change.numpy(force=True)}, {}
 
@@ -114,7 +112,6 @@ class FedAC(Adaptive):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         size = self.layout.parameters
-        self.gathered = Gathered(size)
         # m, v, C
         self.first, self.second, self.control = (np.zeros(size, np.float32) for _ in range(3))
         self.control_change: np.ndarray | None = None  # sum r_i dC_i; None: 0
@@ -186,12 +183,10 @@ class FedAC(Adaptive):
         """Return the weights after the adaptive step; elements behind the trainable ones are not
         set.
         """
-        b1, b2, rate, eps = (
-            self.options.beta1,
-            self.options.beta2,
-            self.options.server_learning_rate,
-            self.options.epsilon,
-        )
+        b1 = self.options.beta1
+        b2 = self.options.beta2
+        rate = self.options.server_learning_rate
+        eps = self.options.epsilon
         size, out = self.layout.parameters, aligned(self.weights.size)
         mean, product, step = scratch(size, 3)
         for part in blocks(size):

@@ -10,12 +10,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from edgefl.strategies.base.asynchronous import Asynchronous
-from edgefl.strategies.base.decisions import Decision, Report, SendFresh
-from edgefl.strategies.base.events import FreshRequested, TaskClosed, UpdateArrived
-from edgefl.strategies.base.local_rule import LocalRule
-from edgefl.strategies.dissemination.arrivals import arrival
+from edgefl.strategies.base.events_and_decisions import (
+    Decision,
+    FreshRequested,
+    Report,
+    SendFresh,
+    TaskClosed,
+    UpdateArrived,
+)
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.strategies.dissemination.device import Refresh
-from edgefl.strategies.dissemination.learned import FixedWeight, Weighing, weighing
+from edgefl.strategies.dissemination.learned import FixedWeight, Weighing, arrival, weighing
 from edgefl.strategies.dissemination.options import (
     BothOptions,
     TriggerOptions,

@@ -5,7 +5,7 @@ It is FedAsync with FedASMU's trigger and staleness bound.
 
 from __future__ import annotations
 
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.strategies.dissemination.options import FixedWeightOptions, TriggerOptions
 from edgefl.strategies.fedasmu import FedASMU
 

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from edgefl.strategies.base.asynchronous import Asynchronous, AsynchronousOptions
-from edgefl.strategies.base.events import UpdateArrived
+from edgefl.strategies.base.events_and_decisions import UpdateArrived
 from edgefl.strategies.fedprox import Pull
 from edgefl.vectors import mix
 

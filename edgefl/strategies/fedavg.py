@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgefl.strategies.base.events import UpdateArrived
+from edgefl.strategies.base.events_and_decisions import UpdateArrived
 from edgefl.strategies.base.rounds import Rounds
 from edgefl.vectors import weighted_sum
 

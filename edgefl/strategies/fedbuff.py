@@ -5,14 +5,11 @@ Source: Nguyen et al. 2022, arXiv 2106.06639.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.base.buffered import Buffered, BufferedOptions, Gathered
-from edgefl.strategies.base.events import UpdateArrived
-from edgefl.vectors import weighted_sum
+from edgefl.strategies.base.buffered import Buffered, BufferedOptions
+from edgefl.strategies.base.events_and_decisions import UpdateArrived
 
 
 class FedBuffOptions(BufferedOptions):
@@ -33,19 +30,12 @@ class FedBuff(Buffered):
 
     Options = FedBuffOptions
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.gathered = Gathered(self.layout.parameters)
-
     def add(self, update: UpdateArrived, gap: int) -> None:
         self.gathered.add(update, (1 + gap) ** -self.options.staleness_exponent)
 
     def step(self) -> np.ndarray:
-        updates, size = self.options.buffer_size, self.layout.parameters
-        assert self.gathered.sum is not None
-        weights = weighted_sum(
-            (self.weights, self.gathered.sum), (1.0, self.options.server_learning_rate / updates)
-        )
-        weights[size:] = self.gathered.statistics(self.weights, 1 / updates)
+        updates = self.options.buffer_size
+        factor = self.options.server_learning_rate / updates
+        weights = self.gathered.stepped(self.weights, factor, 1 / updates)
         self.gathered.clear()
         return weights

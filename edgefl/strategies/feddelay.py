@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from edgefl.strategies.base.asynchronous import Asynchronous, AsynchronousOptions
-from edgefl.strategies.base.events import UpdateArrived
+from edgefl.strategies.base.events_and_decisions import UpdateArrived
 from edgefl.vectors import with_changes
 
 

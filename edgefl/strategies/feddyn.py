@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.base.decisions import Assign, Decision
-from edgefl.strategies.base.events import UpdateArrived
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.events_and_decisions import Assign, Decision, UpdateArrived
 from edgefl.strategies.base.rounds import Rounds, RoundsOptions
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.vectors import weighted_sum
 
 
@@ -53,9 +52,8 @@ class Dynamic(LocalRule):
 
     def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         moved = run.weights[: run.parameters] - run.start[: run.parameters]
-        if bool(
-            moved.isfinite().all()
-        ):  # an update that the server refuses must not affect later tasks
+        # an update that the server refuses must not affect later tasks
+        if moved.isfinite().all():
             run.memory["h"] = run.memory["h"] + moved
         return super().payload(run)
 

@@ -15,8 +15,14 @@ from pydantic import Field, model_validator
 
 from edgefl.jobs import Distill, Job, Predict, Result
 from edgefl.strategies.base.buffered import Buffered, BufferedOptions, Gathered
-from edgefl.strategies.base.decisions import Decision, Report, RunJob
-from edgefl.strategies.base.events import JobDone, JobFailed, UpdateArrived
+from edgefl.strategies.base.events_and_decisions import (
+    Decision,
+    JobDone,
+    JobFailed,
+    Report,
+    RunJob,
+    UpdateArrived,
+)
 from edgefl.vectors import weighted_sum
 from emulator.units import NS_PER_S, to_ns
 
@@ -216,7 +222,10 @@ class FedEcho(Buffered):
         if self.student is not None or len(self.fillings) == 1 or filling.awaited:
             return []
         self.fillings.popleft()
-        self.student = self._stepped(filling.gathered)
+        share = 1 / self.options.buffer_size
+        factor = self.options.server_learning_rate * share
+        # xh = x + eta buffer / M
+        self.student = filling.gathered.stepped(self.weights, factor, share)
         self.full_ns = filling.full_ns
         self.taught = tuple(filling.tasks)
         if not self.logits:
@@ -226,16 +235,6 @@ class FedEcho(Buffered):
                 f"distill {self.version}", self._lesson(self.student), to_ns(self.options.distil_s)
             )
         ]
-
-    def _stepped(self, gathered: Gathered) -> np.ndarray:
-        """Return xh = x + eta buffer / M."""
-        share, size = 1 / self.options.buffer_size, self.layout.parameters
-        assert gathered.sum is not None
-        student = weighted_sum(
-            (self.weights, gathered.sum), (1.0, self.options.server_learning_rate * share)
-        )
-        student[size:] = gathered.statistics(self.weights, share)
-        return student
 
     def _lesson(self, student: np.ndarray) -> Distill:
         given = self.options

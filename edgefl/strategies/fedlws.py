@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from edgefl.strategies.base.events import UpdateArrived
+from edgefl.strategies.base.events_and_decisions import UpdateArrived
 from edgefl.strategies.base.rounds import RoundsOptions
 from edgefl.strategies.fedavg import FedAvg
 from edgefl.vector_terms import plain_mean

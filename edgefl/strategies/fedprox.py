@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.base.rounds import RoundsOptions
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.strategies.fedavg import FedAvg
 
 

@@ -15,8 +15,7 @@ import numpy as np
 from pydantic import Field
 
 from edgefl.strategies.base.asynchronous import Asynchronous, AsynchronousOptions
-from edgefl.strategies.base.decisions import Assign, Decision
-from edgefl.strategies.base.events import UpdateArrived
+from edgefl.strategies.base.events_and_decisions import Assign, Decision, UpdateArrived
 from edgefl.vectors import mix
 
 

@@ -9,12 +9,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from edgefl.strategies.base.decisions import Decision, Discard, Report, SendFresh
-from edgefl.strategies.base.events import FreshRequested, TaskClosed, UpdateArrived
+from edgefl.strategies.base.events_and_decisions import (
+    Decision,
+    Discard,
+    FreshRequested,
+    Report,
+    SendFresh,
+    TaskClosed,
+    UpdateArrived,
+)
 from edgefl.strategies.base.rounds import Rounds, RoundsOptions
-from edgefl.strategies.dissemination.arrivals import arrival
 from edgefl.strategies.dissemination.device import Refresh
-from edgefl.strategies.dissemination.learned import weighing
+from edgefl.strategies.dissemination.learned import arrival, weighing
 from edgefl.strategies.dissemination.options import (
     BothOptions,
     BoundOptions,

@@ -11,8 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.base.decisions import Assign, Decision
-from edgefl.strategies.base.events import EdgeJoined, UpdateArrived
+from edgefl.strategies.base.events_and_decisions import Assign, Decision, EdgeJoined, UpdateArrived
 from edgefl.strategies.base.gradients import GradientRule, Gradients, GradientsOptions, GradientStep
 from edgefl.vectors import weighted_sum
 

@@ -15,8 +15,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from edgefl.errors import UserError
-from edgefl.strategies.base.slotted import Slotted, SlottedOptions
-from edgefl.strategies.base.timetable import Timetable
+from edgefl.strategies.base.slotted import Slotted, SlottedOptions, Timetable
 
 
 class IdflOptions(SlottedOptions):
@@ -138,10 +137,8 @@ class Idfl(Slotted):
         the next model.
         """
         ready = [self.free + self._expected(edge) for edge in waiting]
-        sooner, later = (
-            sorted(at_work + ready),
-            sorted(at_work + [slot + self.comm_slots for slot in ready]),
-        )
+        sooner = sorted(at_work + ready)
+        later = sorted(at_work + [slot + self.comm_slots for slot in ready])
         return any(
             late > self.turn_slot(place) and soon < late
             for place, (soon, late) in enumerate(zip(sooner, later))

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.base.local_rule import LocalRule
 from edgefl.strategies.base.rounds import RoundsOptions
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.strategies.fedavg import FedAvg
 
 
@@ -57,9 +57,8 @@ class Contrast(LocalRule):
         return self.options.mu * (similar[1] - similar[0]).exp().log1p().mean()
 
     def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-        if bool(
-            run.weights.isfinite().all()
-        ):  # an update that the server refuses must not affect later tasks
+        # an update that the server refuses must not affect later tasks
+        if run.weights.isfinite().all():
             run.memory["previous"] = run.weights
         return super().payload(run)
 

@@ -11,8 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from edgefl.strategies.base.asynchronous import Asynchronous, AsynchronousOptions
-from edgefl.strategies.base.decisions import Decision, Urge
-from edgefl.strategies.base.events import TaskClosed, UpdateArrived
+from edgefl.strategies.base.events_and_decisions import Decision, TaskClosed, UpdateArrived, Urge
 from edgefl.vectors import aligned, with_changes
 
 
@@ -88,10 +87,8 @@ class Port(Asynchronous):
             self._agreements(),
             self.options,
         )
-        ends, starts = (
-            [update.weights for update in self.waiting],
-            [update.base for update in self.waiting],
-        )
+        ends = [update.weights for update in self.waiting]
+        starts = [update.base for update in self.waiting]
         fused = with_changes(self.weights, ends, starts, shares, self.layout.parameters)
         self.waiting, self.before = [], self.weights
         return fused

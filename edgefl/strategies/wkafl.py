@@ -103,10 +103,8 @@ class WKAFL(Gradients):
         shares, direction = fresh, [(estimate, 1.0)]
         selected = self._similar(added, sizes, estimate, fresh) if self.selects else None
         if selected is not None:
-            shares, direction = (
-                selected,
-                _together(added, selected, self._bounded(sizes, scales, estimate)),
-            )
+            shares = selected
+            direction = _together(added, selected, self._bounded(sizes, scales, estimate))
         self.past = summed(direction) if self.options.momentum_of == "selected" else estimate
         rate = self.options.server_learning_rate / (1 + self.options.staleness_damping * min(gaps))
         clipped = float(sum(scale < 1 for scale in scales))

@@ -14,15 +14,18 @@ import numpy as np
 from pydantic import Field
 
 from edgefl.jobs import Gradient, Job, Result
-from edgefl.strategies.base.decisions import (
+from edgefl.strategies.base.events_and_decisions import (
     Decision,
     Discard,
+    EdgeJoined,
     Finish,
+    JobDone,
+    JobFailed,
     Publish,
     Report,
     RunJob,
+    UpdateArrived,
 )
-from edgefl.strategies.base.events import EdgeJoined, JobDone, JobFailed, UpdateArrived
 from edgefl.strategies.base.gradients import Gradients
 from edgefl.strategies.base.strategy import StrategyOptions
 from edgefl.vector_terms import inner
@@ -99,11 +102,9 @@ class ZenoPlusPlus(Gradients):
         return [] if self.own is None else super().joined(event, now)
 
     def job_done(self, event: JobDone, now: int) -> list[Decision]:
-        self.awaited, self.own, self.own_version = (
-            False,
-            event.vectors["gradient"],
-            self.asked_version,
-        )
+        self.awaited = False
+        self.own = event.vectors["gradient"]
+        self.own_version = self.asked_version
         self.own_norm = math.sqrt(inner([(self.own, 1.0)], [(self.own, 1.0)], self.parameters))
         return self.hand_out()
 
@@ -154,11 +155,9 @@ class ZenoPlusPlus(Gradients):
         return Publish(self.weights)
 
     def _refresh_if_due(self) -> list[Decision]:
-        return (
-            [self._refresh()]
-            if self.version % self.options.refresh_every == 0 and not self.awaited
-            else []
-        )
+        if self.version % self.options.refresh_every == 0 and not self.awaited:
+            return [self._refresh()]
+        return []
 
     def _refresh(self) -> RunJob:
         given, self.awaited, self.asked_version = self.options, True, self.version

@@ -11,9 +11,7 @@ from edgefl import __version__
 from edgefl.config.experiment import Experiment
 from edgefl.config.toml import parsed
 from edgefl.errors import UserError, listed, undamaged
-from edgefl.hosts.setup.origin import digests
-from edgefl.hosts.setup.resumption import MOST_DIFFERENCES, differences
-from edgefl.hosts.setup.run_folder import RunFolder
+from edgefl.hosts.setup.resumption import MOST_DIFFERENCES, RunFolder, differences, digests
 from edgefl.hosts.setup.rundir import writable
 from edgefl.loading.file import FACTS, dump
 from edgefl.record.files import EVENTS, EXPERIMENT, SWEEP

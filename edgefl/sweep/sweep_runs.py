@@ -24,9 +24,9 @@ from edgefl.results.rundirs import read_config, title
 from edgefl.sweep.metrics import facts_of
 
 if TYPE_CHECKING:
+    from edgefl.hosts.choices import Power
     from edgefl.hosts.setup.learning import Learning
     from edgefl.hosts.virtual.run_batch import BatchRun, Lines
-    from edgefl.hosts.workers import Power
 
 
 @dataclass(frozen=True, slots=True)

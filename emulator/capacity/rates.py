@@ -270,6 +270,8 @@ class OnOff:
 class Slotted:
     """A capacity of ``rate_bit_s`` in the slots ``own`` of each frame, and 0 elsewhere.
 
+    | own slot      guard | other slot    guard | own slot      guard | ...   one frame, repeated
+
     ``own`` holds numbers from 0 to ``slots_per_frame`` - 1. The last ``guard_ns`` of every slot are
     closed, even if the next slot is also an own one. A frame starts at ``offset_ns``; frames repeat
     before and after it.

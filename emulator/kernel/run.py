@@ -113,11 +113,11 @@ def run(
         system = probe(place, tools())
         shape = choose(system, shape, shaper, latency)
         with ExitStack() as stack:
-            relay = (
-                Relay([_relayed(place, shape, seed)], stack, time.monotonic_ns())
-                if shape.delay == "relay"
-                else None
-            )
+            relay = None
+            if shape.delay == "relay":
+                taps = place.host.name, place.own.name
+                link = RelayedLink("", *taps, shape.up, shape.down, seed)
+                relay = Relay([link], stack, time.monotonic_ns())
             plan = make(place, shape, system.ipv6)
             for step in plan:
                 execute(step)
@@ -134,10 +134,6 @@ def run(
                 f"--log {log}: {error.strerror} (COMMAND ended with status {status})"
             ) from None
     return status
-
-
-def _relayed(place: Place, shape: KernelShape, seed: int) -> RelayedLink:
-    return RelayedLink("", place.host.name, place.own.name, shape.up, shape.down, seed)
 
 
 def announcement(shape: KernelShape, place: Place, control: Mapping[str, str]) -> list[str]:

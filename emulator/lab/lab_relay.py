@@ -21,9 +21,10 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from emulator.clock import precise_timers
 from emulator.errors import BadValue
@@ -49,7 +50,7 @@ class RelayProcess:
             start_new_session=True,  # Ctrl-C is for the program, which may still need its links
         )
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps([asdict(link) for link in links]).encode() + b"\n")
+        self._process.stdin.write(msgspec.json.encode(list(links)) + b"\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline().decode().strip()
         if answer != "ready":
@@ -152,11 +153,7 @@ class _Server:
 
 def main(control: str) -> None:
     """Read the links, make their taps, say "ready" (or why not), and carry frames."""
-    line = sys.stdin.buffer.readline()
-    links = [
-        RelayedLink(**link | {key: KernelWay(**link[key]) for key in ("up", "down")})
-        for link in json.loads(line)
-    ]
+    links = msgspec.json.decode(sys.stdin.buffer.readline(), type=list[RelayedLink])
     with ExitStack() as stack:
         try:
             server = _Server(links, Path(control), stack)

@@ -7,18 +7,18 @@ recognised and removed by the next call.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from emulator.errors import BadValue, valid_name
-from emulator.kernel.commands import KernelShape, KernelWay
+from emulator.kernel.commands import KernelShape
 from emulator.kernel.namespaces import (
     INTERFACE_FILES,
     NAMESPACE_FILES,
@@ -26,7 +26,7 @@ from emulator.kernel.namespaces import (
     end_processes,
     execute,
 )
-from emulator.lab.topology import LabBridge, LabHost, LabLink, LabTraffic, Topology
+from emulator.lab.topology import Topology
 from emulator.lab.wiring import HOSTS_FILES, LABS, LabNames, Wiring, wiring
 
 ENVIRONMENT = "EMULATOR_LAB"
@@ -68,18 +68,17 @@ def save(state: LabState) -> None:
     """Write the file, in one step."""
     target = state.names.state_file
     fresh = target.with_suffix(".new")
-    fresh.write_text(json.dumps(asdict(state), indent=1) + "\n", encoding="utf-8")
+    fresh.write_bytes(msgspec.json.format(msgspec.json.encode(state), indent=1) + b"\n")
     fresh.replace(target)
 
 
 def load(number: int) -> LabState:
     """Read the file. BadValue if this lab does not run (any more)."""
     try:
-        content = json.loads(LabNames(number).state_file.read_text(encoding="utf-8"))
+        content = LabNames(number).state_file.read_bytes()
     except FileNotFoundError:
         raise BadValue(f"lab number {number} has ended") from None
-    shapes = {name: _shape(shape) for name, shape in content["shapes"].items()}
-    return LabState(**content | {"topology": _topology(content["topology"]), "shapes": shapes})
+    return msgspec.json.decode(content, type=LabState)
 
 
 @contextmanager
@@ -174,21 +173,3 @@ def names_with(prefix: str, folder: Path) -> list[str]:
     if not folder.is_dir():
         return []
     return sorted(name for name in os.listdir(folder) if name.startswith(prefix))
-
-
-def _shape(content: dict[str, Any]) -> KernelShape:
-    ways = {key: KernelWay(**content[key]) for key in ("up", "down")}
-    return KernelShape(**content | ways)
-
-
-def _topology(content: dict[str, Any]) -> Topology:
-    def ways(part: dict[str, Any]) -> dict[str, Any]:
-        return part | {key: KernelWay(**part[key]) for key in ("up", "down")}
-
-    parts = {
-        "hosts": tuple(LabHost(**part) for part in content["hosts"]),
-        "bridges": tuple(LabBridge(**ways(part)) for part in content["bridges"]),
-        "links": tuple(LabLink(**ways(part)) for part in content["links"]),
-        "traffic": tuple(LabTraffic(**part) for part in content["traffic"]),
-    }
-    return Topology(**content | parts)

@@ -272,7 +272,8 @@ def changed(link: LabLink, said: Mapping[str, str]) -> LabLink:
         valid_name(f"link {link.name}: key", key, (*RATES, *DELAYS))
     if not said:
         raise BadValue(
-            f"link {link.name}: nothing to set, expected one of {', '.join(said_keys())}"
+            f"link {link.name}: nothing to set, expected one of up=2mbit, down=20mbit, rate=none,"
+            " latency=30ms, jitter=5ms, loss=1%"
         )
     up, down = _ways(said, (link.up, link.down))
     if not link.delayed and any(key in said for key in DELAYS):
@@ -281,11 +282,6 @@ def changed(link: LabLink, said: Mapping[str, str]) -> LabLink:
             ' "0ms" in the topology to change them later'
         )
     return replace(link, up=up, down=down)
-
-
-def said_keys() -> list[str]:
-    """Examples of what a link may be set to."""
-    return ["up=2mbit", "down=20mbit", "rate=none", "latency=30ms", "jitter=5ms", "loss=1%"]
 
 
 def _stem(path: Path) -> str:

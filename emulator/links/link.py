@@ -14,17 +14,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from msgspec import Struct
+
 from emulator.capacity import Capacity
 from emulator.capacity.rates import Cycle, cycle_of
 from emulator.capacity.service import AtOnce, Steady, curve_of
 from emulator.delay import Delay, Latency
 from emulator.errors import BadValue
 from emulator.units import FOREVER
-from emulator.values import value_class
 
 
-@value_class(frozen=True, slots=True)
-class Transfer:
+class Transfer(Struct, frozen=True):
     """A transfer of ``size`` bytes from ("up") or to ("down") ``edge``.
 
     ``number`` is unique among the transfers that a network holds.
@@ -41,8 +41,7 @@ class Transfer:
             raise ValueError(f"transfer {self.number}: size {self.size} is negative")
 
 
-@value_class(frozen=True, slots=True)
-class Completion:
+class Completion(Struct, frozen=True):
     """The end of ``transfer``: its last byte is due at the receiver at ``due_ns``.
 
     Its service began at ``started_ns``. ``shifted_ns``: how much later than its offer a bottleneck
@@ -73,8 +72,7 @@ class Served(Protocol):
         ...
 
 
-@value_class(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """When a transfer is served: from ``start_ns`` to ``finish_ns`` along ``curve``.
 
     The last byte reaches the receiver at ``due_ns``.
@@ -339,7 +337,8 @@ class Link:
         service continues at the same byte. ValueError for a capacity if the link is not shaped and
         in use.
         """
-        self._check_capacity(capacity)
+        if capacity is not None and self.capacity is None and self.queue:
+            raise ValueError("a link that is not shaped cannot get a capacity while it is in use")
         at_ns = self._changed_ns = max(now, self._idle_ns, self._changed_ns)
         if delay is not None:
             self.delay = changed_delay(self.delay, delay, at_ns, self._plans())
@@ -475,10 +474,6 @@ class Link:
                 f"transfer {booking.transfer.number}: {confirmed_bytes} of {booking.transfer.size}"
                 " bytes confirmed"
             )
-
-    def _check_capacity(self, capacity: Capacity | None) -> None:
-        if capacity is not None and self.capacity is None and self.queue:
-            raise ValueError("a link that is not shaped cannot get a capacity while it is in use")
 
     def _plans(self) -> list[Plan]:
         return [booking.plan for booking in self.queue if booking.plan is not None]

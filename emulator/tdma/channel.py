@@ -151,20 +151,71 @@ class Use:
     number: int
 
 
-class SlotTable:
-    """The uses of the slots of ``grid``.
+class Channel:
+    """A channel with one transmitter at a time, over both directions; ``link`` makes its links.
+
+    ``rate_bit_s``: the rate of a transmitter within its slots. ``slots_per_transfer``: if given,
+    every transfer fills exactly this number of slots, whatever its size. Its last byte is served
+    when the usable time of the last slot ends. ``automatic``: a transfer gets the next free slots
+    when it is offered or resumed; otherwise it waits for ``Network.grant``. ``half_duplex``: a
+    device does not compute while it transmits or receives; callers must ensure this.
 
     A second use of a slot is refused. Slots that the log has dropped cannot be taken.
     """
 
-    def __init__(self, grid: Grid) -> None:
+    def __init__(
+        self,
+        grid: Grid,
+        rate_bit_s: int,
+        slots_per_transfer: int | None = None,
+        automatic: bool = False,
+        half_duplex: bool = True,
+    ) -> None:
+        if slots_per_transfer is not None and (
+            not isinstance(slots_per_transfer, int) or slots_per_transfer < 1
+        ):
+            raise BadValue(
+                f"slots per transfer {slots_per_transfer!r}: expected a whole number, 1 or more"
+            )
         self.grid = grid
+        self.capacity, self.slots_per_transfer = Constant(rate_bit_s), slots_per_transfer
+        self.automatic, self.half_duplex = automatic, half_duplex
         self._uses: dict[int, Use] = {}  # by slot
         self._first_slot = 0  # earlier slots are dropped from the log
         self._most_uses = LEAST_USES  # with more uses, old ones are dropped
         self._latest_ns = 0  # the latest moment of a call
         # a gapless range of used slots, which the search for free slots skips
         self._packed = range(0)
+
+    def link(
+        self,
+        delay: Delay | None = None,
+        places: Collection[int] | None = None,
+        gate: Capacity | None = None,
+    ) -> ChannelLink:
+        """Make a link of one device in one direction.
+
+        An automatic channel grants it slots at ``places`` of a frame while ``gate`` is open.
+        """
+        return ChannelLink(
+            self, Latency(0) if delay is None else delay, self._checked(places), gate
+        )
+
+    def pace(self, booking: Booking) -> tuple[int, int]:
+        """The service rate of its transfer, as (bytes, usable ns that they take)."""
+        if self.slots_per_transfer is None or not booking.transfer.size:
+            return self.capacity.rate_bit_s, WORK_PER_BYTE
+        return booking.transfer.size, self.slots_per_transfer * self.grid.usable_ns
+
+    def slots_for(self, booking: Booking) -> int:
+        """How many slots the rest of a transfer takes; at least one."""
+        return max(
+            -(
+                -usable(booking.transfer.size - booking.kept, *self.pace(booking))
+                // self.grid.usable_ns
+            ),
+            1,
+        )
 
     def user(self, slot: int) -> Use | None:
         """The use of ``slot``; None if it is free."""
@@ -300,65 +351,6 @@ def closed_until(gate: Capacity, from_ns: int, to_ns: int) -> int:
 
 
 MOST_SLOTS = 1_000_000  # that an automatic channel grants to one transfer
-
-
-class Channel(SlotTable):
-    """A channel with one transmitter at a time, over both directions; ``link`` makes its links.
-
-    ``rate_bit_s``: the rate of a transmitter within its slots. ``slots_per_transfer``: if given,
-    every transfer fills exactly this number of slots, whatever its size. Its last byte is served
-    when the usable time of the last slot ends. ``automatic``: a transfer gets the next free slots
-    when it is offered or resumed; otherwise it waits for ``Network.grant``. ``half_duplex``: a
-    device does not compute while it transmits or receives; callers must ensure this.
-    """
-
-    def __init__(
-        self,
-        grid: Grid,
-        rate_bit_s: int,
-        slots_per_transfer: int | None = None,
-        automatic: bool = False,
-        half_duplex: bool = True,
-    ) -> None:
-        if slots_per_transfer is not None and (
-            not isinstance(slots_per_transfer, int) or slots_per_transfer < 1
-        ):
-            raise BadValue(
-                f"slots per transfer {slots_per_transfer!r}: expected a whole number, 1 or more"
-            )
-        super().__init__(grid)
-        self.capacity, self.slots_per_transfer = Constant(rate_bit_s), slots_per_transfer
-        self.automatic, self.half_duplex = automatic, half_duplex
-
-    def link(
-        self,
-        delay: Delay | None = None,
-        places: Collection[int] | None = None,
-        gate: Capacity | None = None,
-    ) -> ChannelLink:
-        """Make a link of one device in one direction.
-
-        An automatic channel grants it slots at ``places`` of a frame while ``gate`` is open.
-        """
-        return ChannelLink(
-            self, Latency(0) if delay is None else delay, self._checked(places), gate
-        )
-
-    def pace(self, booking: Booking) -> tuple[int, int]:
-        """The service rate of its transfer, as (bytes, usable ns that they take)."""
-        if self.slots_per_transfer is None or not booking.transfer.size:
-            return self.capacity.rate_bit_s, WORK_PER_BYTE
-        return booking.transfer.size, self.slots_per_transfer * self.grid.usable_ns
-
-    def slots_for(self, booking: Booking) -> int:
-        """How many slots the rest of a transfer takes; at least one."""
-        return max(
-            -(
-                -usable(booking.transfer.size - booking.kept, *self.pace(booking))
-                // self.grid.usable_ns
-            ),
-            1,
-        )
 
 
 class ChannelLink(Link):

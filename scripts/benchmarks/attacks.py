@@ -300,7 +300,7 @@ def _nan(edge: str, task: int, size: int) -> np.ndarray:
 
 
 ATTACKS = {
-    "offers": Attack(offers, named="quarantined: task .* was offered more than"),
+    "offers": Attack(offers, named="quarantined: more than .* offers of task"),
     "requests": Attack(requests, named="quarantined: more than .* notes on task"),
     "other tasks": Attack(others_tasks, named="wire_error: task .* is none of those"),
     "bombs": Attack(bombs, burst=5, named="quarantined: .* bytes, at most"),

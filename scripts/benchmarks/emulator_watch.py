@@ -14,9 +14,9 @@ from typing import Any
 import orjson
 
 from edgefl.hosts.wall.coordinator import process as coordinator_process
-from edgefl.hosts.wall.coordinator.flow import Flow
-from edgefl.hosts.wall.coordinator.session import Session
-from edgefl.hosts.wall.coordinator.transport import Transport
+from edgefl.hosts.wall.coordinator.pacer import Flow
+from edgefl.hosts.wall.coordinator.sessions import Session
+from edgefl.hosts.wall.coordinator.transfers import Transport
 from edgefl.protocol.messages import Arrived, Piece
 from emulator.tdma.channel import ChannelLink
 

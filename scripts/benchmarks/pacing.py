@@ -27,7 +27,7 @@ from table import run as run_bench
 from edgefl.config.network import NetworkSection
 from edgefl.errors import UserError
 from edgefl.hosts.processes import keep_freed_memory
-from edgefl.hosts.wall.coordinator.flow import LARGEST_PIECE, SMALLEST_PIECE, PiecePlan
+from edgefl.hosts.wall.coordinator.pacer import LARGEST_PIECE, SMALLEST_PIECE, PiecePlan
 from emulator.units import NS_PER_S, to_ns
 
 CASES = {"2x2": (2, 2.0), "100x2": (100, 2.0), "300x1": (300, 1.0)}  # links, Mbit/s

@@ -45,8 +45,7 @@ from edgefl.hosts.process_messages import FROZEN, Listening, RunEnded, StartRun
 from edgefl.hosts.processes import ONE_THREAD, keep_freed_memory
 from edgefl.hosts.wall import keys as curve
 from edgefl.hosts.wall.edge.host import EdgeHost
-from edgefl.hosts.wall.edge.work import EdgeSide
-from edgefl.hosts.wall.edge.worker import OwnMachine
+from edgefl.hosts.wall.edge.work import EdgeSide, OwnMachine
 from edgefl.hosts.wall.keys import EdgeKeys
 from edgefl.loading.file import shared_digest
 from edgefl.protocol.messages import Assignment, Update

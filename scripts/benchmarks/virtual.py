@@ -28,9 +28,8 @@ from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import Learning, learning
 from edgefl.hosts.setup.rundir import OpenRun
 from edgefl.hosts.virtual.host import VirtualHost
-from edgefl.hosts.virtual.pool.deferred_run import RunOutcome
 from edgefl.hosts.virtual.pool.engine import Engine, InProcessEngine
-from edgefl.hosts.virtual.pool.executor import Executor
+from edgefl.hosts.virtual.pool.executor import Executor, RunOutcome
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.jobs import Train
 from edgefl.strategies.base.strategy import Strategy

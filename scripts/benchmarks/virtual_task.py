@@ -12,9 +12,8 @@ import numpy as np
 from edgefl.data.dataset import Dataset
 from edgefl.data.task import Task
 from edgefl.models import lenet5, mlp
-from edgefl.strategies.base.decisions import Decision, SendFresh
-from edgefl.strategies.base.events import FreshRequested
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.events_and_decisions import Decision, FreshRequested, SendFresh
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.strategies.fedbuff import FedBuff
 
 TRAIN, SMALL_TRAIN, TINY_TRAIN = 60_000, 3_000, 200_000

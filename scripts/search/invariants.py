@@ -10,7 +10,7 @@ from typing import Any
 from exactly_once import ExactlyOnce
 
 from edgefl.edges.edge import MOST_UNACKNOWLEDGED
-from edgefl.protocol.codec import decode, decode_note, places, says, unbundled
+from edgefl.protocol.codec import decode, decode_note, says, transfer_meta, unbundled
 from edgefl.protocol.messages import TASK, Acknowledged, Offer, Stamped
 from emulator.units import FOREVER
 from search.machine import NS_PER_S
@@ -205,8 +205,8 @@ class Invariants:
         elif says(header, Offer):
             offer = decode(header)[0]
             if offer.kind == TASK:
-                task, version = places(offer.meta)[:2]
-                self._check_given(task, (edge, version, offer.digest))
+                meta = transfer_meta(offer.meta)
+                self._check_given(meta.number, (edge, meta.version, offer.digest))
 
     def _check_record(self, record: ExactlyOnce, where: str = "") -> None:
         faults = record.faults

@@ -10,14 +10,12 @@ from unittest.mock import patch
 
 from edgefl.actor import Send
 from edgefl.coordinator.coordinator import Coordinator
-from edgefl.coordinator.deadlines import Deadlines
-from edgefl.coordinator.tasks import OpenTask, Tasks
-from edgefl.hosts.wall.coordinator import checkpoint_writer
-from edgefl.hosts.wall.coordinator.checkpoint_writer import CheckpointWriter
-from edgefl.hosts.wall.coordinator.committer import Committer
+from edgefl.coordinator.tasks import Deadlines, OpenTask, Tasks
+from edgefl.hosts.wall.coordinator import durability
+from edgefl.hosts.wall.coordinator.durability import CheckpointWriter, Committer
 from edgefl.hosts.wall.coordinator.logic import Logic
 from edgefl.hosts.wall.coordinator.sessions import Sessions
-from edgefl.hosts.wall.coordinator.uplink import Uplink
+from edgefl.hosts.wall.coordinator.transfers import Uplink
 from edgefl.protocol.messages import Acknowledged
 from edgefl.record.tables import RowFile
 from edgefl.strategies.base.strategy import Strategy
@@ -146,7 +144,7 @@ def early_checkpoint() -> list[Change]:
 
 def arrays_not_copied() -> list[Change]:
     """The arrays of a checkpoint go on changing until its thread has written them."""
-    return [(checkpoint_writer, "encode", partial(checkpoint_writer.encode, copy=False))]
+    return [(durability, "encode", partial(durability.encode, copy=False))]
 
 
 def deadline_restarts() -> list[Change]:

@@ -18,9 +18,9 @@ from safetensors.numpy import save_file
 from edgefl.config.experiment import Experiment
 from edgefl.hosts.setup import rundir
 from edgefl.hosts.setup.learning import Learning, learning
-from edgefl.hosts.wall.coordinator import checkpoint_writer
-from edgefl.hosts.wall.coordinator.process_task import CoordinatorTask
-from edgefl.hosts.wall.edge.side import side
+from edgefl.hosts.wall.coordinator import durability
+from edgefl.hosts.wall.coordinator.opening import CoordinatorTask
+from edgefl.hosts.wall.edge.membership import side
 from edgefl.hosts.wall.edge.work import EdgeSide
 from edgefl.protocol.messages import Setup
 from edgefl.record import files
@@ -169,7 +169,7 @@ class World:
             patch.object(rundir, "git_commit", lambda folder=None: "simulated"),
             patch.object(rundir, "time", SimpleNamespace(monotonic=now_s)),
             patch.object(clock, "time", unix),
-            patch.object(checkpoint_writer, "REPLAY_S", replay_s),
+            patch.object(durability, "REPLAY_S", replay_s),
         ):
             yield
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import queue
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from threading import Thread
 from typing import Any
 
+from msgspec.structs import replace
+
 from edgefl.hosts.ipc import decode, encode
 from edgefl.hosts.process_messages import JobFinished, WorkerDied
-from edgefl.hosts.wall.coordinator import evaluator, jobs
-from edgefl.hosts.wall.edge.worker import OwnMachine
+from edgefl.hosts.wall.coordinator.workers import serve_evaluations, serve_jobs
+from edgefl.hosts.wall.edge.work import OwnMachine
 from edgefl.hosts.wall.system import System
 from search.disk import ProcessDisk, SimulatedDisk
 from search.machine import NS_PER_S, SCHEDULER_NS, Process, SimulatedThread, running
@@ -188,12 +189,12 @@ class _Served:
 def evaluating(system: SimulatedSystem, learned: Any) -> Worker:
     """An evaluator's process."""
     served = _Served()
-    evaluator.serve(served, learned.evaluate)
+    serve_evaluations(served, learned.evaluate)
     return Worker(system, served.answer)
 
 
 def working(system: SimulatedSystem, learned: Any) -> Worker:
     """A job worker's process."""
     served = _Served()
-    jobs.serve(served, learned, OwnMachine())
+    serve_jobs(served, learned, OwnMachine())
     return Worker(system, served.answer)

@@ -23,9 +23,9 @@ import xxhash
 
 from edgefl.disk import OwnDisk
 from edgefl.hosts.setup.plan import fidelity
-from edgefl.hosts.setup.saved_state import externals
+from edgefl.hosts.setup.rundir import externals
 from edgefl.hosts.wall.coordinator.logic import Logic
-from edgefl.hosts.wall.coordinator.opened import RunOpener
+from edgefl.hosts.wall.coordinator.opening import RunOpener
 from edgefl.record.journal import JournalEntry, Position
 from edgefl.record.tables import at_once
 from edgefl.vectors import aligned_copy

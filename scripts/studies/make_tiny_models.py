@@ -10,7 +10,7 @@ tests and studies need no weights from anywhere. `path` of [model] names DIR.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,87 +23,76 @@ CHAT = "{% for message in messages %}<|{{ message.role }}|>\n{{ message.content 
 CHAT += "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
 
 
-def tiny_bert(
-    directory: Path,
-    texts: Iterable[str],
-    vocabulary: int = 2000,
-    hidden: int = 32,
-    layers: int = 2,
-    heads: int = 2,
-    positions: int = 128,
-    seed: int = 0,
-) -> Path:
+def tiny_bert(directory: Path, texts: Iterable[str], vocabulary: int = 2000, **sizes: int) -> Path:
     """Write a BERT with random weights and a WordPiece vocabulary of the texts; return its path.
 
-    ``directory`` is new or empty.
+    ``directory`` is new or empty. ``sizes``: as ``_sizes`` has them.
     """
-    import torch
     from tokenizers import BertWordPieceTokenizer
-    from transformers import BertConfig, BertModel, BertTokenizer, logging
+    from transformers import BertConfig, BertModel, BertTokenizer
 
-    logging.disable_progress_bar()
     directory.mkdir(parents=True, exist_ok=True)
     trained = BertWordPieceTokenizer(lowercase=True)
     trained.train_from_iterator(
         list(texts), vocab_size=vocabulary, special_tokens=list(SPECIAL), show_progress=False
     )
     trained.save_model(str(directory))
-    tokenizer = BertTokenizer.from_pretrained(str(directory), model_max_length=positions)
-    tokenizer.save_pretrained(str(directory))
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        intermediate_size=4 * hidden,
-        max_position_embeddings=positions,
-        pad_token_id=tokenizer.pad_token_id,
+    shape = _sizes(128, sizes)
+    tokenizer = BertTokenizer.from_pretrained(
+        str(directory), model_max_length=shape["max_position_embeddings"]
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        BertModel(config).save_pretrained(str(directory))
-    return directory
+    pad = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+    return _write(directory, tokenizer, BertModel, BertConfig(**shape, **pad))
 
 
 def tiny_causal(
-    directory: Path,
-    texts: Iterable[str],
-    vocabulary: int = 1000,
-    hidden: int = 32,
-    layers: int = 2,
-    heads: int = 2,
-    positions: int = 256,
-    seed: int = 0,
+    directory: Path, texts: Iterable[str], vocabulary: int = 1000, **sizes: int
 ) -> Path:
     """Write a Qwen2 with random weights and a BPE vocabulary of the texts; return its path."""
-    import torch
-    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, logging
+    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-    logging.disable_progress_bar()
     directory.mkdir(parents=True, exist_ok=True)
+    shape = _sizes(256, sizes)
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=_bpe(texts, vocabulary),
         eos_token=END,
         pad_token=END,
-        model_max_length=positions,
+        model_max_length=shape["max_position_embeddings"],
     )
     tokenizer.chat_template = CHAT
-    tokenizer.save_pretrained(str(directory))
     config = Qwen2Config(
+        **shape,
         vocab_size=len(tokenizer),
-        hidden_size=hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=max(1, heads // 2),
-        intermediate_size=4 * hidden,
-        max_position_embeddings=positions,
+        num_key_value_heads=max(1, shape["num_attention_heads"] // 2),
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,
     )
+    return _write(directory, tokenizer, Qwen2ForCausalLM, config)
+
+
+def _sizes(most: int, given: Mapping[str, int]) -> dict[str, int]:
+    """Return the sizes as a config of transformers names them; ``most``: default positions."""
+    hidden = given.get("hidden", 32)
+    return {
+        "hidden_size": hidden,
+        "num_hidden_layers": given.get("layers", 2),
+        "num_attention_heads": 2,
+        "intermediate_size": 4 * hidden,
+        "max_position_embeddings": given.get("positions", most),
+    }
+
+
+def _write(directory: Path, tokenizer: Any, kind: Any, config: Any) -> Path:
+    """Write the tokenizer and a model with random weights, the same ones each time."""
+    import torch
+    from transformers import logging
+
+    logging.disable_progress_bar()
+    tokenizer.save_pretrained(str(directory))
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        Qwen2ForCausalLM(config).save_pretrained(str(directory))
+        torch.manual_seed(0)
+        kind(config).save_pretrained(str(directory))
     return directory
 
 

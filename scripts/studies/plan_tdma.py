@@ -20,8 +20,7 @@ from rich.table import Table
 
 from edgefl.errors import UserError
 from edgefl.exit_status import BAD_INPUT, FAILED
-from edgefl.hosts.setup.plan import devices
-from edgefl.hosts.setup.timetable import timetable
+from edgefl.hosts.setup.plan import devices, timetable
 from edgefl.loading.file import load
 from edgefl.reports.slots import section as slots
 from edgefl.results import rundirs

@@ -16,16 +16,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from reproduction import listing, pages, registry
-from reproduction.chosen import CHOSEN
-from reproduction.confirm import Confirmation
-from reproduction.entry import ROOT, Entry, Scale
-from reproduction.progress import say
-from reproduction.runner import S_PER_H, Budget, EntryRunner, Work
+from reproduction import pages, registry
+from reproduction.book import Book
+from reproduction.entry import ROOT, Scale
+from reproduction.runner import S_PER_H, Budget, EntryRunner, Work, say
 
 from edgefl.errors import Bug, UserError
 from edgefl.exit_status import BAD_INPUT, FAILED, INTERRUPTED
-from edgefl.hosts.workers import EngineName, Power
+from edgefl.hosts.choices import EngineName, Power
 from emulator.errors import BadValue
 
 RESULTS = ROOT / "docs" / "results"
@@ -46,19 +44,16 @@ def main() -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Do what the options say; return the exit status."""
-    data = options.results / "data"
+    data, entries = options.results / "data", registry.entries()
     if options.list:
-        listing.show(registry.entries().values(), data)
+        Book(entries.values(), data).show()
         return 0
     named = [registry.find(name) for name in options.entry]
     chosen = named if options.without_used else registry.with_used(named)
-    if not chosen and not options.pages and not options.confirm:
+    if not chosen and not options.pages:
         raise UserError("expected --entry NAME, --pages or --list; --list shows the names")
     status = 0
     if not options.pages:
-        limit_s = None if options.max_hours is None else options.max_hours * S_PER_H
-        if options.confirm and not chosen:
-            chosen = list(registry.entries().values())
         work = Work(
             Scale(options.scale),
             Power(options.workers, EngineName(options.engine)),
@@ -66,13 +61,10 @@ def run(options: argparse.Namespace) -> int:
             data,
             tuple(options.set),
             options.anew,
-            Budget(limit_s),
+            Budget(None if options.max_hours is None else options.max_hours * S_PER_H),
         )
-        if options.confirm:
-            status = confirm(chosen, work)
-        else:
-            status = do([EntryRunner(entry, work) for entry in chosen], work)
-    for path in pages.write(options.results, registry.entries().values(), CHOSEN):
+        status = do([EntryRunner(entry, work) for entry in chosen], work)
+    for path in pages.write(options.results, entries.values()):
         say(f"page: {path}")
     return status
 
@@ -95,31 +87,11 @@ def do(runners: list[EntryRunner], work: Work) -> int:
     return 0
 
 
-def confirm(entries: list[Entry], work: Work) -> int:
-    """Confirm the results of each entry; return the exit status."""
-    status = 0
-    for entry in entries:
-        try:
-            runner = EntryRunner(entry, work, reads_only=True)
-            if not Confirmation(runner).run():
-                say(f"{entry.name}: nothing to confirm at scale {work.scale}")
-        except UserError as error:
-            say(str(error))
-            status = FAILED
-    return status
-
-
 def arguments() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    _what(parser)
-    _how(parser)
-    return parser
-
-
-def _what(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="show all entries, and what is done")
     parser.add_argument(
         "--entry",
@@ -146,20 +118,12 @@ def _what(parser: argparse.ArgumentParser) -> None:
         "--anew", action="store_true", help="forget what the entries have at this scale"
     )
     parser.add_argument(
-        "--confirm",
-        action="store_true",
-        help="look whether today's code gives the numbers that are there (default: all entries)",
-    )
-    parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
         help="a change to the config of all runs; use another --results and --out with it",
     )
-
-
-def _how(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers", type=_positive, default=1, metavar="N", help="processes (default: 1)"
     )
@@ -189,6 +153,7 @@ def _how(parser: argparse.ArgumentParser) -> None:
         metavar="H",
         help="begin no more runs after so many CPU-hours; the same command goes on later",
     )
+    return parser
 
 
 def _positive(text: str) -> int:

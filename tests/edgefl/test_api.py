@@ -16,7 +16,7 @@ from paths import EXAMPLES, ROOT
 
 import emulator
 from edgefl import api
-from edgefl.strategies.base import decisions, events, local_rule, strategy
+from edgefl.strategies.base import events_and_decisions, strategy
 from edgefl.strategies.base.catalog import strategy_names
 
 APIS = {"edgefl.api": api, "emulator": emulator}
@@ -83,8 +83,11 @@ def test_edgefl_api_has_what_strategies_are_made_of() -> None:
 
 
 def test_events_decisions_and_rules_are_the_same_objects() -> None:
-    assert (api.Event, api.Decision) == (events.Event, decisions.Decision)
-    assert (api.Strategy, api.LocalRule) == (strategy.Strategy, local_rule.LocalRule)
+    assert (api.Event, api.Decision) == (
+        events_and_decisions.Event,
+        events_and_decisions.Decision,
+    )
+    assert (api.Strategy, api.LocalRule) == (strategy.Strategy, strategy.LocalRule)
 
 
 def test_a_strategy_by_name_can_be_derived_from() -> None:

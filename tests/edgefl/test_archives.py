@@ -14,8 +14,7 @@ import pytest
 from edgefl.archives import BadArchive, unpack
 from edgefl.launch.connections.connection import HostError
 from edgefl.launch.connections.local import LocalConnection
-from edgefl.launch.host import Host
-from edgefl.launch.inventory import CoordinatorPlace
+from edgefl.launch.inventory import CoordinatorPlace, Host
 from edgefl.launch.remote_coordinator import RemoteCoordinator
 
 MOST = 1 << 20

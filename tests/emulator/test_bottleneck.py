@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import count, pairwise
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
+from any_transfers import AnyTransfers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+from hypothesis.stateful import rule
 
-from edgefl.hosts.wall.coordinator.flow import PiecePlan
-from edgefl.hosts.wall.coordinator.pacer import Pacer
+from edgefl.hosts.wall.coordinator.pacer import Pacer, PiecePlan
 from emulator.capacity.rates import Constant
 from emulator.delay import Latency
 from emulator.fidelity import Fidelity
@@ -116,41 +116,6 @@ def test_a_late_comer_slows_the_other_down_and_both_are_told() -> None:
     assert (net.progress(first, 10 * MS), net.next_due()) == (10, 20 * MS)
     assert due(net) == [(1, 20 * MS), (0, 25 * MS)]
     assert net.take_replanned() == []  # an expected completion changes no plan
-
-
-def test_what_a_capped_device_leaves_goes_to_the_others() -> None:
-    net, _ = cell(Constant(10 * BYTE_PER_MS), [Constant(2 * BYTE_PER_MS), None, None])
-    for edge in range(3):
-        net.offer(transfer(edge, 40, edge), 0)
-    assert due(net) == [(1, 10 * MS), (2, 10 * MS), (0, 20 * MS)]
-
-
-def test_a_link_that_is_cut_leaves_its_share() -> None:
-    net, _ = cell(Constant(2 * BYTE_PER_MS), [OnOff(10**9, 10 * MS, 30 * MS), None])
-    net.offer(transfer(0, 20, 0), 0)
-    net.offer(transfer(1, 50, 1), 0)
-    assert due(net) == [(1, 30 * MS), (0, 35 * MS)]
-
-
-def test_within_a_link_first_come_first_served() -> None:
-    net, _ = cell(Constant(2 * BYTE_PER_MS), [None, None])
-    a, b, other = transfer(0, 10, 0), transfer(1, 10, 0), transfer(2, 30, 1)
-    for item in (a, b, other):
-        net.offer(item, 0)
-    assert [net.started(item) for item in (a, b, other)] == [0, 10 * MS, 0]
-    assert net.opens_at(b, 1) == 10 * MS
-    assert due(net) == [(0, 10 * MS), (1, 20 * MS), (2, 25 * MS)]
-
-
-def test_a_broken_session_leaves_its_share_until_it_returns() -> None:
-    net, _ = cell(Constant(2 * BYTE_PER_MS), [None, None])
-    broken, other = transfer(0, 20, 0), transfer(1, 40, 1)
-    net.offer(broken, 0)
-    net.offer(other, 0)
-    net.suspend(broken, 7, 10 * MS)
-    assert net.due_at(broken, 8) == FOREVER and net.next_due() == 25 * MS
-    net.resume(broken, 20 * MS)
-    assert due(net) == [(1, 30 * MS), (0, 31_500_000)]
 
 
 def test_moments_before_the_settled_one_count_from_there_and_are_counted() -> None:
@@ -314,64 +279,21 @@ def test_the_bottleneck_carries_its_rate_no_more_and_no_less(
 
 
 # ------------------------------------------------------------------ a link alone is a plain one
-class Alone(RuleBasedStateMachine):
+class Alone(AnyTransfers):
     """A link alone in its bottleneck behaves as a plain link, after any calls and queries."""
 
-    items = Bundle("items")
+    edges = "01"
 
     def __init__(self) -> None:
-        super().__init__()
         caps = [OnOff(BYTE_PER_MS, 11 * MS, 20 * MS), Constant(BYTE_PER_MS)]
-        self.nets = [Network(), Network()]
+        plain, shared = Network(), Network()
         for edge, cap in enumerate(caps):
-            self.nets[0].add_link(str(edge), "up", Link(cap, Latency(7 * MS)))
-        self.nets[1].add_link("0", "up", Bottleneck(caps[0]).link(None, Latency(7 * MS)))
-        self.nets[1].add_link(
-            "1", "up", Bottleneck(Constant(10**12)).link(caps[1], Latency(7 * MS))
-        )
-        self.now, self.numbers = 0, count()
-        self.held: dict[int, Transfer] = {}
-        self.suspended: set[int] = set()
+            plain.add_link(str(edge), "up", Link(cap, Latency(7 * MS)))
+        shared.add_link("0", "up", Bottleneck(caps[0]).link(None, Latency(7 * MS)))
+        shared.add_link("1", "up", Bottleneck(Constant(10**12)).link(caps[1], Latency(7 * MS)))
+        super().__init__(plain, shared)
 
-    @rule(target=items, edge=st.integers(0, 1), size=st.integers(0, 50))
-    def offer(self, edge: int, size: int) -> Transfer:
-        item = transfer(next(self.numbers), size, edge)
-        self.held[item.number] = item
-        for net in self.nets:
-            net.offer(item, self.now)
-        return item
-
-    @rule(item=items, share=st.floats(0, 1))
-    def suspend(self, item: Transfer, share: float) -> None:
-        if item.number in self.held:
-            self.suspended.add(item.number)
-            for net in self.nets:
-                net.suspend(item, int(share * item.size), self.now)
-
-    @rule(item=items)
-    def resume(self, item: Transfer) -> None:
-        if item.number in self.suspended:
-            self.suspended.discard(item.number)
-            for net in self.nets:
-                net.resume(item, self.now)
-
-    @rule(item=consumes(items))
-    def cancel(self, item: Transfer) -> None:
-        if self.held.pop(item.number, None):
-            self.suspended.discard(item.number)
-            for net in self.nets:
-                net.cancel(item, self.now)
-
-    @rule(pause_ns=st.integers(0, 40 * MS))
-    def pop(self, pause_ns: int) -> None:
-        self.now += pause_ns
-        first, second = (net.pop_due(self.now) for net in self.nets)
-        assert first == second
-        for completion in first:
-            self.held.pop(completion.transfer.number)
-            self.suspended.discard(completion.transfer.number)
-
-    @rule(item=items, ahead=st.integers(-20 * MS, 200 * MS), share=st.floats(0, 1))
+    @rule(item=AnyTransfers.items, ahead=st.integers(-20 * MS, 200 * MS), share=st.floats(0, 1))
     def ask(self, item: Transfer, ahead: int, share: float) -> None:
         if item.number in self.held:
             first, second = (
@@ -384,62 +306,25 @@ class Alone(RuleBasedStateMachine):
             )
             assert first == second
 
-    @invariant()
-    def the_same_news(self) -> None:
-        assert self.nets[0].next_due() == self.nets[1].next_due()
-
 
 TestAlone = Alone.TestCase
 TestAlone.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
 
 
 # ------------------------------------------------------------------ a host that is late
-class Late(RuleBasedStateMachine):
+class Late(AnyTransfers):
     """Three devices in a cell and a host whose moments jump back.
 
     Answers agree with each other, and no service exceeds a rate.
     """
 
-    items = Bundle("items")
+    edges = "012"
     rate, caps = 3 * BYTE_PER_MS, (2 * BYTE_PER_MS, 10 * BYTE_PER_MS, BYTE_PER_MS)
 
     def __init__(self) -> None:
-        super().__init__()
-        self.net, self.shared = cell(
-            Constant(self.rate), [Constant(cap) for cap in self.caps], delay_ns=9 * MS
-        )
-        self.now, self.behind, self.numbers = 100 * MS, 0, count()
-        self.held: dict[int, Transfer] = {}
-        self.suspended: set[int] = set()
-
-    @property
-    def at(self) -> int:
-        return self.now - self.behind
-
-    @rule(target=items, edge=st.integers(0, 2), size=st.integers(0, 60))
-    def offer(self, edge: int, size: int) -> Transfer:
-        item = transfer(next(self.numbers), size, edge)
-        self.net.offer(item, self.at)
-        self.held[item.number] = item
-        return item
-
-    @rule(item=items, share=st.floats(0, 1))
-    def suspend(self, item: Transfer, share: float) -> None:
-        if item.number in self.held:
-            self.net.suspend(item, int(share * item.size), self.at)
-            self.suspended.add(item.number)
-
-    @rule(item=items)
-    def resume(self, item: Transfer) -> None:
-        if item.number in self.suspended:
-            self.net.resume(item, self.at)
-            self.suspended.discard(item.number)
-
-    @rule(item=consumes(items))
-    def cancel(self, item: Transfer) -> None:
-        if self.held.pop(item.number, None):
-            self.net.cancel(item, self.at)
-            self.suspended.discard(item.number)
+        caps = [Constant(cap) for cap in self.caps]
+        net, self.shared = cell(Constant(self.rate), caps, delay_ns=9 * MS)
+        super().__init__(net)
 
     @rule(edge=st.integers(0, 2), share=st.integers(1, 4), delay_ms=st.integers(0, 30))
     def change(self, edge: int, share: int, delay_ms: int) -> None:
@@ -450,21 +335,6 @@ class Late(RuleBasedStateMachine):
             Latency(delay_ms * MS),
             at=self.at,
         )
-
-    @rule(pause_ns=st.integers(0, 40 * MS), behind_ns=st.integers(0, 30 * MS))
-    def pop(self, pause_ns: int, behind_ns: int) -> None:
-        self.now, self.behind = self.now + pause_ns, behind_ns
-        expected = sorted(
-            (self.net.due_at(item, item.size), number) for number, item in self.held.items()
-        )
-        popped = [
-            (completion.due_ns, completion.transfer.number)
-            for completion in self.net.pop_due(self.now)
-        ]
-        assert popped == [entry for entry in expected if entry[0] <= self.now]
-        for _, number in popped:
-            del self.held[number]
-            self.suspended.discard(number)
 
     @rule(behind_ns=st.integers(0, 30 * MS))
     def fall_behind(self, behind_ns: int) -> None:
@@ -493,21 +363,6 @@ class Late(RuleBasedStateMachine):
                 if item.edge in edges
             )
             assert carried <= rate * step_ns // (8 * NS_PER_S) + 1 + len(self.held)
-
-    @invariant()
-    def the_next_completion_is_the_earliest_of_all(self) -> None:
-        moments = {number: self.net.due_at(item, item.size) for number, item in self.held.items()}
-        assert self.net.next_due() == min(moments.values(), default=FOREVER)
-        for edge in "012":
-            queue = [number for number, item in self.held.items() if item.edge == edge]
-            stopped = [index for index, number in enumerate(queue) if number in self.suspended]
-            assert [moments[number] for number in queue] == sorted(
-                moments[number] for number in queue
-            )
-            assert all(
-                (moments[number] == FOREVER) == (bool(stopped) and index >= stopped[0])
-                for index, number in enumerate(queue)
-            )
 
 
 TestLate = Late.TestCase

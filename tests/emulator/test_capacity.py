@@ -307,27 +307,6 @@ def test_a_saved_cycle_is_the_same(trace: Trace, begins: int, t: int) -> None:
     assert saved.done(begins + t) == cycle.done(begins + t)
 
 
-def test_windows_stop_the_service() -> None:
-    gate = Windows(
-        [(10 * MS, 20 * MS), (20 * MS, 30 * MS), (50 * MS, 60 * MS)], rate_bit_s=8000
-    )  # 1 byte per ms
-    assert [gate.segment(t * MS) for t in (0, 10, 25, 30, 60)] == [
-        (8000, 10 * MS),
-        (0, 30 * MS),
-        (0, 30 * MS),
-        (8000, 50 * MS),
-        (8000, FOREVER),
-    ]
-    assert [served_at(gate, 0, size) for size in (10, 11, 30, 31, 1000)] == [
-        10 * MS,
-        31 * MS,
-        50 * MS,
-        61 * MS,
-        1030 * MS,
-    ]
-    assert [bytes_served(gate, 5 * MS, t * MS) for t in (10, 20, 40, 55, 70)] == [5, 5, 15, 25, 35]
-
-
 def test_an_outage_may_never_end() -> None:
     gate = Windows([(10 * MS, FOREVER)], rate_bit_s=8000)
     assert gate.segment(10 * MS) == (0, FOREVER)
@@ -407,27 +386,6 @@ def test_the_process_needs_means() -> None:
     for means in ((0, 5), (5, 0), (float("inf"), 5)):
         with pytest.raises(BadValue, match="1 ns or more"):
             OnOff(np.random.default_rng(0), *means)
-
-
-def test_service_only_in_own_slots_less_the_guard() -> None:
-    gate = Slotted(
-        10 * MS, 4, own=[1], guard_ns=2 * MS, rate_bit_s=8000
-    )  # 1 byte per ms in [10, 18), [50, 58), ...
-    assert [gate.segment(t * MS) for t in (0, 10, 17, 18, 49)] == [
-        (0, 10 * MS),
-        (8000, 18 * MS),
-        (8000, 18 * MS),
-        (0, 40 * MS),
-        (0, 50 * MS),
-    ]
-    assert [served_at(gate, 0, size) for size in (1, 8, 9, 16, 8_000_000)] == [
-        11 * MS,
-        18 * MS,
-        51 * MS,
-        58 * MS,
-        (40 * 999_999 + 18) * MS,
-    ]
-    assert [bytes_served(gate, 15 * MS, t * MS) for t in (16, 18, 50, 55, 95)] == [1, 3, 3, 8, 16]
 
 
 def test_neighbouring_slots_join_without_a_guard_only() -> None:

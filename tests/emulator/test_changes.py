@@ -101,29 +101,6 @@ def test_a_cut_and_its_repair_give_no_burst(kind: str) -> None:
 
 
 @kinds
-def test_bytes_on_their_way_keep_their_delay_and_are_not_overtaken(kind: str) -> None:
-    net, (_, second) = offered(kind, 20, 20, delay_ns=50 * MS)
-    net.change("a", "up", delay=Latency(5 * MS), at=30 * MS)
-    assert [net.due_at(second, n) // MS for n in (1, 10, 11, 20)] == [
-        71,
-        80,
-        80,
-        80,
-    ]  # the tenth left at 30
-    assert [net.progress(second, at * MS) for at in (70, 71, 79, 80)] == [0, 1, 9, 20]
-    assert due(net) == [(1, 70 * MS), (2, 80 * MS)]
-
-
-@kinds
-def test_an_idle_link_takes_a_shorter_delay_at_once(kind: str) -> None:
-    net, _ = offered(kind, 10, delay_ns=500 * MS)
-    assert due(net) == [(1, 510 * MS)]
-    net.change("a", "up", delay=Latency(MS), at=520 * MS)
-    net.offer(transfer(2, 10), 530 * MS)
-    assert due(net) == [(2, 541 * MS)]
-
-
-@kinds
 def test_a_change_while_the_session_is_broken(kind: str) -> None:
     net, (model,) = offered(kind, 100)
     net.suspend(model, 20, 30 * MS)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import count
-
 import pytest
+from any_transfers import AnyTransfers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+from hypothesis.stateful import invariant, rule
 
 from emulator.capacity.rates import Constant, Windows
 from emulator.delay import Latency
@@ -177,16 +176,6 @@ def test_a_broken_session_gives_its_slots_back_and_needs_others() -> None:
     assert net.pop_due(FOREVER) == [Completion(model, 0, 0, 88 * MS, windows)]
 
 
-def test_cancelled_its_slots_are_free() -> None:
-    channel = ten(automatic=True)
-    net = network(channel)
-    net.offer(transfer(1, 30), 0)
-    net.cancel(transfer(1, 30), 5 * MS)
-    assert [use.slot for use in channel.log()] == [0]
-    net.offer(transfer(2, 10, "b"), 5 * MS)
-    assert due(net) == [(2, 20 * MS)]
-
-
 def test_delays_change_and_nothing_is_overtaken() -> None:
     net, model = network(ten(), delay_ns=50 * MS), transfer(1, 20)
     net.offer(model, 0)
@@ -284,37 +273,20 @@ def test_the_closed_form_is_a_count_slot_by_slot(
             assert net.opens_at(model, n) in [grid.begins(slot) for slot in held]
 
 
-class AnyTable(RuleBasedStateMachine):
+class AnyTable(AnyTransfers):
     """Grants, interruptions and cancellations in any order.
 
-    Bytes move only in logged slots, each slot has one transmitter, and no byte is lost.
+    Bytes move only in logged slots, and each slot has one transmitter.
     """
 
-    items = Bundle("items")
+    two_ways, in_order = True, False
 
     def __init__(self) -> None:
-        super().__init__()
         self.channel = ten(guard_ms=2)
-        self.net, self.now, self.numbers = network(self.channel, edges="abc"), 0, count()
-        self.held: dict[int, Transfer] = {}
-        self.suspended: set[int] = set()
-        self.offered = self.arrived = self.dropped = 0
+        super().__init__(network(self.channel, edges="abc"))
         self.moved: dict[int, set[int]] = {}  # slot -> transfers of which bytes were served in it
 
-    @rule(
-        target=items,
-        edge=st.sampled_from("abc"),
-        direction=st.sampled_from(["up", "down"]),
-        size=st.integers(0, 40),
-    )
-    def offer(self, edge: str, direction: str, size: int) -> Transfer:
-        item = transfer(next(self.numbers), size, edge, direction)
-        self.net.offer(item, self.now)
-        self.held[item.number] = item
-        self.offered += size
-        return item
-
-    @rule(item=items, ahead=st.lists(st.integers(0, 12), max_size=6))
+    @rule(item=AnyTransfers.items, ahead=st.lists(st.integers(0, 12), max_size=6))
     def grant(self, item: Transfer, ahead: list[int]) -> None:
         slots = [self.channel.grid.next_at(self.now) + slot for slot in ahead]
         if item.number not in self.held:
@@ -330,25 +302,6 @@ class AnyTable(RuleBasedStateMachine):
         else:
             self.net.grant(item, slots, self.now)
 
-    @rule(item=items, share=st.floats(0, 1))
-    def suspend(self, item: Transfer, share: float) -> None:
-        if item.number in self.held:
-            self.net.suspend(item, int(share * item.size), self.now)
-            self.suspended.add(item.number)
-
-    @rule(item=items)
-    def resume(self, item: Transfer) -> None:
-        if item.number in self.suspended:
-            self.net.resume(item, self.now)
-            self.suspended.discard(item.number)
-
-    @rule(item=consumes(items))
-    def cancel(self, item: Transfer) -> None:
-        if self.held.pop(item.number, None):
-            self.net.cancel(item, self.now)
-            self.suspended.discard(item.number)
-            self.dropped += item.size
-
     @rule(pause_ms=st.integers(0, 60))
     def pass_time(self, pause_ms: int) -> None:
         for _ in range(pause_ms):  # ms by ms, so that each step lies in one slot
@@ -362,20 +315,12 @@ class AnyTable(RuleBasedStateMachine):
                     use = self.channel.user(slot)
                     assert use == Use(slot, item.edge, item.direction, number)
                     self.moved.setdefault(slot, set()).add(number)
-        for completion in self.net.pop_due(self.now):
-            self.arrived += self.held.pop(completion.transfer.number).size
 
     @invariant()
-    def one_transmitter_a_slot_and_nothing_lost(self) -> None:
+    def a_slot_has_one_transmitter(self) -> None:
         slots = [use.slot for use in self.channel.log()]
-        assert len(slots) == len(set(slots)) and all(
-            len(numbers) == 1 for numbers in self.moved.values()
-        )
-        assert self.offered == self.arrived + self.dropped + sum(
-            item.size for item in self.held.values()
-        )
-        moments = [self.net.due_at(item, item.size) for item in self.held.values()]
-        assert self.net.next_due() == min(moments, default=FOREVER)
+        assert len(slots) == len(set(slots))
+        assert all(len(numbers) == 1 for numbers in self.moved.values())
 
     @invariant()
     def what_is_reserved_ahead_belongs_to_somebody(self) -> None:

@@ -116,34 +116,15 @@ def _running(pids: list[int]) -> list[int]:
 def test_check_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     status = run(["kernel", "check"])
     out, error = capsys.readouterr()
-    assert [line.split()[0] for line in out.splitlines()][:9] == [
-        "linux",
-        "root",
-        "ip",
-        "tc",
-        "namespaces",
-        "veth",
-        "sch_tbf",
-        "sch_htb",
-        "sch_netem",
-    ]
+    names = "linux root ip tc namespaces veth sch_tbf sch_htb sch_netem"
+    assert [line.split()[0] for line in out.splitlines()][:9] == names.split()
     assert (status, error) == ((2, f"emulator: {refusal()}\n") if refusal() else (0, ""))
 
 
 def test_a_command_has_its_addresses_and_passes_its_status_on(tmp_path: Path, real: Real) -> None:
     log = tmp_path / "log.json"
-    done = real(
-        "--up",
-        "2mbit",
-        "--down",
-        "20mbit",
-        "--log",
-        str(log),
-        "--",
-        "sh",
-        "-c",
-        "echo $EMULATOR_HOST_ADDRESS $EMULATOR_OWN_ADDRESS; ls /sys/class/net; exit 7",
-    )
+    script = "echo $EMULATOR_HOST_ADDRESS $EMULATOR_OWN_ADDRESS; ls /sys/class/net; exit 7"
+    done = real(*f"--up 2mbit --down 20mbit --log {log} -- sh -c".split(), script)
     if done is None:
         assert not log.exists()
         return
@@ -152,18 +133,10 @@ def test_a_command_has_its_addresses_and_passes_its_status_on(tmp_path: Path, re
     assert (done.status, place.host.address) == (7, host)
     assert {place.own.name, "lo"} <= set(interfaces) and place.host.name not in interfaces
     assert traces(place) == []
-    assert (
-        record["status"],
-        record["signal"],
-        record["shaper"],
-        record["delay"],
-        record["relay"],
-    ) == (7, None, "htb", "none", None)
-    assert record["plan"] == make(
-        place,
-        KernelShape(KernelWay(2 * MBIT), KernelWay(20 * MBIT)),
-        Path("/proc/sys/net/ipv6").exists(),
-    )
+    assert (record["status"], record["signal"], record["relay"]) == (7, None, None)
+    assert (record["shaper"], record["delay"]) == ("htb", "none")
+    shape = KernelShape(KernelWay(2 * MBIT), KernelWay(20 * MBIT))
+    assert record["plan"] == make(place, shape, Path("/proc/sys/net/ipv6").exists())
     assert [qdisc["kind"] for end in ("host", "own") for qdisc in record["qdiscs"][end]] == [
         "htb",
         "pfifo",
@@ -195,33 +168,18 @@ def test_bytes_pass_in_both_directions_with_latency(tmp_path: Path, real: Real) 
 
         if not refusal(MS):
             threading.Thread(target=serve, daemon=True).start()
-        done = real(
-            "--up",
-            "8mbit",
-            "--down",
-            "8mbit",
-            "--latency",
-            "20ms",
-            "--log",
-            str(log),
-            "--",
-            sys.executable,
-            "-c",
-            RECEIVE.format(port=port),
-        )
+        words = f"--up 8mbit --down 8mbit --latency 20ms --log {log} --".split()
+        done = real(*words, sys.executable, "-c", RECEIVE.format(port=port))
     if done is None:
         return
     assert (done.status, done.out) == (0, "100000 {97}\n")
     record = json.loads(log.read_text())
-    assert (
-        record["seconds"] >= 0.02 * 2 + 0.1 * 0.9
-    )  # a connection and 100 kB at 1 MB/s, less the shaper's burst
+    # a connection and 100 kB at 1 MB/s, less the shaper's burst
+    assert record["seconds"] >= 0.02 * 2 + 0.1 * 0.9
     if record["delay"] == "relay":
         assert "made by a relay in user space" in done.err
-        assert (
-            record["relay"]["down"]["frames"] >= 100_000 // 1448
-            and record["relay"]["down"]["lost"] == 0
-        )
+        down = record["relay"]["down"]
+        assert down["frames"] >= 100_000 // 1448 and down["lost"] == 0
 
 
 SEND_AND_GO = """
@@ -245,14 +203,8 @@ def test_what_a_command_sent_before_it_ended_still_arrives(real: Real) -> None:
         thread = threading.Thread(target=serve, daemon=True)
         if not refusal():
             thread.start()
-        done = real(
-            "--up",
-            "4mbit",
-            "--",
-            sys.executable,
-            "-c",
-            SEND_AND_GO.format(port=server.getsockname()[1]),
-        )
+        script = SEND_AND_GO.format(port=server.getsockname()[1])
+        done = real("--up", "4mbit", "--", sys.executable, "-c", script)
         if done is None:
             return
         thread.join(20)
@@ -261,14 +213,8 @@ def test_what_a_command_sent_before_it_ended_still_arrives(real: Real) -> None:
 
 
 def test_what_a_command_leaves_running_ends_with_it(real: Real) -> None:
-    done = real(
-        "--up",
-        "4mbit",
-        "--",
-        "sh",
-        "-c",
-        "sleep 77 >/dev/null 2>&1 & echo $! $EMULATOR_OWN_ADDRESS",
-    )
+    script = "sleep 77 >/dev/null 2>&1 & echo $! $EMULATOR_OWN_ADDRESS"
+    done = real("--up", "4mbit", "--", "sh", "-c", script)
     if done is not None:
         pid, own = done.out.split()
         assert alive([int(pid)]) == [] and traces(place_of(own)) == []
@@ -284,16 +230,9 @@ def started(
     if refusal(MS if "--latency" in arguments else 0):
         assert real(*arguments) is None
         return None
-    argv = [
-        sys.executable,
-        "-c",
-        f"{patch}import sys; from emulator.cli import run; sys.exit(run(sys.argv[1:]))",
-        "kernel",
-        "run",
-        *arguments,
-    ]
+    script = f"{patch}import sys; from emulator.cli import run; sys.exit(run(sys.argv[1:]))"
     process = subprocess.Popen(
-        argv,
+        [sys.executable, "-c", script, "kernel", "run", *arguments],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import count
 
 import pytest
+from any_transfers import AnyTransfers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from emulator.capacity.rates import Constant
 from emulator.capacity.service import bytes_served, served_at
@@ -65,27 +65,6 @@ def test_a_quarter_megabyte_at_two_mbit_takes_one_second() -> None:
     )  # no longer in progress
 
 
-def test_first_come_first_served() -> None:
-    net = network(delay_ns=100 * MS)
-    first, second, third = transfer(1, 10), transfer(2, 20), transfer(3, 5)
-    for item, now in ((first, 0), (second, 4 * MS), (third, 50 * MS)):
-        net.offer(item, now)
-    assert [net.started(item) for item in (first, second, third)] == [0, 10 * MS, 50 * MS]
-    assert net.progress(second, 110 * MS) == 0
-    assert net.progress(second, 115 * MS) == 5  # before the first is popped
-    assert due(net.pop_due(200 * MS)) == [(1, 110 * MS), (2, 130 * MS), (3, 155 * MS)]
-
-
-def test_ties_complete_in_order_of_offer() -> None:
-    net = network(edges="abc")
-    for number, edge in enumerate("cab"):
-        net.offer(transfer(number, 10, edge), 0)
-    net.suspend(transfer(0, 10, "c"), 0, 0)
-    net.resume(transfer(0, 10, "c"), 0)  # planned again, to the same moment
-    assert due(net.pop_due(10 * MS)) == [(0, 10 * MS), (1, 10 * MS), (2, 10 * MS)]
-    assert net.next_due() == FOREVER
-
-
 def test_a_native_link_is_due_when_offered() -> None:
     net = network(capacity=None)
     model = transfer(1, 10**9)
@@ -93,15 +72,6 @@ def test_a_native_link_is_due_when_offered() -> None:
     assert [net.progress(model, now) for now in (6, 7)] == [0, 10**9]
     assert net.due_at(model, 5) == 7
     assert net.pop_due(7) == [Completion(model, 7, 7, 7)]
-
-
-def test_a_late_host_does_not_shift_the_next_transfer() -> None:
-    net = network(edges="ab")
-    net.offer(transfer(1, 10), 0)
-    net.offer(transfer(2, 20, "b"), 0)
-    (done,) = net.pop_due(19 * MS)  # 9 ms late
-    net.offer(transfer(3, 10), done.due_ns)  # earlier than the last pop
-    assert due(net.pop_due(20 * MS)) == [(2, 20 * MS), (3, 20 * MS)]
 
 
 def test_a_broken_session_keeps_what_was_confirmed() -> None:
@@ -142,19 +112,6 @@ def test_the_receivers_count_may_come_later() -> None:
     net.suspend(model, 40, 510 * MS)
     net.resume(model, 600 * MS)
     assert due(net.pop_due(700 * MS)) == [(1, 660 * MS)]
-
-
-def test_bytes_under_way_are_lost_with_the_session() -> None:
-    net = network(delay_ns=100 * MS)
-    first, second = transfer(1, 50), transfer(2, 50)
-    net.offer(first, 0)
-    net.offer(second, 0)
-    net.suspend(
-        first, 20, 120 * MS
-    )  # the first is served, 30 of its bytes are in flight; the second was in service
-    assert (net.started(second), net.progress(second, 150 * MS)) == (50 * MS, 0)
-    net.resume(first, 200 * MS)
-    assert due(net.pop_due(FOREVER)) == [(1, 330 * MS), (2, 380 * MS)]
 
 
 @pytest.mark.parametrize(
@@ -363,90 +320,13 @@ def test_host_lateness_does_not_accumulate(
     assert chain(late_ns, sizes_of, capacity) == chain([], sizes_of, capacity)
 
 
-class AnyStory(RuleBasedStateMachine):
+class AnyStory(AnyTransfers):
     """After any sequence of calls, the fast answers of a network equal a full search."""
 
-    items = Bundle("items")
-
     def __init__(self) -> None:
-        super().__init__()
-        self.net = network(7 * MS, "ab")
-        self.net.add_link("c", "up", Link(None))
-        self.now = 0
-        self.numbers = count()
-        self.held: dict[int, Transfer] = {}
-        self.suspended: set[int] = set()
-
-    @rule(target=items, edge=st.sampled_from("abc"), size=st.integers(0, 50))
-    def offer(self, edge: str, size: int) -> Transfer:
-        item = transfer(next(self.numbers), size, edge)
-        self.net.offer(item, self.now)
-        self.held[item.number] = item
-        return item
-
-    @rule(item=items, share=st.floats(0, 1))
-    def suspend(self, item: Transfer, share: float) -> None:
-        if item.number in self.held:
-            reached = self.net.progress(item, self.now)
-            confirmed = int(share * item.size)
-            self.net.suspend(item, confirmed, self.now)
-            if item.number not in self.suspended:
-                assert self.net.progress(item, self.now) == min(confirmed, reached)
-            self.suspended.add(item.number)
-
-    @rule(item=items)
-    def resume(self, item: Transfer) -> None:
-        if item.number in self.suspended:
-            before = self.net.progress(item, self.now)
-            self.net.resume(item, self.now)
-            self.suspended.discard(item.number)
-            assert self.net.progress(item, self.now) == before or item.edge == "c"
-
-    @rule(item=consumes(items))
-    def cancel(self, item: Transfer) -> None:
-        if self.held.pop(item.number, None):
-            self.net.cancel(item, self.now)
-            self.suspended.discard(item.number)
-
-    @rule(pause_ns=st.integers(0, 40 * MS))
-    def pop(self, pause_ns: int) -> None:
-        self.now += pause_ns
-        expected = sorted(
-            (self.due_of(item), item.number)
-            for item in self.held.values()
-            if self.due_of(item) <= self.now
-        )
-        popped = [
-            (completion.due_ns, completion.transfer.number)
-            for completion in self.net.pop_due(self.now)
-        ]
-        assert popped == expected
-        for _, number in popped:
-            del self.held[number]
-
-    def due_of(self, item: Transfer) -> int:
-        return self.net.due_at(item, item.size)
-
-    @invariant()
-    def the_next_completion_is_the_earliest_of_all(self) -> None:
-        assert self.net.next_due() == min(
-            (self.due_of(item) for item in self.held.values()), default=FOREVER
-        )
-
-    @invariant()
-    def each_link_serves_in_order_and_never_beyond_its_rate(self) -> None:
-        for edge in "abc":
-            queue = [item for item in self.held.values() if item.edge == edge]
-            moments = [self.due_of(item) for item in queue]
-            assert moments == sorted(moments)
-            stopped = [index for index, item in enumerate(queue) if item.number in self.suspended]
-            assert all(
-                (moment == FOREVER) == (bool(stopped) and index >= stopped[0])
-                for index, moment in enumerate(moments)
-            )
-            begun = [self.net.started(item) for item in queue]
-            planned = [moment for moment in begun if moment is not None]
-            assert begun[: len(planned)] == sorted(planned)
+        net = network(7 * MS, "ab")
+        net.add_link("c", "up", Link(None))
+        super().__init__(net)
 
 
 AnyStory.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

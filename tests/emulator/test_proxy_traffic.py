@@ -89,12 +89,6 @@ def test_what_is_not_shaped_is_due_at_once() -> None:
     assert link.pop_due(7) == [(7, "a")] and link.has_room(7) and link.chunk_bytes(7) == OPEN_BYTES
 
 
-def test_a_dead_link_delivers_nothing() -> None:
-    link: Lane[str] = Lane(0, Windows([(0, FOREVER)]), Latency(MS))
-    link.admit(1, "a", 0)
-    assert link.next_due() == FOREVER and link.pop_due(FOREVER) == [] and not link.has_room(10**15)
-
-
 def test_room_is_a_tenth_of_a_second_of_link_time() -> None:
     link = lane(8_000_000)
     link.admit(100_000 - 1, "a", 0)

@@ -11,6 +11,11 @@ from importlib.metadata import entry_points
 import pytest
 from paths import EXAMPLES, ROOT
 
+from emulator import Lab, running_proxy
+
+# pytester unloads what its tests load, but numpy cannot be loaded twice: these load it before
+LOADED = Lab, running_proxy
+
 pytest_plugins = "pytester"
 pytestmark = [pytest.mark.processes, pytest.mark.alone]
 # Without an entry point (an installation that is older than the checkout) it is named.
@@ -25,7 +30,6 @@ def test_pair(lab):
     done = net.host("{MINE}").run(["getent", "hosts", "b"], capture_output=True, text=True)
     assert done.stdout.split() == [net.host("b").address, "b"]
 """
-WITHOUT_ROOT = "import os; os.geteuid = lambda: 1000\n"
 
 
 @pytest.fixture
@@ -35,7 +39,7 @@ def tests(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
 
 
 def ran(tests: pytest.Pytester, *words: str) -> pytest.RunResult:
-    return tests.runpytest_subprocess(*PLUGIN, "-p", "no:cacheprovider", "-rs", *words)
+    return tests.runpytest_inprocess(*PLUGIN, "-p", "no:cacheprovider", "-rs", *words)
 
 
 def test_the_package_names_the_plugin() -> None:
@@ -107,9 +111,10 @@ def test_a_cluster_of_programs(tests: pytest.Pytester) -> None:
 
 
 def test_without_root_a_lab_is_skipped_with_the_reason_or_fails_on_request(
-    tests: pytest.Pytester,
+    tests: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tests.makepyfile(WITHOUT_ROOT + PAIR)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    tests.makepyfile(PAIR)
     result = ran(tests)
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["SKIPPED *emulator lab needs *"])

@@ -15,8 +15,8 @@ from safetensors.numpy import load_file
 
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import learning
+from edgefl.hosts.setup.plan import timetable
 from edgefl.hosts.setup.replay_run import replay_run
-from edgefl.hosts.setup.timetable import timetable
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load as load_config

@@ -9,13 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import EXAMPLES, experiment, small_run
+from builders import small_run
 from processes import SMALL, happened
 
-from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.setup.replay_run import replay_run
-from edgefl.hosts.virtual.pool.engine import open_pool
-from edgefl.hosts.virtual.run import run_virtual
 from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load
 from edgefl.results.tail import read_csv, read_events
@@ -69,26 +66,6 @@ def updates(directory: Path) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.get("label", entry["strategy"]))
-def test_a_run_repeats_byte_for_byte_and_replays(tmp_path: Path, entry: dict[str, Any]) -> None:
-    runs = [
-        small_run(tmp_path / name, **SECTIONS, strategies=[entry])[1] for name in ("one", "two")
-    ]
-    for name in ("events.jsonl", "links.csv", "model.safetensors"):
-        assert (runs[0] / name).read_bytes() == (runs[1] / name).read_bytes()
-    assert replay_run(runs[0]).version == 15
-    for update in updates(runs[0]):
-        (report,) = [
-            decision for decision in update["decisions"] if decision["do"] == "report"
-        ] or [None]
-        assert (report is None) == any(
-            decision["do"] == "discard" for decision in update["decisions"]
-        )
-        assert report is None or (
-            0 < report["values"]["alpha"] < 1 and report["edge"] == update["edge"]
-        )
-
-
 @pytest.mark.parametrize("entry", [ENTRIES[0], ENTRIES[6]], ids=["fedasmu", "fedssmu"])
 def test_requests_merges_and_downloads_agree(tmp_path: Path, entry: dict[str, Any]) -> None:
     """Each model that a request found was downloaded, and the device reports a merge of this
@@ -124,36 +101,6 @@ def test_requests_merges_and_downloads_agree(tmp_path: Path, entry: dict[str, An
     )
 
 
-def test_with_one_epoch_no_device_asks(tmp_path: Path) -> None:
-    """L = 1: there is no refresh point, whatever the selector."""
-    traces = []
-    for selector in ("h1", "h2", "h3"):
-        entry = {"strategy": "fedasmu", **ASYNC, "selector": selector}
-        _, directory = small_run(
-            tmp_path / selector, **SECTIONS | {"training": {"epochs": 1}}, strategies=[entry]
-        )
-        traces.append((directory / "events.jsonl").read_bytes())
-        assert {update["numbers"]["asked"] for update in updates(directory)} == {0}
-        assert not happened(directory, event="fresh_requested")
-    assert traces[0] == traces[1] == traces[2]
-
-
-def test_a_device_keeps_what_it_learned_from_task_to_task(tmp_path: Path) -> None:
-    """Gamma continues from its last value; the baseline is the mean of rewards."""
-    _, directory = small_run(
-        tmp_path,
-        **SECTIONS | {"stop": {"versions": 30}},
-        strategies=[ENTRIES[0] | {"eta_gamma": 0.01}],
-    )
-    baseline = dict.fromkeys("abc", 0.0)
-    for update in updates(directory):
-        numbers, edge = update["numbers"], update["edge"]
-        if numbers["merged"]:
-            baseline[edge] = 0.9 * baseline[edge] + 0.1 * numbers["reward"]
-        assert numbers["baseline"] == pytest.approx(baseline[edge], abs=1e-9)
-    assert all(baseline.values())
-
-
 @pytest.mark.parametrize(
     "entry", [ENTRIES[0], ENTRIES[1], ENTRIES[6]], ids=["fedasmu", "shared", "fedssmu"]
 )
@@ -179,20 +126,6 @@ def test_edges_that_die_between_request_and_merge(tmp_path: Path, entry: dict[st
     assert closed & promised and not closed & {update["task"] for update in updates(directory)}
     assert sum(update["numbers"]["merged"] for update in updates(directory)) > 0
     replay_run(directory)
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("entry", [ENTRIES[0], ENTRIES[6]], ids=["fedasmu", "fedssmu"])
-def test_two_workers_leave_the_bytes_of_one(tmp_path: Path, entry: dict[str, Any]) -> None:
-    _, alone = small_run(tmp_path / "one", **SECTIONS, strategies=[entry])
-    links = {"up_mbit_s": 0.01, "down_mbit_s": 0.04, "latency_ms": 10.0}
-    learned = learning(
-        experiment(**SECTIONS, task="my_task.py:build", links=links, strategies=[entry]), EXAMPLES
-    )
-    with open_pool(learned, 2) as pool:
-        run_virtual(learned, 0, tmp_path / "two", pool=pool)
-    for name in ("events.jsonl", "links.csv", "model.safetensors"):
-        assert (alone / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
 def test_an_epoch_that_is_one_batch(tmp_path: Path) -> None:

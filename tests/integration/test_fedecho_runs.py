@@ -55,27 +55,6 @@ def rounds(directory: Path) -> list[dict[str, float]]:
 
 
 @pytest.mark.processes
-def test_the_same_bytes_with_one_worker_and_with_two_and_a_replay(tmp_path: Path) -> None:
-    learned = learning(experiment(**{"task": "my_task.py:build"} | SECTIONS), EXAMPLES)
-    summary = run_virtual(learned, 0, tmp_path / "1")
-    with open_pool(learned, 2) as pool:
-        run_virtual(learned, 0, tmp_path / "2", None, pool)
-    for name in ("events.jsonl", "model.safetensors", "journal/journal-000000.jsonl", "links.csv"):
-        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes(), name
-    assert summary["versions"] == 6 and replay_run(tmp_path / "2").version == 6
-    told = rounds(tmp_path / "1")
-    assert len(told) == 6 and all(
-        0.2 <= row["alpha"] <= 0.8 and 0 <= row["entropy"] <= 1 for row in told
-    )
-    assert all(row["server_s"] >= 1.7 - 1e-9 for row in told), (
-        "the last prediction and the distillation"
-    )
-    assert told[0]["teachers"] >= 2 and all(1 <= row["checkpoints"] <= 4 for row in told), (
-        "the concurrency and the current one at most"
-    )
-
-
-@pytest.mark.processes
 def test_a_worker_that_dies_in_the_middle_of_distilling_is_replaced_and_nothing_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,17 +100,6 @@ def test_a_client_that_falls_silent_in_the_middle_of_a_run_holds_nobody_up_and_s
     )
     others = {edge for t, edge in arrived if edge != "e000"}
     assert rounds(directory)[-1]["teachers"] == len(others) + 1
-
-
-def test_the_lessons_change_the_model(tmp_path: Path) -> None:
-    _, taught = small_run(tmp_path, **SECTIONS)
-    _, weakly = small_run(
-        tmp_path,
-        **SECTIONS | {"strategies": [ENTRY | {"distil_learning_rate": 1e-12, "label": "weakly"}]},
-    )
-    assert (taught / "model.safetensors").read_bytes() != (
-        weakly / "model.safetensors"
-    ).read_bytes()
 
 
 def test_the_server_holds_what_the_paper_counts(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from builders import EXAMPLES
 from flower_apps import APPS, NEEDS_FLOWER
 from paths import ROOT, STUDIES
-from smallest import ran
+from script_runs import ran
 
 pytestmark = [pytest.mark.processes, NEEDS_FLOWER]
 RUN = "import sys; from edgefl.cli import main; main()"

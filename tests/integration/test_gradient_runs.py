@@ -13,17 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import EXAMPLES, experiment, small_run
+from builders import small_run
 from drawn import of_runs
-from processes import SMALL, happened
 from rich.console import Console
 
-from edgefl.hosts.setup.learning import learning
-from edgefl.hosts.setup.replay_run import replay_run
-from edgefl.hosts.virtual.pool.engine import open_pool
-from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
-from edgefl.loading.file import load
 from edgefl.reports import gallery
 from edgefl.reports.aggregation import figures as aggregation_plot
 from edgefl.reports.aggregation import section as aggregation
@@ -42,33 +35,6 @@ def entry(name: str, **options: Any) -> dict[str, Any]:
     return {"strategy": name, "server_learning_rate": 0.5, **options} | (
         {} if name == "zeno-plus-plus" else {"buffer_size": 2}
     )
-
-
-ENTRIES = {
-    **{name: entry(name) for name in ("wkafl", "k-async", "gsgm", "zeno-plus-plus")},
-    "gsgm-own-step": entry("gsgm", start_from="own step"),
-}
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("name", ENTRIES)
-def test_one_worker_or_two_leave_the_same_bytes(name: str, tmp_path: Path) -> None:
-    _, one = small_run(
-        tmp_path / "one", **SECTIONS, strategies=[ENTRIES[name]], record={"payloads": True}
-    )
-    given = experiment(
-        task="my_task.py:build",
-        links={"up_mbit_s": 0.01, "down_mbit_s": 0.04, "latency_ms": 10.0},
-        strategies=[ENTRIES[name]],
-        record={"payloads": True},
-        **SECTIONS,
-    )
-    learned = learning(given, EXAMPLES)
-    with open_pool(learned, 2) as pool:
-        run_virtual(learned, 0, tmp_path / "two", None, pool)
-    for file in ("events.jsonl", "links.csv", "model.safetensors"):
-        assert (one / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
-    assert replay_run(one).version == 12
 
 
 def test_an_edge_takes_one_batch_and_sends_a_gradient_with_its_loss(tmp_path: Path) -> None:
@@ -110,40 +76,6 @@ def test_edges_with_fewer_samples_than_a_batch_are_no_faster(tmp_path: Path) -> 
     assert ready and all(ready[task] - began[task] == pytest.approx(1.28) for task in ready)
     arrived = [event for event in events if event.get("event") == "update_arrived"]
     assert {event["numbers"]["batch"] for event in arrived} == {128}
-
-
-@pytest.mark.alone
-@pytest.mark.usefixtures("warm_python")
-def test_over_real_sockets(tmp_path: Path) -> None:
-    """WKAFL, GSGM and Zeno++ with processes: edges send gradients, steps are made, and the journals
-    replay bit for bit.
-    """
-    strategies = (
-        'strategies = [{strategy = "wkafl", buffer_size = 2}, {strategy = "gsgm", buffer_size = 2},'
-        ' {strategy = "zeno-plus-plus"}, {strategy = "gsgm", label = "own", buffer_size = 2,'
-        ' start_from = "own step"}]\n'
-    )
-    (tmp_path / "small.toml").write_text(
-        "".join(line for line in SMALL.splitlines(True) if not line.startswith("strategies"))
-        + strategies
-    )
-    changes = [
-        "devices.samples_per_s=400",
-        "stop.versions=6",
-        "record.payloads=true",
-        "evaluation.every_versions=0",
-    ]
-    launcher = WallRun(
-        load(tmp_path / "small.toml", changes), LaunchOptions(tmp_path / "runs", tmp_path), print
-    )
-    for index, summary in enumerate(launcher.run(lambda *_: None)):
-        directory = launcher.directory(index)
-        assert summary["versions"] == replay_run(directory).version == 6
-        assert index == 2 or summary["aggregation"]["steps"] == 6
-        assert all(
-            update["numbers"]["batch"] == 32
-            for update in happened(directory, event="update_arrived")
-        )
 
 
 # ------------------------------------------------------------------ what they come to

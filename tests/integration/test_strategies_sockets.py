@@ -14,12 +14,12 @@ from sent_elements import DOWN, MODEL, MOST_HEADER, UP
 
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.wall.edge.side import SideBuilder
+from edgefl.hosts.wall.edge.membership import SideBuilder
 from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load, to_json
 from edgefl.protocol.messages import Setup
 from edgefl.results.tail import read_csv, read_events
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.strategies.moon import Contrast
 from edgefl.strategies.syncdrop import SubModel
 
@@ -38,7 +38,7 @@ NAMES = (
     "ca2fl",
     "fedac",
     "fadas",
-)  # PORT: test_urge.py
+)  # PORT: tests/edgefl/edges/test_edge.py
 CONFIG = f"""
 name = "sockets"
 seed = 3

@@ -21,7 +21,7 @@ from transport_rig import MS
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.setup.plan import devices
 from edgefl.hosts.setup.replay_run import replay_run
-from edgefl.hosts.virtual.pool.engine import InProcessEngine, open_pool
+from edgefl.hosts.virtual.pool.engine import InProcessEngine
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.jobs import Train
@@ -41,7 +41,6 @@ SLOW: dict[str, Any] = {
     "links": {"up_mbit_s": 0.01, "down_mbit_s": 0.0008, "latency_ms": 10.0}
 }  # a model takes a second
 SCARCE: dict[str, Any] = {"links": {"up_mbit_s": 0.01, "down_mbit_s": 0.0002, "latency_ms": 10.0}}
-FILES = ("events.jsonl", "links.csv", "model.safetensors")
 LATENCY_NS = 10 * MS
 
 
@@ -237,21 +236,6 @@ def test_nothing_is_trained_that_an_answer_may_change(tmp_path: Path) -> None:
     assert all(sum(number == task for number, _ in starts) == 2 for task in merged)
 
 
-@pytest.mark.processes
-@pytest.mark.parametrize("links", [{}, SLOW], ids=["fast", "slow"])
-def test_two_workers_leave_the_bytes_of_one(tmp_path: Path, links: dict[str, Any]) -> None:
-    _, alone = small_run(tmp_path / "one", **RUN | links)
-    section = {
-        "task": "my_task.py:build",
-        "links": {"up_mbit_s": 0.01, "down_mbit_s": 0.04, "latency_ms": 10.0},
-    }
-    learned = learning(experiment(**section | RUN | links), EXAMPLES)
-    with open_pool(learned, 2) as pool:
-        run_virtual(learned, 0, tmp_path / "two", pool=pool)
-    for name in FILES:
-        assert (alone / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
-
-
 @pytest.mark.parametrize(
     "entry",
     [
@@ -276,24 +260,6 @@ def test_the_schemes_merge_in_mid_training(tmp_path: Path, entry: dict[str, Any]
     assert merged and all(
         row["update"]["numbers"]["merge_step"] > row["asked"]["step"] for row in merged
     )
-    replay_run(directory)
-
-
-def test_edges_that_die_between_request_and_merge(tmp_path: Path) -> None:
-    dying = {
-        "faults": [{"kind": "kill", "every_s": 12.0, "for_s": 0.5}],
-        "network": {"grace_s": 0.2},
-        "stop": {"emulated_s": 150.0},
-    }
-    _, directory = small_run(tmp_path, **RUN | SLOW | dying)
-    closed = {event["task"] for event in happened(directory, event="task_closed")}
-    promised = {
-        event["task"]
-        for event in happened(directory, event="fresh_requested")
-        if event["decisions"][0]["version"] is not None
-    }
-    assert closed & promised and not closed & set(tasks(directory))
-    assert any(row["update"]["numbers"]["merged_at"] > 0 for row in tasks(directory).values())
     replay_run(directory)
 
 

@@ -16,7 +16,7 @@ import os
 import sys
 
 from edgefl.strategies.fedavg import FedAvg
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 
 class Fails(LocalRule):
     def begin(self, run):

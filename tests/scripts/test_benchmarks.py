@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import importlib
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +12,7 @@ import numpy as np
 import orjson
 import pytest
 from paths import BENCHMARKS, ROOT
+from script_runs import ran
 
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.virtual.run import run_virtual
@@ -22,7 +20,6 @@ from edgefl.loading.file import load
 
 pytestmark = [pytest.mark.rest, pytest.mark.alone]
 
-PATIENCE_S = 300.0  # far more than needed, because a busy machine may be slow
 SMALLEST = {
     "agreement.py": ["--quick"],
     "chaos.py": ["--case", "an edge killed every 2 s", "--edges", "3", "--versions", "12"],
@@ -42,17 +39,6 @@ SMALLEST = {
 CHILDREN = {"emulator_watch.py"}  # started by another program
 
 
-def ran(script: str, words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(BENCHMARKS / script), *words],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
-
-
 def test_every_benchmark_has_a_smallest_form() -> None:
     programs = {
         path.name
@@ -65,7 +51,7 @@ def test_every_benchmark_has_a_smallest_form() -> None:
 @pytest.mark.processes
 @pytest.mark.parametrize("name", sorted(SMALLEST))
 def test_a_benchmark_leaves_its_rows(name: str, tmp_path: Path) -> None:
-    done = ran(name, [*SMALLEST[name], "--json", "rows.json"], tmp_path)
+    done = ran(BENCHMARKS / name, [*SMALLEST[name], "--json", "rows.json"], tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr and "rows: rows.json" in done.stderr
     rows = orjson.loads((tmp_path / "rows.json").read_bytes())
@@ -91,7 +77,7 @@ def test_a_benchmark_leaves_its_rows(name: str, tmp_path: Path) -> None:
 def test_wrong_input_is_one_line(
     name: str, words: list[str], expected: str, tmp_path: Path
 ) -> None:
-    done = ran(name, words, tmp_path)
+    done = ran(BENCHMARKS / name, words, tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1 and expected in done.stderr
 

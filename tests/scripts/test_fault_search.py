@@ -8,11 +8,11 @@ from pathlib import Path
 import fault_search
 import pytest
 from paths import ROOT
+from script_runs import ran
 from search.mutations import MUTATIONS, mutated
 from search.run import Run
 from search.scenario import SCHEMES, Scenario, World
 from search.story import KINDS, Fault, Story, kind_of, shrunk
-from smallest import ran
 
 SCRIPT = ROOT / "scripts" / "fault_search.py"
 MOST_RUNS = 150  # in which a mutation has to be found

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
 import pytest
 from paths import ROOT
-from reproduction import figures, registry, rules
+from reproduced import made_up
+from reproduction import figures, pages, registry
 from reproduction.book import Book
-from reproduction.entry import Entry, Part, Scale, Verdict
+from reproduction.drawings import lines_of
+from reproduction.entry import Entry, Figure, Scale, Verdict
+from reproduction.judges import judged
+from reproduction.measures import MEASURES
 from reproduction.plans import PartPlan
-from reproduction.results import NUMBERS, RESULT, TUNING, CurveRow, Results, RunRow
+from reproduction.results import NUMBERS, NoResults, Results
 from reproduction.runner import EntryRunner, Work
 
 from edgefl import catalog
-from edgefl.hosts.workers import Power
+from edgefl.errors import UserError
+from edgefl.hosts.choices import Power
 from edgefl.sweep.sweep_runs import Did
 
 ENTRIES = list(registry.entries().values())
-DATA = ROOT / "docs" / "results" / "data"
+RESULTS = ROOT / "docs" / "results"
 INSTALLED = {"digits"}
 SMALLEST = ("stop={emulated_s=3.0}", "evaluation.every_s=1.0")
 
@@ -34,37 +37,23 @@ def share(*words: object) -> float:
 
 
 def invented(entry: Entry, scale: Scale = Scale.paper) -> Results:
-    """Return results of an entry in which every planned run is there."""
-    parts = [part for part in entry.parts if scale in part.scales]
-    rows = [row for part in parts for row in rows_of(part, scale)]
-    curves = [point for part in parts for point in curves_of(part, scale)]
-    return Results(entry, scale, rows, curves, lambda name: invented(registry.find(name), scale))
+    return made_up(entry, share, scale, registry.find)
 
 
-def rows_of(part: Part, scale: Scale) -> Iterator[RunRow]:
-    for method in part.methods:
-        setting = {name: str(values[0]) for name, values in method.axes.items()}
-        for seed in part.seeds_at(scale):
-            numbers = {name: share(name, method.shown, seed) for name in (*NUMBERS, *part.measures)}
-            numbers["emulated_s"] = 100.0
-            yield RunRow(scale, part.name, method.shown, RESULT, seed, setting, numbers)
-        if part.tuning is not None:
-            score = {part.tuning.metric: 0.5}
-            seed = part.tuning.seed
-            yield RunRow(scale, part.name, method.shown, TUNING, seed, setting, score)
-
-
-def curves_of(part: Part, scale: Scale) -> Iterator[CurveRow]:
-    for method in part.methods:
-        for seed in part.seeds_at(scale):
-            for at in range(5):
-                values = [share(name, method.shown, seed, at) for name in "abc"]
-                yield CurveRow(scale, part.name, method.shown, seed, 25.0 * at, at, *values)
+def is_drawn(figure: Figure, results: Results) -> bool:
+    """Return whether a figure has anything to draw."""
+    if not figure.lines:
+        return any(figures.curves_of(figure, results).values())
+    try:
+        panels = lines_of(figure.lines, results)
+    except NoResults:
+        return False
+    return any(points for lines in panels.values() for points in lines.values())
 
 
 @each_entry
 def test_an_entry_is_whole(entry: Entry) -> None:
-    assert entry.title and entry.reading and entry.source
+    assert entry.title and entry.reading.endswith(".") and entry.source
     runs_at = {scale for part in entry.parts for scale in part.scales}
     assert set(entry.hours) >= runs_at | {Scale.paper}, "expected CPU-hours of its scales"
     assert set(entry.data) <= set(catalog.names("edgefl.data", "load"))
@@ -77,10 +66,12 @@ def test_an_entry_is_whole(entry: Entry) -> None:
             of_entry, slash, of_part = part.settings_of.rpartition("/")
             source = registry.find(of_entry) if slash else entry
             assert source.part(of_part).tuning is not None, part.name
+        assert set(part.measures) <= MEASURES.keys(), part.name
         assert set(part.columns) <= {*NUMBERS, *part.measures}, part.name
         assert part.tuning is None or part.tuning.metric in NUMBERS, part.name
 
 
+@pytest.mark.rest
 @each_entry
 @pytest.mark.parametrize("scale", list(Scale))
 def test_the_configs_of_an_entry_load_and_its_parts_are_fair(
@@ -99,61 +90,167 @@ def test_the_configs_of_an_entry_load_and_its_parts_are_fair(
         if part.tuning is not None:
             runs = plan.sweep(lambda key: None).runs()
             assert runs and {run.experiment.seed for run in runs} == {part.tuning.seed}
-            best = {each.shown: {} for each in part.methods}
-            assert len(plan.table(best)) == len(part.methods) * len(part.seeds_at(scale))
     used = {name for other in entry.uses for name in registry.find(other).data}
     assert wanted - {"held_out", *INSTALLED} <= {*entry.data, *used}
 
 
 @each_entry
 @pytest.mark.parametrize("scale", list(Scale))
-def test_claims_and_figures_need_only_what_the_entry_has(
-    entry: Entry, scale: Scale, tmp_path: Path
-) -> None:
+def test_claims_and_figures_need_only_what_the_entry_has(entry: Entry, scale: Scale) -> None:
     results = invented(entry, scale)
     elsewhere = bool(entry.needs) and not entry.parts  # registered, with nothing to run here
-    names = {part.name for part in entry.parts}
+    names = {part.name for part in entry.parts} | set(entry.uses)
     for claim in entry.claims:
-        needs = {need.rpartition("/")[2] if "/" in need else need for need in claim.needs}
-        of_used = {part.name for name in entry.uses for part in registry.find(name).parts}
-        assert needs <= names | of_used | set(entry.uses), claim.text
-        finding = rules.judged(claim.judge, results)
+        assert claim.text and not claim.text.endswith("."), "the page ends the sentence"
+        assert claim.published and set(claim.needs) <= names, claim.text
+        finding = judged(claim.judge, results)
         missing = finding.verdict is Verdict.missing
         assert finding.ours or missing, claim.text
         assert not missing or scale is Scale.small or elsewhere, f"{claim.text}: {finding.why}"
-        assert claim.text and claim.published
+        without = judged(claim.judge, Results(entry, scale))
+        assert without.verdict is Verdict.missing, claim.text
     for figure in entry.figures:
-        path = figures.write(figure, results, tmp_path)
-        assert path is not None or scale is Scale.small or elsewhere, figure.name
-
-
-def cheap(entry: Entry) -> bool:
-    return bool(entry.parts) and set(entry.data) <= INSTALLED
+        drawn = is_drawn(figure, results)
+        assert drawn or scale is Scale.small or elsewhere, figure.name
 
 
 @pytest.mark.usefixtures("warm_python")
+@pytest.mark.rest
 @pytest.mark.parametrize(
-    "entry", [entry for entry in ENTRIES if cheap(entry)], ids=lambda entry: entry.name
+    "entry",
+    [entry for entry in ENTRIES if entry.parts and set(entry.data) <= INSTALLED],
+    ids=lambda entry: entry.name,
 )
 def test_an_entry_without_downloads_runs_for_a_few_emulated_seconds(
     entry: Entry, tmp_path: Path
 ) -> None:
-    parts = [replace(part, small=(), small_seeds=(1,)) for part in entry.parts]
     # a map has a hundred methods that differ in one number
-    fewer = [part if part.tuning else replace(part, methods=part.methods[:4]) for part in parts]
-    short = replace(entry, parts=tuple(fewer))
+    short = [
+        part.model_copy(
+            update={
+                "small": (),
+                "small_seeds": (1,),
+                "methods": part.methods if part.tuning else part.methods[:4],
+            }
+        )
+        for part in entry.parts
+    ]
     work = Work(Scale.small, Power(1), tmp_path / "runs", tmp_path / "data", SMALLEST)
-    assert EntryRunner(short, work).run() == Did()
+    assert EntryRunner(entry.model_copy(update={"parts": short}), work).run() == Did()
 
 
 def test_a_claim_that_does_not_hold_has_a_cause() -> None:
-    book = Book(ENTRIES, DATA)
-    judged = [book.judged(entry, claim) for entry in ENTRIES for claim in entry.claims]
+    book = Book(ENTRIES, RESULTS / "data")
     assert [
         each.claim.text
-        for each in judged
+        for entry in ENTRIES
+        for each in book.judged(entry)
         if each.finding.verdict is Verdict.fails
         and each.scale is Scale.paper
         and each.is_complete
         and not each.claim.cause
     ] == []
+
+
+def results_folder(folder: Path) -> Path:
+    """Return a folder with the result files and the pages by hand."""
+    for name in ("data", "rule.md", "changes.md"):
+        (folder / name).symlink_to(RESULTS / name)
+    return folder
+
+
+def test_the_pages_are_those_of_the_result_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drawn(figure: Figure, results: Results, folder: Path) -> Path | None:
+        path = folder / f"{results.entry.name}-{figure.name}.svg"
+        return path if is_drawn(figure, results) else None
+
+    monkeypatch.setattr(figures, "write", drawn)
+    for path in pages.write(results_folder(tmp_path), ENTRIES):
+        assert path.read_text() == (RESULTS / path.name).read_text(), path.name
+
+
+@pytest.mark.rest
+def test_the_figures_are_those_of_the_result_files(tmp_path: Path) -> None:
+    pages.write(results_folder(tmp_path), ENTRIES)
+    made, stored = (folder / "figures" for folder in (tmp_path, RESULTS))
+    assert sorted(path.name for path in made.iterdir()) == sorted(
+        path.name for path in stored.iterdir()
+    )
+
+
+# ------------------------------------------------------------------ the registry
+PAPER = """
+[paper]
+key = "seed9"
+title = "A paper"
+authors = "A. Author"
+[names]
+COLUMNS = ["final_accuracy", "versions"]
+BETTER = {better = ["{one}", "b", "final_accuracy"]}
+[templates.base]
+config = "quickstart.toml"
+methods = ["fedavg"]
+overrides = ["edges.count={edges}"]
+[[entries]]
+each = {size = [3, 5]}
+name = "study{size}"
+source = "ours"
+title = "Of {size}, as {unknown}"
+reading = "As it is."
+[[entries.parts]]
+like = "base"
+each = [{edges = 4}]
+name = "main"
+columns = ["*{COLUMNS}", "stability"]
+[[entries.parts]]
+like = "main"
+name = "more"
+methods = [{each = {a = [1, 2], b = [{n = "x"}, {n = "y"}]}, label = "fedavg", name = "m{a}{n}"}]
+more = ["seed={size}"]
+[[entries.claims]]
+each = [{one = "a"}]
+text = "{one} is better"
+published = "ours"
+judge = "{BETTER}"
+"""
+
+
+def test_a_file_of_a_paper_is_filled_in(tmp_path: Path) -> None:
+    (tmp_path / "paper.toml").write_text(PAPER)
+    found = registry.entries(tmp_path)
+    assert list(found) == ["study3", "study5"]
+    entry = found["study5"]
+    assert (entry.paper, entry.title) == ("seed9", "Of 5, as {unknown}")
+    main, more = entry.parts
+    assert main.columns == ("final_accuracy", "versions", "stability")
+    assert main.overrides == ("edges.count=4",) and more.overrides == ("edges.count=4", "seed=5")
+    assert [each.shown for each in main.methods] == ["fedavg"]
+    assert [each.shown for each in more.methods] == ["m1x", "m1y", "m2x", "m2y"]
+    assert entry.claims[0].judge == {"better": ["a", "b", "final_accuracy"]}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('source = "ours"', 'sorce = "ours"', "paper.toml: entries.study3.sorce: unknown key"),
+        ('like = "base"', 'like = "bese"', "expected a template or a part, found 'bese'"),
+        ("study{size}", "study", "two entries have the name 'study'"),
+        ("[paper]", "[paper", "paper.toml: is damaged"),
+    ],
+)
+def test_a_file_that_is_wrong_is_one_line(old: str, new: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "paper.toml").write_text(PAPER.replace(old, new, 1))
+    with pytest.raises(UserError) as error:
+        registry.entries(tmp_path)
+    assert told in str(error.value) and len(str(error.value).splitlines()) == 1
+
+
+def test_entries_are_found_with_those_that_they_use() -> None:
+    assert [entry.paper for entry in ENTRIES] == sorted(entry.paper for entry in ENTRIES)
+    chosen = [registry.find("seed4-fig5"), registry.find("seed4-table3")]
+    names = [entry.name for entry in registry.with_used(chosen)]
+    assert names == ["seed4-table3", "seed4-fig5"]
+    with pytest.raises(UserError, match=r"--entry seed4-fig6: unknown entry \(nearest: 'seed4-fi"):
+        registry.find("seed4-fig6")

@@ -7,6 +7,7 @@ from paths import ROOT
 from reproduced import results_of
 from reproduction import rules
 from reproduction.entry import Finding, Verdict
+from reproduction.judges import judge, judged
 from reproduction.results import NoResults
 
 A = {1: 0.80, 2: 0.82, 3: 0.84}
@@ -77,13 +78,44 @@ def test_a_loss_that_is_not_finite_counts_as_the_worst_one() -> None:
 
 def test_a_claim_without_runs_is_not_run() -> None:
     given = results_of(COLUMN, {"a": A, "b": {}})
-    found = rules.judged(lambda results: rules.better(results, "a", "b", COLUMN), given)
+    found = judged({"better": ["a", "b", COLUMN]}, given)
     assert found.verdict is Verdict.missing and "no runs of b" in found.why
     apart = results_of(COLUMN, {"a": {1: 0.5}, "b": {2: 0.5}})
-    found = rules.judged(lambda results: rules.better(results, "a", "b", COLUMN), apart)
+    found = judged({"better": ["a", "b", COLUMN]}, apart)
     assert found.verdict is Verdict.missing and "no seed" in found.why
     with pytest.raises(KeyError, match="no method 'c'"):
-        rules.better(given, "a", "c", COLUMN)
+        judge({"better": ["a", "c", COLUMN]}, given)
+    with pytest.raises(KeyError, match="study: expected one rule, found bether"):
+        judge({"bether": ["a", "b", COLUMN]}, given)
+
+
+def test_judges_of_several_statements() -> None:
+    given = results_of(COLUMN, {"a": A, "b": FAR, "c": NEAR})
+    statements = [
+        {"name": "far", "better": ["a", "b"], "column": COLUMN},
+        {"name": "near", "better": ["a", "c"], "column": COLUMN},
+    ]
+    assert judge({"every": statements}, given).verdict is Verdict.unknown
+    assert judge({"some": statements}, given).verdict is Verdict.holds
+    missing = {"name": "elsewhere", "of": "other", "judge": statements[0]}
+    assert judge({"some": [missing, statements[0]]}, given).verdict is Verdict.holds
+    assert judge({"some": [missing, statements[1]]}, given).verdict is Verdict.missing
+    assert judged({"every": [missing]}, given).verdict is Verdict.missing
+    assert judge({"not_better": ["b", "a", COLUMN]}, given).verdict is Verdict.holds
+
+
+def test_numbers_without_an_interval() -> None:
+    given = results_of(COLUMN, {"a": A, "b": FAR, "part": {1: 0.80, 2: 0.80, 3: 0.90}})
+    assert judge({"larger_each_seed": ["a", "b", COLUMN]}, given).verdict is Verdict.holds
+    assert judge({"larger_each_seed": ["a", "part", COLUMN]}, given).verdict is Verdict.fails
+    ratio = {"ratio_at_most": {"one": ["b", "a"]}, "column": COLUMN}
+    assert judge({**ratio, "most": 0.9}, given).verdict is Verdict.holds
+    assert judge({**ratio, "most": 0.8}, given).verdict is Verdict.fails
+    by_seed = ["a", "b", COLUMN]  # .10, .09, .08
+    assert judge({"ahead_by_seed": by_seed, "by": 0.07}, given).verdict is Verdict.holds
+    assert judge({"ahead_by_seed": by_seed, "by": 0.08}, given).verdict is Verdict.fails
+    assert judge({"level_by_seed": by_seed, "within": 0.11}, given).verdict is Verdict.holds
+    assert judge({"level_by_seed": by_seed, "within": 0.09}, given).verdict is Verdict.fails
 
 
 def test_an_order_needs_all_its_steps() -> None:

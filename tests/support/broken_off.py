@@ -10,10 +10,9 @@ import orjson
 from builders import layout, vector
 
 from edgefl.config.experiment import Experiment
-from edgefl.hosts.clock_names import WALL
-from edgefl.hosts.setup.origin import RUN, Origin
+from edgefl.hosts.choices import RUN, WALL
 from edgefl.hosts.setup.plan import fidelity
-from edgefl.hosts.setup.run_folder import RunFolder
+from edgefl.hosts.setup.resumption import Origin, RunFolder
 from edgefl.hosts.setup.rundir import OpenRun
 from edgefl.results.rundirs import seed_name
 

@@ -12,8 +12,8 @@ from edgefl.actor import Output, Run, Send
 from edgefl.config.evaluation import Evaluation
 from edgefl.config.experiment import Experiment
 from edgefl.coordinator.coordinator import Coordinator
-from edgefl.coordinator.deadlines import TaskLimits
-from edgefl.hosts.setup.summary import write_summary
+from edgefl.coordinator.tasks import TaskLimits
+from edgefl.hosts.setup.rundir import write_summary
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import (
     Acknowledged,
@@ -28,28 +28,26 @@ from edgefl.protocol.messages import (
 from edgefl.record.counters import Counters
 from edgefl.record.record import Record
 from edgefl.results.tail import read_events
-from edgefl.strategies.base.decisions import (
+from edgefl.strategies.base.events_and_decisions import (
+    AlarmRang,
     Assign,
     Cancel,
     Decision,
     Discard,
+    EdgeJoined,
+    EdgeLost,
+    Event,
     Finish,
     Grant,
     Publish,
     Report,
     RunJob,
+    RunStarted,
     SendFresh,
     SetAlarm,
-    Urge,
-)
-from edgefl.strategies.base.events import (
-    AlarmRang,
-    EdgeJoined,
-    EdgeLost,
-    Event,
-    RunStarted,
     TaskClosed,
     UpdateArrived,
+    Urge,
 )
 from edgefl.strategies.base.strategy import Strategy
 from edgefl.streams import Streams

@@ -19,7 +19,7 @@ import tomli_w
 
 from edgefl.cli import main
 from edgefl.errors import UserError
-from edgefl.hosts.virtual.saved_run import SavedRun
+from edgefl.hosts.virtual.run import SavedRun
 from edgefl.live.capacities import capacity_of
 from edgefl.live.feeds import Feeds
 from edgefl.live.run_model import Seen

@@ -10,13 +10,12 @@ from processes import EchoTrainer
 
 from edgefl.edges.edge import Edge
 from edgefl.hosts.wall.edge.host import EdgeHost
-from edgefl.hosts.wall.edge.work import EdgeSide, EdgeWork
-from edgefl.hosts.wall.edge.worker import OwnMachine
+from edgefl.hosts.wall.edge.work import EdgeSide, EdgeWork, OwnMachine
 from edgefl.hosts.wall.system import System
 from edgefl.protocol.codec import decode, encode, unbundled
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import Hello, Setup
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from emulator.compute import Rate
 
 NS_PER_S = 1_000_000_000

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from builders import Server, vector
 
-from edgefl.strategies.base.decisions import Publish, Report
-from edgefl.strategies.base.events import UpdateArrived
+from edgefl.strategies.base.events_and_decisions import Publish, Report, UpdateArrived
 from edgefl.strategies.base.gradients import GradientRule, Gradients, GradientStep
 
 

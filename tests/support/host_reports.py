@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgefl.protocol.host_reports import HostFacts, HostReport
+from edgefl.protocol.messages import HostFacts, HostReport
 
 FACTS = HostFacts(
     host="pi-3",

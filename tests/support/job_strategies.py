@@ -13,8 +13,14 @@ import numpy as np
 from edgefl.errors import UserError
 from edgefl.jobs import Result
 from edgefl.strategies.base.asynchronous import Asynchronous, AsynchronousOptions
-from edgefl.strategies.base.decisions import Decision, Report, RunJob
-from edgefl.strategies.base.events import JobDone, JobFailed, UpdateArrived
+from edgefl.strategies.base.events_and_decisions import (
+    Decision,
+    JobDone,
+    JobFailed,
+    Report,
+    RunJob,
+    UpdateArrived,
+)
 from edgefl.vectors import aligned_copy
 from emulator.units import to_ns
 

@@ -11,8 +11,7 @@ import orjson
 
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.virtual.pool.engine import Engine
-from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.virtual.saved_run import Saving
+from edgefl.hosts.virtual.run import Saving, run_virtual
 from edgefl.record.files import CHECKPOINTS
 
 KILLS = 10

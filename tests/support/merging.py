@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from builders import Server, vector
 
-from edgefl.strategies.base.decisions import Report
-from edgefl.strategies.base.events import UpdateArrived
+from edgefl.strategies.base.events_and_decisions import Report, UpdateArrived
 from edgefl.strategies.dissemination.device import Refresh
 from edgefl.strategies.fedasmu import FedASMUOptions
 

@@ -9,8 +9,8 @@ import time
 from typing import Any
 
 from edgefl.cli import main
-from edgefl.hosts.virtual import saved_run
-from edgefl.hosts.virtual.saved_run import SavedRun, Saving
+from edgefl.hosts.virtual import run
+from edgefl.hosts.virtual.run import SavedRun, Saving
 
 STEP_S = 0.001
 
@@ -25,8 +25,5 @@ class OftenSaved(SavedRun):
 
 
 if __name__ == "__main__":
-    from edgefl.hosts.virtual import run
-
-    assert run.SavedRun is saved_run.SavedRun
     run.SavedRun = OftenSaved  # type: ignore[misc]  # that is the point
     main()

@@ -10,9 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from edgefl.strategies.base.decisions import Cancel, Decision, SendFresh, SetAlarm
-from edgefl.strategies.base.events import FreshRequested, TaskClosed, UpdateArrived
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.events_and_decisions import (
+    Cancel,
+    Decision,
+    FreshRequested,
+    SendFresh,
+    SetAlarm,
+    TaskClosed,
+    UpdateArrived,
+)
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.strategies.fedasync import FedAsync
 from edgefl.strategies.fedavg import FedAvg
 from emulator.units import to_ns

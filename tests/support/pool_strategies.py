@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from edgefl.errors import UserError
-from edgefl.strategies.base.decisions import Decision, SendFresh
-from edgefl.strategies.base.events import FreshRequested
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.events_and_decisions import Decision, FreshRequested, SendFresh
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.strategies.fedasync import FedAsync
 
 

@@ -22,12 +22,11 @@ from warm_python import ColdPython
 
 from edgefl import __version__
 from edgefl.edges.edge import Edge
-from edgefl.edges.failure import TrainingFailure
+from edgefl.edges.training import TrainingFailure
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import StartRun, StopRun
 from edgefl.hosts.wall.edge.host import EdgeHost
-from edgefl.hosts.wall.edge.work import EdgeSide
-from edgefl.hosts.wall.edge.worker import OwnMachine
+from edgefl.hosts.wall.edge.work import EdgeSide, OwnMachine
 from edgefl.loading.file import shared_digest
 from edgefl.protocol.codec import decode, encode, unbundled
 from edgefl.protocol.messages import (
@@ -48,7 +47,7 @@ from edgefl.protocol.messages import (
 )
 from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.results.tail import read_events
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from emulator.compute import Rate
 
 PATIENCE_S = 60.0  # far more than needed, because a busy machine may be slow

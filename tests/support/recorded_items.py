@@ -10,23 +10,23 @@ from pathlib import Path
 from types import MethodType
 from typing import Any
 
+import msgspec
 import numpy as np
 from builders import experiment, layout, vector
 from host_reports import FACTS, REPORT
 
 from edgefl.disk import OwnDisk
-from edgefl.hosts.setup.saved_state import externals
+from edgefl.hosts.setup.rundir import externals
 from edgefl.hosts.wall.coordinator import thread_messages as messages
-from edgefl.hosts.wall.coordinator.job_table import JobOrder
 from edgefl.hosts.wall.coordinator.logic import Logic
-from edgefl.hosts.wall.coordinator.opened import RunOpener
-from edgefl.hosts.wall.coordinator.process_task import CoordinatorTask
+from edgefl.hosts.wall.coordinator.opening import CoordinatorTask, RunOpener
+from edgefl.hosts.wall.coordinator.run_logic import JobOrder
 from edgefl.hosts.wall.system import OWN_SYSTEM
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import FreshRequest, Joined, Ready, Started, TaskFailed, Update
 from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.record.tables import at_once
-from edgefl.strategies.base.events import EdgeLost
+from edgefl.strategies.base.events_and_decisions import EdgeLost
 from emulator.fidelity import Fidelity
 from emulator.links.link import Completion, Transfer
 from emulator.units import NS_PER_S as S
@@ -98,6 +98,8 @@ def summed(found: Any, externals: dict[int, str], depth: int, known: dict[Any, s
                 parts = [inner(part) for part in found]
             case set() | frozenset():
                 parts = sorted(inner(part) for part in found)
+            case msgspec.Struct():
+                parts = [inner(part) for part in msgspec.structs.asdict(found).values()]
             case _ if hasattr(found, "restore"):
                 parts = [inner(found.state())]
             case _:

@@ -5,23 +5,23 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from paths import CONFIGS, ROOT, STUDIES
-from reproduction.entry import Claim, CurveFigure, Entry, MethodPlan, Part, Scale, Tuning
+from reproduction.entry import Entry, MethodPlan, Part, Scale
 from reproduction.results import NUMBERS, RESULT, CurveRow, Results, RunRow
-from reproduction.rules import better
 
 PATIENCE_S = 300.0
 Numbers = Mapping[str, Mapping[int, float | None]]  # method -> seed -> number
 
 
-def part_of(methods: Sequence[str], name: str = "main", **options: Any) -> Part:
+def part_of(methods: Sequence[str | MethodPlan], name: str = "main", **options: Any) -> Part:
     """Return a part with these methods, which no config needs to have."""
-    plans = tuple(MethodPlan(method) for method in methods)
-    return Part(name, CONFIGS / "quickstart.toml", plans, **options)
+    plans = [MethodPlan(label=each) if isinstance(each, str) else each for each in methods]
+    config = CONFIGS / "quickstart.toml"
+    return Part(**{"name": name, "config": config, "methods": plans, **options})
 
 
 def entry_of(*parts: Part, **options: Any) -> Entry:
@@ -70,32 +70,83 @@ def results_of(
     return Results(entry, scale, rows)
 
 
+def made_up(
+    entry: Entry,
+    number: Callable[[str, str, str, int], float],
+    scale: Scale = Scale.paper,
+    find: Callable[[str], Entry] | None = None,
+) -> Results:
+    """Return results in which every planned run is there.
+
+    ``number``: part, method, column and seed -> the number; also the values of the curves.
+    ``find``: the entries that it uses.
+    """
+    parts = [part for part in entry.parts if scale in part.scales]
+    runs = [
+        (part, method, seed)
+        for part in parts
+        for method in part.methods
+        for seed in part.seeds_at(scale)
+    ]
+    rows = [
+        RunRow(
+            scale,
+            part.name,
+            method.shown,
+            RESULT,
+            seed,
+            {name: str(values[0]) for name, values in method.axes.items()},
+            {
+                column: number(part.name, method.shown, column, seed)
+                for column in (*NUMBERS, *part.measures)
+            },
+        )
+        for part, method, seed in runs
+    ]
+    curves = [
+        CurveRow(
+            scale,
+            part.name,
+            method.shown,
+            seed,
+            25.0 * at,
+            at,
+            *(number(part.name, method.shown, f"{name} {at}", seed) for name in "abc"),
+        )
+        for part, method, seed in runs
+        for at in range(5)
+    ]
+    if find is None:
+        return Results(entry, scale, rows, curves)
+    return Results(
+        entry, scale, rows, curves, lambda name: made_up(find(name), number, scale, find)
+    )
+
+
 def digits_entry(name: str = "digits", **options: Any) -> Entry:
     """Return an entry of two tuned methods on the digits, with a claim and a figure: seconds."""
-    part = Part(
-        "main",
-        CONFIGS / "quickstart.toml",
-        (
-            MethodPlan("fedasync", {"alpha": (0.3, 0.6)}),
-            MethodPlan("fedbuff", {"server_learning_rate": (0.5, 1.0)}),
-        ),
+    part = part_of(
+        [
+            MethodPlan(label="fedasync", axes={"alpha": (0.3, 0.6)}),
+            MethodPlan(label="fedbuff", axes={"server_learning_rate": (0.5, 1.0)}),
+        ],
         overrides=("stop={emulated_s=6.0}", "edges.count=4"),
         small=("stop.emulated_s=4.0",),
         seeds=(1, 2),
-        tuning=Tuning(share=0.5, extend=0),
-        measures={"twice": lambda run: 2.0},
-        columns=("final_accuracy", "twice"),
+        tuning={"share": 0.5, "extend": 0},
+        measures=("staleness_median",),
+        columns=("final_accuracy", "staleness_median"),
     )
-    claim = Claim(
-        "FedAsync is better than FedBuff",
-        "table 1: .9 and .8",
-        lambda results: better(results, "fedasync", "fedbuff", "final_accuracy"),
-    )
+    claim = {
+        "text": "FedAsync is better than FedBuff",
+        "published": "table 1: .9 and .8",
+        "judge": {"better": ["fedasync", "fedbuff", "final_accuracy"]},
+    }
     given: dict[str, Any] = {
-        "claims": (claim,),
-        "figures": (CurveFigure("accuracy", "Test accuracy"),),
-        "data": ("digits",),
-        "hours": {Scale.small: 0.01, Scale.paper: 0.02},
+        "claims": [claim],
+        "figures": [{"name": "accuracy", "title": "Test accuracy"}],
+        "data": ["digits"],
+        "hours": {"small": 0.01, "paper": 0.02},
     }
     return entry_of(part, **{"name": name, **given, **options})
 

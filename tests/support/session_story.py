@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from edgefl.hosts.wall.coordinator.session import Expected, Reply, SessionOutcome
-from edgefl.hosts.wall.coordinator.sessions import WHOLE_RUN, Sessions
+from msgspec.structs import replace
+
+from edgefl.hosts.wall.coordinator.sessions import (
+    WHOLE_RUN,
+    Expected,
+    Reply,
+    SessionOutcome,
+    Sessions,
+)
 from edgefl.protocol.codec import encode
 from edgefl.protocol.messages import PROTOCOL, Hello, Join, Refuse, Setup
 

@@ -15,8 +15,7 @@ from edgefl.config.toml import parsed
 from edgefl.disk import OwnDisk
 from edgefl.hosts.setup.plan import strategy
 from edgefl.loading.file import load
-from edgefl.strategies.base.decisions import Decision
-from edgefl.strategies.base.events import Event
+from edgefl.strategies.base.events_and_decisions import Decision, Event
 from edgefl.strategies.base.strategy import Strategy
 from edgefl.vectors import Layout, aligned_copy
 

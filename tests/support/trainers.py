@@ -9,11 +9,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from edgefl.edges.local_run import LocalRun
-from edgefl.edges.trainer import Trainer
-from edgefl.edges.training_plan import TrainingPlan
+from edgefl.edges.training import LocalRun, Trainer, TrainingPlan
 from edgefl.models.workspace import Workspace
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.streams import Streams
 
 ROWS = torch.tensor([[1.0, 0.0, 0.0], [0.0, 2.0, 0.0]])

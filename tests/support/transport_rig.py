@@ -11,17 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from edgefl.hosts.wall.coordinator.allowances import ReportAllowance
-from edgefl.hosts.wall.coordinator.context import TransferContext
-from edgefl.hosts.wall.coordinator.flow import PiecePlan
-from edgefl.hosts.wall.coordinator.pacer import Pacer
-from edgefl.hosts.wall.coordinator.probe import Probes
-from edgefl.hosts.wall.coordinator.session import Session
+from edgefl.hosts.wall.coordinator.limits import ReportAllowance
+from edgefl.hosts.wall.coordinator.pacer import Pacer, PiecePlan
+from edgefl.hosts.wall.coordinator.sessions import Session
 from edgefl.hosts.wall.coordinator.thread_messages import Heard
-from edgefl.hosts.wall.coordinator.transport import Transport
-from edgefl.protocol.messages import Arrived, Assignment, Credit, Join, Piece, Ping, Update
+from edgefl.hosts.wall.coordinator.transfers import (
+    Probes,
+    TrainingTimes,
+    TransferContext,
+    Transport,
+)
+from edgefl.protocol.messages import Arrived, Assignment, Credit, Join, Piece, Ping, Ready, Update
 from edgefl.protocol.transfers import Incoming, Outgoing
-from edgefl.strategies.base.decisions import Grant
+from edgefl.strategies.base.events_and_decisions import Grant
 from emulator.capacity.rates import Constant
 from emulator.clock import Agenda
 from emulator.delay import Latency
@@ -34,6 +36,7 @@ MS = 1_000_000
 RATE = 2_000_000
 AHEAD_NS = 1_000 * NS_PER_S  # by how much the edges' clocks are ahead of the coordinator's
 MOST = 1 << 24
+READY = Ready(1, 40_017)  # of the updates that the rig offers, with its size
 GIVEN = 10  # tasks that both edges may name, although no model was sent
 
 
@@ -84,6 +87,8 @@ class Rig:
             lambda *frame: self.send(*frame),  # a test may replace it
             self.told.append,
             self.sessions,
+            TrainingTimes(self.fidelity, "ab" if stamped else ""),
+            lambda edge, what: self.useless.append((edge, what)),
         )
         self.useless: list[tuple[str, str]] = []
         self.transport = Transport(
@@ -91,9 +96,7 @@ class Rig:
             probes,
             latency_ns=dict.fromkeys("ab", latency_ns),
             most_bytes=MOST,
-            stamped="ab" if stamped else "",
             reports=ReportAllowance(2 * NS_PER_S, 4 * NS_PER_S),
-            useless=lambda edge, what: self.useless.append((edge, what)),
         )
         self.downlink, self.uplink = self.transport.downlink, self.transport.uplink
         for edge in "ab":
@@ -109,7 +112,7 @@ class Rig:
         self, edge: str, tasks: list[int] | None = None, held: list[list[int]] | None = None
     ) -> None:
         session = Session(edge.encode(), edge, 1, 0, joined=True)
-        session.measured(0, AHEAD_NS)
+        session.answered(0, 0, AHEAD_NS)
         self.sessions[edge] = session
         self.transport.entered(session, Join("c", "l", "d", 1, tasks or [], held or []))
 

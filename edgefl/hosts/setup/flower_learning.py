@@ -14,17 +14,15 @@ from edgefl.config.experiment import Experiment
 from edgefl.config.flower import FlowerSection
 from edgefl.data.dataset import Dataset
 from edgefl.data.task import Task
-from edgefl.edges.trainer import NullTrainer, Trainer
-from edgefl.edges.training_plan import TrainingPlan
+from edgefl.edges.training import NullTrainer, Trainer, TrainingPlan
 from edgefl.errors import UserError
 from edgefl.flower.app_folder import app_folder
 from edgefl.flower.app_tasks import AppTasks, score
 from edgefl.flower.client_app import FlowerApp
 from edgefl.flower.first_messages import first_round
 from edgefl.hosts.setup.flower_trainer import FlowerPlan, FlowerTrainer
-from edgefl.hosts.setup.learning import Learning
+from edgefl.hosts.setup.learning import EdgeShares, Learning
 from edgefl.hosts.setup.own_randomness import seeded
-from edgefl.hosts.setup.shares import EdgeShares
 from edgefl.jobs import Evaluate, Scores
 from edgefl.streams import Streams
 from edgefl.vectors import Layout

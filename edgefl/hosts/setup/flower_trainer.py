@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from edgefl.edges.failure import training_failure
-from edgefl.edges.local_run import LocalRun
-from edgefl.edges.trainer import Trainer
-from edgefl.edges.training_plan import TaskLike, TrainingPlan
+from edgefl.edges.training import LocalRun, Trainer, TrainingPlan, training_failure
 from edgefl.flower.app_tasks import AppTasks
 from edgefl.flower.state_vector import packed, unpacked
 from edgefl.hosts.setup.own_randomness import seeded
 from edgefl.models.workspace import wrap
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.protocol.messages import Assignment
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.vectors import aligned_copy
 
 STATE = "flower state"  # the client's state in the edge's memory
@@ -33,7 +31,7 @@ class FlowerPlan(TrainingPlan):
     def remembers(self) -> tuple[str, ...]:
         return (STATE,)
 
-    def steps(self, task: TaskLike, rule: LocalRule, samples: int) -> int:
+    def steps(self, task: Assignment, rule: LocalRule, samples: int) -> int:
         """The epochs. ValueError for a task that changes how the edge trains."""
         told = next((name for name in TOLD if name in task.numbers), None)
         if told is not None:
@@ -49,7 +47,9 @@ class FlowerTrainer(Trainer):
         super().__init__(*args)
         self.tasks, self.partition = tasks, partition
 
-    def begin(self, task: TaskLike, rule: LocalRule, memory: Mapping[str, np.ndarray]) -> LocalRun:
+    def begin(
+        self, task: Assignment, rule: LocalRule, memory: Mapping[str, np.ndarray]
+    ) -> LocalRun:
         run = super().begin(task, rule, memory)
         if STATE in memory:
             run.memory[STATE] = wrap(aligned_copy(memory[STATE]))

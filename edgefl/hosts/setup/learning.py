@@ -1,9 +1,11 @@
-"""Build the parts of an experiment that need torch: data, model, trainers, evaluation."""
+"""Build the parts of an experiment that need torch: data, task and model, trainers, evaluation."""
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,33 +13,37 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgefl.catalog import own_code
+from edgefl.catalog import find, load_dotted, own_code
 from edgefl.compiled.network import Unsuited, first_weights, network_of
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import slowed
 from edgefl.data import edge_data as material
-from edgefl.data.dataset import Dataset, NormalisedRows
+from edgefl.data import encoding
+from edgefl.data.dataset import Dataset, NormalisedRows, check_finite
+from edgefl.data.offline_transformers import TOKENIZER_FILES
+from edgefl.data.paths import data_dir
 from edgefl.data.task import Task, cross_entropy, right_answers
 from edgefl.data.unlabelled import unlabelled
 from edgefl.data.words import FILE as VOCABULARY
-from edgefl.edges.edge import Edge
-from edgefl.edges.local_run import Course
-from edgefl.edges.sample_order import sample_order, tokens_by_step
-from edgefl.edges.trainer import Compiled, NullTrainer, Trainer
-from edgefl.edges.trainer_like import TrainerLike
-from edgefl.edges.training_plan import TrainingPlan
+from edgefl.edges.edge import Edge, TrainerLike
+from edgefl.edges.training import (
+    Compiled,
+    Course,
+    NullTrainer,
+    Trainer,
+    TrainingPlan,
+    sample_order,
+    tokens_by_step,
+)
 from edgefl.errors import UserError
 from edgefl.flower.app_folder import is_flower
-from edgefl.hosts.setup import texts
-from edgefl.hosts.setup.interruptions import interruptions
 from edgefl.hosts.setup.message_packing import packing
+from edgefl.hosts.setup.network import interruptions
 from edgefl.hosts.setup.plan import DeviceMaker, devices, in_tokens, options, training_plan
-from edgefl.hosts.setup.shares import EdgeShares
-from edgefl.hosts.setup.task_building import named_task, own_task
 from edgefl.jobs import Evaluate, Scores, check_server_samples
 from edgefl.models import scores
-from edgefl.strategies.base.local_rule import LocalRule
-from edgefl.strategies.base.strategy import Strategy, StrategyOptions
+from edgefl.models.pretrained_options import PretrainedOptions
+from edgefl.strategies.base.strategy import LocalRule, Strategy, StrategyOptions
 from edgefl.streams import Streams
 from edgefl.vectors import Layout
 from emulator.compute import Device
@@ -47,6 +53,138 @@ if TYPE_CHECKING:
 
     from edgefl.compiled.step import CompiledStep
     from edgefl.models.workspace import Workspace
+
+
+class EdgeShares(Mapping[str, np.ndarray]):
+    """Edge id -> indices of its training samples, in the order of the edges, as one array.
+
+    100,000 arrays of two samples each would take more memory and time than their samples.
+
+    ``indices``: those of all edges, one after the other. A share is a view of it.
+    """
+
+    def __init__(self, shares: Mapping[str, np.ndarray]) -> None:
+        self._places = {edge: place for place, edge in enumerate(shares)}
+        sizes = np.fromiter(map(len, shares.values()), np.int64, len(shares))
+        self.indices = np.concatenate(list(shares.values())) if shares else np.zeros(0, np.int64)
+        self._ends = np.cumsum(sizes)
+        # by edge: how many samples; do not change it
+        self.sizes: dict[str, int] = dict(zip(shares, sizes.tolist()))
+
+    def __getitem__(self, edge: str) -> np.ndarray:
+        end = int(self._ends[self._places[edge]])
+        return self.indices[end - self.sizes[edge] : end]
+
+    def __contains__(self, edge: object) -> bool:
+        return edge in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+KINDS = {  # Dataset.tokens -> the texts in words, and a model that takes them
+    "": ("texts without a tokenizer, or pictures", "textcnn or cnn"),
+    "labels": ("encoded texts with labels", "bert_classifier"),
+    "next": ("encoded prompts with answers", "causal_lm"),
+}
+SETS = "mrpc, agnews and sentences have labels; gsm8k, math_instruct and instructions have answers"
+
+
+def check_texts(experiment: Experiment, build: Any, found: Dataset) -> None:
+    """UserError unless the model takes the data set's kind of texts, in its own tokens.
+
+    A model's file says so by ``TAKES``, in the words of ``Dataset.tokens``.
+    """
+    takes = getattr(sys.modules[build.__module__], "TAKES", "")
+    if takes != found.tokens:
+        have, model = KINDS[found.tokens]
+        hint = f'such as {model}; a model of your own says TAKES = "{found.tokens}"'
+        if takes:
+            hint = f"for {KINDS[takes][0]}: {SETS}"
+        raise UserError(
+            f"model {experiment.model.name!r}: data set {experiment.data.name!r} has {have}:"
+            f" expected a {'data set' if takes else 'model'} {hint}"
+        )
+    if takes == "next" and experiment.evaluation.by_label:
+        raise UserError(
+            "evaluation.by_label: expected false with a causal language model, which has no labels"
+        )
+    _check_tokenizer(experiment, found)
+
+
+def _check_tokenizer(experiment: Experiment, found: Dataset) -> None:
+    """UserError if the data has another tokenizer than the one next to the model's weights."""
+    own, path = experiment.data.options().get("tokenizer"), experiment.model.options().get("path")
+    if not (own and path) or own == path or not found.tokens:
+        return
+    directory = data_dir(experiment.data.dir, os.environ) / Path(path).expanduser()
+    if not any((directory / name).is_file() for name in TOKENIZER_FILES):
+        return
+    if encoding.vocabulary_digest(encoding.tokenizer_at(directory)) != found.tokenizer:
+        raise UserError(
+            f"data.tokenizer: {own!r} has another vocabulary than the tokenizer of the model in"
+            f" {directory}: expected that one (leave data.tokenizer out)"
+        )
+
+
+def own_task(experiment: Experiment, base: Path | None) -> tuple[Task, material.EdgeData] | None:
+    """The user's own task, if the experiment names one."""
+    if experiment.task is None:
+        return None
+    if experiment.data.source != "partition":
+        raise UserError(
+            'data.source: expected "partition" with a task of one\'s own, found'
+            f" {experiment.data.source!r}"
+        )
+    if experiment.data.scale != "standard":
+        raise UserError(
+            'data.scale: expected "standard" with a task of one\'s own, found'
+            f" {experiment.data.scale!r}"
+        )
+    build = load_dotted(experiment.task, base)
+    with own_code(experiment.task, build):
+        task = build()
+    if not isinstance(task, Task):
+        raise UserError(
+            f"task {experiment.task!r} returned {type(task).__name__}, expected edgefl.api.Task"
+        )
+    check_finite(task.dataset, f"of the task {experiment.task!r}")
+    return task, material.EdgeData(task.dataset, material.cut(experiment, base, task.dataset))
+
+
+def named_task(
+    experiment: Experiment, base: Path | None, edges: Sequence[str] | None
+) -> tuple[Task, material.EdgeData]:
+    build = find("edgefl.models", experiment.model.name, "build", base, "model")
+    values = material.checked_options(build, experiment.model, "model")
+    if isinstance(values, PretrainedOptions):  # with its directory on this machine
+        values = values.placed(data_dir(experiment.data.dir, os.environ))
+    had = material.edge_data(experiment, base, edges)
+    check_texts(experiment, build, had.dataset)
+
+    def model() -> torch.nn.Module:
+        import torch
+
+        with own_code(experiment.model.name, build):
+            built = build(values, had.dataset.shape, had.dataset.classes)
+        if not isinstance(built, torch.nn.Module):
+            raise UserError(
+                f"model {experiment.model.name!r} returned {type(built).__name__}, expected"
+                " torch.nn.Module"
+            )
+        return built
+
+    plain = getattr(sys.modules[build.__module__], "network", None)
+    network = None if plain is None else plain(values, had.dataset.shape, had.dataset.classes)
+    if had.dataset.tokens != "next":
+        return Task(had.dataset, model, network=network), had
+    from edgefl.models.token_loss import counted_tokens, next_token_loss, right_tokens
+
+    return Task(had.dataset, model, next_token_loss, right_tokens, counted_tokens), had
+
 
 # With more, the weights are no longer in a core's cache, and torch is as fast (AlexNet, VGG-11).
 MOST_PARAMETERS = 2_000_000
@@ -192,10 +330,7 @@ class Learning:
 
     def _compiled_or_why(self) -> tuple[Compiled | None, str]:
         if self._compiled is None:
-            if self.experiment.training.engine == "torch":
-                self._compiled = None, 'training.engine = "torch"'
-            else:
-                self._compiled = _compiled(self)
+            self._compiled = _compiled(self)
         return self._compiled
 
     def engine(self, index: int) -> str:
@@ -247,7 +382,12 @@ class Learning:
 
     def tokenizer(self) -> Any:
         """The tokenizer of transformers that has encoded the texts; None if there is none."""
-        return texts.tokenizer(self.experiment, self.task.dataset)
+        if not self.task.dataset.tokens:
+            return None
+        data, model = self.experiment.data, self.experiment.model
+        options = encoding.TokenOptions(tokenizer=data.options().get("tokenizer"))
+        chosen = options.placed(data_dir(data.dir, os.environ), model.options().get("path"))
+        return encoding.tokenizer_at(Path(chosen.tokenizer or ""))
 
     def keep_beside(self, directory: Path) -> None:
         """Write what a run directory keeps of the data.
@@ -372,35 +512,19 @@ class Learning:
         self.place()
         section, task = self.experiment.evaluation, self.task
         counted = scores.LabelCounts(task.metric, task.dataset.classes)
+        counts = section.by_label or "f1" in section.further
         step = None if self.compiled is None else self.compiled.step
         if step is not None and not section.by_label and not section.further:
             return self._compiled_scores(step, job)
         from edgefl.models.evaluate import evaluate
 
-        test_loss, accuracy = evaluate(
-            self.workspace,
-            job.weights,
-            *self.test,
-            task.loss,
-            metric=counted if section.by_label or "f1" in section.further else task.metric,
-            terms=task.terms,
-            step=step,
-        )
-        inputs, targets = self.union()
-        train_loss = (
-            evaluate(
-                self.workspace,
-                job.weights,
-                inputs,
-                targets,
-                task.loss,
-                metric=task.metric,
-                terms=task.terms,
-                step=step,
-            )[0]
-            if len(inputs)
-            else None
-        )
+        def evaluated(samples: tuple[Any, Any], of: Any) -> tuple[float, float]:
+            how = {"metric": of, "terms": task.terms, "step": step}
+            return evaluate(self.workspace, job.weights, *samples, task.loss, **how)
+
+        test_loss, accuracy = evaluated(self.test, counted if counts else task.metric)
+        union = self.union()
+        train_loss = evaluated(union, task.metric)[0] if len(union[0]) else None
         measured: dict[str, Callable[[], float]] = {
             "f1": lambda: counted.f1,
             "perplexity": lambda: scores.perplexity(test_loss),
@@ -470,6 +594,8 @@ def _compiled(learned: Learning) -> tuple[Compiled | None, str]:
     """The compiled step for a task, or why there is none."""
     training, task = learned.experiment.training, learned.task
     dataset = task.dataset
+    if training.engine == "torch":
+        return None, 'training.engine = "torch"'
     if training.trainer == "none":
         return None, 'training.trainer = "none"'
     if not learned.on_cpu():

@@ -1,30 +1,202 @@
-"""Build an experiment's network: every edge's links, what they share, and the latency of notes."""
+"""Build an experiment's network: every edge's links, what they share, and the latency of notes.
+
+Also what interrupts links and devices: faults, and the times in which edges are away. Absences,
+from ``[edges.availability]``, are faults that close the links of an edge and stop its device. The
+coordinator gets the same times, and tells the strategy.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from edgefl.config.availability import Availability, EdgePattern
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import FaultSource, gated, outages
 from edgefl.config.groups import PartFinder, parts, trace
 from edgefl.config.links import Links, Medium
-from edgefl.hosts.setup.interruptions import interruptions
+from edgefl.errors import UserError
+from edgefl.hosts.setup.devices import rates
 from edgefl.record.files import ALL_EDGES
 from edgefl.streams import Streams
 from emulator import profiles
+from emulator.availability import (
+    AWAY,
+    ExponentialAbsences,
+    Presence,
+    periodic_absences,
+    presence,
+    recorded_presence,
+)
 from emulator.capacity import Capacity
 from emulator.capacity.rates import Constant, Lowest
 from emulator.capacity.trace import Trace
 from emulator.delay import Delay, Jitter, Latency
+from emulator.errors import BadValue
+from emulator.faults import Fault, InOrder
 from emulator.links.bottleneck import Bottleneck
 from emulator.links.link import Link
 from emulator.links.loss import Lossy
 from emulator.links.network import Network
 from emulator.tdma.channel import Channel, Grid
 from emulator.units import NS_PER_S, to_ns
+
+MOST_SENT_BYTES = 400_000  # of the 512 KiB of a config that an edge accepts
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAbsence:
+    """Absences by patterns that repeat. ``patterns``: by edge."""
+
+    patterns: Mapping[str, Presence]
+    kind: str = AWAY
+
+    def hits(self, edge: str) -> bool:
+        return edge in self.patterns
+
+    def faults(self, edge: str, number: int, streams: Streams) -> Iterable[Fault]:
+        return periodic_absences(edge, self.patterns[edge])
+
+
+@dataclass(frozen=True, slots=True)
+class RandomAbsence:
+    """Exponential times; ``away_ns``: the mean time away, by edge."""
+
+    there_ns: int
+    away_ns: Mapping[str, int]
+    kind: str = AWAY
+
+    def hits(self, edge: str) -> bool:
+        return edge in self.away_ns
+
+    def faults(self, edge: str, number: int, streams: Streams) -> Iterable[Fault]:
+        rng = streams.rng("availability", edge)
+        return ExponentialAbsences(edge, rng, self.there_ns, self.away_ns[edge])
+
+
+def absence(experiment: Experiment, base: Path | None) -> FaultSource | None:
+    """The absences of the experiment's edges; None if they are always there.
+
+    A path is relative to ``base``. UserError for a file that is no availability.
+    """
+    section = experiment.edges.availability
+    match None if section is None else section.kind:
+        case "file":
+            assert section is not None
+            return RecordedAbsence(_of_file(experiment, section, base))
+        case "day_night":
+            assert section is not None
+            return RecordedAbsence(_days(experiment, section))
+        case "exponential":
+            assert section is not None and section.there_s and section.away_s
+            return RandomAbsence(
+                max(1, to_ns(section.there_s)), _means(experiment, section, section.away_s)
+            )
+    return None
+
+
+def interruptions(experiment: Experiment, base: Path | None) -> tuple[FaultSource, ...]:
+    """All that interrupts links and devices: the faults of the config, and absences."""
+    away = absence(experiment, base)
+    return experiment.faults if away is None else (*experiment.faults, away)
+
+
+def absent_times(experiment: Experiment, base: Path | None) -> dict[str, Iterator[Fault]] | None:
+    """For the coordinator: each edge's absences in order of time; None if there are none."""
+    away, streams = absence(experiment, base), Streams(experiment.seed)
+    if away is None:
+        return None
+    return {
+        edge: InOrder(away.faults(edge, len(experiment.faults), streams))
+        for edge in experiment.edges.ids()
+        if away.hits(edge)
+    }
+
+
+def _of_file(
+    experiment: Experiment, section: Availability, base: Path | None
+) -> dict[str, Presence]:
+    """Each edge's pattern: that of its id, or else the clients of the file in turn."""
+    ids = experiment.edges.ids()
+    if section.patterns is not None:
+        return {edge: _presence(section.patterns[edge]) for edge in ids}
+    assert section.file is not None
+    path = (base or Path()) / Path(section.file).expanduser()
+    try:
+        clients = recorded_presence(path, section.format, section.period_s)
+    except BadValue as error:
+        raise UserError(f"edges.availability.file: {error}") from None
+    if not clients.keys() & set(ids):
+        order: Sequence[str] = list(clients)
+        if section.draw:
+            drawn = Streams(experiment.seed).rng("availability").permutation(len(order))
+            order = [order[place] for place in drawn]
+        clients = {edge: clients[order[place % len(order)]] for place, edge in enumerate(ids)}
+    return {edge: clients[edge].scaled(section.scale) for edge in ids}
+
+
+def _presence(pattern: EdgePattern) -> Presence:
+    begins, ends = pattern.changes_ns[::2], pattern.changes_ns[1::2]
+    return Presence(tuple(zip(begins, ends)), pattern.period_ns)
+
+
+def with_patterns(experiment: Experiment, base: Path | None) -> Experiment:
+    """The experiment with what its availability file says of its edges, in place of the file.
+
+    Edges on other machines get it with the config. UserError for a file that is no availability, or
+    whose intervals are too many for that message.
+    """
+    section = experiment.edges.availability
+    if section is None or section.file is None:
+        return experiment
+    patterns = {
+        edge: EdgePattern(
+            period_ns=found.period_ns,
+            changes_ns=tuple(time_ns for interval in found.there_ns for time_ns in interval),
+        )
+        for edge, found in _of_file(experiment, section, base).items()
+    }
+    size = sum(len(pattern.model_dump_json()) for pattern in patterns.values())
+    if size > MOST_SENT_BYTES:
+        raise UserError(
+            f"edges.availability.file: its intervals take {size / 1e3:.0f} kB, expected at most"
+            f" {MOST_SENT_BYTES / 1e3:.0f} kB with edges that this command does not start: take"
+            " fewer edges, a shorter recording, or edgefl run"
+        )
+    there = Availability(kind="file", on_leave=section.on_leave, patterns=patterns)
+    edges = experiment.edges.model_copy(update={"availability": there})
+    return experiment.model_copy(update={"edges": edges})
+
+
+def _days(experiment: Experiment, section: Availability) -> dict[str, Presence]:
+    day = presence([(0.0, section.day_s * section.day_share)], section.day_s, "edges.availability")
+    streams = Streams(experiment.seed)
+    return {
+        edge: day
+        if section.phase == "same"
+        else day.later(int(streams.rng("availability", edge).integers(day.period_ns)))
+        for edge in experiment.edges.ids()
+    }
+
+
+def _means(experiment: Experiment, section: Availability, away_s: float) -> dict[str, int]:
+    """The mean time away of each edge, in ns."""
+    if not section.speed_exponent:
+        return dict.fromkeys(experiment.edges.ids(), max(1, to_ns(away_s)))
+    speeds: dict[str, float] = {}
+    for part in parts(experiment):
+        keys = (part.name,) if part.name else ()
+        found = rates(part.devices, len(part.ids), Streams(experiment.seed), keys)
+        speeds |= zip(part.ids, found)
+    middle = median(speeds.values())
+    return {
+        edge: max(1, to_ns(away_s * (middle / speed) ** section.speed_exponent))
+        for edge, speed in speeds.items()
+    }
+
 
 BIT_PER_MBIT = 1_000_000
 DIRECTIONS = ("up", "down")
@@ -52,6 +224,7 @@ class Builder:
     base: Path | None
     media: dict[str, Bottleneck | Channel]
     order: Mapping[str, int]  # edge -> its number among all
+    finder: PartFinder
     interruptions: tuple[FaultSource, ...] = ()
     kept: dict[tuple[object, ...], Capacity] = field(default_factory=dict)
     # by id of a section, which stands next to its shape so that no other gets this id
@@ -59,9 +232,9 @@ class Builder:
 
     @classmethod
     def of(cls, experiment: Experiment, base: Path | None, granted: bool = False) -> Builder:
-        media = _media(experiment.medium, base, granted)
-        places = experiment.edges.places()
-        return cls(experiment, base, media, places, interruptions(experiment, base))
+        media, places = _media(experiment.medium, base, granted), experiment.edges.places()
+        found = PartFinder(experiment), interruptions(experiment, base)
+        return cls(experiment, base, media, places, *found)
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint: links that are made later share the capacities of earlier ones."""
@@ -72,9 +245,16 @@ class Builder:
         self.experiment, self.base = state["experiment"], state["base"]
         self.media, self.kept = state["media"], state["kept"]
         self.order, self._shapes = self.experiment.edges.places(), {}
+        self.finder = PartFinder(self.experiment)
         self.interruptions = interruptions(self.experiment, self.base)
 
-    def link(self, edge: str, direction: str, section: Links) -> Link:
+    def supply(self, edge: str, direction: str) -> Link | None:
+        """Make an edge's link when the network needs it: an idle device has none."""
+        known = edge in self.order and direction in DIRECTIONS
+        return self.link(edge, direction) if known else None
+
+    def link(self, edge: str, direction: str) -> Link:
+        section = self.finder.part(edge).links
         if section.kind == "native":
             return Link(None, Latency(0))
         shape, medium = self._shape(section), self.media.get(direction)
@@ -94,8 +274,9 @@ class Builder:
         capacity = self._gated(own, edge, direction)
         return medium.link(None if capacity is medium.capacity else capacity, delay)
 
-    def alone(self, edge: str, direction: str, section: Links) -> Capacity | None:
+    def alone(self, edge: str, direction: str) -> Capacity | None:
         """The edge's capacity while no other edge sends; None if the link is not emulated."""
+        section = self.finder.part(edge).links
         if section.kind == "native":
             return None
         medium, kind = self.media.get(direction), self.experiment.medium.kind
@@ -168,25 +349,6 @@ class Builder:
         return Lossy(capacity, shape.loss, 2 * shape.latency_ns) if shape.loss else capacity
 
 
-class LinkSupply:
-    """Makes an edge's link when the network needs it: an idle device has none."""
-
-    def __init__(self, builder: Builder) -> None:
-        self.builder, self.finder = builder, PartFinder(builder.experiment)
-
-    def link(self, edge: str, direction: str) -> Link | None:
-        if edge not in self.builder.order or direction not in DIRECTIONS:
-            return None
-        return self.builder.link(edge, direction, self.finder.part(edge).links)
-
-    def state(self) -> dict[str, Any]:
-        return {"builder": self.builder}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self.builder = state["builder"]
-        self.finder = PartFinder(self.builder.experiment)
-
-
 def network(
     experiment: Experiment, base: Path | None, granted: bool = False, at_first_use: bool = False
 ) -> Network:
@@ -201,11 +363,11 @@ def network(
     later = at_first_use and not any(
         isinstance(each, Bottleneck) for each in builder.media.values()
     )
-    links = Network(LinkSupply(builder).link if later else None)
-    for part in parts(experiment):
+    links = Network(builder.supply if later else None)
+    for part in builder.finder.parts:
         for edge in part.ids[:1] if later else part.ids:
             for direction in DIRECTIONS:
-                links.add_link(edge, direction, builder.link(edge, direction, part.links))
+                links.add_link(edge, direction, builder.link(edge, direction))
     if isinstance(channel := builder.media.get("down"), Channel):
         links.add_link(ALL, "down", channel.link())
     return links

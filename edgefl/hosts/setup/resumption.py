@@ -1,31 +1,330 @@
-"""What the folder of an experiment says about a resumption: which runs are finished, broken off
-or not begun, and why they cannot be resumed.
+"""The folder of an experiment: how its runs began, who writes to it, and how they are resumed.
+
+``Origin`` is experiment.toml, which says what the command that began the runs was given; a run is
+resumed from it. The config.toml of each run has what was found out later: the chosen speed, the
+port, the digest of the data. ``RunFolder`` lets only one command write at a time, and moves aside
+what earlier runs have left. ``Resumption`` says which runs are finished, broken off or not begun.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shlex
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from edgefl import __version__
+from edgefl.catalog import source_of
 from edgefl.config.experiment import Experiment
-from edgefl.errors import UserError, listed
-from edgefl.hosts.clock_names import VIRTUAL
-from edgefl.hosts.setup import origin as origins
-from edgefl.hosts.setup.interruptions import with_patterns
-from edgefl.hosts.setup.origin import Origin, digests, origin_of
-from edgefl.hosts.setup.run_folder import RunFolder
-from edgefl.loading.file import FACTS, load
-from edgefl.record.files import CONFIG, EVENTS, EXPERIMENT, SUMMARY, SWEEP
+from edgefl.config.groups import availability_file, traces
+from edgefl.config.toml import parsed
+from edgefl.disk import OwnDisk, free_name
+from edgefl.errors import UserError, listed, undamaged
+from edgefl.flower.app_folder import app_digest, is_flower
+from edgefl.hosts.choices import RUN, VIRTUAL
+from edgefl.hosts.setup.network import with_patterns
+from edgefl.hosts.setup.rundir import clear, finished, holds_results, unfinished, writable
+from edgefl.loading.file import FACTS, dump, load
+from edgefl.loading.names import own_names
+from edgefl.record.files import CONFIG, EVENTS, EXPERIMENT, SWEEP
 from edgefl.results.rundirs import read_config, runs_of, seed_name, title
 from edgefl.results.summary import BROKEN_OFF
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """How the runs in a folder were begun.
+
+    ``command``: of RUN, COORDINATOR, LAUNCH. ``clock``: WALL or VIRTUAL. ``base``: the folder of
+    the user's code and traces. ``options``: words of the command line that a resumption needs, too.
+    ``inventory``: of a launch. ``keys``: the folder of CURVE keys. ``place``: the host of a
+    coordinator elsewhere, and the folder of its results there. ``launched``: the name of the
+    launch's folders on its hosts. ``digests``: of the files of the
+    user's code and traces, by name.
+    """
+
+    command: str
+    clock: str
+    base: Path
+    options: tuple[str, ...] = ()
+    inventory: Path | None = None
+    keys: Path | None = None
+    place: str = ""
+    launched: str = ""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    edgefl: str = __version__
+
+    def resumed_by(self, folder: Path) -> str:
+        """Return the command that resumes the runs in ``folder``."""
+        words = ["edgefl", self.command]
+        if self.inventory is not None:
+            words.append(_short(self.inventory))
+        return shlex.join([*words, "--resume", str(folder), *self.options])
+
+    def text(self, experiment: Experiment) -> str:
+        """Return experiment.toml."""
+        facts: dict[str, Any] = {
+            "command": self.command,
+            "clock": self.clock,
+            "base": str(self.base.resolve()),
+            "options": list(self.options),
+            "inventory": _whole(self.inventory),
+            "keys": _whole(self.keys),
+            "place": self.place or None,
+            "launched": self.launched or None,
+            "edgefl": self.edgefl,
+            "digests": dict(self.digests or digests(experiment, self.base)),
+        }
+        return dump(experiment, {FACTS: facts})
+
+
+def origin_of(folder: Path) -> Origin:
+    """Read the facts of an experiment.toml. UserError if it is damaged."""
+    path = folder / EXPERIMENT
+    with undamaged(path):
+        facts = parsed(path.read_text(encoding="utf-8"))[FACTS]
+        return Origin(
+            command=str(facts["command"]),
+            clock=str(facts["clock"]),
+            base=Path(facts["base"]),
+            options=tuple(map(str, facts["options"])),
+            inventory=_path(facts.get("inventory")),
+            keys=_path(facts.get("keys")),
+            place=str(facts.get("place", "")),
+            launched=str(facts.get("launched", "")),
+            digests={str(name): str(digest) for name, digest in facts["digests"].items()},
+            edgefl=str(facts["edgefl"]),
+        )
+
+
+def digests(experiment: Experiment, base: Path) -> dict[str, str]:
+    """Return a digest of each file of the user's code, and of each trace, by its name.
+
+    "" if there is no such file now. Files that the code imports are not followed; of a Flower app,
+    all its files count.
+    """
+    named = own_names(experiment)
+    files = {
+        name.rpartition(":")[0]: source_of(name, base) for name in named if not is_flower(name)
+    }
+    read = (*traces(experiment), *availability_file(experiment))
+    files |= {name: base / Path(name).expanduser() for name in read}
+    apps = {name: app_digest(name, (base, Path.cwd())) for name in named if is_flower(name)}
+    return {name: _digest(path) for name, path in files.items()} | apps
+
+
+def _digest(path: Path | None) -> str:
+    if path is None or not path.is_file():
+        return ""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def _whole(path: Path | None) -> str | None:
+    return None if path is None else str(path.resolve())
+
+
+def _path(text: Any) -> Path | None:
+    return None if text is None else Path(text)
+
+
+def _short(path: Path) -> str:
+    """The path as a user would type it here."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+ENDS_S = 10.0  # patience with processes of a killed command, which end by themselves
+POLL_S = 0.1
+
+
+class RunFolder:
+    """The folder DIR/NAME, which holds the runs of an experiment.
+
+    A new run gets a folder without results of other runs: they would be compared with its own. So
+    the old folder is moved to DIR/NAME.1, as a whole, or to the next free number. With
+    ``overwrite`` finished runs are deleted; a folder with a run that can go on is moved all the
+    same. If the new run does not begin, the old folder is moved back.
+
+    The lock is a system lock (flock) on the folder. The system releases it when the last process
+    that holds ``fd`` ends, for whatever reason.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        text: str = "",
+        resume: bool = False,
+        overwrite: bool = False,
+        base: Path | None = None,
+    ) -> None:
+        """``text``: experiment.toml; "": none is written. ``resume``: go on with the runs there.
+
+        ``base``: the folder of the config, which the run needs where it is.
+        """
+        self.folder, self.text, self.resume, self.overwrite = folder, text, resume, overwrite
+        self.base = base
+        self.fd: int | None = None
+        self._made: list[Path] = []  # folders that ``claim`` has made, outer ones first
+        self._moved: tuple[Path, Path] | None = None  # the old folder: from, to
+        self.begun = False  # what is in the folder is of these runs
+
+    def refuse_if_in_use(self) -> None:
+        """Raise UserError if another command writes to the folder now."""
+        if self.folder.is_dir():
+            _unlock(self._lock())
+
+    def claim(self) -> None:
+        """Lock the folder until ``release``, and move what earlier runs have left there.
+
+        UserError if another command writes to the folder, or if it cannot be written.
+        """
+        if self.resume:
+            self.lock(ENDS_S)
+            return
+        with writable(self.folder, "made"):
+            if self.folder.is_dir():
+                self.lock()
+                keeps = unfinished if self.overwrite else holds_results
+                if keeps(self.folder):
+                    try:
+                        self._move_aside()
+                    finally:
+                        self.release()
+            if self.fd is None:
+                self._make()
+                self.lock()
+
+    def lock(self, patience_s: float = 0.0) -> None:
+        """Only lock the folder, which must exist. UserError if another command writes to it."""
+        self.fd = self._lock(patience_s)
+
+    def begin(self, but: Path | None = None) -> list[str]:
+        """Delete what is left of earlier runs, and write experiment.toml.
+
+        Call it when no check can fail any more. From now on the runs can be resumed. ``but``: a
+        directory that is being written. Returns messages for the user.
+        """
+        self.begun = True
+        if self.resume:
+            return []
+        told = [] if self._moved is None else [self._told_of_move()]
+        replaced = clear(self.folder, but)
+        if replaced and self.overwrite:
+            told.append(f"{self.folder}: replaced the earlier runs: {', '.join(replaced)}")
+        self.write()
+        return told
+
+    def write(self) -> None:
+        """Write experiment.toml."""
+        if self.resume or not self.text:
+            return
+        with writable(self.folder):
+            if not self.folder.exists():  # the removal of earlier runs has left it empty
+                self.release()
+                self._make()
+                self.fd = self._lock()
+            OwnDisk().replace(self.folder / EXPERIMENT, self.text.encode())
+
+    def release(self) -> None:
+        _unlock(self.fd)
+        self.fd = None
+
+    def undo(self) -> list[str]:
+        """Remove experiment.toml if there is no run, and empty folders that ``claim`` has made.
+
+        If no run has begun, the old folder is moved back. Returns messages for the user.
+        """
+        with suppress(OSError):
+            if [path.name for path in self.folder.iterdir()] == [EXPERIMENT]:
+                (self.folder / EXPERIMENT).unlink()
+        for folder in reversed(self._made):
+            with suppress(OSError):
+                folder.rmdir()
+        if self._moved is None or self.begun:
+            return []
+        place, aside = self._moved
+        if os.path.lexists(place):  # something was written there: both are kept
+            return [self._told_of_move()]
+        aside.rename(place)
+        self._moved = None
+        return []
+
+    def _lock(self, patience_s: float = 0.0) -> int | None:
+        """Return the descriptor that holds the lock; None if the file system has no locks."""
+        fd, until_s = os.open(self.folder, os.O_RDONLY), time.monotonic() + patience_s
+        try:
+            while not _locked(fd):
+                if time.monotonic() >= until_s:
+                    raise BlockingIOError
+                time.sleep(POLL_S)
+        except BlockingIOError:
+            os.close(fd)
+            raise UserError(
+                f"{self.folder}: another run writes to it; wait for its end, or choose --out DIR"
+            ) from None
+        except OSError:
+            os.close(fd)
+            return None
+        return fd
+
+    def _move_aside(self) -> None:
+        place = self.folder.resolve()  # a symbolic link stays where it is
+        for needed in (self.base, Path.cwd()):
+            if needed is not None and needed.resolve().is_relative_to(place):
+                expected = "another --out" if self.overwrite else "--overwrite, or another --out"
+                raise UserError(
+                    f"{self.folder}: holds an earlier run, and is not moved aside, because"
+                    f" {needed} is needed where it is: expected {expected}"
+                )
+        aside = free_name(place)
+        place.rename(aside)
+        self._moved = place, aside
+
+    def _told_of_move(self) -> str:
+        assert self._moved is not None
+        aside = self._moved[1]
+        told, goes_on = self._told(aside), unfinished(aside)
+        what = "an unfinished run" if goes_on else "an earlier run"
+        moved = f"{self.folder} held {what}: moved to {told}"
+        if not goes_on:
+            return moved
+        try:
+            return f"{moved}; to go on with it: {origin_of(told).resumed_by(told)}"
+        except (UserError, OSError):  # an older run, which cannot be resumed
+            return moved
+
+    def _told(self, aside: Path) -> Path:
+        """The path in the form that the user gave."""
+        return self.folder.with_name(aside.name) if not self.folder.is_symlink() else aside
+
+    def _make(self) -> None:
+        missing = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
+        place = self.folder.resolve() if self.folder.is_symlink() else self.folder
+        place.mkdir(parents=True, exist_ok=True)
+        self._made = missing[::-1]
+
+
+def _locked(fd: int) -> bool:
+    import fcntl  # the command line imports this file in Windows, too, where only edges run
+
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _unlock(fd: int | None) -> None:
+    if fd is not None:
+        os.close(fd)
+
 
 MOST_NEAR = 5  # folders in an error line
 MOST_DIFFERENCES = 3
@@ -110,11 +409,7 @@ class Resumption:
 
 def run_stage(directory: Path) -> RunStage:
     """Return how far the run in ``directory`` got. An interrupted run is broken off."""
-    try:
-        summary = orjson.loads((directory / SUMMARY).read_bytes())
-        reason = summary.get("finished") if isinstance(summary, dict) else None
-    except (OSError, orjson.JSONDecodeError):
-        reason = None
+    reason = finished(directory)
     if reason is not None and reason not in BROKEN_OFF:
         return RunStage.finished
     # config.toml is the first file: a run without a whole one was killed before it began
@@ -222,7 +517,7 @@ def _chosen(
             )
         changes["speed"] = speed
     port = latest.get(FACTS, {}).get("port")
-    if origin.command != origins.RUN and isinstance(port, int):
+    if origin.command != RUN and isinstance(port, int):
         changes["network"] = experiment.network.model_copy(update={"port": port})
     return experiment.model_copy(update=changes), experiment.speed == "auto"
 

@@ -1,10 +1,11 @@
-"""Open and close a run directory: write the resolved config first and the summary at the end.
+"""A run directory: open it with the resolved config, close it with the summary, remove its files.
 
 Both hosts use it.
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 import tomllib
@@ -21,31 +22,131 @@ from safetensors.numpy import save
 
 from edgefl.checkpoints.codec import CannotDecode
 from edgefl.checkpoints.files import Checkpoints
+from edgefl.config.evaluation import Evaluation
 from edgefl.config.experiment import Experiment
 from edgefl.config.groups import availability_file, traces
+from edgefl.config.groups import parts as groups
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.disk import Disk, OwnDisk
 from edgefl.errors import UserError
 from edgefl.flower.app_folder import is_flower
-from edgefl.hosts.setup.energy import energy_book
-from edgefl.hosts.setup.interruptions import absent_times
-from edgefl.hosts.setup.limits import task_limits
 from edgefl.hosts.setup.message_packing import compression_section, packing
-from edgefl.hosts.setup.plan import strategy
-from edgefl.hosts.setup.summary import write_summary
-from edgefl.hosts.setup.written import AT_THE_END, FOLDERS, LATE, written
+from edgefl.hosts.setup.network import absent_times, latencies
+from edgefl.hosts.setup.plan import strategy, task_limits
 from edgefl.loading.file import FACTS, dump
 from edgefl.loading.names import own_names
 from edgefl.record import files
 from edgefl.record.counters import Counters
+from edgefl.record.energy import EnergyBook
+from edgefl.record.files import METRICS, SUMMARY
 from edgefl.record.journal import Journal
+from edgefl.record.record import TABLES as TABLE_COLUMNS
 from edgefl.record.record import Record, journal_sizes
 from edgefl.record.tables import Later, Rotation, at_once, parts, write_whole
 from edgefl.reports import registry
-from edgefl.results.summary import BROKEN_OFF
+from edgefl.reports.registry import sections
+from edgefl.results.energy import MEASURED, joules_to_target
+from edgefl.results.summary import BROKEN_OFF, outcome, scores_not_finite
+from edgefl.results.tail import read_csv
+from edgefl.results.warnings import warnings
 from edgefl.vectors import Layout
+from emulator.energy.power import EdgePower
 from emulator.fidelity import Fidelity
 from emulator.units import NS_PER_S
+
+# Regular expressions, like those that follow.
+AT_THE_END = (re.escape(files.SUMMARY), re.escape(files.MODEL))
+JOURNAL = r"journal/journal(-\d+)?\.(jsonl|bin)"
+CHECKPOINT = rf"{files.CHECKPOINTS}/checkpoint-\d+\.(json|safetensors)(\.part)?"
+TABLES = "|".join(path.partition(".")[0] for path in (files.EVENTS, *TABLE_COLUMNS))
+PART = rf"({TABLES})-\d{{6,}}\.(jsonl|csv)(\.gz)?(\.part)?"
+# Files that not every run writes, or not at its start.
+LATE = (
+    *AT_THE_END,
+    JOURNAL,
+    CHECKPOINT,
+    PART,
+    r"journal/(initial\.safetensors|layout\.json)",
+    *map(re.escape, (files.SLOTS, files.MEASURED, files.LABELS, files.EDGES, files.HOSTS)),
+    re.escape(files.ENERGY),
+    r"vocabulary\.txt",
+)
+ALL = (*map(re.escape, (files.CONFIG, files.EVENTS, files.LINKS, files.METRICS)), *LATE)
+FOLDERS = ("journal", files.CHECKPOINTS)
+
+
+def written(directory: Path, disk: Disk, patterns: Collection[str] = ALL) -> list[str]:
+    """The names of the files in ``directory`` that a run writes; of all or of some sorts."""
+    names = [*disk.names(directory)]
+    names += [f"{each}/{name}" for each in FOLDERS for name in disk.names(directory / each)]
+    return [name for name in names if any(re.fullmatch(each, name) for each in patterns)]
+
+
+def write_summary(
+    directory: Path,
+    head: dict[str, Any],
+    counters: Counters,
+    evaluation: Evaluation,
+    fidelity: dict[str, Any],
+    hosts: Sequence[Mapping[str, Any]] = (),
+    disk: Disk | None = None,
+    durable: bool = False,
+    energy: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Write and return the summary of a run whose other files are complete and closed.
+
+    ``head``: the caller's facts about the run, "emulated_s" among them. ``fidelity``: the verdict.
+    ``hosts``: one entry for each host that has told about itself. ``energy``: its section, without
+    the joules to the target.
+    """
+    rows = read_csv(directory / METRICS)
+    not_finite = scores_not_finite(rows)
+    found = outcome(rows, evaluation.goal, evaluation.score, head["emulated_s"])
+    summary = {
+        **head,
+        **counters.of_updates(),
+        **found,
+        **counters.of_run(),
+        **({"scores_not_finite": not_finite} if not_finite else {}),
+        **_energy(energy, joules_to_target(rows, found["time_to_target_s"]), hosts),
+        **sections(directory, counters.marks, head["emulated_s"]),
+        **({"hosts": list(hosts)} if hosts else {}),
+    }
+    summary |= {"warnings": warnings({**summary, "fidelity": fidelity}), "fidelity": fidelity}
+    write_whole(
+        directory / SUMMARY, orjson.dumps(summary, option=orjson.OPT_INDENT_2), disk, durable
+    )
+    return summary
+
+
+def _energy(
+    section: Mapping[str, Any] | None,
+    to_target: float | None,
+    hosts: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
+    """The section about energy: modelled, measured by the hosts' meters, or both."""
+    metered = [host["joules"] for host in hosts if "joules" in host]
+    measured = {"measured_joules": sum(metered)} if metered else {}
+    if section is None:
+        whole = {"kind": MEASURED, "joules": sum(metered), **measured}
+        return {"energy": whole} if metered else {}
+    return {"energy": {**section, "joules_to_target": to_target, **measured}}
+
+
+def energy_book(experiment: Experiment) -> EnergyBook | None:
+    """The energy book of a new run; None if no edge of it has [devices.energy] or [links.radio]."""
+    found: dict[str, EdgePower] = {}
+    latency_ns = latencies(experiment)
+    for part in groups(experiment):
+        device, radio = part.devices.energy, part.links.radio
+        if device is None and radio is None:
+            continue
+        board = None if device is None else device.power(part.devices.profile)
+        air = None if radio is None else radio.power(part.links.profile)
+        kinds = {ns: EdgePower.of(board, air, ns) for ns in {latency_ns[e] for e in part.ids}}
+        found |= {edge: kinds[latency_ns[edge]] for edge in part.ids}
+    return EnergyBook.of(found, experiment.stop.target_joules) if found else None
+
 
 FLUSH_S = 0.5
 OUT = "expected --out DIR that can be written"
@@ -321,7 +422,7 @@ def remove_run(directory: Path) -> None:
 def unfinished(folder: Path) -> bool:
     """Whether ``folder`` holds a run that has begun and was broken off: killed, or interrupted."""
     return any(
-        _has_rows(run) and _finished(run) in (None, *BROKEN_OFF)
+        _has_rows(run) and finished(run) in (None, *BROKEN_OFF)
         for path in folder.iterdir()
         for run in _ours(path)
     )
@@ -346,13 +447,14 @@ def _has_rows(run: Path) -> bool:
     return bool(parts(events)) or (events.is_file() and events.stat().st_size > 0)
 
 
-def _finished(run: Path) -> str | None:
-    """Why the run ended; None if it has no summary."""
+def finished(run: Path) -> str | None:
+    """Why the run ended; None if it has no summary, or a damaged one."""
     try:
         summary = orjson.loads((run / files.SUMMARY).read_bytes())
     except (OSError, orjson.JSONDecodeError):
         return None
-    return str(summary.get("finished")) if isinstance(summary, dict) else None
+    reason = summary.get("finished") if isinstance(summary, dict) else None
+    return None if reason is None else str(reason)
 
 
 def _ours(directory: Path) -> list[Path]:
@@ -419,3 +521,17 @@ def _git(folder: Path, *arguments: str) -> str:
         ).stdout.strip()
     except (OSError, subprocess.TimeoutExpired):
         return ""
+
+
+def externals(run: OpenRun) -> dict[str, object]:
+    """What the process has built for the coordinator of ``run``, by name."""
+    strategy = run.coordinator.strategy
+    found: dict[str, object] = {
+        "strategy": strategy,
+        "options": strategy.options,
+        "layout": strategy.layout,
+        "experiment": run.experiment,
+        "recorder": run.record,
+    }
+    limits = run.coordinator.deadlines.limits
+    return found if limits is None else {**found, "limits": limits}

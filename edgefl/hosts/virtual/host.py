@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from edgefl.actor import COORDINATOR, Broadcast, Output, Run, Send
+from edgefl.config.faults import told
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.edges.edge import Edge
 from edgefl.hosts.exchange import (
@@ -21,9 +22,11 @@ from edgefl.hosts.exchange import (
     pays_latency,
     play_moment,
 )
+from edgefl.hosts.fault_lives import Effect, FaultLives
+from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.setup.network import ALL
-from edgefl.hosts.virtual.edges import EdgesByName
 from edgefl.hosts.virtual.pool.engine import Engine
+from edgefl.hosts.virtual.pool.executor import Describer
 from edgefl.jobs import Evaluate, Train
 from edgefl.protocol.codec import size_of
 from edgefl.protocol.messages import (
@@ -32,32 +35,57 @@ from edgefl.protocol.messages import (
     Assignment,
     Fresh,
     FreshRequest,
+    Joined,
     Ready,
     Started,
     ToCoordinator,
     ToEdge,
     Update,
 )
-from edgefl.strategies.base.decisions import Finish, Grant
-from edgefl.strategies.base.events import EdgeLost
+from edgefl.strategies.base.events_and_decisions import EdgeLost, Finish, Grant
 from emulator.clock import Agenda, VirtualClock
+from emulator.faults import Fault, Schedule
 from emulator.links.network import Completion, Network, Transfer
 from emulator.units import FOREVER
 
 
-class HostFaults(Protocol):
-    """The injected faults that concern the host."""
+class DeferredEdges:
+    """The edges of the strategy at ``index``: their training is only described.
 
-    def nothing_left(self) -> bool:
-        """Whether the run can end, because only faults are left."""
+    An idle device has no actor. So 100,000 devices cost little if few of them are at work.
+    """
 
-    def is_down(self, edge: str) -> bool: ...
+    def __init__(self, learned: Learning, index: int) -> None:
+        self.made: dict[str, Edge] = {}  # the actors so far
+        self._begin(learned, index)
 
-    def spoils(self, edge: str, update: Update, now: int) -> bool:
-        """Whether the update arrives damaged. If so, its session ends, and it is offered again."""
+    def _begin(self, learned: Learning, index: int) -> None:
+        self.learned, self.index, self._plan = learned, index, learned.plan
+        self._make: Callable[[str], Edge] = learned.edge_maker(index, self._describer)
 
-    def repeats(self, edge: str) -> bool:
-        """Whether this edge's update arrives twice."""
+    def __getitem__(self, edge: str, /) -> Edge:
+        if edge not in self.made:
+            self.made[edge] = self._make(edge)
+        return self.made[edge]
+
+    def __setitem__(self, edge: str, actor: Edge, /) -> None:
+        self.made[edge] = actor
+
+    def fresh(self, edge: str) -> Edge:
+        """An edge that has just started."""
+        return self._make(edge)
+
+    def _describer(self, edge: str) -> Describer:
+        samples, tokens = self.learned.samples[edge], self.learned.tokens(edge)
+        return Describer(self.index, edge, self._plan, samples, tokens)
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint: the actors so far; the others are made as if they had been there."""
+        return {"learned": self.learned, "index": self.index, "made": self.made}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.made = state["made"]
+        self._begin(state["learned"], state["index"])
 
 
 class VirtualHost:
@@ -68,12 +96,12 @@ class VirtualHost:
     ``run`` if the run has injected faults.
     """
 
-    faults: HostFaults | None = None
+    faults: VirtualFaults | None = None
 
     def __init__(
         self,
         coordinator: Coordinator,
-        edges: EdgesByName,
+        edges: DeferredEdges,
         network: Network,
         latency_ns: Mapping[str, int],
         pool: Engine,
@@ -396,3 +424,117 @@ class VirtualHost:
             self.evaluation_s += took_s
             now = self.clock.now()
             self._do(COORDINATOR, self.coordinator.job_done(job, scores, now), now)
+
+
+class VirtualFaults:
+    """Injects the faults of ``schedule`` into the edges of ``host``, exact to the nanosecond: edges
+    die, come back and freeze.
+
+    The capacities and devices model link cuts, slow periods, and the effect of a freeze on links
+    and computing. This class only records these.
+    ``fresh(edge)`` makes an edge that has just started. ``liveness_ns`` (emulated): after this
+    silence an edge is lost. ``samples``: by edge.
+    """
+
+    def __init__(
+        self,
+        host: VirtualHost,
+        schedule: Schedule,
+        lives: FaultLives,
+        fresh: Callable[[str], Edge],
+        liveness_ns: int,
+        samples: Mapping[str, int],
+    ) -> None:
+        self.host, self.schedule, self.lives, self.fresh = host, schedule, lives, fresh
+        self.liveness_ns, self.samples = liveness_ns, samples
+        self._lost: set[str] = set()  # edges that the coordinator has lost
+        self._wait()
+
+    # ------------------------------------------------------------------ the host's questions
+    def nothing_left(self) -> bool:
+        """Whether only faults are left and no edge comes back, or all edges are down for good."""
+        host = self.host
+        if len(host.agenda) > 1 or self.lives.some_return:
+            return False
+        others = min(host.network.next_due(), host.coordinator.next_due())
+        return others >= FOREVER or self._deserted
+
+    @property
+    def _deserted(self) -> bool:
+        """Whether all edges are down for good in a run without a stop time.
+
+        Such a run must end here: repeated alarms (periodic evaluation) would keep it going.
+        """
+        coordinator = self.host.coordinator
+        return (
+            coordinator.experiment.stop.emulated_s is None
+            and self.lives.deserted
+            and not coordinator.tasks.open
+            and self.host.network.next_due() >= FOREVER
+        )
+
+    def is_down(self, edge: str) -> bool:
+        return edge in self.lives.down
+
+    def spoils(self, edge: str, update: Update, now: int) -> bool:
+        """Whether the update arrives damaged. If so, its session ends, and it is offered again."""
+        if not self.lives.take("corrupt", edge):
+            return False
+        self._miss(edge, now)
+        self._join(edge, self.host.edges[edge].open_tasks, now)
+        self.host.offer(edge, update, now)
+        return True
+
+    def repeats(self, edge: str) -> bool:
+        """Whether this edge's update arrives twice."""
+        return self.lives.take("duplicate", edge)
+
+    # ------------------------------------------------------------------ the faults
+    def _wait(self) -> None:
+        self.host.agenda.add(self.schedule.next_due(), self._strike)
+
+    def _strike(self, now: int) -> None:
+        for fault in self.schedule.pop_due(now):
+            if self.host.ended:
+                return
+            self.host.coordinator.record.fact(now, "fault", **told(fault))
+            for effect in self.lives.strike(fault, now):
+                self._carry_out(effect, fault, now)
+        self._wait()
+
+    def _carry_out(self, effect: Effect, fault: Fault, now: int) -> None:
+        edge = fault.target
+        match effect:
+            case Effect.DIED:  # the coordinator learns of it after the liveness timeout
+                self.host.replace(edge, self.fresh(edge), now)
+                self._later(now + self.liveness_ns, edge, self._miss)
+            case Effect.CAME_BACK:  # in a new session, which ends a former one that is still open
+                self.host.forget_offers(edge)
+                self._miss(edge, now)
+                self._join(edge, [], now)
+            case Effect.FROZE:
+                self._later(now + self.liveness_ns, edge, self._miss_frozen)
+                self._later(fault.until_ns, edge, self._thaw)
+            case Effect.STAYS_FROZEN:
+                self._later(fault.until_ns, edge, self._thaw)
+
+    def _miss_frozen(self, edge: str, now: int) -> None:
+        if self.lives.frozen_until(edge) > now:
+            self._miss(edge, now)
+
+    def _thaw(self, edge: str, now: int) -> None:
+        """The edge continues its work. If it was lost, it joins again with its open tasks."""
+        if self.lives.frozen_until(edge) <= now and edge in self._lost:
+            self._join(edge, self.host.open_tasks(edge), now)
+
+    def _miss(self, edge: str, now: int) -> None:
+        if edge not in self._lost:
+            self._lost.add(edge)
+            self.host.tell(edge, EdgeLost(edge), now)
+
+    def _join(self, edge: str, tasks: list[int], now: int) -> None:
+        self._lost.discard(edge)
+        self.host.tell(edge, Joined(self.samples[edge], tasks), now)
+
+    def _later(self, at_ns: int, edge: str, call: Callable[[str, int], None]) -> None:
+        self.host.agenda.add(at_ns, self.lives.in_this_life(edge, call))

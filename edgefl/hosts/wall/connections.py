@@ -18,13 +18,13 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from mmap import PAGESIZE
 from threading import Event, Thread
 from typing import Protocol
 
 import zmq
 
-from edgefl.hosts.wall.memory_growth import MemoryGrowth
-
+STATM = "/proc/self/statm"
 LOOK_EVERY_S = 0.02
 # Each connection with a session is looked at only when the process has grown by so much, or after
 # so many looks at the others in which it has not: an endless message makes it grow, and hundreds of
@@ -64,6 +64,35 @@ RECEIVED_AT = 128  # tcpi_bytes_received in Linux' struct tcp_info
 INFO_BYTES = RECEIVED_AT + RECEIVED.size
 IPV4_MAPPED = bytes(10) + b"\xff\xff"
 MOST_EVENTS = 1_000  # processed before the connections are looked at
+
+
+class MemoryGrowth:
+    """Compares the resident memory with the least one since ``forget``."""
+
+    def __init__(self, least_bytes: int) -> None:
+        self.least_pages = -(-least_bytes // PAGESIZE)
+        self._fd = -1
+        with suppress(OSError):  # not Linux: it always counts as grown
+            self._fd = os.open(STATM, os.O_RDONLY | os.O_CLOEXEC)
+        self._lowest = self._pages()
+
+    def grown(self) -> bool:
+        """Whether the process holds ``least_bytes`` more than at its lowest."""
+        pages = self._pages()
+        self._lowest = min(self._lowest, pages)
+        return self._fd < 0 or pages - self._lowest >= self.least_pages
+
+    def forget(self) -> None:
+        """Compare with the present memory from now on."""
+        self._lowest = self._pages()
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _pages(self) -> int:
+        return int(os.pread(self._fd, 64, 0).split()[1]) if self._fd >= 0 else 0
 
 
 @dataclass(slots=True, eq=False)

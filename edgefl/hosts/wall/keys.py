@@ -14,12 +14,11 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import stat
-import tempfile
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import orjson
 import zmq
@@ -28,12 +27,13 @@ from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils import z85
 
 from edgefl.config.experiment import EDGE_ID, PATTERNS
-from edgefl.errors import UserError, as_user_error, nearest
+from edgefl.errors import UserError, as_user_error, nearest, written
 from edgefl.hosts.network_addresses import is_loopback
 from emulator.plain_text import read_text
 
 DOMAIN = "edgefl"
 KEY_CHARACTERS = 40  # z85 of 32 bytes
+PAIR = (".key", ".key_secret")  # the files of a key pair
 # permissions that only the owner may have: for a list or a public key, for a secret key
 WRITE, READ = stat.S_IWGRP | stat.S_IWOTH, stat.S_IRWXG | stat.S_IRWXO
 
@@ -69,22 +69,23 @@ def new(folder: Path, edge_ids: Sequence[str]) -> None:
         raise UserError(f"edge id {twice[0]!r} is given twice")
     folder = folder.absolute()
     _must_be_new(folder)
-    try:
+    with written(f"{folder}:"):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    except OSError as error:
-        raise UserError(f"{folder}: cannot be made ({error.strerror})") from error
-    try:
-        _fill(draft, edge_ids)
-        draft.rename(folder)
-    except OSError as error:
-        raise UserError(f"{folder}: cannot be written ({error.strerror})") from error
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        with TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
+            draft = Path(temporary) / folder.name
+            for private in (draft, draft / "edges"):
+                private.mkdir(mode=0o700)
+            _write_pair(draft / "coordinator")
+            _write_list(draft, {edge: _write_pair(draft / "edges" / edge) for edge in edge_ids})
+            draft.rename(folder)
+
+
+def _is_new(folder: Path) -> bool:
+    return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
 
 
 def _must_be_new(folder: Path) -> None:
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+    if not _is_new(folder):
         raise UserError(
             f"{folder}: exists already; keys are never overwritten: expected a new directory"
         )
@@ -95,10 +96,10 @@ def missing(folder: Path, edge_ids: Sequence[str]) -> list[str]:
 
     UserError if the folder has something else, or lacks the secret key of an edge.
     """
-    if not folder.is_dir() or not any(folder.iterdir()):
+    if _is_new(folder) or not folder.is_dir():
         _must_be_new(folder)
         return list(edge_ids)
-    listed = set(load_server(folder).allowed.values())
+    listed = _listed(folder)
     for edge in edge_ids:
         if edge in listed:
             load_edge(folder, edge)
@@ -112,18 +113,13 @@ def complete(folder: Path, edge_ids: Sequence[str]) -> list[str]:
     UserError as for ``missing``.
     """
     lacking = missing(folder, edge_ids)
-    if not folder.is_dir() or not any(folder.iterdir()):
+    if _is_new(folder):
         new(folder, edge_ids)
-        return lacking
-    listed = {edge: key.decode() for key, edge in load_server(folder).allowed.items()}
-    try:
-        added = {edge: _write_pair(folder / "edges" / edge) for edge in lacking}
-        if added:
-            _replace(folder / "allowed.json", listed | added)
-    except OSError as error:
-        raise UserError(
-            f"{error.filename or folder}: cannot be written ({error.strerror})"
-        ) from error
+    elif lacking:
+        listed = _listed(folder)
+        with written(f"{folder}:"):
+            added = {edge: _write_pair(folder / "edges" / edge) for edge in lacking}
+            _write_list(folder, listed | added)
     return lacking
 
 
@@ -132,8 +128,8 @@ def revoke(folder: Path, edge: str) -> None:
 
     A coordinator reads the list when it starts. UserError for an edge that is not on it.
     """
-    _replace(folder / "allowed.json", _without(folder, edge))
-    for suffix in (".key", ".key_secret"):
+    _write_list(folder, _without(folder, edge))
+    for suffix in PAIR:
         (folder / "edges" / f"{edge}{suffix}").unlink(missing_ok=True)
 
 
@@ -142,55 +138,41 @@ def renew(folder: Path, edge: str) -> None:
 
     A coordinator reads the list when it starts. UserError for an edge that is not on it.
     """
-    others, stem = _without(folder, edge), folder / "edges" / edge
-    try:
-        draft = Path(tempfile.mkdtemp(prefix=".new-", dir=folder))
-        try:
-            public = _write_pair(draft / edge)
-            _replace(folder / "allowed.json", others | {edge: public})
-            for suffix in (".key", ".key_secret"):
-                (draft / f"{edge}{suffix}").replace(stem.with_name(f"{edge}{suffix}"))
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
-    except OSError as error:
-        raise UserError(
-            f"{error.filename or folder}: cannot be written ({error.strerror})"
-        ) from error
+    others = _without(folder, edge)
+    with written(f"{folder}:"), TemporaryDirectory(prefix=".new-", dir=folder) as draft:
+        public = _write_pair(Path(draft) / edge)
+        _write_list(folder, others | {edge: public})
+        for suffix in PAIR:
+            (Path(draft) / f"{edge}{suffix}").replace(folder / "edges" / f"{edge}{suffix}")
+
+
+def _listed(folder: Path) -> dict[str, str]:
+    """The public keys of the edges that may join."""
+    return {edge: key.decode() for key, edge in load_server(folder).allowed.items()}
 
 
 def _without(folder: Path, edge: str) -> dict[str, str]:
     """The list of allowed edges without this one. UserError if it is not there."""
-    listed = {edge: key.decode() for key, edge in load_server(folder).allowed.items()}
-    if edge not in listed:
+    listed = _listed(folder)
+    if listed.pop(edge, None) is None:
         raise UserError(f"{folder}: has no key of edge {edge!r}{nearest(edge, listed)}")
-    return {name: key for name, key in listed.items() if name != edge}
+    return listed
 
 
-def _replace(path: Path, listed: dict[str, str]) -> None:
-    draft = path.with_name(f".{path.name}-{os.getpid()}")
+def _write_list(folder: Path, listed: dict[str, str]) -> None:
+    draft = folder / f".allowed.json-{os.getpid()}"
     try:
         _write(draft, orjson.dumps(listed, option=orjson.OPT_INDENT_2).decode() + "\n")
-        draft.replace(path)
+        draft.replace(folder / "allowed.json")
     finally:
         draft.unlink(missing_ok=True)
 
 
-def _fill(folder: Path, edge_ids: Sequence[str]) -> None:
-    (folder / "edges").mkdir(mode=0o700)
-    _write_pair(folder / "coordinator")
-    allowed = {edge: _write_pair(folder / "edges" / edge) for edge in edge_ids}
-    _write(
-        folder / "allowed.json", orjson.dumps(allowed, option=orjson.OPT_INDENT_2).decode() + "\n"
-    )
-
-
 def _write_pair(stem: Path) -> str:
     public, secret = (key.decode() for key in zmq.curve_keypair())
-    _write(stem.with_name(stem.name + ".key"), f'curve\n    public-key = "{public}"\n')
-    _write(
-        stem.with_name(stem.name + ".key_secret"),
-        f'curve\n    public-key = "{public}"\n    secret-key = "{secret}"\n',
-    )
+    text = f'curve\n    public-key = "{public}"\n'
+    _write(stem.with_name(stem.name + ".key"), text)
+    _write(stem.with_name(stem.name + ".key_secret"), f'{text}    secret-key = "{secret}"\n')
     return public
 
 

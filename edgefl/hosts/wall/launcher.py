@@ -2,7 +2,7 @@
 and new edges.
 
 This process has no network socket and no model. It starts the other processes, watches them, and
-ends them in order.
+stops them cleanly.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -25,6 +25,7 @@ from edgefl.hosts.ctrl_c import ctrl_c_held_back
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.network_addresses import ANY, ANY_IPV6, bare, is_loopback, tcp
 from edgefl.hosts.process_messages import (
+    BugFound,
     FleetReady,
     ForkEdges,
     InjectFault,
@@ -33,18 +34,17 @@ from edgefl.hosts.process_messages import (
     ProcessExited,
     ProgressLine,
     RunEnded,
+    RunRefused,
     StartRun,
     StartWorkers,
+    StopRun,
     frozen_digest,
 )
 from edgefl.hosts.processes import end_in
-from edgefl.hosts.setup.interruptions import with_patterns
+from edgefl.hosts.setup.network import with_patterns
 from edgefl.hosts.setup.plan import emulated_devices
-from edgefl.hosts.setup.resumption import RunStage, check_data, run_stage
-from edgefl.hosts.setup.run_folder import RunFolder
+from edgefl.hosts.setup.resumption import RunFolder, RunStage, check_data, run_stage
 from edgefl.hosts.setup.rundir import remove_run
-from edgefl.hosts.wall.answers import ProcessDied, checked, failure, first_answer, stop
-from edgefl.hosts.wall.remote_edges import RemoteEdges
 from edgefl.hosts.wall.run_processes import END_PATIENCE_S, RunProcesses
 from edgefl.hosts.wall.speed_check import auto_speed, too_fast
 from edgefl.record.files import SUMMARY
@@ -53,6 +53,62 @@ from edgefl.results.summary import one_line
 
 POLL_S = 0.25
 DATA_FILES = ("vocabulary.txt", "edges.csv")  # the warm parent may have written them to scratch
+
+
+class ProcessDied(Exception):
+    """A process that the run needs was killed, or a ``bug`` ended it, which it has printed."""
+
+    def __init__(self, message: str, bug: bool = False) -> None:
+        super().__init__(message)
+        self.bug = bug
+
+
+def stop(control: Channel, reason: str) -> None:
+    """Ask a coordinator to end its run."""
+    with suppress(BrokenPipeError):  # the coordinator has just ended
+        control.send(StopRun(reason))
+
+
+def first_answer(
+    control: Channel,
+    process: subprocess.Popen[bytes],
+    name: str,
+    say: Callable[[str], None],
+) -> Any:
+    """Return the first message that is no line for the user; those go to ``say``.
+
+    Errors as in ``checked``; ProcessDied, too, if the process has ended.
+    """
+    try:
+        while isinstance(message := checked(control.receive()), ProgressLine):
+            say(message.line)
+        return message
+    except EOFError:
+        raise ProcessDied(f"{name} died (exit status {process.wait()})") from None
+
+
+def checked(message: Any) -> Any:
+    """Return ``message``. UserError or ProcessDied if it reports that the run has failed."""
+    match message:
+        case RunRefused(reason):
+            raise UserError(reason)
+        case BugFound(blame):
+            raise ProcessDied(blame, bug=True)
+    return message
+
+
+class RemoteEdges(Protocol):
+    """The edges of other hosts."""
+
+    @property
+    def all_gone(self) -> bool:
+        """Whether no edge can take part any more."""
+
+    def listening(self, port: int) -> None:
+        """The coordinator of the next run accepts edges at this port."""
+
+    def inject(self, fault: InjectFault) -> None:
+        """Carry out a fault of the config."""
 
 
 class Interrupted(Exception):
@@ -155,7 +211,11 @@ class WallRun:
                     raise Interrupted(summaries)
             return summaries
         except UserError:
-            self._remove_empty_output()
+            # remove the output directory if it has no results: for example, no edge has joined
+            with suppress(OSError):  # missing, or not empty
+                if not self.log.stat().st_size:
+                    self.log.unlink()
+                self.options.out.rmdir()
             raise
         except KeyboardInterrupt:
             if not summaries:
@@ -337,13 +397,6 @@ class WallRun:
         address = tcp(self.experiment.network.host, self.port)
         self._order(ForkEdges(tuple(edges), address, index))
 
-    def _remove_empty_output(self) -> None:
-        """Remove the output directory if it has no results: for example, no edge has joined."""
-        with suppress(OSError):  # missing, or not empty
-            if not self.log.stat().st_size:
-                self.log.unlink()
-            self.options.out.rmdir()
-
     def _end(self) -> None:
         try:
             if self.processes is not None:
@@ -365,7 +418,8 @@ class WallRun:
         watch: Callable[[], None],
     ) -> dict[str, Any]:
         """Watch a strategy's run until it ends, and return its summary."""
-        stopping, failed = self.interrupted, None
+        stopping = self.interrupted
+        failed: OSError | None = None
         while True:
             try:
                 match checked(control.receive(timeout_s=POLL_S)):
@@ -382,10 +436,13 @@ class WallRun:
                     stopping = True
                     stop(control, "no edge left")
                 if failed is None:
-                    failed = failure(watch)
-                    if failed is not None and not stopping:
-                        stopping = True
-                        stop(control, "interrupted")
+                    try:
+                        watch()
+                    except OSError as error:  # the output cannot be written: first stop cleanly
+                        failed = error
+                        if not stopping:
+                            stopping = True
+                            stop(control, "interrupted")
             except KeyboardInterrupt:
                 if self.interrupted:
                     raise  # a second Ctrl-C ends at once

@@ -5,13 +5,33 @@ They load their code while the launcher still reads the experiment. So this file
 
 from __future__ import annotations
 
+import resource  # POSIX only, so no module of an edge may import this file
 import subprocess
 
+from edgefl.errors import UserError
 from edgefl.hosts.ipc import Channel
 from edgefl.hosts.processes import end_in, spawn
 
-WARM, COORDINATOR = "edgefl.hosts.wall.fleet.warm", "edgefl.hosts.wall.coordinator.process"
+FILES_PER_EDGE, FILES_SPARE = 1, 64
+WARM, COORDINATOR = "edgefl.hosts.wall.fleet", "edgefl.hosts.wall.coordinator.process"
 END_PATIENCE_S = 10.0
+
+
+def room_for_edges(edges: int) -> int:
+    """Raise the limit of open files as far as allowed, and return how many ``edges`` leave over.
+
+    UserError if there are too few: at the limit libzmq would spin.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    left = hard - edges * FILES_PER_EDGE - FILES_SPARE
+    if left < 0:
+        raise UserError(
+            f"{edges} edges need {edges * FILES_PER_EDGE + FILES_SPARE} open files, this system"
+            f" allows {hard} (ulimit -n)"
+        )
+    return left
 
 
 class RunProcesses:

@@ -23,70 +23,46 @@ TIDY = (1.0, 0.8, 0.6, 0.5, 0.4, 0.3, 0.25, 0.2, 0.15, 0.12)
 
 @dataclass(frozen=True, slots=True)
 class TooFast:
-    """The devices of ``strategy`` train faster than this host. Rates: samples per real second."""
+    """Why the devices of ``strategy`` train faster than this host, or may do so.
+
+    ``refusal`` also says what to do. ``strain``: the reason for strain that a forced run records.
+    """
 
     strategy: str
-    needed_per_s: float
-    host_per_s: float
-    speed: float  # a speed that works
+    refusal: str
+    strain: str
 
     def __str__(self) -> str:
-        return (
-            f"strategy {self.strategy}: its devices train up to {self.needed_per_s:.0f} samples/s"
-            f" together, this host {self.host_per_s:.0f}: set speed={self.speed:g} or speed=auto"
-            " (chooses by itself), or --force (the run will be strained)"
-        )
-
-    @property
-    def strain(self) -> str:
-        """The reason for strain that a forced run records."""
-        return (
-            f"forced: its devices train up to {self.needed_per_s:.0f} samples/s, this host"
-            f" {self.host_per_s:.0f}"
-        )
+        return f"strategy {self.strategy}: {self.refusal}"
 
 
-@dataclass(frozen=True, slots=True)
-class NotMeasured:
-    """Whether this host trains fast enough for the devices of ``strategy`` is not known."""
-
-    strategy: str
-    reason: str
-
-    def __str__(self) -> str:
-        return (
-            f"strategy {self.strategy}: speed cannot be chosen or checked, because this host's"
-            f" training could not be measured ({self.reason}): mend that, or --force (the run will"
-            " be strained)"
-        )
-
-    @property
-    def strain(self) -> str:
-        """The reason for strain that a forced run records."""
-        return f"forced: this host's training could not be measured ({self.reason})"
-
-
-def too_fast(
-    experiment: Experiment, base: Path | None, fleet: FleetReady
-) -> list[TooFast | NotMeasured]:
+def too_fast(experiment: Experiment, base: Path | None, fleet: FleetReady) -> list[TooFast]:
     """The strategies that are too fast for this host, or may be, because trial trainings failed.
 
-    None if nothing was to be measured: a GPU trains, or the edges are on other machines.
+    None if nothing was to be measured: a GPU trains, or the edges are on other machines. Rates are
+    in samples per real second.
     """
-    if fleet.not_measured:
-        return [
-            NotMeasured(name, fleet.not_measured)
-            for name, rate in _needed(experiment, base, fleet)
-            if rate
-        ]
-    have = host_per_s(fleet)
-    found: list[TooFast | NotMeasured] = []
-    if have is None:
-        return found
-    for name, rate in _needed(experiment, base, fleet):
+    have, reason = host_per_s(fleet), fleet.not_measured
+    found: list[TooFast] = []
+    for name, rate in _needed(experiment, base, fleet) if reason or have is not None else ():
         need = rate * experiment.chosen_speed
-        if need > have:
-            found.append(TooFast(name, need, have, tidy(HEADROOM * have / rate)))
+        if reason and rate:
+            refusal = (
+                "speed cannot be chosen or checked, because this host's training could not be"
+                f" measured ({reason}): mend that, or --force (the run will be strained)"
+            )
+            strain = f"forced: this host's training could not be measured ({reason})"
+        elif have is not None and need > have:
+            works = tidy(HEADROOM * have / rate)
+            refusal = (
+                f"its devices train up to {need:.0f} samples/s together, this host {have:.0f}: set"
+                f" speed={works:g} or speed=auto (chooses by itself), or --force (the run will be"
+                " strained)"
+            )
+            strain = f"forced: its devices train up to {need:.0f} samples/s, this host {have:.0f}"
+        else:
+            continue
+        found.append(TooFast(name, refusal, strain))
     return found
 
 

@@ -6,11 +6,17 @@ They take it from one object, so that a simulated machine can stand in for the r
 from __future__ import annotations
 
 import ctypes
+import os
 import queue
 import random
+import socket
 import sys
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from threading import Thread, get_ident
 from typing import Any, Protocol
 
@@ -19,9 +25,123 @@ import zmq
 from edgefl.disk import Disk, OwnDisk
 from edgefl.hosts.wall.connections import Watch
 from edgefl.hosts.wall.keys import EdgeKeys, ServerKeys
-from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.hosts.wall.wire import Dealer, Router
 from emulator.units import NS_PER_S
+
+LEAST_NS = NS_PER_S  # a shorter sleep is not reported
+# If reading the clocks took longer, the thread was interrupted: the reading is too inexact.
+MOST_READING_NS = NS_PER_S // 10
+LOOK_EVERY_NS = NS_PER_S // 20  # much less than LEAST_NS
+Ends = tuple[int, Callable[[int], bytes], Callable[[bytes], int]]  # descriptor, read, write
+
+
+class SleepWatch:
+    """Compares two clocks again and again."""
+
+    def __init__(self) -> None:
+        self._ahead_ns: int | None = None  # how far the second clock was ahead at the last look
+        self._looked_ns: int | None = None  # on the second clock
+
+    def is_due(self, passed_ns: int) -> bool:
+        """Whether to call ``look``; ``passed_ns``: the clock that goes on while the machine sleeps.
+
+        This is every LOOK_EVERY_NS, because a look reads three clocks. It is at once after a sleep,
+        which that clock has counted.
+        """
+        if self._looked_ns is not None and 0 <= passed_ns - self._looked_ns < LOOK_EVERY_NS:
+            return False
+        self._looked_ns = passed_ns
+        return True
+
+    def look(self, awake_ns: int, passed_ns: int, awake_after_ns: int) -> int:
+        """How long (ns) the machine slept since the last call; 0 if it did not.
+
+        ``awake_ns``: the clock that stands still in sleep, read before and after ``passed_ns``, the
+        one that goes on.
+        """
+        exact = awake_after_ns - awake_ns <= MOST_READING_NS
+        slept_ns = 0
+        if self._ahead_ns is not None:
+            # at least: a machine may also sleep between two readings
+            slept_ns = passed_ns - awake_after_ns - self._ahead_ns
+        if slept_ns < LEAST_NS:
+            slept_ns = 0
+        if exact or slept_ns:
+            self._ahead_ns = passed_ns - awake_ns
+        return slept_ns
+
+
+class TurnOutbox:
+    """Collects what a thread tells another one in a turn, so that the other wakes once."""
+
+    def __init__(self, put: Callable[[Any], None]) -> None:
+        self._put, self._items = put, list[Any]()
+
+    def __call__(self, item: Any) -> None:
+        self._items.append(item)
+
+    def send(self) -> None:
+        """Put all items, in order."""
+        for item in self._items:
+            self._put(item)
+        self._items.clear()
+
+
+class Mailbox:
+    """A queue with a descriptor that becomes readable when an item is in it.
+
+    One thread puts, another takes.
+    """
+
+    def __init__(self) -> None:
+        self._items: deque[Any] = deque()
+        # a byte is in the pipe, or will be at once: saves a system call for most puts and takes
+        self._signalled = False
+        self.fd, self._read, self._write = _pipe(self) if hasattr(os, "pipe2") else _sockets()
+
+    def put(self, *items: Any) -> None:
+        self._items.extend(items)
+        if not self._signalled:
+            self._signalled = True
+            self._write(b"!")
+
+    def take(self, woken: bool = True) -> list[Any]:
+        """Take all items that are in the queue now. ``woken``: the descriptor was readable.
+
+        A byte may arrive after its item was taken, and wakes the reader once without an item. The
+        reader must read this byte, too. Otherwise a thread of higher priority would spin on it
+        and starve the other thread.
+        """
+        if woken:
+            with suppress(BlockingIOError):
+                self._read(4096)
+        elif not self._signalled:
+            return []
+        # before the items are taken: items put from now on are signalled again
+        self._signalled = False
+        taken = []
+        while self._items:
+            taken.append(self._items.popleft())
+        return taken
+
+
+def _pipe(owner: Mailbox) -> Ends:
+    """Open a pipe that is closed when no thread has ``owner`` any more."""
+    fds = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    for fd in fds:
+        weakref.finalize(owner, os.close, fd).atexit = False
+    return fds[0], partial(os.read, fds[0]), partial(os.write, fds[1])
+
+
+def _sockets() -> Ends:
+    """Open a socket pair: macOS has no pipe2, and on Windows select takes only sockets.
+
+    It takes twice the time of a pipe.
+    """
+    ours, theirs = socket.socketpair()
+    for end in (ours, theirs):
+        end.setblocking(False)
+    return ours.fileno(), ours.recv, theirs.send
 
 
 class Inbox(Protocol):

@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from edgefl.errors import printable
 from edgefl.launch.connections.line_splitter import LineSplitter
-from edgefl.launch.host import Host
+from edgefl.launch.inventory import Host
 
 BLOCK_BYTES = 1 << 18
 LONGEST_LINE_BYTES = 1 << 20
@@ -102,43 +102,87 @@ class Done:
         return printable(lines[-1], MOST_SAID) if lines else f"exit status {self.status}"
 
 
-class Stdin(Protocol):
+class Stdin:
     """The standard input of a process on a host."""
+
+    def __init__(self, writer: Any, lost: tuple[type[Exception], ...]) -> None:
+        self._writer, self._lost = writer, lost
 
     async def write(self, data: bytes) -> None:
         """Send bytes; returns when few are waiting. BrokenPipeError if the process is gone."""
+        try:
+            self._writer.write(data)
+            await self._writer.drain()
+        except self._lost as error:
+            raise BrokenPipeError from error
 
     def close(self) -> None:
         """Send the end of the file. May be called twice."""
+        with suppress(OSError):
+            self._writer.write_eof()
 
 
-class RemoteProcess(Protocol):
-    """A process on a host. Read ``lines`` and ``err_lines``, or it may block."""
+class RemoteProcess:
+    """A process on a host. Read ``lines`` and ``err_lines``, or it may block.
+
+    ``process``: of asyncio or of asyncssh, whose streams are alike. ``lost``: what these raise if
+    the connection is lost. ``end`` waits for the end. ``send_signal``: sends a signal, such as
+    "TERM", to the process and those that it started in its session.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        process: Any,
+        lost: tuple[type[Exception], ...],
+        end: Callable[[], Awaitable[Any]],
+        send_signal: Callable[[str], None],
+    ) -> None:
+        self._host, self._process, self._lost = host, process, lost
+        self._end, self._send_signal = end, send_signal
+        self.stdin = Stdin(process.stdin, lost)
 
     @property
-    def stdin(self) -> Stdin:
-        """Its standard input."""
+    def ended(self) -> bool:
+        return self._process.returncode is not None
 
     def lines(self) -> AsyncIterator[bytes]:
         """Yield the lines of stdout without their ends, until the process closes it."""
+        return lines_of(self.read)
 
     def err_lines(self) -> AsyncIterator[bytes]:
         """Yield the lines of stderr."""
+        return lines_of(lambda: self._read(self._process.stderr, BLOCK_BYTES))
 
     async def read(self, most: int = BLOCK_BYTES) -> bytes:
         """Return the next bytes of stdout, at most ``most``; b"" at its end."""
+        return await self._read(self._process.stdout, most)
+
+    async def _read(self, stream: Any, most: int) -> bytes:
+        try:
+            data: bytes = await stream.read(most)
+        except self._lost as error:
+            raise HostError(self._host.name, f"lost the connection ({error})") from error
+        return data
 
     async def wait(self) -> int:
         """Wait for the end, and return the status.
 
         HostError if the connection was lost before.
         """
+        await self._end()
+        status: int | None = self._process.returncode
+        if status is None:
+            raise HostError(self._host.name, "lost the connection")
+        return status if status >= 0 else 128 - status
 
     def terminate(self) -> None:
         """Send SIGTERM to the process and those that it started in its session."""
+        self._send_signal("TERM")
 
     def kill(self) -> None:
         """Send SIGKILL to them."""
+        self._send_signal("KILL")
 
 
 class HostConnection(ABC):

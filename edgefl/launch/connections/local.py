@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Mapping, Sequence
+from asyncio.subprocess import PIPE
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -17,9 +17,9 @@ from edgefl.launch.connections.connection import (
     SAFE_PATH,
     HostConnection,
     HostError,
-    lines_of,
+    RemoteProcess,
 )
-from edgefl.launch.host import Host
+from edgefl.launch.inventory import Host
 
 LOOPBACK = "127.0.0.1"
 GRACE_S = 1.0
@@ -36,9 +36,9 @@ class LocalConnection(HostConnection):
     ) -> None:
         super().__init__(host, own_address)
         self._prefix = list(prefix)
-        self._processes: list[LocalProcess] = []
+        self._processes: list[RemoteProcess] = []
 
-    async def start(self, argv: Sequence[str], *, env: Mapping[str, str] = NO_ENV) -> LocalProcess:
+    async def start(self, argv: Sequence[str], *, env: Mapping[str, str] = NO_ENV) -> RemoteProcess:
         words = [*self._prefix, *map(_expanded, argv)]
         extra = {key: _expanded(value) for key, value in env.items()}
         try:
@@ -55,8 +55,11 @@ class LocalConnection(HostConnection):
         except OSError as error:
             raise HostError(self.host.name, f"{words[0]}: {error.strerror}") from error
         self._processes = [each for each in self._processes if not each.ended]
-        self._processes.append(LocalProcess(process))
-        return self._processes[-1]
+        made = RemoteProcess(
+            self.host, process, (OSError,), process.wait, partial(_signal, process.pid)
+        )
+        self._processes.append(made)
+        return made
 
     async def close(self) -> None:
         for process in self._processes:
@@ -72,60 +75,6 @@ def _expanded(word: str) -> str:
     return os.path.expanduser(word) if word == "~" or word.startswith("~/") else word
 
 
-class LocalStdin:
-    """The standard input of a process on this machine."""
-
-    def __init__(self, process: Process) -> None:
-        assert process.stdin is not None
-        self._writer = process.stdin
-
-    async def write(self, data: bytes) -> None:
-        try:
-            self._writer.write(data)
-            await self._writer.drain()
-        except ConnectionResetError as error:
-            raise BrokenPipeError from error
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-class LocalProcess:
-    """A process on this machine, with a session of its own."""
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-        self._stdin = LocalStdin(process)
-
-    @property
-    def stdin(self) -> LocalStdin:
-        return self._stdin
-
-    @property
-    def ended(self) -> bool:
-        return self._process.returncode is not None
-
-    async def read(self, most: int = BLOCK_BYTES) -> bytes:
-        assert self._process.stdout is not None
-        return await self._process.stdout.read(most)
-
-    def lines(self) -> AsyncIterator[bytes]:
-        return lines_of(self.read)
-
-    def err_lines(self) -> AsyncIterator[bytes]:
-        assert self._process.stderr is not None
-        return lines_of(partial(self._process.stderr.read, BLOCK_BYTES))
-
-    async def wait(self) -> int:
-        status = await self._process.wait()
-        return status if status >= 0 else 128 - status
-
-    def terminate(self) -> None:
-        self._signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        self._signal(signal.SIGKILL)
-
-    def _signal(self, number: int) -> None:
-        with suppress(ProcessLookupError):  # all have ended
-            os.killpg(self._process.pid, number)
+def _signal(session: int, name: str) -> None:
+    with suppress(ProcessLookupError):  # all have ended
+        os.killpg(session, signal.Signals[f"SIG{name}"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -14,22 +14,22 @@ from typing import Any
 import asyncssh
 
 from edgefl.launch.connections.connection import (
-    BLOCK_BYTES,
     MOST_SAID,
     NO_ENV,
     SAFE_PATH,
     HostConnection,
     HostError,
+    RemoteProcess,
     UnknownHostKey,
-    lines_of,
 )
-from edgefl.launch.host import SSH_PORT, Host
+from edgefl.launch.inventory import SSH_PORT, Host
 
 CONNECT_S, LOGIN_S = 10.0, 20.0
 START_S = 30.0  # for a command
 MOST_DIGITS = 10  # of a process id
 KEEPALIVE_S, KEEPALIVES = 5.0, 3  # a host that is silent for 15 s is lost
 GLOBAL_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
+LOST = (OSError, asyncssh.Error)
 KINDS = {"ssh-ed25519": "ED25519", "ssh-rsa": "RSA"}
 
 
@@ -150,7 +150,7 @@ class SSHConnection(HostConnection):
         self._connection = connection
         self._signals: set[asyncio.Task[None]] = set()
 
-    async def start(self, argv: Sequence[str], *, env: Mapping[str, str] = NO_ENV) -> SSHProcess:
+    async def start(self, argv: Sequence[str], *, env: Mapping[str, str] = NO_ENV) -> RemoteProcess:
         try:
             async with asyncio.timeout(START_S):
                 process = await self._exec(command(argv, SAFE_PATH | dict(env)))
@@ -160,12 +160,13 @@ class SSHConnection(HostConnection):
                 said = b"" if known else pid or await process.stderr.read(MOST_SAID)
         except TimeoutError:
             raise HostError(self.host.name, f"its shell is silent for {START_S:g} s") from None
-        except (OSError, asyncssh.Error) as error:
+        except LOST as error:
             raise HostError(self.host.name, f"lost the connection ({error})") from error
         if not known:
             text = said[:MOST_SAID].decode(errors="replace")
             raise HostError(self.host.name, f"the shell there failed: {text or 'no output'}")
-        return SSHProcess(self.host, process, partial(self._signal, int(pid)))
+        send_signal = partial(self._signal, process, int(pid))
+        return RemoteProcess(self.host, process, LOST, process.wait_closed, send_signal)
 
     async def close(self) -> None:
         with suppress(TimeoutError, OSError, asyncssh.Error):
@@ -177,11 +178,13 @@ class SSHConnection(HostConnection):
     async def _exec(self, line: str) -> asyncssh.SSHClientProcess[bytes]:
         try:
             return await self._connection.create_process(line, encoding=None)
-        except (OSError, asyncssh.Error) as error:
+        except LOST as error:
             raise HostError(self.host.name, f"lost the connection ({error})") from error
 
-    def _signal(self, pid: int, name: str) -> None:
+    def _signal(self, process: asyncssh.SSHClientProcess[bytes], pid: int, name: str) -> None:
         """Send a signal to a session there; the server may refuse to do it (for root it does)."""
+        if process.returncode is not None:  # its id may be that of another process now
+            return
         task = asyncio.create_task(self._kill(pid, name))
         self._signals.add(task)
         task.add_done_callback(self._signals.discard)
@@ -209,70 +212,3 @@ def _word(text: str) -> str:
     if text.startswith("~/"):
         return f'"$HOME"/{shlex.quote(text[2:])}' if text != "~/" else '"$HOME"/'
     return shlex.quote(text)
-
-
-class SSHStdin:
-    """The standard input of a process on another machine."""
-
-    def __init__(self, process: asyncssh.SSHClientProcess[bytes]) -> None:
-        self._writer = process.stdin
-
-    async def write(self, data: bytes) -> None:
-        try:
-            self._writer.write(data)
-            await self._writer.drain()
-        except (OSError, asyncssh.Error) as error:
-            raise BrokenPipeError from error
-
-    def close(self) -> None:
-        with suppress(OSError):
-            self._writer.write_eof()
-
-
-class SSHProcess:
-    """A process on another machine."""
-
-    def __init__(
-        self,
-        host: Host,
-        process: asyncssh.SSHClientProcess[bytes],
-        send_signal: Callable[[str], None],
-    ) -> None:
-        self._host, self._process, self._stdin = host, process, SSHStdin(process)
-        self._send_signal = send_signal
-
-    @property
-    def stdin(self) -> SSHStdin:
-        return self._stdin
-
-    async def read(self, most: int = BLOCK_BYTES) -> bytes:
-        return await self._read(self._process.stdout, most)
-
-    async def _read(self, stream: asyncssh.SSHReader[bytes], most: int = BLOCK_BYTES) -> bytes:
-        try:
-            return await stream.read(most)
-        except (OSError, asyncssh.Error) as error:
-            raise HostError(self._host.name, f"lost the connection ({error})") from error
-
-    def lines(self) -> AsyncIterator[bytes]:
-        return lines_of(self.read)
-
-    def err_lines(self) -> AsyncIterator[bytes]:
-        return lines_of(partial(self._read, self._process.stderr))
-
-    async def wait(self) -> int:
-        await self._process.wait_closed()
-        status = self._process.returncode
-        if status is None:
-            raise HostError(self._host.name, "lost the connection")
-        return status if status >= 0 else 128 - status
-
-    def terminate(self) -> None:
-        self._signal("TERM")
-
-    def kill(self) -> None:
-        self._signal("KILL")
-
-    def _signal(self, name: str) -> None:
-        if self._process.returncode is None:  # afterwards the id may be that of another process
-            self._send_signal(name)

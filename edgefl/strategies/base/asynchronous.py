@@ -7,15 +7,18 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.base.decisions import (
+from edgefl.strategies.base.events_and_decisions import (
     Decision,
     Discard,
+    EdgeJoined,
+    Event,
     Publish,
     SetAlarm,
+    TaskClosed,
+    UpdateArrived,
 )
-from edgefl.strategies.base.events import EdgeJoined, TaskClosed, UpdateArrived
 from edgefl.strategies.base.strategy import MOST_FAILED, Strategy, StrategyOptions
-from emulator.units import to_ns
+from emulator.units import NS_PER_S, to_ns
 
 
 class AsynchronousOptions(StrategyOptions):
@@ -91,11 +94,9 @@ class Asynchronous(Strategy):
     def _undelivered(self) -> list[Decision]:
         """Start another task after one without an update; end the run after too many in a row."""
         self.failed += 1
-        return (
-            self.hopeless("no task delivers")
-            if self.failed >= MOST_FAILED * self.options.concurrency
-            else self._refill()
-        )
+        if self.failed >= MOST_FAILED * self.options.concurrency:
+            return self.hopeless("no task delivers")
+        return self._refill()
 
     def rang(self, name: str, now: int) -> list[Decision]:
         return self._trigger(now)
@@ -113,11 +114,9 @@ class Asynchronous(Strategy):
     def discarded(self, update: UpdateArrived) -> list[Decision]:
         """Return a Discard if the update is too stale, else an empty list."""
         bound = self.bound
-        return (
-            [Discard(update.task, "too stale")]
-            if bound is not None and self.version - update.base_version > bound
-            else []
-        )
+        if bound is not None and self.version - update.base_version > bound:
+            return [Discard(update.task, "too stale")]
+        return []
 
     def _publish(self, weights: np.ndarray) -> Publish:
         self.weights = weights
@@ -138,3 +137,31 @@ class Asynchronous(Strategy):
             return []
         self.triggers += 1
         return self.assign(edges)
+
+
+class Timed(Asynchronous):
+    """Measures the mean delay of each edge in emulated time: transfers and training together."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.now = 0  # time of the current event (ns)
+        self.given_ns: dict[str, int] = {}  # edge -> time of its latest task
+        self.delays: dict[str, tuple[int, int]] = {}  # edge -> updates, sum of their delays (ns)
+
+    def handle(self, event: Event, now: int) -> list[Decision]:
+        self.now = now
+        return super().handle(event, now)
+
+    def assign(self, edges: list[str]) -> list[Decision]:
+        self.given_ns |= dict.fromkeys(edges, self.now)
+        return super().assign(edges)
+
+    def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
+        count, total_ns = self.delays.get(update.edge, (0, 0))
+        self.delays[update.edge] = count + 1, total_ns + now - self.given_ns[update.edge]
+        return super().arrived(update, now)
+
+    def mean_delay_s(self, edge: str) -> float | None:
+        """Return the mean over the edge's updates so far; None before the first."""
+        count, total_ns = self.delays.get(edge, (0, 0))
+        return total_ns / count / NS_PER_S if count else None

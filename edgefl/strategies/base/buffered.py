@@ -9,8 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from edgefl.strategies.base.asynchronous import Asynchronous, AsynchronousOptions
-from edgefl.strategies.base.decisions import Assign, Decision, Discard
-from edgefl.strategies.base.events import UpdateArrived
+from edgefl.strategies.base.events_and_decisions import Assign, Decision, Discard, UpdateArrived
 from edgefl.vector_terms import inner
 from edgefl.vectors import weighted_sum
 
@@ -70,6 +69,15 @@ class Gathered:
             (1.0 - share * self.weight, share),
         )
 
+    def stepped(self, old: np.ndarray, factor: float, share: float) -> np.ndarray:
+        """Return the model after a step of ``factor`` times the change; ``share``: see
+        ``statistics``.
+        """
+        assert self.sum is not None
+        new = weighted_sum((old, self.sum), (1.0, factor))
+        new[self.parameters :] = self.statistics(old, share)
+        return new
+
 
 class Buffered(Asynchronous):
     """Every K updates make one step: a subclass collects in ``add`` and steps in ``step``."""
@@ -79,6 +87,7 @@ class Buffered(Asynchronous):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.buffered = 0
+        self.gathered = Gathered(self.layout.parameters)
 
     @classmethod
     def warnings(cls, options: Any, epochs: int) -> list[str]:

@@ -16,9 +16,8 @@ from pathlib import Path
 from edgefl.catalog import FORMS, OWN_FILE, load_dotted
 from edgefl.errors import UserError, nearest
 from edgefl.snake_case import snake
-from edgefl.strategies.base.events import Event
-from edgefl.strategies.base.local_rule import LocalRule
-from edgefl.strategies.base.strategy import Strategy
+from edgefl.strategies.base.events_and_decisions import Event
+from edgefl.strategies.base.strategy import LocalRule, Strategy
 
 ROOM = Path(__file__).resolve().parents[1]
 

@@ -13,10 +13,15 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.base.decisions import Decision, Publish, Report
-from edgefl.strategies.base.events import EdgeJoined, TaskClosed, UpdateArrived
-from edgefl.strategies.base.local_rule import LocalRule
-from edgefl.strategies.base.strategy import MOST_FAILED, Strategy, StrategyOptions
+from edgefl.strategies.base.events_and_decisions import (
+    Decision,
+    EdgeJoined,
+    Publish,
+    Report,
+    TaskClosed,
+    UpdateArrived,
+)
+from edgefl.strategies.base.strategy import MOST_FAILED, LocalRule, Strategy, StrategyOptions
 from edgefl.vectors import Layout, aligned, weighted_sum
 
 PREDOMINANT = 0.1  # a gradient with a larger share of a step is predominant (WKAFL, figure 2)

@@ -7,8 +7,13 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.base.decisions import Decision, Publish
-from edgefl.strategies.base.events import EdgeJoined, TaskClosed, UpdateArrived
+from edgefl.strategies.base.events_and_decisions import (
+    Decision,
+    EdgeJoined,
+    Publish,
+    TaskClosed,
+    UpdateArrived,
+)
 from edgefl.strategies.base.strategy import MOST_FAILED, Strategy, StrategyOptions
 
 
@@ -70,11 +75,9 @@ class Rounds(Strategy):
             return []
         if not self.delivered:
             self.failed += 1
-            return (
-                self.hopeless("no round delivers")
-                if self.failed >= MOST_FAILED
-                else self._begin_round()
-            )
+            if self.failed >= MOST_FAILED:
+                return self.hopeless("no round delivers")
+            return self._begin_round()
         self.weights = self.aggregate([self.delivered[edge] for edge in sorted(self.delivered)])
         self.delivered = {}
         self.failed = 0

@@ -13,33 +13,66 @@ which sent alpha rounds ago and has waited since.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
 
-from edgefl.strategies.base.decisions import (
+from edgefl.strategies.base.events_and_decisions import (
     Assign,
     Cancel,
     Decision,
     Discard,
+    EdgeJoined,
+    EdgeLost,
+    Event,
     Grant,
     Publish,
     Report,
     SetAlarm,
-)
-from edgefl.strategies.base.events import (
-    EdgeJoined,
-    EdgeLost,
-    Event,
     TaskClosed,
     UpdateArrived,
     UpdateReady,
 )
 from edgefl.strategies.base.strategy import MOST_FAILED, Strategy, StrategyOptions
-from edgefl.strategies.base.timetable import Timetable
 from edgefl.vectors import with_changes
 from emulator.units import FOREVER
+
+
+@dataclass(frozen=True, slots=True)
+class Timetable:
+    """The slots of the channel, and how many of them transfers and tasks take.
+
+    Slot i begins at i ``slot_ns``; the transfer of a model takes ``transfer_slots`` (r).
+    ``late_ns``: how long after the usable end of its slots, beyond the guard, a transfer may still
+    arrive. ``compute_slots(edge, samples, steps)``: slots that the edge's task takes (tau_comp),
+    None if it is not known in advance; ``steps`` None: the steps of the config's epochs. ``known``:
+    ``compute_slots`` knows all edges. ``auto_delay(devices, per_round, compute_slots)``: the
+    longest delay, in rounds, for which every round has S updates and no round ends later.
+    """
+
+    slot_ns: int
+    transfer_slots: int
+    late_ns: int
+    known: bool
+    compute_slots: Callable[[str, int, int | None], int | None]
+    auto_delay: Callable[[int, int, int], int]
+
+    def begins(self, slot: int) -> int:
+        return slot * self.slot_ns
+
+    def next_at(self, now: int) -> int:
+        """Return the first slot that begins at ``now`` or later."""
+        return -(-now // self.slot_ns)
+
+    def settled_ns(self, slot: int) -> int:
+        """Return the slot border (ns) by which everything sent before ``slot`` has arrived."""
+        return self.begins(
+            slot if self.late_ns <= 0 else self.next_at(self.begins(slot) + self.late_ns)
+        )
+
 
 ALARM = "slot"
 
@@ -224,18 +257,14 @@ class Slotted(Strategy):
         to_come = at_work if self.options.on_lost == "wait" else ready + len(self._computing())
         wanted = min(self.size, self._taken + to_come)
         if self._taken >= wanted:
-            return (
-                self._watch(min(until_ns for _, until_ns in self.sending.values()))
-                if self.sending
-                else self._end_round(now)
-            )
+            if self.sending:
+                return self._watch(min(until_ns for _, until_ns in self.sending.values()))
+            return self._end_round(now)
         enough = wanted if self.options.wait_for_group and not self.group else 1
         if ready < enough:
-            return (
-                self._watch(min(until_ns for _, until_ns in self.sending.values()))
-                if self.sending
-                else []
-            )
+            if self.sending:
+                return self._watch(min(until_ns for _, until_ns in self.sending.values()))
+            return []
         begins_ns = self.timetable.begins(max(self.timetable.next_at(now), self.free))
         return self._grant(now) if begins_ns == now and at_border else self._watch(begins_ns)
 

@@ -1,7 +1,9 @@
 """The device side of FedASMU and FedSSMU (Algorithm 2).
 
 A device asks once per task for a fresher global model and merges it. It learns with which weight
-to merge and when to ask.
+to merge and when to ask: Q-learning over refresh points (arXiv 2507.06031, eq. 8, corrected). The
+state is the refresh point of the last merge, in finished epochs: 1 to L - 1 of L epochs. The
+actions are minus, stay, add.
 """
 
 from __future__ import annotations
@@ -12,9 +14,53 @@ from typing import Any
 
 import numpy as np
 
-from edgefl.strategies.base.local_rule import LocalRule
-from edgefl.strategies.dissemination import q_table
-from edgefl.strategies.dissemination.controls import DeviceControls, clipped, weight
+from edgefl.strategies.base.strategy import LocalRule
+from edgefl.strategies.dissemination.learned import DeviceControls, clipped, weight
+
+MOVES = (0, 1, -1)  # stay, add, minus; among equal values the first one is chosen
+
+
+def resized_table(table: np.ndarray, points: int) -> np.ndarray:
+    """Return a copy with a row for each refresh point, because tasks can differ in length."""
+    out = np.zeros((points, len(MOVES)))
+    rows = min(points, len(table))
+    out[:rows] = table[:rows]
+    return out
+
+
+def clipped_point(refresh_point: int, points: int) -> int:
+    return min(max(refresh_point, 1), points)
+
+
+def chosen_move(table: np.ndarray, refresh_point: int, epsilon: float, draw: float) -> int:
+    """Return the index of an action: with probability ``epsilon`` a random one, else the best.
+
+    ``draw``, uniform in [0, 1), decides both.
+    """
+    if draw < epsilon:
+        return min(int(draw / epsilon * len(MOVES)), len(MOVES) - 1)
+    return int(np.argmax(table[refresh_point - 1]))
+
+
+def point_after(refresh_point: int, action: int, points: int) -> int:
+    """Return the refresh point to which an action leads."""
+    return clipped_point(refresh_point + MOVES[action], points)
+
+
+def learned_table(
+    table: np.ndarray, refresh_point: int, action: int, reward: float, rate: float, discount: float
+) -> np.ndarray:
+    """Return a new table after one step of eq. 8.
+
+    H(l, a) <- H(l, a) + rate (R + discount max_a' H(l_next, a') - H(l, a)).
+    """
+    out = table.copy()
+    best_next = float(table[point_after(refresh_point, action, len(table)) - 1].max())
+    out[refresh_point - 1, action] += rate * (
+        reward + discount * best_next - out[refresh_point - 1, action]
+    )
+    return out
+
 
 NUMBERS, TABLE = "merging", "q_table"  # the vectors that a device keeps
 NAMES = (
@@ -73,18 +119,16 @@ class Refresh(LearningRateRule):
             "fixed": self.options.refresh_point,
         }
         if self.options.selector in heuristics:
-            return q_table.clip(heuristics[self.options.selector], points)
+            return clipped_point(heuristics[self.options.selector], points)
         state = self._state(run.memory)
-        said, draw = (
-            int(run.task.numbers.get("refresh_point", 0)),
-            run.task.numbers.get("draw", 0.0),
-        )
+        said = int(run.task.numbers.get("refresh_point", 0))
+        draw = run.task.numbers.get("draw", 0.0)
         if "refresh_point" not in state:
-            return q_table.clip(said or 1 + int(draw * points), points)
-        last = q_table.clip(int(state["refresh_point"]), points)
-        return q_table.after(
+            return clipped_point(said or 1 + int(draw * points), points)
+        last = clipped_point(int(state["refresh_point"]), points)
+        return point_after(
             last,
-            q_table.choose(_table(run.memory, points), last, self.options.epsilon, draw),
+            chosen_move(_table(run.memory, points), last, self.options.epsilon, draw),
             points,
         )
 
@@ -167,9 +211,9 @@ class Refresh(LearningRateRule):
         if self.options.selector != "learned":
             return
         points, draw = _points(run), run.task.numbers.get("draw", 0.0)
-        table, last = _table(run.memory, points), q_table.clip(last, points)
-        action = q_table.choose(table, last, self.options.epsilon, draw)
-        table = q_table.learned(
+        table, last = _table(run.memory, points), clipped_point(last, points)
+        action = chosen_move(table, last, self.options.epsilon, draw)
+        table = learned_table(
             table, last, action, reward, self.options.q_rate, self.options.q_discount
         )
         run.memory[TABLE] = _tensor(table.reshape(-1))
@@ -190,7 +234,7 @@ def _points(run: Any) -> int:
 
 def _table(memory: Mapping[str, Any], points: int) -> np.ndarray:
     kept = _numbers(memory[TABLE]) if TABLE in memory else np.empty(0)
-    return q_table.resized(kept.reshape(-1, len(q_table.MOVES)), points)
+    return resized_table(kept.reshape(-1, len(MOVES)), points)
 
 
 def _keep(memory: dict[str, Any], state: Mapping[str, float]) -> None:

@@ -9,12 +9,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from reproduction import figures, rules
+from rich.console import Console
+
+from edgefl.results.plain_table import plain_table
+from reproduction import figures
 from reproduction.entry import Claim, Entry, Figure, Finding, Part, Scale, Verdict
-from reproduction.results import NoResults, Results, RunRow
-from reproduction.tables import Tables, read_machines
+from reproduction.judges import judged
+from reproduction.registry import papers
+from reproduction.results import RESULT, NoResults, Results, RunRow, Tables, read_machines
 
 SCALES = (Scale.paper, Scale.small)
+FOLDED = ("source", "title", "needs")  # columns of long texts of the list
+WIDTH = 160  # of the list in a file or a pipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +48,20 @@ class Book:
         """Return a paper's entries."""
         return [entry for entry in self.entries.values() if entry.paper == key]
 
-    def rows(self, entry: Entry) -> list[RunRow]:
-        """Return all runs of an entry."""
-        return self.tables[entry.name].rows
+    def rows(self, entry: Entry, scale: Scale) -> list[RunRow]:
+        """Return all runs of an entry at a scale, those of the tuning included."""
+        return [row for row in self.tables[entry.name].rows if row.scale is scale]
 
     # ------------------------------------------------------------------ results
     def results(self, name: str, scale: Scale) -> Results:
         """Return the results of an entry. NoResults if it has parts and no runs at this scale."""
         if name not in self.entries:
             raise NoResults(f"no entry {name}")
-        entry, tables = self.entries[name], self.tables[name]
-        rows = [row for row in tables.rows if row.scale is scale]
+        entry = self.entries[name]
+        rows = self.rows(entry, scale)
         if entry.parts and not rows:
             raise NoResults(f"{name} was not run at this scale")
-        curves = [row for row in tables.curves if row.scale is scale]
+        curves = [row for row in self.tables[name].curves if row.scale is scale]
         return Results(entry, scale, rows, curves, lambda other: self.results(other, scale))
 
     def _at_scales(self, entry: Entry) -> Iterator[Results]:
@@ -65,10 +71,13 @@ class Book:
             except NoResults:
                 continue
 
-    def judged(self, entry: Entry, claim: Claim) -> Judged:
-        """Judge a claim at the largest scale at which it can be judged."""
+    def judged(self, entry: Entry) -> list[Judged]:
+        """Judge all claims of an entry, each at the largest scale at which it can be judged."""
+        return [self._judged(entry, claim) for claim in entry.claims]
+
+    def _judged(self, entry: Entry, claim: Claim) -> Judged:
         for results in self._at_scales(entry):
-            finding = rules.judged(claim.judge, results)
+            finding = judged(claim.judge, results)
             if finding.verdict is not Verdict.missing:
                 return Judged(claim, finding, results.scale, self._is_complete(results, claim))
         return Judged(claim, Finding("", Verdict.missing), None, False)
@@ -98,12 +107,6 @@ class Book:
                 return path, results.scale
         return None
 
-    # ------------------------------------------------------------------ costs
-    def cpu_h(self, entry: Entry, scale: Scale) -> tuple[int, float]:
-        """Return (runs, CPU-hours) of an entry at a scale, tuning included."""
-        rows = [row for row in self.rows(entry) if row.scale is scale]
-        return len(rows), sum(row.cpu_s or 0.0 for row in rows) / 3600
-
     def has_strained(self, entry: Entry) -> bool:
         """Return whether a shown part has a run on the wall clock that was not faithful."""
         return any(
@@ -111,3 +114,31 @@ class Book:
             for part in entry.parts
             if (results := self.of_part(entry, part)) is not None
         )
+
+    # ------------------------------------------------------------------ the list
+    def show(self) -> None:
+        """Print the entries: expected CPU-hours, and done runs of all runs of their tables."""
+        table = plain_table(gap=1)
+        for name in ("entry", "paper", "source", "title", "scale", "CPU-h", "runs", "needs"):
+            table.add_column(
+                name,
+                justify="right" if name in ("CPU-h", "runs") else "left",
+                overflow="fold",
+                no_wrap=name not in FOLDED,
+            )
+        for entry in self.entries.values():
+            page = papers()[entry.paper].page
+            for scale in Scale:
+                first = scale is Scale.small
+                head = (entry.name, page, entry.source, entry.title) if first else ("",) * 4
+                hours = entry.hours.get(scale)
+                done = sum(row.role == RESULT for row in self.rows(entry, scale))
+                parts = [part for part in entry.parts if scale in part.scales]
+                runs = sum(len(part.methods) * len(part.seeds_at(scale)) for part in parts)
+                told = "" if hours is None else f"{hours:g}"
+                needs = ", ".join(entry.data) if first else entry.needs
+                table.add_row(*head, str(scale), told, f"{done}/{runs}", needs)
+        console = Console()
+        if not console.is_terminal:
+            console.width = WIDTH
+        console.print(table)

@@ -1,26 +1,24 @@
-"""What is reproduced: an entry per table or figure of a paper, its runs, claims and figures.
+"""What is reproduced, as data: an entry per table or figure of a paper, its runs, claims, figures.
 
-All classes are frozen data. They name configs and methods; nothing here runs or reads a file.
+``registry`` reads entries from the files of the papers. Nothing here runs or reads a file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from reproduction.results import Results
+from pydantic import BaseModel, ConfigDict
 
 ROOT = Path(__file__).resolve().parents[3]
 CONFIGS = ROOT / "configs"
 SEEDS = (1, 2, 3)
 TUNING_SEED = 11  # in no table
-VIRTUAL, WALL = "virtual", "wall"
-
-Measure = Callable[[Path], float | None]  # a number of a finished run's directory
+VIRTUAL: Literal["virtual"] = "virtual"
+WALL: Literal["wall"] = "wall"
 
 
 class Scale(StrEnum):
@@ -39,19 +37,23 @@ class Verdict(StrEnum):
     missing = "not run"
 
 
-@dataclass(frozen=True, slots=True)
-class Paper:
-    """A paper: ``key`` is "seed1", ``page`` the name of its page in docs/results."""
+class Table(BaseModel):
+    """A table of a paper's file; a key that it does not have is refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Paper(Table):
+    """A paper: ``key`` is "seed1", ``page`` the name of its file and its page in docs/results."""
 
     key: str
     title: str
     authors: str
-    arxiv: str
+    arxiv: str = ""
     page: str
 
 
-@dataclass(frozen=True, slots=True)
-class MethodPlan:
+class MethodPlan(Table):
     """A method of a part.
 
     ``label``: of the strategy in the part's config.
@@ -68,8 +70,8 @@ class MethodPlan:
     """
 
     label: str
-    axes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
+    axes: Mapping[str, tuple[Any, ...]] = {}
+    options: Mapping[str, Any] = {}
     name: str = ""
     tuned_as: str = ""
     changes: tuple[str, ...] = ()
@@ -80,8 +82,7 @@ class MethodPlan:
         return self.name or self.label
 
 
-@dataclass(frozen=True, slots=True)
-class Tuning:
+class Tuning(Table):
     """How a part's best settings are found, before the runs of its table.
 
     ``share``: of each limit of the part's ``[stop]``, at least .1.
@@ -99,16 +100,16 @@ class Tuning:
     overrides: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Table):
     """Runs of one config: every method with every seed.
 
+    ``config``: in a paper's file below ``configs``.
     ``overrides``: ``key=value`` changes to the config; ``small``: more of them at the small scale.
     ``seeds``: of the table; ``small_seeds``: at the small scale, (): the same.
     ``tuning``: None if no method has ``axes``: the paper gives all values.
     ``settings_of``: "PART" of this entry or "ENTRY/PART", an earlier part whose best settings this
     one takes, by the methods' names, in place of tuning.
-    ``measures``: more columns of the result files: name -> what reads it from a finished run.
+    ``measures``: more columns of the result files, names of ``measures.MEASURES``.
     ``columns``: those of the page's table.
     ``clock``: VIRTUAL, or WALL: over real sockets, one run at a time.
     ``title``: in the page; "": the name. ``scales``: those at which it is run.
@@ -123,9 +124,9 @@ class Part:
     small_seeds: tuple[int, ...] = ()
     tuning: Tuning | None = None
     settings_of: str = ""
-    measures: Mapping[str, Measure] = field(default_factory=dict)
+    measures: tuple[str, ...] = ()
     columns: tuple[str, ...] = ("convergence_accuracy", "final_accuracy", "time_to_target_s")
-    clock: str = VIRTUAL
+    clock: Literal["virtual", "wall"] = VIRTUAL
     title: str = ""
     scales: tuple[Scale, ...] = (Scale.small, Scale.paper)
 
@@ -154,20 +155,19 @@ class Finding:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Table):
     """A statement of the paper.
 
     ``text``: the statement in our words, in one sentence. ``published``: the paper's number, with
-    its table or figure. ``judge`` applies a function of ``rules`` to the entry's results; it may
-    raise ``NoResults``, which means "not run". ``cause``: for a claim that does not hold, the
+    its table or figure. ``judge``: a rule with its arguments, as ``rules.judge`` explains. A rule
+    without the runs that it needs means "not run". ``cause``: for a claim that does not hold, the
     experiment that shows why (a part or an entry) and what it shows, or "cause unknown" with what
     was excluded. ``needs``: names of the parts and used entries that ``judge`` reads; (): all.
     """
 
     text: str
     published: str
-    judge: Callable[[Results], Finding]
+    judge: Mapping[str, Any]
     cause: str = ""
     needs: tuple[str, ...] = ()
 
@@ -182,53 +182,40 @@ class Point:
     high: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure of a page: ``name`` is part of its file's name, ``title`` the text below it."""
+class Figure(Table):
+    """A figure of a page: ``name`` is part of its file's name, ``title`` the text below it.
+
+    Without ``lines``, a quantity over emulated time: a panel per part, a line per method, the
+    seeds' range as band. ``column``: accuracy, loss or train_loss. ``parts``: their names, (): all.
+    ``methods``: names, (): all. ``x``: emulated_s or version.
+
+    ``lines``: something else, such as a gain over staleness: a drawing with its arguments, as
+    ``drawings.lines_of`` explains. ``x``, ``y``: labels of the axes. ``zero``: whether y = 0 is
+    marked. ``joined``: whether points are joined by lines.
+
+    ``log``: "x", "y" or "xy".
+    """
 
     name: str
     title: str
-
-
-@dataclass(frozen=True, slots=True)
-class CurveFigure(Figure):
-    """A quantity over emulated time: a panel per part, a line per method, the seeds' range as band.
-
-    ``column``: accuracy, loss or train_loss. ``parts``: their names, (): all. ``methods``: names,
-    (): all. ``x``: emulated_s or version; ``log``: "x", "y" or "xy".
-    """
-
+    x: str = "emulated_s"
+    log: str = ""
     column: str = "accuracy"
     parts: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()
-    x: str = "emulated_s"
-    log: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LineFigure(Figure):
-    """Lines over something else than time, such as the loss over S, or a gain over staleness.
-
-    ``lines`` returns panel title -> line name -> its points; one panel may have the title "".
-    ``x``, ``y``: labels of the axes. ``log``: "x", "y" or "xy". ``zero``: whether y = 0 is marked.
-    ``joined``: whether points are joined by lines.
-    """
-
-    x: str = ""
+    lines: Mapping[str, Any] = {}
     y: str = ""
-    lines: Callable[[Results], Mapping[str, Mapping[str, Sequence[Point]]]] = lambda results: {}
-    log: str = ""
     zero: bool = False
     joined: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Table):
     """A table or figure of a paper, or a study of ours about its claims.
 
-    ``name``: "seed1-fig5". ``paper``: a key of ``papers.PAPERS``.
+    ``name``: "seed1-fig5". ``paper``: the key of its paper.
     ``source``: where in the paper, "fig. 5" or "table 3"; "ours" for a study of its claims.
     ``reading``: which reading of the text, in one sentence.
+    ``front``: beginnings of the texts of the claims on the front page.
     ``data``: names of the data sets it needs, as ``edgefl data get`` takes them.
     ``hours``: scale -> expected CPU-hours on two cores.
     ``needs``: what it needs if it cannot be run on such a machine at the paper's scale.
@@ -242,11 +229,12 @@ class Entry:
     source: str
     title: str
     reading: str
-    parts: tuple[Part, ...]
+    parts: tuple[Part, ...] = ()
     claims: tuple[Claim, ...] = ()
     figures: tuple[Figure, ...] = ()
+    front: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
-    hours: Mapping[Scale, float] = field(default_factory=dict)
+    hours: Mapping[Scale, float] = {}
     needs: str = ""
     uses: tuple[str, ...] = ()
     notes: str = ""

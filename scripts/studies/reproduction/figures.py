@@ -15,7 +15,8 @@ from edgefl.results.figures.canvas import STYLE, Canvas, look, marked, unit_of_t
 from edgefl.results.figures.curves import STEPS, step_values
 from edgefl.results.figures.output import save
 from edgefl.results.figures.style import PlotStyle
-from reproduction.entry import CurveFigure, Figure, LineFigure, Point
+from reproduction.drawings import lines_of
+from reproduction.entry import Figure, Point
 from reproduction.results import NoResults, Results
 
 if TYPE_CHECKING:
@@ -40,14 +41,12 @@ Panels = Mapping[str, Mapping[str, Curves]]  # panel -> line -> its curves
 def write(figure: Figure, results: Results, folder: Path) -> Path | None:
     """Write a figure of an entry; return its file, None if there is nothing to draw."""
     path = folder / f"{results.entry.name}-{figure.name}"
-    if isinstance(figure, CurveFigure):
+    if not figure.lines:
         return write_curves(figure, curves_of(figure, results), path)
-    if isinstance(figure, LineFigure):
-        return _written(lambda canvas: _lines(figure, results, canvas), path)
-    return None
+    return _written(lambda canvas: _lines(figure, results, canvas), path)
 
 
-def write_curves(figure: CurveFigure, panels: Panels, path: Path) -> Path | None:
+def write_curves(figure: Figure, panels: Panels, path: Path) -> Path | None:
     """Write curves to ``path``, without its suffix; return the file, None without a curve."""
     return _written(lambda canvas: _curves(figure, panels, canvas), path)
 
@@ -62,21 +61,21 @@ def _written(draw: Callable[[Canvas], bool], path: Path) -> Path | None:
 
 
 # ------------------------------------------------------------------ curves
-def curves_of(figure: CurveFigure, results: Results) -> Panels:
+def curves_of(figure: Figure, results: Results) -> Panels:
     """Return what a figure shows: a panel for each part, a curve for each method."""
     return {
         part.title or part.name: {
             method.shown: curve
             for method in part.methods
             if (not figure.methods or method.shown in figure.methods)
-            and (curve := results.curve(method.shown, figure.column, part.name, figure.x))
+            and (curve := results.curve(f"{part.name}/{method.shown}", figure.column, figure.x))
         }
         for part in results.entry.parts
         if not figure.parts or part.name in figure.parts
     }
 
 
-def _curves(figure: CurveFigure, panels_of: Panels, canvas: Canvas) -> bool:
+def _curves(figure: Figure, panels_of: Panels, canvas: Canvas) -> bool:
     found = {name: curves for name, curves in panels_of.items() if curves}
     if not found:
         return False
@@ -93,7 +92,7 @@ def _curves(figure: CurveFigure, panels_of: Panels, canvas: Canvas) -> bool:
     return True
 
 
-def _unit(figure: CurveFigure, curves: Mapping[str, Curves]) -> tuple[float, str]:
+def _unit(figure: Figure, curves: Mapping[str, Curves]) -> tuple[float, str]:
     if figure.x != "emulated_s":
         return 1.0, NAMES.get(figure.x, figure.x)
     ends = [points[-1][0] for curve in curves.values() for points in curve.values() if points]
@@ -135,9 +134,9 @@ def on_one_grid(curves: Sequence[Sequence[tuple[float, float]]]) -> tuple[np.nda
 
 
 # ------------------------------------------------------------------ lines
-def _lines(figure: LineFigure, results: Results, canvas: Canvas) -> bool:
+def _lines(figure: Figure, results: Results, canvas: Canvas) -> bool:
     try:
-        given = figure.lines(results)
+        given = lines_of(figure.lines, results)
     except NoResults:
         return False
     found = {

@@ -7,45 +7,49 @@ numbers give pages that are equal without these parts (``without_times``).
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from edgefl.errors import UserError
 from edgefl.results.compare import replace_file
+from reproduction import figures
 from reproduction.book import Book, Judged
-from reproduction.entry import Entry, Part, Scale, Verdict
-from reproduction.front import CORNERS, END, TIMES, Chosen, front_page
-from reproduction.page_parts import (
-    CLAIM_HEAD,
-    MADE,
-    OLD_MEAN,
-    cited,
-    claim_cells,
-    clock_of,
-    command,
-    judged_claims,
-    scale_mark,
-    state_of_runs,
-    table_row,
-)
-from reproduction.papers import PAPERS
-from reproduction.results import Results
-from reproduction.rules import label, number
-from reproduction.tables import setting_text
+from reproduction.entry import WALL, Entry, Figure, Part, Scale, Verdict
+from reproduction.registry import papers
+from reproduction.results import NoResults, Results, setting_text
+from reproduction.rules import label, mean_of, number
 
 DATA, FIGURES = "data", "figures"
 HAND = ("rule", "changes")  # pages of the folder that are written by hand
+MADE = "<!-- Made by scripts/studies/reproduce.py --pages from data/; do not edit. -->"
+TIMES, END = "<!-- times: begin -->", "<!-- times: end -->"
+OLD_MEAN = (
+    "Convergence accuracies of stored runs are the mean of the last ten evaluations, whatever share"
+    " of the run these are. Settings were chosen by the same number. Runs of today's version have"
+    " the mean over the last tenth of the emulated time."
+)
+SMALL = "small scale"
+CLAIM_HEAD = ("Claim", "The paper", "Ours", "Verdict")
+# The figure of the README: an entry, its part, the panel's title, and the names of its lines.
+BEST_CORNERS = (
+    ("seed0-corners", "best", "Timely dissemination", {"without": "without", "with": "with"}),
+    ("seed1-corners", "best", "Intentional delay", {"tdma-s1": "without", "idfl-s1": "with"}),
+)
+CORNERS = Figure(
+    name="best-corners",
+    title="Test accuracy over seconds of the wall clock, over real sockets: timely dissemination"
+    " and intentional delay, each where its map promises most, with and without",
+)
 
 
-def write(folder: Path, entries: Iterable[Entry], chosen: Chosen = ()) -> list[Path]:
-    """Write all pages and figures; return the pages' paths. UserError for a damaged file.
-
-    ``chosen``: the claims on the front page.
-    """
+def write(folder: Path, entries: Iterable[Entry]) -> list[Path]:
+    """Write all pages and figures; return the pages' paths. UserError for a damaged file."""
     book = Book(entries, folder / DATA)
     by_hand = [name for name in HAND if (folder / f"{name}.md").is_file()]
-    pages = {"index": front_page(book, chosen, by_hand, folder / FIGURES / CORNERS.name)}
-    for key in PAPERS:
-        pages[PAPERS[key].page] = _paper(book, key, folder / FIGURES)
+    pages = {"index": _front(book, by_hand, folder / FIGURES / CORNERS.name)}
+    for key, paper in papers().items():
+        pages[paper.page] = _paper(book, key, folder / FIGURES)
     paths = []
     for name, text in pages.items():
         paths.append(folder / f"{name}.md")
@@ -58,13 +62,138 @@ def without_times(page: str) -> str:
     return re.sub(f"{TIMES}.*?{END}", "", page, flags=re.DOTALL)
 
 
-def _paper(book: Book, key: str, figures: Path) -> str:
-    paper = PAPERS[key]
+# ------------------------------------------------------------------ the front page
+def _front(book: Book, by_hand: Iterable[str], figure: Path) -> str:
+    """Return the front page: the chosen claims of each paper, and what all studies cost.
+
+    ``by_hand``: names of the folder's other pages. ``figure``: where the figure of the best corners
+    is written, without its suffix. UserError if a chosen claim is not there, or not the only one.
+    """
+    judged = {name: book.judged(entry) for name, entry in book.entries.items()}
     lines = [
         MADE,
-        f"# {paper.title}",
+        "# What holds: the papers' claims and our runs",
         "",
-        f"{cited(key)}. What the verdicts mean: [the rule](rule.md).",
+        _counted([each for found in judged.values() for each in found]),
+        "",
+        "Here are the main claims of each paper. They were chosen before the runs; all others are"
+        " on the papers' pages, with the figures, the tables and the reasons of each verdict. A"
+        " verdict follows a rule that was written down before the runs: [the rule](rule.md). Ours"
+        " is the difference to the compared method, paired by seed, with its 95 % interval, or a"
+        " mean ± standard deviation over the seeds. A number of a run at the small scale is marked"
+        f" *{SMALL}*: it shows that the study works, not what the paper's budget gives. Each study"
+        " is one command; its result files are in `docs/results/data`, and runs that they have are"
+        " not repeated.",
+        "",
+    ]
+    drawn = _best_corners(book, figure)
+    if drawn is not None:
+        picture = f"![{CORNERS.title}]({drawn.parent.name}/{drawn.name})"
+        lines += [picture, "", f"*{CORNERS.title}.*", ""]
+    for key in papers():
+        lines += _front_of_paper(book, key, judged)
+    lines += [TIMES, *_costs(book), END, "", "```{toctree}", ":hidden:", ""]
+    lines += [*by_hand, *(paper.page for paper in papers().values()), "```", ""]
+    return "\n".join(lines)
+
+
+def _best_corners(book: Book, path: Path) -> Path | None:
+    """Draw the figure if both studies were run at the paper's scale; return its file."""
+    panels: dict[str, dict[str, figures.Curves]] = {}
+    try:
+        for entry, part, title, names in BEST_CORNERS:
+            results = book.results(entry, Scale.paper)
+            panels[title] = {
+                shown: results.curve(f"{part}/{method}", CORNERS.column)
+                for method, shown in names.items()
+            }
+    except NoResults:
+        return None
+    if not all(curve for curves in panels.values() for curve in curves.values()):
+        return None
+    return figures.write_curves(CORNERS, panels, path)
+
+
+def _counted(judged: Sequence[Judged]) -> str:
+    """Return how many claims have which verdict; those of the small scale are counted apart."""
+    told = []
+    for scale, where in ((Scale.paper, "at the paper's scale"), (Scale.small, f"at the {SMALL}")):
+        counts = Counter(each.finding.verdict for each in judged if each.scale is scale)
+        said = ", ".join(f"{verdict}: {counts[verdict]}" for verdict in Verdict if counts[verdict])
+        if said:
+            told.append(f"{sum(counts.values())} were judged {where} ({said})")
+    left = sum(each.scale is None for each in judged)
+    told += [f"{left} have no runs yet"] if left else []
+    return f"Claims: {len(judged)}. Of these, {'; '.join(told) or 'none was judged'}."
+
+
+def _front_of_paper(book: Book, key: str, judged: dict[str, list[Judged]]) -> list[str]:
+    """Return a paper's section: a row for each chosen claim, and the commands of their studies."""
+    paper, entries = papers()[key], book.of_paper(key)
+    chosen = [entry for entry in entries if entry.front]
+    shown = sum(len(entry.front) for entry in chosen)
+    more = sum(len(each.claims) for each in entries) - shown
+    rest = f"[Its tables, figures and {more} further claims]({paper.page}.md)"
+    lines = [f"## {paper.title}", "", f"{_cited(key)}. {rest}.", ""]
+    if not chosen:
+        return lines
+    head = [CLAIM_HEAD[0], "Study", *CLAIM_HEAD[1:]]
+    rows = []
+    for entry in chosen:
+        for text in entry.front:
+            claim, *cells = _claim_cells(_beginning(judged[entry.name], entry.name, text))
+            rows.append([claim, _link(entry), *cells])
+    lines += _table(head, rows)
+    return [*lines, "", "```bash", *map(_command, chosen), "```", ""]
+
+
+def _beginning(judged: Sequence[Judged], entry: str, text: str) -> Judged:
+    found = [each for each in judged if each.claim.text.startswith(text)]
+    if len(found) != 1:
+        raise UserError(f"{entry}: front: {len(found)} claims begin with {text!r}: expected one")
+    return found[0]
+
+
+def _link(entry: Entry) -> str:
+    return f"[{entry.name}]({papers()[entry.paper].page}.md#{entry.name})"
+
+
+def _costs(book: Book) -> list[str]:
+    """Return the table of CPU-hours, and the machines."""
+    lines = [
+        "## CPU-hours and machines",
+        "",
+        "Expected on two cores, and used by all runs of the result files, tuning included.",
+        "",
+        "| Entry | Small: expected | used | runs | Paper: expected | used | runs |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    total = dict.fromkeys(Scale, 0.0)
+    for entry in book.entries.values():
+        cells = [_link(entry)]
+        for scale in Scale:
+            rows, expected = book.rows(entry, scale), entry.hours.get(scale)
+            hours = sum(row.cpu_s or 0.0 for row in rows) / 3600
+            total[scale] += hours
+            cells.append("" if expected is None else f"{expected:g}")
+            cells += [f"{hours:.2f}", str(len(rows))] if rows else ["", ""]
+        lines.append(_row(cells))
+    used = [f"{total[scale]:.2f}" for scale in Scale]
+    lines.append(_row(["all", "", used[0], "", "", used[1], ""]))
+    machines = [
+        [name, ", ".join(f"{key} {value}" for key, value in facts.items() if value)]
+        for name, facts in sorted(book.machines.items())
+    ]
+    return [*lines, "", *_table(("Machine", "What it is"), machines), ""]
+
+
+# ------------------------------------------------------------------ a paper's page
+def _paper(book: Book, key: str, figures: Path) -> str:
+    lines = [
+        MADE,
+        f"# {papers()[key].title}",
+        "",
+        f"{_cited(key)}. What the verdicts mean: [the rule](rule.md).",
         "",
         OLD_MEAN,
         "",
@@ -74,22 +203,30 @@ def _paper(book: Book, key: str, figures: Path) -> str:
     return "\n".join(lines)
 
 
+def _cited(key: str) -> str:
+    """Return a paper's authors and its address."""
+    paper = papers()[key]
+    link = f", [arXiv {paper.arxiv}](https://arxiv.org/abs/{paper.arxiv})" if paper.arxiv else ""
+    return f"{paper.authors}{link}"
+
+
 def _entry(book: Book, entry: Entry, figures: Path) -> list[str]:
-    judged = judged_claims(book, entry)
+    judged = book.judged(entry)
     lines = [f"## {entry.name}", "", f"**{entry.title}** ({entry.source})", ""]
-    lines += [f"*Reading.* {entry.reading} {clock_of(book, entry)}", ""]
+    lines += [f"*Reading.* {entry.reading} {_clock_of(book, entry)}", ""]
     lines += [entry.notes, ""] if entry.notes else []
-    lines += state_of_runs(book, entry)
-    lines += ["```bash", command(entry), "```", ""]
+    lines += _state_of_runs(book, entry)
+    lines += ["```bash", _command(entry), "```", ""]
     if judged:
-        lines += ["### Claims", "", *_claims(judged), ""]
+        lines += ["### Claims", "", *_table(CLAIM_HEAD, map(_claim_cells, judged)), ""]
         lines += [line for each in judged for line in _reasons(each)] + [""]
     for figure in entry.figures:
         drawn = book.figure(entry, figure, figures)
         if drawn is not None:
             path, scale = drawn
-            text = f"{figure.title}{scale_mark(scale)}"
-            lines += [f"![{_plain(figure.title)}]({FIGURES}/{path.name})", "", f"*{text}*", ""]
+            plain = re.sub(r"[\[\]*`]", "", figure.title)
+            text = f"{figure.title}{_scale_mark(scale)}"
+            lines += [f"![{plain}]({FIGURES}/{path.name})", "", f"*{text}*", ""]
     for part in entry.parts:
         results = book.of_part(entry, part)
         if results is not None:
@@ -97,111 +234,149 @@ def _entry(book: Book, entry: Entry, figures: Path) -> list[str]:
     return lines
 
 
+def _clock_of(book: Book, entry: Entry) -> str:
+    """Return which clock the entry's runs have, or those of the entries that it uses."""
+    of = [entry, *(book.entries[name] for name in entry.uses if name in book.entries)]
+    clocks = list(dict.fromkeys(part.clock for each in of for part in each.parts))
+    if not clocks:
+        return ""
+    sockets = " (real sockets)" if WALL in clocks else ""
+    return f"Clock: {' and '.join(clocks)}{sockets}."
+
+
+def _state_of_runs(book: Book, entry: Entry) -> list[str]:
+    """Return what a reader must know about the runs; [] if all is as it should be."""
+    lines = []
+    if entry.parts and not book.rows(entry, Scale.paper):
+        hours = entry.hours.get(Scale.paper)
+        expected = "" if hours is None else f": expected {hours:g} CPU-hours"
+        needs = f" It needs {entry.needs}." if entry.needs else ""
+        lines.append(f"Not run at the paper's scale{expected}.{needs}")
+    if book.has_strained(entry):
+        lines.append("Some runs on the wall clock were **strained**.")
+    return [" ".join(lines), ""] if lines else []
+
+
+def _command(entry: Entry) -> str:
+    """Return the command that runs an entry, at the largest scale that needs nothing special."""
+    scale = Scale.small if entry.needs else Scale.paper
+    return f"python scripts/studies/reproduce.py --entry {entry.name} --scale {scale} --workers 2"
+
+
+def _claim_cells(judged: Judged) -> list[str]:
+    """Return the cells of a claim's row, as CLAIM_HEAD names them."""
+    verdict = f"**{judged.finding.verdict}**{_scale_mark(judged.scale)}"
+    if judged.scale is not None and not judged.is_complete:
+        verdict += " (so far: not all runs are done)"
+    ours = judged.finding.ours + (_scale_mark(judged.scale) if judged.finding.ours else "")
+    return [judged.claim.text, judged.claim.published, ours, verdict]
+
+
 def _reasons(judged: Judged) -> list[str]:
     """Return why a claim has its verdict, as a list item."""
     finding, claim = judged.finding, judged.claim
     why = f": {finding.why}" if finding.why else "."
-    lines = [f"- {claim.text}: **{finding.verdict}**{scale_mark(judged.scale)}{why}"]
+    lines = [f"- {claim.text}: **{finding.verdict}**{_scale_mark(judged.scale)}{why}"]
     if finding.verdict is Verdict.fails and judged.scale is Scale.paper:
         lines.append(f"  *Cause.* {claim.cause or 'Not looked for yet.'}")
     return lines
 
 
+# ------------------------------------------------------------------ a part's table
 def _part(results: Results, part: Part) -> list[str]:
     """Return a part's table: a row per method, with its setting and the spread of its columns."""
-    head = f"### {part.title or part.name}{scale_mark(results.scale)}"
-    lines = [head, ""]
+    lines = [f"### {part.title or part.name}{_scale_mark(results.scale)}", ""]
     if results.is_strained(part.name):
         lines += [
             "Some of these runs are **strained**: the machine did not keep up, so their times are"
             " not those of the emulated network.",
             "",
         ]
-    columns = [column for column in part.columns if _is_told(results, part, column)]
-    tuned = any(results.setting(each, part.name) for each in _done(results, part))
-    head_cells = ["Method", *(["Tuned"] if tuned else []), *map(label, columns), "Seeds"]
-    lines += [table_row(head_cells), "|---" * len(head_cells) + "|"]
-    for name in _done(results, part):
-        runs = results.runs(name, part.name)
+    done = _done(results, part)
+    columns = [name for name in part.columns if any(results.spread(each, name).n for each in done)]
+    tuned = any(map(results.setting, done))
+    rows = []
+    for which in done:
+        runs = results.runs(which)
         strained = sum(row.fidelity not in ("", "faithful") for row in runs)
-        cells = [name + (f" (strained: {strained} of {len(runs)})" if strained else "")]
-        cells += [setting_text(runs[0].setting)] if tuned else []
-        cells += [_spread(results, part, name, column) for column in columns]
-        lines.append(table_row([*cells, _seeds(results, part, runs)]))
-    return [*lines, "", *_tuning(results, part), *_origin(results, part)]
+        name = runs[0].method + (f" (strained: {strained} of {len(runs)})" if strained else "")
+        planned = len(part.seeds_at(results.scale))
+        seeds = str(len(runs)) if len(runs) >= planned else f"{len(runs)} of {planned}"
+        setting = [setting_text(runs[0].setting)] if tuned else []
+        rows.append([name, *setting, *(_spread(results, which, each) for each in columns), seeds])
+    head = ["Method", *(["Tuned"] if tuned else []), *map(label, columns), "Seeds"]
+    lines += [*_table(head, rows), ""]
+    return [*lines, *_tuning(results, part), *_origin(results, part)]
 
 
-def _origin(results: Results, part: Part) -> list[str]:
-    """Return what made the numbers, as digests."""
-    lines = [
-        "```{dropdown} Digests of what made these numbers",
-        "Of the strategy's code (s), of the trainer's (t) and of the config (c).",
-        "",
-        table_row(["Method", "Digest"]),
-        "|---|---|",
-    ]
-    for name in _done(results, part):
-        digests = sorted({row.digest for row in results.runs(name, part.name)})
-        lines.append(table_row([name, ", ".join(f"`{digest}`" for digest in digests)]))
-    return [*lines, "```", ""]
+def _done(results: Results, part: Part) -> list[str]:
+    """Return the methods that have runs, as "PART/METHOD"."""
+    names = [f"{part.name}/{each.shown}" for each in part.methods]
+    return [name for name in names if results.has(name)]
+
+
+def _spread(results: Results, which: str, column: str) -> str:
+    found = results.spread(which, column)
+    if found.mean is None:
+        return f"{found.n} of {found.of} runs have it" if found.n else "none"
+    return mean_of(results, which, column)
 
 
 def _tuning(results: Results, part: Part) -> list[str]:
     """Return how the part was tuned, and all that was tried."""
-    if part.tuning is None:
+    plan = part.tuning
+    if plan is None:
         from_other = f"The tuned values are those of `{part.settings_of}`."
         return [from_other, ""] if part.settings_of else []
-    plan = part.tuning
-    tried = {each.shown: results.tried(each.shown, part.name) for each in part.methods}
-    tried = {name: rows for name, rows in tried.items() if rows}
-    counts = sorted({len(rows) for rows in tried.values()})
+    tried = {each.shown: results.tried(f"{part.name}/{each.shown}") for each in part.methods}
+    counts = sorted({len(rows) for rows in tried.values() if rows})
     each = " or ".join(map(str, counts)) or "no"
     lines = [
         f"Tuned: {each} settings of each method, {100 * plan.share:g} % of the budget, seed"
         f" {plan.seed}, by {label(plan.metric)}.",
         "",
         "```{dropdown} All settings that were tried",
-        table_row(["Method", "Setting", label(plan.metric)]),
-        "|---|---|---|",
     ]
+    cells = []
     for name, rows in tried.items():
-        best = results.setting(name, part.name) if results.has(name, part.name) else {}
+        which = f"{part.name}/{name}"
+        best = results.setting(which) if results.has(which) else {}
         for row in rows:
             score = number(row.numbers.get(plan.metric))
             score = f"**{score}**" if row.setting == best else score
-            lines.append(table_row([name, setting_text(row.setting), score]))
-    return [*lines, "```", ""]
+            cells.append([name, setting_text(row.setting), score])
+    return [*lines, *_table(("Method", "Setting", label(plan.metric)), cells), "```", ""]
 
 
-def _claims(judged: Sequence[Judged]) -> list[str]:
-    rows = [table_row(claim_cells(each)) for each in judged]
-    return [table_row(CLAIM_HEAD), "|---" * len(CLAIM_HEAD) + "|", *rows]
+def _origin(results: Results, part: Part) -> list[str]:
+    """Return what made the numbers, as digests."""
+    rows, old = [], False
+    for which in _done(results, part):
+        digests = sorted({row.digest for row in results.runs(which)})
+        old |= any(digest.count("-") > 1 for digest in digests)
+        told = ", ".join(f"`{digest}`" for digest in digests)
+        rows.append([which.removeprefix(f"{part.name}/"), told])
+    return [
+        "```{dropdown} Digests of what made these numbers",
+        "Of the strategy's code (s), of the trainer's (t) and of the config (c)."
+        if old
+        else "The commit, and a digest of the config (c).",
+        "",
+        *_table(("Method", "Digest"), rows),
+        "```",
+        "",
+    ]
 
 
-def _done(results: Results, part: Part) -> list[str]:
-    return [each.shown for each in part.methods if results.has(each.shown, part.name)]
+def _scale_mark(scale: Scale | None) -> str:
+    """Return " (small scale)" where it applies."""
+    return f" ({SMALL})" if scale is Scale.small else ""
 
 
-def _is_told(results: Results, part: Part, column: str) -> bool:
-    """Return whether any run of the part has the number."""
-    return any(
-        value is not None
-        for name in _done(results, part)
-        for value in results.values(name, column, part.name).values()
-    )
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return a Markdown table."""
+    return [_row(head), "|---" * len(head) + "|", *map(_row, rows)]
 
 
-def _spread(results: Results, part: Part, method: str, column: str) -> str:
-    found = results.spread(method, column, part.name)
-    if found.mean is None:
-        return f"{found.n} of {found.of} runs have it" if found.n else "none"
-    return number(found.mean) + ("" if found.deviation is None else f" ± {found.deviation:.2g}")
-
-
-def _seeds(results: Results, part: Part, runs: Sequence[object]) -> str:
-    planned = len(part.seeds_at(results.scale))
-    return str(len(runs)) if len(runs) >= planned else f"{len(runs)} of {planned}"
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"[\[\]*`]", "", text)
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

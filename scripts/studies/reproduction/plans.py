@@ -1,13 +1,18 @@
-"""From a part of an entry to what is run: configs, tuning sweeps, and the rules of fairness."""
+"""From a part of an entry to what is run: configs, tuning sweeps, and the rules of fairness.
+
+Tuning is a sweep of ``edgefl.sweep`` that takes its scores from the result files.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import orjson
 import tomli_w
 
 from edgefl.config.experiment import Experiment, Stop
@@ -23,12 +28,11 @@ from edgefl.sweep.metrics import metric
 from edgefl.sweep.search import Method, Sweep, SweepPlan
 from edgefl.sweep.settings import GridAxis, Setting, toml_text
 from edgefl.sweep.sweep_runs import SweepRun
-from reproduction.digest import digest_of
 from reproduction.entry import WALL, Entry, MethodPlan, Part, Scale, Tuning
-from reproduction.results import RESULT, TUNING
-from reproduction.tables import Key, setting_text
+from reproduction.results import RESULT, TUNING, Key, setting_text
 
 SMALLEST_SHARE = 0.1  # of the budget, for tuning
+NOT_COUNTED = ("name", "seed", "seeds", "record", "network", "fidelity")  # change no result
 SYNCHRONOUS = (Rounds, SyncTdmaFL)
 
 
@@ -49,15 +53,14 @@ class PlannedRun:
 
     @property
     def key(self) -> Key:
-        """As ``tables.key_of`` of its row."""
+        """As ``results.key_of`` of its row."""
         setting = setting_text(self.setting) if self.role == TUNING else ""
         return self.scale, self.part.name, self.method.shown, self.role, self.seed, setting
 
     @property
-    def digest(self) -> str:
-        entry = (self.run.entry,)
-        one = self.run.experiment.model_copy(update={"strategies": entry})
-        return digest_of(one, self.run.base)
+    def config_digest(self) -> str:
+        one = self.run.experiment.model_copy(update={"strategies": (self.run.entry,)})
+        return config_digest(one)
 
     @property
     def stage(self) -> RunStage | None:
@@ -311,6 +314,28 @@ def is_synchronous(strategy: str, base: Path) -> bool:
 
 
 # ------------------------------------------------------------------ configs
+def config_digest(experiment: Experiment) -> str:
+    """Return "c1a2b3c4d": a digest of what decides the numbers of an experiment.
+
+    Names, and what changes no result, do not count; nor do keys that have their default, so that a
+    new key changes no digest.
+    """
+    counted = experiment.model_dump(
+        mode="json", exclude_none=True, exclude_defaults=True, exclude=set(NOT_COUNTED)
+    )
+    counted.get("data", {}).pop("dir", None)
+    for entry in counted["strategies"]:
+        entry.pop("label", None)
+    return f"c{short_hash(counted)}"
+
+
+def short_hash(facts: Mapping[str, Any]) -> str:
+    """Return eight hex digits that differ for different facts."""
+    text = orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)
+    # twice, as the digests of earlier versions, with which rows of result files are compared
+    return hashlib.sha256(hashlib.sha256(text).digest()).hexdigest()[:8]
+
+
 def strategies(config: Path, methods: Sequence[MethodPlan]) -> list[dict[str, Any]]:
     """Return the config's entries of ``methods``, with their options and names.
 

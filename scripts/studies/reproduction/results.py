@@ -1,16 +1,31 @@
-"""What the runs of an entry have left: rows and curves, as rules and pages read them.
+"""What the runs of an entry have left: rows and curves, in memory and in CSV files.
 
-``tables`` writes and reads the files. Every number of a run is None if the run does not have it: a
-loss that is not finite, a time to a target that was never reached.
+ENTRY.csv has a row per run, ENTRY-curves.csv at most CURVE_POINTS evaluations of each table run.
+Numbers have DIGITS digits, also in memory, so that a study that goes on from the files decides as
+one that never stopped. Files are replaced as a whole: an interruption leaves the old or the new.
+Every number of a run is None if the run does not have it: a loss that is not finite, a time to a
+target that was never reached.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import csv
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
 
+from edgefl.errors import undamaged
+from edgefl.record.files import METRICS, SUMMARY
+from edgefl.results.compare import replace_file
 from edgefl.results.spread import Spread, spread
+from edgefl.results.summary import evaluations, number, staleness_stats
+from edgefl.results.tail import read_csv
+from edgefl.sweep.metrics import facts_of, late_accuracy
 from reproduction.entry import Entry, Part, Scale
+from reproduction.measures import MEASURES
 
 MAIN = "main"  # the usual name of an entry's only part
 RESULT, TUNING = "result", "tuning"  # roles of runs
@@ -35,6 +50,14 @@ NUMBERS = (
     "emulated_s",
 )
 
+CURVE_POINTS, DIGITS = 60, 9
+HEAD = ("scale", "part", "method", "role", "seed", "setting", "fidelity")
+TAIL = ("cpu_s", "wall_s", "digest", "machine", "made_by")
+VALUES = ("accuracy", "loss", "train_loss")
+CURVE = ("scale", "part", "method", "seed", "emulated_s", "version", *VALUES)
+MACHINES = "machines.csv"
+BETWEEN, EQUALS = "; ", "="
+
 
 class NoResults(Exception):
     """There are no runs for what was asked; a claim that needs them is "not run"."""
@@ -47,9 +70,10 @@ class RunRow:
     ``numbers``: NUMBERS and the part's measures. ``setting``: tuned key -> its value as text.
     ``fidelity``: faithful or strained; "" under the virtual clock.
     ``cpu_s``: CPU seconds of all its processes.
-    ``digest``: of the code and the config that decide its numbers. ``machine``: an id.
-    ``made_by``: the digest of the code that made it, if other code was found to give the same
-    numbers since then (``confirm``); else "".
+    ``digest``: the commit and a digest of the config that decide its numbers, "COMMIT-cHEX".
+    ``machine``: an id. Rows of earlier versions have digests of the strategy's code (s) and of the
+    trainer's (t) in place of the commit; ``made_by`` is such a digest, of earlier code that was
+    found to give the same numbers.
     """
 
     scale: Scale
@@ -82,6 +106,12 @@ class CurveRow:
     train_loss: float | None
 
 
+def key_in(which: str) -> tuple[str, str]:
+    """Return (part, method) of "PART/METHOD", or of a "METHOD" of the part MAIN."""
+    part, _, method = which.rpartition("/")
+    return part or MAIN, method
+
+
 def _no_others(name: str) -> Results:
     raise NoResults(f"no results of {name}")
 
@@ -90,62 +120,61 @@ def _no_others(name: str) -> Results:
 class Results:
     """The results of an entry at one scale.
 
-    ``load``: finds the results of another entry, at the same scale.
+    ``of``: finds the results of another entry, at the same scale; NoResults if it has none.
+    A run is asked for by its method: "METHOD" of the part MAIN, or "PART/METHOD".
     """
 
     entry: Entry
     scale: Scale
     rows: Sequence[RunRow] = ()
     curve_rows: Sequence[CurveRow] = ()
-    load: Callable[[str], Results] = field(default=_no_others, repr=False)
-
-    def of(self, entry: str) -> Results:
-        """Return the results of another entry at the same scale. NoResults if it has none."""
-        return self.load(entry)
+    of: Callable[[str], Results] = field(default=_no_others, repr=False)
 
     # ------------------------------------------------------------------ runs of the table
-    def runs(self, method: str, part: str = MAIN) -> list[RunRow]:
+    def runs(self, which: str) -> list[RunRow]:
         """Return the rows of a method's table runs, by seed.
 
         NoResults if it has none; KeyError if the entry has no such part or method.
         """
+        part, method = key_in(which)
         self.entry.part(part).method(method)
-        found = [
-            row for row in self.rows if (row.part, row.method, row.role) == (part, method, RESULT)
-        ]
+        found = self._rows(part, method, RESULT)
         if not found:
             raise NoResults(f"{self.entry.name}: no runs of {method} in {part}")
         return sorted(found, key=lambda row: row.seed)
 
-    def has(self, method: str, part: str = MAIN) -> bool:
+    def _rows(self, part: str, method: str, role: str) -> list[RunRow]:
+        own = part, method, role
+        return [row for row in self.rows if (row.part, row.method, row.role) == own]
+
+    def has(self, which: str) -> bool:
         """Return whether the method has table runs."""
         try:
-            return bool(self.runs(method, part))
+            return bool(self.runs(which))
         except NoResults:
             return False
 
-    def values(self, method: str, column: str, part: str = MAIN) -> dict[int, float | None]:
+    def values(self, which: str, column: str) -> dict[int, float | None]:
         """Return seed -> the number ``column`` of a method's table runs.
 
         ``column``: of NUMBERS or the part's measures. KeyError for another one.
         """
-        return {row.seed: row.numbers[column] for row in self.runs(method, part)}
+        return {row.seed: row.numbers[column] for row in self.runs(which)}
 
-    def spread(self, method: str, column: str, part: str = MAIN) -> Spread:
+    def spread(self, which: str, column: str) -> Spread:
         """Return mean and deviation over the seeds; the mean is None unless all runs have it."""
-        return spread(list(self.values(method, column, part).values()))
+        return spread(list(self.values(which, column).values()))
 
-    def mean(self, method: str, column: str, part: str = MAIN) -> float | None:
+    def mean(self, which: str, column: str) -> float | None:
         """Return the mean over the seeds; None unless all runs have the number."""
-        return self.spread(method, column, part).mean
+        return self.spread(which, column).mean
 
     def is_complete(self, part: str) -> bool:
         """Return whether every method of the part has a run with every seed of this scale."""
         plan = self.entry.part(part)
         wanted = set(plan.seeds_at(self.scale))
         return all(
-            self.has(each.shown, part)
-            and wanted <= {row.seed for row in self.runs(each.shown, part)}
+            wanted <= {row.seed for row in self._rows(part, each.shown, RESULT)}
             for each in plan.methods
         )
 
@@ -158,12 +187,13 @@ class Results:
 
     # ------------------------------------------------------------------ curves
     def curve(
-        self, method: str, column: str = "accuracy", part: str = MAIN, x: str = "emulated_s"
+        self, which: str, column: str = "accuracy", x: str = "emulated_s"
     ) -> dict[int, list[tuple[float, float]]]:
         """Return seed -> (x, value) in order; points without a finite value are left out.
 
         ``column``: accuracy, loss or train_loss. ``x``: emulated_s or version.
         """
+        part, method = key_in(which)
         self.entry.part(part).method(method)
         found: dict[int, list[tuple[float, float]]] = {}
         for row in self.curve_rows:
@@ -172,27 +202,245 @@ class Results:
                 found.setdefault(row.seed, []).append((float(getattr(row, x)), value))
         return {seed: sorted(points) for seed, points in sorted(found.items())}
 
-    def at(
-        self, method: str, emulated_s: float, column: str = "accuracy", part: str = MAIN
-    ) -> dict[int, float | None]:
-        """Return seed -> the last value up to a moment; None before the first one."""
-        return {
-            seed: next((value for t, value in reversed(points) if t <= emulated_s), None)
-            for seed, points in self.curve(method, column, part).items()
-        }
-
     # ------------------------------------------------------------------ tuning
-    def tried(self, method: str, part: str = MAIN) -> list[RunRow]:
+    def tried(self, which: str) -> list[RunRow]:
         """Return the rows of a method's tuning runs."""
-        return [
-            row for row in self.rows if (row.part, row.method, row.role) == (part, method, TUNING)
-        ]
+        return self._rows(*key_in(which), TUNING)
 
-    def setting(self, method: str, part: str = MAIN) -> Mapping[str, str]:
+    def setting(self, which: str) -> Mapping[str, str]:
         """Return the tuned values with which the method's table runs were made."""
-        return self.runs(method, part)[0].setting
+        return self.runs(which)[0].setting
 
     def parts(self) -> list[Part]:
         """Return the parts that have at least one table run."""
         there = {row.part for row in self.rows if row.role == RESULT}
         return [part for part in self.entry.parts if part.name in there]
+
+
+# ------------------------------------------------------------------ from a run directory
+def numbers_of(run: Path, measures: Sequence[str]) -> dict[str, float | None]:
+    """Return NUMBERS and the measures of a finished run."""
+    with undamaged(run / SUMMARY):
+        facts = facts_of(run)
+        rows = read_csv(run / METRICS)
+        losses = _train_losses(rows)
+        found: dict[str, Any] = {name: facts.get(name) for name in NUMBERS}
+        found |= {
+            "late_accuracy": late_accuracy(evaluations(rows), facts["emulated_s"]),
+            "final_train_loss": losses[-1] if losses else None,
+            "late_train_loss": _late(losses),
+            "updates_discarded": sum(facts.get("updates_discarded", {}).values()),
+            "staleness_mean": staleness_stats(facts.get("staleness", {}))[0],
+        }
+    found |= {name: MEASURES[name](run) for name in measures}
+    return {name: rounded(number(value)) for name, value in found.items()}
+
+
+def fidelity_of(run: Path, clock: str) -> str:
+    """Return faithful or strained for a run on the wall clock, else ""."""
+    return "" if clock == "virtual" else str(facts_of(run)["fidelity"]["verdict"])
+
+
+def curve_of(run: Path, scale: Scale, part: str, method: str, seed: int) -> list[CurveRow]:
+    """Return at most CURVE_POINTS evaluations of a run, evenly spaced, with first and last."""
+    with undamaged(run / METRICS):
+        rows = sorted(read_csv(run / METRICS), key=lambda row: number(row["emulated_s"]) or 0.0)
+        found = [
+            CurveRow(
+                scale,
+                part,
+                method,
+                seed,
+                rounded(number(row["emulated_s"])) or 0.0,
+                int(row["version"]),
+                *(rounded(number(row.get(name))) for name in ("accuracy", "test_loss")),
+                rounded(number(row.get("train_loss"))),
+            )
+            for row in rows
+        ]
+    if len(found) <= CURVE_POINTS:
+        return found
+    last = len(found) - 1
+    return [found[round(place * last / (CURVE_POINTS - 1))] for place in range(CURVE_POINTS)]
+
+
+def rounded(value: float | None) -> float | None:
+    """Return a number as the files have it."""
+    return None if value is None else float(f"{value:.{DIGITS}g}")
+
+
+def _train_losses(rows: Sequence[Mapping[str, str]]) -> list[float | None]:
+    """Return the train losses in order of time; None for one that is not finite."""
+    there = [row for row in rows if row.get("train_loss")]
+    ordered = sorted(there, key=lambda row: number(row["emulated_s"]) or 0.0)
+    return [number(row["train_loss"]) for row in ordered]
+
+
+def _late(losses: Sequence[float | None]) -> float | None:
+    """Return the mean of the last fifth; None without losses, or if one is not finite."""
+    last = losses[-max(len(losses) // 5, 1) :]
+    there = [loss for loss in last if loss is not None]
+    return fmean(there) if last and len(there) == len(last) else None
+
+
+# ------------------------------------------------------------------ files
+class Tables:
+    """The result files of one entry in ``folder``: rows and curves of all scales."""
+
+    def __init__(self, folder: Path, entry: Entry) -> None:
+        """Read what is there. UserError if a file is damaged."""
+        self.entry = entry
+        self.path = folder / f"{entry.name}.csv"
+        self.curves_path = folder / f"{entry.name}-curves.csv"
+        measures = [name for part in entry.parts for name in part.measures]
+        self.columns = list(dict.fromkeys((*NUMBERS, *measures)))
+        self._places = {
+            (part.name, method.shown): place
+            for place, (part, method) in enumerate(
+                (part, method) for part in entry.parts for method in part.methods
+            )
+        }
+        self.rows: list[RunRow] = []
+        self.curves: list[CurveRow] = []
+        if self.path.is_file():
+            with undamaged(self.path):
+                self.rows = [_row(each) for each in _read(self.path)]
+        if self.curves_path.is_file():
+            with undamaged(self.curves_path):
+                self.curves = [_curve(each) for each in _read(self.curves_path)]
+
+    def put(self, row: RunRow, curve: Sequence[CurveRow] = ()) -> None:
+        """Add a run, in place of the same one, and write the files; the curve comes first."""
+        self.rows = [each for each in self.rows if key_of(each) != key_of(row)] + [row]
+        if curve:
+            keys = {_curve_key(each) for each in curve}
+            kept = [each for each in self.curves if _curve_key(each) not in keys]
+            self.curves = [*kept, *curve]
+        self.write()
+
+    def drop(self, scale: Scale) -> None:
+        """Remove all runs of a scale, and write the files."""
+        self.rows = [row for row in self.rows if row.scale is not scale]
+        self.curves = [row for row in self.curves if row.scale is not scale]
+        self.write()
+
+    def write(self) -> None:
+        """Write both files in an order that does not depend on the order of the runs."""
+        self.rows.sort(key=self._order)
+        self.curves.sort(key=lambda row: (*self._head(row), row.seed, row.emulated_s, row.version))
+        _write(
+            self.curves_path,
+            CURVE,
+            [[_text(getattr(row, column)) for column in CURVE] for row in self.curves],
+        )
+        columns = (*HEAD, *self.columns, *TAIL)
+        _write(self.path, columns, [_cells(row, columns) for row in self.rows])
+
+    def _order(self, row: RunRow) -> tuple[Any, ...]:
+        return (*self._head(row), row.role == RESULT, row.seed, setting_text(row.setting))
+
+    def _head(self, row: RunRow | CurveRow) -> tuple[Any, ...]:
+        place = self._places.get((row.part, row.method), len(self._places))
+        return row.scale == Scale.paper, place, row.part, row.method
+
+
+Key = tuple[Scale, str, str, str, int, str]
+
+
+def key_of(row: RunRow) -> Key:
+    """Return what names a run: scale, part, method, role, seed, setting of a tuning run.
+
+    A table run has one setting, so that a new best setting replaces it.
+    """
+    setting = setting_text(row.setting) if row.role == TUNING else ""
+    return row.scale, row.part, row.method, row.role, row.seed, setting
+
+
+def setting_text(setting: Mapping[str, str]) -> str:
+    """Return "mu_alpha=1.0; mu_beta=3.0"."""
+    return BETWEEN.join(f"{key}{EQUALS}{value}" for key, value in setting.items())
+
+
+def setting_of(text: str) -> dict[str, str]:
+    """Read what ``setting_text`` returns."""
+    pairs = (each.partition(EQUALS) for each in text.split(BETWEEN) if each)
+    return {key: value for key, _, value in pairs}
+
+
+def read_machines(folder: Path) -> dict[str, dict[str, str]]:
+    """Return the facts of each machine by its id; {} without the file."""
+    path = folder / MACHINES
+    if not path.is_file():
+        return {}
+    with undamaged(path):
+        return {row.pop("machine"): row for row in _read(path)}
+
+
+def put_machine(folder: Path, name: str, facts: Mapping[str, str]) -> None:
+    """Add a machine to machines.csv, if it is not there."""
+    known = read_machines(folder)
+    if name in known:
+        return
+    known[name] = dict(facts)
+    columns = list(dict.fromkeys(key for each in known.values() for key in each))
+    rows = [[key, *(each.get(column) for column in columns)] for key, each in sorted(known.items())]
+    _write(folder / MACHINES, ["machine", *columns], rows)
+
+
+def _read(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    replace_file(path, text.getvalue().encode())
+
+
+def _row(given: dict[str, str]) -> RunRow:
+    numbers = {name: given[name] for name in given if name not in (*HEAD, *TAIL)}
+    return RunRow(
+        Scale(given["scale"]),
+        given["part"],
+        given["method"],
+        given["role"],
+        int(given["seed"]),
+        setting_of(given["setting"]),
+        {name: number(value) for name, value in numbers.items()},
+        given["fidelity"],
+        number(given["cpu_s"]),
+        number(given["wall_s"]),
+        given["digest"],
+        given["machine"],
+        given.get("made_by", ""),
+    )
+
+
+def _curve(given: dict[str, str]) -> CurveRow:
+    return CurveRow(
+        Scale(given["scale"]),
+        given["part"],
+        given["method"],
+        int(given["seed"]),
+        float(given["emulated_s"]),
+        int(given["version"]),
+        *(number(given[column]) for column in VALUES),
+    )
+
+
+def _cells(row: RunRow, columns: Sequence[str]) -> list[Any]:
+    own = {name: getattr(row, name) for name in (*HEAD, *TAIL)}
+    own["setting"] = setting_text(row.setting)
+    return [_text({**row.numbers, **own}.get(column)) for column in columns]
+
+
+def _text(value: Any) -> Any:
+    """Return a number as text: ``write_table`` would give seconds nine decimals."""
+    return f"{value:.{DIGITS}g}" if isinstance(value, float) else value
+
+
+def _curve_key(row: CurveRow) -> tuple[Scale, str, str, int]:
+    return row.scale, row.part, row.method, row.seed

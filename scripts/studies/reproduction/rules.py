@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from edgefl.results.statistics import Interval, interval
 from reproduction.entry import Finding, Verdict
-from reproduction.results import MAIN, NoResults, Results
+from reproduction.results import MAIN, NoResults, Results, key_in
 
 SMALLER = frozenset(
     {
@@ -29,8 +29,7 @@ SMALLER = frozenset(
     }
 )  # columns in which a smaller number is the better one
 
-Key = tuple[str, str]  # (part, method)
-Which = str | Key  # a method of the part "main", or (part, method)
+OPPOSITE = {Verdict.holds: Verdict.fails, Verdict.fails: Verdict.holds}
 MOST_COUNT = 1e7  # a larger number has four digits, too
 
 
@@ -45,23 +44,13 @@ class Paired:
     mean: float
     interval: Interval | None
 
-    def is_above(self, by: float = 0.0) -> bool:
-        """Return whether the whole interval is above ``by``."""
-        return self.interval is not None and self.interval.low > by
-
-    def is_at_most(self, by: float = 0.0) -> bool:
-        """Return whether the whole interval is at most ``by``."""
-        return self.interval is not None and self.interval.high <= by
-
-    def is_below(self, least: float) -> bool:
-        """Return whether the whole interval is below ``least``."""
-        return self.interval is not None and self.interval.high < least
-
     def verdict(self, by: float = 0.0, least: float = 0.0) -> Verdict:
         """Return the verdict on "the first one is better by more than ``by``", as ``better``."""
-        if self.is_above(by):
+        if self.interval is None:
+            return Verdict.unknown
+        if self.interval.low > by:
             return Verdict.holds
-        fails = self.is_at_most(by) or self.is_below(least)
+        fails = self.interval.high <= by or self.interval.high < least
         return Verdict.fails if fails else Verdict.unknown
 
     def __str__(self) -> str:
@@ -75,26 +64,32 @@ class Paired:
         return f"{signed(self.mean)}{bounds} over {seeds} seed{'' if seeds == 1 else 's'}"
 
 
-def paired(results: Results, method: Which, than: Which, column: str) -> Paired:
+def paired(results: Results, method: str, than: str, column: str) -> Paired:
     """Return how much better ``method`` is in ``column``, over the seeds that both have.
 
     NoResults if they have no common seed.
     """
-    ours, theirs = _filled(results, [method, than], column)
+    return paired_of(*_filled(results, [method, than], column), _sign(column))
+
+
+def paired_of(ours: Mapping[int, float], theirs: Mapping[int, float], sign: int = 1) -> Paired:
+    """Return the paired differences of two sets of numbers by seed; ``sign`` -1: smaller is better.
+
+    NoResults if they have no common seed.
+    """
     seeds = sorted(ours.keys() & theirs.keys())
     if not seeds:
-        raise NoResults(f"{results.entry.name}: no seed that {method} and {than} both have")
-    sign = -1 if column in SMALLER else 1
+        raise NoResults("no seed that both have")
     differences = {seed: sign * (ours[seed] - theirs[seed]) for seed in seeds}
     values = list(differences.values())
-    return Paired(differences, sum(values) / len(values), interval(values, "t"))
+    return Paired(differences, average(values), interval(values, "t"))
 
 
 # ------------------------------------------------------------------ one comparison
 def better(
     results: Results,
-    method: Which,
-    than: Which,
+    method: str,
+    than: str,
     column: str,
     by: float = 0.0,
     least: float = 0.0,
@@ -114,8 +109,14 @@ def better(
     )
 
 
+def not_better(results: Results, method: str, than: str, column: str) -> Finding:
+    """Judge "``method`` is not better than ``than``": the opposite of ``better``."""
+    found = better(results, method, than, column)
+    return Finding(found.ours, OPPOSITE.get(found.verdict, found.verdict), found.why)
+
+
 def best(
-    results: Results, method: Which, others: Iterable[Which], column: str, least: float = 0.0
+    results: Results, method: str, others: Iterable[str], column: str, least: float = 0.0
 ) -> Finding:
     """Judge "``method`` is better than each of ``others``": all comparisons must hold."""
     return every(
@@ -123,7 +124,7 @@ def best(
     )
 
 
-def order(results: Results, methods: Sequence[Which], column: str, least: float = 0.0) -> Finding:
+def order(results: Results, methods: Sequence[str], column: str, least: float = 0.0) -> Finding:
     """Judge an order of methods, the best one first: each is better than the next one."""
     return every(
         {
@@ -135,37 +136,33 @@ def order(results: Results, methods: Sequence[Which], column: str, least: float 
     )
 
 
-def equal(results: Results, method: Which, other: Which, column: str, within: float) -> Finding:
+def equal(results: Results, method: str, other: str, column: str, within: float) -> Finding:
     """Judge "both are equal up to ``within``".
 
     Holds: the interval is inside -within to within. Does not hold: it is outside on one side.
     """
     found = paired(results, method, other, column)
-    if found.interval is None:
-        verdict = Verdict.unknown
-    elif -within <= found.interval.low and found.interval.high <= within:
+    verdict, bounds = Verdict.unknown, found.interval
+    if bounds is not None and -within <= bounds.low and bounds.high <= within:
         verdict = Verdict.holds
-    elif found.interval.low > within or found.interval.high < -within:
+    elif bounds is not None and (bounds.low > within or bounds.high < -within):
         verdict = Verdict.fails
-    else:
-        verdict = Verdict.unknown
     why = f"{label(column)}: paired difference {found}; equal means within {within:g}."
     return Finding(str(found), verdict, why)
 
 
-def at_least(results: Results, method: Which, column: str, bound: float) -> Finding:
+def at_least(results: Results, method: str, column: str, bound: float) -> Finding:
     """Judge "the mean of ``column`` is at least ``bound``", by the interval of its mean."""
     return _bounded(results, method, column, bound, least=True)
 
 
-def at_most(results: Results, method: Which, column: str, bound: float) -> Finding:
+def at_most(results: Results, method: str, column: str, bound: float) -> Finding:
     """Judge "the mean of ``column`` is at most ``bound``", by the interval of its mean."""
     return _bounded(results, method, column, bound, least=False)
 
 
-def _bounded(results: Results, method: Which, column: str, bound: float, least: bool) -> Finding:
-    part, name = _key(method)
-    given = list(results.values(name, column, part).values())
+def _bounded(results: Results, method: str, column: str, bound: float, least: bool) -> Finding:
+    given = list(results.values(method, column).values())
     values = [value for value in given if value is not None]
     if len(values) < len(given) or len(values) < 2:
         lacking = len(given) - len(values)
@@ -198,40 +195,26 @@ class Optimum:
         return f"{self.at:g}" + (f" (not told from {others})" if len(self.candidates) > 1 else "")
 
 
-def optimum(results: Results, family: Mapping[float, Which], column: str) -> Optimum:
+def optimum(results: Results, family: Mapping[float, str], column: str) -> Optimum:
     """Return the best x of a ``family`` x -> method.
 
     A candidate is an x whose paired difference to the best one has an interval that reaches 0.
     NoResults unless all members have runs.
     """
     filled = dict(zip(family, _filled(results, list(family.values()), column)))
-    sign = -1 if column in SMALLER else 1
-    means = {x: sign * _mean(values.values()) for x, values in filled.items()}
+    sign = _sign(column)
+    means = {x: sign * average(values.values()) for x, values in filled.items()}
     at = max(means, key=lambda x: means[x])
     alike = [
         x
-        for x, member in family.items()
-        if x == at or not paired_of(filled[at], filled[x], sign).is_above()
+        for x in family
+        if x == at or paired_of(filled[at], filled[x], sign).verdict() is not Verdict.holds
     ]
     return Optimum(at, tuple(sorted(alike)))
 
 
-def paired_of(ours: Mapping[int, float], theirs: Mapping[int, float], sign: int = 1) -> Paired:
-    """Return the paired differences of two sets of numbers by seed; ``sign`` -1: smaller is better.
-
-    NoResults if they have no common seed.
-    """
-    seeds = sorted(ours.keys() & theirs.keys())
-    if not seeds:
-        raise NoResults("no common seed")
-    differences = {seed: sign * (ours[seed] - theirs[seed]) for seed in seeds}
-    return Paired(
-        differences, _mean(differences.values()), interval(list(differences.values()), "t")
-    )
-
-
 def optimum_at(
-    results: Results, family: Mapping[float, Which], column: str, claimed: Iterable[float]
+    results: Results, family: Mapping[float, str], column: str, claimed: Iterable[float]
 ) -> Finding:
     """Judge "the best x of the family is one of ``claimed``".
 
@@ -248,8 +231,8 @@ def optimum_at(
 
 def optimum_falls(
     results: Results,
-    before: Mapping[float, Which],
-    after: Mapping[float, Which],
+    before: Mapping[float, str],
+    after: Mapping[float, str],
     column: str,
 ) -> Finding:
     """Judge "the best x of ``after`` is smaller than that of ``before``".
@@ -271,39 +254,110 @@ def optimum_falls(
     return Finding(f"{first} -> {second}", verdict, why)
 
 
-# ------------------------------------------------------------------ several findings
-def every(findings: Mapping[str, Finding]) -> Finding:
-    """Judge a claim of several statements: it holds if all hold, and not if one does not."""
-    verdicts = [each.verdict for each in findings.values()]
-    for verdict in (Verdict.fails, Verdict.missing, Verdict.unknown):
-        if verdict in verdicts:
-            return _joined(findings, verdict)
-    return _joined(findings, Verdict.holds)
-
-
-def some(findings: Mapping[str, Finding]) -> Finding:
-    """Judge a claim that one statement is enough for, such as one of several readings."""
-    verdicts = [each.verdict for each in findings.values()]
-    for verdict in (Verdict.holds, Verdict.missing, Verdict.unknown):
-        if verdict in verdicts:
-            return _joined(findings, verdict)
-    return _joined(findings, Verdict.fails)
-
-
+# ------------------------------------------------------------------ numbers without an interval
 def fact(holds: bool, ours: str, why: str = "") -> Finding:
     """Judge what has no chance in it, such as a closed form."""
     return Finding(ours, Verdict.holds if holds else Verdict.fails, why)
 
 
-def judged(judge: Callable[[Results], Finding], results: Results) -> Finding:
-    """Return what a claim's ``judge`` finds; "not run" without the runs that it needs."""
-    try:
-        return judge(results)
-    except NoResults as error:
-        return Finding("", Verdict.missing, f"{error}.")
+def larger_each_seed(results: Results, method: str, other: str, column: str) -> Finding:
+    """Judge "``method`` has the larger number with every seed"."""
+    ours, theirs = (results.values(name, column) for name in (method, other))
+    pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
+    numbers = ", ".join(f"{name} {mean_of(results, name, column)}" for name in (method, other))
+    holds = bool(pairs) and all(a is not None and b is not None and a > b for a, b in pairs)
+    return fact(holds, numbers, f"{label(column)}, seed by seed over {len(pairs)} seeds.")
 
 
-def _joined(findings: Mapping[str, Finding], verdict: Verdict) -> Finding:
+def ratio_at_most(
+    results: Results, pairs: Mapping[str, Sequence[str]], column: str, most: float
+) -> Finding:
+    """Judge "the mean of ``column`` is at most ``most`` times that of another method".
+
+    ``pairs``: name -> (method, the other one); all of them must hold.
+    """
+    ratios = {}
+    for name, (method, other) in pairs.items():
+        ours, theirs = results.mean(method, column), results.mean(other, column)
+        if ours is None or not theirs:
+            raise NoResults(f"{results.entry.name}: {name} has no {column}")
+        ratios[name] = ours / theirs
+    numbers = ", ".join(f"{name} {ratio:.3g}" for name, ratio in ratios.items())
+    return fact(max(ratios.values()) <= most, numbers, f"Shares: {numbers}.")
+
+
+def parts_agree(
+    results: Results, methods: Sequence[str], parts: Sequence[str], column: str, within: float
+) -> Finding:
+    """Judge "seed 1 has the same number in both ``parts``, the virtual and the wall clock"."""
+    gaps = {}
+    for name in methods:
+        virtual, wall = (results.values(f"{part}/{name}", column).get(1) for part in parts)
+        if wall is None or virtual is None:
+            raise NoResults(f"{results.entry.name}: {name}: seed 1 is not there on both clocks")
+        gaps[name] = wall - virtual
+    numbers = ", ".join(f"{name} {signed(gap)}" for name, gap in gaps.items())
+    return fact(max(map(abs, gaps.values())) <= within, numbers, f"Wall minus virtual: {numbers}.")
+
+
+def loses_least(
+    results: Results, method: str, others: Sequence[str], parts: Sequence[str], column: str
+) -> Finding:
+    """Judge "``method`` loses least from one part to the next", by the means over the seeds."""
+    one, following = parts
+    lost = {
+        name: paired(results, f"{one}/{name}", f"{following}/{name}", column).mean
+        for name in (method, *others)
+    }
+    numbers = ", ".join(f"{name} {signed(value)}" for name, value in lost.items())
+    return fact(min(lost, key=lambda name: lost[name]) == method, numbers, f"Lost: {numbers}.")
+
+
+def ahead_by_seed(results: Results, method: str, than: str, column: str, by: float) -> Finding:
+    """Judge "``method`` is ahead by more than ``by``" with every seed: two have no interval."""
+    gains, finding = _by_seed(results, method, than, column)
+    return finding(bool(gains) and min(gains) > by)
+
+
+def level_by_seed(results: Results, method: str, than: str, column: str, within: float) -> Finding:
+    """Judge "``method`` changes ``column`` by at most ``within``" with every seed."""
+    gains, finding = _by_seed(results, method, than, column)
+    return finding(bool(gains) and max(map(abs, gains)) <= within)
+
+
+def _by_seed(
+    results: Results, method: str, than: str, column: str
+) -> tuple[list[float], Callable[[bool], Finding]]:
+    """Return the gains by seed, and what makes a finding of them."""
+    ours, theirs = (results.values(each, column) for each in (method, than))
+    gains = [
+        (ours[seed] or 0.0) - (theirs[seed] or 0.0) for seed in sorted(ours.keys() & theirs.keys())
+    ]
+    numbers = ", ".join(f"{gain:+.3f}" for gain in gains)
+    why = f"Accuracy with delay minus without, by seed: {numbers}."
+    return gains, lambda holds: fact(holds, numbers, why)
+
+
+def cannot_run(results: Results) -> Finding:
+    """Judge a claim that no run of the project can decide: it is "not run"."""
+    raise NoResults(f"{results.entry.name}: needs {results.entry.needs}")
+
+
+# ------------------------------------------------------------------ several findings
+def every(findings: Mapping[str, Finding]) -> Finding:
+    """Judge a claim of several statements: it holds if all hold, and not if one does not."""
+    return _joined(findings, (Verdict.fails, Verdict.missing, Verdict.unknown, Verdict.holds))
+
+
+def some(findings: Mapping[str, Finding]) -> Finding:
+    """Judge a claim that one statement is enough for, such as one of several readings."""
+    return _joined(findings, (Verdict.holds, Verdict.missing, Verdict.unknown, Verdict.fails))
+
+
+def _joined(findings: Mapping[str, Finding], order: Sequence[Verdict]) -> Finding:
+    """Return the first verdict in ``order`` that a finding has, with what all of them say."""
+    verdicts = [each.verdict for each in findings.values()]
+    verdict = next((each for each in order if each in verdicts), order[-1])
     ours = "; ".join(f"{name} {each.ours}" for name, each in findings.items() if each.ours)
     why = " ".join(f"{name}: {each.verdict}. {each.why}".strip() for name, each in findings.items())
     return Finding(ours, verdict, why)
@@ -328,46 +382,46 @@ def label(column: str) -> str:
     return column.removesuffix("_s").replace("_", " ") + (" (s)" if column.endswith("_s") else "")
 
 
-def told(which: Which) -> str:
+def told(which: str) -> str:
     """Return a method's name, with its part if it is not that of "main"."""
-    part, method = _key(which)
+    part, method = key_in(which)
     return method if part == MAIN else f"{method} ({part})"
 
 
-def mean_of(results: Results, which: Which, column: str) -> str:
+def mean_of(results: Results, which: str, column: str) -> str:
     """Return "0.712 ± 0.004" over the seeds, or how many runs have the number."""
-    part, method = _key(which)
-    found = results.spread(method, column, part)
+    found = results.spread(which, column)
     if found.mean is None:
         return f"none in {found.of - found.n} of {found.of} runs"
     return number(found.mean) + ("" if found.deviation is None else f" ± {found.deviation:.2g}")
 
 
-def family_text(results: Results, family: Mapping[float, Which], column: str) -> str:
+def family_text(results: Results, family: Mapping[float, str], column: str) -> str:
     """Return "1: 2.3, 5: 0.34" of the members' means."""
     return ", ".join(f"{x:g}: {mean_of(results, each, column)}" for x, each in family.items())
 
 
 # ------------------------------------------------------------------ numbers
-def _key(which: Which) -> Key:
-    return (MAIN, which) if isinstance(which, str) else which
-
-
-def _mean(values: Iterable[float]) -> float:
+def average(values: Iterable[float]) -> float:
+    """Return the mean."""
     given = list(values)
     return sum(given) / len(given)
 
 
-def _filled(results: Results, methods: Sequence[Which], column: str) -> list[dict[int, float]]:
+def _sign(column: str) -> int:
+    return -1 if column in SMALLER else 1
+
+
+def _filled(results: Results, methods: Sequence[str], column: str) -> list[dict[int, float]]:
     """Return the numbers of each method by seed, with the worst one where a run has none.
 
     For a time to target the worst is the longest run of the comparison. NoResults if no run has a
     number.
     """
-    raw = [results.values(name, column, part) for part, name in map(_key, methods)]
+    raw = [results.values(each, column) for each in methods]
     there = [value for values in raw for value in values.values() if value is not None]
     if column == "time_to_target_s":
-        ends = [results.values(name, "emulated_s", part) for part, name in map(_key, methods)]
+        ends = [results.values(each, "emulated_s") for each in methods]
         there = [value for values in ends for value in values.values() if value is not None]
     if not there:
         raise NoResults(f"{results.entry.name}: no run has a {label(column)}")

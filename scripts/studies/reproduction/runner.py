@@ -2,33 +2,64 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import platform
 import shutil
 import signal
-from collections.abc import Mapping, Sequence
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from edgefl.config.experiment import Experiment
-from edgefl.errors import UserError, listed
+import psutil
+from rich.console import Console
+
+from edgefl.commands.sweep import SweepLines
+from edgefl.errors import UserError
+from edgefl.hosts.choices import EngineName, Power
 from edgefl.hosts.setup.resumption import RunStage
-from edgefl.hosts.workers import EngineName, Power
-from edgefl.results.rundirs import title
+from edgefl.hosts.setup.rundir import git_commit
+from edgefl.loading.file import FACTS, dump
+from edgefl.results.compare import replace_file
+from edgefl.results.rundirs import read_config, title
 from edgefl.sweep.folder import locked
-from edgefl.sweep.metrics import facts_of
+from edgefl.sweep.metrics import facts_of, metric
 from edgefl.sweep.sweep_runs import Did, SweepRun, do
-from reproduction import tables as files
-from reproduction import wall
-from reproduction.digest import differing, machine, machine_id
+from reproduction import registry
+from reproduction import results as files
 from reproduction.entry import WALL, Entry, Part, Scale
-from reproduction.ledger import CpuClock, Ledger
-from reproduction.plans import PartPlan, PlannedRun
-from reproduction.progress import EntryLines, say
-from reproduction.results import RESULT, TUNING, RunRow
-from reproduction.tables import Tables
+from reproduction.plans import PartPlan, PlannedRun, short_hash
+from reproduction.results import RESULT, TUNING, RunRow, Tables
 
 S_PER_H = 3600.0
+SLOT = struct.Struct("q")
+Settings = Mapping[str, Mapping[str, str]]  # method -> its tuned values, as text
+
+
+def say(text: str) -> None:
+    """Print a line to stderr: stdout has only tables."""
+    Console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+class EntryLines(SweepLines):
+    """As ``edgefl sweep`` shows it. ``ended`` is called with the title of a run that has ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended: Callable[[str], None] = lambda name: None
+
+    def say(self, text: str) -> None:
+        self.close()
+        say(text)
+
+    def end(self, name: str, text: str) -> None:
+        super().end(name, text)
+        self.ended(name)
 
 
 @dataclass(slots=True)
@@ -62,7 +93,7 @@ class Work:
     def machine(self) -> str:
         """This machine's id; its facts are in machines.csv from now on."""
         facts = machine()
-        name = machine_id(facts)
+        name = short_hash(facts)[:6]
         files.put_machine(self.data, name, facts)
         return name
 
@@ -70,11 +101,10 @@ class Work:
 class EntryRunner:
     """Does what is missing of an entry.
 
-    ``reads_only``: only its results are wanted. UserError if the entry cannot be run, or if its
-    results were made by other code.
+    UserError if the entry cannot be run, or if its results were made with another config.
     """
 
-    def __init__(self, entry: Entry, work: Work, reads_only: bool = False) -> None:
+    def __init__(self, entry: Entry, work: Work) -> None:
         self.entry, self.work = entry, work
         self.folder = work.out / f"{entry.name}-{work.scale}"
         self.lines = EntryLines()
@@ -82,7 +112,7 @@ class EntryRunner:
         self.plans = [
             PartPlan(entry, part, work.scale, self.folder, work.changes) for part in parts
         ]
-        if entry.needs and work.scale is Scale.paper and not reads_only:
+        if entry.needs and work.scale is Scale.paper:
             raise UserError(f"{entry.name}: cannot be run here at the paper's scale: {entry.needs}")
         self.tables = Tables(work.data, entry)
 
@@ -91,7 +121,7 @@ class EntryRunner:
         with locked(self.folder):
             if self.work.anew:
                 self._forget()
-            self.ledger = Ledger(self.folder)
+            self._tell_of_other_code()
             for plan in self.plans:
                 plan.check()
             try:
@@ -106,14 +136,24 @@ class EntryRunner:
         for plan in self.plans:
             for name in (plan.part.name, f"{plan.part.name}-tuning"):
                 shutil.rmtree(self.folder / name, ignore_errors=True)
-        (self.folder / "runs.json").unlink(missing_ok=True)
+
+    def _tell_of_other_code(self) -> None:
+        """Say which rows of the result files were made by another commit: they are kept."""
+        rows = [row for row in self.tables.rows if row.scale is self.work.scale]
+        now = git_commit()
+        others = sum(row.digest.rpartition("-")[0] != now for row in rows)
+        if others:
+            say(
+                f"{self.tables.path}: {others} of {len(rows)} runs were made by other code than"
+                f" {now}; --anew runs {self.entry.name} again"
+            )
 
     def _do_all(self) -> Did:
         """Do part by part, so that a spent budget leaves whole parts; those on the wall clock last.
 
         Each is tuned, then its table is run.
         """
-        best: dict[str, Mapping[str, Mapping[str, str]]] = {}
+        best: dict[str, Settings] = {}
         on_wall: list[PlannedRun] = []
         for plan in self.plans:
             did = self._tune(plan, best)
@@ -129,7 +169,7 @@ class EntryRunner:
         return self._do_wall(on_wall)
 
     # ------------------------------------------------------------------ tuning
-    def _tune(self, plan: PartPlan, best: dict[str, Mapping[str, Mapping[str, str]]]) -> Did:
+    def _tune(self, plan: PartPlan, best: dict[str, Settings]) -> Did:
         """Find the best settings of a part, and add them to ``best``."""
         part, did = plan.part, Did()
         if part.tuning is not None:
@@ -150,14 +190,10 @@ class EntryRunner:
         row = self._row(key)
         return None if row is None else row.numbers.get(column)
 
-    def _settings_of(self, part: Part) -> dict[str, Mapping[str, str]]:
+    def _settings_of(self, part: Part) -> Settings:
         """Return the settings of an earlier part's table runs, by method."""
         name, slash, of_part = part.settings_of.rpartition("/")
-        tables = self.tables
-        if slash:
-            from reproduction.registry import find
-
-            tables = Tables(self.work.data, find(name))
+        tables = Tables(self.work.data, registry.find(name)) if slash else self.tables
         found = {
             row.method: row.setting
             for row in tables.rows
@@ -174,15 +210,12 @@ class EntryRunner:
     # ------------------------------------------------------------------ runs
     def _do(self, runs: Sequence[PlannedRun]) -> Did:
         """Do those of ``runs`` that are in no result file."""
-        missing = [run for run in runs if not self._is_known(run)]
-        self._refuse_other_code(missing)
-        missing = [run for run in missing if not self._take(run, None)]
+        missing = self._missing(runs)
         if not missing:
             return Did()
         if self.work.budget.is_spent:
             return Did(interrupted=True)
         check_data(self.entry, [run.run for run in missing])
-        self.ledger.begin({run.run.directory: run.digest for run in missing})
         clock = CpuClock(len(missing))
         places = {run.run.directory: place for place, run in enumerate(missing)}
         power = self.work.power
@@ -204,11 +237,11 @@ class EntryRunner:
             used_s = clock.used_s(place)
             if title(run.run.directory) != name or used_s is None or self._row(run.key):
                 continue
-            used_s += self.ledger.used_s(run.run.directory)
+            used_s += used_before_s(run.run.directory)
             if self._take(run, used_s):
                 self.work.budget.used_s += used_s
             else:
-                self.ledger.note(run.run.directory, used_s)
+                replace_file(time_file(run.run.directory), f"{used_s}\n".encode())
         if self.work.budget.is_spent:
             os.kill(os.getpid(), signal.SIGINT)  # as Ctrl-C: running ones are kept and go on later
 
@@ -217,6 +250,7 @@ class EntryRunner:
         directory = run.run.directory
         if run.stage is not RunStage.finished:
             return False
+        commit = read_config(directory)[FACTS]["git_commit"]
         row = RunRow(
             run.scale,
             run.part.name,
@@ -226,9 +260,9 @@ class EntryRunner:
             run.setting,
             files.numbers_of(directory, run.part.measures),
             files.fidelity_of(directory, run.part.clock),
-            files.rounded(cpu_s or self.ledger.used_s(directory) or None),
+            files.rounded(cpu_s or used_before_s(directory) or None),
             files.rounded(facts_of(directory).get("wall_s")),
-            run.digest,
+            f"{commit}-{run.config_digest}",
             self.work.machine,
         )
         of = run.scale, run.part.name, run.method.shown, run.seed
@@ -237,15 +271,12 @@ class EntryRunner:
 
     def _do_wall(self, runs: Sequence[PlannedRun]) -> Did:
         """Do the runs on the wall clock, one after another."""
-        missing = [run for run in runs if not self._is_known(run)]
-        self._refuse_other_code(missing)
-        missing = [run for run in missing if not self._take(run, None)]
+        missing = self._missing(runs)
         self.lines.start(len(missing), len(missing), 1)
         for run in missing:
             if self.work.budget.is_spent:
                 return Did(interrupted=True)
-            self.ledger.begin({run.run.directory: run.digest})
-            cpu_s = wall.do(run)
+            cpu_s = run_on_wall(run)
             if not self._take(run, cpu_s):
                 say(f"{run}: edgefl run left no finished run")
                 return Did(whole=False)
@@ -254,40 +285,30 @@ class EntryRunner:
         return Did()
 
     # ------------------------------------------------------------------ what is known
+    def _missing(self, runs: Sequence[PlannedRun]) -> list[PlannedRun]:
+        """Return those that neither the result files nor their directories have, finished."""
+        return [run for run in runs if not self._is_known(run) and not self._take(run, None)]
+
     def _row(self, key: files.Key) -> RunRow | None:
         return next((row for row in self.tables.rows if files.key_of(row) == key), None)
 
     def _is_known(self, run: PlannedRun) -> bool:
-        """Return whether the result files have a run. UserError if other code has made it."""
+        """Return whether the result files have a run. UserError if it has another config."""
         row = self._row(run.key)
         if row is None or (run.role != TUNING and row.setting != run.setting):
             return False
-        if row.digest != run.digest:
-            raise self._other_code(self.tables.path, run, row.digest)
-        if not row.numbers.keys() >= run.part.measures.keys():
+        if row.digest.rpartition("-")[2] != run.config_digest:
+            raise UserError(
+                f"{self.tables.path}: {run} was made with another config: --anew runs"
+                f" {self.entry.name} again"
+            )
+        if not row.numbers.keys() >= set(run.part.measures):
             self._take(run, row.cpu_s)  # a measure is new: read it, if the directory is there
         return True
 
-    def _refuse_other_code(self, runs: Sequence[PlannedRun]) -> None:
-        """Raise UserError if a run directory was begun by other code."""
-        for run in runs:
-            if run.stage in (RunStage.finished, RunStage.broken_off):
-                noted = self.ledger.digest(run.run.directory)
-                if noted != run.digest:
-                    raise self._other_code(run.run.directory, run, noted or "")
 
-    def _other_code(self, place: Path, run: PlannedRun, digest: str) -> UserError:
-        return UserError(
-            f"{place}: {run} was made by other code: {listed(differing(digest, run.digest))} has"
-            f" changed: --confirm looks whether its numbers are the same, --anew runs"
-            f" {self.entry.name} again"
-        )
-
-
-def best_tried(tables: Tables, scale: Scale, part: str) -> dict[str, Mapping[str, str]]:
+def best_tried(tables: Tables, scale: Scale, part: str) -> Settings:
     """Return the settings that a part's table would take, from its tuning runs alone."""
-    from edgefl.sweep.metrics import metric
-
     plan = tables.entry.part(part)
     if plan.tuning is None:
         return {}
@@ -308,7 +329,8 @@ def check_data(entry: Entry, runs: Sequence[SweepRun]) -> None:
 
     seen: set[str] = set()
     for run in runs:
-        if (needs := _data(run.experiment)) not in seen:
+        needs = run.experiment.model_dump_json(include={"task", "data", "unlabelled"})
+        if needs not in seen:
             seen.add(needs)
             try:
                 learning(run.experiment, run.base)
@@ -316,5 +338,117 @@ def check_data(entry: Entry, runs: Sequence[SweepRun]) -> None:
                 raise UserError(f"{entry.name}: {error}") from error
 
 
-def _data(experiment: Experiment) -> str:
-    return experiment.model_dump_json(include={"task", "data", "unlabelled"})
+def run_on_wall(run: PlannedRun) -> float:
+    """Do a run over real sockets by ``edgefl run``, as far as it goes; return its CPU seconds.
+
+    ``--force``: a machine that cannot keep up leaves a strained run, which the page marks.
+    """
+    before_s = _of_ended_s()
+    folder = run.run.directory.parent
+    experiment = run.run.experiment.model_copy(update={"name": folder.name})
+    config = folder.with_name(f"{folder.name}.toml")
+    replace_file(config, dump(experiment, {FACTS: {"base": str(run.run.base.resolve())}}).encode())
+    words = ["run", str(config), "--force", "--overwrite", "--out", str(folder.parent)]
+    subprocess.run([sys.executable, "-m", "edgefl.cli", *words], check=False)
+    return _of_ended_s() - before_s
+
+
+# ------------------------------------------------------------------ CPU time
+class CpuClock:
+    """The CPU seconds of ``runs`` runs, each with all of its processes.
+
+    A run is done in a forked process of its own, or in this process with workers below it, one run
+    after another. Workers on other machines are not counted.
+    """
+
+    def __init__(self, runs: int) -> None:
+        self._pids = mmap.mmap(-1, SLOT.size * max(runs, 1))  # shared with forks
+        self._owner = os.getpid()
+        self._began_s: dict[int, float] = {}  # those that are done in this process
+
+    def begin(self, run: int) -> None:
+        """Run number ``run`` begins in the calling process."""
+        SLOT.pack_into(self._pids, run * SLOT.size, os.getpid())
+        if os.getpid() == self._owner:
+            self._began_s = {run: _of_tree_s()}
+
+    def used_s(self, run: int) -> float | None:
+        """Return what a run that is going on or has just ended has used; None if unknown."""
+        (pid,) = SLOT.unpack_from(self._pids, run * SLOT.size)
+        if pid == self._owner:
+            began_s = self._began_s.get(run)
+            return None if began_s is None else _of_tree_s() - began_s
+        with suppress(psutil.NoSuchProcess):
+            return _of_process_s(psutil.Process(pid)) if pid else None
+        return None
+
+
+def time_file(run: Path) -> Path:
+    """Return the file, next to a run that was broken off, with the CPU seconds it has used."""
+    return run.with_name(f"{run.name}.cpu_s")
+
+
+def used_before_s(run: Path) -> float:
+    """Return the CPU seconds of a run in earlier commands."""
+    file = time_file(run)
+    return float(file.read_text()) if file.is_file() else 0.0
+
+
+def _of_tree_s() -> float:
+    """Return the CPU seconds of this process, of those below it, and of those that have ended."""
+    own = psutil.Process()
+    total_s = _of_process_s(own)
+    for child in own.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            total_s += _of_process_s(child)
+    return total_s
+
+
+def _of_process_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def _of_ended_s() -> float:
+    """Return the CPU seconds of all child processes that have ended."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+# ------------------------------------------------------------------ the machine
+def machine() -> dict[str, str]:
+    """Return what may decide the last digit and the CPU time: processor, memory, versions."""
+    import numpy
+    import torch
+
+    return {
+        "cpu": _cpu(),
+        "cores": str(psutil.cpu_count(logical=True) or 1),
+        "memory_GiB": f"{psutil.virtual_memory().total / 2**30:.0f}",
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+    } | _gpu()
+
+
+def _gpu() -> dict[str, str]:
+    """Return the name of the first GPU, if there is one.
+
+    The driver's tool tells it: a process that asks torch for the name begins to use CUDA, and may
+    not be forked any more.
+    """
+    tool = shutil.which("nvidia-smi")
+    words = ["--query-gpu=name", "--format=csv,noheader"]
+    told = tool and subprocess.run([tool, *words], capture_output=True, text=True, check=False)
+    return {"gpu": told.stdout.splitlines()[0]} if told and told.stdout.strip() else {}
+
+
+def _cpu() -> str:
+    """Return the processor's name, as far as the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or sys.platform

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -11,6 +10,7 @@ from builders import S, experiment
 from host_reports import FACTS, REPORT
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from edgefl.checkpoints.codec import Encoded, decode, encode
 from edgefl.hosts.setup.network import network

@@ -17,8 +17,7 @@ from typer.testing import CliRunner
 
 from edgefl.cli import app
 from edgefl.commands.hosts_check import clock_text, print_tables, rate_text
-from edgefl.launch.survey import ClockOffset, Goodput, MachineFacts, Survey
-from edgefl.launch.surveying import READ_PROGRAM, program
+from edgefl.launch.survey import READ_PROGRAM, ClockOffset, Goodput, MachineFacts, Survey, program
 
 pytestmark = pytest.mark.processes
 HERE = {"python": sys.executable, "env": {"PYTHONPATH": str(ROOT)}}

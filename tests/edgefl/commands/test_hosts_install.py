@@ -89,7 +89,7 @@ def test_a_wheelhouse_lacks_nothing_the_second_time(
         write_wheel(source, name)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(source))
-    monkeypatch.setattr("edgefl.launch.own_wheel._built", lambda checkout, folder: own)
+    monkeypatch.setattr("edgefl.launch.wheels._built", lambda checkout, folder: own)
     words = ["hosts", "wheels", str(tmp_path / "house"), "--platform", "aarch64"]
     words += ["--platform", "x86_64", "--python", "3.13"]
     first, again = (CliRunner().invoke(app, words) for _ in range(2))

@@ -14,9 +14,8 @@ from edgefl.cli import app
 from edgefl.commands.resume import go_on, go_on_of
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
-from edgefl.hosts.clock_names import VIRTUAL, WALL
-from edgefl.hosts.setup.origin import COORDINATOR, LAUNCH, RUN, Origin
-from edgefl.hosts.setup.run_folder import RunFolder
+from edgefl.hosts.choices import COORDINATOR, LAUNCH, RUN, VIRTUAL, WALL
+from edgefl.hosts.setup.resumption import Origin, RunFolder
 
 TWO = [{"strategy": "fedavg"}, {"strategy": "fedasync"}]
 INVENTORY = """

@@ -10,8 +10,7 @@ from builders import experiment, small_run
 
 from edgefl.config.groups import parts
 from edgefl.data.dataset import Dataset
-from edgefl.edges.schedule import Schedule
-from edgefl.edges.training_plan import TrainingPlan
+from edgefl.edges.training import Schedule, TrainingPlan
 from edgefl.errors import UserError
 from edgefl.hosts.setup.plan import devices, in_tokens, longest_text, training_plan
 from edgefl.loading import file as config_file

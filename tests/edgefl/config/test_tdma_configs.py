@@ -6,8 +6,7 @@ import pytest
 from paths import CONFIGS
 
 from edgefl.config.experiment import Experiment
-from edgefl.hosts.setup.plan import devices
-from edgefl.hosts.setup.timetable import slots_of_model, timetable
+from edgefl.hosts.setup.plan import devices, slots_of_model, timetable
 from edgefl.loading.file import load
 from edgefl.strategies.base.slotted import SlottedOptions
 from edgefl.vectors import Layout, LayoutEntry

@@ -16,7 +16,6 @@ from edgefl.results.warnings import warnings
 from edgefl.strategies.fedavg import FedAvg
 from edgefl.strategies.sasgd import SASGD
 
-ACK = "<- Acknowledged"
 HUGE = 3e38  # a finite float32
 
 
@@ -64,13 +63,6 @@ def test_an_edge_that_comes_back_with_more_samples_is_not_believed(tmp_path: Pat
     desk.hear("b", Joined(1 << 60, [1]))
     desk.update("a", 0, 4, 0, 0, samples=10)
     assert "a <- task 2 v1 (1 3 0)" in desk.update("b", 1, 0, 4, 0, samples=1e18)
-
-
-def test_an_edge_may_say_less(tmp_path: Path) -> None:
-    desk = rounds(tmp_path, {"a": 10, "b": 30})
-    desk.update("a", 0, 4, 0, 0, samples=10)
-    assert "a <- task 2 v1 (2 2 0)" in desk.update("b", 1, 0, 4, 0, samples=10)
-    assert facts(desk) == []
 
 
 @pytest.mark.parametrize(
@@ -142,12 +134,6 @@ def test_an_update_that_moves_too_far_is_discarded_and_the_next_ones_count(tmp_p
     desk.update("b", 3, 3, 4, 5.1, version=1, samples=30)
     assert facts(desk)[1]["norm"] == pytest.approx(5.1)
     assert desk.summary()["updates_discarded"] == {TOO_LARGE: 2}
-
-
-def test_without_a_bound_an_update_may_be_as_large_as_it_likes(tmp_path: Path) -> None:
-    desk = rounds(tmp_path)
-    desk.update("a", 0, HUGE, 0, 0, samples=10)
-    assert facts(desk) == [] and desk.counters.discards == {}
 
 
 def test_a_gradient_is_measured_by_itself(tmp_path: Path) -> None:

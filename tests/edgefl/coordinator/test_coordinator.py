@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,20 +11,29 @@ import numpy as np
 import pytest
 from builders import Desk, S, experiment, make, plain, vector
 
-from edgefl.coordinator.coordinator import Coordinator
+from edgefl.actor import Send
+from edgefl.coordinator.coordinator import MOST_TRACES, Coordinator, Failures
 from edgefl.coordinator.tasks import MOST_CLOSED, Tasks
 from edgefl.errors import Bug, UserError
-from edgefl.jobs import Evaluate
-from edgefl.protocol.messages import FreshRequest, Joined, Ready, Started, Update
-from edgefl.results import summary as readers
-from edgefl.results.progress import Progress
+from edgefl.protocol.messages import (
+    Assignment,
+    FreshRequest,
+    Joined,
+    Ready,
+    Started,
+    TaskFailed,
+    Update,
+    UrgeTask,
+)
 from edgefl.results.tail import read_events
-from edgefl.strategies.base import decisions as do
-from edgefl.strategies.base import events as ev
-from edgefl.strategies.base.events import EdgeLost
+from edgefl.strategies.base import events_and_decisions as do
+from edgefl.strategies.base import events_and_decisions as ev
+from edgefl.strategies.base.catalog import load
+from edgefl.strategies.base.events_and_decisions import EdgeLost, Grant
 from edgefl.strategies.base.strategy import MOST_FAILED, Strategy
 from edgefl.strategies.fedasync import FedAsync
 from edgefl.strategies.fedavg import FedAvg
+from emulator.faults import Fault, InOrder
 from emulator.units import FOREVER
 
 ACK = "<- Acknowledged"
@@ -168,15 +177,6 @@ def test_an_edge_that_is_back_in_time_keeps_its_task(rounds: Desk) -> None:
     )
 
 
-def test_lost_twice_the_grace_time_begins_anew(rounds: Desk) -> None:
-    rounds.update("a", 0, 2, 0, 0)
-    rounds.update("b", 1, 2, 0, 0)
-    rounds.hear("c", EdgeLost("c"), now=5 * S)
-    rounds.hear("c", Joined(1, [2]), now=6 * S)
-    rounds.hear("c", EdgeLost("c"), now=10 * S)
-    assert rounds.wake(15 * S) == [] and "evaluate v1" in rounds.wake(20 * S)
-
-
 def test_a_restarted_edge_has_forgotten_its_task(rounds: Desk) -> None:
     """The edge joins without the task: it closes at once, and the edge can work again."""
     rounds.update("a", 0, 2, 0, 0)
@@ -191,14 +191,6 @@ def test_a_restarted_edge_has_forgotten_its_task(rounds: Desk) -> None:
     ]
     reasons = [event["reason"] for event in rounds.events() if event.get("event") == "task_closed"]
     assert reasons == ["edge restarted or lost its task"] * 2 and rounds.wake(60 * S) == []
-
-
-def test_an_edge_that_was_not_there_at_the_start_joins_later(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, make(FedAsync, concurrency=2))
-    desk.start("a")
-    assert desk.hear("b", EdgeLost("b")) == [], "never heard of"
-    assert desk.hear("b", Joined(5, []), now=3 * S) == ["b <- task 1 v0 (0 0 0)"]
-    assert desk.coordinator.strategy.samples == {"a": 1, "b": 5}
 
 
 # ------------------------------------------------------------------ updates that cannot be used
@@ -264,61 +256,6 @@ def test_another_edges_task_is_not_delivered_for_it(rounds: Desk) -> None:
     ]
 
 
-def test_what_the_strategy_discards_is_told_by_its_event(tmp_path: Path) -> None:
-    desk = Desk(
-        tmp_path, make(FedAsync, alpha=0.5, staleness="constant", concurrency=2, max_staleness=0)
-    )
-    desk.start("a", "b")
-    desk.update("a", 0, 2, 0, 0)
-    assert desk.update("b", 1, 9, 9, 9) == [f"b {ACK} 1", "b <- task 3 v1 (1 0 0)"]
-    assert (
-        desk.events()[-1]["decisions"][0] == {"do": "discard", "task": 1, "reason": "too stale"}
-        and desk.facts("discarded") == []
-    )
-    ended = desk.summary()
-    assert (ended["updates_applied"], ended["updates_discarded"], ended["staleness"]) == (
-        1,
-        {"too stale": 1},
-        {"0": 1},
-    )
-
-
-def test_the_events_alone_tell_what_the_summary_says(tmp_path: Path) -> None:
-    """A crashed run has no summary: counters and the live display are made from the events,
-    including discarded updates.
-    """
-    desk = Desk(
-        tmp_path, make(FedAsync, alpha=0.5, staleness="constant", concurrency=3, max_staleness=1)
-    )
-    desk.start("a", "b", "c")
-    desk.update("a", 0, np.nan, 0, 0)  # a: 3
-    desk.update("a", 3, 1, 0, 0)
-    desk.update("a", 3, 1, 0, 0)  # again
-    desk.update("b", 1, 1, 0, 0)  # gap 1
-    desk.update("c", 2, 1, 0, 0)  # gap 2
-    desk.hear("c", EdgeLost("c"), now=S)
-    desk.wake(11 * S)
-    desk.hear("c", Joined(1, [6]), now=12 * S)
-    desk.ready("c", 6)
-    events, progress = desk.events(), Progress()
-    progress.take_events(events)
-    counted, ended = readers.counters(events), desk.summary()
-    assert {
-        key: ended[key] for key in ("versions", "updates_applied", "updates_discarded", "staleness")
-    } == {
-        "versions": 2,
-        "updates_applied": 2,
-        "updates_discarded": {"not finite": 1, "task closed": 1, "too stale": 1},
-        "staleness": {"0": 1, "1": 1},
-    }
-    assert {key: counted[key] for key in ("versions", "updates_applied", "staleness")} == {
-        key: ended[key] for key in ("versions", "updates_applied", "staleness")
-    }
-    assert dict(sorted(counted["updates_discarded"].items())) == ended["updates_discarded"]
-    assert progress.updates == "5 updates, 2 applied, 3 discarded"
-    assert progress.version == 2
-
-
 def test_the_first_model_that_is_not_finite_is_recorded(tmp_path: Path) -> None:
     """A method may diverge and recover; neither ends the run."""
     values = iter((1.0, np.inf, 2.0, np.nan))
@@ -331,25 +268,6 @@ def test_the_first_model_that_is_not_finite_is_recorded(tmp_path: Path) -> None:
     desk.hear("d", Joined(1, []), now=S)
     assert desk.facts("diverged") == [{"t": 0.0, "fact": "diverged", "version": 2}]
     assert desk.counters.diverged_at == 2 and desk.summary()["versions"] == 4
-
-
-class Silent:
-    """A recorder that writes nothing."""
-
-    def event(self, *arguments: Any) -> None: ...
-
-    fact = joined = link = snapshot = metrics = event
-
-
-def test_a_coordinator_needs_no_file() -> None:
-    """It counts itself what it needs for its stop rules."""
-    strategy = make(FedAsync, alpha=0.5, concurrency=1)
-    coordinator = Coordinator(strategy, experiment(stop={"updates": 2}), Silent())
-    coordinator.start({"a": 1}, 0)
-    for number in range(2):
-        update = Update(number, number, {"weights": vector(1, 0, 0)}, {"samples": 1.0})
-        coordinator.receive("a", update, S)
-    assert coordinator.finished == "updates" and coordinator.record.counters.updates_applied == 2
 
 
 # ------------------------------------------------------------------ the end
@@ -426,16 +344,6 @@ def test_after_finish_the_strategy_hears_nothing(tmp_path: Path) -> None:
     ]
 
 
-def test_an_end_before_the_beginning(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, make(FedAvg))
-    assert desk.lines(desk.coordinator.finish("interrupted", 0)) == [
-        "evaluate v0",
-        "finish: interrupted",
-    ]
-    assert desk.start("a", "b") == [] and desk.coordinator.next_due() == FOREVER
-    assert desk.events() == [{"t": 0.0, "fact": "finished", "reason": "interrupted"}]
-
-
 @pytest.mark.parametrize(
     ("strategy", "reason"),
     [
@@ -462,13 +370,6 @@ def test_a_run_in_which_nobody_can_deliver_ends(
         == {"not finite": refused}
         == {"not finite": 8 + 2 * MOST_FAILED}
     )
-
-
-def test_the_outside_may_end_it(rounds: Desk) -> None:
-    assert rounds.lines(rounds.coordinator.finish("interrupted", 9 * S)) == [
-        "finish: interrupted"
-    ], "version 0 is evaluated already"
-    assert rounds.summary()["versions"] == 0
 
 
 # ------------------------------------------------------------------ evaluation
@@ -508,21 +409,6 @@ def test_every_so_many_seconds_if_there_is_something_new(tmp_path: Path) -> None
     ]
 
 
-def test_the_table_of_metrics(tmp_path: Path) -> None:
-    """Rows are in order of arrival: evaluations run in parallel to the run."""
-    desk = Desk(tmp_path, make(FedAvg))
-    desk.coordinator.job_done(
-        Evaluate(3, 5 * S + 1, vector(0, 0, 0), 70, 80), (0.25, 1.5, 0.125), 6 * S
-    )
-    desk.coordinator.job_done(Evaluate(2, 5 * S, vector(0, 0, 0), 7, 8), (None, 1.5, 0.125), 6 * S)
-    desk.summary()
-    rows = (tmp_path / "metrics.csv").read_text().splitlines()
-    assert rows[1:] == [
-        "3,5.000000001,0.000,0.250000,1.500000,0.125000,70,80",
-        "2,5.000000000,0.000,,1.500000,0.125000,7,8",
-    ]
-
-
 # ------------------------------------------------------------------ the strategy's mistakes
 def raising(event: ev.Event, now: int) -> list[do.Decision]:
     raise ZeroDivisionError("no weights at all")
@@ -548,25 +434,6 @@ def test_a_strategy_that_raises_ends_the_run_with_its_story(tmp_path: Path) -> N
         "update_arrived",
     ]
     assert story.endswith("/ no weights at all")
-
-
-def test_a_bug_s_last_line_says_who_and_what(tmp_path: Path) -> None:
-    desk = scripted(tmp_path, {ev.RunStarted: raising})
-    with pytest.raises(Bug) as caught:
-        desk.start("a")
-    told, blame = caught.value.tell(), caught.value.blame()
-    assert told.startswith("history:\n  0 {'event': 'edge_joined'") and told.endswith(
-        "ZeroDivisionError: no weights at all"
-    )
-    assert re.fullmatch(
-        r"Scripted failed at \{'event': 'run_started'\}: ZeroDivisionError: no weights at all"
-        r" \(test_coordinator.py, line \d+\)",
-        blame,
-    )
-    assert (
-        Bug("a worker failed", ["Traceback", "KeyError: 'x'"]).blame()
-        == "a worker failed: KeyError: 'x'"
-    )
 
 
 def test_what_a_strategy_returns_is_blamed_on_the_lines_of_its_methods(tmp_path: Path) -> None:
@@ -640,37 +507,6 @@ def test_a_decision_that_cannot_be_carried_out_is_a_bug(
     assert why in mistake(tmp_path, lambda event, now: answer).splitlines()[-1]
 
 
-def test_a_published_model_cannot_be_changed(tmp_path: Path) -> None:
-    """Edges, archive and evaluation share the array."""
-    model = vector(1, 1, 1)
-
-    def answer(event: ev.Event, now: int) -> list[do.Decision]:
-        if not model.flags.writeable:
-            model[0] = 2
-        return [do.Publish(model)]
-
-    desk = scripted(tmp_path, {ev.EdgeJoined: answer})
-    with pytest.raises(Bug) as caught:
-        desk.start("a", "b")
-    assert (
-        "read-only" in str(caught.value.__cause__)
-        and not desk.coordinator.strategy.weights.flags.writeable
-    )
-
-
-def test_numpy_numbers_are_as_good(tmp_path: Path) -> None:
-    numbers = [
-        do.Assign(("a",), {"weights": vector(0, 0, 0)}, {"epochs": np.float64(2)}),
-        do.SetAlarm("x", np.int64(S)),
-    ]
-    desk = scripted(tmp_path, {ev.RunStarted: numbers})
-    desk.start("a")
-    assert desk.events()[-1]["decisions"] == [
-        {"do": "assign", "edges": ["a"], "numbers": {"epochs": 2.0}, "tasks": [0]},
-        {"do": "set_alarm", "name": "x", "at": 1.0},
-    ]
-
-
 # ------------------------------------------------------------------ the other decisions
 def alarms(desk: Desk) -> list[str]:
     return [
@@ -702,20 +538,6 @@ def test_alarms_ring_once_at_their_last_moment(tmp_path: Path) -> None:
     ], "a strategy's alarm is its own, whatever its name"
 
 
-def test_an_alarm_may_be_moved_by_one_that_is_due_at_the_same_moment(tmp_path: Path) -> None:
-    move: Callable[[Any, int], list[do.Decision]] = lambda event, now: (
-        [do.SetAlarm("second", 2 * S)] if event.name == "first" else []
-    )
-    desk = scripted(
-        tmp_path,
-        {ev.RunStarted: [do.SetAlarm("first", S), do.SetAlarm("second", S)], ev.AlarmRang: move},
-    )
-    desk.start("a")
-    desk.wake(S)
-    desk.wake(2 * S)
-    assert alarms(desk) == ["first 1", "second 2"]
-
-
 def test_a_cancelled_task_is_not_wanted_any_more(tmp_path: Path) -> None:
     desk = scripted(
         tmp_path,
@@ -728,17 +550,6 @@ def test_a_cancelled_task_is_not_wanted_any_more(tmp_path: Path) -> None:
     assert desk.wake(S) == ["a <- CancelTask 0", "a <- task 1 v0 (0 0 0)"]
     assert desk.update("a", 0, 1, 1, 1) == [f"a {ACK} 0"]
     assert [fact["reason"] for fact in desk.facts("discarded")] == ["task closed"]
-
-
-def test_a_strategy_may_schedule_the_uplink(tmp_path: Path) -> None:
-    desk = scripted(tmp_path, {ev.RunStarted: [assign("a")], ev.UpdateReady: [do.Grant("a", 0)]})
-    desk.coordinator.strategy.schedules_uplink = True
-    desk.start("a")
-    assert desk.ready("a", 0) == ["grant a 0"] and desk.events()[-1]["event"] == "update_ready"
-    assert desk.hear("b", Ready(0)) == [f"b {ACK} 0"]
-    assert desk.ready("a", 0) == ["grant a 0"], (
-        "offered again after a broken session: granted again"
-    )
 
 
 def test_the_uplink_is_granted_once(tmp_path: Path) -> None:
@@ -818,11 +629,6 @@ def test_whoever_asks_for_a_closed_task_is_called_off(rounds: Desk) -> None:
     )
 
 
-def test_what_is_no_message_is_a_mistake(rounds: Desk) -> None:
-    with pytest.raises(TypeError, match="no such message"):
-        rounds.hear("a", "hello")
-
-
 def test_a_task_that_edges_would_refuse_is_the_strategys_fault(tmp_path: Path) -> None:
     """Edges accept at most 64 vectors, of eight models and one MiB in total."""
     many = {"weights": vector(1, 2, 3), **{f"v{n}": vector(1) for n in range(64)}}
@@ -861,23 +667,6 @@ def test_joining_without_a_decision_is_recorded_in_its_place(tmp_path: Path) -> 
         {**joined, "edge": "d", "decisions": []},
     ]
     assert desk.events()[4]["event"] == "run_started" and "edge_joined" in desk.counters.marks
-
-
-def test_a_bug_at_joining_comes_after_the_lines_of_the_others(tmp_path: Path) -> None:
-    def answer(event: ev.EdgeJoined, now: int) -> list[do.Decision]:
-        if event.edge == "c":
-            raise ZeroDivisionError
-        return []
-
-    desk = scripted(tmp_path, {ev.EdgeJoined: answer})
-    with pytest.raises(Bug, match="Scripted failed at .*'edge': 'c'") as failed:
-        desk.start("a", "b", "c", "d")
-    assert [row["edge"] for row in desk.events()] == ["a", "b"]
-    assert [line.partition("'edge': ")[2][:3] for line in failed.value.story] == [
-        "'a'",
-        "'b'",
-        "'c'",
-    ]
 
 
 def test_no_decision_is_a_list(tmp_path: Path) -> None:
@@ -925,3 +714,444 @@ def test_a_strategy_that_exits_is_a_strategy_that_fails(tmp_path: Path) -> None:
     with pytest.raises(Bug) as caught:
         desk.start("a")
     assert re.search(r"SystemExit: 3 \(test_coordinator.py, line \d+\)$", caught.value.blame())
+
+
+# ------------------------------------------------------------------ a task that takes too long is
+@dataclass
+class Limits:
+    """Limits of every task: 1 s of download, 10 s of training, 2 s of upload."""
+
+    total_ns: int | None = None
+    training: int = 10 * S
+
+    def download_ns(
+        self, edge: str, size_bytes: int, slots: tuple[int, ...] | None, now: int
+    ) -> int:
+        return S
+
+    def training_ns(self, edge: str, samples: int, task: Assignment, now: int) -> int:
+        return self.training
+
+    def upload_ns(self, edge: str, size_bytes: int, now: int) -> int:
+        return 2 * S
+
+
+def desk_of(folder: Path, limits: Limits | None) -> Desk:
+    """FedAvg's first round: tasks 0, 1 and 2 belong to a, b and c."""
+    desk = Desk(folder, make(FedAvg, clients_per_round=3), limits=limits)
+    desk.start("a", "b", "c")
+    for number, edge in enumerate("abc"):
+        desk.hear(edge, Started(number), S // 2)
+    return desk
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return desk_of(tmp_path, Limits())
+
+
+def closed(desk: Desk) -> list[tuple[float, str, str]]:
+    return [
+        (row["t"], row["edge"], row["reason"])
+        for row in desk.events()
+        if row.get("event") == "task_closed"
+    ]
+
+
+TRAINING = "timed out: training took more than 10 s"
+
+
+def test_the_round_goes_on_without_an_edge_that_never_delivers(desk: Desk) -> None:
+    desk.update("a", 0, 1, 1, 1), desk.update("b", 1, 3, 3, 3)
+    assert desk.coordinator.next_due() == 10 * S + S // 2
+    lines = desk.wake(desk.coordinator.next_due())
+    assert lines[0] == "c <- CancelTask 2" and "c <- task 5 v1 (2 2 2)" in lines
+    assert closed(desk) == [(10.5, "c", TRAINING)]
+    assert desk.summary()["warnings"] == [
+        "1 task of 1 edge (c) timed out",
+        "1 edge (c) contributed nothing: 1 of 1 task had no use, mostly because of: timed out",
+    ]
+
+
+def test_an_update_that_comes_late_is_discarded_with_its_reason(desk: Desk) -> None:
+    desk.update("a", 0, 1, 1, 1), desk.update("b", 1, 3, 3, 3)
+    desk.wake(11 * S)
+    assert desk.hear("c", Ready(2), 12 * S) == ["c <- Acknowledged 2"]
+    assert desk.facts("discarded")[0]["reason"] == "task timed out"
+    assert desk.update("c", 5, 5, 5, 5, version=1, now=13 * S)[0] == "c <- Acknowledged 5"
+
+
+def test_every_phase_has_a_limit_of_its_own(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, make(FedAsync, concurrency=3), limits=Limits())
+    desk.start("a", "b", "c")
+    desk.hear("b", Started(1), S // 2), desk.hear("c", Started(2), S // 2)
+    desk.hear("c", Ready(2, 100), 9 * S)
+    for at_s in (1, 10.5, 11):
+        assert desk.coordinator.next_due() <= at_s * S
+        desk.wake(int(at_s * S))
+    assert (1.0, "a", "timed out: download took more than 1 s") in closed(desk)
+    assert (10.5, "b", TRAINING) in closed(desk)
+    assert (11.0, "c", "timed out: upload took more than 2 s") in closed(desk)
+
+
+def test_a_limit_of_all_together_counts_no_waiting(tmp_path: Path) -> None:
+    desk = desk_of(tmp_path, Limits(total_ns=12 * S))
+    desk.hear("a", Ready(0), 9 * S)
+    desk.hear("b", FreshRequest(1, 0, 2), 6 * S)  # nothing newer: answered at once
+    assert desk.coordinator.next_due() == 12 * S
+    desk.wake(12 * S)
+    assert {reason for _, _, reason in closed(desk)} == {
+        "timed out: network.task_timeout_s = 12, in upload",
+        "timed out: network.task_timeout_s = 12, in training",
+    }
+
+
+def test_the_time_of_a_lost_edge_does_not_count(desk: Desk) -> None:
+    desk.hear("c", EdgeLost("c"), 4 * S)
+    desk.hear("c", Joined(1, [2]), 13 * S)
+    for edge, number in (("a", 0), ("b", 1)):
+        desk.update(edge, number, 1, 1, 1, now=13 * S)
+    assert desk.coordinator.alarms.at["deadline 2"][0] == 13 * S + S // 2 + 6 * S
+    desk.hear("c", EdgeLost("c"), 14 * S)
+    desk.wake(24 * S)
+    assert closed(desk) == [(24.0, "c", "edge lost")], "the grace time is the limit then"
+
+
+def test_an_upload_granted_to_a_lost_edge_has_its_time_when_the_edge_is_back(desk: Desk) -> None:
+    """The update was announced before the connection broke, and is ready while it is broken."""
+    desk.hear("c", EdgeLost("c"), 4 * S)
+    desk.hear("c", Ready(2), 5 * S)
+    assert "deadline 2" not in desk.coordinator.alarms.at
+    desk.hear("c", Joined(1, [2]), 9 * S)
+    assert desk.coordinator.alarms.at["deadline 2"][0] == 11 * S
+
+
+def test_a_wait_for_the_uplink_goes_on_when_its_edge_comes_back(tmp_path: Path) -> None:
+    """A deadline that was stopped before does not begin to run."""
+    desk = desk_of(tmp_path, Limits())
+    task = desk.coordinator.tasks.open[2]
+    desk.coordinator.deadlines.stop(task, 2 * S)
+    desk.hear("c", EdgeLost("c"), 4 * S), desk.hear("c", Joined(1, [2]), 5 * S)
+    assert "deadline 2" not in desk.coordinator.alarms.at
+
+
+@pytest.mark.parametrize("limits", [None, Limits(training=FOREVER)])
+def test_without_a_limit_a_task_may_take_as_long_as_it_likes(
+    tmp_path: Path, limits: Limits | None
+) -> None:
+    assert desk_of(tmp_path, limits).coordinator.next_due() == FOREVER
+
+
+# ------------------------------------------------------------------ training that raises on an edg
+REASON = "step 3 of 3, batch of 1 sample: ValueError: too small"
+
+
+@pytest.fixture
+def desk_failures(tmp_path: Path) -> Desk:
+    """Tasks 0, 1 and 2 belong to a, b and c."""
+    found = Desk(tmp_path, make(FedAvg, clients_per_round=3))
+    found.start("a", "b", "c")
+    return found
+
+
+def failed(task: int, reason: str = REASON) -> TaskFailed:
+    return TaskFailed(task, reason, "Traceback:\n  line 1\x1b[31m")
+
+
+def test_the_round_goes_on_without_an_edge_that_fails(desk_failures: Desk) -> None:
+    assert desk_failures.hear("c", failed(2), S) == ["c <- Acknowledged 2"]
+    desk_failures.update("a", 0, 1, 1, 1)
+    lines = desk_failures.update("b", 1, 3, 3, 3)
+    assert lines[1].startswith("evaluate v1") and "c <- task 5 v1 (2 2 2)" in lines
+    assert desk_failures.facts("training_failed") == [
+        {
+            "t": 1.0,
+            "fact": "training_failed",
+            "edge": "c",
+            "task": 2,
+            "reason": REASON,
+            "trace": "Traceback:\n  line 1\\x1b[31m",
+        }
+    ]
+    closed = [event for event in desk_failures.events() if event.get("event") == "task_closed"]
+    assert [event["reason"] for event in closed] == [f"training failed: edge c, {REASON}"]
+    assert desk_failures.summary()["training_failed"] == {"c": 1}
+
+
+def test_with_most_edges_failing_the_run_ends_and_names_the_cause(desk_failures: Desk) -> None:
+    desk_failures.hear("c", failed(2))
+    lines = desk_failures.hear("a", failed(0), S)
+    assert lines[-1] == f"finish: training fails on most edges: edge a, {REASON}"
+    first, second = desk_failures.facts("training_failed")
+    assert "trace" in first and "trace" not in second, "the same reason needs no second traceback"
+    assert desk_failures.summary()["warnings"] == [
+        f"training failed in 2 tasks of 2 edges (a, c), first: {REASON}"
+    ]
+
+
+def test_an_edge_that_delivers_again_fails_no_more(desk_failures: Desk) -> None:
+    desk_failures.hear("c", failed(2))
+    desk_failures.update("a", 0, 1, 1, 1), desk_failures.update("b", 1, 1, 1, 1)
+    desk_failures.update("c", 5, 1, 1, 1, version=1)
+    lines = desk_failures.hear("a", failed(3))
+    assert lines == ["a <- Acknowledged 3"] and desk_failures.coordinator.finished is None
+
+
+def test_tracebacks_are_kept_of_few_reasons_only() -> None:
+    """A peer may send any number of reasons."""
+    failures = Failures()
+    kept = [failures.add("a", f"reason {number}", "x")[1] for number in range(2 * MOST_TRACES)]
+    assert kept == [{"trace": "x"}] * MOST_TRACES + [{}] * MOST_TRACES
+
+
+# ------------------------------------------------------------------ the coordinator and edges that
+def desk_absences(folder: Path, on_leave: str, *away: tuple[str, float, float]) -> Desk:
+    """fedasync with the edges a and b, of which some are away from one second to another."""
+    availability: dict[str, Any] = {"kind": "day_night", "on_leave": on_leave}
+    edges = {"names": ["a", "b"], "availability": availability}
+    strategy = make(load("fedasync"), concurrency=2)
+    made = Desk(folder, strategy, edges=edges, network={"grace_s": 3.0}, stop={"emulated_s": 100})
+    times = {
+        edge: InOrder(
+            [
+                Fault(round(begin * S), who, "freeze", round((end - begin) * S))
+                for who, begin, end in away
+                if who == edge
+            ]
+        )
+        for edge in "ab"
+    }
+    given = made.coordinator.experiment
+    made.coordinator = Coordinator(strategy, given, made.record, absent=times)
+    return made
+
+
+def told(made: Desk) -> list[tuple[Any, ...]]:
+    """The strategy's events about edges, with their moments."""
+    return [
+        (event["t"], event["event"], event["edge"])
+        for event in made.events()
+        if event.get("event") in ("edge_joined", "edge_lost", "task_closed")
+    ]
+
+
+def test_keep_pauses_a_task_and_goes_on(tmp_path: Path) -> None:
+    made = desk_absences(tmp_path, "keep", ("a", 1, 3))
+    made.start("a", "b")
+    made.hear("a", Started(0), S // 2)
+    assert made.wake(1 * S) == []
+    assert made.hear("a", Ready(0), 2 * S) == [], "nothing is heard of an edge that is away"
+    assert made.wake(3 * S) == ["grant a 0"]
+    assert told(made) == [
+        (0, "edge_joined", "a"),
+        (0, "edge_joined", "b"),
+        (1, "edge_lost", "a"),
+        (3, "edge_joined", "a"),
+    ]
+    out = made.update("a", 0, 1, 1, 1, now=4 * S)
+    assert out[0] == "a <- Acknowledged 0" and out[-1].startswith("a <- task 2")
+
+
+def test_keep_closes_a_task_after_the_grace_time(tmp_path: Path) -> None:
+    made = desk_absences(tmp_path, "keep", ("a", 1, 9))
+    made.start("a", "b")
+    made.wake(1 * S)
+    assert made.wake(4 * S) == ["a <- CancelTask 0"]
+    assert told(made)[2:] == [(1, "edge_lost", "a"), (4, "task_closed", "a")]
+    (assigned,) = made.wake(9 * S)
+    assert assigned.startswith("a <- task 2"), "it is free when it is back"
+
+
+def test_lose_closes_a_task_at_once(tmp_path: Path) -> None:
+    made = desk_absences(tmp_path, "lose", ("a", 1, 3))
+    made.start("a", "b")
+    assert made.wake(1 * S) == ["a <- CancelTask 0"]
+    assert told(made)[2:] == [(1, "edge_lost", "a"), (1, "task_closed", "a")]
+    closed = [event for event in made.events() if event.get("event") == "task_closed"]
+    assert [event["reason"] for event in closed] == ["edge left"]
+    late = made.update("a", 0, 1, 1, 1, now=2 * S)
+    assert late == [], "it was on its way; it is held"
+    held, assigned = made.wake(3 * S)
+    assert sorted((held, assigned))[0] == "a <- Acknowledged 0"
+    assert [fact["reason"] for fact in made.facts("discarded")] == ["task closed"]
+
+
+def test_an_edge_that_is_away_at_the_start_joins_when_it_comes(tmp_path: Path) -> None:
+    made = desk_absences(tmp_path, "keep", ("a", 0, 5), ("a", 7, 8))
+    assert [line.split(" (")[0] for line in made.start("a", "b")][1:] == ["b <- task 0 v0"]
+    assert made.wake(5 * S)[0].startswith("a <- task 1")
+    made.wake(7 * S)
+    assert told(made) == [
+        (0, "edge_joined", "b"),
+        (5, "edge_joined", "a"),
+        (7, "edge_lost", "a"),
+    ]
+
+
+def test_a_connection_that_breaks_while_the_edge_is_away(tmp_path: Path) -> None:
+    made = desk_absences(tmp_path, "keep", ("a", 1, 3), ("a", 6, 7))
+    made.start("a", "b")
+    made.wake(1 * S)
+    assert made.hear("a", EdgeLost("a"), 2 * S) == []
+    assert made.wake(3 * S) == [], "it is back, but not connected"
+    assert made.hear("a", Joined(1, [0]), 7 * S // 2) == []
+    assert told(made)[2:] == [(1, "edge_lost", "a"), (3.5, "edge_joined", "a")]
+    made.hear("a", EdgeLost("a"), 4 * S)
+    made.wake(6 * S)
+    out = made.hear("a", Joined(1, []), 13 * S // 2)
+    assert out == [], "the task is closed, but the edge joins only when it is back"
+    assert told(made)[4:] == [(4, "edge_lost", "a"), (6.5, "task_closed", "a")]
+    assert made.wake(7 * S)[0].startswith("a <- task 2")
+
+
+# ------------------------------------------------------------------ edges that come back to a coor
+ACK_RESUMPTION = "<- Acknowledged"
+
+
+@pytest.fixture
+def rounds_resumption(tmp_path: Path) -> Desk:
+    """FedAvg's first round: tasks 0, 1 and 2 belong to a, b and c. All three edges train."""
+    desk = Desk(tmp_path, make(FedAvg, clients_per_round=3))
+    desk.start("a", "b", "c")
+    for number, edge in enumerate("abc"):
+        desk.hear(edge, Started(number), now=S)
+    return desk
+
+
+def test_an_edge_that_kept_its_task_goes_on(rounds_resumption: Desk) -> None:
+    before = rounds_resumption.events()
+    assert rounds_resumption.hear("a", Joined(1, [0]), now=2 * S) == []
+    assert rounds_resumption.events() == before, "the strategy learns nothing"
+    assert rounds_resumption.update("a", 0, 3, 0, 0, now=3 * S) == [f"a {ACK_RESUMPTION} 0"]
+
+
+def test_an_edge_without_its_task_gets_the_same_task_again(rounds_resumption: Desk) -> None:
+    assert rounds_resumption.hear("b", Joined(1, []), now=2 * S) == ["b <- task 1 v0 (0 0 0)"]
+    assert rounds_resumption.hear("b", Joined(1, []), now=3 * S) == ["b <- task 1 v0 (0 0 0)"]
+    rounds_resumption.hear("b", Started(1), now=4 * S)
+    assert rounds_resumption.update("b", 1, 3, 0, 0, now=5 * S) == [f"b {ACK_RESUMPTION} 1"]
+    assert rounds_resumption.counters.updates_accepted == 1
+    assert not [row for row in rounds_resumption.events() if row.get("event") == "task_closed"]
+
+
+def test_a_task_that_was_delivered_is_acknowledged_again(rounds_resumption: Desk) -> None:
+    """A cancellation would make the edge forget what it has learned in this task."""
+    rounds_resumption.update("a", 0, 3, 0, 0)
+    assert rounds_resumption.hear("a", Joined(1, [0]), now=2 * S) == [f"a {ACK_RESUMPTION} 0"]
+    assert rounds_resumption.ready("a", 0) == [f"a {ACK_RESUMPTION} 0"]
+    assert [fact["task"] for fact in rounds_resumption.facts("duplicate")] == [0]
+
+
+def test_an_offer_after_the_resumption_gets_the_same_grant(rounds_resumption: Desk) -> None:
+    assert rounds_resumption.ready("a", 0) == ["grant a 0"]
+    rounds_resumption.hear("a", Joined(1, [0]), now=2 * S)
+    assert rounds_resumption.ready("a", 0) == ["grant a 0"]
+    assert len(rounds_resumption.facts("update_ready")) == 1
+    assert rounds_resumption.update("a", 0, 3, 0, 0) == [f"a {ACK_RESUMPTION} 0"]
+
+
+def test_an_edge_that_lost_an_offered_update_trains_again_under_the_same_grant(
+    rounds_resumption: Desk,
+) -> None:
+    rounds_resumption.ready("a", 0)
+    assert rounds_resumption.hear("a", Joined(1, []), now=2 * S) == ["a <- task 0 v0 (0 0 0)"]
+    rounds_resumption.hear("a", Started(0), now=3 * S)
+    assert rounds_resumption.ready("a", 0) == ["grant a 0"]
+
+
+def test_an_offer_after_a_broken_session_of_the_resumed_run_is_a_new_one(
+    rounds_resumption: Desk,
+) -> None:
+    """As in any run: the transfer was forgotten, so the strategy schedules it again."""
+    rounds_resumption.ready("a", 0)
+    rounds_resumption.hear("a", Joined(1, [0]), now=2 * S)
+    rounds_resumption.ready("a", 0)
+    rounds_resumption.hear("a", EdgeLost("a"), now=3 * S)
+    rounds_resumption.hear("a", Joined(1, [0]), now=3 * S)
+    assert rounds_resumption.ready("a", 0) == ["grant a 0"]
+    assert len(rounds_resumption.facts("update_ready")) == 2
+
+
+# ------------------------------------------------------------------ a part of the run was lost
+def test_an_update_of_an_unknown_task_is_discarded_with_its_reason(rounds_resumption: Desk) -> None:
+    """The journal's last entries were lost: the edge knows more than this run."""
+    assert rounds_resumption.hear("a", Joined(1, [0, 7]), now=2 * S) == ["a <- CancelTask 7"]
+    assert rounds_resumption.ready("a", 7) == [f"a {ACK_RESUMPTION} 7"]
+    assert rounds_resumption.ready("a", 7) == [f"a {ACK_RESUMPTION} 7"]
+    assert [(fact["task"], fact["reason"]) for fact in rounds_resumption.facts("discarded")] == [
+        (7, "unknown task")
+    ]
+    assert [fact["task"] for fact in rounds_resumption.facts("duplicate")] == [7]
+
+
+def test_a_number_that_an_edge_knows_from_the_lost_part_is_not_given_to_it_again() -> None:
+    tasks = Tasks()
+    assert tasks.add("a", 0, vector(0, 0, 0)).number == 0
+    tasks.knows("b", [1, 2, 5])
+    assert tasks.add("a", 0, vector(0, 0, 0)).number == 1
+    assert [tasks.add("b", 0, vector(0, 0, 0)).number for _ in range(3)] == [3, 4, 6]
+    tasks.knows("b", [6])
+    assert tasks.foreign == {}
+
+
+# ------------------------------------------------------------------ a strategy that schedules
+class Scheduling(Strategy):
+    """Assigns to each edge; grants the uplink and urges when the test's alarms ring."""
+
+    schedules_uplink = True
+    asked = 0
+
+    def handle(self, event: ev.Event, now: int) -> list[do.Decision]:
+        match event:
+            case ev.EdgeJoined():
+                return [do.Assign((event.edge,), {"weights": self.weights})]
+            case ev.UpdateReady():
+                self.asked += 1
+            case ev.AlarmRang("grant"):
+                return [Grant("a", 0, (3, 4))]
+            case ev.AlarmRang("urge"):
+                return [do.Urge("a")]
+            case ev.RunStarted():
+                return [do.SetAlarm("urge", S), do.SetAlarm("grant", 2 * S)]
+        return []
+
+
+class Silent:
+    """A recorder that writes nothing."""
+
+    def event(self, *arguments: Any) -> None: ...
+
+    fact = joined = link = snapshot = metrics = event
+
+
+@pytest.fixture
+def scheduling() -> Coordinator:
+    coordinator = Coordinator(make(Scheduling), experiment(), Silent())
+    coordinator.start({"a": 1}, 0)
+    return coordinator
+
+
+def test_an_offer_that_waits_for_its_grant_goes_on_waiting(scheduling: Coordinator) -> None:
+    assert scheduling.receive("a", Ready(0, 8), S // 2) == []
+    assert scheduling.receive("a", Joined(1, [0]), S // 2) == []
+    assert scheduling.receive("a", Ready(0, 8), S // 2) == []
+    assert scheduling.strategy.asked == 1
+    assert scheduling.wake(2 * S)[-1:] == [Grant("a", 0, (3, 4))]
+    scheduling.receive("a", Joined(1, [0]), 2 * S)
+    assert scheduling.receive("a", Ready(0, 8), 2 * S) == [Grant("a", 0, (3, 4))]
+
+
+def test_an_urged_edge_is_urged_again_if_it_still_trains(scheduling: Coordinator) -> None:
+    assert scheduling.receive("a", Joined(1, [0]), 0) == []
+    scheduling.wake(S)
+    assert scheduling.receive("a", Joined(1, [0]), S) == [Send("a", UrgeTask(0))]
+    scheduling.receive("a", Ready(0, 8), S)
+    assert scheduling.receive("a", Joined(1, [0]), S) == []
+    (again,) = scheduling.receive("a", Joined(1, []), S)
+    assert isinstance(again.message, Assignment)
+
+
+def test_a_task_that_now_belongs_to_another_edge_is_cancelled(rounds_resumption: Desk) -> None:
+    """The edge has a number from the lost part, which this run has given to another edge since."""
+    assert rounds_resumption.hear("b", Joined(1, [0, 1]), now=2 * S) == ["b <- CancelTask 0"]
+    assert rounds_resumption.update("a", 0, 3, 0, 0, now=3 * S) == [f"a {ACK_RESUMPTION} 0"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import EXAMPLES, Desk, S, experiment, make, small_run, vector
+from builders import Desk, S, make, small_run, vector
 from job_strategies import Forbidden, Halve, Halving
 from paths import SUPPORT
 from processes import SMALL, patiently
@@ -19,16 +19,10 @@ from processes import SMALL, patiently
 from edgefl.coordinator.checks import result_fault
 from edgefl.errors import Bug, UserError
 from edgefl.hosts.ipc import Channel
-from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.setup.replay_run import replay_run
-from edgefl.hosts.virtual.pool.engine import open_pool
-from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.wall import array_file
-from edgefl.hosts.wall.coordinator.job_table import JobOrder, JobTable
-from edgefl.hosts.wall.coordinator.jobs import Jobs
-from edgefl.hosts.wall.coordinator.thread_messages import Worked
+from edgefl.hosts.wall.coordinator.run_logic import JobOrder, JobTable
+from edgefl.hosts.wall.coordinator.workers import Jobs
 from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
-from edgefl.jobs import of_plain, plain
 from edgefl.loading.file import load
 from edgefl.results.tail import read_events
 
@@ -88,29 +82,6 @@ def test_a_result_reaches_the_strategy_once(tmp_path: Path) -> None:
     )
 
 
-def test_a_result_that_is_not_finite_is_none(tmp_path: Path) -> None:
-    made, job = desk(tmp_path)
-    made.coordinator.job_done(
-        job, ({"weights": vector(1, float("nan"), 3)}, {"samples": 7.0}), 6 * S
-    )
-    failed = made.events()[-1]
-    assert (
-        failed["event"] == "job_failed"
-        and failed["reason"] == "not finite"
-        and made.coordinator.version == 0
-    )
-    assert result_fault({}, {"loss": float("inf")}) == "not finite"
-
-
-def test_after_the_end_no_result_is_heard(tmp_path: Path) -> None:
-    made, job = desk(tmp_path)
-    made.coordinator.finish("interrupted", 6 * S)
-    assert (
-        made.coordinator.job_done(job, ({"weights": vector(1, 2, 3)}, {"samples": 7.0}), 7 * S)
-        == []
-    )
-
-
 def test_what_a_strategy_may_not_do_is_a_bug(tmp_path: Path) -> None:
     with pytest.raises(Bug, match="Forbidden failed at") as caught:
         desk(tmp_path / "forbidden", Forbidden)
@@ -125,19 +96,6 @@ def test_what_a_strategy_may_not_do_is_a_bug(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------ as plain data
-def test_a_job_travels_as_plain_data_and_a_file(tmp_path: Path) -> None:
-    job = Halve(
-        {"one": vector(1, 2, 3), "grid": np.arange(6, dtype=np.float64).reshape(2, 3)}, "kill x"
-    )
-    row = array_file.put(tmp_path / "job", plain(job))
-    again = of_plain(array_file.take(tmp_path / "job", row))
-    assert isinstance(again, Halve) and again.mishap == "kill x" and not (tmp_path / "job").exists()
-    assert all(
-        np.array_equal(again.vectors[name], job.vectors[name])
-        and again.vectors[name].dtype == job.vectors[name].dtype
-        for name in job.vectors
-    )
-    assert again.vectors["one"].ctypes.data % 64 == 0 and not again.vectors["one"].flags.writeable
 
 
 # ------------------------------------------------------------------ under the virtual clock
@@ -158,31 +116,6 @@ def test_a_job_is_due_after_its_cost_and_the_run_goes_on_meanwhile(tmp_path: Pat
         for event in events
         if event.get("event") == "update_arrived"
     )
-
-
-@pytest.mark.processes
-def test_the_same_bytes_whoever_works_and_a_replay(tmp_path: Path) -> None:
-    marker = tmp_path / "killed"
-    learned = learning(
-        experiment(**{"task": "my_task.py:build"} | halving(mishap=f"kill {marker}")), EXAMPLES
-    )
-    marker.touch()
-    run_virtual(learned, 0, tmp_path / "here")
-    marker.unlink()
-    with open_pool(learned, 2) as pool:
-        run_virtual(learned, 0, tmp_path / "pool", None, pool)
-    assert marker.exists(), "a worker died in the middle of the job"
-    for name in ("events.jsonl", "model.safetensors", "journal/journal-000000.jsonl"):
-        assert (tmp_path / "here" / name).read_bytes() == (tmp_path / "pool" / name).read_bytes()
-    assert replay_run(tmp_path / "pool").version == 8
-
-
-@pytest.mark.parametrize(("mishap", "error"), [("refuse", UserError), ("break", Bug)])
-def test_what_a_job_raises_ends_the_run(
-    tmp_path: Path, mishap: str, error: type[Exception]
-) -> None:
-    with pytest.raises(error, match="nothing to halve here|a worker failed at a job .Halve."):
-        small_run(tmp_path, **halving(mishap=mishap))
 
 
 # ------------------------------------------------------------------ on the wall clock
@@ -259,14 +192,6 @@ def test_on_the_wall_clock_the_run_goes_on_without_a_result(
     assert replay_run(directory(name)).version == 6
 
 
-def test_a_job_that_cannot_be_handed_over_ends_the_run(tmp_path: Path) -> None:
-    jobs, told = Jobs(Channel.pair()[0], tmp_path, lambda: 7), SimpleQueue()
-    jobs.listen(told.put)
-    jobs.submit(JobOrder(1, Halve({"no array": object()}, ""), 0, S))
-    with pytest.raises(Bug, match="not JSON serializable"):
-        JobTable().worked(told.get(timeout=10))
-
-
 def test_a_full_disk_ends_the_run_and_says_so(tmp_path: Path) -> None:
     """If it were silent, the strategy would wait for its result for ever."""
     jobs, told = Jobs(Channel.pair()[0], tmp_path / "gone", lambda: 7), SimpleQueue()
@@ -276,13 +201,3 @@ def test_a_full_disk_ends_the_run_and_says_so(tmp_path: Path) -> None:
         UserError, match=r"a job \(halve\) could not be handed to its worker: .*No such file"
     ):
         JobTable().worked(told.get(timeout=10))
-
-
-@pytest.mark.parametrize(("users", "kind"), [(True, UserError), (False, Bug)])
-def test_what_a_job_raises_in_its_worker_is_raised_in_the_coordinator(
-    users: bool, kind: type[Exception]
-) -> None:
-    with pytest.raises(kind, match="what it said"):
-        JobTable().worked(
-            Worked(1, JobOrder(1, Halve({}, ""), 0, 2), error="what it said", users=users)
-        )

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from builders import S, plain, vector
+import torch
+from builders import Desk, S, make, plain, small_run, vector
+from edge_hosts import SETUP, Script, side
+from own_strategies import Fresher
+from processes import EchoRun, EchoTrainer
+from trainers import linear_trainer
+from transport_rig import Rig
 
 from edgefl.actor import COORDINATOR, Output, Run, Send
-from edgefl.edges.edge import Edge
-from edgefl.edges.failure import TrainingFailure
+from edgefl.edges.edge import ASKING, TRANSITIONS, Edge, Phase, PhaseEvent, PhaseMachine
+from edgefl.edges.training import TrainingFailure, TrainingPlan
+from edgefl.errors import Bug
+from edgefl.hosts.setup.replay_run import replay_run
+from edgefl.protocol.codec import decode_note, encode_note
 from edgefl.protocol.messages import (
     Acknowledged,
     Assignment,
@@ -19,10 +31,18 @@ from edgefl.protocol.messages import (
     Fresh,
     FreshRequest,
     NothingNewer,
+    RunFinished,
+    Stamped,
+    TooLate,
     Update,
+    UrgeTask,
+    Welcome,
 )
-from edgefl.strategies.base.local_rule import LocalRule
-from emulator.compute import Native, Rate
+from edgefl.protocol.transfers import Outgoing
+from edgefl.results.tail import read_events
+from edgefl.strategies.base import events_and_decisions as do
+from edgefl.strategies.base.strategy import LocalRule, Strategy
+from emulator.compute import Device, Native, Rate
 
 
 @dataclass(slots=True, eq=False)
@@ -64,7 +84,7 @@ class FakeTrainer:
         return {"last": run.task.number}
 
 
-class Device:
+class EdgeAtWork:
     """An edge and its worker: ``train`` does the edge's latest job."""
 
     def __init__(
@@ -111,7 +131,7 @@ UPDATE = "update 0 v7 (1 2 3) {'samples': 10.0, 'steps': 6.0}"
 
 
 def test_a_task_is_trained_in_emulated_time_and_its_update_kept_until_acknowledged() -> None:
-    device = Device()
+    device = EdgeAtWork()
     assert device.task() == ["train to 6 in 6 s"] and device.edge.open_tasks == [0]
     assert device.train() == [UPDATE]
     assert device.edge.open_tasks == [0] and list(device.edge.unacknowledged) == [0], (
@@ -136,7 +156,7 @@ def test_a_task_is_trained_in_emulated_time_and_its_update_kept_until_acknowledg
 def test_an_update_that_cannot_travel_goes_empty(
     vectors: dict[str, Any], numbers: dict[str, float], beyond: str
 ) -> None:
-    device = Device()
+    device = EdgeAtWork()
     device.trainer.payload = lambda run, rule: (vectors, numbers)
     device.task(5)
     (output,) = device.edge.job_done(device.job, None, 0)
@@ -150,13 +170,8 @@ def test_an_update_that_cannot_travel_goes_empty(
     assert device.edge.beyond == beyond
 
 
-def test_a_costlier_step_takes_longer_and_native_takes_what_it_takes() -> None:
-    assert Device(work=2.5).task() == ["train to 6 in 15 s"]
-    assert Device(native=True).task() == ["train to 6 in its own time"]
-
-
 def test_what_the_rule_remembers_is_written_with_the_acknowledgement() -> None:
-    device = Device()
+    device = EdgeAtWork()
     device.task()
     device.train()
     assert device.edge.memory == {}
@@ -168,7 +183,7 @@ def test_what_the_rule_remembers_is_written_with_the_acknowledgement() -> None:
 
 
 def test_a_fresher_model_is_waited_for_and_merged_once() -> None:
-    device = Device(checkpoint=4)
+    device = EdgeAtWork(checkpoint=4)
     assert device.task() == ["train to 4 in 4 s"]
     assert device.train() == ["anything newer than v7 for 0 at step 4?"]
     run = device.edge.run
@@ -182,27 +197,14 @@ def test_a_fresher_model_is_waited_for_and_merged_once() -> None:
     assert run.merged == [9] and device.train() == [UPDATE]
 
 
-def test_nothing_newer_lets_it_train_on() -> None:
-    device = Device(checkpoint=4)
-    device.task()
-    device.train()
-    assert device.hear(NothingNewer(0)) == ["train to 6 in 2 s"] and device.train() == [UPDATE]
-
-
-def test_it_may_ask_before_the_first_step() -> None:
-    device = Device(checkpoint=0)
-    assert device.task() == ["anything newer than v7 for 0 at step 0?"]
-    assert device.hear(NothingNewer(0)) == ["train to 6 in 6 s"]
-
-
 @pytest.mark.parametrize("checkpoint", [6, 60])
 def test_a_request_at_the_end_or_behind_it_is_none(checkpoint: int) -> None:
-    device = Device(checkpoint=checkpoint)
+    device = EdgeAtWork(checkpoint=checkpoint)
     assert device.task() == ["train to 6 in 6 s"] and device.train() == [UPDATE]
 
 
 def test_a_task_that_is_called_off_is_dropped() -> None:
-    device = Device()
+    device = EdgeAtWork()
     device.task()
     assert device.hear(CancelTask(5)) == [] and device.edge.open_tasks == [0]
     assert device.hear(CancelTask(0)) == [] and device.edge.open_tasks == []
@@ -210,30 +212,576 @@ def test_a_task_that_is_called_off_is_dropped() -> None:
     assert device.task(1) == ["train to 6 in 6 s"]
 
 
-def test_an_update_whose_task_is_called_off_is_dropped() -> None:
-    """Its offer is void: nothing would ever acknowledge it."""
-    device = Device()
-    device.task()
-    device.train()
-    device.hear(CancelTask(0))
-    assert device.edge.unacknowledged == {} and device.edge.open_tasks == []
-    assert device.hear(Acknowledged(0)) == [] and device.edge.memory == {}, "it was not used"
-
-
-def test_called_off_while_it_waits_for_an_answer() -> None:
-    device = Device(checkpoint=4)
-    device.task()
-    device.train()
-    device.hear(CancelTask(0))
-    assert (
-        device.hear(NothingNewer(0)) == device.hear(Fresh(0, 9, {"weights": vector(0, 0, 0)})) == []
-    )
-
-
 def test_a_new_task_takes_the_place_of_one_that_the_coordinator_has_closed() -> None:
-    device = Device(checkpoint=4)
+    device = EdgeAtWork(checkpoint=4)
     device.task(0)
     old = device.job
     device.task(1)
     assert device.edge.job_done(old, None, 0) == [] and device.edge.open_tasks == [1]
     assert device.train() == ["anything newer than v7 for 1 at step 4?"]
+
+
+# ------------------------------------------------------------------ the table of an edge's phases:
+PLAN = TrainingPlan(6, 2, 0.125)  # six steps of two samples
+
+
+class AskingRule(LocalRule):
+    def __init__(self, on_request: str) -> None:
+        super().__init__(None)
+        self.on_request = on_request
+
+    def checkpoint(self, run: Any) -> int:
+        return 2
+
+    def merge(self, run: Any, fresh: Any, version: int) -> None:
+        run.weights.copy_(torch.from_numpy(fresh))
+
+
+class Walk:
+    """An edge with two samples per second. ``kind``: its rule's ``on_request``, or "never"."""
+
+    def __init__(self, kind: str) -> None:
+        torch.set_num_threads(1)
+        rule = LocalRule(None) if kind == "never" else AskingRule(kind)
+        self.edge = Edge("a", linear_trainer(PLAN), rule, Rate(2.0))
+        self.number, self.now = 6, 0
+        self.job: Any = None
+        self.told: list[tuple[Phase, PhaseEvent, Phase]] = []
+        move = self.edge._phases.move
+
+        def watched(event: PhaseEvent) -> None:
+            before = self.edge.phase
+            move(event)
+            self.told.append((before, event, self.edge.phase))
+
+        self.edge._phases.move = watched
+
+    def task(self) -> None:
+        self.number += 1
+        self.hear(Assignment(self.number, 0, {"weights": vector(0, 0, 5)}))
+
+    def train(self) -> None:
+        """Do the edge's latest job."""
+        job = self.job
+        self.edge.trainer.advance(job.run, self.edge.rule, job.until_step)
+        self.take(self.edge.job_done(job, None, self.now))
+
+    def fresh(self) -> None:
+        self.hear(Fresh(self.number, 3, {"weights": vector(8, 0, 4)}))
+
+    def hear(self, message: Any) -> None:
+        self.take(self.edge.receive(message, self.now))
+
+    def take(self, outputs: list[Output]) -> None:
+        self.job = next((out.job for out in outputs if isinstance(out, Run)), self.job)
+
+
+Step = Callable[[Walk], None]
+BEGIN: Step = Walk.task
+TRAIN: Step = Walk.train
+FRESH: Step = Walk.fresh
+NOTHING: Step = lambda walk: walk.hear(NothingNewer(walk.number))
+LATE: Step = lambda walk: walk.hear(TooLate(walk.number))
+CANCEL: Step = lambda walk: walk.hear(CancelTask(walk.number))
+URGE: Step = lambda walk: walk.hear(UrgeTask(walk.number))
+
+TO: dict[Phase, tuple[str, list[Step]]] = {  # the kind of edge, and the steps that lead there
+    Phase.IDLE: ("never", []),
+    Phase.TRAINING: ("never", [BEGIN]),
+    Phase.WAITING: ("wait", [BEGIN, TRAIN]),
+    Phase.REFRESHING: ("train_on", [BEGIN, TRAIN]),
+    Phase.HELD: ("train_on", [BEGIN, TRAIN, TRAIN]),
+}
+BY: dict[PhaseEvent, Step] = {
+    PhaseEvent.BEGUN: BEGIN,
+    PhaseEvent.ASKED: TRAIN,
+    PhaseEvent.ASKED_ON: TRAIN,
+    PhaseEvent.FRESH: FRESH,
+    PhaseEvent.NOTHING_NEWER: NOTHING,
+    PhaseEvent.TOO_LATE: LATE,
+    PhaseEvent.DONE: TRAIN,
+    PhaseEvent.CANCELLED: CANCEL,
+    PhaseEvent.URGED: URGE,
+}
+SPECIAL: dict[tuple[Phase, PhaseEvent], tuple[str, list[Step]]] = {
+    (Phase.TRAINING, PhaseEvent.ASKED): ("wait", [BEGIN]),
+    (Phase.TRAINING, PhaseEvent.ASKED_ON): ("train_on", [BEGIN]),
+    (Phase.IDLE, PhaseEvent.URGED): ("never", [BEGIN, TRAIN]),  # trained ahead of emulated time
+}
+LEGAL = [(phase, event) for phase, row in TRANSITIONS.items() for event in row]
+ILLEGAL = [pair for pair in product(Phase, PhaseEvent) if pair not in LEGAL]
+
+
+def name(value: Any) -> str:
+    return value.name.lower()
+
+
+@pytest.mark.parametrize(("phase", "event"), LEGAL, ids=name)
+def test_messages_walk_every_transition_of_the_table(phase: Phase, event: PhaseEvent) -> None:
+    kind, way = SPECIAL.get((phase, event), TO[phase])
+    walk = Walk(kind)
+    for step in way:
+        step(walk)
+    assert walk.edge.phase is phase and walk.edge.asking == (phase in ASKING)
+    BY[event](walk)
+    assert walk.told[len(way) :] == [(phase, event, TRANSITIONS[phase][event])]
+    assert (walk.edge.task is None) == (walk.edge.run is None) == (walk.edge.phase is Phase.IDLE)
+
+
+@pytest.mark.parametrize(("phase", "event"), ILLEGAL, ids=name)
+def test_every_other_transition_is_a_bug(phase: Phase, event: PhaseEvent) -> None:
+    machine = PhaseMachine("e003")
+    machine.phase = phase
+    with pytest.raises(Bug, match=f"^edge e003: '{event.value}' in phase '{phase.value}', exp"):
+        machine.move(event)
+    assert machine.phase is phase
+
+
+def test_a_bug_says_what_was_expected_and_how_the_edge_came_there() -> None:
+    walk = Walk("wait")
+    BEGIN(walk)
+    TRAIN(walk)
+    with pytest.raises(Bug) as caught:
+        walk.edge.job_done(walk.job, None, 4 * S)
+    assert caught.value.message == (
+        "edge a: 'run done' in phase 'waiting', expected one of 'task begun', 'task cancelled',"
+        " 'answer: a fresher model', 'answer: nothing newer', 'no answer in time'"
+    )
+    assert caught.value.story == [
+        "task begun -> training",
+        "request sent, and training stands still -> waiting",
+    ]
+
+
+@pytest.mark.parametrize("phase", Phase, ids=name)
+def test_what_is_about_another_task_is_no_event(phase: Phase) -> None:
+    kind, way = TO[phase]
+    walk = Walk(kind)
+    for step in way:
+        step(walk)
+    others = (
+        Fresh(99, 3, {"weights": vector(8, 0, 4)}),
+        *(kind(99) for kind in (NothingNewer, TooLate, CancelTask, UrgeTask, Acknowledged)),
+    )
+    for message in others:
+        assert walk.edge.receive(message, 0) == []
+    assert walk.edge.phase is phase and len(walk.told) == len(way)
+
+
+def test_a_model_that_comes_when_it_is_too_late_leaves_the_request_open() -> None:
+    walk = Walk("train_on")
+    BEGIN(walk)
+    TRAIN(walk)
+    walk.now = 5 * S  # the last step begins: no step would follow a merge
+    FRESH(walk)
+    NOTHING(walk)
+    assert walk.edge.phase is Phase.REFRESHING
+    LATE(walk)
+    assert walk.edge.phase is Phase.TRAINING
+
+
+# ------------------------------------------------------------------ an urged edge: its run ends at
+PLAN_URGE = TrainingPlan(6, 2, 0.125, momentum=0.5)  # six steps of two samples
+
+
+def edge(device: Any = None, rule: LocalRule | None = None) -> Edge:
+    """An edge with two samples per second by default: a step takes 1 s."""
+    torch.set_num_threads(1)
+    return Edge("a", linear_trainer(PLAN_URGE), rule or LocalRule(None), device or Rate(2.0))
+
+
+def task(number: int = 7) -> Assignment:
+    return Assignment(number, 0, {"weights": vector(0, 0, 5)})
+
+
+def trained(on: Edge, outputs: list[Output], began_ns: int) -> tuple[Update, int]:
+    """Do the job and report it: (the update, its moment)."""
+    (run,) = outputs
+    assert isinstance(run, Run)
+    on.trainer.advance(run.job.run, on.rule, run.job.until_step)
+    end_ns = began_ns + run.duration_ns
+    (sent,) = on.job_done(run.job, None, end_ns)
+    assert isinstance(sent, Send)
+    return sent.message, end_ns
+
+
+def after(steps: int) -> list[float]:
+    """The weights after so many steps."""
+    one = edge()
+    run = one.trainer.begin(task(), one.rule, {})
+    one.trainer.advance(run, one.rule, steps)
+    return run.weights.tolist()
+
+
+# ------------------------------------------------------------------ the edge
+@pytest.mark.parametrize(
+    ("urged_ns", "steps"), [(0, 1), (1, 1), (S, 1), (S + 1, 2), (7 * S // 2, 4), (4 * S, 4)]
+)
+def test_the_run_ends_at_the_first_step_at_or_after_the_moment(urged_ns: int, steps: int) -> None:
+    """Begun at 10 s, steps end at 11, 12, ... s; a run has at least one step."""
+    one = edge()
+    one.receive(task(), 10 * S)
+    update, end_ns = trained(one, one.receive(UrgeTask(7), 10 * S + urged_ns), 10 * S + urged_ns)
+    assert (
+        end_ns == (10 + steps) * S
+        and update.numbers["steps"] == steps
+        and update.vectors["weights"].tolist() == after(steps)
+    )
+
+
+def test_what_was_trained_beyond_it_is_trained_again() -> None:
+    """An edge on real sockets trains as fast as it can: here five steps while two have passed."""
+    one = edge()
+    (run,) = one.receive(task(), 0)
+    one.trainer.advance(run.job.run, one.rule, 5)
+    outputs = one.receive(UrgeTask(7), 2 * S)
+    assert one.job_done(run.job, None, 6 * S) == [], (
+        "the first run's end is nobody's business any more"
+    )
+    update, end_ns = trained(one, outputs, 2 * S)
+    assert end_ns == 2 * S and update.vectors["weights"].tolist() == after(2)
+
+
+def test_what_was_offered_for_later_is_taken_back() -> None:
+    one = edge()
+    offered, due_ns = trained(one, one.receive(task(), 0), 0)
+    assert due_ns == 6 * S and offered.numbers["steps"] == 6 and list(one.unacknowledged) == [7]
+    outputs = one.receive(UrgeTask(7), 3 * S)
+    assert one.unacknowledged == {} and one.open_tasks == [7]
+    update, end_ns = trained(one, outputs, 3 * S)
+    assert (
+        end_ns == 3 * S
+        and update.vectors["weights"].tolist() == after(3)
+        and one.unacknowledged == {7: update}
+    )
+
+
+def test_an_urge_that_overtakes_the_model_is_kept_for_it() -> None:
+    one = edge()
+    assert one.receive(UrgeTask(7), 0) == []
+    update, end_ns = trained(one, one.receive(task(), 4 * S), 4 * S)
+    assert end_ns == 5 * S and update.vectors["weights"].tolist() == after(1)
+    assert trained(one, one.receive(task(8), 5 * S), 5 * S)[0].numbers["steps"] == 6, (
+        "it was for task 7 alone"
+    )
+
+
+def test_a_run_that_asks_for_a_fresher_model_goes_on_to_its_end() -> None:
+    class Asks(LocalRule):
+        def checkpoint(self, run: Any) -> int:
+            return 3
+
+    one = edge(rule=Asks(None))
+    (run,) = one.receive(task(), 0)
+    assert one.receive(UrgeTask(7), S) == [] and run.job.until_step == 3
+
+
+def test_real_hardware_stops_where_it_is() -> None:
+    one = edge(Native())
+    (run,) = one.receive(task(), 0)
+    one.trainer.advance(run.job.run, one.rule, 2)
+    assert one.receive(UrgeTask(7), 5 * S) == []
+    assert one.trainer.advance(run.job.run, one.rule, run.job.until_step)
+    (sent,) = one.job_done(run.job, None, 6 * S)
+    assert sent.message.numbers["steps"] == 2
+
+
+# ------------------------------------------------------------------ the coordinator
+class Urges(Strategy):
+    """Assigns a task, then urges the given edges at once."""
+
+    whom = "a"
+
+    def started(self, now: int) -> list[do.Decision]:
+        self.mark_running(["a"])
+        return [do.Assign(("a",), {"weights": self.weights}), do.Urge(self.whom)]
+
+
+def test_the_coordinator_names_the_task(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, make(Urges))
+    outputs = desk.coordinator.start({"a": 1}, 0)
+    assert outputs[-1] == Send("a", UrgeTask(0)) and desk.events()[-1]["decisions"][-1] == {
+        "do": "urge",
+        "edge": "a",
+    }
+
+
+# ------------------------------------------------------------------ whole runs
+RUN: dict[str, Any] = {
+    "task": "../support/own_task.py:build",
+    "stop": {"versions": 12},
+    "devices": {"samples_per_s": 300.0, "slowest_ratio": 8.0},
+    "training": {"epochs": 2, "batch_size": 8},
+    "record": {"payloads": True},
+    "strategies": [
+        {"strategy": "port", "concurrency": 3, "least_updates": 1, "staleness_bound": 2}
+    ],
+}
+
+
+def urges(directory: Path) -> list[tuple[float, str]]:
+    """(moment, edge) of each."""
+    return [
+        (event["t"], d["edge"])
+        for event in read_events(directory / "events.jsonl")
+        for d in event.get("decisions", ())
+        if d["do"] == "urge"
+    ]
+
+
+def steps(directory: Path) -> dict[int, float]:
+    """By task: the steps for which its update was trained."""
+    return {
+        event["task"]: event["numbers"]["steps"]
+        for event in read_events(directory / "events.jsonl")
+        if event.get("event") == "update_arrived"
+    }
+
+
+def test_late_edges_report_at_once(tmp_path: Path) -> None:
+    """The strategy waits for the slowest edge: it reports within one step and its upload, not at
+    the end of its epochs.
+    """
+    _, directory = small_run(tmp_path, **RUN)
+    asked = urges(directory)
+    assert asked and min(steps(directory).values()) < max(steps(directory).values())
+    ready = [
+        (event["t"], event["edge"])
+        for event in read_events(directory / "events.jsonl")
+        if event.get("fact") == "update_ready"
+    ]
+    for moment, name in asked:
+        later = [t for t, who in ready if who == name and t >= moment]
+        assert not later or later[0] - moment < 8 / (300 / 8) + 0.011, (
+            "a step of 8 samples at the slowest rate, and the urge's latency"
+        )
+    assert replay_run(directory).version == 12
+
+
+# ------------------------------------------------------------------ ``on_request = "train_on"``: t
+PLAN_TRAIN_ON = TrainingPlan(6, 2, 0.125, momentum=0.5)  # six steps of two samples
+NEWER = Fresh(7, 3, {"weights": vector(8, 0, 4)})
+
+
+class Asks(LocalRule):
+    """Asks before step 2, and merges half and half. It remembers the merge and counts steps in
+    place.
+    """
+
+    on_request = "train_on"
+    remembers = ("merged", "adjusted")
+
+    def begin(self, run: Any) -> None:
+        run.memory["adjusted"] = torch.zeros(1)
+
+    def adjust(self, run: Any, gradient: Any) -> None:
+        run.memory["adjusted"] += 1
+
+    def checkpoint(self, run: Any) -> int:
+        return 2
+
+    def merge(self, run: Any, fresh: np.ndarray, version: int) -> None:
+        run.weights.add_(torch.from_numpy(fresh)).div_(2)
+        run.memory["merged"] = torch.tensor([float(version)])
+
+    def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+        return {"weights": run.weights.numpy()}, {
+            "merged": float("merged" in run.memory),
+            "adjusted": float(run.memory["adjusted"]),
+        }
+
+
+class Story:
+    """An edge with two samples per second by default.
+
+    Begun at 10 s, its steps end at 11, 12, ... 16 s; it asks at 12 s.
+    """
+
+    def __init__(self, device: Device | None = None, rule: LocalRule | None = None) -> None:
+        torch.set_num_threads(1)
+        self.edge = Edge(
+            "a", linear_trainer(PLAN_TRAIN_ON), rule or Asks(None), device or Rate(2.0)
+        )
+        self.outputs = self.edge.receive(Assignment(7, 0, {"weights": vector(0, 0, 5)}), 10 * S)
+
+    def asks(self) -> tuple[FreshRequest, Run]:
+        """The request, and the job that continues training."""
+        (first,) = self.outputs
+        assert isinstance(first, Run) and first.duration_ns is not None
+        self.edge.trainer.advance(first.job.run, self.edge.rule, first.job.until_step)
+        sent, rest = self.edge.job_done(first.job, None, 10 * S + first.duration_ns)
+        assert (
+            isinstance(sent, Send)
+            and isinstance(sent.message, FreshRequest)
+            and isinstance(rest, Run)
+        )
+        return sent.message, rest
+
+    def trains(self, run: Run, now: int) -> list[Output]:
+        """Train the run to its end, as a worker does in slices of one step."""
+        assert run.duration_ns is not None
+        while not self.edge.trainer.advance(
+            run.job.run, self.edge.rule, run.job.until_step, lambda: True
+        ):
+            pass
+        self.end_ns = now + run.duration_ns
+        return self.edge.job_done(run.job, None, self.end_ns)
+
+
+def update(outputs: list[Output]) -> Update:
+    (sent,) = outputs
+    assert isinstance(sent, Send) and isinstance(sent.message, Update)
+    return sent.message
+
+
+def merged_by_hand(step: int | None) -> list[float]:
+    """The weights of a run that merges when ``step`` steps are done (None: never)."""
+    trainer, rule = linear_trainer(PLAN_TRAIN_ON), Asks(None)
+    run = trainer.begin(Assignment(7, 0, {"weights": vector(0, 0, 5)}), rule, {})
+    if step is not None:
+        trainer.advance(run, rule, step)
+        trainer.merge(run, rule, NEWER.vectors["weights"], 3)
+    trainer.advance(run, rule)
+    return run.weights.tolist()
+
+
+# ------------------------------------------------------------------ the edge
+@pytest.mark.parametrize(
+    ("arrived_ns", "step"),
+    [(12 * S, 2), (12 * S + 1, 3), (13 * S, 3), (27 * S // 2, 4), (14 * S, 4), (15 * S, 5)],
+)
+@pytest.mark.parametrize("ahead", [0, 2, 4], ids=["not begun", "under way", "through"])
+def test_it_is_merged_at_the_first_step_done_at_or_after_its_arrival(
+    arrived_ns: int, step: int, ahead: int
+) -> None:
+    """This holds whatever the host has trained by then; the run ends when it would have ended
+    anyway.
+    """
+    story = Story()
+    request, rest = story.asks()
+    assert request == FreshRequest(7, 0, 2, until_ns=15 * S + 1) and rest.duration_ns == 4 * S
+    if ahead == 4:
+        assert story.trains(rest, 12 * S) == [] and story.edge.open_tasks == [7], (
+            "held until the answer"
+        )
+    else:
+        story.edge.trainer.advance(rest.job.run, story.edge.rule, 2 + ahead)
+    (again,) = story.edge.receive(NEWER, arrived_ns)
+    assert story.edge.job_done(rest.job, None, 16 * S) == [] or again.job.run is rest.job.run
+    found = update(story.trains(again, arrived_ns))
+    assert story.end_ns == 16 * S and found.vectors["weights"].tolist() == merged_by_hand(step)
+    assert (
+        found.numbers["steps"] == found.numbers["adjusted"] == 6
+        and found.numbers["merged"] == 1
+        and "too_late" not in found.numbers
+    )
+    assert story.edge.receive(TooLate(7), 15 * S + 1) == [] == story.edge.receive(NEWER, 15 * S), (
+        "one answer, one merge"
+    )
+
+
+@pytest.mark.parametrize("through", [False, True])
+def test_one_that_comes_in_the_last_step_or_later_is_too_late(through: bool) -> None:
+    """No step would follow the merge. The host reports it at that moment, and the update has it."""
+    story = Story()
+    _, rest = story.asks()
+    outputs = story.trains(rest, 12 * S) if through else []
+    assert (
+        outputs
+        == story.edge.receive(NEWER, 15 * S + 1)
+        == story.edge.receive(NothingNewer(7), 15 * S + 1)
+        == []
+    )
+    outputs = story.edge.receive(TooLate(7), 15 * S + 1)
+    found = update(story.trains(outputs[0] if through else rest, 15 * S + 1 if through else 12 * S))
+    assert story.end_ns == 16 * S and found.vectors["weights"].tolist() == merged_by_hand(None)
+    assert found.numbers["too_late"] == 1 and found.numbers["merged"] == 0
+
+
+@pytest.mark.parametrize("through", [False, True])
+def test_nothing_newer_changes_nothing(through: bool) -> None:
+    story = Story()
+    _, rest = story.asks()
+    assert not through or story.trains(rest, 12 * S) == []
+    outputs = story.edge.receive(NothingNewer(7), 13 * S)
+    found = update(story.trains(outputs[0], 13 * S) if through else story.trains(rest, 12 * S))
+    assert (
+        story.end_ns == 16 * S
+        and found.vectors["weights"].tolist() == merged_by_hand(None)
+        and "too_late" not in found.numbers
+    )
+
+
+def test_real_hardware_stands_still() -> None:
+    story = Story(Native())
+    (first,) = story.outputs
+    story.edge.trainer.advance(first.job.run, story.edge.rule, 2)
+    (sent,) = story.edge.job_done(first.job, None, 12 * S)
+    assert sent.message == FreshRequest(7, 0, 2, until_ns=0)
+    (rest,) = story.edge.receive(NEWER, 13 * S)
+    assert rest.duration_ns is None and rest.job.run.memory["merged"].tolist() == [3]
+
+
+# ------------------------------------------------------------------ the coordinator
+def test_a_request_that_arrives_when_it_is_too_late_is_not_answered(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, make(Fresher))
+    desk.start("a")
+    assert desk.hear("a", FreshRequest(0, 0, 2, 5 * S), 5 * S) == []
+    assert desk.facts("request_too_late") == [
+        {"t": 5.0, "fact": "request_too_late", "edge": "a", "task": 0}
+    ]
+    assert desk.hear("a", FreshRequest(0, 0, 2, 5 * S), 5 * S - 1) == ["a <- NothingNewer 0"]
+    assert desk.events()[-1]["until_ns"] == 5 * S
+
+
+# ---------------------------------------------------------------- the coordinator's end of the wire
+
+
+def asked(rig: Rig, until_ns: int) -> None:
+    rig.says("a", Stamped(rig.clock.ns, encode_note(FreshRequest(1, 0, 2, until_ns))))
+    rig.until(rig.clock.ns)
+
+
+def notes(rig: Rig) -> list[tuple[int, Any]]:
+    return [
+        (at, decode_note(message.note))
+        for at, message, _ in rig.sent["a"]
+        if isinstance(message, Stamped)
+    ]
+
+
+# ------------------------------------------------------------------ the edge's end of the wire
+class AskingTrainer(EchoTrainer):
+    """Its runs ask before their first step."""
+
+    def begin(self, task: Assignment, rule: LocalRule, memory: dict[str, Any]) -> EchoRun:
+        return EchoRun(task.vectors["weights"], checkpoint=0)
+
+
+@pytest.mark.parametrize("asking", [True, False])
+def test_an_open_request_is_repeated_in_a_new_session(
+    asking: bool,
+) -> None:
+    script = Script((SETUP, 7), (Welcome(), 7), (RunFinished("versions", False), 7))
+    host = script.host()
+    built = side(AskingTrainer() if asking else None)
+    built.edge.receive(Assignment(1, 0, {"weights": vector(1, 2, 3)}), 0)
+    assert built.edge.asking == asking
+    host.build = lambda setup: built
+    host.notes.asked = Stamped(5, encode_note(FreshRequest(1, 0, 2, 9)))
+    host.run()
+    assert (host.notes.asked in script.said) == asking
+
+
+@pytest.mark.parametrize(
+    ("late", "left"), [([(Stamped(9, encode_note(TooLate(1))), 7)], []), ([], [3])]
+)
+def test_what_came_of_a_download_that_is_too_late_is_forgotten(
+    late: list[Any], left: list[int]
+) -> None:
+    offer = Outgoing(3, Fresh(1, 4, {"weights": vector(1, 2, 3)})).offer(0)
+    script = Script(
+        (SETUP, 7), (Welcome(), 7), (offer, 7), *late, (RunFinished("versions", False), 7)
+    )
+    script.host().run()
+    assert list(script.work.transfers.downloads) == left

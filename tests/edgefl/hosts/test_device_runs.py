@@ -16,18 +16,14 @@ from pools import LINKS, bytes_of, learned_of
 from edgefl.errors import UserError
 from edgefl.hosts.process_messages import FleetReady
 from edgefl.hosts.setup.learning import Learning, learning
-from edgefl.hosts.virtual.pool.executor import Executor
 from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.wall.fleet.warm import calibrate
 from edgefl.hosts.wall.speed_check import auto_speed
-from edgefl.loading.file import shared_digest
 
 # each has a rule of its own, or jobs
 STRATEGIES = (
     *("fedavg", "fedac", "moon", "asofed", "fedasmu", "feddyn", "fedprox", "syncdrop", "wkafl"),
     *("fedecho", "zeno-plus-plus"),
 )
-TASK = {"syncdrop": "hidden.py:build"}
 HIDDEN = """
 import numpy as np
 from torch import nn
@@ -102,15 +98,6 @@ def test_attention_on_a_gpu_has_only_the_kernel_that_repeats(
     assert gpu.attention == {"flash": False, "mem_efficient": False, "cudnn": False}
 
 
-def test_a_parent_of_workers_and_edges_does_not_begin_cuda(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with fake_gpu(monkeypatch) as gpu:
-        learned = learned_of(**sections("fedavg", "cuda"))
-        Executor(learned).warm_up()
-        assert calibrate(learned) == (None, "") and not gpu.moved
-
-
 def test_a_missing_gpu_is_told_before_the_data_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(UserError, match=r'training.device = "cuda:1": .*"auto" takes a GPU only'):
@@ -127,13 +114,3 @@ def test_an_automatic_speed_needs_a_cpu() -> None:
 def test_the_key_names_its_values(wrong: str) -> None:
     with pytest.raises(ValueError, match=r'expected "cpu", "cuda", "cuda:N" or "auto"'):
         experiment(training={"device": wrong})
-
-
-def test_each_machine_may_have_its_own_device() -> None:
-    made = [experiment(training={"device": device}) for device in ("cpu", "cuda:1")]
-    assert len({shared_digest(each, each.strategies[0]) for each in made}) == 1
-
-
-def test_without_the_key_a_config_is_written_as_before() -> None:
-    assert "device" not in experiment().training.model_dump(exclude_none=True)
-    assert not learned_of().device_facts()

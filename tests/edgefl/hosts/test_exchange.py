@@ -83,12 +83,6 @@ def test_what_a_note_ends_of_its_task_and_of_no_other(note: ToEdge, ended: tuple
 
 
 # ------------------------------------------------------------------ answers
-def test_an_edge_that_stands_still_waits_for_its_answer_for_ever() -> None:
-    assert Answers.closes_ns(FreshRequest(1, 0, 3)) is None
-
-
-def test_a_request_closes_at_its_very_nanosecond() -> None:
-    assert Answers.closes_ns(FreshRequest(1, 0, 3, until_ns=700)) == 700
 
 
 def test_an_answer_to_a_closed_request_is_too_late() -> None:
@@ -97,14 +91,6 @@ def test_an_answer_to_a_closed_request_is_too_late() -> None:
     assert answers.close("a", 1) == TooLate(1)
     assert answers.too_late("a", FRESH, 1)
     assert not answers.too_late("b", FRESH, 1)
-
-
-def test_a_closed_request_holds_up_no_other_model() -> None:
-    answers = Answers()
-    answers.close("a", 1)
-    assert not answers.too_late("a", TASK, 1) and not answers.too_late("a", FRESH, 2)
-    answers.close("a", 2)
-    assert answers.too_late("a", FRESH, 2)
 
 
 # ------------------------------------------------------------------ broadcasts

@@ -60,17 +60,6 @@ def test_a_second_freeze_lengthens_the_first(lives: FaultLives) -> None:
     assert lives.frozen_until("a") == 50 and lives.frozen_until("b") == 0
 
 
-def test_a_second_freeze_that_ends_earlier_changes_nothing(lives: FaultLives) -> None:
-    struck(lives, freeze(10, 50), 10)
-    assert struck(lives, freeze(20, 30), 20) == [Effect.STAYS_FROZEN]
-    assert lives.frozen_until("a") == 50
-
-
-def test_a_freeze_at_the_end_of_another_is_a_new_one(lives: FaultLives) -> None:
-    struck(lives, freeze(10, 30), 10)
-    assert struck(lives, freeze(30, 40), 30) == [Effect.FROZE] and lives.frozen_until("a") == 40
-
-
 def test_who_is_killed_while_frozen_comes_back_awake(lives: FaultLives) -> None:
     struck(lives, freeze(10, 90), 10)
     assert struck(lives, KILL, 20) == [Effect.DIED] and lives.frozen_until("a") == 0
@@ -81,13 +70,6 @@ def test_who_is_killed_while_frozen_comes_back_awake(lives: FaultLives) -> None:
 
 
 # ------------------------------------------------------------------ plans and marks
-def test_a_plan_of_this_life_is_carried_out(lives: FaultLives) -> None:
-    done: list[tuple[str, int]] = []
-    plan = lives.in_this_life("a", lambda edge, now: done.append((edge, now)))
-    struck(lives, freeze(5, 9), 5)
-    struck(lives, Fault(6, "b", "kill"), 6)
-    plan(7)
-    assert done == [("a", 7)]
 
 
 @pytest.mark.parametrize("faults", [[KILL], [KILL, RESTART], [RESTART]])
@@ -98,17 +80,6 @@ def test_a_plan_of_an_earlier_life_is_void(lives: FaultLives, faults: list[Fault
         struck(lives, fault)
     plan(7)
     assert done == []
-
-
-def test_what_a_death_plans_is_void_after_the_restart_that_caused_it(lives: FaultLives) -> None:
-    done: list[tuple[str, int]] = []
-    plans = [
-        lives.in_this_life("a", lambda edge, now, effect=effect: done.append((effect.value, now)))
-        for effect in lives.strike(RESTART, 0)
-    ]
-    for plan in plans:
-        plan(7)
-    assert done == [("came back", 7)]
 
 
 def test_a_mark_is_taken_once_and_outlives_a_death(lives: FaultLives) -> None:

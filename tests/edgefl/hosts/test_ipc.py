@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from edgefl.hosts import ipc
-from edgefl.hosts.ipc import HINTS, KINDS, BadMessage, Channel, decode, encode, message
+from edgefl.hosts.ipc import BadMessage, Channel, Message, decode, encode
 from edgefl.hosts.process_messages import (
     DoJob,
     FleetReady,
@@ -50,31 +50,26 @@ def test_whole_numbers_become_floats_where_the_field_is_one() -> None:
     assert isinstance(found.real_s, float) and found.real_s == 2.0
 
 
+FLEET = {"kind": "fleet_ready", "data_digest": "", "samples_per_s": None, "cores": 1}
+
+
 @pytest.mark.parametrize(
     ("row", "fault"),
     [
-        ({"kind": "stop_everything", "reason": "x"}, "no known kind of message"),
-        ({"reason": "x"}, "no known kind of message"),
-        ({"kind": ["stop_run"], "reason": "x"}, "no known kind of message"),
-        (["stop_run", "x"], "no known kind of message"),
-        ({"kind": "stop_run"}, r"StopRun: expected fields \['reason'\], found \[\]"),
-        ({"kind": "stop_run", "reason": "x", "more": 1}, r"found \['reason', 'more'\]"),
-        ({"kind": "stop_run", "reason": 3}, "StopRun: expected <class 'str'>, found 3"),
-        ({"kind": "listening", "port": True}, "expected <class 'int'>, found True"),
-        ({"kind": "listening", "port": 80.0}, "expected <class 'int'>, found 80.0"),
-        ({"kind": "fork_edges", "edges": "e000", "address": "", "index": 0}, "tuple"),
-        ({"kind": "fork_edges", "edges": ["a", 1], "address": "", "index": 0}, "found 1"),
-        ({"kind": "run_ended", "summary": []}, r"dict\[str, typing.Any\], found \[\]"),
-        (
-            {"kind": "fleet_ready", "data_digest": "", "samples_per_s": "", "cores": 1}
-            | {"samples": {"a": 1}, "not_measured": "", "engines": []},
-            r"float \| None, found ''",
-        ),
-        (
-            {"kind": "fleet_ready", "data_digest": "", "samples_per_s": None, "cores": 1}
-            | {"samples": {"a": 1.5}, "not_measured": "", "engines": []},
-            "found 1.5",
-        ),
+        ({"kind": "stop_everything", "reason": "x"}, "'stop_everything' - at `\\$.kind`"),
+        ({"reason": "x"}, "missing required field `kind`"),
+        ({"kind": ["stop_run"], "reason": "x"}, "Expected `str`"),
+        (["stop_run", "x"], "Expected `object`, got `array`"),
+        ({"kind": "stop_run"}, "missing required field `reason`"),
+        ({"kind": "stop_run", "reason": "x", "more": 1}, "unknown field `more`"),
+        ({"kind": "stop_run", "reason": 3}, "Expected `str`, got `int` - at `\\$.reason`"),
+        ({"kind": "listening", "port": True}, "Expected `int`, got `bool`"),
+        ({"kind": "listening", "port": 80.5}, "Expected `int`, got `float`"),
+        ({"kind": "fork_edges", "edges": "e000", "address": "", "index": 0}, "Expected `array`"),
+        ({"kind": "fork_edges", "edges": ["a", 1], "address": "", "index": 0}, "got `int`"),
+        ({"kind": "run_ended", "summary": []}, "Expected `object`, got `array`"),
+        ({**FLEET, "samples": {"a": 1}, "samples_per_s": ""}, "Expected `float | null`, got `str`"),
+        ({**FLEET, "samples": {"a": 1.5}}, "Expected `int`, got `float`"),
     ],
 )
 def test_what_is_no_message_is_refused(row: Any, fault: str) -> None:
@@ -83,27 +78,21 @@ def test_what_is_no_message_is_refused(row: Any, fault: str) -> None:
 
 
 def test_bytes_that_are_no_json_are_refused() -> None:
-    with pytest.raises(BadMessage, match="no known kind"):
-        decode(b"\xff")
+    for data in (b"\xff", b"[" * 100_000):
+        with pytest.raises(BadMessage):
+            decode(data)
 
 
 def test_what_json_cannot_hold_is_refused_where_it_is_sent() -> None:
-    with pytest.raises(TypeError, match="not JSON serializable"):
-        encode(RunEnded({"set": {1}}))
+    with pytest.raises(TypeError, match="complex"):
+        encode(RunEnded({"z": 1j}))
     assert decode(encode(RunEnded({"loss": math.nan}))).summary == {"loss": None}
-
-
-def test_a_kind_is_declared_once() -> None:
-    with pytest.raises(TypeError, match="StopRun: a message of that name exists already"):
-
-        @message
-        class StopRun:
-            reason: str
 
 
 def test_each_kind_has_the_name_of_its_class() -> None:
     assert orjson.loads(encode(StopRun("x"))) == {"kind": "stop_run", "reason": "x"}
-    assert KINDS["stop_run"] is StopRun and len(KINDS) == len(HINTS)
+    kinds = [kind.__struct_config__.tag for kind in Message.__subclasses__()]
+    assert len(set(kinds)) == len(kinds)
 
 
 def test_a_closed_channel_raises_eof_error_after_what_was_sent() -> None:

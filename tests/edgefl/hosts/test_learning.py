@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from builders import experiment
 
@@ -10,7 +9,6 @@ from edgefl.config.groups import PartFinder, parts
 from edgefl.data import edge_data
 from edgefl.hosts.setup.learning import learning, with_experiment
 from edgefl.hosts.setup.plan import devices
-from edgefl.hosts.setup.shares import EdgeShares
 
 BURSTS = {"samples_per_s": 100.0, "slowest_ratio": 3.0}
 
@@ -50,15 +48,6 @@ def test_shares_in_one_array_are_those_of_the_partition() -> None:
     assert "nobody" not in learned.shards
     with pytest.raises(KeyError):
         learned.shards["nobody"]
-
-
-def test_no_shares() -> None:
-    assert (len(EdgeShares({})), EdgeShares({}).indices.tolist(), EdgeShares({}).sizes) == (
-        0,
-        [],
-        {},
-    )
-    assert EdgeShares({"a": np.arange(2), "b": np.arange(0)})["b"].tolist() == []
 
 
 def test_an_edge_is_found_in_its_group() -> None:

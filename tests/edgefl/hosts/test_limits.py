@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from builders import S, experiment, vector
 
-from edgefl.hosts.setup.limits import EmulatedLimits, task_limits
+from edgefl.hosts.setup.plan import EmulatedLimits, task_limits
 from edgefl.protocol.messages import Assignment
 from emulator.units import FOREVER
 
@@ -79,25 +79,12 @@ def test_a_drawn_time_counts_as_the_longest_that_may_be_drawn(
     assert found.training_ns("a", 100, TASK, 0) >= least_s * S
 
 
-def test_what_is_shared_may_take_as_often_as_long_as_there_are_edges() -> None:
-    medium = {"kind": "bottleneck", "down_mbit_s": 4.0}
-    found = limits(medium=medium)
-    assert found.download_ns("a", 5_000_000, None, 0) == 3 * (30 * S + 50 * MS)
-    assert found.upload_ns("a", 5_000_000, 0) == 3 * (40 * S + 50 * MS)
-
-
 def test_slots_of_a_tdma_channel() -> None:
     """A model of 5000 bytes takes 5 slots of 8000 bit: 30 slots for three edges, both ways."""
     medium = {"kind": "tdma", "slot_ms": 10.0, "guard_ms": 0.0, "rate_mbit_s": 0.8}
     found = limits(medium=medium, links={"latency_ms": 0.0})
     assert found.upload_ns("a", 5_000, 0) == 300 * MS + 4 * S
     assert found.download_ns("a", 5_000, (7, 8, 9), 50 * MS) == 60 * MS + 4 * S
-
-
-def test_native_hardware_takes_the_time_that_it_takes() -> None:
-    found = limits(devices={"kind": "native"}, links={"kind": "native"})
-    assert found.training_ns("a", 100, TASK, 0) == FOREVER
-    assert found.download_ns("a", 5_000_000, None, 0) == found.upload_ns("a", 5, 0) == FOREVER
 
 
 def test_the_config_may_say_otherwise() -> None:

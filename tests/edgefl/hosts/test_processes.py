@@ -13,7 +13,6 @@ from threading import Thread
 
 import psutil
 import pytest
-from paths import ROOT
 from processes import PATIENCE_S, wait_for
 
 from edgefl.hosts import processes
@@ -25,11 +24,9 @@ from edgefl.hosts.processes import (
     close_all_but,
     end_soon,
     fork,
-    forked_bytes,
-    keep_freed_memory,
     spawn,
 )
-from emulator.host import REAL_TIME, cores, host_facts, real_time_priority
+from emulator.host import REAL_TIME, real_time_priority
 
 pytestmark = pytest.mark.processes
 
@@ -64,14 +61,6 @@ def test_a_fork_exits_with_what_its_work_returns(
     assert status(fork("edge e000", work)) == expected
     err = capfd.readouterr().err
     assert ("edge e000: ArithmeticError: no half\nTraceback" in err) == (expected == 1)
-
-
-def test_a_fork_says_what_it_has_printed_and_nothing_twice(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    print("before")
-    assert status(fork("printer", lambda: print("inside"))) == 0
-    assert capfd.readouterr().out == "before\ninside\n"
 
 
 @linux
@@ -132,40 +121,6 @@ def test_a_spawned_module_has_the_channels_and_one_thread(
     assert process.wait(PATIENCE_S) == 0
 
 
-LARGE = """
-import gc, resource
-import numpy as np
-from edgefl.hosts.processes import keep_freed_memory
-kept, faults = keep_freed_memory(of_any_size=True), []
-gc.disable()
-for _ in range(3):
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    np.empty(12_000_000, np.float32).fill(1)
-    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-print(max(faults[1:]) if kept else 0)
-"""
-
-
-@linux
-def test_freed_memory_of_any_size_is_reused() -> None:
-    """A freed array of 48 MB gives its pages to the next one: new pages are faults."""
-    done = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) <= 8, "new ones are 23 large pages or 11,719 small ones"
-
-
-def test_priority_and_memory_are_asked_for_and_may_be_refused() -> None:
-    assert keep_freed_memory() in (True, False)
-    assert cores() == host_facts()["cores"]
-
-    def work() -> int:
-        granted = real_time_priority(1) == REAL_TIME
-        policy = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
-        return int(granted != (policy == os.SCHED_FIFO))
-
-    assert status(fork("worker", work)) == 0
-
-
 def test_no_thread_or_process_inherits_the_priority(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     monkeypatch.setattr(os, "sched_setscheduler", lambda pid, policy, param: asked.append(policy))
@@ -197,23 +152,6 @@ def test_a_request_to_end_does_what_ctrl_c_does(number: signal.Signals) -> None:
         assert signal.getsignal(number) is signal.SIG_DFL
     finally:
         signal.signal(number, former)
-
-
-def test_the_private_memory_of_a_fork_is_measured() -> None:
-    kept: list[bytearray] = []
-    small, large = forked_bytes(lambda: None), forked_bytes(lambda: kept.append(bytearray(1 << 26)))
-    assert abs(large - small - (1 << 26)) < 1 << 22 and kept == []
-
-
-def test_what_is_to_be_ignored_stays_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """nohup does this, for example."""
-    former = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with ended_like_ctrl_c():
-            signal.raise_signal(signal.SIGHUP)
-            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGHUP, former)
 
 
 def test_the_system_ends_what_hangs(monkeypatch: pytest.MonkeyPatch) -> None:

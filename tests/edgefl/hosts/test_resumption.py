@@ -7,23 +7,24 @@ from typing import Any
 
 import pytest
 from broken_off import begin_folder, begin_run
-from builders import experiment
+from builders import experiment, layout, vector
 
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
-from edgefl.hosts.clock_names import VIRTUAL, WALL
-from edgefl.hosts.setup.interruptions import with_patterns
-from edgefl.hosts.setup.origin import COORDINATOR, LAUNCH, Origin, origin_of
+from edgefl.hosts.choices import COORDINATOR, WALL
+from edgefl.hosts.setup.network import with_patterns
+from edgefl.hosts.setup.plan import fidelity
 from edgefl.hosts.setup.resumption import (
+    Origin,
+    RunFolder,
     RunStage,
     check_data,
     differences,
     digest_facts,
-    experiment_folder,
     read_resumption,
     run_stage,
 )
-from edgefl.hosts.setup.run_folder import RunFolder
+from edgefl.hosts.setup.rundir import OpenRun
 
 TWO = [{"strategy": "fedavg"}, {"strategy": "fedasync"}]
 
@@ -96,25 +97,6 @@ def test_ctrl_c_and_lost_processes_break_a_run_off(
     assert run_stage(begin_run(folder, experiment(), finished=finished)) is expected
 
 
-def test_a_torn_summary_is_none_and_a_torn_config_no_run(folder: Path) -> None:
-    begin_folder(folder, experiment())
-    run = begin_run(folder, experiment())
-    (run / "summary.json").write_text('{"finished": "vers')
-    assert stages(folder) == {"fedavg": "broken off"}
-    (run / "config.toml").write_text('name = "ru')
-    (run / "events.jsonl").write_text("")
-    assert stages(folder) == {"fedavg": "not begun"}
-
-
-def test_the_folder_of_a_strategy_or_a_seed_will_do(folder: Path) -> None:
-    given = experiment(seeds=[1, 2])
-    begin_folder(folder, given)
-    begin_run(folder, of_seed(given, 2))
-    for path in (folder, folder / "fedavg", folder / "fedavg" / "seed2"):
-        assert experiment_folder(path) == folder
-        assert read_resumption(path).folder == folder
-
-
 def test_the_chosen_speed_and_a_port_that_edges_know_stay(folder: Path) -> None:
     auto = experiment(speed="auto")
     begin_folder(folder, auto, Origin(COORDINATOR, WALL, folder.parent))
@@ -122,12 +104,6 @@ def test_the_chosen_speed_and_a_port_that_edges_know_stay(folder: Path) -> None:
     found = read_resumption(folder)
     assert (found.experiment.speed, found.experiment.network.port) == (0.25, 7123)
     assert found.speed_auto and found.asked.speed == "auto"
-
-
-def test_edges_of_this_machine_know_no_port_after_a_crash(folder: Path) -> None:
-    begin_folder(folder, experiment())
-    begin_run(folder, experiment(), facts={"port": 7123})
-    assert read_resumption(folder).experiment.network.port == 0
 
 
 # ---------------------------------------------------------------------- what is no run
@@ -149,10 +125,6 @@ def test_a_folder_that_is_no_run_names_the_nearest(folder: Path) -> None:
     assert refused("runs").startswith(f"--resume runs: is no run: {kind} (there: ")
     assert refused("runs/empty").startswith(f"--resume runs/empty: is no run: {kind} (there: ")
     assert refused("file.txt").startswith("--resume file.txt: is no directory (there: ")
-
-
-def test_without_any_run_no_near_one_is_named(folder: Path) -> None:
-    assert refused("runs/quick") == "--resume runs/quick: no such directory"
 
 
 def test_runs_of_an_older_edgefl_cannot_be_resumed(folder: Path) -> None:
@@ -221,15 +193,6 @@ def test_changed_and_missing_code_is_named(folder: Path) -> None:
     assert "mine.py" in refused(folder)  # the check of names comes first
 
 
-def test_a_changed_trace_is_named(folder: Path) -> None:
-    Path("up.csv").write_text("0,1000000\n10,2000000\n20,1000000\n")
-    given = experiment(links={"trace_up": "up.csv", "down_mbit_s": 1.0})
-    begin_folder(folder, given, Origin("run", WALL, Path()))
-    assert stages(folder) == {"fedavg": "not begun"}
-    Path("up.csv").write_text("0,1000000\n10,2000001\n20,1000000\n")
-    assert "up.csv has changed" in refused(folder)
-
-
 def test_other_data_are_refused(folder: Path) -> None:
     run = begin_run(folder, experiment(), facts={"data_digest": "aa11"})
     check_data(run, "aa11")
@@ -271,18 +234,138 @@ def test_differences_name_the_key_and_both_values(change: Any, expected: list[st
 
 
 # ---------------------------------------------------------------------- experiment.toml
-def test_the_facts_come_back_as_they_were_written(folder: Path) -> None:
-    given = Origin(
-        LAUNCH, VIRTUAL, Path.cwd(), ("--partial",), Path.cwd() / "hosts.toml", Path.cwd(), "pi"
-    )
-    begin_folder(folder, experiment(), given)
-    assert origin_of(folder) == given
-    assert given.resumed_by(folder) == "edgefl launch hosts.toml --resume runs/quick --partial"
 
 
-def test_a_run_that_did_not_begin_leaves_no_experiment_file(folder: Path) -> None:
-    claim = RunFolder(folder, Origin("run", WALL, Path()).text(experiment()))
+# ------------------------------------------------------------------ the lock on an experiment's fo
+def begun(directory: Path, ends: bool, reason: str = "interrupted") -> None:
+    given = experiment()
+    run = OpenRun(given, 0, directory, None, vector(0, 0, 0), layout())
+    run.begin("virtual", fidelity(given))
+    run.record.fact(0, {"fact": "edge_waits"})
+    run.record.flush()
+    if ends:
+        run.coordinator.finish(reason, 0)
+        run.end("virtual", 0, 0.0, fidelity(given).summary())
+
+
+def claimed(folder: Path, overwrite: bool = False) -> list[str]:
+    """What the user reads when a new run begins in ``folder``, which is then empty again."""
+    claim = RunFolder(folder, overwrite=overwrite)
     claim.claim()
-    claim.begin()
-    claim.undo()
-    assert not Path("runs").exists()
+    folder.mkdir(exist_ok=True)
+    told = claim.begin()
+    claim.release()
+    folder.mkdir(exist_ok=True)
+    return told
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("within", ["", "seed3"])
+def test_what_has_not_ended_is_moved_aside_whole(
+    tmp_path: Path, within: str, overwrite: bool
+) -> None:
+    """It moves with finished strategies, logs and all other files."""
+    folder = tmp_path / "quick"
+    for number in (1, 2, 3):
+        begun(folder / "fedavg", ends=True)
+        begun(folder / "fedasync" / within, ends=False)
+        (folder / "edges.log").write_text("e001: died")
+        there = files(folder)
+        (told,) = claimed(folder, overwrite)
+        aside = tmp_path / f"quick.{number}"
+        assert told == f"{folder} held an unfinished run: moved to {aside}"
+        assert files(aside) == there and not list(folder.iterdir())
+
+
+def test_the_message_says_how_to_go_on_with_it(tmp_path: Path) -> None:
+    folder = tmp_path / "quick"
+    begin_folder(folder, experiment())
+    begun(folder / "fedavg", ends=False)
+    (told,) = claimed(folder)
+    aside = tmp_path / "quick.1"
+    assert told.endswith(f"moved to {aside}; to go on with it: edgefl run --resume {aside}")
+
+
+def test_a_resumption_leaves_all_where_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "quick"
+    begin_folder(folder, experiment())
+    begun(folder / "fedavg", ends=False)
+    there = files(folder)
+    claim = RunFolder(folder, "other", resume=True)
+    claim.claim()
+    assert claim.begin() == [] == claim.undo()
+    claim.release()
+    assert files(folder) == there and (folder / "experiment.toml").read_text() != "other"
+
+
+@pytest.mark.parametrize(
+    "name", ["comparison.csv", "sweep.toml", "fedavg/summary.json", "fedavg/seed1/metrics.csv"]
+)
+def test_what_runs_leave_is_moved_aside(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "quick" / name
+    path.parent.mkdir(parents=True)
+    path.touch()
+    assert len(claimed(tmp_path / "quick")) == 1 and not path.exists()
+    assert (tmp_path / "quick.1" / name).exists()
+
+
+def test_a_folder_without_results_stays_where_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "quick"
+    begun(folder / "fedavg", ends=False)
+    (folder / "fedavg" / "events.jsonl").write_bytes(b"")
+    (folder / "fedavg" / "metrics.csv").unlink()
+    (folder / "notes.md").touch()
+    assert claimed(folder) == [], "it broke off before anything happened"
+    assert files(folder) == {"notes.md"}
+
+
+def test_a_run_that_does_not_begin_leaves_all_as_it_was(tmp_path: Path) -> None:
+    folder = tmp_path / "quick"
+    begun(folder / "fedavg", ends=True)
+    there = files(folder)
+    claim = RunFolder(folder, "text")
+    claim.claim()
+    assert not list(folder.iterdir())
+    assert claim.undo() == [] and files(folder) == there
+    claim.release()
+    assert [path.name for path in tmp_path.iterdir()] == ["quick"]
+
+
+def test_a_config_in_the_folder_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "quick"
+    begun(folder / "fedavg", ends=True, reason="versions")
+    (folder / "code").mkdir()
+    there = files(folder)
+    with pytest.raises(UserError, match="is needed where it is: expected --overwrite, or another"):
+        RunFolder(folder, base=folder / "code").claim()
+    monkeypatch.chdir(folder)
+    with pytest.raises(UserError, match="holds an earlier run, and is not moved aside"):
+        RunFolder(folder).claim()
+    assert files(folder) == there
+
+
+def test_one_run_at_a_time(tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "quick"
+    first, second = RunFolder(folder), RunFolder(folder)
+    first.refuse_if_in_use()
+    first.claim()
+    assert list(folder.iterdir()) == []
+    begun(folder / "fedavg", ends=False)
+    for attempt in (second.refuse_if_in_use, second.claim, second.lock):
+        with pytest.raises(UserError, match=r"quick: another run writes to it; wait for its"):
+            attempt()
+    assert files(folder) and not (tmp_path / "runs" / "quick.1").exists(), "nothing was touched"
+    first.release()
+    second.refuse_if_in_use()
+    second.claim()
+    second.release()
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"quick: cannot be made \(Not a directory\)"):
+        RunFolder(tmp_path / "file" / "quick").claim()

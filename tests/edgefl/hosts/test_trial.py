@@ -10,10 +10,7 @@ import numpy as np
 import pytest
 import torch
 from builders import experiment
-from paths import ROOT
-from typer.testing import CliRunner
 
-from edgefl.cli import app, main
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.trial import try_out
@@ -175,23 +172,6 @@ def test_a_strategy_that_cannot_work_is_one_line(folder: Path, name: str, compla
         tried(folder, strategies=[{"strategy": f"mean.py:{name}", "clients_per_round": 2}])
 
 
-@pytest.mark.processes
-def test_a_good_strategy_leaves_no_trace(folder: Path) -> None:
-    tried(folder, strategies=[{"strategy": "mean.py:Good", "clients_per_round": 2}])
-    assert own_module(folder / "mean.py").MADE == []
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("words", [["check"], ["run", "--clock", "virtual"]])
-def test_the_commands_refuse_before_anything_is_written(folder: Path, words: list[str]) -> None:
-    config = ROOT / "edgefl" / "configs" / "quickstart.toml"
-    told = CliRunner().invoke(
-        app, [*words, str(config), f"model={{name='{folder}/odd.py:build', kind='tuple'}}"]
-    )
-    assert isinstance(told.exception, UserError) and "returns a tuple" in str(told.exception)
-    assert not (folder / "runs").exists()
-
-
 def test_a_misnamed_method_is_a_warning_with_the_nearest_name(folder: Path) -> None:
     given = experiment(strategies=[{"strategy": "mean.py:Misnamed", "clients_per_round": 2}])
     assert [line.removeprefix("misnamed: ") for line in strategy_warnings(given, folder)] == [
@@ -204,18 +184,3 @@ def test_a_misnamed_method_is_a_warning_with_the_nearest_name(folder: Path) -> N
             ("Rule.begn", "begin"),
         )
     ], "closed_by is used, plan is near nothing"
-
-
-def test_an_exit_in_a_user_s_code_is_told(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder / "c.toml").write_text(
-        "stop = {versions = 1}\n[[strategies]]\nstrategy = 'mean.py:Exits'\n"
-    )
-    (folder / "mean.py").write_text("import sys\n\nsys.exit('no licence')\n")
-    monkeypatch.setattr(sys, "argv", ["edgefl", "check", "c.toml"])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    assert "SystemExit: no licence (" in (told := capsys.readouterr().err)
-    assert told.count("\n") == 1 and "mean.py, line 3" in told

@@ -14,9 +14,9 @@ from compared_runs import evaluated_run
 from html_pages import HtmlPage
 
 from edgefl.errors import UserError
-from edgefl.hosts.clock_names import VIRTUAL
+from edgefl.hosts.choices import RUN, VIRTUAL
 from edgefl.hosts.setup.learning import learning
-from edgefl.hosts.setup.origin import RUN, Origin
+from edgefl.hosts.setup.resumption import Origin
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.html_report import embedded_figures
 from edgefl.html_report.document import document, write

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from edgefl.launch.addresses import coordinator_address, edge_addresses, listen_host
+from edgefl.launch.connections.addresses import coordinator_address, edge_addresses, listen_host
 from edgefl.launch.connections.connection import (
     NO_ENV,
     Done,
@@ -16,8 +16,7 @@ from edgefl.launch.connections.connection import (
     HostError,
     RemoteProcess,
 )
-from edgefl.launch.host import Host
-from edgefl.launch.inventory import CoordinatorPlace
+from edgefl.launch.inventory import CoordinatorPlace, Host
 
 HERE = CoordinatorPlace(Host("coordinator", via="local"), None, 0)
 

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
-from edgefl.launch.environment import (
+from edgefl.launch.installer import (
     Facts,
-    constraints,
     fingerprint,
     kept,
     no_room,
     refusal,
     space_needed,
 )
-from edgefl.launch.host import Host
-from edgefl.launch.own_wheel import OwnWheel
-from edgefl.launch.wheelhouse import Target
+from edgefl.launch.inventory import Host
+from edgefl.launch.wheels import OwnWheel, Target, constraints
 
 PI = Facts(
     python=(3, 11, 2),
@@ -107,12 +106,12 @@ def test_the_room_that_wheels_need() -> None:
 def test_only_a_probes_answer_is_accepted() -> None:
     told = {"python": [3, 9, 1], "libc": ["glibc", "2.31"], "implementation": "cpython"}
     told |= {"machine": "x86_64", "system": "Linux", "bits": 64, "executable": "p", "in_venv": True}
-    assert Facts.parsed(json.dumps(told).encode()).python == (3, 9, 1)
+    assert msgspec.json.decode(json.dumps(told), type=Facts).python == (3, 9, 1)
     wrong = [b"", b"[]", b'{"python": [3], "other": 1}', json.dumps({"bits": 64}).encode()]
     changes = ({"python": [3, 10**9, 1]}, {"free_bytes": "x"}, {"packages": ["torch"]})
     wrong += [json.dumps(told | change).encode() for change in changes]
     for answer in wrong:
-        with pytest.raises(ValueError):
-            Facts.parsed(answer)
+        with pytest.raises(msgspec.DecodeError):
+            msgspec.json.decode(answer, type=Facts)
     # a list of all versions up to this one would fill the memory
     assert "glibc" in str(refusal(replace(PI, libc=("glibc", "2.999999999")), exists=False))

@@ -11,11 +11,10 @@ import pytest
 
 from edgefl import __version__
 from edgefl.launch.agent_messages import AgentReady, EdgeEnded, EdgeStarted, HostLine, to_line
-from edgefl.launch.connections.questions import refuse
-from edgefl.launch.host import Host
+from edgefl.launch.connections.opening import refuse
+from edgefl.launch.host_session import MOST_UNREAD
 from edgefl.launch.hosts_thread import HostsThread
-from edgefl.launch.inventory import CoordinatorPlace, Inventory
-from edgefl.launch.outbox import MOST_UNREAD
+from edgefl.launch.inventory import CoordinatorPlace, Host, Inventory
 
 pytestmark = pytest.mark.processes
 HERE = CoordinatorPlace(Host("coordinator", via="local"), None, 0)

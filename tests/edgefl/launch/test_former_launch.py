@@ -14,8 +14,8 @@ from agents import AgentProcess, lives
 from processes import wait_for
 
 from edgefl.launch.connections.opening import open_connection
-from edgefl.launch.host import Host
 from edgefl.launch.host_session import HostSession
+from edgefl.launch.inventory import Host
 from edgefl.launch.run_places import run_folder
 
 pytestmark = pytest.mark.processes

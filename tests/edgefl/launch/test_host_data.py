@@ -16,11 +16,11 @@ from edgefl.commands import data as data_command
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import learning
-from edgefl.hosts.wall.edge.side import SideBuilder
+from edgefl.hosts.wall.edge.membership import SideBuilder
 from edgefl.launch.connections.connection import HostError
 from edgefl.launch.connections.local import LocalConnection
-from edgefl.launch.host import Host
 from edgefl.launch.host_data import DataSync, HostData
+from edgefl.launch.inventory import Host
 from edgefl.loading.file import dump, to_json
 from edgefl.protocol.messages import Setup
 

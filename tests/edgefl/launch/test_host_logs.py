@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from edgefl.launch import host_logs
-from edgefl.launch.host_logs import HostLogs
+from edgefl.launch import hosts_thread
+from edgefl.launch.hosts_thread import HostLogs
 
 
 def read(folder: Path) -> dict[str, list[str]]:
@@ -32,7 +32,7 @@ def test_lines_before_the_folder_is_ours_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_host_cannot_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_logs, "MOST_BYTES", 100)
+    monkeypatch.setattr(hosts_thread, "MOST_BYTES", 100)
     logs = HostLogs(lambda: 0.0)
     logs.open(tmp_path)
     for _ in range(50):

@@ -15,18 +15,16 @@ from tiny_wheels import write_wheel
 
 from edgefl.launch.connections.connection import HostError
 from edgefl.launch.connections.local import LocalConnection
-from edgefl.launch.environment import STAMP
-from edgefl.launch.host import Host
 from edgefl.launch.installer import (
+    STAMP,
     Installed,
     Installer,
     interpreter,
     pip_step,
     without_piwheels,
 )
-from edgefl.launch.own_wheel import OwnWheel, opened
-from edgefl.launch.pins import pins
-from edgefl.launch.wheelhouse import Target
+from edgefl.launch.inventory import Host
+from edgefl.launch.wheels import OwnWheel, Target, opened, pins
 
 pytestmark = pytest.mark.processes
 

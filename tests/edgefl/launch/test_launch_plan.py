@@ -10,8 +10,7 @@ from builders import experiment
 
 from edgefl.commands.launch_elsewhere import refuse_faults
 from edgefl.errors import UserError
-from edgefl.launch.host import Host
-from edgefl.launch.inventory import CoordinatorPlace, Inventory
+from edgefl.launch.inventory import CoordinatorPlace, Host, Inventory
 from edgefl.launch.launch_plan import (
     PLAIN,
     SECRET,

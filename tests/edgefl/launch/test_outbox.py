@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefl.launch.outbox import Outbox
+from edgefl.launch.agent import Outbox
 
 
 def drained(outbox: Outbox, portion: int = 1000) -> bytes:

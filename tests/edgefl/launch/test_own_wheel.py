@@ -13,8 +13,8 @@ import pytest
 from paths import ROOT
 
 from edgefl.errors import UserError
-from edgefl.launch import own_wheel as wheel_file
-from edgefl.launch.own_wheel import _packed, opened, own_wheel
+from edgefl.launch import wheels as wheel_file
+from edgefl.launch.wheels import _packed, opened, own_wheel
 
 pytestmark = pytest.mark.processes
 
@@ -61,7 +61,7 @@ def test_an_installed_edgefl_is_packed_into_the_same_wheel(
     other_site = tmp_path / "other"
     words[-1] = str(other_site)
     subprocess.run([sys.executable, "-m", "pip", *words, str(again.path)], check=True)
-    where = "import edgefl.launch.pins as p; print(p.FILE)"
+    where = "import edgefl.launch.wheels as p; print(p.PINS)"
     done = subprocess.run(
         [sys.executable, "-c", where],
         cwd=tmp_path,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict, replace
+import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+from msgspec import structs
 
 from edgefl import __version__
 from edgefl.launch.connections.connection import HostError
-from edgefl.launch.host import Host
-from edgefl.launch.inventory import load_inventory
+from edgefl.launch.inventory import Host, load_inventory
 from edgefl.launch.placement import load_placed
 from edgefl.launch.survey import (
     EDGE_BYTES,
@@ -19,6 +22,7 @@ from edgefl.launch.survey import (
     Demand,
     Goodput,
     MachineFacts,
+    ProbeChannel,
     Survey,
     clock_of,
     demand,
@@ -26,7 +30,6 @@ from edgefl.launch.survey import (
     pythons,
     rate_bit_s,
 )
-from edgefl.launch.surveying import ProbeChannel
 
 HOST = Host("pi", edges=("pi-1", "pi-2"))
 GOOD = MachineFacts(
@@ -100,13 +103,13 @@ def test_a_good_host_has_no_problem() -> None:
     ],
 )
 def test_what_a_machine_lacks(change: dict[str, object], reason: str) -> None:
-    survey = Survey("pi", True, replace(GOOD, **change))
+    survey = Survey("pi", True, structs.replace(GOOD, **change))
     found = problems(HOST, survey, NEEDS)
     assert len(found) == 1 and found[0].startswith(reason)
 
 
 def test_a_new_environment_needs_room() -> None:
-    survey = Survey("pi", True, replace(GOOD, torch="", edgefl="", free_bytes=10**9))
+    survey = Survey("pi", True, structs.replace(GOOD, torch="", edgefl="", free_bytes=10**9))
     assert problems(HOST, survey, None) == [
         "no edgefl: `edgefl hosts install`",
         "1.0 GB free on its disk, expected 1.5 GB",
@@ -159,22 +162,24 @@ def test_the_demand_of_a_host_is_that_of_its_edges(tmp_path: Path) -> None:
 
 
 def test_the_answer_of_a_probe_is_checked() -> None:
-    with pytest.raises(ValueError, match="unexpected keys"):
-        MachineFacts.parsed({"system": "Linux"})
-    with pytest.raises(ValueError, match="unexpected keys"):
-        MachineFacts.parsed([])
-    told = asdict(GOOD)
-    assert MachineFacts.parsed(told | {"python": [3, 11, 2]}) == GOOD
+    def parsed(told: Any) -> MachineFacts:
+        return msgspec.json.decode(json.dumps(told), type=MachineFacts)
+
+    told = structs.asdict(GOOD)
+    assert parsed(told | {"python": [3, 11, 2]}) == GOOD
     for wrong in (
-        {"machine": 5},
-        {"free_bytes": "many"},
-        {"free_bytes": -1},
-        {"memory_bytes": 10**400},
-        {"python": [3, 11]},
-        {"python": [3, 10**9, 0]},
+        {"system": "Linux"},
+        [],
+        told | {"other": 1},
+        told | {"machine": 5},
+        told | {"free_bytes": "many"},
+        told | {"free_bytes": -1},
+        told | {"memory_bytes": 10**400},
+        told | {"python": [3, 11]},
+        told | {"python": [3, 10**9, 0]},
     ):
-        with pytest.raises(ValueError, match="validation error"):
-            MachineFacts.parsed(told | wrong)
+        with pytest.raises(msgspec.DecodeError):
+            parsed(wrong)
 
 
 @pytest.mark.parametrize(
@@ -187,5 +192,5 @@ def test_a_probe_that_answers_nonsense_is_an_error_of_its_host(answer: bytes) ->
     async def write(data: bytes) -> None:
         return None
 
-    with pytest.raises(HostError, match=r"^pi: (the probe|expected an answer of the probe)"):
+    with pytest.raises(HostError, match="^pi: expected an answer of the probe"):
         asyncio.run(ProbeChannel("pi", read, write).clock())

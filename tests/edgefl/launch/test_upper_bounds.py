@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from builders import experiment
 
-from edgefl.launch.upper_bounds import upper_bounds
+from edgefl.launch.launch_plan import upper_bounds
 
 LINKS = {"up_mbit_s": 1.0, "down_mbit_s": 4.0}
 

@@ -10,7 +10,7 @@ import pytest
 from paths import ROOT
 
 from edgefl.errors import UserError
-from edgefl.hosts.wall.edge.side import SideBuilder
+from edgefl.hosts.wall.edge.membership import SideBuilder
 from edgefl.loading import file
 from edgefl.protocol.messages import Setup
 

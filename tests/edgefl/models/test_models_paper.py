@@ -12,15 +12,14 @@ import torch
 from torch import nn
 
 from edgefl.data.task import cross_entropy
-from edgefl.edges.trainer import Trainer
-from edgefl.edges.training_plan import TrainingPlan
+from edgefl.edges.training import Trainer, TrainingPlan
 from edgefl.errors import UserError
 from edgefl.models import alexnet, cnn, lenet5, mlp, resnet18, resnet20, textcnn, vgg11
 from edgefl.models.evaluate import evaluate
 from edgefl.models.layers import Residual, bordered
 from edgefl.models.workspace import Workspace, initial, layout_of
 from edgefl.protocol.messages import Assignment
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.streams import Streams
 
 CIFAR, GREY, TINY = (3, 32, 32), (1, 28, 28), (3, 64, 64)

@@ -16,11 +16,10 @@ from trainers import FakeTask, finished, half_square
 from typer.testing import CliRunner
 
 from edgefl.cli import app
-from edgefl.edges.trainer import Trainer
-from edgefl.edges.training_plan import TrainingPlan
+from edgefl.edges.training import Trainer, TrainingPlan
 from edgefl.errors import UserError
 from edgefl.models.workspace import Workspace, flat
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.streams import Streams
 
 ROWS = torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 1.0], [2.0, 2.0]])

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from text_rig import causal_experiment, sums, text_experiment, write_jsonl
 
-from edgefl.edges.local_run import LocalRun
+from edgefl.edges.training import LocalRun
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import Learning, learning
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import Assignment
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 
 COUNT = 20
 ADAMW = {"optimizer": "adamw", "learning_rate": 0.01, "batch_size": 10}

@@ -13,13 +13,12 @@ from trainers import FakeTask
 
 from edgefl.data.samples import NextTokens, Samples
 from edgefl.data.task import cross_entropy
-from edgefl.edges.trainer import Trainer
-from edgefl.edges.training_plan import TrainingPlan
+from edgefl.edges.training import Trainer, TrainingPlan
 from edgefl.errors import UserError
 from edgefl.models import torch_device
 from edgefl.models.torch_device import CPU, chosen, drawing_from, make_repeatable, seeded
 from edgefl.models.workspace import Workspace
-from edgefl.strategies.base.local_rule import LocalRule
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.streams import Streams
 
 NO_CUDA = "this torch finds no GPU"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from edgefl.protocol import transfers
 from edgefl.protocol.codec import decode, encode, size_of
@@ -130,9 +131,9 @@ def test_what_does_not_match_its_digest_is_refused(damage: str) -> None:
     outgoing = Outgoing(1, update(10))
     offer = outgoing.offer(0)
     if damage == "digest":
-        offer = replace(offer, digest="0" * 48)
+        offer = structs.replace(offer, digest="0" * 48)
     if damage == "meta":
-        offer = replace(offer, meta=Outgoing(1, replace(update(10), version=5)).meta)
+        offer = structs.replace(offer, meta=Outgoing(1, replace(update(10), version=5)).meta)
     incoming = Incoming(offer, MOST)
     if damage != "missing":
         carry(outgoing, incoming, 16)
@@ -190,7 +191,7 @@ def test_no_memory_is_taken_for_an_offer_that_cannot_be_true(
     monkeypatch.setattr(
         transfers, "aligned", lambda size, dtype: taken.append(size) or aligned(size, dtype)
     )
-    offer = replace(Outgoing(1, update(10)).offer(0), **change)
+    offer = structs.replace(Outgoing(1, update(10)).offer(0), **change)
     with pytest.raises(WireError, match=match):
         Incoming(offer, MOST)
     assert taken == []

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from host_reports import FACTS, REPORT
+from msgspec.structs import replace
 
 from edgefl.record.host_table import HostTable, celsius, throttling
 from emulator.units import NS_PER_S

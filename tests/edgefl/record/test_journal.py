@@ -17,8 +17,14 @@ from edgefl.errors import UserError
 from edgefl.record import journal as journals
 from edgefl.record.journal import BLOBS, LINES, Journal, read, segment_name, segments
 from edgefl.record.rows import digest
-from edgefl.strategies.base.decisions import Decision, Discard, Publish
-from edgefl.strategies.base.events import JobDone, RunStarted, UpdateArrived
+from edgefl.strategies.base.events_and_decisions import (
+    Decision,
+    Discard,
+    JobDone,
+    Publish,
+    RunStarted,
+    UpdateArrived,
+)
 
 FIRST = segment_name(0)
 BASE = vector(0, 0)

@@ -20,8 +20,13 @@ from edgefl.record import journal as journals
 from edgefl.record.journal import Journal
 from edgefl.record.replay import Replay, replay
 from edgefl.results.tail import read_events
-from edgefl.strategies.base.decisions import Cancel, Decision
-from edgefl.strategies.base.events import EdgeJoined, EdgeLost, UpdateArrived
+from edgefl.strategies.base.events_and_decisions import (
+    Cancel,
+    Decision,
+    EdgeJoined,
+    EdgeLost,
+    UpdateArrived,
+)
 from edgefl.strategies.fedasync import FedAsync
 from edgefl.strategies.fedbuff import FedBuff
 from edgefl.vectors import ALIGNMENT, aligned_copy

@@ -14,9 +14,9 @@ from drawn import of_runs
 from rich.console import Console
 
 from edgefl.config.evaluation import Evaluation
-from edgefl.coordinator.ledger import Ledger
+from edgefl.coordinator.coordinator import Ledger
 from edgefl.errors import UserError
-from edgefl.hosts.setup.summary import write_summary
+from edgefl.hosts.setup.rundir import write_summary
 from edgefl.record.record import Record
 from edgefl.record.rows import event_row
 from edgefl.reports import gallery
@@ -25,7 +25,7 @@ from edgefl.results.live import LiveView
 from edgefl.results.summary import one_line, scores_not_finite
 from edgefl.results.table import table
 from edgefl.results.tail import Tail, is_torn, read_csv, read_events
-from edgefl.strategies.base.events import EdgeJoined, EdgeLost, Event, JobFailed
+from edgefl.strategies.base.events_and_decisions import EdgeJoined, EdgeLost, Event, JobFailed
 
 METRICS = "version,emulated_s,wall_s,train_loss,test_loss,accuracy,bytes_up,bytes_down\n"
 LINKS = "edge,direction,kind,bytes,offered_s,scheduled_s,finished_s\n"

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 from builders import S, Server, make
-from pydantic import ValidationError
 
-from edgefl.strategies.asyncpart import AsyncPart, AsyncPartOptions
-from edgefl.strategies.base.events import AlarmRang, RunStarted
+from edgefl.strategies.asyncpart import AsyncPart
+from edgefl.strategies.base.events_and_decisions import AlarmRang, RunStarted
 
 
 def slots(**options: Any) -> Server:
@@ -91,33 +90,3 @@ def test_who_has_taken_part_more_often_weighs_less() -> None:
     story.deliver("b", 0, 4, 0)
     assert end(story, 15)[0] == "publish 1 3 0"
     assert story.strategy.participations == {"a": 3, "b": 1}
-
-
-def test_a_freed_edge_gets_work_at_once_while_no_update_waits() -> None:
-    story = slots(concurrency=1)
-    story.start("a", "b")
-    (edge,) = story.open
-    story.lose(edge)
-    other = "b" if edge == "a" else "a"
-    assert story.close(edge) == [f"assign {other} <- 0 0 0"]
-
-
-def test_periodic_triggers_go_on_beside_the_slots() -> None:
-    story = slots(dispatch="periodic", period_s=3.0, clients_per_trigger=1)
-    assert story.start("a", "b")[1:] == ["alarm dispatch at 3", "alarm slot end at 5"]
-    (edge,) = story.open
-    story.deliver(edge, 8, 0, 0)
-    assert story.ring(3 * S)[1] == "alarm dispatch at 6"
-    assert end(story, 5) == ["publish 4 0 0", "alarm slot end at 10"]
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [{"slot_s": 0.0}, {"staleness_exponent": -0.5}, {"staleness_exponent": 1000.0}, {"slots": 3}],
-)
-def test_bad_options_are_refused(bad: dict[str, Any]) -> None:
-    """With an exponent of 1000, updates older than one version would all have weight 0, and the
-    weights would be divided by their sum of 0.
-    """
-    with pytest.raises(ValidationError):
-        AsyncPartOptions(**bad)

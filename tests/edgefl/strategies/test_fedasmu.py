@@ -4,36 +4,57 @@ ablations; bad options.
 
 from __future__ import annotations
 
-import gc
-import importlib
-import os
-import weakref
-from pathlib import Path
+from math import log, sqrt
 from typing import Any
 
 import numpy as np
 import pytest
-from builders import Desk, S, Server, experiment, make, vector
-from merging import PATH, deliver
-from paths import BENCHMARKS
-from pydantic import ValidationError
+import torch
+from builders import S, Server, make, vector
+from hypothesis import given
+from hypothesis import strategies as st
+from merging import PATH, deliver, descended, local_run, loss, rule
+from torch import nn
+from trainers import FakeTask, half_square, linear_trainer
 
+from edgefl.edges.training import LocalRun, Trainer, TrainingPlan
 from edgefl.errors import UserError
-from edgefl.loading.names import strategy_warnings
-from edgefl.protocol.messages import FreshRequest, Joined
+from edgefl.models.workspace import Workspace
 from edgefl.strategies.base.catalog import load, strategy_names
-from edgefl.strategies.base.decisions import SendFresh
-from edgefl.strategies.base.events import EdgeLost, FreshRequested
-from edgefl.strategies.base.local_rule import LocalRule
-from edgefl.strategies.dissemination.device import LearningRateRule, Refresh
+from edgefl.strategies.base.events_and_decisions import (
+    Assign,
+    FreshRequested,
+    SendFresh,
+    UpdateArrived,
+)
+from edgefl.strategies.base.strategy import LocalRule
+from edgefl.strategies.dissemination.device import (
+    LearningRateRule,
+    Refresh,
+    chosen_move,
+    learned_table,
+    point_after,
+)
+from edgefl.strategies.dissemination.learned import (
+    LEAST_ALPHA,
+    DeviceControls,
+    ServerControls,
+    clipped,
+    weight,
+)
+from edgefl.strategies.dissemination.refresh_points import (
+    ANY_REFRESH_POINT,
+    MetaModel,
+    RefreshPoints,
+)
 from edgefl.strategies.fedasmu import FedASMU, FedASMUOptions
 from edgefl.strategies.fedasmu_0 import FedASMU0
 from edgefl.strategies.fedasmu_da import FedASMUDA
 from edgefl.strategies.fedasmu_fa import FedASMUFA
+from edgefl.strategies.fedssmu import FedSSMU, FedSSMUOptions, RefreshInRound
 from edgefl.streams import Streams
 from edgefl.vector_store import VectorStore
-from edgefl.vector_terms import cosine, inner, mix_keeping
-from edgefl.vectors import BLOCK, Layout, LayoutEntry, aligned
+from edgefl.vectors import Layout, LayoutEntry
 
 ONE = {
     "mu_alpha": 1.0,
@@ -81,15 +102,6 @@ def test_an_arriving_model_is_mixed_in_by_eq_2() -> None:
         pytest.approx(3 / 7),
     )
     assert story.weights == pytest.approx([5, 4, 3])
-
-
-def test_the_report_stands_before_the_version_that_it_tells_of() -> None:
-    story = replacing(FedASMU0, alpha=0.5)
-    story.start("a", "b")
-    lines = story.deliver("a", 4, 8, 0)
-    assert lines[:2] == ["report a alpha=0.5 gap=0", "publish 2 4 0"] and lines[2].startswith(
-        "assign a <- 2 4 0"
-    )
 
 
 @pytest.mark.parametrize(("tau", "kept"), [(1, 1), (2, 2), (3, 3)])
@@ -142,20 +154,6 @@ def test_normalisation_buffers_are_mixed_but_no_gradient() -> None:
 
 
 # ------------------------------------------------------------------ the trigger
-def test_the_tables_trigger_is_ten_devices_every_ten_seconds() -> None:
-    story = Server(make(FedASMU, concurrency=15))
-    lines = story.start(*(f"e{number:02d}" for number in range(30)))
-    assert len(story.open) == 10 and lines[-1] == "alarm dispatch at 10"
-    story.ring(10 * S)
-    assert len(story.open) == 15, "min(m', cap - running)"
-
-
-def test_the_conferences_trigger_is_one_device_every_five_seconds() -> None:
-    story = Server(make(FedASMU, clients_per_trigger=1, period_s=5.0, concurrency=3))
-    story.start(*(f"e{number:02d}" for number in range(30)))
-    for number in range(1, 6):
-        assert len(story.open) == min(number, 3)
-        assert story.ring(5 * number * S)[-1] == f"alarm dispatch at {5 * number + 5}"
 
 
 # ------------------------------------------------------------------ fresher models
@@ -173,14 +171,6 @@ def test_only_a_newer_model_is_sent() -> None:
     assert ask(story, "b").weights is None
     deliver(story, "a", (4, 8, 0))
     assert ask(story, "b").weights is story.strategy.weights and ask(story, "a").weights is None
-
-
-def test_ablations_without_merging_have_nothing_newer() -> None:
-    for kind in (FedASMUFA, FedASMU0):
-        story = replacing(kind)
-        story.start("a", "b")
-        deliver(story, "a", (4, 8, 0))
-        assert ask(story, "b").weights is None
 
 
 @pytest.mark.parametrize("subtract", [True, False])
@@ -211,54 +201,6 @@ def test_the_merges_jump_can_be_left_out_of_the_gradient(subtract: bool) -> None
 
 
 # ------------------------------------------------------------------ what is kept
-def test_older_versions_are_shared_and_freed_when_no_task_starts_from_them() -> None:
-    """Shared mode keeps w_{o-1} with each live w_o, by reference: they are the published arrays."""
-    story = replacing(count=3, controls="shared")
-    story.start("a", "b", "c")
-    published = []
-    for _ in range(20):
-        deliver(story, "a", (1, 2, 3))
-        published.append(weakref.ref(story.strategy.weights))
-    steps = story.strategy.weighing.steps
-    assert sorted(steps) == [20], (
-        "a works from version 20; b and c still from 0, which no step made"
-    )
-    assert steps[20].newer is story.strategy.weights and steps[20].older is published[-2]()
-    gc.collect()
-    assert [ref() is not None for ref in published] == [False] * 18 + [True] * 2
-    deliver(story, "b", (1, 2, 3))
-    assert (
-        sorted(steps := story.strategy.weighing.steps) == [20, 21]
-        and deliver(story, "a", (1, 2, 3))["vectors"] == 3
-    )
-    assert sorted(story.strategy.weighing.steps) == [21, 22]
-
-
-def test_a_closed_task_frees_its_version() -> None:
-    story = replacing(count=2, controls="shared", subtract_merge=True)
-    story.start("a", "b")
-    deliver(story, "a", (1, 2, 3))
-    deliver(story, "b", (1, 2, 3))
-    ask(story, "a")
-    assert set(story.strategy.sent) == {"a"}
-    story.close("a")
-    assert story.strategy.sent == {}
-    deliver(story, "b", (1, 2, 3))
-    assert 1 not in story.strategy.weighing.steps
-
-
-def test_vectors_of_devices_lie_in_a_file_that_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    store = VectorStore(1000)
-    for number in range(100):
-        store.row(f"e{number}")[:] = number
-    assert [float(store.row(f"e{number}")[-1]) for number in range(100)] == list(
-        range(100)
-    ) and len(store) == 100
-    assert all(store.row(f"e{number}").ctypes.data % 64 == 0 for number in range(100))
-    assert os.listdir(tmp_path) == []
 
 
 def test_a_full_disk_is_one_line_and_no_bus_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,26 +219,6 @@ def test_a_full_disk_is_one_line_and_no_bus_error(monkeypatch: pytest.MonkeyPatc
     assert len(store) == 1 and store.row("a")[0] == 1
 
 
-def test_passes_are_the_plain_formulas() -> None:
-    rng = np.random.Generator(np.random.PCG64(1))
-    a, b, c, d = (rng.normal(size=BLOCK + 1000).astype(np.float32) for _ in range(4))
-    size = BLOCK + 17
-    one, other = (0.25 * a + 0.75 * b)[:size].astype(np.float64), d[:size].astype(np.float64)
-    assert cosine(((a, 0.25), (b, 0.75)), ((d, 1.0),), size) == pytest.approx(
-        one @ other / np.linalg.norm(one) / np.linalg.norm(other), abs=1e-6
-    )
-    assert (
-        cosine(((a, 2.0),), ((a, -0.5),), size) == pytest.approx(-1)
-        and cosine(((a, 0.0),), ((b, 1.0),), size) == 0.0
-    )
-    assert inner(((a, 0.25), (b, 0.75), (c, -1.0)), ((d, 1.0),), size) == pytest.approx(
-        float((0.25 * a + 0.75 * b - c)[:size].astype(np.float64) @ d[:size]), rel=1e-4
-    )
-    change = aligned(size)
-    np.testing.assert_allclose(mix_keeping(a, b, 0.25, change), a + 0.25 * (b - a), rtol=1e-6)
-    assert (change == (b - a)[:size]).all()
-
-
 # ------------------------------------------------------------------ the ablations
 def test_the_ablations_are_a_two_by_two_factorial() -> None:
     names = {
@@ -306,13 +228,14 @@ def test_the_ablations_are_a_two_by_two_factorial() -> None:
         "fedasmu-0": (False, LocalRule),
     }
     assert set(names) < set(strategy_names())
-    for name, (learned, rule) in names.items():
+    for name, expected in names.items():
         kind = load(name)
-        assert (kind.learned, kind.rule) == (learned, rule)
+        learned, found_rule = expected
+        assert (kind.learned, kind.rule) == expected
         assert (
             "mu_alpha" in kind.Options.model_fields,
             "mu_beta" in kind.Options.model_fields,
-        ) == (learned, rule is Refresh)
+        ) == (learned, found_rule is Refresh)
     assert (
         FedASMUDA.Options().alpha == FedASMU0.Options().alpha
         and FedASMUDA.Options().a == FedASMU0.Options().a
@@ -333,117 +256,804 @@ def test_fixed_weights_are_fedasyncs_polynomial() -> None:
 
 
 # ------------------------------------------------------------------ bad input
-@pytest.mark.parametrize(
-    ("options", "key"),
-    [
-        ({"tau": 0}, "tau"),
-        ({"period_s": 0.0}, "period_s"),
-        ({"selector": "fixed"}, "refresh_point"),
-        ({"refresh_point": 3}, "refresh_point"),
-        ({"selector": "fixed", "refresh_point": 0}, "refresh_point"),
-        ({"mu_beta": 0.0}, "mu_beta"),
-        ({"sigma0": 6.0}, "sigma0"),
-        ({"epsilon": 1.1}, "epsilon"),
-        ({"on_request": "go"}, "on_request"),
-    ],
-)
-def test_options_out_of_range_are_refused(options: dict[str, Any], key: str) -> None:
-    """tau = 0 would discard everything: a fresh update has staleness 1. With a trigger every 0 s,
-    time would never pass.
-    """
-    with pytest.raises(ValidationError) as caught:
-        FedASMUOptions.model_validate(options)
-    assert key in str(caught.value)
-
-
-def test_one_epoch_and_refresh_points_beyond_the_last_are_told() -> None:
-    entries = [
-        {"strategy": "fedasmu"},
-        {"strategy": "fedssmu"},
-        {"strategy": "fedasmu-fa"},
-        {"strategy": "fedasmu", "selector": "fixed", "refresh_point": 5, "label": "late"},
-        {"strategy": "fedasmu", "selector": "fixed", "refresh_point": 4, "label": "last"},
-    ]
-    lines = strategy_warnings(experiment(strategies=entries), None)
-    assert [line.partition(":")[0] for line in lines] == [
-        "fedasmu",
-        "fedssmu",
-        "late",
-        "last",
-    ] and lines[0] == (
-        "fedasmu: a task of 1 epoch has no refresh point: devices never ask for a fresher model,"
-        " whatever the selector (training.epochs)"
-    )
-    (line,) = strategy_warnings(experiment(strategies=entries, training={"epochs": 5}), None)
-    assert (
-        line
-        == "late: refresh_point = 5 is beyond the last point of 5 epochs: devices ask after epoch 4"
-    )
 
 
 # ------------------------------------------------------------------ faults, at the coordinator
-def desk(folder: Path) -> Desk:
-    strategy = make(
-        FedASMU, dispatch="replace", concurrency=2, selector="h2", subtract_merge=True, **ONE
+
+
+# ------------------------------------------------------------------ fedASMU's equations and the de
+ETA = {"eta_lambda": 1e-3, "eta_sigma": 1e-3, "eta_iota": 1e-3}
+FIRST = {"lambda0": 1.2, "sigma0": 0.7, "iota0": 0.2, "mu_alpha": 1.5}
+W_B, W_A, W_C = (2.0, 1.0, -1.0), (-1.0, 3.0, 0.5), (0.5, -2.0, 1.5)
+
+
+def alpha(controls: tuple[torch.Tensor, ...], t: int, staleness: int) -> torch.Tensor:
+    """Eq. 2, implemented a second time."""
+    xi = controls[0] / (t**0.5 * staleness ** controls[1]) + controls[2]
+    return FIRST["mu_alpha"] * xi / (1 + FIRST["mu_alpha"] * xi)
+
+
+def by_autograd(last: str, start: tuple[float, ...] = (1.0, 1.0, 1.0)) -> list[float]:
+    """dF(w_3)/d(lambda, sigma, iota) of the step that mixed ``last``: b fresh, a stale by 1, c
+    by 2, all from w_0.
+    """
+    fixed = tuple(
+        torch.tensor(FIRST[name], dtype=torch.float64) for name in ("lambda0", "sigma0", "iota0")
     )
-    return Desk(folder, strategy, stop={"versions": 100}, network={"grace_s": 1.0})
+    moving = tuple(value.clone().requires_grad_() for value in fixed)
+    w = torch.tensor(start, dtype=torch.float64)
+    for number, (edge, start_of) in enumerate((("b", W_B), ("a", W_A), ("c", W_C))):
+        weigh = alpha(moving if edge == last else fixed, number + 1, number + 1)
+        w = w + weigh * (torch.tensor(start_of, dtype=torch.float64) - w)
+    return [float(slope) for slope in torch.autograd.grad(loss(w), moving)]
 
 
-def test_a_request_for_a_closed_task_is_called_off(tmp_path: Path) -> None:
-    """The edge gets a message to stop, and the strategy gets no event."""
-    table = desk(tmp_path)
-    table.start("a", "b")
-    table.hear("a", EdgeLost("a"))
-    table.wake(2 * S)
-    assert table.hear("a", FreshRequest(0, 0, 6), 3 * S) == ["a <- CancelTask 0"]
-    assert not [event for event in table.events() if event.get("event") == "fresh_requested"]
-
-
-def test_an_edge_that_dies_between_request_and_merge_leaves_nothing_behind(tmp_path: Path) -> None:
-    table = desk(tmp_path)
-    table.start("a", "b", "c")
-    first, second = sorted(table.coordinator.tasks.by_edge)
-    table.update(first, table.coordinator.tasks.by_edge[first].number, 4, 8, 0)
-    number = table.coordinator.tasks.by_edge[second].number
-    assert table.hear(second, FreshRequest(number, 0, 6)) == [
-        f"{second} <- fresh {number} v1 (2 4 0)"
+def learned(values: dict[str, float]) -> list[float]:
+    """The derivatives, computed from the first step of the controls."""
+    return [
+        (FIRST[f"{name}0"] - values[name]) / ETA[f"eta_{name}"]
+        for name in ("lambda", "sigma", "iota")
     ]
-    assert set(table.coordinator.strategy.sent) == {second}
-    table.hear(second, EdgeLost(second))
-    table.wake(2 * S)
+
+
+def third_model(**options: Any) -> Server:
+    """All three have delivered and work again, from version 3."""
+    server = Server(
+        make(
+            FedASMU,
+            (1, 1, 1),
+            dispatch="periodic",
+            concurrency=3,
+            most_product=1e6,
+            **FIRST | ETA | options,
+        )
+    )
+    server.start("a", "b", "c")
+    for edge, weights in (("b", W_B), ("a", W_A), ("c", W_C)):
+        deliver(server, edge, weights)
+    server.ring(10 * S)
+    assert [version for _, version, _ in server.open.values()] == [3, 3, 3]
+    return server
+
+
+def one_round(**options: Any) -> Server:
+    """FedSSMU after its first round, with the same deliveries; all three work again."""
+    server = Server(
+        make(
+            FedSSMU,
+            (1, 1, 1),
+            clients_per_round=3,
+            most_product=1e6,
+            index="aggregation",
+            **FIRST | ETA | options,
+        )
+    )
+    server.start("a", "b", "c")
+    for edge, weights in (("b", W_B), ("a", W_A), ("c", W_C)):
+        deliver(server, edge, weights)
+    assert len(server.open) == 3
+    return server
+
+
+# ------------------------------------------------------------------ derivatives
+@pytest.mark.parametrize("edge", ["a", "b"])
+def test_per_device_derivatives_are_those_of_autograd(edge: str) -> None:
+    """Chain rule through the later steps: prod (1 - alpha_k) (W - w_q) d alpha_q."""
+    server = third_model()
+    values = deliver(server, edge, descended(server, edge))
+    assert learned(values) == pytest.approx(by_autograd(edge), rel=1e-4)
+
+
+def test_shared_derivatives_are_those_of_autograd() -> None:
+    """The triple of the step that made w_3, which was that of c, whichever device uploads."""
+    for edge in "ab":
+        server = third_model(controls="shared")
+        assert learned(deliver(server, edge, descended(server, edge))) == pytest.approx(
+            by_autograd("c"), rel=1e-4
+        )
+
+
+def test_fedssmu_derivatives_per_device_are_those_of_autograd() -> None:
+    """Rounds of three, t = number of aggregations + 1: the first round is the story above."""
+    server = one_round()
+    assert learned(deliver(server, "a", descended(server, "a"))) == pytest.approx(
+        by_autograd("a"), rel=1e-4
+    )
+
+
+def test_fedssmu_shared_derivatives_are_those_of_autograd() -> None:
+    """The aggregation before is that of c, and its triple had learned twice in the round: from
+    b's aggregation, then from a's.
+    """
+    server = one_round(controls="shared")
+    step = server.strategy.weighing.steps[3]
+    triple = [
+        torch.tensor(value, dtype=torch.float64, requires_grad=True)
+        for value in (step.controls.lam, step.controls.sigma, step.controls.iota)
+    ]
+    older, given = (
+        torch.tensor(values, dtype=torch.float64) for values in (step.older.tolist(), W_C)
+    )
+    slopes = torch.autograd.grad(loss(older + alpha(tuple(triple), 3, 3) * (given - older)), triple)
+    values = deliver(server, "a", descended(server, "a"))
+    found = [
+        (value.item() - values[name]) / 1e-3
+        for name, value in zip(("lambda", "sigma", "iota"), triple)
+    ]
+    assert found == pytest.approx([float(slope) for slope in slopes], rel=1e-4)
+
+
+@pytest.mark.parametrize(("version", "fresh"), [(0, 1), (4, 11), (99, 103)])
+def test_device_derivatives_are_those_of_autograd(version: int, fresh: int) -> None:
+    run = local_run(1.0, -2.0, 0.5, version=version, refresh_point=3.0)
+    device = rule(
+        mu_beta=4.0, gamma0=1.3, upsilon0=0.6, eta_gamma=1e-2, eta_upsilon=1e-2, most_product=1e6
+    )
+    model = np.array([0.5, 1.0, 2.0], dtype=np.float32)
+    gamma, upsilon = (
+        torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (1.3, 0.6)
+    )
+    phi = gamma / (fresh + 1) ** 0.5 * (1 - upsilon / (fresh - version + 1) ** 0.5)
+    beta, before = 4 * phi / (1 + 4 * phi), run.weights.double()
+    slopes = torch.autograd.grad(
+        loss(before + beta * (torch.from_numpy(model).double() - before)), (gamma, upsilon)
+    )
+    device.merge(run, model, fresh)
+    numbers = device.payload(run)[1]
+    assert numbers["beta"] == pytest.approx(beta.item(), rel=1e-12)
+    assert [(1.3 - numbers["gamma"]) / 1e-2, (0.6 - numbers["upsilon"]) / 1e-2] == pytest.approx(
+        [float(slope) for slope in slopes], rel=1e-4
+    )
+
+
+# ------------------------------------------------------------------ errata
+def alone(**options: Any) -> Server:
+    """One device; its first model came half of the way, alpha = 1/2 (xi = 1 at t = 1), from (4,
+    0, 0) to (2, 0, 0): w_1 = (3, 0, 0).
+    """
+    first = {"mu_alpha": 1.0, "lambda0": 0.5, "iota0": 0.5, "most_product": 1e6}
+    server = Server(
+        make(FedASMU, (4, 0, 0), dispatch="replace", concurrency=1, **first | ETA | options)
+    )
+    server.start("a")
+    assert deliver(server, "a", (2, 0, 0))["alpha"] == 0.5 and server.weights == [3, 0, 0]
+    return server
+
+
+def test_a1_the_gradient_is_where_a_device_began_minus_where_it_ended() -> None:
+    """g = (w_o - w_i) / (eta n) = 0.8 / 0.08 = 10; W - w_q = -2: p = -20, so lambda and iota rise:
+    mixing that model in was right.
+
+    K = mu / (1 + mu xi)^2 = 1/4, so each moves by 1e-3 x 20 / 4.
+    """
+    values = deliver(alone(), "a", (3 - 0.8, 0, 0))
+    assert values["product"] == pytest.approx(-20, rel=1e-5)
+    assert (values["lambda"], values["iota"]) == pytest.approx((0.505, 0.505), rel=1e-6) and values[
+        "sigma"
+    ] == 0.5
+
+
+def test_a2_the_local_model_is_the_one_that_arrives_now() -> None:
+    """Trained from w_o, not the one that was mixed into w_o; and divided by SGD steps, not by
+    epochs.
+    """
+    before = alone()
+    same_as_before = deliver(
+        before, "a", before.weights
+    )  # did not move: no gradient, though W - w_o is not 0
+    assert same_as_before["product"] == 0 and same_as_before["lambda"] == 0.5
+    assert deliver(alone(), "a", (2.2, 0, 0), steps=16.0)["product"] == pytest.approx(-10, rel=1e-5)
+
+
+def test_a4_square_roots_count_versions_from_1_and_staleness_does_not_change() -> None:
+    """The first aggregation has t = 1, and a fresh update s = 1: xi = lambda + iota; the second
+    sqrt(2).
+    """
+    server = alone()
+    assert deliver(server, "a", server.weights)["xi"] == pytest.approx(0.5 / sqrt(2) + 0.5)
+
+
+def test_a5_sigma_moves_with_the_logarithm_of_staleness_times_lambda() -> None:
+    """d xi / d sigma = -lambda ln(s) / (sqrt(t) s^sigma): 0 for a fresh model, and twice as much
+    for twice the lambda (same xi).
+    """
+    assert ServerControls(1.0, 0.5, 0.0).slopes(1.0, 4, 1)[1] == 0
+    small = ServerControls(1.0, 0.5, 0.5).slopes(1.0, 4, 4)
+    large = ServerControls(2.0, 0.5, 0.25).slopes(1.0, 4, 4)
+    assert small[1] == pytest.approx(-log(4) / (2 * 2) / (1 + 0.75) ** 2) and large[
+        1
+    ] == pytest.approx(2 * small[1])
+
+
+def test_a6_whose_controls_move_is_a_mode() -> None:
+    """w_1 was made by b. Per device: a has made no model yet, so its controls do not change.
+    Shared: any device that uploads from w_1 changes the one triple.
+    """
+    for controls, moved in (("device", False), ("shared", True)):
+        server = Server(
+            make(
+                FedASMU,
+                (4, 0, 0),
+                dispatch="periodic",
+                concurrency=2,
+                clients_per_trigger=2,
+                controls=controls,
+                **ETA,
+            )
+        )
+        server.start("b")
+        deliver(server, "b", (2, 0, 0))
+        server.join("a")
+        server.ring(10 * S)
+        assert (deliver(server, "a", descended(server, "a"))["lambda"] != 1.0) is moved
+
+
+def test_a10_the_device_takes_its_gradient_at_the_merged_model() -> None:
+    """Before: w = 0, where the gradient is 0; merged: beta w_g. dF/dgamma = Kb / sqrt(g) (1 -
+    ups / sqrt(g-o+1)) <C beta w_g, w_g>.
+    """
+    device = rule(mu_beta=1.0, gamma0=1.0, upsilon0=0.0, eta_gamma=0.1, eta_upsilon=0.1)
+    run = local_run(0.0, 0.0, 0.0, version=3, refresh_point=1.0)
+    device.merge(
+        run, np.array([1, 0, 0], dtype=np.float32), 3 + 0
+    )  # g = 4 from 1: phi = 1/2, beta = 1/3, Kb = 4/9
+    numbers = device.payload(run)[1]
+    assert numbers["beta"] == pytest.approx(1 / 3) and numbers["gamma"] == pytest.approx(
+        1 - 0.1 * (4 / 9) / 2 / 3, rel=1e-6
+    )
+
+
+@given(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6), st.integers(1, 10_000), st.integers(1, 99))
+def test_a13_weights_stay_in_their_range_whatever_the_controls_learn(
+    product: float, rate: float, t: int, staleness: int
+) -> None:
+    server, device = ServerControls(1.0, 0.5, 0.03), DeviceControls(1.0, 0.5)
+    for _ in range(3):
+        server = server.moved(server.slopes(3.0, t, staleness), product, (rate, rate, rate))
+        device = device.moved(device.slopes(30.0, t, staleness), product, (rate, rate))
+    assert LEAST_ALPHA * (1 - 1e-9) <= weight(3.0, server.xi(3.0, t, staleness)) < 1
+    assert 0 <= weight(30.0, device.phi(t, staleness)) < 1
+
+
+def test_a13_upsilon_beyond_the_root_of_staleness_gives_no_negative_beta_and_no_pole() -> None:
+    """1 - 2 / sqrt(1) = -1: beta is limited to 0, and the slopes are those at the limit, so that
+    upsilon can return.
+    """
+    controls = DeviceControls(1.0, 2.0)
+    assert controls.phi(1, 1) == 0 and controls.slopes(1.0, 1, 1) == (-1.0, -1.0)
+
+
+def test_a13_products_are_cut_and_what_is_not_finite_teaches_nothing() -> None:
+    assert [clipped(value, 10) for value in (3.0, -25.0, float("inf"), float("nan"))] == [
+        3.0,
+        -10.0,
+        0.0,
+        0.0,
+    ]
+    server = alone(most_product=5.0)
+    assert deliver(server, "a", (2.2, 0, 0))["product"] == -5.0
+
+
+# ------------------------------------------------------------------ fedASMU's device side: one req
+FRESH = np.array([0, 2, 0], dtype=np.float32)
+
+
+def test_eqs_9_and_10_by_hand() -> None:
+    """g = 4 from 1, g - o + 1 = 4: phi = 2 / 2 (1 - 1/2) = 1/2, mu = 2: beta = 1/2. w <- (w +
+    w_g) / 2.
+    """
+    device = rule(mu_beta=2.0, gamma0=2.0, upsilon0=1.0)
+    run = local_run(2.0, 0.0, 1.0, version=0, refresh_point=2.0)
+    device.merge(run, FRESH, 3)
+    assert run.weights.tolist() == [1, 1, 0.5]
+    numbers = device.payload(run)[1]
     assert (
-        table.coordinator.strategy.sent == {} and second not in table.coordinator.strategy.running
+        numbers["beta"],
+        numbers["fresh_version"],
+        numbers["refresh_point"],
+        numbers["asked"],
+        numbers["merged"],
+        numbers["merge_step"],
+    ) == (0.5, 3, 2, 1, 1, 6)
+
+
+def test_the_reward_is_the_loss_before_minus_the_loss_after_and_moves_the_baseline() -> None:
+    """F = (4 + 4 * 1) / 2 = 4 before; (1 + 2 + 4/4) / 2 = 2 after: R = 2, b <- (1 - 0.1) 0 + 0.1
+    R.
+    """
+    device = rule(mu_beta=2.0, gamma0=2.0, upsilon0=1.0)
+    run = local_run(2.0, 0.0, 1.0, refresh_point=3.0)
+    assert float(loss(run.weights)) == 4
+    device.merge(run, FRESH, 3)
+    numbers = device.payload(run)[1]
+    assert (numbers["reward"], numbers["baseline"]) == (pytest.approx(2.0), pytest.approx(0.2))
+    again = local_run(2.0, 0.0, 1.0, task=2, memory=dict(run.memory), draw=0.9)
+    device.merge(again, FRESH, 3)
+    second = device.payload(again)[1]
+    assert second["baseline"] == pytest.approx(0.9 * 0.2 + 0.1 * second["reward"])
+
+
+def test_a9_a_task_merges_once() -> None:
+    """After the first reception every later epoch would have merged again."""
+    device, run = rule(), local_run(2.0, 0.0, 1.0, refresh_point=3.0)
+    device.merge(run, FRESH, 3)
+    once, told = run.weights.clone(), device.payload(run)[1]
+    device.merge(run, FRESH + 1, 9)
+    assert torch.equal(run.weights, once) and device.payload(run)[1] == told
+    next_task = local_run(2.0, 0.0, 1.0, task=2, memory=run.memory, draw=0.9)
+    device.merge(next_task, FRESH, 3)
+    assert not torch.equal(next_task.weights, torch.tensor([2.0, 0.0, 1.0]))
+
+
+def test_a9_the_request_stands_after_l_epochs() -> None:
+    """The text ("the requesting decision after the l-th local epoch"), not the listing, which asks
+    at the start of epoch l*: three of five epochs are done at l* = 3.
+    """
+    assert rule(selector="fixed", refresh_point=3).checkpoint(local_run(0.0)) == 3 * 3
+
+
+def test_without_a_merge_nothing_is_told_of_one() -> None:
+    numbers = rule(gamma0=0.7).payload(local_run(1.0, 1.0, 1.0))[1]
+    assert numbers == {
+        "learning_rate": 0.1,
+        "refresh_point": 2,
+        "asked": 1,
+        "merged": 0,
+        "gamma": 0.7,
+        "upsilon": 0.5,
+        "baseline": 0.0,
+    }
+
+
+def test_small_steps_of_the_controls_are_not_lost_between_tasks() -> None:
+    """At the printed rates a step is 1e-9 of gamma, which one float32 would lose in rounding; a
+    hundred steps must add up.
+    """
+    device, memory, gamma = rule(eta_gamma=1e-9, upsilon0=0.0), {}, 1.0
+    for task in range(100):
+        run = local_run(2.0, 0.0, 1.0, task=task, memory=memory, draw=0.9, refresh_point=3.0)
+        device.merge(run, FRESH, 3)
+        memory, before = dict(run.memory), gamma
+        gamma = device.payload(run)[1]["gamma"]
+        assert gamma != before
+    assert 1e-8 < abs(gamma - 1.0) < 1e-6
+    assert all(np.asarray(vector).dtype == np.float32 for vector in memory.values())
+
+
+# ------------------------------------------------------------------ with the real trainer
+ROWS = torch.eye(3).repeat(2, 1)
+
+
+@pytest.mark.parametrize(("point", "step"), [(1, 1), (3, 3), (4, 4), (9, 4)])
+def test_if_an_epoch_is_one_batch_refresh_points_count_batches(point: int, step: int) -> None:
+    """Five epochs are five steps, as eqs. 4 and 6 are printed: the last point is 4."""
+    plan = TrainingPlan(epochs=5, batch_size=3, learning_rate=0.1, batches_per_epoch=1)
+    device = Refresh(FedASMUOptions(selector="fixed", refresh_point=point))
+    run = linear_trainer(plan, ROWS, torch.ones(6, 1)).begin(
+        FakeTask({"weights": np.zeros(3, np.float32)}), device, {}
     )
-    table.hear(second, Joined(1, []), 3 * S)
+    assert (run.steps, run.checkpoint) == (5, step)
+    assert device.payload(run)[1]["refresh_point"] == step
+
+
+def trained(memory: dict[str, Any] | None = None) -> tuple[Trainer, LocalRun, Refresh]:
+    """Five epochs of two batches of three, stopped at the request of refresh point 1."""
+    plan = TrainingPlan(epochs=5, batch_size=3, learning_rate=0.1)
+    trainer = Trainer(
+        Workspace(lambda: nn.Linear(3, 1, bias=False)),
+        ROWS,
+        torch.ones(6, 1),
+        half_square,
+        plan,
+        Streams(1),
+        "e1",
+    )
+    device = Refresh(FedASMUOptions(selector="fixed", refresh_point=1))
+    run = trainer.begin(FakeTask({"weights": np.zeros(3, np.float32)}), device, memory or {})
+    assert run.checkpoint == 2 and trainer.advance(run, device, run.checkpoint)
+    return trainer, run, device
+
+
+def test_the_probe_is_the_batch_to_come_and_training_does_not_notice() -> None:
+    """The probe gives loss and gradient at any weights, for the batch of the next step."""
+    trainer, run, device = trained()
+    expected, before = [], run.weights.clone()
+
+    def spy(rows: Any, fresh: np.ndarray, version: int) -> None:
+        expected.append(rows.probe(rows.weights))
+
+    device.merge = spy
+    trainer.merge(run, device, FRESH, 1)
+    assert torch.equal(run.weights, before) and run.probe is None
+    (value, gradient), done = expected[0], run.loss_sum
+    trainer.advance(run, device, 3)
+    assert run.loss_sum - done == pytest.approx(value)
+    assert torch.allclose(run.weights, before - 0.1 * gradient)
+
+
+# ------------------------------------------------------------------ when a device asks: the meta m
+FRESH_REFRESH_POINTS = np.array([1, 1, 1], dtype=np.float32)
+
+
+def model(hidden: int = 8) -> MetaModel:
+    return MetaModel(Streams(1).rng("test"), hidden)
+
+
+def probabilities(meta: MetaModel, points: int) -> np.ndarray:
+    """P(point = 1), ..., P(point = n) by 4000 draws."""
+    rng = Streams(2).rng("draws")
+    drawn = np.array([meta.draw(rng) for _ in range(4000)])
+    return np.array([(drawn == point).mean() for point in range(1, points + 1)])
+
+
+# ------------------------------------------------------------------ the meta model
+@pytest.mark.parametrize("decisions", [[1], [0, 0, 1], [0, 0, 0, 0, 1], [0, 0, 0]])
+def test_the_gradient_is_that_of_autograd(decisions: list[int]) -> None:
+    """Eq. 7: grad sum_l log P(f_l | f_{l-1:1}), of the same LSTM in torch, one-hot input of the
+    decision before.
+    """
+    meta = model()
+    lstm = torch.nn.LSTM(2, 8, dtype=torch.float64)
+    out = torch.nn.Linear(8, 1, dtype=torch.float64)
+    given = {name: torch.from_numpy(np.array(value)) for name, value in meta.weights.items()}
+    with torch.no_grad():
+        lstm.weight_ih_l0.copy_(given["input"])
+        lstm.weight_hh_l0.copy_(given["hidden"])
+        lstm.bias_ih_l0.copy_(given["bias"])
+        lstm.bias_hh_l0.zero_()
+        out.weight.copy_(given["out"][None])
+        out.bias.copy_(given["out_bias"])
+    before = torch.zeros(len(decisions), 1, 2, dtype=torch.float64)
+    for number, decision in enumerate(decisions[:-1], 1):
+        before[number, 0, decision] = 1.0
+    logits = out(lstm(before)[0]).reshape(-1)
+    signs = torch.tensor([1.0 if decision else -1.0 for decision in decisions], dtype=torch.float64)
+    torch.nn.functional.logsigmoid(signs * logits).sum().backward()
+    expected = {
+        "input": lstm.weight_ih_l0.grad,
+        "hidden": lstm.weight_hh_l0.grad,
+        "bias": lstm.bias_ih_l0.grad,
+        "out": out.weight.grad[0],
+    }
+    found = meta.gradient(decisions)
+    for name, slope in expected.items():
+        np.testing.assert_allclose(found[name], slope.numpy(), rtol=1e-4, atol=1e-12)
+    assert float(found["out_bias"]) == pytest.approx(out.bias.grad.item(), rel=1e-4)
+
+
+def test_untrained_a_quarter_asks_at_each_refresh_point() -> None:
+    """Of the four points of five epochs: .25, .19, .14, and the rest at the last."""
+    found = probabilities(model(32), 3)
+    assert found == pytest.approx([0.25, 0.19, 0.14], abs=0.03)
+
+
+def test_a_reward_above_the_baseline_makes_its_refresh_point_likelier_and_one_below_it_rarer() -> (
+    None
+):
+    before, better, worse = model(), model(), model()
+    for _ in range(300):
+        better.learn([0, 0, 1], +1.0, 0.3)
+    for _ in range(50):
+        worse.learn([0, 0, 1], -1.0, 0.05)
+    third = [probabilities(meta, 3)[2] for meta in (worse, before, better)]
+    assert third[0] < third[1] - 0.03 and third[2] > third[1] + 0.3
+
+
+# ------------------------------------------------------------------ the server side
+def told(server: Server) -> dict[str, dict[str, float]]:
+    return {
+        edge: decision.numbers
+        for decision in server.decisions
+        if isinstance(decision, Assign)
+        for edge in decision.edges
+    }
+
+
+def replacing_refresh_points(**options: float | str) -> Server:
+    return Server(make(FedASMU, dispatch="replace", concurrency=1, **{"epsilon": 0.0} | options))
+
+
+def test_a_device_is_given_refresh_points_until_its_first_merge() -> None:
+    """t_i = 0: the meta model decides for each task; then the device's table does, and the last
+    point is only repeated.
+    """
+    server = replacing_refresh_points()
+    server.start("a")
+    points = [told(server)["a"]["refresh_point"]]
+    for _ in range(8):
+        deliver(server, "a", (0, 0, 0), refresh_point=1.0, asked=1.0, merged=0.0)
+        points.append(told(server)["a"]["refresh_point"])
+    assert len(set(points)) > 1 and min(points) >= 1
+    deliver(server, "a", (0, 0, 0), refresh_point=points[-1], merged=1.0, reward=0.5, baseline=0.05)
+    assert told(server)["a"]["refresh_point"] == points[-1]
+    deliver(server, "a", (0, 0, 0))
+    assert told(server)["a"]["refresh_point"] == points[-1]
+
+
+def test_a_refresh_point_beyond_the_last_one_was_never_drawn() -> None:
+    """Point 7 was drawn, with 3 points: the decisions were 0, 0, 0, and the last point was used."""
+    points, other = (RefreshPoints(FedASMUOptions(meta_rate=0.5), Streams(1)) for _ in range(2))
+    for one, drawn in ((points, 7), (other, 3)):
+        one.assign(["a"], FRESH_REFRESH_POINTS)
+        one.given["a"] = drawn
+        said = {"refresh_point": 3.0, "merged": 1.0, "reward": 1.0, "baseline": 0.0}
+        one.learn(
+            UpdateArrived("a", 0, 0, FRESH_REFRESH_POINTS, {"weights": FRESH_REFRESH_POINTS}, said)
+        )
+    first = MetaModel(Streams(1).rng("slot model"), 32)
+    for one, row in ((points, [0, 0, 0]), (other, [0, 0, 1])):
+        np.testing.assert_allclose(
+            one.model.weights["out"] - first.weights["out"], 0.5 * first.gradient(row)["out"]
+        )
+
+
+def test_draws_are_keyed_by_edge_and_task() -> None:
+    runs = []
+    for _ in range(2):
+        points = RefreshPoints(FedASMUOptions(epsilon=0.5), Streams(1))
+        runs.append(
+            [
+                decision.numbers
+                for _ in range(10)
+                for decision in points.assign(["a", "b"], FRESH_REFRESH_POINTS)
+            ]
+        )
+    assert runs[0] == runs[1] and len({numbers["draw"] for numbers in runs[0]}) == 20
+    assert {numbers["refresh_point"] == ANY_REFRESH_POINT for numbers in runs[0]} == {
+        True,
+        False,
+    }, "epsilon = 1/2: any point, half of the time"
+
+
+# ------------------------------------------------------------------ when the request comes
+@pytest.mark.parametrize(
+    ("selector", "epochs", "point"),
+    [
+        ("h1", 5, 1),
+        ("h2", 5, 2),
+        ("h3", 5, 4),  # after the first epoch, midway, after the last but one
+        ("h1", 2, 1),
+        ("h2", 2, 1),
+        ("h3", 2, 1),
+        ("h1", 3, 1),
+        ("h2", 3, 1),
+        ("h3", 3, 2),
+        ("h1", 10, 1),
+        ("h2", 10, 5),
+        ("h3", 10, 9),
+    ],
+)
+def test_heuristic_refresh_points(selector: str, epochs: int, point: int) -> None:
+    """H1: l = 1, H2: floor(L / 2), H3: L - 1 finished epochs of three steps each."""
+    assert rule(selector=selector).checkpoint(local_run(0.0, epochs=epochs)) == 3 * point
+
+
+@pytest.mark.parametrize("selector", ["learned", "h1", "h2", "h3", "fixed"])
+def test_with_one_epoch_a_device_does_not_ask(selector: str) -> None:
+    options = {"selector": selector} | ({"refresh_point": 1} if selector == "fixed" else {})
+    run = local_run(1.0, 1.0, 1.0, epochs=1, refresh_point=1.0, draw=0.05)
+    run.checkpoint = rule(**options).checkpoint(run)
+    assert run.checkpoint is None
+    numbers = rule(**options).payload(run)[1]
+    assert (numbers["asked"], numbers["merged"]) == (0, 0) and "refresh_point" not in numbers
+
+
+@pytest.mark.parametrize("epochs", [2, 3, 5])
+def test_no_draw_asks_before_training_or_after_the_last_epoch(epochs: int) -> None:
+    """Before any training, a newer model almost never exists: a device that asks there learns
+    nothing and stays there. After the last epoch there is no training.
+    """
+    for said in (0.0, 1.0, 2.0, 9.0):
+        for draw in np.linspace(0.0, 0.999, 21):
+            run = local_run(0.0, epochs=epochs, refresh_point=said, draw=float(draw))
+            step = rule(epsilon=0.5).checkpoint(run)
+            assert step is not None and 3 <= step <= 3 * (epochs - 1)
+
+
+@pytest.mark.parametrize(("point", "step"), [(1, 3), (2, 6), (4, 12), (5, 12), (99, 12)])
+def test_a_refresh_point_beyond_the_last_is_the_last(point: int, step: int) -> None:
+    """The request comes after l* epochs, at step l* n; from the config and from the server."""
     assert (
-        sorted(table.coordinator.tasks.by_edge) == sorted(table.coordinator.strategy.running)
-        and len(table.coordinator.tasks.open) == 2
+        rule(selector="fixed", refresh_point=point).checkpoint(local_run(0.0))
+        == step
+        == rule().checkpoint(local_run(0.0, refresh_point=float(point)))
     )
 
 
-def test_reports_and_what_the_device_said_are_in_the_events_row(tmp_path: Path) -> None:
-    table = desk(tmp_path)
-    table.start("a", "b")
-    table.update("a", 0, 4, 8, 0)
-    (row,) = [event for event in table.events() if event.get("event") == "update_arrived"]
-    assert row["numbers"] == {"samples": 1.0}
-    report = row["decisions"][0]
-    assert (
-        report["do"] == "report"
-        and report["edge"] == "a"
-        and report["values"]["lambda"] == 0.5
-        and report["values"]["alpha"] == 0.5
-    )
-    assert [decision["do"] for decision in row["decisions"]] == ["report", "publish", "assign"]
-
-
-def test_the_bench_times_every_case(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    bench = importlib.import_module("strategies")
-    rows = bench.rows(1000, 1)
-    assert len(rows) == 2 * (len(bench.CASES) + len(bench.STEPS)) and all(
-        row.value > 0 for row in rows
-    )
+def test_any_refresh_point_alike_is_the_devices_own_draw() -> None:
     assert [
-        row.goal for row in rows if row.name.startswith("fedasmu, ") and "times" in row.name
-    ] == [bench.GOAL, bench.GOAL]
+        rule().refresh_point(local_run(0.0, refresh_point=0.0, draw=draw))
+        for draw in (0.0, 0.24, 0.25, 0.74, 0.999)
+    ] == [1, 1, 2, 3, 4]
+
+
+# ------------------------------------------------------------------ the device's table
+def test_greedy_takes_the_best_and_epsilon_any() -> None:
+    table = np.array([[0.0, 2.0, 1.0]])  # stay, add, minus
+    assert chosen_move(table, 1, 0.0, 0.0) == 1 == chosen_move(table, 1, 0.3, 0.3)
+    assert [chosen_move(table, 1, 0.3, draw) for draw in (0.0, 0.099, 0.1, 0.199, 0.2, 0.2999)] == [
+        0,
+        0,
+        1,
+        1,
+        2,
+        2,
+    ]
+    assert chosen_move(np.zeros((1, 3)), 1, 0.0, 0.5) == 0, "nothing learned: stay"
+
+
+def test_a7_stay_stays() -> None:
+    """Printed l* <- l* + 1, as for add."""
+    stay, add, minus = 0, 1, 2
+    assert [point_after(3, action, 5) for action in (stay, add, minus)] == [3, 4, 2]
+    assert point_after(5, add, 5) == 5 and point_after(1, minus, 5) == 1
+
+
+def test_a8_the_maximum_is_the_next_states() -> None:
+    """H(2, add) = 1 + 0.5 (3 + 0.9 max H(3, .) - 1) with max H(3, .) = 10; the printed index
+    would take max H(2, .) = 1.
+    """
+    table = np.array([[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [10.0, 4.0, 0.0]])
+    after = learned_table(table, 2, 1, 3.0, rate=0.5, discount=0.9)
+    assert after[1, 1] == pytest.approx(6.5) and table[1, 1] == 1.0
+    assert (np.delete(after.reshape(-1), 4) == np.delete(table.reshape(-1), 4)).all()
+
+
+def test_from_its_second_merge_on_a_device_moves_and_learns_by_its_table() -> None:
+    """First task: point 2 of the server. Second: epsilon draws add, point 3, and its reward goes
+    to H(2, add).
+    """
+    device = rule(epsilon=0.3, q_rate=0.5)
+    first = local_run(2.0, 0.0, 0.0, task=1, refresh_point=2.0, draw=0.9)
+    device.merge(first, FRESH_REFRESH_POINTS, 1)
+    assert "q_table" not in first.memory, "the first merge is the meta model's"
+    second = local_run(
+        2.0, 0.0, 0.0, task=2, memory=dict(first.memory), refresh_point=5.0, draw=0.15
+    )
+    assert device.checkpoint(second) == 9
+    device.merge(second, FRESH_REFRESH_POINTS, 1)
+    numbers = device.payload(second)[1]
+    table = np.asarray(second.memory["q_table"]).reshape(4, 3)
+    assert (
+        table[1, 1] == pytest.approx(0.5 * numbers["reward"], rel=1e-6)
+        and np.count_nonzero(table) == 1
+    )
+    third = local_run(2.0, 0.0, 0.0, task=3, memory=dict(second.memory), draw=0.9)
+    assert device.checkpoint(third) == 9, "point 3 and nothing known of it: stay"
+
+
+# ------------------------------------------------------------------ fedSSMU (Algorithm 3), event b
+STILL = {
+    "mu_alpha": 1.0,
+    "lambda0": 0.5,
+    "iota0": 0.5,
+    "eta_lambda": 0.0,
+    "eta_sigma": 0.0,
+    "eta_iota": 0.0,
+    "selector": "h2",
+}
+
+
+def story(**options: Any) -> Server:
+    return Server(make(FedSSMU, **{"clients_per_round": 2} | STILL | options))
+
+
+def test_a14_every_trained_model_is_mixed_in_when_it_arrives_and_a_round_makes_one_version() -> (
+    None
+):
+    """Round 1: alpha = 1/2 (xi = 1), then s = 2, t = 1: xi = 0.5 / sqrt(2) + 0.5. w_{2,0} =
+    w_{1,2}; the local model is the trained one.
+    """
+    server = story()
+    assert server.start("a", "b") == ["assign a,b <- 0 0 0"]
+    assert deliver(server, "a", (4, 8, 0)) == {
+        "alpha": 0.5,
+        "xi": 1.0,
+        "lambda": 0.5,
+        "sigma": 0.5,
+        "iota": 0.5,
+        "gap": 0.0,
+        "product": 0.0,
+        "vectors": 1,
+    }
+    assert (
+        server.strategy.model.tolist() == [2, 4, 0]
+        and server.weights == [0, 0, 0]
+        and server.version == 0
+    )
+    values = deliver(server, "b", (6, 4, 4))
+    alpha = (0.5 / sqrt(2) + 0.5) / (1.5 + 0.5 / sqrt(2))
+    assert (values["gap"], values["alpha"]) == (1.0, pytest.approx(alpha)) and server.version == 1
+    assert server.weights == pytest.approx([2 + 4 * alpha, 4, 4 * alpha]) and list(server.open) == [
+        "a",
+        "b",
+    ]
+
+
+def test_a14_t_is_the_round_or_counts_aggregations_as_told() -> None:
+    """The second round's first aggregation: t = 2 as a round, t = 3 as the third aggregation.
+    Its staleness is 1 again.
+    """
+    for index, t in (("round", 2), ("aggregation", 3)):
+        server = story(index=index)
+        server.start("a", "b")
+        for edge in "ab":
+            deliver(server, edge, (1, 1, 1))
+        assert deliver(server, "a", (1, 1, 1))["xi"] == pytest.approx(0.5 / sqrt(t) + 0.5)
+
+
+def ask_fedssmu(server: Server, edge: str) -> SendFresh:
+    task, version, _ = server.open[edge]
+    (answer,) = server.strategy.handle(FreshRequested(edge, task, version, 6), 0)
+    assert isinstance(answer, SendFresh)
+    return answer
+
+
+def test_a_request_is_answered_with_the_rounds_model_if_k_is_above_0() -> None:
+    """Its number is version + k, so that g - o + 1 = k + 1."""
+    server = story(clients_per_round=3)
+    server.start("a", "b", "c")
+    assert ask_fedssmu(server, "c").weights is None
+    deliver(server, "a", (4, 8, 0))
+    answer = ask_fedssmu(server, "c")
+    assert answer.weights is server.strategy.model and answer.version == 1
+
+
+def test_a_second_round_counts_from_0() -> None:
+    server = story()
+    server.start("a", "b")
+    for edge in "ab":
+        deliver(server, edge, (1, 1, 1))
+    assert ask_fedssmu(server, "a").weights is None
+    deliver(server, "b", (1, 1, 1))
+    assert ask_fedssmu(server, "a").version == 1 + 1
+
+
+def test_beyond_tau_arrivals_of_a_round_are_discarded() -> None:
+    """s = k + 1 > tau: the second of a round at tau = 1. The round ends all the same."""
+    server = story(tau=1)
+    server.start("a", "b")
+    assert deliver(server, "a", (4, 8, 0))
+    assert (
+        deliver(server, "b", (9, 9, 9)) == {}
+        and server.version == 1
+        and server.weights == [2, 4, 0]
+        and len(server.open) == 2
+    )
+
+
+def test_a_round_in_which_a_task_closes_goes_on_with_the_others() -> None:
+    server = story(subtract_merge=True)
+    server.start("a", "b")
+    deliver(server, "a", (4, 8, 0))
+    ask_fedssmu(server, "b")
+    assert (
+        server.close("b")[0] == "publish 2 4 0"
+        and server.strategy.sent == {}
+        and server.strategy.k == 0
+    )
+
+
+def test_a_round_without_a_delivery_is_drawn_again_from_the_same_model() -> None:
+    server = story()
+    server.start("a", "b")
+    assert (
+        server.close("a") == []
+        and server.close("b") == ["assign a,b <- 0 0 0"]
+        and server.version == 0
+    )
+    assert deliver(server, "a", (4, 8, 0))["gap"] == 0
+
+
+@pytest.mark.parametrize(("index", "g"), [("round", 4), ("aggregation", 33)])
+def test_the_device_takes_the_round_or_the_count_for_g(index: str, g: int) -> None:
+    """Version 3, 30 aggregations before, k = 2 in the round: g - o + 1 = 3; phi = gamma /
+    sqrt(g) (1 - ups / sqrt(3)).
+    """
+    device = RefreshInRound(
+        FedSSMUOptions.model_validate({"index": index, "mu_beta": 1.0, "upsilon0": 0.6})
+    )
+    run = local_run(1.0, 0.0, 0.0, version=3, refresh_point=2.0, aggregations=30.0)
+    device.merge(run, np.zeros(3, np.float32), 3 + 2)
+    phi = (1 - 0.6 / sqrt(3)) / sqrt(g)
+    assert device.payload(run)[1]["beta"] == pytest.approx(phi / (1 + phi))

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
 from builders import Server, make
-from pydantic import ValidationError
 
-from edgefl.strategies.feddelay import FedDelay, FedDelayOptions, delay_factor
+from edgefl.strategies.feddelay import FedDelay, delay_factor
 
 
 def test_the_step_is_full_up_to_the_concurrency_and_then_1_over_the_gap() -> None:
@@ -39,19 +35,3 @@ def test_the_number_at_work_is_at_most_that_of_the_edges() -> None:
     for _ in range(4):
         story.move("a", 0, 0, 0)
     assert story.move("b", 0, 0, 8)[0] == "publish 0 0 2"
-
-
-def test_a_step_of_0_is_the_staleness_bound() -> None:
-    story = Server(make(FedDelay, concurrency=2, max_staleness=2))
-    story.start("a", "b")
-    for _ in range(3):
-        story.move("a", 1, 0, 0)
-    assert story.move("b", 0, 9, 0)[0] == "discard 1: too stale"
-
-
-@pytest.mark.parametrize(
-    "bad", [{"server_learning_rate": 0.0}, {"server_learning_rate": 1.5}, {"eta": 1.0}]
-)
-def test_bad_options_are_refused(bad: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
-        FedDelayOptions(**bad)

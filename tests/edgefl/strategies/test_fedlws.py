@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from builders import Server, make, vector
@@ -54,21 +52,6 @@ def test_the_disagreement_is_about_the_plain_mean_of_three() -> None:
     )
 
 
-def test_equal_devices_leave_tau_at_its_minimum() -> None:
-    """No disagreement: tau = tau_min; w_prev = (3, 4), u = (3, 4): gamma = 5 / (5 + 0.01 x 5)."""
-    ends = [vector(6, 8), vector(6, 8)]
-    assert shrinking(vector(3, 4), vector(6, 8), ends, FedLWSOptions()) == pytest.approx(
-        1 / 1.01, rel=1e-6
-    )
-
-
-def test_tau_has_a_maximum() -> None:
-    ends = [vector(1003, 4), vector(-997, 4)]
-    assert shrinking(vector(3, 4), vector(3, 9), ends, FedLWSOptions()) == pytest.approx(
-        5 / (5 + 0.2 * 5), rel=1e-6
-    )
-
-
 def test_a_layer_of_zeros_is_not_held_at_zero() -> None:
     """||w_prev|| = 0 gives gamma 0, or 0/0: the layer would always stay zero."""
     assert (
@@ -105,31 +88,6 @@ def test_each_layer_of_fedavg_s_mean_shrinks_by_its_own_factor() -> None:
     story.deliver("a", 6, 8, 7, 1, samples=1)
     story.deliver("b", 6, 8, 7, 5, samples=3)
     assert story.weights == pytest.approx([6 / 1.01, 8 / 1.01, 7, 4], rel=1e-6)
-
-
-def test_the_disagreement_is_over_plain_means() -> None:
-    """Dm = (1/K) sum D_k, whatever the samples: only ||u|| depends on them."""
-    results = []
-    for samples in (1, 1000):
-        story = Server(make(FedLWS, (3, 4, 0), clients_per_round=2, tau_max=100.0))
-        story.start("a", "b")
-        story.deliver("a", 7, 4, 0, samples=samples)
-        story.deliver("b", 3, 12, 0, samples=1)
-        results.append(story.weights)
-    tau = 0.03 * 20**0.5
-    many = np.array([7 * 1000 + 3, 4 * 1000 + 12]) / 1001
-    assert results[0][:2] == pytest.approx(5 / (5 + tau * 20**0.5) * np.array([5, 8]), rel=1e-6)
-    assert results[1][:2] == pytest.approx(
-        5 / (5 + tau * float(np.hypot(*(many - [3, 4])))) * many, rel=1e-6
-    )
-
-
-@pytest.mark.parametrize(
-    "bad", [{"beta": -0.1}, {"tau_min": -1.0}, {"tau_min": 0.3}, {"betas": 1.0}]
-)
-def test_bad_options_are_refused(bad: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
-        FedLWSOptions(**bad)
 
 
 def test_limits_in_the_wrong_order_are_said_in_words() -> None:

@@ -6,21 +6,17 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import nn
 from trainers import FakeTask, finished
 
 from edgefl.data.task import cross_entropy
-from edgefl.edges.trainer import Trainer
-from edgefl.edges.training_plan import TrainingPlan
+from edgefl.edges.training import Trainer, TrainingPlan
 from edgefl.models.workspace import Workspace
-from edgefl.strategies.fedavg import FedAvg
-from edgefl.strategies.moon import Contrast, Moon, MoonOptions
+from edgefl.strategies.moon import Contrast, MoonOptions
 from edgefl.streams import Streams
 
 
@@ -74,10 +70,6 @@ def test_the_total_loss_is_equation_4() -> None:
     )
 
 
-def test_a_representation_of_zeros_has_cosine_0() -> None:
-    assert term([[0, 0]], [[1, 0]], [[0, 1]]) == pytest.approx(math.log(2), rel=1e-6)
-
-
 # ------------------------------------------------------------------ on a real model
 def build() -> nn.Module:
     return nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
@@ -122,13 +114,6 @@ def test_the_gradient_is_that_of_the_representation_in_front_of_the_last_layer()
     torch.testing.assert_close(moved.weights, weights)
 
 
-def test_without_a_previous_model_it_is_plain_training() -> None:
-    """A device's first task: the negative pool is empty, l_con = 0."""
-    first = finished(trainer(), rule(mu=5.0), FakeTask({"weights": START}))
-    plain = finished(trainer(), rule(mu=0.0), FakeTask({"weights": START}), {"previous": OTHER})
-    assert first.weights.tolist() == plain.weights.tolist()
-
-
 def test_the_device_keeps_its_own_trained_model() -> None:
     taught, contrast = trainer(), rule()
     run = finished(taught, contrast, FakeTask({"weights": START}))
@@ -169,18 +154,3 @@ def test_a_model_without_a_linear_layer_is_refused() -> None:
     run = conv.begin(FakeTask({"weights": np.ones(4, np.float32)}), rule(), {})
     conv.advance(run, rule())
     assert run.failure is not None and "no linear layer" in run.failure.reason
-
-
-def test_a_step_costs_two_more_forward_passes() -> None:
-    """Forward 1, backward 2: (3 + 2) / (1 + 2)."""
-    assert rule().work == pytest.approx(5 / 3) and rule(work=3.0).work == 3.0
-
-
-def test_the_server_is_that_of_fedavg() -> None:
-    assert Moon.aggregate is FedAvg.aggregate and Moon.rule is Contrast
-
-
-@pytest.mark.parametrize("bad", [{"mu": -1.0}, {"temperature": 0.0}, {"work": 0.5}, {"tau": 1.0}])
-def test_bad_options_are_refused(bad: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
-        MoonOptions(**bad)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from builders import Server, make, vector
+from builders import Server, make
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
-from edgefl.strategies.port import Port, PortOptions, cosine, fusing_weights
+from edgefl.strategies.port import Port, PortOptions, fusing_weights
 from edgefl.vectors import Layout, LayoutEntry
 
 
@@ -56,12 +55,6 @@ def test_an_update_against_the_latest_motion_weighs_less() -> None:
 def test_the_weights_sum_to_1(updates: list[tuple[float, int, float]]) -> None:
     weights = fusing_weights(*map(list, zip(*updates)), PortOptions())
     assert sum(weights) == pytest.approx(1) and min(weights) > 0
-
-
-def test_the_cosine() -> None:
-    assert cosine(vector(3, 4), vector(6, 8)) == pytest.approx(1) and cosine(
-        vector(3, 4), vector(4, -3)
-    ) == 0 == cosine(vector(0, 0), vector(1, 0))
 
 
 # ------------------------------------------------------------------ steps
@@ -165,18 +158,3 @@ def test_the_closing_of_a_late_device_s_task_frees_the_others() -> None:
     story.move("b", 0, 1, 0)
     story.lose("c")
     assert story.close("c")[0].startswith("publish")
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"least_updates": 0},
-        {"staleness_bound": 0},
-        {"staleness_weight": 0.0},
-        {"similarity_weight": -1.0},
-        {"reference": "last"},
-    ],
-)
-def test_bad_options_are_refused(bad: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
-        PortOptions(**bad)

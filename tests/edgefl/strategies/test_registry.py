@@ -9,8 +9,12 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from builders import make
+from hypothesis import given
+from hypothesis import strategies as st
 
 from edgefl.strategies.base import catalog
+from edgefl.strategies.base.events_and_decisions import EdgeJoined, EdgeLost
 from edgefl.strategies.base.strategy import Strategy
 
 FOLDERS = {"base", "dissemination", "__pycache__"}
@@ -66,3 +70,80 @@ def test_a_module_next_to_the_users_file_belongs_to_it(tmp_path: Path) -> None:
     found = catalog.own_modules(catalog.load("my_two_files.py:Algo", tmp_path))
     assert found[0].startswith("edgefl_own_") and found[0].endswith("_my_two_files")
     assert found[1:] == ("my_helper_of_state",)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("asofed", {"beta": 1.5}),
+        ("asyncpart", {"staleness_exponent": 51.0}),
+        ("ca2fl", {"server_learning_rate": 0.0}),
+        ("fadas", {"beta1": 1.0}),
+        ("fedac", {"correction": "never"}),
+        ("fedasmu", {"tau": 0}),
+        ("fedasmu", {"selector": "fixed"}),
+        ("fedbuff", {"no_such_key": 1}),
+        ("feddelay", {"server_learning_rate": 1.5}),
+        ("feddyn", {"alpha": 0.0}),
+        ("fedsa", {"window": 0}),
+        ("moon", {"temperature": 0.0}),
+        ("port", {"staleness_bound": 0}),
+        ("syncdrop", {"drop_rate": 1.0}),
+    ],
+)
+def test_options_that_cannot_be_are_refused_by_name(name: str, options: dict[str, object]) -> None:
+    key = "refresh_point" if name == "fedasmu" and "selector" in options else next(iter(options))
+    with pytest.raises(ValueError, match=key):
+        catalog.load(name).Options.model_validate(options)
+
+
+# ------------------------------------------------------------------ the list of idle edges is upda
+CHANGES = ("set", "delete", "update", "merge", "default", "last", "replace")
+EDGES = [f"e{number}" for number in range(6)]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["join", "lose", "run", "end", "clear", "look", *CHANGES]),
+            st.sampled_from(EDGES),
+        ),
+        max_size=40,
+    )
+)
+def test_idle_is_who_is_there_and_does_not_run(moves: list[tuple[str, str]]) -> None:
+    strategy = make(Strategy)
+    for move, edge in moves:
+        match move:
+            case "join":
+                strategy.handle(EdgeJoined(edge, 1), 0)
+            case "lose":
+                strategy.handle(EdgeLost(edge), 0)
+            case "run":
+                strategy.mark_running([edge])
+            case "end":
+                strategy.running.pop(edge, None)
+            case "clear":
+                strategy.running.clear()
+            case "set":
+                strategy.running[edge] = 1
+            case "delete" if edge in strategy.running:
+                del strategy.running[edge]
+            case "update":
+                strategy.running.update({edge: 2})
+            case "merge":
+                strategy.running |= {edge: 3}
+            case "default":
+                strategy.running.setdefault(edge, 4)
+            case "last" if strategy.running:
+                strategy.running.popitem()
+            case "replace":
+                strategy.running = {edge: 5}
+            case "look":
+                assert strategy.idle == sorted(
+                    edge for edge in strategy.samples if edge not in strategy.running
+                )
+    assert strategy.idle == sorted(
+        edge for edge in strategy.samples if edge not in strategy.running
+    )
+    assert strategy.select(99, 0) is not strategy.idle

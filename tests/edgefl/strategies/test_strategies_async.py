@@ -7,17 +7,13 @@ from typing import Any
 import pytest
 from builders import S, Server, make, vector
 
-from edgefl.strategies.base.asynchronous import Asynchronous
-from edgefl.strategies.base.buffered import Buffered
-from edgefl.strategies.base.decisions import Assign, SendFresh
-from edgefl.strategies.base.events import FreshRequested
+from edgefl.strategies.base.events_and_decisions import Assign, FreshRequested, SendFresh
 from edgefl.strategies.base.strategy import Strategy
 from edgefl.strategies.ca2fl import CA2FL
 from edgefl.strategies.fadas import FADAS
 from edgefl.strategies.fedac import FedAC
 from edgefl.strategies.fedasync import FedAsync, FedAsyncOptions, damping
 from edgefl.strategies.fedbuff import FedBuff
-from edgefl.strategies.fedprox import Pull
 from edgefl.streams import Streams
 from edgefl.vectors import Layout, LayoutEntry
 
@@ -63,29 +59,6 @@ def test_staleness_is_the_gap_in_versions_and_a_fresh_update_has_0(
     assert [damping(options, gap) for gap in (0, 1, 5)] == pytest.approx(at_0_1_5, rel=1e-15)
 
 
-def test_the_hinge_is_continuous_at_b_and_never_above_1() -> None:
-    for a in (0.1, 0.5, 10.0):
-        just_behind = damping(FedAsyncOptions(staleness="hinge", a=a, b=3 - 1e-9), 3)
-        assert (
-            damping(FedAsyncOptions(staleness="hinge", a=a, b=3.0), 3) == 1.0
-            and 1 - 1e-7 < just_behind <= 1
-        )
-        course = [damping(FedAsyncOptions(staleness="hinge", a=a, b=3.0), gap) for gap in range(50)]
-        assert course == sorted(course, reverse=True) and course[0] == 1 and course[-1] > 0
-
-
-def test_the_gap_is_counted_from_the_version_that_the_edge_started_with() -> None:
-    """Polynomial, a = 1, alpha = 1: weights 1, 1/2, 1/3 for gaps 0, 1, 2."""
-    story = mixing(alpha=1.0, staleness="polynomial", a=1.0, concurrency=3)
-    story.start("a", "b", "c")
-    assert story.deliver("a", 6, 0, 0)[0] == "publish 6 0 0"
-    assert story.deliver("b", 0, 6, 0)[0] == "publish 3 3 0"
-    assert story.deliver("c", 3, 3, 9)[0] == "publish 3 3 3"
-    assert story.deliver("c", 0, 0, 9)[0] == "publish 0 0 9", (
-        "c's second task began at version 3: its gap is 0"
-    )
-
-
 def test_alpha_is_halved_once_from_a_version_on() -> None:
     story = mixing(concurrency=1, halve_alpha_at=2)
     story.start("a")
@@ -108,13 +81,6 @@ def test_an_update_beyond_the_bound_is_discarded_and_makes_no_version() -> None:
     assert story.strategy.version == 4
 
 
-def test_the_local_rule_pulls_towards_the_received_model() -> None:
-    """Xie et al., Algorithm 1, worker: g + rho (x - x_t); the same rule as FedProx with rho in
-    mu's place.
-    """
-    assert FedAsync.rule is Pull and FedAsyncOptions().mu == 0.005
-
-
 # ------------------------------------------------------------------ who works when
 def test_replace_keeps_the_number_at_work() -> None:
     story = mixing(concurrency=2)
@@ -124,19 +90,6 @@ def test_replace_keeps_the_number_at_work() -> None:
         *_, assigned = story.deliver(first, 0, 0, 0)
         assert assigned.startswith("assign ") and "," not in assigned and len(story.open) == 2
     assert story.tasks == 22
-
-
-def test_replace_fills_up_when_a_task_closes_or_an_edge_joins() -> None:
-    story = mixing(concurrency=2)
-    assert story.start("a") == ["assign a <- 0 0 0"]
-    assert story.join("b") == ["assign b <- 0 0 0"], (
-        "a late joiner is taken at once while there is room"
-    )
-    assert story.join("c") == []
-    assert story.lose("a") == [], "its task is still open: it counts as running"
-    assert story.close("a") == ["assign c <- 0 0 0"]
-    assert story.join("a") == []
-    assert story.deliver("c", 0, 0, 0)[0] == "publish 0 0 0"
 
 
 def test_a_request_for_a_fresher_model_is_answered_even_if_the_strategy_says_nothing_about_it() -> (
@@ -183,36 +136,10 @@ def test_periodic_starts_min_of_m_and_cap_minus_running() -> None:
     assert len(story.ring(15 * S)) == 2 and len(story.open) == 3
 
 
-def test_periodic_takes_whoever_is_idle() -> None:
-    story = mixing(dispatch="periodic", period_s=1.0, clients_per_trigger=5, concurrency=9)
-    assert story.start("a") == ["assign a <- 0 0 0", "alarm dispatch at 1"]
-    assert story.ring(S) == ["alarm dispatch at 2"]
-    story.join("b")
-    assert story.ring(2 * S) == ["assign b <- 0 0 0", "alarm dispatch at 3"]
-
-
 def test_nothing_is_given_out_before_the_run_starts() -> None:
     for dispatch in ("replace", "periodic"):
         story = mixing(dispatch=dispatch)
         assert story.join("a") == story.join("b") == []
-
-
-def test_each_trigger_draws_anew() -> None:
-    story = mixing(concurrency=1)
-    story.start(*"abcdefgh")
-    seen = []
-    for _ in range(12):
-        (edge,) = story.open
-        seen.append(edge)
-        story.deliver(edge, 0, 0, 0)
-    assert len(set(seen)) > 3
-
-
-def test_concurrency_is_the_most_at_work() -> None:
-    assert (
-        FedAsync.concurrency(FedAsyncOptions(concurrency=4), 10) == 4
-        and FedAsync.concurrency(FedAsyncOptions(concurrency=40), 10) == 10
-    )
 
 
 # ------------------------------------------------------------------ FedBuff
@@ -286,24 +213,6 @@ def test_the_edge_that_fills_the_buffer_is_replaced_after_the_step_or_before_it(
     assert before.open["b"][1] == 0 and before.strategy.running == {"a": 0, "b": 0}
 
 
-def test_a_discarded_update_does_not_count_for_the_buffer() -> None:
-    story = buffering(buffer_size=1, concurrency=2, max_staleness=0)
-    story.start("a", "b")
-    story.move("a", 1, 0, 0)
-    assert story.move("b", 9, 9, 9) == ["discard 1: too stale", "assign b <- 1 0 0"]
-    assert story.strategy.buffered == 0 and story.weights == [1, 0, 0]
-
-
-def test_empty_subclasses_say_what_they_lack() -> None:
-    for kind, lacks in ((Asynchronous, "apply"), (Buffered, "add")):
-        story = Server(make(kind))
-        story.start("a")
-        with pytest.raises(TypeError, match=f"{kind.__name__} must define {lacks}"):
-            story.deliver("a", 0, 0, 0)
-    with pytest.raises(TypeError, match="Buffered must define step"):
-        make(Buffered).step()
-
-
 # ------------------------------------------------------------------ running statistics
 def normalised(kind: type[Strategy], **options: Any) -> Server:
     """One weight, at 0, and one running variance, at 4; two updates a step."""
@@ -359,7 +268,7 @@ def test_a_buffer_above_the_number_at_work_is_pointed_out() -> None:
 
 def test_a_method_may_have_a_local_learning_rate_of_its_own() -> None:
     """As in FedEcho's tables 8 and 9; it goes with every task and takes the config's place
-    (edgefl.edges.local_run).
+    (edgefl.edges.training).
     """
     for kind in (FedBuff, CA2FL, FADAS, FedAC):
         story = Server(make(kind, concurrency=1, local_learning_rate=0.03))

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import pytest
 import torch
 from builders import Server, make
 
-from edgefl.edges.trainer import adjust
-from edgefl.strategies.base.decisions import Decision
-from edgefl.strategies.base.events import UpdateArrived
-from edgefl.strategies.base.rounds import Rounds
-from edgefl.strategies.base.strategy import Strategy
+from edgefl.edges.training import adjust
 from edgefl.strategies.fedavg import FedAvg
-from edgefl.strategies.fedprox import FedProx, FedProxOptions, Pull
+from edgefl.strategies.fedprox import FedProxOptions, Pull
 from edgefl.streams import Streams
-from edgefl.vectors import mix
 
 
 def server(**options: int) -> Server:
@@ -43,13 +37,6 @@ def test_the_weights_are_normalised_over_the_selected() -> None:
     assert story.deliver(selected, 2, 4, 6, samples=7)[0] == "publish 2 4 6"
 
 
-def test_it_is_the_delivered_number_of_samples_that_counts() -> None:
-    story = server(clients_per_round=2)
-    story.start("a", "b", samples=1)
-    story.deliver("a", 8, 0, 0, samples=6)
-    assert story.deliver("b", 0, 8, 0, samples=2)[0] == "publish 6 2 0"
-
-
 def test_the_round_waits_for_all_and_the_order_of_arrival_changes_no_bit() -> None:
     updates = {"a": (3, (0.1, 0.7, 1e-8)), "b": (5, (1e7, 0.3, 1.0)), "c": (7, (-1e7, 0.2, 3.0))}
     ends = set()
@@ -71,15 +58,6 @@ def test_a_lost_edge_is_waited_for_until_its_task_closes() -> None:
         "publish 2 2 2",
         "assign a <- 2 2 2",
     ], "the mean of those that delivered; b is not selected any more"
-
-
-def test_a_lost_edge_that_comes_back_in_time_still_delivers() -> None:
-    story = server(clients_per_round=2)
-    story.start("a", "b")
-    story.lose("b")
-    assert story.join("b") == []
-    assert story.deliver("a", 2, 0, 0) == []
-    assert story.deliver("b", 4, 0, 0) == ["publish 3 0 0", "assign a,b <- 3 0 0"]
 
 
 def test_a_round_without_any_delivery_is_drawn_again() -> None:
@@ -108,15 +86,6 @@ def test_a_late_joiner_takes_part_from_the_next_round_on() -> None:
     assert story.deliver("b", 1, 1, 1) == ["publish 1 1 1", "assign a,b,c <- 1 1 1"]
 
 
-def test_a_run_that_nobody_is_left_for_goes_on_with_the_next_to_join() -> None:
-    story = server(clients_per_round=2)
-    story.start("a")
-    story.lose("a")
-    assert story.close("a") == []
-    assert story.join("b") == ["assign b <- 0 0 0"]
-    assert story.join("c") == [], "b's round has begun"
-
-
 def test_m_of_m_are_drawn_uniformly_without_replacement_from_the_sorted_idle() -> None:
     counts = dict.fromkeys("abcde", 0)
     story = server(clients_per_round=2)
@@ -140,35 +109,6 @@ def test_the_selection_depends_on_the_seed_and_on_nothing_else() -> None:
     assert drawn(1) == drawn(1) and len({str(drawn(seed)) for seed in range(6)}) > 1
 
 
-def test_a_subclass_changes_one_formula() -> None:
-    class Half(FedAvg):
-        def aggregate(self, updates: list[UpdateArrived]) -> object:
-            return mix(self.weights, super().aggregate(updates), 0.5)
-
-    story = Server(make(Half, (2, 2, 2), clients_per_round=1))
-    story.start("a")
-    assert story.deliver("a", 4, 0, 2) == ["publish 3 1 2", "assign a <- 3 1 2"]
-
-
-def test_an_empty_subclass_says_what_it_lacks() -> None:
-    story = Server(make(Rounds, clients_per_round=1))
-    story.start("a")
-    with pytest.raises(TypeError, match="Rounds must define aggregate"):
-        story.deliver("a", 0, 0, 0)
-
-
-def test_an_unknown_event_is_a_mistake() -> None:
-    with pytest.raises(TypeError, match="no such event"):
-        make(Strategy).handle("joined", 0)
-
-
-def test_the_base_class_does_nothing() -> None:
-    story = Server(make(Strategy))
-    assert story.start("a", "b") == [] and story.lose("a") == [] and story.strategy.idle == ["b"]
-    nothing: list[Decision] = []
-    assert story.strategy.ready(None, 0) == story.strategy.rang("x", 0) == nothing
-
-
 # ------------------------------------------------------------------ FedProx
 def pulled(mu: float, gradient: list[float]) -> list[float]:
     run = SimpleNamespace(
@@ -188,15 +128,3 @@ def test_the_pull_is_the_gradient_of_the_proximal_term() -> None:
 
 def test_without_mu_there_is_no_pull() -> None:
     assert pulled(0.0, [0.1, -0.3]) == torch.tensor([0.1, -0.3]).tolist()
-
-
-def test_the_server_of_fedprox_is_that_of_fedavg() -> None:
-    story = Server(make(FedProx, clients_per_round=2, mu=0.1))
-    story.start("a", "b")
-    story.deliver("a", 4, 0, 8, samples=1)
-    assert story.deliver("b", 0, 4, 8, samples=3)[0] == "publish 1 3 8"
-
-
-def test_concurrency_is_what_a_round_selects() -> None:
-    assert FedAvg.concurrency(FedAvg.Options(clients_per_round=3), 10) == 3
-    assert FedAvg.concurrency(FedAvg.Options(clients_per_round=30), 10) == 10

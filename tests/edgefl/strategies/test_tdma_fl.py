@@ -4,7 +4,7 @@ against a brute-force simulation of the slots.
 
 from __future__ import annotations
 
-from itertools import islice, takewhile
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tdma_rounds import as_played, play, slotted
 
-from edgefl.strategies.base.timetable import Timetable
+from edgefl.strategies.base.slotted import Timetable
 from edgefl.strategies.idfl import Idfl
 from edgefl.strategies.tdma_fl import TdmaFL
 from emulator.tdma.closed_form import Tdma, simulate
@@ -81,30 +81,6 @@ def test_table_one_under_the_virtual_clock(tmp_path: Path, per_round: int, model
     assert summary["versions"] + 1 == Tdma(20, per_round, 1, 4).models_by(2_000)
 
 
-@pytest.mark.parametrize(
-    ("devices", "per_round", "transfer", "computes"),
-    [(7, 2, 1, 20), (7, 2, 2, 3), (5, 4, 1, 6), (6, 2, 3, 0), (4, 4, 2, 0), (9, 2, 1, 9)],
-)
-@pytest.mark.parametrize("wait", [False, True])
-def test_odd_shapes_against_the_simulation(
-    tmp_path: Path, devices: int, per_round: int, transfer: int, computes: int, wait: bool
-) -> None:
-    """S that does not divide N, r > 1, tau_comp = 0, with and without waiting until S are ready."""
-    agrees(tmp_path, Tdma(devices, per_round, transfer, computes), 120, wait_for_group=wait)
-
-
-def test_seven_devices_two_a_round_wait_or_not(tmp_path: Path) -> None:
-    """N = 7, S = 2, tau_comp = 20, 14 rounds: 118 slots waiting for S, 114 slot by slot; each
-    full round holds a 2 and a 3.
-    """
-    for wait, slots in ((True, 118), (False, 114)):
-        _, played = play(
-            tmp_path / str(wait), slotted(7, 20, slots=130, per_round=2, wait_for_group=wait)
-        )
-        assert played[13].end_slot == slots
-    assert sorted(10 - base for _, base, _ in played[10].uploads) == [2, 3]
-
-
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -135,17 +111,6 @@ def test_unequal_devices_against_the_simulation(
     )
 
 
-def test_who_computes_for_no_time_wins_the_tie_of_its_border(tmp_path: Path) -> None:
-    """Device 0 gets the model at the start of slot 4 and has finished at once; device 1 has
-    finished in the slot before. The lower number sends first, because all events of that moment
-    come before the slot is assigned.
-    """
-    shape, takes = Tdma(3, 1, 1, 0), [0, 4, 31]
-    agrees(tmp_path, shape, 41, takes, order="finished")
-    _, played = play(tmp_path / "again", slotted(3, takes, slots=10, per_round=1))
-    assert [edge for done in played for edge, _, _ in done.uploads] == [0, 0, 0, 1, 0]
-
-
 # ------------------------------------------------------------------ intentional delay
 @pytest.mark.parametrize(
     ("computes", "transfer", "d_star", "alpha"),
@@ -166,12 +131,6 @@ def test_the_delays_of_proposition_one(
         assert [number - base for _, base, _ in done.uploads] == [min(number, d_star)]
         assert done.end_slot == delayed.end_slot(number) == plain.end_slot(number)
     assert len(played) > 90
-
-
-@pytest.mark.parametrize("alpha", [0, 1, 2, 3])
-def test_any_delay_against_the_simulation(tmp_path: Path, alpha: int) -> None:
-    """One round beyond the longest free delay costs slots, as the simulation says."""
-    agrees(tmp_path, Tdma(8, 2, 1, 5, alpha), 100, strategy="idfl", alpha=alpha)
 
 
 @settings(
@@ -205,46 +164,6 @@ def test_odd_shapes_with_a_delay_against_the_simulation(
         max(200, 5 * (computes + shape.comm_slots)),
         strategy="idfl",
         alpha=shape.delay,
-    )
-
-
-def test_synchronous_rounds_are_never_stale(tmp_path: Path) -> None:
-    """S = N: a round takes tau_comp + S + 1 slots; S < N: so does each group's, one after
-    another.
-    """
-    summary, played = play(tmp_path / "all", slotted(4, 3, slots=40, strategy="sync-tdma-fl"))
-    assert [done.end_slot for done in played] == [8, 16, 24, 32, 40] and set(
-        summary["staleness"]
-    ) == {"0"}
-    summary, played = play(
-        tmp_path / "some", slotted(4, 3, slots=40, strategy="sync-tdma-fl", per_round=2)
-    )
-    assert [done.end_slot for done in played][:3] == [6, 12, 18] and set(summary["staleness"]) == {
-        "0"
-    }
-    assert [[edge for edge, _, _ in done.uploads] for done in played][:3] == [
-        [0, 1],
-        [2, 3],
-        [0, 1],
-    ]
-
-
-@pytest.mark.parametrize("margin", [0, 1])
-def test_adaptive_delay_of_equal_devices_comes_to_that_of_the_paper(
-    tmp_path: Path, margin: int
-) -> None:
-    """Once computing times are known, staleness is ceil((tau_comp + margin) / comm), and no slot
-    is wasted or missed after the start.
-    """
-    _, played = play(
-        tmp_path,
-        slotted(
-            12, 5, slots=200, strategy="idfl", per_round=2, alpha="adaptive", margin_slots=margin
-        ),
-    )
-    assert {40 - base for _, base, _ in played[40].uploads} == {-(-(5 + margin) // 3)}
-    assert all(
-        done.end_slot == Tdma(12, 2, 1, 5).end_slot(number) for number, done in enumerate(played)
     )
 
 
@@ -293,13 +212,7 @@ def test_with_edges_missing_somebody_begins_whatever_alpha_is(alpha: int, first:
 
 
 def event_of(server: Server, edge: str, end: float) -> Any:
-    from edgefl.strategies.base.events import UpdateArrived
+    from edgefl.strategies.base.events_and_decisions import UpdateArrived
 
     task, version, base = server.open[edge]
     return UpdateArrived(edge, task, version, base, {"weights": vector(end)}, {"samples": 1.0})
-
-
-def test_simulated_rounds_are_many() -> None:
-    """The brute-force simulation itself: rounds follow each other without overlap."""
-    ends = [done.end_slot for done in islice(simulate(Tdma(7, 2, 1, 20)), 20)]
-    assert ends == sorted(ends)

@@ -14,7 +14,7 @@ from edgefl.config.experiment import Experiment
 from edgefl.hosts.setup.learning import Learning, learning, with_experiment
 from edgefl.hosts.virtual.run import run_virtual
 from edgefl.strategies.base.catalog import load, strategy_names
-from edgefl.strategies.base.submodels import hidden_layers
+from edgefl.strategies.syncdrop import hidden_layers
 
 SMALL = {
     "clients_per_round": 2,

@@ -16,10 +16,8 @@ from gradient_server import GradientServer
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import learning
 from edgefl.jobs import Gradient
-from edgefl.strategies.base.decisions import RunJob
-from edgefl.strategies.base.events import JobDone, JobFailed
+from edgefl.strategies.base.events_and_decisions import JobDone, JobFailed, RunJob
 from edgefl.strategies.zeno_plus_plus import JOB, ZenoPlusPlus
-from edgefl.streams import Streams
 
 
 def served(*own: float, **options: Any) -> GradientServer:
@@ -152,35 +150,6 @@ def test_the_job_s_gradient_is_torch_s_and_it_leaves_all_as_it_was() -> None:
     )
 
 
-def test_the_server_s_samples_may_be_of_few_labels() -> None:
-    """WKAFL's appendix: L_num = 1, so that every batch is of one label, the same one in all
-    jobs.
-    """
-    learned = learning(experiment(task="my_task.py:build"), EXAMPLES)
-    targets = learned.train[1].numpy()
-    drawn = [
-        set(
-            targets[
-                Gradient(learned.initial_weights(), 20, 5, 5, draw, labels)._own(
-                    targets, Streams(5)
-                )
-            ]
-        )
-        for labels in (1, 2, None)
-        for draw in (1, 2)
-    ]
-    assert (
-        [len(labels) for labels in drawn[:4]] == [1, 1, 2, 2]
-        and drawn[0] == drawn[1]
-        and len(drawn[4]) > 1
-    )
-    server = GradientServer(make(ZenoPlusPlus, (0, 0), server_labels=1))
-    server.start("a")
-    assert [
-        decision.job.labels for decision in server.decisions if isinstance(decision, RunJob)
-    ] == [1]
-
-
 def test_more_samples_than_there_are_is_one_line() -> None:
     with pytest.raises(
         UserError,
@@ -208,15 +177,3 @@ def test_more_samples_than_there_are_is_one_line() -> None:
         ),
     ):
         Gradient(learned.initial_weights(), 150, 5, 5, 1, 1).work(learned)
-
-
-def test_the_age_is_that_of_the_gradient_in_use_not_of_the_one_to_come() -> None:
-    server = served(1, 0, refresh_every=2)
-    ages = []
-    for edge in "abab":
-        server.send(edge, 1, 0)
-        ages.append(server.decisions[0].values["server_gradient_age"])
-    assert ages == [0, 1, 2, 3], "asked for at version 2, and not there yet"
-    give_own(server, 1, 0)
-    server.send("a", 1, 0)
-    assert server.decisions[0].values["server_gradient_age"] == 2

@@ -10,9 +10,9 @@ from paths import SUPPORT
 
 from edgefl.commands.sweep import SweepLines
 from edgefl.errors import UserError
+from edgefl.hosts.choices import Power
 from edgefl.hosts.setup.resumption import RunStage
 from edgefl.hosts.virtual import run_batch
-from edgefl.hosts.workers import Power
 from edgefl.loading.file import load
 from edgefl.sweep.sweep_runs import Did, SharedData, SweepRun, do
 

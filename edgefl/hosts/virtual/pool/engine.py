@@ -11,12 +11,9 @@ from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.setup.plan import options
-from edgefl.hosts.virtual.pool.deferred_run import DeferredRun
-from edgefl.hosts.virtual.pool.executor import Executor, Stretch
-from edgefl.hosts.virtual.pool.forked import ForkedBackend
-from edgefl.hosts.virtual.pool.group_counts import GroupCounts
-from edgefl.hosts.virtual.pool.scheduler import WorkerPool
-from edgefl.hosts.virtual.pool.shared_memory import NoRoom
+from edgefl.hosts.virtual.pool.executor import DeferredRun, Executor, GroupCounts, Stretch
+from edgefl.hosts.virtual.pool.forked import ForkedBackend, NoRoom
+from edgefl.hosts.virtual.pool.scheduler import WorkerBackend, WorkerPool
 from edgefl.jobs import Train
 
 
@@ -94,7 +91,7 @@ class InProcessEngine:
         at_once = learned.experiment.training.tasks_at_once or 1
         self.merged = None
         if at_once > 1:
-            from edgefl.hosts.virtual.pool.merged_tasks import MergedTasks  # it needs torch
+            from edgefl.hosts.virtual.pool.merged import MergedTasks  # it needs torch
 
             self.merged = MergedTasks(learned, self._executor, at_once)
         self.groups = None if self.merged is None else self.merged.counts
@@ -164,12 +161,19 @@ def open_pool(
     if engine == "local" and workers <= 1:
         yield InProcessEngine(learned)
         return
+    backend: WorkerBackend
     try:
-        pool = (
-            _on_ray(learned, max(workers, 1), ray_address)
-            if engine == "ray"
-            else _forked(learned, workers)
-        )
+        if engine == "ray":
+            # an extra that may not be installed
+            from edgefl.hosts.virtual.pool.ray import RayBackend
+
+            workers = max(workers, 1)
+            backend = RayBackend(learned, workers, ray_address)
+        elif sys.platform.startswith("linux"):
+            backend = ForkedBackend(learned, workers)
+        else:
+            raise NoRoom(f"they need Linux, and this is {sys.platform}")
+        pool = WorkerPool(backend, workers)
     except NoRoom as reason:
         yield InProcessEngine(learned, f"no workers: {reason}; training in this process")
         return
@@ -178,18 +182,6 @@ def open_pool(
         yield pool
     finally:
         pool.close()
-
-
-def _on_ray(learned: Learning, workers: int, address: str | None) -> WorkerPool:
-    from edgefl.hosts.virtual.pool.ray import RayBackend  # an extra that may not be installed
-
-    return WorkerPool(RayBackend(learned, workers, address), workers)
-
-
-def _forked(learned: Learning, workers: int) -> WorkerPool:
-    if not sys.platform.startswith("linux"):
-        raise NoRoom(f"they need Linux, and this is {sys.platform}")
-    return WorkerPool(ForkedBackend(learned, workers), workers)
 
 
 def _idle(learned: Learning, workers: int) -> str | None:

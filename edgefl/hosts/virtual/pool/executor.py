@@ -1,31 +1,141 @@
-"""The executor trains and runs jobs. Each worker of an engine has one.
+"""Training tasks that are described first (``DeferredRun``) and trained later (``Executor``).
 
-It has its process's data and model, and the runs that have stopped at a checkpoint.
+The virtual host's edges hold descriptions instead of models. The outcome of a task is a pure
+function of (strategy, edge, task, the edge's memory, the fresher models merged during training). So
+a task can be trained at any real time between its emulated start and end, in any worker, and again
+if a worker is lost.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from edgefl.edges.local_run import LocalRun, Merge
-from edgefl.edges.trainer import Trainer
-from edgefl.edges.training_plan import TaskLike
+from edgefl.edges.training import (
+    Course,
+    LocalRun,
+    Merge,
+    Trainer,
+    TrainingFailure,
+    TrainingPlan,
+    set_checkpoint,
+)
 from edgefl.errors import Bug, UserError
 from edgefl.hosts.setup.learning import Learning
-from edgefl.hosts.virtual.pool.deferred_run import RunOutcome
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import Assignment
-from edgefl.strategies.base.local_rule import LocalRule, owns
+from edgefl.strategies.base.strategy import LocalRule, owns
 from edgefl.vectors import aligned_copy
-from emulator.values import value_class
 
 
-@value_class(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
+class RunOutcome:
+    """What a run sends (vectors, numbers) and what the edge remembers, or why the run failed."""
+
+    vectors: dict[str, np.ndarray] = field(default_factory=dict)
+    numbers: dict[str, float] = field(default_factory=dict)
+    remembered: dict[str, np.ndarray] = field(default_factory=dict)
+    failure: TrainingFailure | None = None
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class DeferredRun(Course):
+    """A run without its weights.
+
+    ``step``: the steps done in emulated time. ``outcome`` is set once the run has ended, or before
+    that if it was trained together with others.
+    """
+
+    index: int  # of the strategy
+    edge: str
+    kept: Mapping[str, np.ndarray]  # the edge's memory when the run began
+    # copies of ``kept`` that the rule reads while it computes its checkpoint
+    memory: dict[str, Any] = field(default_factory=dict)
+    merges: list[Merge] = field(default_factory=list)
+    outcome: RunOutcome | None = None
+
+    def end(self, outcome: RunOutcome) -> None:
+        """Set the outcome: the run is trained, or it has failed."""
+        self.outcome = outcome
+        self.failure = self.failure or outcome.failure
+
+
+class Describer:
+    """A trainer that only makes deferred runs: it copies no model and draws no batches."""
+
+    def __init__(
+        self,
+        index: int,
+        edge: str,
+        plan: TrainingPlan,
+        samples: int,
+        tokens: Callable[[Course], Sequence[int]] | None = None,
+    ) -> None:
+        """``tokens(run)``: the tokens of a run by step, if the device's speed is in tokens."""
+        self.index, self.edge, self.plan, self.samples = index, edge, plan, samples
+        self.tokens = tokens
+
+    def begin(
+        self, task: Assignment, rule: LocalRule, memory: Mapping[str, np.ndarray]
+    ) -> DeferredRun:
+        """Make a deferred run.
+
+        Of the rule's hooks, only ``checkpoint`` is called. It gets copies, because the real run
+        will call it, too.
+        """
+        names = (*rule.remembers, *self.plan.remembers)
+        kept = {name: memory[name] for name in names if name in memory}
+        steps = self.plan.steps(task, rule, self.samples)
+        run = DeferredRun(
+            task=task,
+            local_samples=self.samples,
+            batch_size=self.plan.batch_size,
+            batches_per_epoch=self.plan.batches_per_epoch,
+            drop_last=self.plan.drop_last,
+            steps=steps,
+            whole_batches=not rule.moves,
+            index=self.index,
+            edge=self.edge,
+            kept=kept,
+        )
+        if self.tokens is not None:
+            run.tokens = self.tokens(run)
+        if type(rule).checkpoint is not LocalRule.checkpoint:
+            if kept:
+                from edgefl.models.workspace import wrap  # a rule that remembers reads tensors
+
+                run.memory = {name: wrap(aligned_copy(vector)) for name, vector in kept.items()}
+            set_checkpoint(run, rule)
+            run.memory = {}
+        return run
+
+    def merge(self, run: DeferredRun, rule: LocalRule, fresh: np.ndarray, version: int) -> None:
+        self.merge_at(run, run.step, fresh, version)
+
+    def kept(self, run: DeferredRun) -> DeferredRun:
+        """Return the run unchanged: nothing beyond its step has been trained."""
+        return run
+
+    def merge_at(self, run: DeferredRun, step: int, fresh: np.ndarray, version: int) -> None:
+        run.merges.append(Merge(step, fresh, version))
+
+    def payload(
+        self, run: DeferredRun, rule: LocalRule
+    ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+        assert run.outcome is not None
+        return run.outcome.vectors, run.outcome.numbers
+
+    def remembered(self, run: DeferredRun, rule: LocalRule) -> dict[str, np.ndarray]:
+        assert run.outcome is not None
+        return run.outcome.remembered
+
+
+@dataclass(slots=True, eq=False)
 class Stretch:
     """Train a task to step ``until``, with all merges on the way.
 
@@ -34,7 +144,7 @@ class Stretch:
 
     index: int
     edge: str
-    task: TaskLike | None
+    task: Assignment | None
     kept: Mapping[str, np.ndarray]
     merges: Sequence[Merge]
     until: int
@@ -51,7 +161,10 @@ class Standing:
 
 
 class Executor:
-    """Runs stretches and jobs one after the other."""
+    """Runs stretches and jobs one after the other. Each worker of an engine has one.
+
+    It has its process's data and model, and the runs that have stopped at a checkpoint.
+    """
 
     def __init__(self, learned: Learning) -> None:
         self.learned = learned
@@ -160,3 +273,44 @@ def ended(standing: Standing) -> RunOutcome:
     run, rule, trainer = standing.run, standing.rule, standing.trainer
     outcome = RunOutcome(*trainer.payload(run, rule), trainer.remembered(run, rule))
     return outcome if run.failure is None else RunOutcome(failure=run.failure)
+
+
+A_TASK_FAILED = "a task of the group failed"
+
+
+class GroupCounts:
+    """The counts of one run, and of its part before it was broken off.
+
+    ``together``: groups whose steps were merged, by their number of tasks. ``one_by_one``: groups
+    that were trained again task by task, because their merged steps failed; by reason.
+    """
+
+    def __init__(self) -> None:
+        self.begin(lambda line: None)
+
+    def begin(self, say: Callable[[str], None], so_far: Mapping[str, Any] | None = None) -> None:
+        """Count a run from here on. ``say`` gets a line about its first failure of merged steps.
+
+        ``so_far``: the section of the run before it was broken off.
+        """
+        before = so_far or {}
+        self._say, self._told = say, False
+        self.together = Counter({int(n): count for n, count in before.get("together", {}).items()})
+        self.one_by_one = Counter(before.get("one_by_one", {}))
+
+    def failed(self, reason: str, line: str) -> None:
+        """Count a group whose merged steps failed; ``line`` tells it.
+
+        A failed task tells its own reason, so it is counted only.
+        """
+        self.one_by_one[reason] += 1
+        if reason != A_TASK_FAILED and not self._told:
+            self._told = True
+            self._say(line)
+
+    def section(self) -> dict[str, Any]:
+        """Return the section of summary.json, plain JSON."""
+        return {
+            "together": {str(tasks): count for tasks, count in sorted(self.together.items())},
+            "one_by_one": dict(sorted(self.one_by_one.items())),
+        }

@@ -20,9 +20,16 @@ from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 from edgefl.hosts.network_addresses import bare
 from edgefl.hosts.setup.learning import Learning, learning
-from edgefl.hosts.virtual.pool.backend import WorkerOrder, WorkerReport
 from edgefl.hosts.virtual.pool.executor import Executor
-from edgefl.hosts.virtual.pool.orders import failure, job, plain, plain_outcome, stretch
+from edgefl.hosts.virtual.pool.scheduler import (
+    WorkerOrder,
+    WorkerReport,
+    failure,
+    job,
+    plain,
+    plain_outcome,
+    stretch,
+)
 from edgefl.vectors import ALIGNMENT, aligned_copy
 
 CONNECT_S = 3.0
@@ -211,20 +218,15 @@ def exchanged(value: Any, change: Callable[[Any], Any]) -> Any:
 
 def _taken(result: Any) -> Any:
     """A result with its vectors copied out of the object store."""
-    return exchanged(
-        result,
-        lambda leaf: (
-            aligned_copy(leaf).reshape(leaf.shape) if isinstance(leaf, np.ndarray) else leaf
-        ),
-    )
+    return exchanged(result, lambda leaf: _copy(leaf) if isinstance(leaf, np.ndarray) else leaf)
 
 
 def _aligned(vector: np.ndarray) -> np.ndarray:
-    return (
-        vector
-        if vector.ctypes.data % ALIGNMENT == 0
-        else aligned_copy(vector).reshape(vector.shape)
-    )
+    return vector if vector.ctypes.data % ALIGNMENT == 0 else _copy(vector)
+
+
+def _copy(vector: np.ndarray) -> np.ndarray:
+    return aligned_copy(vector).reshape(vector.shape)
 
 
 def _connect(ray: Any, address: str | None, workers: int) -> None:

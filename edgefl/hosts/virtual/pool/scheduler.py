@@ -14,23 +14,145 @@ tasks far ahead may still be cancelled.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from edgefl.errors import Bug, UserError
-from edgefl.hosts.virtual.pool.backend import (
-    WorkerBackend,
-    WorkerFailure,
-    WorkerOrder,
-    WorkerReport,
-)
-from edgefl.hosts.virtual.pool.deferred_run import DeferredRun
-from edgefl.hosts.virtual.pool.group_counts import GroupCounts
-from edgefl.hosts.virtual.pool.orders import arrays, outcome
+from edgefl import jobs
+from edgefl.edges.training import Merge, TrainingFailure
+from edgefl.errors import Bug, UserError, trace
+from edgefl.hosts.virtual.pool.executor import DeferredRun, GroupCounts, RunOutcome, Stretch
 from edgefl.jobs import Train
+from edgefl.protocol.messages import Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFailure:
+    """The error that an order raised in its worker. ``users``: it was a UserError."""
+
+    text: str
+    users: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorkerOrder:
+    """Do ``job``. ``stands``: the job's run has stopped at a checkpoint in this worker."""
+
+    number: int
+    job: Any
+    stands: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorkerReport:
+    """A worker's report: the ``result`` of order ``number``, or ``ready``, or ``lost``.
+
+    ``ready``: the worker can take orders. ``lost``: why it no longer can. The result of a Train is
+    None if the run stopped before its end, otherwise that of ``orders.plain_outcome``. Every order
+    is reported once unless its worker is lost; a forgotten order may report any result.
+    """
+
+    worker: Any
+    number: int = -1
+    result: Any = None
+    ready: bool = False
+    lost: str | None = None
+
+
+class WorkerBackend(Protocol):
+    """Provides workers. A worker is any object that ``wait`` names in its reports."""
+
+    def add_worker(self) -> None:
+        """Start one more worker; ``wait`` reports when it is ready."""
+        ...
+
+    def send(self, worker: Any, order: WorkerOrder) -> None: ...
+
+    def forget(self, worker: Any, number: int) -> None:
+        """Drop an order as soon as possible, or the run that it left at a checkpoint."""
+        ...
+
+    def wait(self, timeout_s: float | None) -> list[WorkerReport]:
+        """Return all available reports. ``timeout_s`` None: wait until there is one."""
+        ...
+
+    def release(self, array: np.ndarray) -> None:
+        """Release a vector that no later order uses."""
+        ...
+
+    def close(self) -> None:
+        """End all workers."""
+        ...
+
+
+def plain(order: WorkerOrder) -> list[Any]:
+    """An order as [kind, number, ...]: lists, dicts, strings, numbers and arrays."""
+    job = order.job
+    if not isinstance(job, Train):
+        return ["do", order.number, jobs.plain(job)]
+    run: DeferredRun = job.run
+    task = (
+        None
+        if order.stands
+        else [run.task.number, run.task.version, dict(run.task.vectors), dict(run.task.numbers)]
+    )
+    kept = {} if order.stands else dict(run.kept)
+    merges = [[merge.step, merge.weights, merge.version] for merge in run.merges]
+    return ["train", order.number, run.index, run.edge, task, kept, merges, job.until_step]
+
+
+def stretch(row: list[Any]) -> Stretch:
+    """The stretch of a "train" order."""
+    _, _, index, edge, task, kept, merges, until = row
+    return Stretch(
+        index,
+        edge,
+        None if task is None else Assignment(*task),
+        kept,
+        [Merge(*merge) for merge in merges],
+        until,
+    )
+
+
+def job(row: list[Any]) -> Any:
+    """The job of a "do" order."""
+    return jobs.of_plain(row[2])
+
+
+def plain_outcome(outcome: RunOutcome | None) -> list[Any] | None:
+    """The result of a "train" order as plain data; ``outcome`` is the reverse."""
+    if outcome is None:
+        return None
+    failure = outcome.failure and [outcome.failure.reason, outcome.failure.trace]
+    return [outcome.vectors, outcome.numbers, outcome.remembered, failure]
+
+
+def outcome(row: list[Any]) -> RunOutcome:
+    vectors, numbers, remembered, failure = row
+    return RunOutcome(vectors, numbers, remembered, failure and TrainingFailure(*failure))
+
+
+def arrays(job: Any) -> Iterator[np.ndarray]:
+    """The vectors that a job holds."""
+    if isinstance(job, Train):
+        run: DeferredRun = job.run
+        yield from (
+            *run.task.vectors.values(),
+            *run.kept.values(),
+            *(merge.weights for merge in run.merges),
+        )
+        return
+    yield from (array for _, array in jobs.arrays(job))
+
+
+def failure(error: BaseException) -> WorkerFailure:
+    if isinstance(error, UserError):
+        return WorkerFailure(str(error), True)
+    return WorkerFailure(trace(error), False)
+
 
 LOOK_AHEAD = 4
 DEPTH = 2  # orders per worker: one that it does, and the next one
@@ -285,8 +407,6 @@ def _first(heap: list[tuple[int, int, Item]]) -> Item | None:
 
 
 def _name(item: Item) -> str:
-    return (
-        f"task {item.key.task.number} of edge {item.key.edge}"
-        if isinstance(item.job, Train)
-        else f"a job ({type(item.job).__name__})"
-    )
+    if isinstance(item.job, Train):
+        return f"task {item.key.task.number} of edge {item.key.edge}"
+    return f"a job ({type(item.job).__name__})"

@@ -55,13 +55,10 @@ class WallFaults:
             if fault.kind == "freeze" and fault.until_ns > now:
                 frozen[fault.target] = fault
         for edge in sorted(self.lives.down):
-            self.pacing.agenda.add(now, partial(self._kill_again, edge))
+            self.pacing.agenda.add(now, lambda at_ns, edge=edge: self._ask("kill", edge))
         for fault in frozen.values():
             if fault.target not in self.lives.down:
                 self.pacing.agenda.add(now, partial(self._freeze_again, fault))
-
-    def _kill_again(self, edge: str, now: int) -> None:
-        self._ask("kill", edge)
 
     def _freeze_again(self, fault: Fault, now: int) -> None:
         self._ask("freeze", fault.target)

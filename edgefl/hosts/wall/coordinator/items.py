@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from msgspec import convert, to_builtins
+from msgspec.structs import asdict
 
 from edgefl.hosts.wall.coordinator import thread_messages as messages
-from edgefl.hosts.wall.coordinator.evaluator import numbers, texts
-from edgefl.hosts.wall.coordinator.job_table import JobOrder
-from edgefl.hosts.wall.coordinator.stretches import Stretch
-from edgefl.protocol.host_reports import HostFacts, HostReport
-from edgefl.protocol.messages import FreshRequest, Joined, Offer, Ready, Started, TaskFailed
+from edgefl.hosts.wall.coordinator.run_logic import JobOrder
+from edgefl.hosts.wall.coordinator.workers import numbers, texts
+from edgefl.protocol.messages import (
+    FreshRequest,
+    HostFacts,
+    HostReport,
+    Joined,
+    Offer,
+    Ready,
+    Started,
+    TaskFailed,
+)
 from edgefl.protocol.transfers import Incoming
-from edgefl.strategies.base.events import EdgeLost
+from edgefl.strategies.base.events_and_decisions import EdgeLost
 from emulator.fidelity import Fidelity
-from emulator.links.link import Completion, Transfer
 
 Row = dict[str, Any]
 Arrays = Mapping[str, np.ndarray]
 
-# classes that a row names, by their names
-SAID: dict[str, Callable[..., Any]] = {
+# classes of messages that a row names, by their names
+SAID: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         *(Joined, Started, Ready, FreshRequest, TaskFailed, EdgeLost),
@@ -32,45 +39,31 @@ SAID: dict[str, Callable[..., Any]] = {
 }
 
 
-_names: dict[type, tuple[str, ...]] = {}  # of the fields of a class
-
-
-def _values(found: Any) -> Row:
-    kind = type(found)
-    if kind not in _names:
-        _names[kind] = tuple(field.name for field in fields(kind))
-    return {name: getattr(found, name) for name in _names[kind]}
-
-
 def row(item: Any) -> tuple[Row, Arrays]:
     """Return an input as JSON for orjson, and its arrays by name."""
-    head = {"kind": type(item).__name__}
+    values = {"kind": type(item).__name__, **asdict(item)}
     match item:
         case messages.Heard() | messages.HostSaid():
-            said = [type(item.message).__name__, _values(item.message)]
-            return {**head, **_values(item), "message": said}, {}
+            values["message"] = [type(item.message).__name__, to_builtins(item.message)]
         case messages.Whole():
-            incoming, offer = item.incoming, _values(item.incoming.offer)
-            offer["meta"] = offer["meta"].hex()
+            incoming = values.pop("incoming")
+            offer = asdict(incoming.offer) | {"meta": incoming.offer.meta.hex()}
             body = np.empty(0, np.uint8) if incoming.body is None else incoming.body
-            what = {"now": item.now, "edge": item.edge, "most_bytes": incoming.most_bytes}
-            return {**head, **what, "offer": offer}, {"body": body}
+            return {**values, "most_bytes": incoming.most_bytes, "offer": offer}, {"body": body}
         case messages.Carried():
-            completion = _values(item.completion)
-            completion["transfer"] = _values(completion["transfer"])
-            return {**head, **_values(item), "completion": completion}, {}
+            values["completion"] = to_builtins(item.completion)
         case messages.Evaluated():
-            return {**head, "version": item.version, "result": texts(item.result)}, {}
+            values["result"] = texts(item.result)
         case messages.Worked():
-            return _worked(head, item)
+            return _worked(values, item)
         case messages.Judged():
-            return {**head, **_values(item), "fidelity": item.fidelity.counts()}, {}
-    return {**head, **_values(item)}, {}
+            values["fidelity"] = item.fidelity.counts()
+    return values, {}
 
 
-def _worked(head: Row, item: messages.Worked) -> tuple[Row, Arrays]:
+def _worked(values: Row, item: messages.Worked) -> tuple[Row, Arrays]:
     """The row of a job's end. An error ends the run, so it never gets here."""
-    values = {**head, **_values(item), "order": item.order.number}
+    values["order"] = item.order.number
     if isinstance(item.result, str):
         return values, {}
     vectors, numbers = item.result
@@ -86,14 +79,11 @@ def item(given: Row, arrays: Arrays, orders: Mapping[int, JobOrder]) -> Any:
     match kind:
         case "Heard" | "HostSaid":
             name, said = values["message"]
-            values["message"] = SAID[name](**said)
+            values["message"] = convert(said, SAID[name])
         case "Whole":
             return messages.Whole(values["now"], values["edge"], _incoming(values, arrays["body"]))
-        case "Carried":
-            values["completion"] = _completion(values["completion"])
-            values["stretches"] = _stretches(values.get("stretches", ()))
-        case "Measured":
-            values["stretches"] = _stretches(values["stretches"])
+        case "Carried" | "Measured":
+            return convert(values, getattr(messages, kind))
         case "Judged":
             counts, values["fidelity"] = values["fidelity"], Fidelity()
             values["fidelity"].take_counts(counts)
@@ -113,13 +103,3 @@ def _incoming(values: Row, body: np.ndarray) -> Incoming:
     incoming = Incoming(offer, values["most_bytes"], offer.size)
     incoming.body = body if body.size else None
     return incoming
-
-
-def _stretches(rows: Sequence[Sequence[int]]) -> list[Stretch]:
-    return [(begin, end, amount) for begin, end, amount in rows]
-
-
-def _completion(values: Row) -> Completion:
-    windows = tuple((begin, end) for begin, end in values["windows_ns"])
-    transfer = Transfer(**values["transfer"])
-    return Completion(**{**values, "transfer": transfer, "windows_ns": windows})

@@ -6,18 +6,14 @@ Nothing slow may run here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from math import inf
 from typing import Any
 
 from edgefl.hosts.exchange import pays_latency, play_moment
-from edgefl.hosts.wall.coordinator.bundles import Bundles
-from edgefl.hosts.wall.coordinator.continuation import Continuation
-from edgefl.hosts.wall.coordinator.gaps import Gaps
-from edgefl.hosts.wall.coordinator.host_pauses import HostPauses
-from edgefl.hosts.wall.coordinator.quarantine import MOST_RECORDS, PerSecond
-from edgefl.hosts.wall.coordinator.rests import Rests
-from edgefl.hosts.wall.coordinator.session import (
+from edgefl.hosts.wall.coordinator.limits import MOST_RECORDS, PerSecond
+from edgefl.hosts.wall.coordinator.run_logic import Continuation
+from edgefl.hosts.wall.coordinator.sessions import (
+    SILENT,
     Answered,
     Cut,
     Entered,
@@ -25,8 +21,8 @@ from edgefl.hosts.wall.coordinator.session import (
     Reply,
     SessionEnded,
     SessionOutcome,
+    Sessions,
 )
-from edgefl.hosts.wall.coordinator.sessions import SILENT, Sessions
 from edgefl.hosts.wall.coordinator.thread_messages import (
     Begin,
     Carry,
@@ -44,15 +40,13 @@ from edgefl.hosts.wall.coordinator.thread_messages import (
     Taken,
     WakeAt,
 )
-from edgefl.hosts.wall.coordinator.transport import Transport
-from edgefl.hosts.wall.mailbox import Mailbox
-from edgefl.hosts.wall.system import OWN_SYSTEM, System
-from edgefl.hosts.wall.wire import MOST_FRAMES, Router
-from edgefl.protocol.codec import encode_note
+from edgefl.hosts.wall.coordinator.transfers import Transport
+from edgefl.hosts.wall.system import OWN_SYSTEM, Mailbox, SleepWatch, System
+from edgefl.hosts.wall.wire import MOST_FRAMES, Router, Wire
+from edgefl.protocol.codec import MOST_BUNDLED, MOST_BUNDLED_BYTES, bundle, encode, encode_note
 from edgefl.protocol.errors import LimitExceeded, WireError
 from edgefl.protocol.messages import BROKEN_OFF_ENDS, Joined, Setup, Stamped, Welcome
-from edgefl.strategies.base.decisions import Finish
-from edgefl.strategies.base.events import EdgeLost
+from edgefl.strategies.base.events_and_decisions import EdgeLost, Finish
 from emulator.clock import Agenda, Ticket, WallClock, precise_timers
 from emulator.fidelity import Fidelity
 from emulator.units import FOREVER, NS_PER_S
@@ -62,6 +56,124 @@ FEW_MESSAGES = 4  # after so many, pieces that are due meanwhile are sent
 MANY_FLOWS = 16
 REPORT_NS = 2 * NS_PER_S  # between two reports of what the verdict is made of
 PROBE_PATIENCE_S = 2.0
+
+
+class Bundles:
+    """Sends messages of sessions through ``router``, to each peer in their order.
+
+    Headers that go to the same peer in one turn travel in one message.
+    """
+
+    def __init__(self, router: Router, sessions: Sessions) -> None:
+        self.router, self.sessions = router, sessions
+        self._held: dict[bytes, list[bytes]] = {}  # by routing id
+
+    def send(
+        self, routing: bytes, session: int, message: Any, body: Any = None, waits: bool = False
+    ) -> None:
+        """Send a message of the session with this number.
+
+        One that ``waits`` goes with the next one to this peer, or at ``flush``.
+        """
+        header = encode(message, self.sessions.incarnation, session)
+        held = self._held.pop(routing, None) if self._held else None
+        if held is not None and len(header) > MOST_BUNDLED_BYTES:
+            self.router.send(routing, bundle(held))
+        elif held is not None:
+            held.append(header)
+            if waits and len(held) < MOST_BUNDLED:
+                self._held[routing] = held
+                return
+            header = bundle(held)
+        elif waits and len(header) <= MOST_BUNDLED_BYTES:
+            self._held[routing] = [header]
+            return
+        self.router.send(routing, header, body)
+
+    def flush(self) -> None:
+        """Send all that waits."""
+        if self._held:
+            held, self._held = self._held, {}
+            for routing, headers in held.items():
+                self.router.send(routing, bundle(headers))
+
+
+class Pauses:
+    """The pacing thread's sleep between two turns, and pauses of its host.
+
+    A gap is longer than a heartbeat: the thread woke up too late, or one turn took too long. An
+    intended sleep is no gap: only the time after its intended end counts. The sessions, the verdict
+    and the logic thread hear of gaps and of a sleep of the host. ``fidelity()`` is None before the
+    start, when pauses do no harm.
+    """
+
+    def __init__(
+        self,
+        socket: Wire,
+        said: Mailbox,
+        sessions: Sessions,
+        clock: WallClock,
+        system: System,
+        tell: Callable[[Any], None],
+        fidelity: Callable[[], Fidelity | None],
+    ) -> None:
+        self.socket, self.said, self.sessions, self.clock = socket, said, sessions, clock
+        self.system, self.tell, self.fidelity = system, tell, fidelity
+        self._watch = SleepWatch()
+        self._turn_ns = 0  # when the last turn began
+        self._busy_ns: int | None = None  # since when this thread is awake
+        self._until_ns: int | None = None  # intended end of the sleep
+
+    def sleep(self, timeout_s: Callable[[], float], grain_s: float) -> bool:
+        """Sleep until the socket or the mailbox has something; True: the mailbox has.
+
+        ``timeout_s()``: the time (s) from now until something is due. ``grain_s``: passes between
+        two turns unless something is due, so that one turn handles several messages.
+        """
+        passed_s = (self.system.monotonic_ns() - self._turn_ns) / NS_PER_S
+        rest_s = min(grain_s - passed_s, timeout_s()) if grain_s > passed_s else 0.0
+        if rest_s > 0:
+            self._falls_asleep(rest_s)
+            self.system.sleep(rest_s)
+            self._wakes()
+        until_s = timeout_s()
+        self._falls_asleep(until_s)
+        woken = self.socket.wait(self.said.fd, until_s)
+        self._turn_ns = self._wakes()
+        return woken
+
+    def look_for_sleep(self) -> None:
+        """If this host slept, emulated time stood still with it, but not the edges elsewhere."""
+        if not self._watch.is_due(self.system.passed_ns()):
+            return
+        slept_ns = self._watch.look(*self.system.sleep_reading())
+        if not slept_ns:
+            return
+        self.sessions.host_slept(self.system.monotonic_ns())
+        self.tell(Noticed(self.clock.now(), "host_slept", {"s": slept_ns / NS_PER_S}))
+        if (fidelity := self.fidelity()) is not None:
+            fidelity.strain(f"the coordinator's host slept for {slept_ns / NS_PER_S:.0f} s")
+
+    def _falls_asleep(self, most_s: float) -> None:
+        now = self.system.monotonic_ns()
+        self._look_for_gap(self._busy_ns, now)
+        self._until_ns = now + max(round(most_s * NS_PER_S), 0)
+
+    def _wakes(self) -> int:
+        self._busy_ns = now = self.system.monotonic_ns()
+        self._look_for_gap(self._until_ns, now)
+        return now
+
+    def _look_for_gap(self, began_ns: int | None, now: int) -> None:
+        if began_ns is None or now - began_ns <= self.sessions.expected.heartbeat_ns:
+            return
+        length_ns = now - began_ns
+        self.sessions.host_stood_still(length_ns, now)
+        if (fidelity := self.fidelity()) is not None:
+            at_ns = max(self.clock.at_monotonic(began_ns), 0)
+            fidelity.stall(at_ns, length_ns)
+            lasted = {"at_s": at_ns / NS_PER_S, "s": length_ns / NS_PER_S}
+            self.tell(Noticed(self.clock.now(), "stall", lasted))
 
 
 class Pacing:
@@ -99,7 +211,10 @@ class Pacing:
         self.excused: set[str] = set()  # edges that are silent because of an injected freeze
         self.started = self.over = False
         self.behind_s = 0.0  # at the end: how long models in the sockets' queues may still take
-        self.pauses = HostPauses(sessions, clock, system, tell, self._judged)
+        self.pauses = Pauses(
+            *(router, said, sessions, clock, system, tell),
+            lambda: self.transport.pacer.fidelity if self.started else None,
+        )
         self.continuation: Continuation | None = None  # of a run that was broken off
         self.reports_verdict = False  # to the logic thread, now and then
         self._reported_ns = 0  # when the last report was sent
@@ -114,7 +229,7 @@ class Pacing:
 
     def turn(self, most_s: float = inf) -> None:
         """Wait for work, at most ``most_s``, and do what there is."""
-        woken = self.rests.sleep(lambda: min(self._timeout_s(), most_s), self._grain_s())
+        woken = self.pauses.sleep(lambda: min(self._timeout_s(), most_s), self._grain_s())
         self.pauses.look_for_sleep()
         self._release()
         drained = self._hear()
@@ -132,7 +247,7 @@ class Pacing:
         """Send to an edge if it is connected; otherwise its next session repeats what matters."""
         session = self.sessions.by_edge.get(edge)
         if session is not None:
-            session.hearing.sent_bytes += 0 if body is None else len(body)
+            session.sent_bytes += 0 if body is None else len(body)
             self.bundles.send(session.routing, session.number, message, body, waits)
 
     # ------------------------------------------------------------------ time
@@ -167,14 +282,6 @@ class Pacing:
         else:
             until_s = min(until_s, 0.05)
         return max(until_s, 0.0)
-
-    @cached_property
-    def rests(self) -> Rests:
-        gaps = Gaps(self.sessions.expected.heartbeat_ns, self.pauses.stood_still)
-        return Rests(self.router, self.said, self.system, gaps)
-
-    def _judged(self) -> Fidelity | None:
-        return self.transport.pacer.fidelity if self.started else None
 
     def _grain_s(self) -> float:
         """The least time between two turns (s).

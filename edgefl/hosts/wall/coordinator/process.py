@@ -10,8 +10,10 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -27,45 +29,44 @@ from edgefl.hosts.ipc import Channel
 from edgefl.hosts.process_messages import (
     BugFound,
     Listening,
+    ProgressLine,
     RunEnded,
     RunRefused,
     StartRun,
     frozen_digest,
 )
-from edgefl.hosts.processes import keep_freed_memory
+from edgefl.hosts.processes import end_soon, keep_freed_memory
+from edgefl.hosts.room import WaitForRoom
 from edgefl.hosts.setup.network import latencies, network
 from edgefl.hosts.setup.plan import emulated_devices, fidelity
 from edgefl.hosts.setup.resumption import digest_facts
 from edgefl.hosts.setup.rundir import writable
 from edgefl.hosts.wall import keys as curve
 from edgefl.hosts.wall.connections import BURST, MOST_STRANGERS, Watch
-from edgefl.hosts.wall.coordinator.allowances import ReportAllowance
-from edgefl.hosts.wall.coordinator.context import TransferContext
-from edgefl.hosts.wall.coordinator.continuation import continuation
-from edgefl.hosts.wall.coordinator.evaluator import Evaluator
 from edgefl.hosts.wall.coordinator.faults import WallFaults
-from edgefl.hosts.wall.coordinator.flow import PiecePlan
-from edgefl.hosts.wall.coordinator.jobs import Jobs
-from edgefl.hosts.wall.coordinator.later import LaterThread
-from edgefl.hosts.wall.coordinator.launcher_end import LauncherEnd
-from edgefl.hosts.wall.coordinator.logic import DISK_FULL, Logic
-from edgefl.hosts.wall.coordinator.one_thread import SMALL_BYTES, OneThread
-from edgefl.hosts.wall.coordinator.open_files import room_for_edges
-from edgefl.hosts.wall.coordinator.opened import OpenedRun, RunOpener
-from edgefl.hosts.wall.coordinator.pacer import Pacer
-from edgefl.hosts.wall.coordinator.pacing import Pacing
-from edgefl.hosts.wall.coordinator.probe import Probes
-from edgefl.hosts.wall.coordinator.process_task import (
+from edgefl.hosts.wall.coordinator.limits import ReportAllowance
+from edgefl.hosts.wall.coordinator.logic import DISK_FULL, SMALL_BYTES, Logic, OneThread
+from edgefl.hosts.wall.coordinator.opening import (
     CoordinatorTask,
+    OpenedRun,
+    RunOpener,
     coordinator_task,
     expected,
     run_id,
 )
+from edgefl.hosts.wall.coordinator.pacer import Pacer, PiecePlan
+from edgefl.hosts.wall.coordinator.pacing import Pacing
 from edgefl.hosts.wall.coordinator.sessions import WHOLE_RUN, Sessions
-from edgefl.hosts.wall.coordinator.thread_messages import Greedy, Noticed, Stranger
-from edgefl.hosts.wall.coordinator.transport import Transport
-from edgefl.hosts.wall.mailbox import TurnOutbox
-from edgefl.hosts.wall.system import OWN_SYSTEM, System
+from edgefl.hosts.wall.coordinator.thread_messages import Greedy, Interrupt, Noticed, Stranger
+from edgefl.hosts.wall.coordinator.transfers import (
+    Probes,
+    TrainingTimes,
+    TransferContext,
+    Transport,
+)
+from edgefl.hosts.wall.coordinator.workers import Evaluator, Jobs
+from edgefl.hosts.wall.run_processes import room_for_edges
+from edgefl.hosts.wall.system import OWN_SYSTEM, System, TurnOutbox
 from edgefl.protocol.transfers import most_body
 from edgefl.results.summary import BROKEN_OFF
 from edgefl.streams import Streams
@@ -82,6 +83,86 @@ GOODBYE_MS = 3000
 GRAINS_PER_WINDOW = 25
 LOGIC_PRIORITY, PACING_PRIORITY = 1, 2
 EXIT_STATUS = {RunEnded: 0, BugFound: 1, RunRefused: 2}
+
+
+class LaterThread:
+    """Does work that may wait, one piece after the other: it compresses tables that have grown.
+
+    The thread starts with the first call.
+    """
+
+    def __init__(self, system: System = OWN_SYSTEM) -> None:
+        self.system, self._waiting = system, system.inbox()
+        self._thread: Thread | None = None
+
+    def __call__(self, work: Callable[[], None]) -> None:
+        self._waiting.put(work)
+        if self._thread is None:
+            self._thread = Thread(target=self._run, name="later", daemon=True)
+            self.system.start(self._thread)
+
+    def stop(self) -> None:
+        """Return when all is done."""
+        if self._thread is not None:
+            self._waiting.put(None)
+            self.system.join(self._thread)
+            self._thread = None
+
+    def _run(self) -> None:
+        while (work := self._waiting.get()) is not None:
+            work()
+
+
+class LauncherEnd:
+    """The coordinator's end of the channel to its launcher: orders to stop, lines for the user.
+
+    ``directory``: of the run, for messages.
+    """
+
+    def __init__(self, channel: Channel, directory: Path, system: System) -> None:
+        self.channel, self.directory, self.system = channel, directory, system
+        self.may_wait = False  # an order to end can be heard, and there was none
+
+    def obey(self, tell: Callable[[Any], None]) -> None:
+        """Start the thread that passes orders to end to ``tell``."""
+        self.may_wait = True
+        self.system.start(Thread(target=self._obey, args=(tell,), name="control", daemon=True))
+
+    def say(self, line: str) -> None:
+        """Give the launcher a line for the user."""
+        with suppress(OSError):  # the launcher has ended
+            self.channel.send(ProgressLine(line))
+
+    def room(
+        self, sleep: Callable[[float], None], waited: Callable[[Path, float], None]
+    ) -> WaitForRoom:
+        """How the run waits while its disk is full: until it shall end.
+
+        ``waited`` gets the file and the seconds, once there is room again.
+        """
+        now_s = self.system.monotonic_s
+        return WaitForRoom(self.say, now_s, sleep, lambda: not self.may_wait, waited)
+
+    def _obey(self, tell: Callable[[Any], None]) -> None:
+        """End the run when the launcher asks for it or dies.
+
+        If it dies, the process ends soon, even if a thread hangs.
+        """
+        try:
+            while True:
+                order = self.channel.receive()
+                self.may_wait = False
+                tell(Interrupt(order.reason))
+        except (EOFError, OSError):
+            self.may_wait = False
+            end_soon()
+            tell(Interrupt("launcher gone"))
+            with suppress(OSError):  # the terminal may have closed, too
+                print(
+                    f"edgefl: {self.directory}: the launcher has ended, so the run ends",
+                    file=sys.stderr,
+                    flush=True,
+                )
 
 
 class CoordinatorProcess:
@@ -170,7 +251,7 @@ class CoordinatorProcess:
             self.fidelity.take_counts(core.judged.fidelity.counts())
             self.sessions.go_on(core.judged.wire, core.judged.quarantined)
         if core.began_unix_s is not None:
-            self.pacing.go_on(continuation(core, ended_unix_s))
+            self.pacing.go_on(core.continuation(ended_unix_s))
         self.logic.go_on()
         self.pacing.over = core.ended  # killed between its end and its summary
 
@@ -325,15 +406,15 @@ class CoordinatorProcess:
             pacing.send,
             tell,
             self.sessions.by_edge,
+            TrainingTimes(self.fidelity, emulated_devices(experiment)),
+            self.sessions.useless,
         )
         pacing.transport = Transport(
             context,
             probes,
             latencies(experiment),
-            most_bytes=most_body(weights.nbytes),
-            stamped=emulated_devices(experiment),
-            reports=ReportAllowance(to_ns(section.report_s), to_ns(section.liveness_s)),
-            useless=self.sessions.useless,
+            most_body(weights.nbytes),
+            ReportAllowance(to_ns(section.report_s), to_ns(section.liveness_s)),
         )
         schedules = self.run.coordinator.strategy.schedules_uplink
         pacing.transport.uplink.gives_ahead = not schedules

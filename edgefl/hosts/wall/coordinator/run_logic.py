@@ -7,35 +7,183 @@ run that was broken off is repeated from its journal. This module opens no file 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
-from dataclasses import asdict, replace
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
+from msgspec.structs import asdict
 
 from edgefl.actor import Broadcast, Output, Run, Send
 from edgefl.coordinator.coordinator import Coordinator
-from edgefl.errors import Bug
+from edgefl.coordinator.tasks import OpenTask
+from edgefl.errors import Bug, UserError
+from edgefl.hosts.exchange import ends
 from edgefl.hosts.wall.coordinator import thread_messages as messages
-from edgefl.hosts.wall.coordinator.downloads import Downloads, ModelDownload
-from edgefl.hosts.wall.coordinator.job_table import JobTable
-from edgefl.jobs import Evaluate
+from edgefl.hosts.wall.coordinator.thread_messages import Carried, Heard, Worked
+from edgefl.jobs import Evaluate, Job, Result
 from edgefl.protocol.errors import WireError
-from edgefl.protocol.host_reports import HostFacts
-from edgefl.protocol.messages import Assignment, Fresh, ToEdge
+from edgefl.protocol.messages import FRESH, TASK, Assignment, Fresh, HostFacts, Started, ToEdge
 from edgefl.protocol.transfers import Outgoing, body_digest
 from edgefl.record.files import MEASURED_STATE
 from edgefl.record.host_table import HostTable
 from edgefl.record.record import Record
-from edgefl.strategies.base.decisions import Finish, Grant
+from edgefl.snake_case import snake
+from edgefl.strategies.base.events_and_decisions import Finish, Grant
+from emulator.clock import Agenda
+from emulator.fidelity import Quantiles, spread_ms
 from emulator.units import FOREVER, NS_PER_S, seconds_text
 
+REMEMBERED = 4  # deliveries per edge that can be repeated after a broken session
 MOST_EVALUATIONS = 100  # snapshots waiting for the evaluator
 NO_WEIGHTS = np.empty(0, np.float32)
 # they change no moment at which there is something to do
 NO_ALARMS = (messages.Measured, messages.HostSaid, messages.Judged)
 NOT_PACKED = (lambda: None, "", lambda: None)
 Wish = Any  # a message to the pacing thread, an Evaluate, or a JobOrder
+
+
+@dataclass(slots=True, eq=False)
+class ModelDownload:
+    """A transfer to an edge. ``slotted``: it is a copy of a broadcast."""
+
+    number: int
+    edge: str
+    message: Assignment | Fresh
+    slotted: bool
+
+
+@dataclass(slots=True)
+class Downloads:
+    """Downloads that are on their way, and those whose delivery the edge may not know yet.
+
+    After a resumption the pacing thread goes on with them. ``under_way``: by edge and kind, because
+    an edge has one task. ``delivered``: the latest transfers of each edge -> moments of their
+    deliveries (emulated ns).
+    """
+
+    under_way: dict[tuple[str, str], ModelDownload] = field(default_factory=dict)
+    delivered: dict[str, OrderedDict[int, int]] = field(default_factory=dict)
+
+    def begin(self, download: ModelDownload) -> None:
+        self.under_way[download.edge, download.message.kind] = download
+
+    def noted(self, edge: str, note: ToEdge) -> None:
+        """A note was sent: the downloads that it ends are over."""
+        for kind in (TASK, FRESH):
+            found = self.under_way.get((edge, kind))
+            if found is not None and ends(note, kind, found.message.number):
+                del self.under_way[edge, kind]
+
+    def heard(self, item: Heard | Carried) -> None:
+        """A task has started at its edge, or a transfer is done."""
+        if isinstance(item, Carried):
+            transfer = item.completion.transfer
+            found = self.under_way.get((transfer.edge, FRESH))
+            if found is not None and found.number == transfer.number:
+                self._end(found, item.finished_ns)
+        elif isinstance(item.message, Started):
+            found = self.under_way.get((item.edge, TASK))
+            if found is not None and found.message.number == item.message.task:
+                self._end(found, item.now)
+
+    def open(self, tasks: Mapping[int, OpenTask]) -> list[ModelDownload]:
+        """The downloads for tasks that are still open, in the order of their numbers."""
+        found = [each for each in self.under_way.values() if each.message.number in tasks]
+        return sorted(found, key=lambda each: each.number)
+
+    def _end(self, download: ModelDownload, at_ns: int) -> None:
+        del self.under_way[download.edge, download.message.kind]
+        told = self.delivered.setdefault(download.edge, OrderedDict())
+        told[download.number] = at_ns
+        while len(told) > REMEMBERED:
+            told.popitem(last=False)
+
+
+@dataclass(slots=True, eq=False)
+class JobOrder:
+    """A job with its emulated start and end."""
+
+    number: int
+    job: Job
+    start_ns: int
+    due_ns: int
+
+
+class JobTable:
+    """The strategy's jobs. ``open``: orders by number, until their worker has ended them."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, JobOrder] = {}
+        self._held: Agenda[tuple[Job, Result | str]] = Agenda()  # results that are not due yet
+        self._given = 0
+        self._lag: defaultdict[str, Quantiles] = defaultdict(Quantiles)  # by sort of job
+        self._real: defaultdict[str, Quantiles] = defaultdict(Quantiles)
+        self._deaths: Counter[str] = Counter()
+
+    def order(self, job: Job, now: int, cost_ns: int) -> JobOrder:
+        """Open a job, and return the order for its worker."""
+        self._given += 1
+        order = self.open[self._given] = JobOrder(self._given, job, now, now + cost_ns)
+        return order
+
+    def worked(self, item: Worked) -> None:
+        """Hold a result until it is due.
+
+        If the job has failed, raise UserError or Bug, as under the virtual clock.
+        """
+        order: JobOrder = item.order
+        if item.error is not None:
+            raise (
+                UserError(item.error)
+                if item.users
+                else Bug(
+                    f"a worker failed at a job ({type(order.job).__name__})",
+                    item.error.splitlines(),
+                )
+            )
+        self.open.pop(order.number, None)
+        sort = snake(type(order.job).__name__)
+        self._lag[sort].add(item.now - order.due_ns)
+        self._real[sort].add(int(item.real_s * NS_PER_S))
+        self._deaths[sort] += item.deaths
+        self._held.add(order.due_ns, (order.job, item.result))
+
+    def next_due(self) -> int:
+        """When the first held result is due."""
+        return self._held.next_due()
+
+    def pop_due(self, now: int) -> list[tuple[Job, Result | str]]:
+        return [held for _, held in self._held.pop_due(now)]
+
+    def summary(self) -> dict[str, Any]:
+        """Statistics by kind of job: count, lag of results, real duration, dead workers."""
+        return {
+            sort: {
+                "count": lag.count,
+                "lag_ms": spread_ms(lag),
+                "real_ms": spread_ms(self._real[sort]),
+                "workers_died": self._deaths[sort],
+            }
+            for sort, lag in sorted(self._lag.items())
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """Where a run that was broken off goes on, for the pacing thread.
+
+    ``at_ns``: the latest emulated moment in the journal, ``ended_unix_s``: its time. ``present``:
+    edges that were connected then. ``downloads`` were under way. ``delivered``: for each edge,
+    moments of its latest deliveries, by transfer.
+    """
+
+    at_ns: int
+    ended_unix_s: float
+    present: Collection[str]
+    downloads: tuple[tuple[ModelDownload, Outgoing], ...]
+    delivered: Mapping[str, Mapping[int, int]]
 
 
 class RunLogic:
@@ -116,14 +264,8 @@ class RunLogic:
                     self.record.measured(way, transfer.edge, number, stretch)
             case messages.Interrupt():
                 return [*self.coordinator.finish(item.reason, self.now)]
-            case _:
-                self._note(item)
-        return []
-
-    def _note(self, item: Any) -> None:
-        """Handle an input that is no event of the run, so it has no outputs."""
-        match item:
-            case messages.Measured() if not self.ended:
+            # no events of the run, so they have no outputs
+            case messages.Measured():
                 for stretch in item.stretches:
                     self.record.measured(item.what, item.edge, item.number, stretch)
             case messages.Noticed():
@@ -147,6 +289,7 @@ class RunLogic:
                 self._fact("resumed", outage_s=round(item.outage_s, 3))
                 outage = {"at_s": item.now / NS_PER_S, "outage_s": round(item.outage_s, 3)}
                 self.outages.append(outage)
+        return []
 
     def _host_said(self, item: messages.HostSaid) -> None:
         if isinstance(item.message, HostFacts):
@@ -202,7 +345,9 @@ class RunLogic:
                     wishes.append(messages.Granted(self.now, self._next_number(), output))
                 case Broadcast():
                     number = self._next_number()
-                    copies = [(send.to, self._copy(send)) for send in output.sends]
+                    # only tasks are broadcast
+                    tasks = [(send.to, cast(Assignment, send.message)) for send in output.sends]
+                    copies = [(to, self._outgoing(to, task, slotted=True)) for to, task in tasks]
                     wishes.append(messages.CarryAll(self.now, number, copies, output.slots))
                 case Run(job=Evaluate()):
                     wishes += self._evaluate(output.job)
@@ -234,10 +379,6 @@ class RunLogic:
         assert output.duration_ns is not None  # only an evaluation has no emulated cost
         return self.jobs.order(output.job, self.now, output.duration_ns)
 
-    def _copy(self, send: Send) -> Outgoing:
-        assert isinstance(send.message, Assignment)  # only tasks are broadcast
-        return self._outgoing(send.to, send.message, slotted=True)
-
     def _outgoing(self, edge: str, message: Assignment | Fresh, slotted: bool) -> Outgoing:
         number = self._next_number()
         self.downloads.begin(ModelDownload(number, edge, message, slotted))
@@ -260,7 +401,21 @@ class RunLogic:
         self._transfers += 1
         return self._transfers
 
-    # ------------------------------------------------------------------ checkpoints
+    # ------------------------------------------------------------------ resumption
+    def continuation(self, ended_unix_s: float) -> Continuation:
+        """Where this run goes on, once its inputs were repeated."""
+        coordinator, judged_ns = self.coordinator, 0 if self.judged is None else self.judged.now
+        return Continuation(
+            min(max(self.now, judged_ns), coordinator.stop_ns),
+            ended_unix_s,
+            frozenset(coordinator.present),
+            tuple(
+                (each, self.packed(each.number, each.message))
+                for each in self.downloads.open(coordinator.tasks.open)
+            ),
+            self.downloads.delivered,
+        )
+
     def forget_weights(self) -> None:
         """Forget the weights of evaluations under way: their snapshots are files now."""
         for version, job in self.evaluations.items():

@@ -12,45 +12,45 @@ This module has no I/O: it gets frames with ``now`` (wall ns) and returns outcom
 
 Setup ends an earlier session of the same edge that has not joined; Welcome ends one that has.
 
-A peer that exceeds a limit (LimitExceeded) is quarantined: see ``quarantine``.
+A peer that exceeds a limit (LimitExceeded) is quarantined: see ``limits``.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
+
 from edgefl.errors import printable
-from edgefl.hosts.wall.coordinator.quarantine import (
+from edgefl.hosts.wall.coordinator.limits import (
     MOST_RECORDS,
     NAMED_USELESS,
     PerSecond,
     Quarantine,
 )
-from edgefl.hosts.wall.coordinator.session import (
-    Answered,
-    Cut,
-    Entered,
-    Expected,
-    Passed,
-    Reply,
-    Session,
-    SessionEnded,
-    SessionOutcome,
-)
 from edgefl.protocol.codec import decode, head, is_bundle, says, unbundled
 from edgefl.protocol.errors import LimitExceeded, WireError
 from edgefl.protocol.messages import (
+    PROTOCOL,
     Hello,
     Join,
     Ping,
     Pong,
     Refuse,
     RunFinished,
+    Setup,
     Welcome,
 )
+from emulator.units import NS_PER_S
 
+# of a real path: the edge reads a ping only after everything that was sent before it
+SLOWEST_BIT_S = 256_000
+UNKNOWN_RTT = 1 << 62
+# clocks of two machines drift apart by milliseconds per hour, so old pings say little
+RECENT_PINGS = 32
 SILENT = "silent"  # why a session ended: no frame arrived within the liveness timeout
 USELESS = "useless message"
 WHOLE_RUN = "run"  # key of counts that belong to no edge
@@ -62,6 +62,156 @@ NOT_READ = "it does not read what is sent to it"
 NO_ANSWER = "it answers no ping"
 FROZEN_PART = "frozen part of the model"
 OTHER_MODEL = ": expected the same files in model.path on both machines"
+
+
+class Expected(Struct, frozen=True):
+    """What an edge must have to join, and its Setup.
+
+    ``join_patience_ns``: time from Setup to Join, in which the edge loads torch and its data.
+    """
+
+    edges: frozenset[str]
+    package: str
+    config_digest: str
+    layout_digest: str
+    data_digest: str
+    setup: Setup
+    keyed: bool
+    heartbeat_ns: int
+    liveness_ns: int
+    max_sessions: int
+    join_patience_ns: int = 120_000_000_000
+    frozen_digest: str = ""  # of the weights that never travel
+
+    def fault(self, user: str | None, hello: Hello) -> str | None:
+        """Why an edge with the key of ``user`` may not begin a session; None: it may."""
+        if hello.protocol != PROTOCOL:
+            return f"protocol version: the coordinator uses {PROTOCOL}, this edge {hello.protocol}"
+        if hello.package != self.package:
+            return f"edgefl version: the coordinator runs {self.package}, this edge {hello.package}"
+        if self.keyed and user != hello.edge:
+            return f"key: it belongs to edge {user!r}, not to {hello.edge!r}"
+        if hello.edge not in self.edges:
+            return (
+                f"edge id: {hello.edge!r} is not one of this experiment's edges (edges.count,"
+                " edges.names)"
+            )
+        return None
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One edge's session. ``offset_ns``: the edge's clock minus the coordinator's.
+
+    It comes from the recent ping with the shortest round-trip time, ``rtt_ns``. Pings before
+    ``clock_since_ns`` do not count. ``unanswered``: pings, as (wall ns when sent, bytes before).
+    """
+
+    routing: bytes
+    edge: str
+    number: int
+    heard_ns: int
+    joined: bool = False
+    rtt_ns: int = UNKNOWN_RTT
+    offset_ns: int = 0
+    clock_since_ns: int = 0
+    round_trips: deque[tuple[int, int]] = field(
+        default_factory=lambda: deque(maxlen=RECENT_PINGS), repr=False
+    )
+    unanswered: deque[tuple[int, int]] = field(default_factory=deque, repr=False)
+    sent_bytes: int = 0
+    read_bytes: int = 0  # of the sent bytes, according to the answers
+
+    def host_stood_still(self, length_ns: int, now: int) -> None:
+        """The coordinator could receive nothing for so long: this was no silence of the edge."""
+        self.heard_ns = min(self.heard_ns + length_ns, now)
+        self.unanswered.clear()
+
+    def host_slept(self, now: int) -> None:
+        """The coordinator's host slept: its clock stood still, the edge's did not.
+
+        Their difference is measured again, and the edge gets its whole patience.
+        """
+        self.heard_ns = self.clock_since_ns = now
+        self.rtt_ns, self.offset_ns = UNKNOWN_RTT, 0
+        self.round_trips.clear()
+        self.unanswered.clear()
+
+    def pinged(self, now: int) -> None:
+        self.unanswered.append((now, self.sent_bytes))
+
+    def answered(self, sent_ns: int, rtt_ns: int, offset_ns: int) -> bool:
+        """Record the answer to the ping of ``sent_ns``: all bytes sent before it were read.
+
+        False if no such ping was open.
+        """
+        self.round_trips.append((rtt_ns, offset_ns))
+        self.rtt_ns, self.offset_ns = min(self.round_trips)
+        was_open = False
+        while self.unanswered and self.unanswered[0][0] <= sent_ns:
+            was_open = self.unanswered[0][0] == sent_ns
+            self.read_bytes = self.unanswered.popleft()[1]
+        return was_open
+
+    def is_deaf(self, now: int, patience_ns: int) -> bool:
+        """Whether the edge sends messages but does not read: its oldest open ping is too old.
+
+        Such an edge would keep its task, and fill a queue, for ever. The limit is ``patience_ns``
+        plus the time that a slow path needs for the bytes before the ping.
+        """
+        if not self.unanswered:
+            return False
+        sent_ns, before = self.unanswered[0]
+        drain_ns = (before - self.read_bytes) * 8 * NS_PER_S // SLOWEST_BIT_S
+        return now - sent_ns > patience_ns + drain_ns
+
+
+# ------------------------------------------------------------------ outcomes
+class Reply(Struct, frozen=True):
+    """Send this frame. ``session``: the number for its header."""
+
+    routing: bytes
+    session: int
+    message: Any
+
+
+class Entered(Struct, frozen=True):
+    """The edge has joined (again)."""
+
+    session: Session
+    join: Join
+
+
+class Answered(Struct, frozen=True):
+    """The edge has answered the heartbeat of ``sent_ns`` now, ``rtt_ns`` later (host time)."""
+
+    edge: str
+    sent_ns: int
+    rtt_ns: int
+
+
+class Passed(Struct, frozen=True):
+    """A frame of a joined edge for the transport: it does not concern the session."""
+
+    session: Session
+    message: Any
+    body: Any
+
+
+class SessionEnded(Struct, frozen=True):
+    """A joined edge has left: silent, replaced, or dropped for what it sent."""
+
+    edge: str
+    reason: str
+
+
+class Cut(Struct, frozen=True):
+    """Close this peer's connection: it has no session, or is quarantined."""
+
+    routing: bytes
+
+
+SessionOutcome = Reply | Entered | Answered | Passed | SessionEnded | Cut
 
 
 class Sessions:
@@ -157,13 +307,11 @@ class Sessions:
             )
             if drained and now - session.heard_ns > patience_ns:
                 outcomes += self._drop(session, SILENT)
-            elif drained and session.hearing.is_lost(
-                now, patience_ns + 2 * self.expected.heartbeat_ns
-            ):
+            elif drained and session.is_deaf(now, patience_ns + 2 * self.expected.heartbeat_ns):
                 self._count("deaf", session.edge, NO_ANSWER)
                 outcomes += self._drop(session, NO_ANSWER)
             elif session.joined:
-                session.hearing.pinged(now)
+                session.pinged(now)
                 outcomes.append(Reply(session.routing, session.number, Ping(now)))
         return outcomes
 
@@ -357,9 +505,8 @@ class Sessions:
     def _measure(self, session: Session, pong: Pong, now: int) -> list[SessionOutcome]:
         if not max(session.clock_since_ns, 1) <= pong.sent_ns <= now:
             return []  # the edge's own heartbeat, or an answer from before this host slept
-        rtt_ns = now - pong.sent_ns
-        session.measured(rtt_ns, pong.clock_ns - (pong.sent_ns + now) // 2)
-        was_open = session.hearing.answered(pong.sent_ns)
+        rtt_ns, offset_ns = now - pong.sent_ns, pong.clock_ns - (pong.sent_ns + now) // 2
+        was_open = session.answered(pong.sent_ns, rtt_ns, offset_ns)
         return [Answered(session.edge, pong.sent_ns, rtt_ns)] if was_open else []
 
     def _stale(self, routing: bytes, number: int) -> list[SessionOutcome]:

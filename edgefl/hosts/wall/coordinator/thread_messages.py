@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from edgefl.hosts.wall.coordinator.stretches import Stretch
+from msgspec import Struct
+
+from edgefl.hosts.wall.coordinator.pacer import Stretch
 from edgefl.jobs import Scores
-from edgefl.protocol.host_reports import HostFacts, HostReport
-from edgefl.protocol.messages import Ready, ToCoordinator, ToEdge
+from edgefl.protocol.messages import HostFacts, HostReport, Ready, ToCoordinator, ToEdge
 from edgefl.protocol.transfers import Incoming, Outgoing
-from edgefl.strategies.base.decisions import Grant
-from edgefl.strategies.base.events import EdgeLost
+from edgefl.strategies.base.events_and_decisions import EdgeLost, Grant
 from emulator.fidelity import Fidelity
 from emulator.links.network import Completion, Transfer
-from emulator.values import value_class
 
 
 # ------------------------------------------------------------------ pacing -> logic
-@value_class(frozen=True, slots=True)
-class Begin:
+class Begin(Struct, frozen=True):
     """The run begins: emulated time 0 is now. ``edges``: joined edges -> samples.
 
     ``unix_s``: the time of this moment.
@@ -29,8 +27,7 @@ class Begin:
     unix_s: float = 0.0
 
 
-@value_class(frozen=True, slots=True)
-class Resumed:
+class Resumed(Struct, frozen=True):
     """A run that was broken off goes on: the emulated moment ``now`` is now.
 
     ``outage_s``: seconds since the last input before. ``unix_s``: the time of this moment.
@@ -41,8 +38,7 @@ class Resumed:
     unix_s: float
 
 
-@value_class(frozen=True, slots=True)
-class Heard:
+class Heard(Struct, frozen=True):
     """A message for the coordinator, at emulated ``now``."""
 
     now: int
@@ -50,8 +46,7 @@ class Heard:
     message: ToCoordinator | EdgeLost
 
 
-@value_class(frozen=True, slots=True)
-class Whole:
+class Whole(Struct, frozen=True):
     """All bytes of an update have arrived. The logic thread assembles and checks them."""
 
     now: int
@@ -59,8 +54,7 @@ class Whole:
     incoming: Incoming
 
 
-@value_class(frozen=True, slots=True)
-class CameAhead:
+class CameAhead(Struct, frozen=True):
     """An update is ready at emulated ``now``, and all of its bytes have come behind its Offer.
 
     The last one came at ``arrived_ns``. ``stretches``: see Measured.
@@ -84,8 +78,7 @@ class CameAhead:
         return Carried(completion, done_ns, self.stretches), whole
 
 
-@value_class(frozen=True, slots=True)
-class Carried:
+class Carried(Struct, frozen=True):
     """A transfer is done: a row of the link log.
 
     ``stretches``: of a native link, see Measured.
@@ -96,8 +89,7 @@ class Carried:
     stretches: Sequence[Stretch] = ()
 
 
-@value_class(frozen=True, slots=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """What a native device did, or a ping: rows of measured.csv, see ``edgefl.record.files``.
 
     ``number``: of the task; None for a ping. ``stretches``: (begin, end, amount).
@@ -109,30 +101,26 @@ class Measured:
     stretches: list[Stretch]
 
 
-@value_class(frozen=True, slots=True)
-class Rang:
+class Rang(Struct, frozen=True):
     """The alarm that the coordinator has set is due."""
 
     now: int
 
 
-@value_class(frozen=True, slots=True)
-class Greedy:
+class Greedy(Struct, frozen=True):
     """A peer's connection was closed, because it has sent more than it may."""
 
     routing: bytes
     reason: str
 
 
-@value_class(frozen=True, slots=True)
-class Stranger:
+class Stranger(Struct, frozen=True):
     """Connections without a session are closed for this reason; told at the first one."""
 
     reason: str
 
 
-@value_class(frozen=True, slots=True)
-class Noticed:
+class Noticed(Struct, frozen=True):
     """A fact for the record."""
 
     now: int
@@ -140,8 +128,7 @@ class Noticed:
     values: dict[str, Any]
 
 
-@value_class(frozen=True, slots=True)
-class HostSaid:
+class HostSaid(Struct, frozen=True):
     """An edge tells about its host, at emulated ``at_ns``. This is no event of the run."""
 
     at_ns: int
@@ -149,24 +136,21 @@ class HostSaid:
     message: HostFacts | HostReport
 
 
-@value_class(frozen=True, slots=True)
-class Evaluated:
+class Evaluated(Struct, frozen=True):
     """The result of an evaluation has arrived."""
 
     version: int
     result: Scores
 
 
-@value_class(frozen=True, slots=True)
-class Unevaluated:
+class Unevaluated(Struct, frozen=True):
     """An evaluation could not be given to the evaluator, for example because the disk is full."""
 
     version: int
     error: str
 
 
-@value_class(frozen=True, slots=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """What the verdict is made of so far, at emulated ``now``; a resumed run goes on with it.
 
     ``fidelity``: a copy. ``wire``: [kind, edge, count] of wire errors. ``quarantined``: why, by
@@ -179,13 +163,11 @@ class Judged:
     quarantined: dict[str, str]
 
 
-@value_class(frozen=True, slots=True)
-class EvaluatorGone:
+class EvaluatorGone(Struct, frozen=True):
     """The evaluator's process has ended: no more results will arrive."""
 
 
-@value_class(frozen=True, slots=True, eq=False)
-class Worked:
+class Worked(Struct, frozen=True, eq=False):
     """A job of the strategy has ended at emulated ``now``.
 
     ``result``: the result, or a text that says why there is none. ``error``: the error that the
@@ -201,16 +183,14 @@ class Worked:
     users: bool = False  # the user can correct the error
 
 
-@value_class(frozen=True, slots=True)
-class Interrupt:
+class Interrupt(Struct, frozen=True):
     """End the run in order."""
 
     reason: str
 
 
 # ------------------------------------------------------------------ logic -> pacing
-@value_class(frozen=True, slots=True)
-class Carry:
+class Carry(Struct, frozen=True):
     """Start a downlink transfer at emulated ``now``."""
 
     now: int
@@ -218,8 +198,7 @@ class Carry:
     outgoing: Outgoing
 
 
-@value_class(frozen=True, slots=True)
-class CarryAll:
+class CarryAll(Struct, frozen=True):
     """Start one broadcast to several edges in these slots; (): it counts as delivered already.
 
     ``number``: of the transfer that is emulated.
@@ -231,8 +210,7 @@ class CarryAll:
     slots: tuple[int, ...]
 
 
-@value_class(frozen=True, slots=True)
-class Granted:
+class Granted(Struct, frozen=True):
     """The offered update may use its uplink from ``now`` on, or in the granted slots.
 
     ``number``: of its transfer.
@@ -243,16 +221,14 @@ class Granted:
     grant: Grant
 
 
-@value_class(frozen=True, slots=True)
-class Taken:
+class Taken(Struct, frozen=True):
     """The update that came ahead as the edge's ``transfer`` was granted: it needs no upload."""
 
     edge: str
     transfer: int
 
 
-@value_class(frozen=True, slots=True)
-class Note:
+class Note(Struct, frozen=True):
     """A small message to an edge's actor."""
 
     now: int
@@ -260,15 +236,13 @@ class Note:
     note: ToEdge
 
 
-@value_class(frozen=True, slots=True)
-class WakeAt:
+class WakeAt(Struct, frozen=True):
     """Wake the coordinator at this emulated moment."""
 
     at_ns: int
 
 
-@value_class(frozen=True, slots=True)
-class Reject:
+class Reject(Struct, frozen=True):
     """An edge's update is damaged (its digest differs): end the edge's session."""
 
     edge: str

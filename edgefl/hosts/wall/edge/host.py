@@ -16,15 +16,11 @@ import zmq
 
 import edgefl
 from edgefl.errors import printable
-from edgefl.hosts.wall.edge.open_notes import OpenNotes
-from edgefl.hosts.wall.edge.reporter import Reporter
-from edgefl.hosts.wall.edge.state_folder import StateFolder
-from edgefl.hosts.wall.edge.state_keeper import StateKeeper
-from edgefl.hosts.wall.edge.work import EdgeSide, EdgeWork
-from edgefl.hosts.wall.edge.worker import Turns
+from edgefl.hosts.wall.edge.machine import Reporter
+from edgefl.hosts.wall.edge.state import StateFolder, StateKeeper
+from edgefl.hosts.wall.edge.work import EdgeSide, EdgeWork, OpenNotes, Turns
 from edgefl.hosts.wall.keys import EdgeKeys
-from edgefl.hosts.wall.sleep_watch import SleepWatch
-from edgefl.hosts.wall.system import OWN_SYSTEM, System
+from edgefl.hosts.wall.system import OWN_SYSTEM, SleepWatch, System
 from edgefl.hosts.wall.wire import Dealer
 from edgefl.protocol.codec import (
     MOST_BUNDLED,

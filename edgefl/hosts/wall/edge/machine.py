@@ -1,11 +1,13 @@
 """The machine of an edge: what it is, and what it reports about itself during a run.
 
 psutil tells most of it. The rest comes from files of Linux below ``root`` and, on a Raspberry Pi,
-from ``vcgencmd``. What a system does not tell is None or an empty text, never an error.
+from ``vcgencmd``. What a system does not tell is None or an empty text, never an error. A thread of
+its own asks, not that of the socket: asking a system may take long.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import platform
@@ -13,34 +15,43 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 import time
+import urllib.request
 import uuid
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
+import orjson
 import psutil
 
+from edgefl.config.network import SHORTEST_REPORT_S
 from edgefl.errors import UserError
 from edgefl.hosts.network_addresses import split_tcp
-from edgefl.hosts.wall.edge.host_meter import host_meter
-from edgefl.protocol.host_reports import (
+from edgefl.protocol.messages import (
     FREQUENCY_CAPPED,
     THERMAL_EVENT,
     ZERO_CELSIUS_MK,
     HostFacts,
     HostReport,
 )
-from emulator.energy.meters import Meter
+from emulator.energy.meters import Meter, open_meter
+from emulator.errors import BadValue
 from emulator.host import gpus, host_facts
+from emulator.units import NS_PER_S
 
+METER = "EDGEFL_METER"  # environment variable: rapl, ina219, the address of a plug, or auto
+PLUG_PATIENCE_S = 1.0
+MOST_ANSWER_BYTES = 65_536
 HOST_NAME = "EDGEFL_HOST"  # environment variable: the name of this host in reports
 COMMAND_PATIENCE_S = 1.0
 NS_PER_US = 1000
 MOST_WORD, MOST_NAME = 100, 64  # characters, as in HostFacts
-
 BOOT_ID, NAMESPACE = "proc/sys/kernel/random/boot_id", "proc/self/ns/net"
 BOARD = "proc/device-tree/model"
 THREADS = "proc/self/task"
@@ -52,6 +63,21 @@ PI_COMMAND = "vcgencmd"
 PI_NOW = 0b1111  # the bits of THROTTLING; 16 bits higher: it has happened since the start
 # parts of the names of sensors that measure the processor, the best first
 CPU_SENSORS = ("cpu", "coretemp", "k10temp", "zenpower", "soc", "core", "acpitz")
+FIRST_REPORT_S = 0.5  # shares of the processor need some time to be measured
+
+
+def host_meter(root: Path = Path("/")) -> Meter | None:
+    """The meter that EDGEFL_METER names; None without it. UserError if this host has none."""
+    try:
+        return open_meter(os.environ.get(METER, ""), fetch_json, root)
+    except BadValue as error:
+        raise UserError(f"{METER}: {error}") from error
+
+
+def fetch_json(address: str) -> Any:
+    """The JSON at ``address``. OSError or ValueError if there is none."""
+    with urllib.request.urlopen(address, timeout=PLUG_PATIENCE_S) as answer:
+        return orjson.loads(answer.read(MOST_ANSWER_BYTES))
 
 
 def output_of(argv: Sequence[str]) -> str | None:
@@ -137,7 +163,7 @@ class Machine:
             throttled=self._throttling.bits() if for_host else None,
             sent_bytes=None if sent is None else sent[0],
             received_bytes=None if sent is None else sent[1],
-            edge_cpu_permille=self._asked(self._edge_cpu_permille) or 0,
+            edge_cpu_permille=self._asked(lambda: round(10 * self._process.cpu_percent(None))) or 0,
             rss_bytes=self._asked(lambda: self._process.memory_info().rss) or 0,
             ran_us=self._ran_ns // NS_PER_US if counted else None,
             waited_us=self._waited_ns // NS_PER_US if counted else None,
@@ -160,9 +186,6 @@ class Machine:
 
     def _cpu_permille(self) -> int:
         return min(round(10 * self.system.cpu_percent(None)), 1000)
-
-    def _edge_cpu_permille(self) -> int:
-        return round(10 * self._process.cpu_percent(None))
 
     def _temperature_mk(self) -> int | None:
         found = self.system.sensors_temperatures()
@@ -295,3 +318,83 @@ def _number(text: str, base: int = 10) -> int | None:
         return int(text.strip(), base)
     except ValueError:
         return None
+
+
+class HostClaim:
+    """One process of a host speaks for it: the first one that claims ``key``.
+
+    When this process ends, the system frees the claim and another process takes over. Only Linux
+    has such names, which leave no file; on other systems each process speaks for its host.
+    """
+
+    def __init__(self, key: str) -> None:
+        self.name = f"\0edgefl-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+        self._socket: socket.socket | None = None
+
+    def take(self) -> bool:
+        """Whether this process speaks for the host now."""
+        if self._socket is not None or sys.platform != "linux":
+            return True
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            claim.bind(self.name)
+        except OSError as error:
+            claim.close()
+            return error.errno != errno.EADDRINUSE
+        self._socket = claim
+        return True
+
+    def release(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = None
+
+
+class Reporter(Thread):
+    """Watches the host on which an edge runs, once it has begun.
+
+    ``address``: of the coordinator. ``machine`` makes what it asks.
+    """
+
+    def __init__(self, address: str, machine: Callable[[str], Machine] = Machine) -> None:
+        super().__init__(name="reporter", daemon=True)
+        self.address, self.machine = address, machine
+        self.period_s = SHORTEST_REPORT_S
+        self._facts: HostFacts | None = None
+        self._latest: deque[HostReport] = deque(maxlen=1)
+        self._session: int | None = None  # that has the facts
+        self._run = ""  # its id
+        self._ended = Event()
+
+    def begin(self, run: str, period_ns: int) -> None:
+        """Begin to report to the run with this id every ``period_ns``; 0: do not report."""
+        if period_ns:
+            self.period_s = max(period_ns / NS_PER_S, SHORTEST_REPORT_S)
+            self._run = run
+            self.start()
+
+    def run(self) -> None:
+        machine = self.machine(self.address)
+        self._facts = facts = machine.facts()
+        claim = HostClaim(f"{self.address} {self._run} {facts.machine}")
+        machine.report()  # begins to count
+        pause_s = FIRST_REPORT_S
+        while not self._ended.wait(pause_s):
+            pause_s = self.period_s
+            self._latest.append(machine.report(claim.take()))
+        claim.release()
+
+    def due(self, session: int) -> list[Any]:
+        """Messages for this session: the facts first, then the latest report if it is new."""
+        if self._facts is None:
+            return []
+        found: list[Any] = []
+        if session != self._session:
+            self._session = session
+            found.append(self._facts)
+        if self._latest:
+            found.append(self._latest.popleft())
+        return found
+
+    def end(self) -> None:
+        self._ended.set()

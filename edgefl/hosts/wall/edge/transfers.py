@@ -190,10 +190,10 @@ class EdgeTransfers:
 
 def _check_model(incoming: Incoming) -> None:
     """Raise WireError unless the offer is of a model from which a device can train."""
-    offer, (_, _, named, numbers) = incoming.offer, incoming.places
-    if offer.kind not in (TASK, FRESH) or "weights" not in dict(named):
+    offer, meta = incoming.offer, incoming.meta
+    if offer.kind not in (TASK, FRESH) or "weights" not in dict(meta.vectors):
         raise WireError(f"a transfer of kind {offer.kind!r} without a model for the edge")
     if offer.kind != TASK and (offer.starts or offer.ahead):
         raise WireError(f"a transfer of kind {offer.kind!r} that starts or has an update")
-    if not all(map(math.isfinite, numbers.values())):
+    if not all(map(math.isfinite, meta.numbers.values())):
         raise WireError(f"a transfer of kind {offer.kind!r} with a number that is not finite")

@@ -5,20 +5,24 @@ It outlives sessions: a new session repeats what is open, also with a coordinato
 
 from __future__ import annotations
 
+import socket
+import struct
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Thread
+from typing import Any, Protocol, cast
+
+from msgspec import Struct
 
 from edgefl.actor import Output, Run, Send
-from edgefl.edges.edge import Edge
-from edgefl.hosts.wall.edge.open_notes import OpenNotes
-from edgefl.hosts.wall.edge.state_folder import KeptState
-from edgefl.hosts.wall.edge.state_keeper import StateKeeper
+from edgefl.edges.edge import Edge, SlicedTrainer
+from edgefl.hosts.wall.edge.state import KeptState, StateKeeper
 from edgefl.hosts.wall.edge.transfers import EdgeTransfers
-from edgefl.hosts.wall.edge.worker import ThreadDied, TrainingThread, TrainOrder, Turns
-from edgefl.hosts.wall.mailbox import Mailbox
-from edgefl.hosts.wall.system import System
+from edgefl.hosts.wall.system import OWN_SYSTEM, Inbox, Mailbox, System
+from edgefl.jobs import Train
 from edgefl.protocol.codec import encode_note
 from edgefl.protocol.messages import (
     Acknowledged,
@@ -32,6 +36,162 @@ from edgefl.protocol.messages import (
     UrgeTask,
     Working,
 )
+from emulator.units import FOREVER
+
+SLICE_S = 0.05
+END_PATIENCE_S = 5.0
+WANT, DONE = 1, 2
+TURN = struct.Struct("<Bq")  # WANT or DONE, and the emulated moment (ns) when the job is due
+MOST_TRAINED = 8  # reports of trainings that are kept for the next session
+
+
+class Turns(Protocol):
+    """Permission to compute: edges of one machine share its cores."""
+
+    def take(self, due_ns: int) -> None: ...
+
+    def give(self) -> None: ...
+
+
+class OwnMachine:
+    """For an edge on its own machine: computing is always permitted."""
+
+    def take(self, due_ns: int) -> None:
+        return None
+
+    def give(self) -> None:
+        return None
+
+
+class SharedTurns:
+    """For edges that share a machine: ask the warm parent over ``channel``."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+
+    def take(self, due_ns: int) -> None:
+        self._channel.send(TURN.pack(WANT, due_ns))
+        if not self._channel.recv(1):
+            raise EOFError("the warm parent has ended")
+
+    def give(self) -> None:
+        self._channel.send(TURN.pack(DONE, 0))
+
+
+class TrainOrder(Struct, frozen=True):
+    """A job with its emulated start and end; ``due_ns`` None: it takes its real time (native)."""
+
+    job: Train
+    start_ns: int
+    due_ns: int | None
+
+
+class Result(Struct, frozen=True):
+    """The order is done; ``at_ns`` is the stamp of its outcome.
+
+    ``trained``: for a native device, what it has done in how much time.
+    """
+
+    order: TrainOrder
+    at_ns: int
+    trained: Trained | None = None
+
+
+class ThreadDied(Struct, frozen=True):
+    """The thread failed outside of training: a bug of this package."""
+
+    error: BaseException
+
+
+class TrainingThread(Thread):
+    """Runs orders one after the other, and drops orders whose run the edge has given up."""
+
+    def __init__(
+        self,
+        edge: Edge,
+        turns: Turns,
+        speed: float,
+        results: Mailbox,
+        system: System = OWN_SYSTEM,
+    ) -> None:
+        super().__init__(name="training", daemon=True)
+        self.edge, self.turns, self.speed, self.results = edge, turns, speed, results
+        # on this host every edge's trainer trains in slices
+        self.trainer = cast(SlicedTrainer[Any], edge.trainer)
+        self.system = system
+        self.orders: Inbox = system.inbox()  # of TrainOrder, or None: end
+        self.ended = False
+
+    def end(self) -> None:
+        """Stop the thread at the next training step.
+
+        The process would abort if its interpreter ended while a thread is inside torch.
+        """
+        self.ended = True
+        self.orders.put(None)
+        self.system.join(self, END_PATIENCE_S)
+
+    def run(self) -> None:
+        try:
+            while (order := self.orders.get()) is not None:
+                self._work(order)
+        except BaseException as error:
+            self.results.put(ThreadDied(error))
+
+    def _work(self, order: TrainOrder) -> None:
+        finished, spent_ns, before = False, 0, order.job.run.samples
+        while not finished and not self.ended and order.job.run is self.edge.run:
+            self.turns.take(FOREVER if order.due_ns is None else order.due_ns)
+            began = self.system.monotonic_ns()  # waiting for a turn does not count
+            finished = self.trainer.advance(
+                order.job.run,
+                self.edge.rule,
+                order.job.until_step,
+                partial(self._slice_over, self.system.monotonic_s() + SLICE_S),
+            )
+            spent_ns += self.system.monotonic_ns() - began
+            self.turns.give()
+        if order.due_ns is not None:
+            self.results.put(Result(order, order.due_ns))
+            return
+        run = order.job.run
+        samples = round((run.samples - before) * self.edge.rule.work)
+        trained = Trained(run.task.number, samples, spent_ns) if samples else None
+        self.results.put(Result(order, order.start_ns + int(spent_ns * self.speed), trained))
+
+    def _slice_over(self, end_s: float) -> bool:
+        return self.ended or self.system.monotonic_s() >= end_s
+
+
+@dataclass(slots=True)
+class OpenNotes:
+    """The notes of an edge that its coordinator may not have got.
+
+    ``asked``: the latest request for a fresher model. ``failed``: failures, by task. ``working``:
+    the training under way. ``trained``: trainings of a native device that ended without a session.
+    """
+
+    asked: Stamped | None = None
+    failed: dict[int, Stamped] = field(default_factory=dict)
+    working: Working | None = None
+    trained: deque[Trained] = field(default_factory=lambda: deque(maxlen=MOST_TRAINED))
+
+    def add_failed(self, task: int, note: Stamped, edge: Edge[Any]) -> None:
+        """Add a failure, and forget those that are no longer open."""
+        self.failed = {each: told for each, told in self.failed.items() if each in edge.failed}
+        self.failed[task] = note
+
+    def repeated(self, edge: Edge[Any]) -> Iterator[Any]:
+        """Yield what a new session repeats."""
+        task = None if edge.task is None else edge.task.number
+        if self.working is not None and self.working.task == task and not edge.asking:
+            yield self.working
+        while self.trained:
+            yield self.trained.popleft()
+        if self.asked is not None and edge.asking:
+            yield self.asked
+        for number in edge.failed:
+            yield self.failed[number]
 
 
 @dataclass(slots=True)

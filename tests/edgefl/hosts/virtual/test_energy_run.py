@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 import tomli_w
 from builders import small_run
@@ -77,15 +75,6 @@ def test_three_edges_by_hand_to_the_joule(tmp_path: Path) -> None:
     assert summary["energy"]["joules"] == pytest.approx(whole, abs=1e-4) and whole > 100
 
 
-def test_waiting_costs_the_idle_power_and_no_more(tmp_path: Path) -> None:
-    """The last edge of a round computes; the others are idle until it has delivered."""
-    summary, _ = small_run(tmp_path, groups=GROUPS, stop={"versions": 1})
-    b = summary["energy"]["by_edge"]["b"]
-    assert b["idle_s"] == pytest.approx(summary["emulated_s"])
-    assert b["compute_s"] < 0.6 * b["idle_s"]
-    assert b["joules"] == pytest.approx(1.0 * b["idle_s"] + 10.0 * b["compute_s"])
-
-
 def computed_s(run: Path) -> dict[str, float]:
     found: dict[str, float] = {}
     for row in read_csv(run / ENERGY):
@@ -127,25 +116,6 @@ def test_on_a_tdma_channel_slots_and_broadcasts_cost(tmp_path: Path) -> None:
         assert sum(each[f"{state}_j"] for each in by_edge) == pytest.approx(watts * seconds)
 
 
-def test_the_file_and_the_summary_agree_at_every_moment(tmp_path: Path) -> None:
-    summary, run = small_run(tmp_path, **ALL, stop={"versions": 3})
-    found = energy.joules_over_time(run)
-    assert found is not None
-    assert found.joules[-1] == pytest.approx(summary["energy"]["joules"])
-    assert (found.joules[1:] >= found.joules[:-1]).all()
-    assert found.seconds[-1] == summary["emulated_s"]
-    by_edge = energy.joules(run)
-    assert by_edge is not None
-    for edge, each in by_edge.items():
-        own = energy.joules_over_time(run, edge)
-        assert own is not None and own.joules[-1] == pytest.approx(each["joules"])
-    (run / "summary.json").unlink()  # as after kill -9
-    after_crash = energy.joules(run)
-    assert after_crash is not None
-    for edge, each in by_edge.items():
-        assert after_crash[edge] == pytest.approx(each), edge
-
-
 def test_joules_to_target_are_those_at_its_moment(tmp_path: Path) -> None:
     given = {"target_accuracy": 0.01}
     summary, run = small_run(tmp_path, **ALL, stop={"versions": 2}, evaluation=given)
@@ -169,60 +139,6 @@ def test_a_run_ends_at_its_target_of_joules(tmp_path: Path, target: float) -> No
     assert summary["energy"]["joules"] == pytest.approx(target, abs=1e-6)
     found = energy.joules_over_time(run)
     assert found is not None and found.joules[-1] == pytest.approx(target, abs=1e-6)
-
-
-def test_each_evaluation_knows_what_was_used_by_then(tmp_path: Path) -> None:
-    """Rounds begin and end with nothing on its way, so the curve has the same values there."""
-    _, run = small_run(tmp_path, **ALL, stop={"versions": 3})
-    rows = read_csv(run / METRICS)
-    assert [*rows[0]][-1] == "joules" and len(rows) == 4
-    found = energy.joules_at(run, [float(row["emulated_s"]) for row in rows])
-    assert found is not None
-    assert [float(row["joules"]) for row in rows] == pytest.approx(found, abs=1e-6)
-    assert found[0] == 0.0 < found[1]
-
-
-def test_another_limit_may_come_first(tmp_path: Path) -> None:
-    stop = {"target_joules": 1e6, "versions": 1}
-    summary, _ = small_run(tmp_path, **ALL, stop=stop)
-    assert summary["finished"] == "versions"
-
-
-def test_the_same_seed_leaves_the_same_bytes(tmp_path: Path) -> None:
-    given = ALL | {"stop": {"target_joules": 300.0}}
-    _, one = small_run(tmp_path / "1", **given)
-    _, two = small_run(tmp_path / "2", **given)
-    for name in (ENERGY, "events.jsonl", "links.csv"):
-        assert (one / name).read_bytes() == (two / name).read_bytes()
-
-
-def test_the_model_of_energy_changes_no_other_file(tmp_path: Path) -> None:
-    """Off, which is the default, there is no trace of it; on, all else stays as it was."""
-    plain = ALL | {"links": {**ALL["links"], "radio": None}, "devices": {"samples_per_s": 1.0}}
-    stop = {"stop": {"versions": 3}}
-    off_summary, off = small_run(tmp_path / "off", **plain, **stop)
-    on_summary, on = small_run(tmp_path / "on", **ALL, **stop)
-    assert not (off / ENERGY).exists() and "energy" not in off_summary
-    text = (off / "config.toml").read_text()
-    assert not any(key in text for key in ("energy]", "target_joules", "radio]"))
-    for name in ("events.jsonl", "links.csv", "model.safetensors"):
-        assert (on / name).read_bytes() == (off / name).read_bytes()
-    assert {key for key in on_summary if key not in off_summary} == {"energy"}
-    small_run(tmp_path / "on", **plain, **stop)
-    columns = (off / METRICS).read_text().splitlines()[0]
-    assert columns == "version,emulated_s,wall_s,train_loss,test_loss,accuracy,bytes_up,bytes_down"
-    assert not (on / ENERGY).exists(), "a rerun removes the file of the former run"
-
-
-def test_rows_are_plain_csv(tmp_path: Path) -> None:
-    _, run = small_run(tmp_path, **ALL, stop={"versions": 1})
-    with (run / ENERGY).open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["state"] for row in rows[:3]] == ["idle"] * 3
-    assert {row["edge"] for row in rows} == {"a", "b", "c"}
-    assert all(float(row["joules"]) > 0 for row in rows[3:])
-    facts = orjson.loads((run / "summary.json").read_bytes())["energy"]
-    assert list(facts) == ["kind", "joules", "by_edge", "joules_to_target"]
 
 
 @pytest.mark.parametrize(

@@ -14,18 +14,14 @@ from hypothesis import strategies as st
 
 from edgefl.config.errors import Source
 from edgefl.errors import UserError
-from edgefl.loading.file import from_json, shared_digest, to_json
 from edgefl.loading.names import check
 from edgefl.results.tail import read_events
-from emulator.capacity.rates import Constant, Gated, Windows
-from emulator.capacity.service import Curve
 from emulator.compute import Rate
 from emulator.errors import BadValue
 from emulator.faults import (
     KINDS,
     LASTING,
     Fault,
-    Outages,
     Schedule,
     Slowed,
     Timeline,
@@ -107,24 +103,6 @@ def test_a_timeline_tells_what_is_on_whatever_is_asked_first(
             border for fault in faults for border in (fault.at_ns, fault.until_ns) if border > t_ns
         ]
         assert until_ns == min(borders, default=FOREVER)
-
-
-@given(FAULTS, st.integers(1, 200), st.integers(0, 80))
-def test_outages_serve_as_given_windows_do(faults: list[Fault], size: int, start_ns: int) -> None:
-    closed = [
-        t_ns for t_ns in range(100) if any(fault.at_ns <= t_ns < fault.until_ns for fault in faults)
-    ]
-    windows = Windows([(t_ns, t_ns + 1) for t_ns in closed])
-    rate = Constant(8 * 100_000_000)
-    ends = [
-        Curve(Gated(rate, gate), start_ns).when(size)
-        for gate in (
-            windows,
-            Outages(Timeline(in_order(faults))),
-            Outages(Timeline(iter(in_order(faults)))),
-        )
-    ]
-    assert ends[0] == ends[1] == ends[2]
 
 
 def test_a_slow_device_works_on_at_the_product_of_the_factors() -> None:
@@ -209,14 +187,6 @@ def test_a_slow_stretch(tmp_path: Path) -> None:
     ]
 
 
-def test_a_short_freeze_delays_and_nobody_is_lost(tmp_path: Path) -> None:
-    assert without_faults(story(tmp_path, {"kind": "freeze", "at_s": 1.0, "for_s": 3.5})) == usual(
-        ready=READY + 7 * S // 2, here=HERE + 7 * S // 2
-    )
-    sending = story(tmp_path, {"kind": "freeze", "at_s": 2.05, "for_s": 1.0})
-    assert without_faults(sending) == usual(here=HERE + S)
-
-
 def test_who_is_frozen_for_too_long_is_lost_and_comes_back_with_its_task(tmp_path: Path) -> None:
     moments = without_faults(story(tmp_path, {"kind": "freeze", "at_s": 1.0, "for_s": 6.0}))
     assert moments == [
@@ -226,19 +196,6 @@ def test_who_is_frozen_for_too_long_is_lost_and_comes_back_with_its_task(tmp_pat
         ("update_ready", READY + 6 * S),
         ("update_arrived", HERE + 6 * S),
     ]
-
-
-def test_a_task_that_was_closed_meanwhile_is_given_anew(tmp_path: Path) -> None:
-    moments = without_faults(
-        story(tmp_path, {"kind": "freeze", "at_s": 1.0, "for_s": 6.0}, network={"grace_s": 1.0})
-    )
-    began = [
-        ("task_started", BEGUN),
-        ("edge_lost", 5 * S),
-        ("task_closed", 6 * S),
-        ("edge_joined", 7 * S),
-    ]
-    assert moments == began + usual(7 * S + BEGUN, 7 * S + READY, 7 * S + HERE)
 
 
 @pytest.mark.parametrize("at_s", [0.005, 1.0, 2.05], ids=["coming", "training", "sending"])
@@ -253,19 +210,6 @@ def test_who_is_killed_loses_everything_and_begins_anew(tmp_path: Path, at_s: fl
         ("edge_joined", again_ns),
         *usual(again_ns + BEGUN, again_ns + READY, again_ns + HERE),
     ]
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [{"kind": "kill", "at_s": 1.0, "for_s": 1.0}, {"kind": "restart", "at_s": 2.0}],
-    ids=["kill", "restart"],
-)
-def test_who_is_back_before_it_was_missed_was_lost_all_the_same(
-    tmp_path: Path, fault: dict[str, Any]
-) -> None:
-    moments = without_faults(story(tmp_path, fault))
-    assert moments[1:4] == [("edge_lost", 2 * S), ("task_closed", 2 * S), ("edge_joined", 2 * S)]
-    assert moments[4:] == usual(2 * S + BEGUN, 2 * S + READY, 2 * S + HERE)
 
 
 def test_a_damaged_update_is_carried_again_from_its_first_byte(tmp_path: Path) -> None:
@@ -343,54 +287,6 @@ def test_alarms_that_repeat_keep_no_run_of_the_dead_going(
     assert (ended["finished"], ended["emulated_s"]) == ("emulated_s", 60.0)
 
 
-def test_every_fault_is_on_record(tmp_path: Path) -> None:
-    _, directory = small_run(
-        tmp_path,
-        **ALONE
-        | {
-            "faults": [
-                {"kind": "cut_up", "at_s": 1.0, "for_s": 0.5},
-                {"kind": "restart", "at_s": 1.5},
-            ]
-        },
-    )
-    facts = [
-        event for event in read_events(directory / "events.jsonl") if event.get("fact") == "fault"
-    ]
-    assert facts == [
-        {"t": 1.0, "fact": "fault", "kind": "cut_up", "edge": "a", "for_s": 0.5},
-        {"t": 1.5, "fact": "fault", "kind": "restart", "edge": "a"},
-    ]
-
-
-def test_random_faults_leave_the_same_bytes_twice(tmp_path: Path) -> None:
-    kinds = ["kill", "freeze", "cut", "cut_up", "cut_down", "slow"]
-    faults = [
-        {"kind": kind, "every_s": 5.0, "for_s": 2.0, "for_random": True}
-        | ({"factor": 0.3} if kind == "slow" else {})
-        for kind in kinds
-    ]
-    sections = {
-        "faults": faults,
-        "devices": {"samples_per_s": 100.0},
-        "stop": {"emulated_s": 120.0},
-        "network": {"liveness_s": 1.5},
-    }
-    sections["strategies"] = [{"strategy": "fedasync", "concurrency": 3}]
-    (summary, first), (_, second) = (
-        small_run(tmp_path / "1", **sections),
-        small_run(tmp_path / "2", **sections),
-    )
-    for name in ("events.jsonl", "links.csv"):
-        assert (first / name).read_bytes() == (second / name).read_bytes()
-    assert summary["finished"] == "emulated_s" and summary["updates_applied"] > 10
-    assert {
-        event["kind"]
-        for event in read_events(first / "events.jsonl")
-        if event.get("fact") == "fault"
-    } == {*kinds, "restart"}
-
-
 # ------------------------------------------------------------------ the config
 @pytest.mark.parametrize(
     ("entry", "problem"),
@@ -416,22 +312,3 @@ def test_an_unknown_edge_is_refused_with_the_nearest() -> None:
     )
     with pytest.raises(UserError, match=r"faults\[0\].edges: no edge 'pj-2' \(nearest: 'pi-2'\)"):
         check(given, Source("f"), EXAMPLES)
-
-
-@pytest.mark.parametrize(("table", "kind"), [("links", "cut_up"), ("devices", "slow")])
-def test_what_is_native_cannot_be_cut_or_slowed(table: str, kind: str) -> None:
-    entry = {"kind": kind, "at_s": 1.0, "for_s": 1.0} | ({"factor": 0.5} if kind == "slow" else {})
-    with pytest.raises(UserError, match=rf"faults\[0\].kind: a {kind} needs an emulated"):
-        check(experiment(**{table: {"kind": "native"}}, faults=[entry]), Source("f"), EXAMPLES)
-
-
-def test_edges_must_agree_on_the_faults() -> None:
-    entry = {"kind": "slow", "at_s": 1.0, "for_s": 1.0, "factor": 0.5, "edges": "all"}
-    with_one, without = experiment(faults=[entry]), experiment()
-    assert (
-        with_one.faults[0].edges == ()
-        and from_json(to_json(with_one, with_one.strategies[0])).faults == with_one.faults
-    )
-    assert shared_digest(with_one, with_one.strategies[0]) != shared_digest(
-        without, without.strategies[0]
-    )

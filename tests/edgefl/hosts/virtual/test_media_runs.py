@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from builders import S, experiment, small_run
-from media import ALONE, PAIR, SLOTS, transfers
+from media import ALONE, PAIR, transfers
 
 from edgefl.hosts.setup.plan import devices
 from edgefl.loading.file import base_of, load
@@ -61,74 +61,7 @@ def test_the_cap_of_one_leaves_more_to_the_other(tmp_path: Path) -> None:
     )
 
 
-def test_a_cell_whose_rate_is_a_trace(tmp_path: Path) -> None:
-    """One byte per ms, except for one second from 20 ms on; each of two downlinks gets half.
-
-    The run stores where the trace file is.
-    """
-    (tmp_path / "cell.csv").write_text("0,8000\n0.02,0\n1.02,8000\n60,\n")
-    medium = {"kind": "cell", "trace_down": str(tmp_path / "cell.csv")}
-    _, directory = small_run(
-        tmp_path, **PAIR | {"stop": {"versions": 1}}, medium=medium, links={"down_mbit_s": 1.0}
-    )
-    for row in transfers(directory, direction="down"):
-        assert row["size"] > 10 and row["due_ns"] == (2 * row["size"] + 1000) * MS
-    assert 'base = "' in (directory / "config.toml").read_text()
-
-
 # ------------------------------------------------------------------ TDMA
-ASYNC = [{"strategy": "fedasync", "concurrency": 3}]
-
-
-@pytest.mark.parametrize("per_transfer", [None, 3])
-@pytest.mark.parametrize("strategies", [[{"strategy": "fedavg"}], ASYNC])
-def test_updates_end_at_their_slots_borders_and_never_overlap(
-    tmp_path: Path, per_transfer: int | None, strategies: list[dict[str, Any]]
-) -> None:
-    medium = SLOTS | ({"slots_per_transfer": per_transfer} if per_transfer else {})
-    speeds = {"samples_per_s": 100.0, "slowest_ratio": 2.0}
-    _, directory = small_run(
-        tmp_path,
-        medium=medium,
-        links={"latency_ms": 20.0},
-        devices=speeds,
-        stop={"updates": 12},
-        strategies=strategies,
-    )
-    taken: list[int] = []
-    for row in transfers(directory):
-        ended_ns = row["due_ns"] - 20 * MS
-        if per_transfer:
-            assert (ended_ns + 10 * MS) % (100 * MS) == 0, "the last slot ends, less its guard"
-            last = ended_ns // (100 * MS)
-            taken += range(last - per_transfer + 1, last + 1)
-        else:
-            assert ended_ns % (100 * MS) == carried_ns(row["size"], 10_000) <= 90 * MS, (
-                "one slot holds it"
-            )
-            taken.append(ended_ns // (100 * MS))
-        assert row["offered_ns"] <= ended_ns - ended_ns % (100 * MS) - 100 * MS * (
-            (per_transfer or 1) - 1
-        ), "no slot that had begun"
-    assert len(set(taken)) == len(taken) >= 24
-
-
-def test_slots_go_to_whoever_is_ready_first(tmp_path: Path) -> None:
-    """All three are ready within one long slot; the device of a is the slowest."""
-    groups = [
-        {"name": name, "count": 1, "devices": {"samples_per_s": rate}}
-        for name, rate in (("a", 100.0), ("b", 104.0), ("c", 102.0))
-    ]
-    _, directory = small_run(
-        tmp_path, medium=SLOTS | {"slot_ms": 1000.0}, groups=groups, stop={"versions": 1}
-    )
-    ready = {
-        event["edge"]: event["t"]
-        for event in read_events(directory / "events.jsonl")
-        if event.get("fact") == "update_ready"
-    }
-    ups = sorted(transfers(directory, direction="up"), key=lambda row: row["due_ns"])
-    assert [row["edge"] for row in ups] == sorted(ready, key=lambda edge: ready[edge])
 
 
 # ------------------------------------------------------------------ profiles, traces

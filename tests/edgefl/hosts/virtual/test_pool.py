@@ -7,27 +7,25 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
-from dataclasses import dataclass
+import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
-from builders import vector
 from paths import ROOT, SUPPORT
-from pools import RUNS, SPREAD, bytes_of, bytes_with, learned_of
+from pools import RUNS, SPREAD, bytes_with, learned_of
 
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import Learning
-from edgefl.hosts.virtual.pool import executor
 from edgefl.hosts.virtual.pool.engine import InProcessEngine, open_pool
-from edgefl.hosts.virtual.pool.executor import Executor
-from edgefl.hosts.virtual.pool.forked import ForkedBackend
+from edgefl.hosts.virtual.pool.forked import ForkedBackend, MessageStream
 from edgefl.hosts.virtual.pool.scheduler import WorkerPool
 from edgefl.hosts.virtual.run import run_virtual
+from edgefl.hosts.virtual.run_batch import ParallelRuns
 from edgefl.results.tail import read_csv
 from edgefl.strategies.base.catalog import load, strategy_names
 
@@ -88,38 +86,6 @@ def test_workers_may_be_killed_at_any_time(tmp_path: Path, name: str) -> None:
         pool.close()
 
 
-@pytest.mark.parametrize("strategy", ["fedavg", "fedasync", "fedssmu", "wkafl"])
-def test_an_untrained_task_that_only_returns_its_model_needs_no_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
-) -> None:
-    """The first two rules only send the model. The others ask, merge and send gradients."""
-    training = {"trainer": "none", "epochs": 2, "batch_size": 7}
-    given = SPREAD | {"training": training, "strategies": [{"strategy": strategy}]}
-    learned = learned_of(**given)
-    short = bytes_with(tmp_path / "short", learned, None)
-    monkeypatch.setattr(executor, "only_sends", lambda rule: False)
-    assert bytes_with(tmp_path / "long", learned, None) == short
-
-
-@pytest.mark.processes
-def test_a_pool_serves_one_run_after_the_other(tmp_path: Path) -> None:
-    learned = learned_of(
-        **SPREAD
-        | {
-            "strategies": [
-                {"strategy": "fedavg"},
-                {"strategy": "../support/pool_strategies.py:Rich"},
-            ]
-        }
-    )
-    with open_pool(learned, 2) as pool:
-        for index in (0, 1, 0):
-            run_virtual(learned, index, tmp_path / f"pool {index}", None, pool)
-    for index in (0, 1):
-        run_virtual(learned, index, tmp_path / f"here {index}")
-        assert bytes_of(tmp_path / f"pool {index}") == bytes_of(tmp_path / f"here {index}")
-
-
 @pytest.mark.processes
 def test_without_room_for_vectors_they_travel_in_messages(tmp_path: Path) -> None:
     learned = learned_of(**RUNS["rich"])
@@ -134,58 +100,9 @@ def test_without_room_for_vectors_they_travel_in_messages(tmp_path: Path) -> Non
 
 
 # ------------------------------------------------------------------ what is not done
-def test_here_nothing_is_trained_that_is_called_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trained: list[int] = []
-    train = Executor.train
-    monkeypatch.setattr(
-        Executor,
-        "train",
-        lambda self, key, stretch, *rest: (
-            trained.append(stretch.task.number),
-            train(self, key, stretch, *rest),
-        )[1],
-    )
-    run_virtual(learned_of(**RUNS["called off"]), 0, tmp_path)
-    assert trained == [1, 2, 3], "task 0 was cancelled while in training"
 
 
 # ------------------------------------------------------------------ other jobs
-@dataclass(frozen=True, eq=False)
-class Scaled:
-    """A job: each vector times the number of samples of edge a."""
-
-    vectors: dict[str, np.ndarray]
-    by: float
-
-    def work(self, learned: Learning) -> list[Any]:
-        return [
-            self.by,
-            {
-                name: vector * np.float32(self.by * learned.samples["a"])
-                for name, vector in self.vectors.items()
-            },
-            None,
-        ]
-
-
-@pytest.mark.processes
-def test_any_job_is_done_by_any_engine() -> None:
-    learned = learned_of()
-    by = np.float32(2.0 * learned.samples["a"])
-    job = Scaled({"one": vector(1, 2, 3), "long": np.arange(100_000, dtype=np.float32)}, 2.0)
-    pool = pool_of(learned, 2)
-    try:
-        for engine in (InProcessEngine(learned), pool):
-            engine.start(job, 5)
-            number, vectors, nothing = engine.finish(job)
-            assert (number, nothing) == (2.0, None) and vectors["one"].tolist() == (
-                vector(1, 2, 3) * by
-            ).tolist()
-            assert vectors["long"][-1] == np.float32(99_999) * by
-    finally:
-        pool.close()
 
 
 # ------------------------------------------------------------------ what goes wrong
@@ -275,22 +192,6 @@ def test_workers_end_with_a_parent_that_is_killed() -> None:
 
 
 # ------------------------------------------------------------------ what is asked for
-def test_one_worker_is_this_process_and_fewer_are_none() -> None:
-    learned = learned_of()
-    for workers in (0, 1):
-        with open_pool(learned, workers) as pool:
-            assert isinstance(pool, InProcessEngine) and (pool.workers, pool.note) == (1, None)
-    with pytest.raises(UserError, match="--workers -1: expected 1 or more"), open_pool(learned, -1):
-        pass
-
-
-@pytest.mark.processes
-def test_more_workers_than_tasks_is_said() -> None:
-    with open_pool(learned_of(strategies=[{"strategy": "fedasync", "concurrency": 1}]), 2) as pool:
-        assert (
-            pool.note == "2 workers, but at most 1 devices train at one time:"
-            " the other workers are mostly idle"
-        )
 
 
 @pytest.mark.parametrize("what", ["mapping", "memory"])
@@ -301,7 +202,7 @@ def test_too_little_shared_memory_falls_back_and_says_so(
         raise OSError("Cannot allocate memory")
 
     if what == "mapping":
-        monkeypatch.setattr("edgefl.hosts.virtual.pool.shared_memory.mmap.mmap", refuse)
+        monkeypatch.setattr("edgefl.hosts.virtual.pool.forked.mmap.mmap", refuse)
     else:
         memory = psutil.virtual_memory()
         monkeypatch.setattr("psutil.virtual_memory", lambda: memory._replace(available=1000))
@@ -344,3 +245,71 @@ def test_every_strategy_of_the_catalog_may_be_trained_elsewhere(tmp_path: Path, 
         assert bytes_with(tmp_path / "pool", learned, pool) == bytes_with(
             tmp_path / "here", learned, None
         )
+
+
+# ------------------------------------------------------------------ messages between a process and
+def test_messages_come_whole_however_large_and_sending_never_waits() -> None:
+    one, other = (MessageStream(end) for end in socket.socketpair())
+    large = bytes(range(256)) * 20_000
+    for data in (b"a", large, b"", b"z"):
+        one.send(data)
+    assert one.pending
+    came: list[bytes] = []
+    while one.pending or len(came) < 4:
+        came += other.receive()
+        one.push()
+    assert came == [b"a", large, b"", b"z"] and other.receive() == []
+
+
+def test_the_end_is_heard_after_the_last_message() -> None:
+    one, other = (MessageStream(end) for end in socket.socketpair())
+    one.send(b"last")
+    one.close()
+    assert other.receive() == [b"last"]
+    with pytest.raises(EOFError):
+        other.receive()
+    other.send(b"into the void")
+    assert not other.pending
+
+
+# ------------------------------------------------------------------ whole runs in forked processes
+LATE_S = 0.2
+
+
+def runs(work: Any) -> ParallelRuns:
+    return ParallelRuns(2, work, lambda job, line, lasting: None, lambda job, summary: None)
+
+
+@pytest.mark.processes
+def test_of_several_refusals_the_first_in_the_list_is_told() -> None:
+    def work(job: int, report: Any, begun: Any) -> dict[str, Any]:
+        time.sleep(LATE_S * (job == 0))
+        raise UserError(f"job {job} is wrong")
+
+    for _ in range(3):
+        with pytest.raises(UserError, match="job 0 is wrong"):
+            runs(work).run(4)
+
+
+@pytest.mark.processes
+def test_a_refusal_ends_what_has_begun() -> None:
+    read, write = os.pipe()
+
+    def work(job: int, report: Any, begun: Any) -> dict[str, Any]:
+        if job == 1:
+            os.read(read, 1)  # not before the other has begun
+            raise UserError("job 1 is wrong")
+        try:
+            begun()
+            os.write(write, b"x")
+            time.sleep(1000)
+        except KeyboardInterrupt:
+            os.write(write, b"ended in order")
+        return {}
+
+    try:
+        with pytest.raises(UserError, match="job 1 is wrong"):
+            runs(work).run(3)
+        assert os.read(read, 100) == b"ended in order"
+    finally:
+        os.close(read), os.close(write)

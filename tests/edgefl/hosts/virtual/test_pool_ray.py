@@ -15,18 +15,13 @@ import numpy as np
 import pytest
 from builders import experiment
 from kills import files_of, killed_run, some, whole_run
-from paths import SUPPORT
 from pools import LINKS, RUNS, SPREAD, bytes_with, learned_of
-from typer.testing import CliRunner
 
-from edgefl.cli import app
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.virtual.pool import ray as ray_backend
-from edgefl.hosts.virtual.pool.backend import WorkerOrder, WorkerReport
 from edgefl.hosts.virtual.pool.engine import open_pool
-from edgefl.hosts.virtual.pool.orders import plain
-from edgefl.hosts.virtual.pool.scheduler import WorkerPool
+from edgefl.hosts.virtual.pool.scheduler import WorkerOrder, WorkerPool, WorkerReport, plain
 
 ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.processes, pytest.mark.alone]
@@ -90,33 +85,6 @@ def test_a_killed_run_goes_on_with_ray(tmp_path: Path, cluster: Any) -> None:
         said = killed_run(learned, tmp_path / "broken", some(range(9, steps), 3), 7, pool)
     assert said == []
     assert files_of(tmp_path / "broken") == files_of(tmp_path / "whole")
-
-
-def test_the_runs_of_a_sweep_share_one_cluster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Any
-) -> None:
-    (tmp_path / "tiny.toml").write_text(
-        f'task = "{SUPPORT / "own_task.py"}:build"\nedges = {{count = 2}}\n'
-        'stop = {versions = 3}\nstrategies = [{strategy = "fedavg"}]\n'
-    )
-    monkeypatch.chdir(tmp_path)
-    joined: list[int] = []
-    connect = ray_backend._connect
-
-    def counted(*given: Any) -> None:
-        joined.append(1)
-        connect(*given)
-
-    monkeypatch.setattr(ray_backend, "_connect", counted)
-    words = ["sweep", "tiny.toml", "--grid", "training.learning_rate=0.01,0.1", "--no-best"]
-    on_ray = ["--engine", "ray", "--ray-address", cluster.address]
-    for more in (["--out", "here"], ["--out", "there", *on_ray]):
-        result = CliRunner().invoke(app, [*words, *more], catch_exceptions=False)
-        assert result.exit_code == 0, result.output
-    assert len(joined) == 1 and not ray.is_initialized()
-    for rate in ("0.01", "0.1"):
-        run = f"fedavg,learning_rate={rate}/seed1"
-        assert files_of(tmp_path / "there" / run) == files_of(tmp_path / "here" / run)
 
 
 class Counted(ray_backend.RayBackend):

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 from builders import vector
 
-from edgefl.errors import Bug, UserError
-from edgefl.hosts.virtual.pool.backend import WorkerFailure, WorkerOrder, WorkerReport
-from edgefl.hosts.virtual.pool.deferred_run import DeferredRun, Merge
-from edgefl.hosts.virtual.pool.scheduler import DEPTH, LOOK_AHEAD, MOST_DEATHS, WorkerPool
-from edgefl.jobs import Evaluate, Train
+from edgefl.errors import UserError
+from edgefl.hosts.virtual.pool.executor import DeferredRun, Merge
+from edgefl.hosts.virtual.pool.scheduler import (
+    DEPTH,
+    LOOK_AHEAD,
+    MOST_DEATHS,
+    WorkerOrder,
+    WorkerPool,
+    WorkerReport,
+)
+from edgefl.jobs import Train
 from edgefl.protocol.messages import Assignment
 
 RESULT = [{"weights": vector(1, 2, 3)}, {"samples": 1.0}, {}, None]
@@ -175,19 +180,6 @@ def test_what_a_lost_worker_had_is_trained_again_with_its_whole_story(backend: N
     ], "what was done is done, and C came for A"
 
 
-def test_a_standing_run_is_lost_with_its_worker(backend: Noted) -> None:
-    pool = WorkerPool(backend, 1)
-    run = deferred(0)
-    pool.start(first := Train(run, 2), 10)
-    backend.end("A")
-    pool.finish(first)
-    backend.lose("A")
-    pool.start(last := Train(run, 4), 20)
-    backend.by_hand = False
-    pool.finish(last)
-    assert told(backend) == ["A 0 to 2", "A 0 to 4 on", "B 0 to 4"] and run.outcome is not None
-
-
 def test_a_task_that_loses_every_worker_ends_the_run(backend: Noted) -> None:
     pool = WorkerPool(backend, 1)
     job, innocent = whole(0), whole(1)
@@ -217,70 +209,3 @@ def test_what_is_called_off_is_forgotten_and_its_report_means_nothing(backend: N
     backend.end("A")
     pool.finish(second)
     assert first.run.outcome is None and third.run.outcome is None and pool.busy == 0
-
-
-def test_a_run_that_is_to_end_elsewhere_begins_again(backend: Noted) -> None:
-    """It was sent up to its end and is now needed at step 3: training may have passed that."""
-    pool = WorkerPool(backend, 1)
-    run = deferred(0)
-    pool.start(Train(run, 4), 50)
-    pool.start(early := Train(run, 3), 20)
-    backend.end("A")
-    backend.end("A")
-    pool.finish(early)
-    assert (
-        told(backend) == ["A 0 to 4", "A forget", "A 0 to 3"]
-        and run.step == 3
-        and run.outcome is None
-    )
-
-
-def test_what_was_never_started_is_done_when_it_is_wanted(backend: Noted) -> None:
-    pool, run = WorkerPool(backend, 1), deferred(0)
-    backend.by_hand = False
-    for until in (2, 4):
-        pool.finish(Train(run, until))
-    assert told(backend) == ["A 0 to 2", "A 0 to 4 on"] and run.outcome is not None
-
-
-def test_vectors_are_let_go_with_the_last_task_that_needs_them(backend: Noted) -> None:
-    pool, shared, fresh = WorkerPool(backend, 1), vector(1, 1, 1), vector(2, 2, 2)
-    one, other = whole(0, shared), whole(1, shared)
-    pool.start(one, 1)
-    pool.start(other, 2)
-    other.run.merges.append(Merge(0, fresh, 1))
-    backend.end("A")
-    pool.finish(one)
-    assert backend.released == []
-    pool.start(other, 2)
-    pool.drop(other.run)
-    assert [id(array) for array in backend.released] == [id(shared), id(fresh)]
-    pool.start(Evaluate(1, 0, shared, 0, 0), 3)
-    pool.clear()
-    assert len(backend.released) == 3
-
-
-def test_what_went_wrong_is_told_when_it_is_due(backend: Noted) -> None:
-    pool = WorkerPool(backend, 1)
-    for failure, expected in (
-        (WorkerFailure("Traceback ... no such layer", False), Bug),
-        (WorkerFailure("no such layer", True), UserError),
-    ):
-        job = whole(0)
-        pool.start(job, 1)
-        backend.end("A", failure)
-        with pytest.raises(expected, match="no such layer"):
-            pool.finish(job)
-
-
-@dataclass(frozen=True, eq=False)
-class Other:
-    values: dict[str, np.ndarray]
-
-
-def test_other_jobs_give_results(backend: Noted) -> None:
-    pool, job = WorkerPool(backend, 1), Other({"x": vector(1)})
-    pool.start(job, 5)
-    assert not pool.ready(job)
-    backend.end("A", {"loss": 0.5})
-    assert pool.ready(job) and pool.finish(job) == {"loss": 0.5} and len(backend.released) == 1

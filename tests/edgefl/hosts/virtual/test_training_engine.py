@@ -14,7 +14,6 @@ import torch
 from pools import bytes_of, learned_of
 from safetensors.numpy import load_file
 
-from edgefl.data import dataset
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.virtual.pool.engine import open_pool
@@ -79,12 +78,6 @@ def test_both_engines_give_the_same_run_but_for_the_last_bits(
     assert links[0] == links[1]
 
 
-def test_the_first_model_and_its_layout_do_not_depend_on_the_engine() -> None:
-    both = [learned(ASYNC, name) for name in ("torch", "compiled")]
-    assert both[0].layout == both[1].layout == both[0].workspace.layout
-    assert np.array_equal(both[0].initial_weights(), both[1].initial_weights())
-
-
 def test_what_needs_torch_runs_in_torch_and_says_why(tmp_path: Path) -> None:
     summary = played(tmp_path / "run", learned(MOON, "auto"))
     assert summary["engine"] == "torch: its local rule adds a term to the loss"
@@ -129,22 +122,6 @@ def test_rules_that_compute_with_torch_have_one_thread_of_it(tmp_path: Path) -> 
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
-
-
-def test_samples_that_are_normalised_batch_by_batch_give_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    played(tmp_path / "whole", learned(ASYNC, "compiled"))
-    monkeypatch.setattr(dataset, "SMALL", 10)
-    played(tmp_path / "parts", learned(ASYNC, "compiled"))
-    assert bytes_of(tmp_path / "whole") == bytes_of(tmp_path / "parts")
-
-
-def test_scores_by_label_are_those_of_the_same_outputs(tmp_path: Path) -> None:
-    by_label = {"every_versions": 3, "by_label": True}
-    played(tmp_path / "labels", learned(ASYNC, "compiled", evaluation=by_label))
-    played(tmp_path / "plain", learned(ASYNC, "compiled"))
-    assert losses(tmp_path / "labels") == pytest.approx(losses(tmp_path / "plain"), rel=1e-5)
 
 
 WITHOUT_TORCH = """

@@ -18,13 +18,11 @@ from edgefl import __version__
 from edgefl.errors import UserError
 from edgefl.hosts.wall import discovery
 from edgefl.hosts.wall.discovery import (
-    MOST_LABEL_BYTES,
     Announced,
     Announcement,
     addresses_of,
     choose,
     discover,
-    label,
     read,
 )
 from edgefl.protocol.errors import Refused, Unreachable
@@ -39,8 +37,6 @@ TEXTS = {"experiment": "digits", "protocol": str(PROTOCOL), "version": __version
 
 
 # ------------------------------------------------------------------ decisions
-def test_the_only_coordinator_is_chosen_whatever_its_name() -> None:
-    assert choose([LAB], "", keyed=True) is LAB
 
 
 @pytest.mark.parametrize(("name", "found"), [("words", WORDS), ("digits@lab", LAB)])
@@ -107,30 +103,16 @@ def test_the_address_in_an_own_network_is_preferred(networks: list[str], address
     assert LAB.address([IPv4Network(network) for network in networks]) == address
 
 
-def test_a_label_has_no_dots_and_room_for_a_number() -> None:
-    assert label("my.run", "pi-1") == "my-run@pi-1"
-    longest = label("x" * 64, "y" * 64)
-    assert len(longest) == MOST_LABEL_BYTES - 3 and "@" in longest
-
-
 # ------------------------------------------------------------------ what comes over the network
-def test_an_announcement_is_read() -> None:
-    assert read("digits@lab", TEXTS, list(LAB.addresses), 7700) == LAB
-    assert read("digits@lab", TEXTS | {"keys": "0"}, ["192.0.2.10"], 7700) == replace(
-        LAB, keyed=False, addresses=("192.0.2.10",)
-    )
 
 
 @pytest.mark.parametrize(
     ("texts", "addresses", "port"),
     [
         ({}, ["192.0.2.10"], 7700),
-        (TEXTS | {"experiment": ""}, ["192.0.2.10"], 7700),
         (TEXTS | {"experiment": None}, ["192.0.2.10"], 7700),
         (TEXTS | {"keys": "maybe"}, ["192.0.2.10"], 7700),
-        (TEXTS, [], 7700),
         (TEXTS, ["fe80::1"], 7700),
-        (TEXTS, ["192.0.2.10"], 0),
         (TEXTS, ["192.0.2.10"], None),
     ],
 )

@@ -1,30 +1,31 @@
-"""What an edge keeps on disk, and how its next process goes on with it."""
+"""What an edge keeps: transfers in memory, and on disk what its next process needs."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from edge_hosts import SETUP, Clock, Script, side
+from msgspec.structs import replace
 
 from edgefl.disk import OwnDisk
 from edgefl.edges.edge import Edge
 from edgefl.errors import UserError
-from edgefl.hosts.wall.edge.state_folder import KeptState, KeptUpdate, StateFolder
-from edgefl.hosts.wall.edge.state_keeper import StateKeeper
-from edgefl.hosts.wall.edge.transfers import EdgeTransfers
+from edgefl.hosts.wall.edge.state import KeptState, KeptUpdate, StateFolder, StateKeeper
+from edgefl.hosts.wall.edge.transfers import MOST_INCOMING, EdgeTransfers
 from edgefl.protocol.codec import encode_note
+from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import (
     Acknowledged,
     Assignment,
     Join,
     Offer,
+    Piece,
     Refuse,
     RunFinished,
     Stamped,
@@ -144,12 +145,6 @@ def test_one_process_of_an_edge_uses_the_folder(folder: StateFolder, tmp_path: P
     StateFolder(tmp_path / "state", "e000", OwnDisk()).claim()
 
 
-def test_a_folder_that_cannot_be_written_is_a_line(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="^--state: .*file/e000: cannot be written"):
-        StateFolder(tmp_path / "file", "e000", OwnDisk()).claim()
-
-
 # ------------------------------------------------------------------ the keeper
 class Full(OwnDisk):
     """A disk without room, while ``full``."""
@@ -212,28 +207,6 @@ def test_an_update_is_on_disk_until_it_is_acknowledged_and_then_the_memory(
     assert again.edge.memory["c"].tolist() == [2.0]
     assert again.transfers.new(update(5), 0).number == 3, "numbers go on"
     assert again.end() == ["memory.safetensors"]
-
-
-def test_a_run_that_is_over_leaves_nothing(folder: StateFolder) -> None:
-    rig = Rig(folder)
-    rig.trained(1)
-    rig.edge.task = Assignment(2, 0, {"weights": vector(1)})
-    rig.look()
-    assert rig.end(over=True) == []
-
-
-def test_an_urged_update_replaces_the_one_before(folder: StateFolder) -> None:
-    rig = Rig(folder)
-    rig.trained(1)
-    del rig.edge.unacknowledged[1]
-    rig.transfers.acknowledged(1)
-    rig.look()
-    rig.edge.unacknowledged[1] = new = Update(1, 7, {"weights": vector(8)}, {})
-    rig.transfers.new(new, 9)
-    rig.look()
-    rig.end()
-    (one,) = folder.take(RUN, nothing).updates
-    assert (one.update.vectors["weights"].tolist(), one.due_ns) == ([8.0], 9)
 
 
 def test_a_full_disk_is_told_once_and_the_edge_goes_on(tmp_path: Path) -> None:
@@ -315,3 +288,44 @@ def test_a_new_process_offers_what_the_former_one_has_kept(
         "e000: the training for task 4 was lost when this edge ended",
     ]
     assert names(folder) == [], "the run is over"
+
+
+# ------------------------------------------------------------------ edge transfers
+MOST = 1 << 20
+
+
+def task(number: int = 5) -> Assignment:
+    return Assignment(number, 3, {"weights": np.arange(100, dtype=np.float32)}, {"epochs": 2.0})
+
+
+def test_a_download_is_stamped_piece_by_piece_and_kept_until_its_moment() -> None:
+    transfers, outgoing = EdgeTransfers(MOST), Outgoing(9, task())
+    assert transfers.offered(outgoing.offer(0), 10) is None
+    assert transfers.piece(Piece(9, 0), outgoing.piece(0, 150), 20) is None
+    assert transfers.held == [[9, 150]] and transfers.tasks == [5]
+    arrived = transfers.piece(Piece(9, 150), outgoing.piece(150, 400), 30)
+    assert arrived is not None and (arrived.transfer, arrived.curve) == (
+        9,
+        [[0, 10], [150, 20], [400, 30]],
+    )
+    message = transfers.delivered(9)
+    assert isinstance(message, Assignment) and message.numbers == {"epochs": 2.0}
+    np.testing.assert_array_equal(message.vectors["weights"], np.arange(100))
+    assert transfers.delivered(9) is None and transfers.held == []
+
+
+def test_a_download_with_another_digest_begins_again() -> None:
+    transfers, outgoing = EdgeTransfers(MOST), Outgoing(9, task())
+    transfers.offered(outgoing.offer(0), 10)
+    with pytest.raises(WireError, match="digest"):
+        transfers.piece(Piece(9, 0), memoryview(bytes(400)), 20)
+    assert transfers.held == []
+
+
+def test_pieces_of_an_unknown_transfer_are_left_alone_and_too_many_downloads_refused() -> None:
+    transfers = EdgeTransfers(MOST)
+    assert transfers.piece(Piece(1, 0), memoryview(b"x"), 0) is None
+    for number in range(MOST_INCOMING):
+        transfers.offered(Outgoing(number, task(number)).offer(0), 0)
+    with pytest.raises(WireError, match="under way"):
+        transfers.offered(Outgoing(99, task(99)).offer(0), 0)

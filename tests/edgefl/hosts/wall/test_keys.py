@@ -4,7 +4,6 @@ sender.
 
 from __future__ import annotations
 
-import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -89,25 +88,10 @@ def test_loaded_keys_belong_together(folder: Path) -> None:
     assert server.secret.decode() not in repr(server) and edge.secret.decode() not in repr(edge)
 
 
-def test_an_edge_needs_only_its_own_files(folder: Path, tmp_path: Path) -> None:
-    there = tmp_path / "there"
-    (there / "edges").mkdir(parents=True)
-    for name in ("coordinator.key", "edges/pi-1.key_secret"):
-        shutil.copy(folder / name, there / name)  # with its permissions
-    assert keys.load_edge(there, "pi-1") == keys.load_edge(folder, "pi-1")
-
-
 @pytest.mark.parametrize(
     ("ids", "line"),
     [
-        (
-            ["ok", "Not ok"],
-            (
-                "edge id 'Not ok': expected at most 32 of a-z, 0-9, _ and -, beginning with a"
-                " letter or digit"
-            ),
-        ),
-        (["../up"], "edge id '../up': expected at most 32 of"),
+        (["ok", "../up"], "edge id '../up': expected at most 32 of a-z, 0-9, _ and -, beginning"),
         ([""], "edge id '': expected at most 32 of"),
         (["a", "b", "a"], "edge id 'a' is given twice"),
     ],
@@ -127,7 +111,7 @@ def test_new_never_overwrites(folder: Path) -> None:
         ):
             keys.new(there, ["e000"])
     assert keys.load_server(folder) == before
-    with pytest.raises(UserError, match="cannot be made"):
+    with pytest.raises(UserError, match="cannot be written"):
         keys.new(folder / "coordinator.key" / "below", ["e000"])
     assert [path.name for path in folder.parent.iterdir()] == ["keys"]  # no draft is left
     (folder.parent / "empty").mkdir()
@@ -139,52 +123,25 @@ def damage(path: Path, text: str | None) -> None:
     path.unlink() if text is None else path.write_text(text)
 
 
+PAIR, LIST = "coordinator.key_secret", "allowed.json"
+
+
 @pytest.mark.parametrize(
     ("name", "text", "line"),
     [
+        (PAIR, None, "no such key file; `edgefl keys new DIR` makes them"),
+        (PAIR, "curve\n", "expected a public-key"),
+        (PAIR, f'public-key = "{"0" * 40}"\n', "expected a secret-key"),
+        (PAIR, f'public-key = "{"~" * 40}"\n', "public-key: expected 40 characters of z85"),
+        (LIST, None, "cannot be read (No such file or directory); expected the list"),
+        (LIST, "{", "is not JSON"),
+        (LIST, "[]", "expected an object"),
+        (LIST, '{"a": 3}', "'a': expected an edge id with its public key"),
+        (LIST, '{"a": "x"}', "public key of 'a': expected 40 characters of z85"),
         (
-            "coordinator.key_secret",
-            None,
-            "coordinator.key_secret: no such key file; `edgefl keys new DIR` makes them",
-        ),
-        ("coordinator.key_secret", "curve\n", "coordinator.key_secret: expected a public-key"),
-        (
-            "coordinator.key_secret",
-            f'public-key = "{"0" * 40}"\n',
-            "coordinator.key_secret: expected a secret-key",
-        ),
-        (
-            "coordinator.key_secret",
-            'public-key = "short"\n',
-            "coordinator.key_secret: public-key: expected 40 characters of z85",
-        ),
-        (
-            "coordinator.key_secret",
-            f'public-key = "{"~" * 40}"\n',
-            "coordinator.key_secret: public-key: expected 40 characters of z85",
-        ),
-        (
-            "allowed.json",
-            None,
-            "allowed.json: cannot be read (No such file or directory); expected the list",
-        ),
-        ("allowed.json", "{", "allowed.json: is not JSON"),
-        ("allowed.json", "[]", "allowed.json: expected an object"),
-        (
-            "allowed.json",
-            '{"A": "x"}',
-            "allowed.json: 'A': expected an edge id with its public key",
-        ),
-        ("allowed.json", '{"a": 3}', "allowed.json: 'a': expected an edge id with its public key"),
-        (
-            "allowed.json",
-            '{"a": "x"}',
-            "allowed.json: public key of 'a': expected 40 characters of z85",
-        ),
-        (
-            "allowed.json",
+            LIST,
             f'{{"a": "{"0" * 40}", "b": "{"0" * 40}"}}',
-            "allowed.json: 'a' and 'b' have the same key; expected one for each",
+            "'a' and 'b' have the same key; expected one for each",
         ),
     ],
 )
@@ -192,7 +149,7 @@ def test_damaged_server_keys(folder: Path, name: str, text: str | None, line: st
     damage(folder / name, text)
     with pytest.raises(UserError) as caught:
         keys.load_server(folder)
-    assert str(caught.value).startswith(f"{folder}/{line}")
+    assert str(caught.value).startswith(f"{folder}/{name}: {line}")
 
 
 def test_missing_edge_key_names_the_nearest(folder: Path) -> None:
@@ -351,24 +308,13 @@ def test_an_edge_is_told_that_an_accepted_connection_has_closed(folder: Path, wi
     doorman.stop()
 
 
-@pytest.mark.processes
-@pytest.mark.alone
-def test_without_keys_a_message_has_no_edge(wire: Wire) -> None:
-    router = wire.router(None)
-    edge = wire.dealer(None)
-    edge.send(b"hello")
-    assert router.poll(PASSING_MS) and keys.edge_of(router.recv_multipart(copy=False)[1]) is None
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost"])
+@pytest.mark.parametrize("host", ["127.8.8.8", "[::1]", "localhost"])
 def test_loopback_needs_no_keys(host: str) -> None:
     assert keys.is_loopback(host)
     keys.must_have_keys(host, None, insecure=False)
 
 
-@pytest.mark.parametrize(
-    "host", ["0.0.0.0", "*", "10.0.0.7", "::", "example.org", "localhost.example.org", ""]
-)
+@pytest.mark.parametrize("host", ["0.0.0.0", "*", "::", "localhost.example.org", ""])
 def test_a_network_needs_keys(host: str, folder: Path) -> None:
     assert not keys.is_loopback(host)
     with pytest.raises(
@@ -385,7 +331,7 @@ def test_a_network_needs_keys(host: str, folder: Path) -> None:
 
 
 # ------------------------------------------------------------------ who else may read and change
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])
+@pytest.mark.parametrize("mode", [0o640, 0o604])
 def test_a_secret_that_others_may_read_is_refused(folder: Path, mode: int) -> None:
     server, edge = folder / "coordinator.key_secret", folder / "edges" / "pi-1.key_secret"
     for path in (server, edge):
@@ -399,7 +345,7 @@ def test_a_secret_that_others_may_read_is_refused(folder: Path, mode: int) -> No
     assert keys.load_server(folder) and keys.load_edge(folder, "pi-1")
 
 
-@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+@pytest.mark.parametrize("mode", [0o620, 0o602])
 def test_a_list_and_a_public_key_that_others_may_change_are_refused(
     folder: Path, mode: int
 ) -> None:

@@ -1,34 +1,37 @@
-"""What an edge finds out about its machine, from a tree of files and commands made by hand."""
+"""What an edge finds out about its machine, and the thread that reports it."""
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from plugs import plug
+from host_reports import FACTS, REPORT
+from msgspec.structs import replace
+from processes import wait_for
 
 from edgefl.errors import UserError
 from edgefl.hosts.wall.edge import machine as edge_machine
-from edgefl.hosts.wall.edge.host_meter import host_meter
 from edgefl.hosts.wall.edge.machine import (
     BOARD,
     BOOT_ID,
     HOST_NAME,
     THERMAL_EVENTS,
     THREADS,
+    HostClaim,
     Machine,
+    Reporter,
+    host_meter,
     interface_to,
     machine_id,
     output_of,
 )
 from edgefl.protocol.codec import decode, encode
-from edgefl.protocol.host_reports import HostFacts, HostReport
-from emulator.units import NS_PER_S
+from edgefl.protocol.messages import HostFacts, HostReport
 
 FIRMWARE = "sys/devices/platform/soc/soc:firmware/get_throttled"
 ADDRESS = "tcp://127.0.0.1:7700"
@@ -66,18 +69,6 @@ class System:
     def net_if_addrs(self) -> dict[str, Any]:
         addresses = {"eth0": "192.0.2.7", "lo": "127.0.0.1"}
         return {name: [SimpleNamespace(address=own)] for name, own in addresses.items()}
-
-
-class Silent(System):
-    """A system without sensors, such as macOS, that also refuses some questions."""
-
-    sensors_temperatures = property()  # type: ignore[assignment]  # reading it: AttributeError
-
-    def cpu_percent(self, interval: None) -> float:
-        raise PermissionError("/proc/stat")
-
-    def net_io_counters(self, pernic: bool) -> dict[str, Any]:
-        raise self.Error("not here")
 
 
 def machine(root: Path, system: Any = None, run: Any = lambda argv: None) -> Machine:
@@ -125,34 +116,6 @@ def test_a_meter_that_this_host_does_not_have_is_one_line(
     with pytest.raises(UserError, match=f"^EDGEFL_METER: (meter ')?{named}") as raised:
         host_meter(tmp_path)
     assert "\n" not in str(raised.value)
-
-
-@pytest.mark.processes
-def test_a_plug_is_asked_over_http(monkeypatch: pytest.MonkeyPatch) -> None:
-    with plug(b'{"apower": 4.0}') as address:
-        monkeypatch.setenv("EDGEFL_METER", address)
-        found = host_meter()
-        assert found is not None
-        assert (found.read_uj(0), found.read_uj(NS_PER_S)) == (0, 4_000_000)
-    assert found.read_uj(2 * NS_PER_S) is None, "it is gone"
-
-
-@pytest.mark.processes
-def test_a_system_that_tells_little_gives_a_report_all_the_same(tmp_path: Path) -> None:
-    found = machine(tmp_path, Silent())
-    assert found.facts().interface == "lo"
-    report = found.report()
-    assert (report.cpu_permille, report.temperature_mk, report.sent_bytes) == (None, None, None)
-    assert report.rss_bytes == 350_000_000
-
-
-def test_an_edge_that_does_not_speak_for_its_host_asks_it_nothing(tmp_path: Path) -> None:
-    asked: list[Sequence[str]] = []
-    put(tmp_path, FIRMWARE, "50005\n")
-    found = machine(tmp_path, run=asked.append)
-    report = found.report(for_host=False)
-    nothing = (report.cpu_permille, report.temperature_mk, report.throttled, report.sent_bytes)
-    assert nothing == (None,) * 4 and report.rss_bytes and not asked
 
 
 def test_waiting_for_a_core_is_counted_by_thread_since_the_first_report(tmp_path: Path) -> None:
@@ -271,3 +234,57 @@ def test_the_interface_towards_the_coordinator() -> None:
     assert interface_to("tcp://127.0.0.1:port", System()) == ""
     if socket.has_ipv6:
         assert interface_to("tcp://[::1]:7700", System()) == "", "no interface has this address"
+
+
+# ------------------------------------------------------------------ reporter
+
+
+class CountedMachine:
+    """Counts how often it is asked, and for whom."""
+
+    def __init__(self, address: str) -> None:
+        self.asked: list[bool] = []
+
+    def facts(self) -> HostFacts:
+        return FACTS
+
+    def report(self, for_host: bool = True) -> HostReport:
+        self.asked.append(for_host)
+        return replace(REPORT, rss_bytes=len(self.asked))
+
+
+def began(monkeypatch: pytest.MonkeyPatch, period_ns: int = 2_000_000_000) -> Reporter:
+    monkeypatch.setattr(edge_machine, "FIRST_REPORT_S", 0.01)
+    found = Reporter(ADDRESS, CountedMachine)  # type: ignore[arg-type]  # a stand-in
+    found.begin(7, period_ns)
+    return found
+
+
+@pytest.mark.processes
+def test_facts_come_once_a_session_and_reports_as_they_are_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reporter = began(monkeypatch)
+    try:
+        said: list[Any] = []
+        wait_for(lambda: said.extend(reporter.due(1)) or len(said) == 2)
+        assert said == [FACTS, replace(REPORT, rss_bytes=2)]  # the first one began to count
+        assert reporter.due(1) == [] and reporter.due(2) == [FACTS] and reporter.due(2) == []
+    finally:
+        reporter.end()
+        reporter.join(5)
+    assert not reporter.is_alive()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has names that leave no file")
+@pytest.mark.processes
+def test_one_process_speaks_for_a_host_and_another_takes_over() -> None:
+    first, second, other = HostClaim("a run"), HostClaim("a run"), HostClaim("another run")
+    try:
+        assert [claim.take() for claim in (first, second, other)] == [True, False, True]
+        assert first.take() and not second.take()
+        first.release()
+        assert second.take() and not first.take()
+    finally:
+        for claim in (first, second, other):
+            claim.release()

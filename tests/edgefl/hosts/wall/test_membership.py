@@ -1,26 +1,29 @@
-"""An edge that joins run after run: its pauses, what it says, and what ends it."""
+"""An edge that joins run after run, and how it uses each coordinator's Setup."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from builders import experiment
 
 from edgefl.errors import UserError
 from edgefl.hosts.wall.edge import membership
 from edgefl.hosts.wall.edge.membership import (
-    FIRST_PAUSE_S,
-    LONGEST_PAUSE_S,
     MOST_LINES,
     BackOff,
     Membership,
     News,
+    SideBuilder,
+    matched,
 )
+from edgefl.loading.file import shared_digest, to_json
 from edgefl.protocol.errors import Refused, Unreachable
-from edgefl.protocol.messages import RunFinished
+from edgefl.protocol.messages import RunFinished, Setup
 
 ADDRESS = "tcp://192.0.2.1:7700"
 
@@ -30,14 +33,6 @@ def pauses(name: str, number: int) -> list[float]:
     return [back_off.pause_s() for _ in range(number)]
 
 
-def test_pauses_double_up_to_the_longest_one_and_lose_up_to_half_of_it() -> None:
-    longest = [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
-    assert (longest[0], longest[-1]) == (FIRST_PAUSE_S, LONGEST_PAUSE_S)
-    for name in ("pi-1", "pi-2", "a"):
-        for pause_s, most_s in zip(pauses(name, 8), longest):
-            assert most_s / 2 <= pause_s <= most_s
-
-
 def test_the_same_edge_has_the_same_pauses_and_two_edges_have_others() -> None:
     assert pauses("pi-1", 8) == pauses("pi-1", 8)
     spread = [pauses(f"pi-{number}", 6)[5] for number in range(100)]
@@ -45,13 +40,6 @@ def test_the_same_edge_has_the_same_pauses_and_two_edges_have_others() -> None:
     # 100 edges that lost the same coordinator return over the whole time, in no large group
     filled = {int((pause_s - 15) / 1.5) for pause_s in spread}
     assert filled == set(range(10))
-
-
-def test_after_a_reset_the_pauses_begin_again() -> None:
-    back_off = BackOff("a")
-    first = [back_off.pause_s() for _ in range(6)]
-    back_off.reset()
-    assert back_off.pause_s() <= FIRST_PAUSE_S < first[-1]
 
 
 def test_a_line_is_news_once_until_they_are_cleared() -> None:
@@ -175,6 +163,33 @@ def test_a_coordinator_that_ends_every_session_at_once_gets_growing_pauses(membe
     assert stays.said.count("a: fedavg: the run is over (versions)") == 1
 
 
-def test_a_bug_ends_it(member: Any) -> None:
-    with pytest.raises(ZeroDivisionError):
-        member(ZeroDivisionError()).edge.forever()
+# ------------------------------------------------------------------ edge side
+@pytest.mark.parametrize(("own", "joins"), [("auto", True), (0.4, True), (1.0, False)])
+def test_an_edge_takes_the_speed_that_the_coordinator_has_chosen(
+    own: float | str, joins: bool
+) -> None:
+    theirs = experiment(speed=0.4)
+    entry = theirs.strategies[0]
+    here = matched(experiment(speed=own), to_json(theirs, entry))
+    assert (shared_digest(here, entry) == shared_digest(theirs, entry)) is joins
+    assert here.chosen_speed == (0.4 if joins else 1.0)
+
+
+@pytest.mark.parametrize(("seed", "place"), [(1, "cut"), (2, "cut/seed2")])
+def test_an_edge_with_its_own_shard_reads_it_whatever_the_coordinator_has(
+    seed: int, place: str, tmp_path: Path
+) -> None:
+    (tmp_path / "cut" / "seed2").mkdir(parents=True)
+    theirs = experiment(seed=seed)
+    builder = SideBuilder("a", None, None, [], tmp_path / "cut")
+    mine, _ = builder.experiment(Setup(to_json(theirs, theirs.strategies[0]), "fedavg"))
+    assert (mine.data.source, mine.data.dir) == ("shard", str(tmp_path / place))
+    entry = theirs.strategies[0]
+    assert shared_digest(mine, entry) == shared_digest(theirs, entry)
+
+
+def test_a_shard_is_no_data_set_of_an_edges_own(tmp_path: Path) -> None:
+    theirs = experiment(data={"source": "local"})
+    builder = SideBuilder("a", None, None, [], tmp_path)
+    with pytest.raises(UserError, match=r'--shards: the run has data.source = "local"'):
+        builder.experiment(Setup(to_json(theirs, theirs.strategies[0]), "fedavg"))

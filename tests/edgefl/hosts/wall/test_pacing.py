@@ -5,7 +5,6 @@ missing.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
@@ -13,19 +12,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from session_story import EXPECTED
 
 from edgefl.hosts.ipc import Channel
-from edgefl.hosts.wall.coordinator.evaluator import Evaluator, serve
-from edgefl.hosts.wall.coordinator.pacing import FEW_MESSAGES, Pacing
-from edgefl.hosts.wall.coordinator.session import UNKNOWN_RTT, Entered, Session, SessionEnded
-from edgefl.hosts.wall.coordinator.sessions import SILENT, Sessions
+from edgefl.hosts.wall.coordinator.pacing import FEW_MESSAGES, Pacing, Pauses
+from edgefl.hosts.wall.coordinator.sessions import (
+    SILENT,
+    UNKNOWN_RTT,
+    Entered,
+    Session,
+    SessionEnded,
+    Sessions,
+)
 from edgefl.hosts.wall.coordinator.thread_messages import Evaluated, Heard, Noticed, Rang, WakeAt
-from edgefl.hosts.wall.mailbox import Mailbox
-from edgefl.hosts.wall.system import System
+from edgefl.hosts.wall.coordinator.workers import Evaluator, serve_evaluations
+from edgefl.hosts.wall.system import Mailbox, System
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import Join, Ready
-from edgefl.strategies.base.decisions import Finish
+from edgefl.strategies.base.events_and_decisions import Finish
 from emulator.clock import Agenda, WallClock
 from emulator.fidelity import Fidelity
 
@@ -142,7 +147,7 @@ def test_a_diverged_model_has_scores_that_are_no_numbers(
 ) -> None:
     ours, theirs = Channel.pair()
     told: list[Any] = []
-    server = Thread(target=serve, args=(theirs, lambda job: scores))
+    server = Thread(target=serve_evaluations, args=(theirs, lambda job: scores))
     server.start()
     evaluator = Evaluator(ours, tmp_path)
     heard = Mailbox()
@@ -198,7 +203,7 @@ def slept(*waits_s: float) -> tuple[Fidelity, list[float]]:
     pacing.started = True
     for _ in waits_s:
         sessions.tick(host.monotonic_ns())
-        pacing.rests.sleep(pacing._timeout_s, pacing._grain_s())
+        pacing.pauses.sleep(pacing._timeout_s, pacing._grain_s())
     return pacing.transport.fidelity, host.asked_s
 
 
@@ -262,3 +267,73 @@ def test_a_host_that_slept_keeps_its_sessions_and_strains_the_run() -> None:
     assert session.heard_ns == host.monotonic_ns()
     pacing.pauses.look_for_sleep()
     assert len(told) == 1
+
+
+# ------------------------------------------------------------------ the sleep between two turns
+MS, GRAIN_S = 1_000_000, 0.004
+
+
+class Machine(System):
+    """A socket and a clock. A message is ready at ``message_ns``; nothing else takes time."""
+
+    def __init__(self) -> None:
+        self.now = self.message_ns = 1_000 * MS
+        self.slept: list[tuple[str, float]] = []
+        self.late_ns = 0  # how late each sleep ends
+        self.gaps: list[tuple[int, int]] = []
+        heartbeat = SimpleNamespace(heartbeat_ns=5 * MS)
+        sessions: Any = SimpleNamespace(expected=heartbeat, host_stood_still=lambda *_: None)
+        clock: Any = SimpleNamespace(at_monotonic=lambda ns: ns, now=lambda: 0)
+        fidelity: Any = SimpleNamespace(stall=lambda *gap: self.gaps.append(gap))
+        said, tell = Mailbox(), lambda item: None
+        self.pauses = Pauses(self, said, sessions, clock, self, tell, lambda: fidelity)
+
+    def monotonic_ns(self) -> int:
+        return self.now
+
+    def sleep(self, pause_s: float) -> None:
+        self.slept.append(("sleep", round(1000 * pause_s, 6)))
+        self.now += round(pause_s * 1e9) + self.late_ns
+
+    def wait(self, other_fd: int, timeout_s: float) -> bool:
+        self.slept.append(("wait", round(1000 * timeout_s, 6)))
+        until_ns = min(self.now + round(timeout_s * 1e9), max(self.message_ns, self.now))
+        self.now = until_ns + self.late_ns
+        return False
+
+    def turn(self, due_ns: int, grain_s: float = GRAIN_S) -> list[tuple[str, float]]:
+        self.slept = []
+        self.pauses.sleep(lambda: max(due_ns - self.now, 0) / 1e9, grain_s)
+        return self.slept
+
+
+def test_messages_of_a_grain_are_waited_for_in_one_sleep() -> None:
+    machine = Machine()
+    machine.turn(due_ns=machine.now)  # begins a turn
+    machine.now += MS  # of work
+    assert machine.turn(due_ns=machine.now + 20 * MS) == [("sleep", 3.0), ("wait", 17.0)]
+    assert machine.now == 1_004 * MS  # the message had come, so the wait took no time
+    assert machine.turn(due_ns=machine.now + MS) == [("sleep", 1.0), ("wait", 0.0)], "it is due"
+    machine.now += 5 * MS
+    assert machine.turn(due_ns=machine.now + 2 * MS) == [("wait", 2.0)]
+    assert machine.turn(due_ns=machine.now + 2 * MS, grain_s=0.0) == [("wait", 2.0)]
+
+
+def test_a_late_end_of_either_sleep_is_a_gap_and_the_sleep_itself_is_none() -> None:
+    machine = Machine()
+    machine.message_ns = 2_000 * MS
+    machine.turn(due_ns=machine.now + 100 * MS, grain_s=0.05)
+    assert machine.gaps == []
+    machine.late_ns = 6 * MS
+    machine.turn(due_ns=machine.now + 100 * MS, grain_s=0.05)
+    assert machine.gaps == [(1_150 * MS, 6 * MS), (1_200 * MS, 6 * MS)]
+
+
+@pytest.mark.parametrize(("works_ns", "gaps"), [(5 * MS, 0), (5 * MS + 1, 1)])
+def test_a_turn_that_takes_longer_than_a_heartbeat_is_a_gap(works_ns: int, gaps: int) -> None:
+    machine = Machine()
+    machine.turn(due_ns=machine.now)
+    machine.now += works_ns
+    machine.turn(due_ns=machine.now - MS)  # a moment that has passed counts from now
+    machine.turn(due_ns=machine.now)
+    assert machine.gaps == [(1_000 * MS, works_ns)] * gaps

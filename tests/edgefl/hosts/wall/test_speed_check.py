@@ -51,7 +51,7 @@ def test_the_strategy_with_the_most_devices_at_work_decides() -> None:
     assert auto_speed(given, None, host(3000.0)) == 0.6
     assert auto_speed(given, None, host(1000.0, cores=4)) == 0.6, "a core is left to coordinate"
     (found,) = too_fast(given.model_copy(update={"speed": 1.0}), None, host(2500.0))
-    assert (found.strategy, found.speed) == ("of3", 0.5)
+    assert found.strategy == "of3"
     assert "set speed=0.5 or speed=auto" in str(found)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket as sockets
 import struct
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -24,12 +23,13 @@ from edgefl.hosts.wall.connections import (
     TOO_LONG,
     TOO_MANY,
     TOO_MUCH,
+    TURNS_WITHOUT_LOOK,
     UNENDING,
     UNKNOWN_KEY,
     WRONG_HANDSHAKE,
+    MemoryGrowth,
     Watch,
 )
-from edgefl.hosts.wall.mailbox import Mailbox
 from edgefl.hosts.wall.wire import MOST_HEADER_BYTES, Dealer, Router
 
 pytestmark = pytest.mark.processes
@@ -114,17 +114,6 @@ def test_a_descriptor_that_is_used_again_is_not_cut(context: zmq.Context) -> Non
     assert wired.heard() == [(new, [b"still here"])]
 
 
-def test_only_living_connections_are_kept_in_mind(context: zmq.Context) -> None:
-    wired = Wired(context)
-    peers = [wired.peer() for _ in range(5)]
-    routings = [wired.routing(peer) for peer in peers]
-    wired.router.forget_others({routings[2], b"unknown"})
-    assert list(wired.router.connections) == [routings[2]]
-    assert list(wired.router.by_fd.values()) == list(wired.router.connections.values())
-    wired.router.cut(routings[0])  # no longer known
-    assert wired.router.send(routings[0], b"hello")
-
-
 # ------------------------------------------------------------------ IPv6
 IPV6 = pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="no IPv6 here")
 
@@ -153,18 +142,6 @@ def test_a_dealer_reaches_a_router_over_ipv6(
     edge.close()
 
 
-@IPV6
-def test_strangers_over_ipv6_are_watched_too(context: zmq.Context) -> None:
-    wired = Watched(context, most_strangers=2, host="::")
-    crowd = [sockets.create_connection(("::1", wired.port)) for _ in range(5)]
-    other = sockets.create_connection(("127.0.0.1", wired.port))
-    for stranger in crowd[:4]:
-        assert closed(stranger)
-    assert wired.end()[TOO_MANY] == 4
-    for peer in (*crowd, other):
-        peer.close()
-
-
 # ------------------------------------------------------------------ bounds
 def test_a_turn_takes_in_a_limited_number_of_bytes(context: zmq.Context) -> None:
     wired = Wired(context)
@@ -175,19 +152,6 @@ def test_a_turn_takes_in_a_limited_number_of_bytes(context: zmq.Context) -> None
     while sum(taken) < 20:
         taken.append(len(wired.heard(most=100)))
     assert max(taken) <= 5
-
-
-def test_a_peer_that_floods_does_not_keep_the_others_waiting(context: zmq.Context) -> None:
-    """libzmq takes one message of each peer in turn, so each turn receives from all of them."""
-    wired = Wired(context)
-    flood, other = wired.peer(), wired.peer()
-    bad, good = wired.routing(flood), wired.routing(other)
-    for _ in range(50):
-        flood.send(bytes(MOST_HEADER_BYTES // 4))
-    wired.router.socket.poll(PATIENCE_MS)
-    other.send(b"still here")
-    time.sleep(0.1)
-    assert good in [routing for routing, _ in wired.heard(most=100)] and bad != good
 
 
 def test_a_peer_that_does_not_read_is_named_and_holds_up_nobody(
@@ -206,67 +170,6 @@ def test_a_peer_that_does_not_read_is_named_and_holds_up_nobody(
     assert wired.router.send(good, b"still here") and other.poll(PATIENCE_MS)
     wired.router.cut(bad)
     assert gone(wired, bad)
-
-
-class Relay:
-    """A path between peers and a port that can fall silent without closing a connection."""
-
-    def __init__(self, port: int) -> None:
-        self.port, self.silent = port, threading.Event()
-        self.server = sockets.create_server(("127.0.0.1", 0))
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        with suppress(OSError):
-            while True:
-                here, _ = self.server.accept()
-                there = sockets.create_connection(("127.0.0.1", self.port))
-                for pair in ((here, there), (there, here)):
-                    threading.Thread(target=self._copy, args=pair, daemon=True).start()
-
-    def _copy(self, source: sockets.socket, sink: sockets.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(1 << 16):
-                while self.silent.is_set():
-                    time.sleep(0.01)
-                sink.sendall(data)
-        sink.close()
-
-
-@pytest.mark.alone
-def test_a_path_that_falls_silent_costs_no_connection_until_it_is_dead(
-    context: zmq.Context, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Like 15 s and 60 s, but 50 times as fast: a silence of 0.5 s stands for 25 s."""
-    assert wire.SILENCE_S > 30 + wire.HEARTBEAT_S
-    monkeypatch.setattr(wire, "HEARTBEAT_S", 0.3)
-    monkeypatch.setattr(wire, "SILENCE_S", 1.2)
-    wired = Wired(context)
-    relay = Relay(wired.port)
-    peer = wired.peer(relay.server.getsockname()[1])
-    routing = wired.routing(peer)
-    relay.silent.set()
-    peer.send(b"on the way")
-    time.sleep(0.5)
-    relay.silent.clear()
-    assert wired.heard() == [(routing, [b"on the way"])]
-    assert wired.router.send(routing, b"same connection") and peer.poll(PATIENCE_MS)
-    relay.silent.set()
-    assert gone(wired, routing)
-    relay.server.close()
-
-
-def test_a_wait_that_finds_nothing_hides_no_later_message(context: zmq.Context) -> None:
-    wired = Wired(context)
-    peer = wired.peer()
-    routing = wired.routing(peer)
-    mailbox = Mailbox()
-    assert not wired.router.wait(mailbox.fd, 0.0)
-    assert list(wired.router.receive(1)) == []
-    peer.send(b"late")
-    assert wired.heard() == [(routing, [b"late"])]  # without another wait
-    mailbox.put(1)
-    assert wired.router.wait(mailbox.fd, 0.0) and list(wired.router.receive(1)) == []
 
 
 # ------------------------------------------------------------------ strangers
@@ -442,17 +345,6 @@ def test_a_stranger_may_send_16_kib_and_no_more(
     modest.close()
 
 
-def test_whole_messages_count_too(context: zmq.Context) -> None:
-    wired = Watched(context)
-    stranger = bare_peer(wired.port)
-    with suppress(ConnectionError):
-        for _ in range(BEFORE_JOINING_BYTES // 1000 + 1):
-            stranger.sendall(frame(bytes(1000), more=False))
-    assert closed(stranger)
-    wired.until(TOO_MUCH)
-    wired.end()
-
-
 def test_a_peer_that_has_greeted_is_named_if_it_sends_more_before_it_joins(
     context: zmq.Context,
 ) -> None:
@@ -525,3 +417,53 @@ def test_all_connections_together_leave_open_files(context: zmq.Context) -> None
     assert wired.end()[TOO_MANY] == 4
     for peer in strangers:
         peer.close()
+
+
+# ------------------------------------------------------------------ memory growth
+PAGE = connections.PAGESIZE
+
+
+@pytest.fixture
+def statm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "statm"
+    monkeypatch.setattr(connections, "STATM", str(path))
+    path.write_text("900 100 9 9 0 9 0\n")
+    return path
+
+
+def test_growth_counts_from_the_lowest_point_since_the_last_look(statm: Path) -> None:
+    growth = MemoryGrowth(10 * PAGE)
+    found = []
+    for pages in (109, 110, 60, 69, 70):
+        statm.write_text(f"900 {pages} 9 9 0 9 0\n")
+        found.append(growth.grown())
+    assert found == [False, True, False, False, True]
+    growth.forget()
+    assert not growth.grown()
+    growth.close()
+
+
+def test_connections_are_looked_at_when_the_process_grows_and_now_and_then(
+    statm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, turns = [], 0
+    context = zmq.Context()
+    router = Router(context, None)
+    watch = Watch(router, 1 << 20, lambda *of: None, lambda reason: None)
+    monkeypatch.setattr(connections, "LOOK_EVERY_S", 0)
+
+    def take() -> None:
+        nonlocal turns
+        turns += 1
+        grown = turns >= 2 * TURNS_WITHOUT_LOOK + 3
+        statm.write_text(f"9 {10_000 if grown else 100} 9\n")
+        if turns == 2 * TURNS_WITHOUT_LOOK + 8:
+            watch._over.set()
+
+    watch.take = take  # type: ignore[method-assign]  # a turn without libzmq's events
+    watch.look = lambda: looked.append(turns)  # type: ignore[method-assign]  # the same
+    watch.run()
+    router.socket.disable_monitor()
+    router.close()
+    context.destroy(linger=0)
+    assert looked == [TURNS_WITHOUT_LOOK, 2 * TURNS_WITHOUT_LOOK, 2 * TURNS_WITHOUT_LOOK + 3]

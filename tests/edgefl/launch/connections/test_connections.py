@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from ssh_hosts import Rig, refusal, ssh_hosts
 
-from edgefl.launch.connections import questions
+from edgefl.launch.connections import opening
+from edgefl.launch.connections.addresses import nearest_address
 from edgefl.launch.connections.connection import (
     LONGEST_LINE_BYTES,
     MOST_ERRORS_BYTES,
@@ -23,12 +24,14 @@ from edgefl.launch.connections.connection import (
     UnknownHostKey,
     lines_of,
 )
-from edgefl.launch.connections.opening import open_connections
-from edgefl.launch.connections.own_addresses import nearest_address
-from edgefl.launch.connections.questions import accept_new_key, ask_on_terminal, refuse
+from edgefl.launch.connections.opening import (
+    accept_new_key,
+    ask_on_terminal,
+    open_connections,
+    refuse,
+)
 from edgefl.launch.connections.ssh import command
-from edgefl.launch.host import Host
-from edgefl.launch.inventory import load_inventory
+from edgefl.launch.inventory import Host, load_inventory
 
 KINDS = ["local", "netns", "ssh"]
 
@@ -75,7 +78,7 @@ def use(host: Host, work: Callable[[HostConnection], Awaitable[object]]) -> None
     asyncio.run(go())
 
 
-def opened(host: Host, ask: questions.Ask = refuse) -> HostConnection | HostError:
+def opened(host: Host, ask: opening.Ask = refuse) -> HostConnection | HostError:
     async def go() -> HostConnection | HostError:
         found = (await open_connections([host], ask))[host.name]
         if isinstance(found, HostConnection):

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from edgefl.launch.connections.connection import HostError
-from edgefl.launch.connections.netns import open_netns
-from edgefl.launch.host import Host
+from edgefl.launch.connections.opening import open_netns
+from edgefl.launch.inventory import Host
 from emulator import BadValue, Lab
 
 pytestmark = pytest.mark.processes

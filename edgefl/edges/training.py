@@ -1,0 +1,1069 @@
+"""Local training of one task: its plan, its run, the optimizers, and the trainer.
+
+A trainer works in slices: SGD or AdamW on flat vectors, with the hooks of a ``LocalRule``. Torch is
+imported only where tensors are needed.
+"""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+
+from edgefl.errors import UserError, own_place, told
+from edgefl.protocol.messages import MOST_REASON, MOST_TRACE, Assignment
+from edgefl.strategies.base.strategy import LocalRule, owns
+from edgefl.streams import Streams
+from edgefl.vectors import Layout, aligned, aligned_copy
+
+if TYPE_CHECKING:
+    import torch
+
+    from edgefl.compiled.step import CompiledStep
+    from edgefl.data.dataset import NormalisedRows
+    from edgefl.models.adam import Adam
+    from edgefl.models.module_state import Changes
+    from edgefl.models.torch_device import RandomStates
+    from edgefl.models.workspace import Workspace
+
+
+BEFORE = "before its first step"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingFailure:
+    """Why a run has no outcome: an algorithm, a model or its data may raise an exception.
+
+    The edge goes on: its task has failed, and it reports that to the coordinator.
+    ``reason``: the step, its batch and the exception in one line. ``trace``: the traceback.
+    """
+
+    reason: str
+    trace: str
+
+
+def training_failure(error: BaseException, where: str, module: str) -> TrainingFailure:
+    """Describe an exception in training. Both texts are short enough for their message.
+
+    ``where``: where in the run it happened. ``module``: the algorithm's module; the reason names
+    its line if the traceback has one.
+    """
+    text = str(error) if isinstance(error, UserError) else told(error, module)
+    line = " ".join(f"{where}: {text}{own_place(error, module)}".split())
+    trace = _bytes("".join(traceback.format_exception(error)))
+    return TrainingFailure(_text(_bytes(line)[:MOST_REASON]), _text(trace[-MOST_TRACE:]))
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="backslashreplace")
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="ignore")  # the first or last character may be cut
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A factor of the learning rate for each step, the first of which has number 0.
+
+    It grows evenly over ``warmup_steps``, where the step after them has factor 1. Then it falls to
+    ``end_share`` at step ``total_steps`` and stays there; ``"constant"``: it stays 1.
+    ``total_steps`` None: the steps of the task.
+    """
+
+    kind: Literal["constant", "linear", "cosine"] = "constant"
+    warmup_steps: int = 0
+    total_steps: int | None = None
+    end_share: float = 0.0
+
+    def factor(self, step: int, task_steps: int) -> float:
+        """Return the factor at ``step``; ``task_steps``: steps of the whole task."""
+        if step < self.warmup_steps:
+            return (step + 1) / (self.warmup_steps + 1)
+        if self.kind == "constant":
+            return 1.0
+        total = task_steps if self.total_steps is None else self.total_steps
+        done = min((step - self.warmup_steps) / max(total - self.warmup_steps, 1), 1.0)
+        left = 1.0 - done if self.kind == "linear" else (1.0 + math.cos(math.pi * done)) / 2
+        return self.end_share + (1.0 - self.end_share) * left
+
+
+# names of an optimizer's state in the edge's memory; no rule uses them
+OPTIMIZER_STATE = FIRST, SECOND, STEPS = "optimizer first", "optimizer second", "optimizer steps"
+MOST_EPOCHS = 100_000  # of one task
+
+
+def batches(samples: int, batch_size: int) -> int:
+    """Steps of a pass over ``samples``, at least 1."""
+    return max(1, -(-samples // batch_size))
+
+
+def pass_samples(samples: int, batch_size: int, drop_last: bool) -> int:
+    """Samples that a pass over ``samples`` uses: with ``drop_last``, those of its whole batches.
+
+    If there is no whole batch, they are all samples, in one batch.
+    """
+    return samples - samples % batch_size if drop_last and samples > batch_size else samples
+
+
+def samples_after(steps: int, samples: int, batch_size: int) -> int:
+    """Samples processed in ``steps`` steps of passes over ``samples``.
+
+    The last batch of a pass may be smaller.
+    """
+    passes, rest = divmod(steps, batches(samples, batch_size))
+    return passes * samples + min(rest * batch_size, samples)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlan:
+    """Steps of SGD or AdamW: epochs x ceil(samples / batch_size) of them.
+
+    A task's ``numbers`` may override or scale epochs and learning rate.
+    ``drop_last``: epochs x floor(samples / batch_size), at least one for an epoch.
+    With ``batches_per_epoch``: epochs x batches_per_epoch steps, along shuffled passes.
+    A rule that only computes one gradient uses a whole batch, see ``Course.whole_batches``.
+    ``keeps_state``: the optimizer goes on where it was at the end of the edge's last task.
+    ``micro_batch_size``: samples of one forward and backward pass; None: the whole batch.
+    """
+
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    keeps_state: bool = False
+    micro_batch_size: int | None = None
+    schedule: Schedule | None = None  # None: the learning rate stays as it is
+    batches_per_epoch: int | None = None  # None: an epoch is a pass over the samples
+    drop_last: bool = False
+
+    @property
+    def is_plain_sgd(self) -> bool:
+        """Whether an edge's change of weights is the sum of its gradients times one learning rate
+        (with momentum: nearly).
+        """
+        return self.optimizer == "sgd" and self.schedule is None
+
+    @property
+    def remembers(self) -> tuple[str, ...]:
+        """Names of the vectors that an edge may keep of the optimizer between tasks."""
+        return OPTIMIZER_STATE if self.keeps_state else ()
+
+    def epochs_of(self, task: Assignment) -> int:
+        """Epochs of ``task``: its own number or the plan's, times its scale, rounded, at least 1.
+
+        ValueError if the number is below 1 before scaling, or above MOST_EPOCHS after it.
+        """
+        epochs = int(task.numbers.get("epochs", self.epochs))
+        if epochs < 1:
+            raise ValueError(f"task {task.number} asks for {epochs} epochs, expected at least 1")
+        scaled = max(1, round(epochs * task.numbers.get("epochs_scale", 1.0)))
+        if scaled > MOST_EPOCHS:  # the order of samples needs memory for all epochs
+            raise ValueError(
+                f"task {task.number} asks for {scaled:.3g} epochs, expected at most {MOST_EPOCHS}"
+            )
+        return scaled
+
+    def learning_rate_of(self, task: Assignment) -> float:
+        """Learning rate of ``task``: its own or the plan's, times its scale."""
+        return float(task.numbers.get("learning_rate", self.learning_rate)) * task.numbers.get(
+            "learning_rate_scale", 1.0
+        )
+
+    def steps(self, task: Assignment, rule: LocalRule, samples: int) -> int:
+        """Steps of ``task`` on a device with ``samples`` samples, at most its ``most_steps``."""
+        steps = self.epochs_of(task) * self.steps_per_epoch(samples) if rule.moves else 1
+        return min(steps, int(task.numbers.get("most_steps", steps)))
+
+    def steps_per_epoch(self, samples: int) -> int:
+        return self.batches_per_epoch or batches(self.pass_samples(samples), self.batch_size)
+
+    def pass_samples(self, samples: int) -> int:
+        """Samples that a pass uses on a device with ``samples``."""
+        return pass_samples(samples, self.batch_size, self.drop_last)
+
+    def task_samples(self, samples: int) -> int:
+        """Samples that a task of the plan's own epochs processes on a device with ``samples``."""
+        steps = self.epochs * self.steps_per_epoch(samples)
+        return samples_after(steps, self.pass_samples(samples), self.batch_size)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Course:
+    """The progress of one task on one device, in steps and in samples.
+
+    A run that has failed does not continue and has no outcome.
+    """
+
+    task: Assignment
+    local_samples: int
+    batch_size: int
+    steps: int
+    batches_per_epoch: int | None = None  # None: an epoch is a pass over the samples
+    drop_last: bool = False  # a pass leaves out its last batch if that is smaller
+    # every batch has batch_size samples; a device with fewer samples repeats them
+    whole_batches: bool = False
+    step: int = 0
+    checkpoint: int | None = None  # the step before which the rule wants a fresher model
+    failure: TrainingFailure | None = None
+    # tokens processed after 0, 1, ... steps, if the device's speed is in tokens
+    tokens: Sequence[int] | None = None
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self.batches_per_epoch or batches(self.pass_samples, self.batch_size)
+
+    @property
+    def pass_samples(self) -> int:
+        """Samples that a pass uses."""
+        return pass_samples(self.local_samples, self.batch_size, self.drop_last)
+
+    @property
+    def samples(self) -> int:
+        """Samples processed so far."""
+        return self.samples_at(self.step)
+
+    def samples_at(self, step: int) -> int:
+        """Samples processed after ``step`` steps. The last batch of a pass may be smaller."""
+        if self.whole_batches:
+            return step * self.batch_size
+        return samples_after(step, self.pass_samples, self.batch_size)
+
+    def samples_until(self, step: int) -> int:
+        """Samples to process from here to ``step``."""
+        return self.samples_at(step) - (self.samples if self.step else 0)
+
+    def work_until(self, step: int) -> int:
+        """Samples or tokens to process from here to ``step``, as the device's speed counts them.
+
+        The emulated computing time depends on it.
+        """
+        if self.tokens is None:
+            return self.samples_until(step)
+        return self.tokens[step] - self.tokens[self.step]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Merge:
+    """A fresher model that is merged into a run after ``step`` steps."""
+
+    step: int
+    weights: np.ndarray
+    version: int
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class LocalRun(Course):
+    """One task on one device, with its weights. ``LocalRule`` says what an algorithm may change.
+
+    ``start`` may share memory with the received vector and is never written to. ``weights`` is the
+    run's own vector and always current. All tensors but ``random_states`` are on the device of
+    ``training.device``; ``tensor.numpy(force=True)`` copies one from a GPU. On the CPU, tensors are
+    made from the arrays ``received`` and ``trained``, whose memory they share, when they are first
+    asked for.
+    """
+
+    layout: Layout
+    received: np.ndarray
+    # None: the run is on a GPU, and ``on_gpu`` has (start, weights)
+    trained: np.ndarray | None
+    on_gpu: tuple[torch.Tensor, torch.Tensor] | None = None
+    # copies of the vectors that the rule remembers; Trainer.remembered returns them
+    memory: dict[str, torch.Tensor]
+    learning_rate: float
+    order: np.ndarray  # sample indices, epoch after epoch
+    optimizer: Optimizer
+    counters: list[torch.Tensor]
+    draw_seed: Callable[[], int]  # of torch's generators, for models that draw (dropout)
+    states: RandomStates | None = None  # of these generators, once they are asked for
+    # what the run has changed in the module beside ``weights`` and ``counters``, while it waits
+    changes: Changes | None = None
+    loss_sum: float = 0.0
+    coming: Merge | None = None  # ``Trainer.advance`` will merge it
+    gradient: torch.Tensor | None = None  # set at the end of a run whose rule does not move
+    # each step is w <- w - learning_rate g, or SGD's with momentum
+    plain_sgd: bool = True
+    # set while a fresher model is merged, see ``LocalRule.merge``
+    probe: Callable[[torch.Tensor], tuple[float, torch.Tensor]] | None = None
+    _order: torch.Tensor | None = field(default=None, repr=False)
+    _tensors: tuple[torch.Tensor, torch.Tensor] | None = field(default=None, repr=False)
+
+    @property
+    def parameters(self) -> int:
+        """Number of trainable elements at the front of every vector."""
+        return self.layout.parameters
+
+    @property
+    def start(self) -> torch.Tensor:
+        return self._start_and_weights()[0]
+
+    @property
+    def weights(self) -> torch.Tensor:
+        return self._start_and_weights()[1]
+
+    @property
+    def trainable(self) -> torch.Tensor:
+        """The trainable elements of ``weights``, a view."""
+        return self.weights[: self.parameters]
+
+    def weights_array(self) -> np.ndarray:
+        """``weights`` as an array: on the CPU the same memory, from a GPU a copy."""
+        if self.trained is not None:
+            return self.trained
+        copied: np.ndarray = self.weights.numpy(force=True)
+        return copied
+
+    @property
+    def random_states(self) -> RandomStates:
+        """The states of torch's generators."""
+        if self.states is None:
+            from edgefl.models.torch_device import seeded
+
+            self.states = seeded(self.draw_seed(), self.weights.device)
+        return self.states
+
+    def order_from(self, first: int, stop: int) -> torch.Tensor:
+        """Sample indices from sample ``first`` to ``stop`` of the run, on its device."""
+        import torch
+
+        if self._order is None:
+            self._order = torch.from_numpy(self.order).to(self.weights.device)
+        return self._order[first:stop]
+
+    def copied(self, **changes: Any) -> LocalRun:
+        """Return a copy with vectors of its own, which do not change if this run continues."""
+        vectors: dict[str, Any] = {"_tensors": None, "_order": self._order}
+        if self.trained is None:
+            vectors["on_gpu"] = (self.start, self.weights.clone())
+        else:
+            vectors["trained"] = aligned_copy(self.trained)
+        return replace(self, **vectors, **changes)
+
+    def _start_and_weights(self) -> tuple[torch.Tensor, torch.Tensor]:
+        if self.on_gpu is not None:
+            return self.on_gpu
+        if self._tensors is None:
+            from edgefl.models.torch_device import one_thread
+            from edgefl.models.workspace import wrap
+
+            one_thread()
+            assert self.trained is not None
+            self._tensors = wrap(self.received), wrap(self.trained)
+        return self._tensors
+
+
+def set_checkpoint(run: Course, rule: LocalRule) -> None:
+    """Ask the rule before which step it wants a fresher model, and store the answer."""
+    try:
+        run.checkpoint = rule.checkpoint(run)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        run.failure = run.failure or training_failure(error, BEFORE, type(rule).__module__)
+
+
+def sample_order(
+    streams: Streams, edge: str, task: int, members: np.ndarray, course: Course
+) -> np.ndarray:
+    """The indices of samples: as many shuffled passes over ``members`` as the steps need."""
+    rng = streams.rng("batches", edge, task)
+    batch, steps = course.batch_size, course.steps
+    if course.whole_batches:
+        used, passes = len(members), -(-steps * batch // len(members))
+    else:
+        used = course.pass_samples
+        passes = -(-steps // batches(used, batch))
+    return np.concatenate([rng.permutation(members)[:used] for _ in range(passes)])
+
+
+def tokens_by_step(order: np.ndarray, lengths: np.ndarray, course: Course) -> Sequence[int]:
+    """The tokens that are processed after 0, 1, ... steps: with padding to the longest of a batch.
+
+    ``lengths``: tokens of each training sample, by index.
+    """
+    ends = [course.samples_at(step) for step in range(course.steps + 1)]
+    sizes = [(end - first) * int(lengths[order[first:end]].max()) for first, end in pairwise(ends)]
+    return [0, *np.cumsum(sizes, dtype=np.int64).tolist()]
+
+
+class Optimizer(Protocol):
+    """Moves the trainable elements of a run, step by step.
+
+    Its state starts anew with each task, or stays on the edge like the vectors that a rule
+    remembers.
+    """
+
+    steps: int  # done so far, in earlier tasks too if the state is kept
+
+    def step(self, weights: torch.Tensor, gradient: torch.Tensor, learning_rate: float) -> None:
+        """Move ``weights`` in place. ``gradient`` is not changed."""
+        ...
+
+    def copied(self) -> Optimizer:
+        """Copy the state."""
+        ...
+
+    def vectors(self) -> dict[str, torch.Tensor]:
+        """The state but for ``steps``, by name."""
+        ...
+
+
+@dataclass(slots=True)
+class SGD:
+    """w <- w - rate v, with v <- momentum v + g; without momentum (``velocity`` None) v = g."""
+
+    momentum: float
+    velocity: torch.Tensor | None
+    steps: int = 0
+
+    def step(self, weights: torch.Tensor, gradient: torch.Tensor, learning_rate: float) -> None:
+        direction = gradient
+        if self.velocity is not None:
+            direction = self.velocity.mul_(self.momentum).add_(gradient)
+        weights.add_(direction, alpha=-learning_rate)
+        self.steps += 1
+
+    def copied(self) -> SGD:
+        velocity = None if self.velocity is None else self.velocity.clone()
+        return SGD(self.momentum, velocity, self.steps)
+
+    def vectors(self) -> dict[str, torch.Tensor]:
+        return {} if self.velocity is None else {FIRST: self.velocity}
+
+
+@dataclass(slots=True)
+class AdamW:
+    """Adam with weight decay that is no part of the gradient (``edgefl.models.adam``)."""
+
+    adam: Adam
+
+    @property
+    def steps(self) -> int:
+        return self.adam.steps
+
+    @steps.setter
+    def steps(self, steps: int) -> None:
+        self.adam.steps = steps
+
+    def step(self, weights: torch.Tensor, gradient: torch.Tensor, learning_rate: float) -> None:
+        self.adam.learning_rate = learning_rate
+        self.adam.step(weights, gradient)
+
+    def copied(self) -> AdamW:
+        adam = self.adam
+        return AdamW(replace(adam, first=adam.first.clone(), second=adam.second.clone()))
+
+    def vectors(self) -> dict[str, torch.Tensor]:
+        return {FIRST: self.adam.first, SECOND: self.adam.second}
+
+
+def optimizer(
+    plan: TrainingPlan, tensor: Callable[[], torch.Tensor], memory: Mapping[str, np.ndarray]
+) -> Optimizer:
+    """The optimizer of a new run. It goes on from the edge's ``memory`` if the plan keeps state.
+
+    ``tensor()``: the trainable elements; SGD without momentum does not ask for them.
+    """
+    found: Optimizer
+    velocity = tensor().new_zeros(len(tensor())) if plan.momentum else None
+    if plan.optimizer == "adamw":
+        from edgefl.models.adam import Adam
+
+        first, second = (tensor().new_zeros(len(tensor())) for _ in range(2))
+        found = AdamW(
+            Adam(first, second, 0, 0.0, plan.beta1, plan.beta2, plan.epsilon, plan.weight_decay)
+        )
+    else:
+        found = SGD(plan.momentum, velocity)
+    if plan.keeps_state and STEPS in memory:
+        for name, vector in found.vectors().items():
+            from edgefl.models.workspace import wrap
+
+            vector.copy_(wrap(memory[name]))
+        found.steps = int(memory[STEPS][0])
+    return found
+
+
+def kept_state(plan: TrainingPlan, of: Optimizer) -> dict[str, np.ndarray]:
+    """Copies of what the edge keeps of an optimizer; empty if it keeps nothing.
+
+    A state that is not finite is not kept: the server refuses its update, so it must not affect
+    later tasks either.
+    """
+    vectors = of.vectors()
+    if not plan.keeps_state or not all(bool(each.isfinite().all()) for each in vectors.values()):
+        return {}
+    # float32 has all whole numbers up to 16 million
+    steps = aligned_copy(np.array([of.steps], dtype=np.float32))
+    kept = {name: aligned_copy(each.numpy(force=True)) for name, each in vectors.items()}
+    return kept | {STEPS: steps}
+
+
+MOST_STEPS = 64  # of a compiled call, whose samples may be normalised for it
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compiled:
+    """The compiled step of the model, and all training samples."""
+
+    step: CompiledStep
+    labels: np.ndarray
+    inputs: NormalisedRows
+
+    @staticmethod
+    def takes(rule: LocalRule) -> str | None:
+        """Say why tasks with this rule need torch; None: they do not."""
+        if owns(rule, "extra_loss") or rule.sees != LocalRule.sees:
+            return "its local rule adds a term to the loss"
+        return None
+
+    @staticmethod
+    def is_all(rule: LocalRule) -> bool:
+        """Whether the steps are all that tasks with this rule compute, so that torch is not even
+        loaded.
+        """
+        hooks = ("unpack", "begin", "extra_loss", "adjust", "merge", "payload")
+        return not rule.remembers and rule.moves and not any(owns(rule, hook) for hook in hooks)
+
+
+class Trainer:
+    """Trains on one device's samples.
+
+    The samples are the rows ``members`` of ``inputs`` and ``targets`` (all rows if None). An
+    exception of the rule, the model or the loss becomes the run's ``failure``. Trainers of one
+    process may share ``workspace``, ``inputs`` and ``targets``, and their runs may advance in turn,
+    slice by slice. ``workspace``, ``inputs`` and ``targets`` may be functions that make them: they
+    are called when torch is needed, which it is not for a compiled step.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace | Callable[[], Workspace],
+        inputs: torch.Tensor | Callable[[], torch.Tensor],
+        targets: torch.Tensor | Callable[[], torch.Tensor],
+        loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+        plan: TrainingPlan,
+        streams: Streams,
+        edge: str,
+        members: np.ndarray | None = None,
+        lengths: np.ndarray | None = None,
+        terms: Callable[[torch.Tensor], int] = len,
+        compiled: Compiled | None = None,
+        layout: Layout | None = None,
+    ) -> None:
+        """``lengths``: tokens of each of the samples, if the device's speed is in tokens.
+
+        ``terms(targets)``: of how many terms ``loss`` is the mean. ``compiled``: what computes the
+        steps of rules that it takes, in place of torch. ``layout``: of the model, if it is known
+        without the workspace.
+        """
+        self.compiled, self._layout = compiled, layout
+        self.lengths, self.terms = lengths, terms
+        self._workspace, self._inputs, self._targets = workspace, inputs, targets
+        self.loss = loss
+        self.plan, self.streams, self.edge = plan, streams, edge
+        rows = np.arange(len(self.inputs)) if members is None else members
+        self.members: np.ndarray = np.asarray(rows, dtype=np.int64)
+        if not len(self.members):
+            raise ValueError(f"edge {edge} has no samples to train on")
+
+    @property
+    def workspace(self) -> Workspace:
+        return self._workspace() if callable(self._workspace) else self._workspace
+
+    @property
+    def inputs(self) -> torch.Tensor:
+        return self._inputs() if callable(self._inputs) else self._inputs
+
+    @property
+    def targets(self) -> torch.Tensor:
+        return self._targets() if callable(self._targets) else self._targets
+
+    @property
+    def layout(self) -> Layout:
+        return self._layout or self.workspace.layout
+
+    def begin(
+        self, task: Assignment, rule: LocalRule, memory: Mapping[str, np.ndarray]
+    ) -> LocalRun:
+        """Make a run at its first step, and call the rule's ``begin`` and ``checkpoint``.
+
+        ValueError if the task's numbers are invalid.
+        """
+        received, failure = self._start(task, rule)
+        compiled = self._compiled_for(rule)
+        on_gpu = None
+        # a workspace on a GPU is there already
+        if not callable(self._workspace) and self._workspace.device.type != "cpu":
+            start = self._workspace.placed(received)
+            on_gpu = start, start.clone()  # the model to start from and a copy of it to train
+        steps = self.plan.steps(task, rule, len(self.members))
+        run = LocalRun(
+            task=task,
+            layout=self.layout,
+            received=received,
+            trained=aligned_copy(received) if on_gpu is None else None,
+            on_gpu=on_gpu,
+            memory={
+                name: self.workspace.placed(aligned_copy(memory[name]))
+                for name in rule.remembers
+                if name in memory
+            },
+            local_samples=len(self.members),
+            batch_size=self.plan.batch_size,
+            batches_per_epoch=self.plan.batches_per_epoch,
+            drop_last=self.plan.drop_last,
+            steps=steps,
+            whole_batches=not rule.moves,
+            learning_rate=self.plan.learning_rate_of(task),
+            order=np.zeros(0, dtype=np.int64),
+            optimizer=SGD(0.0, None),
+            counters=self._fresh_counters(compiled),
+            draw_seed=lambda: int(
+                self.streams.rng("torch", self.edge, task.number).integers(2**63)
+            ),
+            failure=failure,
+            plain_sgd=self.plan.is_plain_sgd,
+        )
+        run.optimizer = optimizer(self.plan, lambda: run.trainable, memory)
+        self._draw(run)
+        try:
+            rule.begin(run)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            self._fail(run, rule, error, BEFORE)
+        set_checkpoint(run, rule)
+        return run
+
+    def _draw(self, run: LocalRun) -> None:
+        """Draw the order of samples."""
+        run.order = sample_order(self.streams, self.edge, run.task.number, self.members, run)
+        if self.lengths is not None:
+            run.tokens = tokens_by_step(run.order, self.lengths, run)
+
+    def _fresh_counters(self, compiled: Compiled | None) -> list[torch.Tensor]:
+        return [] if compiled else self.workspace.fresh_counters()
+
+    def _start(
+        self, task: Assignment, rule: LocalRule
+    ) -> tuple[np.ndarray, TrainingFailure | None]:
+        """Return the model to start from; if the rule fails, zeros and the failure."""
+        try:
+            vector = self._checked(rule.unpack(task, self.layout))
+            return np.ascontiguousarray(vector, np.float32), None
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            zeros = aligned(self.layout.size)
+            zeros[:] = 0
+            return zeros, training_failure(error, BEFORE, type(rule).__module__)
+
+    def advance(
+        self,
+        run: LocalRun,
+        rule: LocalRule,
+        until_step: int | None = None,
+        deadline: Callable[[], bool] | None = None,
+    ) -> bool:
+        """Train to ``until_step`` (None: to the end), or until ``deadline()`` is true.
+
+        ``deadline()`` is called after each step. Returns True if the run has reached ``until_step``
+        or has failed.
+        """
+        stop, coming = run.steps if until_step is None else min(until_step, run.steps), run.coming
+        if coming is not None and coming.step <= stop:
+            if not self._advance(run, rule, coming.step, deadline):
+                return False
+            run.coming = None
+            self.merge(run, rule, coming.weights, coming.version)
+        return self._advance(run, rule, stop, deadline)
+
+    def _advance(
+        self, run: LocalRun, rule: LocalRule, stop: int, deadline: Callable[[], bool] | None
+    ) -> bool:
+        if run.step >= stop or run.failure is not None:
+            return True
+        compiled = self._compiled_for(rule)
+        if compiled is not None:
+            return self._advance_compiled(compiled, run, rule, stop, deadline)
+        self.workspace.point(run.weights, run.counters)
+        self.workspace.resume(run.changes)
+        from edgefl.models.torch_device import drawing_from
+
+        try:
+            with drawing_from(run.random_states, self.workspace.device) as states:
+                while run.step < stop and run.failure is None:
+                    try:
+                        self._step(run, rule)
+                    except KeyboardInterrupt:
+                        raise
+                    except BaseException as error:
+                        self._fail(run, rule, error, _this_step(run))
+                    if deadline is not None and deadline():
+                        break
+                run.states = states()
+        finally:
+            self._leave(run, rule, f"after step {run.step} of {run.steps}")
+        return run.step >= stop or run.failure is not None
+
+    def _advance_compiled(
+        self,
+        compiled: Compiled,
+        run: LocalRun,
+        rule: LocalRule,
+        stop: int,
+        deadline: Callable[[], bool] | None,
+    ) -> bool:
+        if not isinstance(run.optimizer, SGD) or not rule.moves or owns(rule, "adjust"):
+            from edgefl.models.torch_device import drawing_from
+
+            with drawing_from(run.random_states, run.weights.device) as states:  # the rule may draw
+                self._compiled_loop(compiled, run, rule, stop, deadline, plain=False)
+                run.states = states()
+        else:
+            self._compiled_loop(compiled, run, rule, stop, deadline, plain=True)
+        return run.step >= stop or run.failure is not None
+
+    def _compiled_for(self, rule: LocalRule) -> Compiled | None:
+        """The compiled step, if it is there and takes this rule."""
+        return None if self.compiled is None or Compiled.takes(rule) else self.compiled
+
+    def _compiled_loop(
+        self,
+        compiled: Compiled,
+        run: LocalRun,
+        rule: LocalRule,
+        stop: int,
+        deadline: Callable[[], bool] | None,
+        plain: bool,
+    ) -> None:
+        """``plain``: the rule does not see the gradient of each step."""
+        while run.step < stop and run.failure is None:
+            # the same numbers in one call as in one for each step
+            steps = min(stop - run.step, MOST_STEPS) if plain and deadline is None else 1
+            try:
+                if plain:
+                    self._compiled_steps(compiled, run, rule, run.step + steps)
+                else:
+                    value, gradient = self._compiled_gradient(compiled, run, run.weights_array())
+                    self._finish_step(run, rule, value, gradient)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                self._fail(run, rule, error, _this_step(run))
+            if deadline is not None and deadline():
+                break
+
+    def _compiled_steps(
+        self, compiled: Compiled, run: LocalRun, rule: LocalRule, stop: int
+    ) -> None:
+        """Do all steps until ``stop`` in one call."""
+        optimizer = run.optimizer
+        assert isinstance(optimizer, SGD)
+        ends = [run.samples_at(step) for step in range(run.step, stop + 1)]
+        inputs, labels, index = self._samples(compiled, run, ends[0], ends[-1])
+        rates = [self._rate(run, optimizer.steps + step) for step in range(stop - run.step)]
+        velocity = optimizer.velocity
+        losses = compiled.step.train(
+            run.weights_array(),
+            None if velocity is None else velocity.numpy(),
+            inputs,
+            labels,
+            index,
+            np.diff(np.array(ends, dtype=np.int64)),
+            np.array(rates, dtype=np.float32),
+            optimizer.momentum,
+            self.plan.weight_decay,
+            None if not rule.proximal_weight else run.received,
+            rule.proximal_weight,
+        )
+        for loss in losses.tolist():
+            run.loss_sum += loss
+        optimizer.steps += stop - run.step
+        run.step = stop
+
+    def _compiled_gradient(
+        self, compiled: Compiled, run: LocalRun, weights: np.ndarray
+    ) -> tuple[float, torch.Tensor]:
+        """The loss of the next batch at ``weights``, and its gradient."""
+        from edgefl.models.workspace import wrap
+
+        gradient = aligned(run.parameters)
+        samples = self._samples(compiled, run, run.samples, run.samples_at(run.step + 1))
+        return compiled.step.gradient(weights, gradient, *samples), wrap(gradient)
+
+    def _samples(
+        self, compiled: Compiled, run: LocalRun, first: int, stop: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Inputs, labels, and the rows of them that a run trains on, from sample to sample."""
+        index = run.order[first:stop]
+        if compiled.inputs.whole is not None:
+            return compiled.inputs.whole, compiled.labels, index
+        return compiled.inputs[index], compiled.labels[index], np.arange(len(index))
+
+    def _leave(self, run: LocalRun, rule: LocalRule, where: str) -> None:
+        """Take the module back to what it held before; what the run needs of it stays with it."""
+        try:
+            run.changes = self.workspace.leave()
+        except UserError as error:
+            self._fail(run, rule, error, where)
+
+    def merge(self, run: LocalRun, rule: LocalRule, fresh: np.ndarray, version: int) -> None:
+        """Let the rule merge a fresher global model into the run, between two slices."""
+        if run.failure is not None:
+            return
+        run.probe = lambda weights: self._probe(run, weights, self._compiled_for(rule))
+        try:
+            rule.merge(run, self._checked(fresh), version)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            self._fail(run, rule, error, f"a fresher model before step {run.step + 1}")
+        finally:
+            run.probe = None
+
+    def kept(self, run: LocalRun) -> LocalRun:
+        """Copy the run in its present state. The copy does not change if the run continues."""
+        return run.copied(
+            memory={name: vector.clone() for name, vector in run.memory.items()},
+            optimizer=run.optimizer.copied(),
+            counters=[counter.clone() for counter in run.counters],
+            changes=None if run.changes is None else self.workspace.state.copy_of(run.changes),
+        )
+
+    def merge_at(self, run: LocalRun, step: int, fresh: np.ndarray, version: int) -> None:
+        """Let ``advance`` merge a fresher model after ``step`` steps."""
+        run.coming = Merge(step, fresh, version)
+
+    def payload(
+        self, run: LocalRun, rule: LocalRule
+    ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+        """Return the vectors and numbers of the update; nothing if the run has failed.
+
+        The vectors are copies of the rule's. To the rule's numbers it adds samples (of the device),
+        steps (done) and loss (mean over batches).
+        """
+        if run.failure is not None:
+            return {}, {}
+        counted = {
+            "samples": run.local_samples,
+            "steps": run.step,
+            "loss": run.loss_sum / max(run.step, 1),
+        }
+        try:
+            vectors, numbers = rule.payload(run)
+            return {name: _copied(vector) for name, vector in vectors.items()}, {
+                name: float(value) for name, value in {**numbers, **counted}.items()
+            }
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            self._fail(run, rule, error, f"its update, after step {run.step}")
+            return {}, {}
+
+    def remembered(self, run: LocalRun, rule: LocalRule) -> dict[str, np.ndarray]:
+        """Copies of the vectors that the edge keeps for its next task.
+
+        They are the rule's and, if the plan keeps it, the optimizer's state. The edge uses them
+        once this task's update is acknowledged.
+        """
+        state = kept_state(self.plan, run.optimizer) if rule.moves else {}
+        try:
+            return state | {
+                name: _copied(run.memory[name]) for name in rule.remembers if name in run.memory
+            }
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            self._fail(run, rule, error, f"what it remembers, after step {run.step}")
+            return {}
+
+    def forward(self, weights: np.ndarray | torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+        """Outputs of the model at another flat vector, in evaluation mode without gradients.
+
+        The run in progress is not affected.
+        """
+        with self.workspace.inference(weights) as model:
+            outputs: torch.Tensor = model(self.workspace.arranged(inputs))
+            return outputs
+
+    def features(self, weights: np.ndarray | torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+        """The inputs of the last linear layer; otherwise like ``forward``."""
+        with self.workspace.inference(weights):
+            return self.workspace.with_features(self.workspace.arranged(inputs))[1]
+
+    def _fail(self, run: LocalRun, rule: LocalRule, error: BaseException, where: str) -> None:
+        """Record a failure of the run; the first one counts."""
+        run.failure = run.failure or training_failure(error, where, type(rule).__module__)
+
+    def _step(self, run: LocalRun, rule: LocalRule) -> None:
+        gradient = self.workspace.gradient
+        batch = self._batch(run)
+        gradient.zero_()
+        value = self._accumulated(run, rule, batch)
+        self._finish_step(run, rule, value, gradient)
+        self.workspace.settle()
+
+    def _finish_step(
+        self, run: LocalRun, rule: LocalRule, value: float, gradient: torch.Tensor
+    ) -> None:
+        """Move the model by the gradient of a batch whose loss is ``value``."""
+        if self.plan.weight_decay and self.plan.optimizer == "sgd":
+            gradient.add_(run.trainable, alpha=self.plan.weight_decay)
+        adjust(rule, run, gradient)
+        if rule.moves:
+            run.optimizer.step(run.trainable, gradient, self._rate(run, run.optimizer.steps))
+        else:
+            run.gradient = gradient.clone()
+        run.loss_sum += value
+        run.step += 1
+
+    def _accumulated(
+        self, run: LocalRun, rule: LocalRule, batch: tuple[torch.Tensor, torch.Tensor]
+    ) -> float:
+        """Add the gradient of a batch's loss to the workspace's, and return the loss.
+
+        A batch that is larger than a micro-batch goes through the model in parts. Each part counts
+        by its terms of the loss, so the sum is the gradient of the whole batch.
+        """
+        size = self.plan.micro_batch_size
+        if size is None or len(batch[1]) <= size:
+            return self._backward(run, rule, batch)
+        import torch
+
+        parts = list(zip(torch.split(batch[0], size), torch.split(batch[1], size)))
+        terms = [self.terms(targets) for _, targets in parts]
+        whole = sum(terms)
+        return sum(
+            self._backward(run, rule, part, (count / whole, len(part[1]) / len(batch[1])))
+            for part, count in zip(parts, terms)
+            if count
+        )
+
+    def _backward(
+        self,
+        run: LocalRun,
+        rule: LocalRule,
+        batch: tuple[torch.Tensor, torch.Tensor],
+        shares: tuple[float, float] = (1.0, 1.0),
+    ) -> float:
+        """Add the gradient of the loss of ``batch``, and return the loss without the rule's term.
+
+        ``shares``: of the loss, and of the rule's term, if ``batch`` is a part of a batch.
+        """
+        inputs = self.workspace.arranged(batch[0])
+        if rule.sees == "features":
+            output, seen, other = *self.workspace.with_features(inputs), self.features
+        else:
+            output, other = self.workspace.model(inputs), self.forward
+            seen = output
+        loss = self.loss(output, batch[1])
+        extra = rule.extra_loss(run, batch, seen, other)
+        if shares != (1.0, 1.0):
+            loss, extra = loss * shares[0], None if extra is None else extra * shares[1]
+        import torch
+
+        torch.autograd.backward(loss if extra is None else loss + extra)
+        return loss.item()
+
+    def _probe(
+        self, run: LocalRun, weights: torch.Tensor, compiled: Compiled | None = None
+    ) -> tuple[float, torch.Tensor]:
+        """Loss of the next batch at ``weights``, and its gradient.
+
+        It uses copies, so training is not affected.
+        """
+        if compiled is not None:
+            vector = np.ascontiguousarray(weights.detach().numpy(), np.float32)
+            return self._compiled_gradient(compiled, run, vector)
+        space = self.workspace
+        space.point(weights.clone(), [counter.clone() for counter in run.counters])
+        space.resume(None if run.changes is None else space.state.copy_of(run.changes))
+        from edgefl.models.torch_device import drawing_from
+
+        try:
+            # the same dropout as in the next step
+            with drawing_from(run.random_states, space.device):
+                inputs, targets = self._batch(run)
+                loss = self.loss(space.model(space.arranged(inputs)), targets)
+                space.gradient.zero_()
+                import torch
+
+                torch.autograd.backward(loss)
+            return loss.item(), space.gradient.clone()
+        finally:
+            space.leave()
+
+    def _rate(self, run: LocalRun, step: int) -> float:
+        """The learning rate of the optimizer's step number ``step``."""
+        schedule = self.plan.schedule
+        factor = 1.0 if schedule is None else schedule.factor(step, run.steps)
+        return run.learning_rate * factor
+
+    def _batch(self, run: LocalRun) -> tuple[torch.Tensor, torch.Tensor]:
+        index = run.order_from(run.samples, run.samples_at(run.step + 1))
+        return self.inputs.index_select(0, index), self.targets.index_select(0, index)
+
+    def _checked(self, vector: np.ndarray) -> np.ndarray:
+        size = self.layout.size
+        if vector.shape != (size,):
+            raise ValueError(f"a vector of shape {vector.shape} for a model of {size} elements")
+        return vector
+
+
+class NullTrainer(Trainer):
+    """Trains nothing (``trainer = "none"``): a task takes its emulated time and returns its model.
+
+    Steps are only counted. So a study that depends on time only can run for 100,000 slots.
+    """
+
+    def _draw(self, run: LocalRun) -> None:
+        """Draw nothing before a merge, which may compute the loss of the next batch."""
+        if self.lengths is not None:
+            super()._draw(run)
+
+    def _fresh_counters(self, compiled: Compiled | None) -> list[torch.Tensor]:
+        return []
+
+    def merge(self, run: LocalRun, rule: LocalRule, fresh: np.ndarray, version: int) -> None:
+        super()._draw(run)
+        super().merge(run, rule, fresh, version)
+
+    def _advance(
+        self, run: LocalRun, rule: LocalRule, stop: int, deadline: Callable[[], bool] | None
+    ) -> bool:
+        run.step = max(run.step, stop)
+        if not rule.moves and run.gradient is None:
+            run.gradient = run.trainable.new_zeros(run.parameters)
+        return True
+
+
+def _this_step(run: LocalRun) -> str:
+    size = run.samples_until(run.step + 1)
+    batch = f"batch of {size} sample{'' if size == 1 else 's'}"
+    return f"step {run.step + 1} of {run.steps}, {batch}"
+
+
+def adjust(rule: LocalRule, run: LocalRun, gradient: torch.Tensor) -> None:
+    """Change a step's gradient in place as the rule asks."""
+    weight, size = rule.proximal_weight, run.parameters
+    if weight:
+        gradient.add_(run.weights[:size], alpha=weight).sub_(run.start[:size], alpha=weight)
+    rule.adjust(run, gradient)
+
+
+def _copied(vector: np.ndarray | torch.Tensor) -> np.ndarray:
+    if hasattr(vector, "numpy"):
+        vector = vector.numpy(force=True)
+    return aligned_copy(np.asarray(vector, dtype=np.float32))

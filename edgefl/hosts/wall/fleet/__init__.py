@@ -1,1 +1,0 @@
-"""Edge processes of this machine, forked from a warm parent."""

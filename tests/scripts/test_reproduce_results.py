@@ -1,0 +1,255 @@
+"""Result files and pages: what is written is read again; which scale is shown, what is marked."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from reproduced import curve_rows, entry_of, part_of, row_of
+from reproduction import figures, pages, registry
+from reproduction.drawings import DRAWINGS
+from reproduction.entry import Entry, Figure, Point, Scale
+from reproduction.results import (
+    CURVE_POINTS,
+    NUMBERS,
+    Results,
+    Tables,
+    curve_of,
+    key_of,
+    numbers_of,
+    put_machine,
+    read_machines,
+)
+from reproduction.runner import CpuClock
+
+from edgefl.errors import UserError
+
+ENTRY = entry_of(part_of(["b", "a"], measures=("f1",)))
+ROWS = [
+    row_of("a", 2, {"final_accuracy": 0.123456789, "f1": None}, cpu_s=1.5, digest="s1-t2-c3"),
+    row_of("a", 1, {"time_to_target_s": 1234.5678}, fidelity="strained", machine="m"),
+    row_of("b", 11, {}, role="tuning", setting={"mu": "3.0", "training.learning_rate": "[1, 2]"}),
+    row_of("b", 1, {"versions": 5000.0, "bytes_up": 123456789.0}, scale=Scale.small),
+]
+
+
+def put_all(folder: Path, rows: list) -> Tables:
+    tables = Tables(folder, ENTRY)
+    for row in rows:
+        curve = curve_rows(row.method, row.seed, row.scale) if row.role == "result" else []
+        tables.put(row, curve)
+    return tables
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    written = put_all(tmp_path, ROWS)
+    found = Tables(tmp_path, ENTRY)
+    assert found.curves == written.curves and len(found.curves) == 9
+    given = {key_of(row): row for row in ROWS}
+    assert {key_of(row) for row in found.rows} == given.keys()
+    for row in found.rows:
+        own = given[key_of(row)]
+        numbers = dict.fromkeys((*NUMBERS, "f1")) | dict(own.numbers)
+        assert replace(row, numbers={}) == replace(own, numbers={}) and row.numbers == numbers
+
+
+def test_the_files_do_not_depend_on_the_order_of_the_runs(tmp_path: Path) -> None:
+    one = put_all(tmp_path / "one", ROWS)
+    other = put_all(tmp_path / "other", ROWS[::-1])
+    assert one.path.read_bytes() == other.path.read_bytes()
+    assert one.curves_path.read_bytes() == other.curves_path.read_bytes()
+    methods = [line.split(",")[:3] for line in one.path.read_text().splitlines()[1:]]
+    assert methods[0] == ["small", "main", "b"], "the small scale first, methods as in the entry"
+
+
+def test_a_new_setting_replaces_a_table_run_and_is_another_tuning_run(tmp_path: Path) -> None:
+    tables = put_all(tmp_path, ROWS)
+    tables.put(replace(ROWS[0], setting={"mu": "9.0"}))
+    assert len(tables.rows) == len(ROWS)
+    tables.put(replace(ROWS[2], setting={"mu": "9.0"}))
+    assert len(tables.rows) == len(ROWS) + 1
+    tables.drop(Scale.paper)
+    found = Tables(tmp_path, ENTRY)
+    assert [row.method for row in found.rows] == ["b"] and len(found.curves) == 3
+
+
+def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
+    put_all(tmp_path, ROWS)
+    (tmp_path / "study.csv").write_text("scale,part\nhuge,main\n")
+    with pytest.raises(UserError, match=r"study.csv: is damaged"):
+        Tables(tmp_path, ENTRY)
+
+
+def test_numbers_and_curve_of_a_run(tmp_path: Path) -> None:
+    evaluations = [
+        f"{at},{at},0.{at:03d},{3 - at / 100},{2 - at / 100 if at else math.nan}"
+        for at in range(100)
+    ]
+    head = "emulated_s,version,accuracy,test_loss,train_loss"
+    (tmp_path / "metrics.csv").write_text("\n".join([head, *evaluations]) + "\n")
+    (tmp_path / "summary.json").write_text(
+        '{"emulated_s": 99.0, "final_accuracy": 0.0123456789123, "final_loss": null,'
+        ' "updates_discarded": {"late": 2, "broken": 1}, "staleness": {"0": 1, "2": 3}}'
+    )
+    found = numbers_of(tmp_path, ("staleness_median", "waiting_mean_s"))
+    assert found["final_accuracy"] == 0.0123456789, "nine digits"
+    assert found["final_loss"] is None and found["waiting_mean_s"] is None
+    assert found["staleness_median"] == 2.0
+    assert (found["updates_discarded"], found["staleness_mean"]) == (3.0, 1.5)
+    # the last fifth: evaluations 80 to 99, with losses 1.20 to 1.01
+    assert found["late_train_loss"] == pytest.approx(1.105)
+    assert found["final_train_loss"] == pytest.approx(1.01)
+    curve = curve_of(tmp_path, Scale.paper, "main", "a", 1)
+    assert len(curve) == CURVE_POINTS and (curve[0].version, curve[-1].version) == (0, 99)
+    assert curve[0].train_loss is None and curve[-1].loss == pytest.approx(2.01)
+
+
+def test_machines_are_kept(tmp_path: Path) -> None:
+    assert read_machines(tmp_path) == {}
+    put_machine(tmp_path, "b1", {"cpu": "one", "cores": "2"})
+    put_machine(tmp_path, "a1", {"cpu": "two", "torch": "2"})
+    assert read_machines(tmp_path) == {
+        "a1": {"cpu": "two", "cores": "", "torch": "2"},
+        "b1": {"cpu": "one", "cores": "2", "torch": ""},
+    }
+
+
+def test_the_clock_measures_runs_of_this_process_one_after_another() -> None:
+    clock = CpuClock(2)
+    assert clock.used_s(0) is None and clock.used_s(1) is None
+    clock.begin(0)
+    assert sum(at * at for at in range(300_000)) > 0
+    used_s = clock.used_s(0)
+    assert used_s is not None and used_s >= 0.0
+    clock.begin(1)
+    assert clock.used_s(0) is None, "it has ended" and clock.used_s(1) is not None
+
+
+# ------------------------------------------------------------------ pages
+GOOD, BAD = {1: 0.9, 2: 0.91, 3: 0.92}, {1: 0.5, 2: 0.5, 3: 0.5}
+CLAIM = {
+    "text": "A beats B | by far",
+    "published": "table 1: .9",
+    "judge": {"better": ["a", "b", "final_accuracy"]},
+    "cause": "another part",
+}
+
+
+def study(**options: object) -> Entry:
+    part = part_of(["a", "b"], columns=("final_accuracy", "stability"))
+    given = {"claims": [CLAIM], "figures": [{"name": "curve", "title": "The curves"}]}
+    return entry_of(part, **{**given, "front": ["A beats"], "hours": {"paper": 3.0}, **options})
+
+
+def filled(folder: Path, entry: Entry, scale: Scale, a: dict, b: dict, digest: str = "") -> Path:
+    """Put invented runs of both methods into the result files."""
+    tables = Tables(folder / "data", entry)
+    for method, values in (("a", a), ("b", b)):
+        for seed, value in values.items():
+            numbers = {"final_accuracy": value}
+            row = row_of(method, seed, numbers, scale=scale, cpu_s=1800.0, digest=digest)
+            tables.put(row, curve_rows(method, seed, scale))
+    put_machine(folder / "data", "m", {"cpu": "a processor"})
+    return folder
+
+
+def read(folder: Path, entry: Entry) -> tuple[str, str]:
+    pages.write(folder, [entry])
+    return (folder / "index.md").read_text(), (folder / "dissemination.md").read_text()
+
+
+def test_an_entry_without_runs_says_so(tmp_path: Path) -> None:
+    (tmp_path / "rule.md").write_text("# The rule\n")
+    front, page = read(tmp_path, study(needs="a GPU"))
+    assert "Claims: 1. Of these, 1 have no runs yet." in front
+    told = "Not run at the paper's scale: expected 3 CPU-hours. It needs a GPU."
+    assert told in page and "**not run**" in front
+    assert "--entry study --scale small" in page, "the command that can be run here"
+    assert front.partition("```{toctree}")[2].split()[1:3] == ["rule", "dissemination"]
+
+
+def test_small_runs_are_marked_and_counted_apart(tmp_path: Path) -> None:
+    front, page = read(filled(tmp_path, study(), Scale.small, GOOD, BAD), study())
+    assert "1 were judged at the small scale (holds: 1)." in front
+    assert "**holds** (small scale)" in front and "### main (small scale)" in page
+    assert "*The curves (small scale)*" in page and "A beats B \\| by far" in page
+
+
+def test_runs_at_the_papers_scale_come_first(tmp_path: Path) -> None:
+    filled(tmp_path, study(), Scale.small, GOOD, BAD)
+    front, page = read(filled(tmp_path, study(), Scale.paper, BAD, GOOD), study())
+    assert "1 were judged at the paper's scale (does not hold: 1)." in front
+    assert "small scale)" not in page and "*Cause.* another part" in page
+    assert "| a | 0.5 ± 0 | 3 |" in page, "no column without numbers"
+    assert "| [study](dissemination.md#study) |  | 3.00 | 6 | 3 | 3.00 | 6 |" in front
+    times = pages.without_times(front)
+    assert "3.00" not in times and "a processor" in front and "a processor" not in times
+
+
+def test_a_study_that_is_not_done_is_marked(tmp_path: Path) -> None:
+    front, page = read(filled(tmp_path, study(), Scale.paper, GOOD, {1: 0.5, 2: 0.5}), study())
+    assert "(so far: not all runs are done)" in front and "| 2 of 3 |" in page
+
+
+@pytest.mark.parametrize(
+    ("digest", "told"),
+    [
+        ("s1a2b3c4d-t1-c2", "Of the strategy's code (s), of the trainer's (t) and of the config"),
+        ("003c77aa12ab-c2", "The commit, and a digest of the config (c)."),
+    ],
+)
+def test_a_page_says_what_made_its_numbers(digest: str, told: str, tmp_path: Path) -> None:
+    _, page = read(filled(tmp_path, study(), Scale.paper, GOOD, BAD, digest), study())
+    assert told in page and f"| a | `{digest}` |" in page
+
+
+def test_the_front_page_has_the_chosen_claims_alone(tmp_path: Path) -> None:
+    others = [{**CLAIM, "text": f"B is worse in {it}"} for it in ("time", "memory")]
+    entry = study(claims=[CLAIM, *others])
+    front, page = read(tmp_path, entry)
+    assert "B is worse in time" in page and "B is worse" not in front
+    assert "and 2 further claims](dissemination.md)" in front
+    with pytest.raises(UserError, match="study: front: 2 claims begin with 'B is worse'"):
+        pages.write(tmp_path, [study(claims=[CLAIM, *others], front=["B is worse"])])
+
+
+def test_the_best_corners_of_two_studies_are_one_figure(tmp_path: Path) -> None:
+    chosen = [
+        registry.find(name).model_copy(update={"front": ()})
+        for name in ("seed0-corners", "seed1-corners")
+    ]
+    drawn = tmp_path / "figures" / "best-corners.svg"
+    for entry, methods in zip(chosen, (("with", "without"), ("tdma-s1", "idfl-s1"))):
+        pages.write(tmp_path, chosen)
+        assert not drawn.exists(), "one of the two has no runs"
+        tables = Tables(tmp_path / "data", entry)
+        for method in methods:
+            row = row_of(method, 1, {"final_accuracy": 0.5}, part="best")
+            tables.put(row, curve_rows(method, 1, part="best"))
+    pages.write(tmp_path, chosen)
+    assert "](figures/best-corners.svg)" in (tmp_path / "index.md").read_text() and drawn.exists()
+
+
+@pytest.mark.parametrize("log", ["", "xy"])
+def test_figures_are_the_same_bytes_each_time(
+    log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = study()
+    tables = Tables(filled(tmp_path, entry, Scale.paper, GOOD, BAD) / "data", entry)
+    results = Results(entry, Scale.paper, tables.rows, tables.curves)
+    points = [Point(1, 2.0, 1.9, 2.1), Point(10, 2.3), Point(100, 2.2)]
+    monkeypatch.setitem(DRAWINGS, "points", lambda results, *given: {"": {"one": list(given)}})
+    texts = {"title": "Lines", "x": "S", "y": "loss", "log": log}
+    lines = Figure(name="lines", lines={"points": points}, zero=not log, **texts)
+    curves = Figure(name="curve", title="Curves", log=log.replace("x", ""))
+    for figure in (lines, curves):
+        path = figures.write(figure, results, tmp_path)
+        assert path is not None
+        before = path.read_bytes()
+        figures.write(figure, results, tmp_path)
+        assert path.read_bytes() == before
+    nothing = Figure(name="none", title="None", lines={"points": []})
+    assert figures.write(nothing, results, tmp_path) is None
+    assert figures.write(curves, Results(entry, Scale.paper), tmp_path) is None
