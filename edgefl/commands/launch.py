@@ -45,7 +45,7 @@ from edgefl.launch.connections.connection import HostError
 from edgefl.loading.file import dump
 from edgefl.loading.names import own_names
 from edgefl.record.files import EXPERIMENT
-from edgefl.record.row_file import write_whole
+from edgefl.record.tables import write_whole
 
 if TYPE_CHECKING:
     from edgefl.config.experiment import Experiment

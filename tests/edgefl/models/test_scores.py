@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from edgefl.data.task import right_answers
-from edgefl.models.further_scores import LabelCounts, perplexity
 from edgefl.models.greedy import decoded, final_number
+from edgefl.models.scores import LabelCounts, perplexity
 
 
 def counted(given: list[int], targets: list[int], classes: int) -> LabelCounts:

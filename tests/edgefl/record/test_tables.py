@@ -1,28 +1,45 @@
-"""Tables that have grown: their parts are packed, pruned, and read as one file."""
+"""The files of tables: whole rows on a full disk, parts, and going on from known sizes."""
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from builders import small_run
 from kills import REAL_TIME
 
+from edgefl import disk as disks
 from edgefl.disk import OwnDisk, OwnFile
 from edgefl.errors import UserError
 from edgefl.hosts.setup import rundir
 from edgefl.hosts.setup.rundir import clear, unfinished
-from edgefl.record.parts import parts, unpacked
-from edgefl.record.rotated_file import RotatedFile, Rotation, lost_rows
+from edgefl.jobs import Evaluate
+from edgefl.record.journal import read
+from edgefl.record.record import Record
+from edgefl.record.tables import (
+    KEPT_BYTES,
+    RotatedFile,
+    Rotation,
+    RowFile,
+    lost_rows,
+    parts,
+    unpacked,
+    write_whole,
+)
 from edgefl.results import tail as tails
 from edgefl.results.compare import load
 from edgefl.results.live import LiveView
-from edgefl.results.tail import TableTail, Tail, read_csv, read_events
+from edgefl.results.tail import TableTail, Tail, is_torn, read_csv, read_events
 from edgefl.results.warnings import rows_deleted
+from edgefl.vectors import aligned_copy
+from emulator.links.link import Completion, Transfer
 
 Works = list[Callable[[], None]]
 
@@ -300,3 +317,209 @@ def test_rows_written_together_are_in_the_same_parts(tmp_path: Path, part_bytes:
         for name in ("alone", "together")
     ]
     assert found[0] == found[1] and b"".join(found[0]).replace(b"head\n", b"") == b"".join(rows)
+
+
+# ------------------------------------------------------------------ a full disk
+# unlike on a full disk, a run does not wait until this is over
+TOO_LARGE = OSError(errno.EFBIG, "File too large")
+
+
+class Disk:
+    """``os.write`` with ``room`` bytes left for files of this name."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, room: int) -> None:
+        self.name, self.room, self.real = name, room, os.write
+        self.refused = 0
+        monkeypatch.setattr(disks.os, "write", self.write)
+
+    def write(self, fd: int, data: Any) -> int:
+        if os.path.basename(os.readlink(f"/proc/self/fd/{fd}")) != self.name:
+            return self.real(fd, data)
+        if not self.room:
+            self.refused += 1
+            raise TOO_LARGE
+        written = self.real(fd, data[: self.room])  # the last write may be partial
+        self.room -= written
+        return written
+
+
+# ------------------------------------------------------------------ one file
+@pytest.mark.parametrize(
+    ("room", "left"), [(0, b""), (3, b""), (4, b"abc\n"), (11, b"abc\ndefgh\n"), (12, None)]
+)
+def test_a_file_ends_with_a_whole_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, left: bytes | None
+) -> None:
+    rows = [b"abc\n", b"defgh\n", b"i\n"]
+    disk = Disk(monkeypatch, "rows", room)
+    file = RowFile(tmp_path / "rows", OwnDisk())
+    for row in rows:
+        file.write(row)
+    if left is None:
+        file.flush()
+    else:
+        with pytest.raises(UserError, match=r"rows: cannot be written \(File too large\)"):
+            file.flush()
+    file.write(b"later\n")
+    if left is not None:
+        file.close()
+        assert disk.refused == 1, "asked no more"
+    assert (tmp_path / "rows").read_bytes() == (b"".join(rows) if left is None else left)
+
+
+def test_rows_before_a_refused_one_stay_from_flush_to_flush(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Disk(monkeypatch, "rows", KEPT_BYTES + 10)
+    file = RowFile(tmp_path / "rows", OwnDisk(), private=True)
+    file.write(b"first\n")
+    large = memoryview(bytes(KEPT_BYTES))
+    file.write(large)
+    assert (tmp_path / "rows").stat().st_size == 6 + KEPT_BYTES, "written at once, in order"
+    with pytest.raises(UserError):
+        file.write(large)
+    file.close()
+    assert (tmp_path / "rows").stat().st_size == 6 + KEPT_BYTES
+    assert (tmp_path / "rows").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_device_that_cannot_be_cut_is_one_line_too() -> None:
+    file = RowFile(Path("/dev/full"), OwnDisk())
+    file.write(b"row\n")
+    with pytest.raises(UserError, match="/dev/full: cannot be written"):
+        file.close()
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_whole(tmp_path / "summary.json", b"{}")
+    Disk(monkeypatch, "summary.json.part", 2)
+    with pytest.raises(UserError, match="summary.json: cannot be written"):
+        write_whole(tmp_path / "summary.json", b'{"a": 1}')
+    assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
+    assert (tmp_path / "summary.json").read_bytes() == b"{}"
+
+
+# ------------------------------------------------------------------ a run
+def cut(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, room: int) -> Path:
+    """Run with ``room`` bytes for the file ``name``; return the run's directory."""
+    with monkeypatch.context() as patch:
+        Disk(patch, name, room)
+        with pytest.raises(UserError, match=rf"{name}: cannot be written") as refused:
+            small_run(folder, stop={"versions": 30}, record={"payloads": True})
+        assert "\n" not in str(refused.value)
+    return folder / "fedavg"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["events.jsonl", "links.csv", "metrics.csv", "journal-000000.jsonl", "journal-000000.bin"],
+)
+def test_a_run_on_a_full_disk_leaves_files_that_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    directory = cut(tmp_path, monkeypatch, name, 1000)
+    assert not (directory / "summary.json").exists()
+    for table in ("events.jsonl", "links.csv", "metrics.csv", "journal/journal-000000.jsonl"):
+        assert not is_torn(directory / table)
+    assert read_events(directory / "events.jsonl")
+    assert read_csv(directory / "links.csv") and read_csv(directory / "metrics.csv")
+    entries = list(read(directory / "journal"))
+    assert entries and all(np.isfinite(a).all() for e in entries for a in e.arrays.values())
+    assert not list(directory.glob("*.part"))
+
+
+@pytest.mark.parametrize("name", ["summary.json", "model.safetensors", "initial.safetensors"])
+def test_a_file_that_is_written_whole_is_there_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    Disk(monkeypatch, f"{name}.part", 10)
+    with pytest.raises(UserError, match=rf"{name}: cannot be written \(File too large"):
+        small_run(tmp_path, stop={"versions": 2}, record={"payloads": True})
+    assert not list(tmp_path.rglob(f"{name}*"))
+
+
+# ------------------------------------------------------------------ going on
+S = 10**9
+MODEL = aligned_copy(np.ones(1, np.float32))
+
+
+def rows(record: Record, begin: int, end: int) -> None:
+    """Write rows number ``begin`` to ``end`` of all tables but hosts.csv."""
+    for number in range(begin, end):
+        now = number * S
+        record.fact(now, {"fact": "noticed", "number": number})
+        transfer = Transfer(number, "a", "up", 100 + number, "update")
+        windows = ((now, now + S),) if number >= 3 else ()
+        record.link(Completion(transfer, now, now, now, windows), now)
+        record.measured("up", "a", number, (now, now + S, number))
+        record.snapshot(number)
+        by_label = (0.5, 0.25) if number >= 4 else ()
+        job = Evaluate(number, now, MODEL, 0, 0)
+        record.metrics(job, None, 0.5, 0.5, *by_label)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_going_on_gives_the_bytes_of_an_unbroken_record(tmp_path: Path) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    record = Record(whole, lambda: 1.5, None)
+    rows(record, 1, 9)
+    record.close(MODEL)
+    for moment in (2, 3, 6):  # without slots.csv and labels.csv, and with them
+        first = Record(broken, lambda: 1.5, None)
+        rows(first, 1, moment)
+        sizes = first.sizes()
+        rows(first, moment, 8)
+        first.flush()
+        first.sync()
+        with (broken / "events.jsonl").open("ab") as torn:
+            torn.write(b'{"t":99,"fa')
+        second = Record(broken, lambda: 1.5, None, sizes=sizes)
+        assert (
+            second.sizes() == sizes == {name: (broken / name).stat().st_size for name in sizes}
+        ), "cut to these sizes"
+        assert not {"slots.csv", "labels.csv"} - set(sizes) & set(contents(broken))
+        rows(second, moment, 9)
+        second.close(MODEL)
+        assert contents(broken) == contents(whole)
+
+
+def rotated(folder: Path, part_bytes: int, sizes: dict[str, int] | None = None) -> Record:
+    return Record(folder, lambda: 1.5, None, sizes=sizes, rotation=Rotation(part_bytes))
+
+
+@pytest.mark.parametrize("part_bytes", [1, 150, 400])
+def test_going_on_gives_the_same_parts_too(tmp_path: Path, part_bytes: int) -> None:
+    """Also if files have become parts since the moment from which the record goes on."""
+    whole = rotated(tmp_path / "whole", part_bytes)
+    rows(whole, 1, 9)
+    whole.close(MODEL)
+    expected = contents(tmp_path / "whole")
+    assert len([name for name in expected if name.startswith("links-")]) >= 1
+    for moment in range(1, 9):
+        for later in (moment, moment + 1, 9):
+            broken = tmp_path / "broken"
+            first = rotated(broken, part_bytes)
+            rows(first, 1, moment)
+            sizes = first.sizes()
+            rows(first, moment, later)
+            first.flush()
+            second = rotated(broken, part_bytes, sizes)
+            rows(second, moment, 9)
+            second.close(MODEL)
+            assert contents(broken) == expected
+
+
+def test_a_file_that_is_shorter_than_it_should_be_is_told(tmp_path: Path) -> None:
+    """A loss of power may take rows that were written before the sizes were noted."""
+    record = Record(tmp_path, lambda: 0.0, None)
+    rows(record, 1, 3)
+    sizes = record.sizes()
+    record.close(MODEL)
+    (tmp_path / "links.csv").write_bytes(b"edge")
+    with pytest.raises(UserError, match=r"links.csv: has 4 bytes, \d+ were expected"):
+        Record(tmp_path, lambda: 0.0, None, sizes=sizes)

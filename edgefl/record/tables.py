@@ -1,7 +1,15 @@
-"""A table that goes on in a new file when it has grown; the rows before are packed."""
+"""The files of a run's tables: whole rows only, and in parts when a table has grown.
+
+``RowFile`` stays readable when a write fails: full disk, quota, size limit. ``RotatedFile`` goes on
+in a new file when it has grown, and packs the rows before: ``events-000001.jsonl.gz``, ..., then
+``events.jsonl``. A part holds the rows before those of the next part; the file without a number has
+the latest rows. A part is not packed yet for a while. Each part of a CSV file begins with the names
+of its columns.
+"""
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -9,11 +17,176 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
-from edgefl.disk import Disk
-from edgefl.record.parts import PACKED, pack, part_number, part_path, parts, unpacked
-from edgefl.record.row_file import RowFile, not_written
+from edgefl.disk import Disk, DiskFile, OwnDisk
+from edgefl.errors import UserError
 
+KEPT_BYTES = 1 << 16  # rows are buffered up to this size
+
+
+def not_written(place: Path | str, error: OSError) -> UserError:
+    return UserError(
+        f"{place}: cannot be written ({error.strerror}): the run ends; its files hold all rows that"
+        " were written before"
+    )
+
+
+class RowFile:
+    """A file to which whole rows are appended.
+
+    If a write fails, the file is truncated to the last whole row and UserError is raised once.
+    Later rows are dropped.
+    """
+
+    def __init__(self, path: Path, disk: Disk, keep_bytes: int = 0, private: bool = False) -> None:
+        """Create the file, or keep ``keep_bytes`` of it; ``private``: only its owner may read it.
+
+        OSError if that is not possible.
+        """
+        self.path = path
+        self._file: DiskFile | None = disk.append(path, keep_bytes, private)
+        self._rows: list[bytes] = []  # buffered
+        self._size = min(keep_bytes, disk.size(path)) if keep_bytes else 0  # in the file
+        self.size_bytes = self._size
+        """The size that the file has after a flush."""
+        self.failed = False  # rows were lost, and later ones are dropped
+
+    def write(self, row: bytes | memoryview) -> None:
+        """Append ``row``; a large row is written at once and not copied."""
+        if len(row) >= KEPT_BYTES:
+            self.flush()
+            self._append([row])
+            return
+        self._rows.append(bytes(row))
+        self.size_bytes += len(row)
+        if self.size_bytes - self._size >= KEPT_BYTES:
+            self.flush()
+
+    def write_all(self, rows: Sequence[bytes]) -> None:
+        """Append these rows."""
+        self._rows += rows
+        self.size_bytes += sum(map(len, rows))
+        if self.size_bytes - self._size >= KEPT_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand all rows to the operating system."""
+        if self._rows:
+            rows, self._rows, self.size_bytes = self._rows, [], self._size
+            self._append(rows)
+
+    def sync(self) -> None:
+        """Return when all flushed rows survive a loss of power. UserError if that fails."""
+        if self._file is not None:
+            try:
+                self._file.sync()
+            except OSError as error:
+                raise not_written(self.path, error) from error
+
+    def close(self) -> None:
+        try:
+            self.flush()
+        finally:
+            if self._file is not None:
+                self._file.close()
+            self._file = None
+
+    def _append(self, rows: Sequence[bytes | memoryview]) -> None:
+        if self.failed or self._file is None:
+            return
+        data = memoryview(rows[0] if len(rows) == 1 else b"".join(rows))
+        written = 0
+        try:
+            while written < len(data):
+                written += self._file.write(data[written:])
+        except OSError as error:
+            self.failed = True
+            self._cut_back(self._file, rows, written)
+            raise not_written(self.path, error) from error
+        self._size = self.size_bytes = self._size + written
+
+    def _cut_back(self, file: DiskFile, rows: Sequence[bytes | memoryview], written: int) -> None:
+        whole = 0
+        for row in rows:
+            if whole + len(row) > written:
+                break
+            whole += len(row)
+        with suppress(OSError):  # a device file cannot be truncated
+            file.truncate(self._size + whole)
+
+
+class TakesRows(Protocol):
+    def write(self, row: bytes) -> None:
+        """Append a row."""
+
+
+class TextRows:
+    """Adapter from ``csv.writer``, which writes each row in one call, to a RowFile."""
+
+    def __init__(self, file: TakesRows) -> None:
+        self.file = file
+
+    def write(self, text: str) -> None:
+        self.file.write(text.encode())
+
+
+def write_whole(path: Path, data: bytes, disk: Disk | None = None, durable: bool = False) -> None:
+    """Replace the file by ``data``; if that fails, leave it unchanged and raise UserError.
+
+    ``durable``: return when it survives a loss of power.
+    """
+    try:
+        (disk or OwnDisk()).replace(path, data, durable=durable)
+    except OSError as error:
+        raise not_written(path, error) from error
+
+
+# ---------------------------------------------------------------------- parts
+PACKED = ".gz"
+GZIP = 16 + zlib.MAX_WBITS  # a gzip header without name and time: equal rows make equal files
+CHUNK_BYTES = 1 << 20
+
+
+def part_path(path: Path, number: int) -> Path:
+    """The part with this number, from 1 on, before it is packed."""
+    return path.with_name(f"{path.stem}-{number:06d}{path.suffix}")
+
+
+def part_number(path: Path, name: str) -> int | None:
+    """The number of the part of ``path`` that has this name, packed or not; None: it is none."""
+    pattern = rf"{re.escape(path.stem)}-(\d{{6,}}){re.escape(path.suffix)}({re.escape(PACKED)})?"
+    match = re.fullmatch(pattern, name)
+    return int(match[1]) if match else None
+
+
+def parts(path: Path, disk: Disk | None = None) -> dict[int, Path]:
+    """The parts of ``path`` by number, in order; the packed file if a part has both."""
+    found = {}
+    for name in (disk or OwnDisk()).names(path.parent):  # sorted, so x.jsonl.gz is after x.jsonl
+        number = part_number(path, name)
+        if number is not None:
+            found[number] = path.with_name(name)
+    return dict(sorted(found.items()))
+
+
+def unpacked(part: Path, disk: Disk | None = None) -> bytes:
+    """The rows of a part. zlib.error if it is damaged."""
+    data = (disk or OwnDisk()).read(part)
+    return zlib.decompress(data, GZIP) if part.suffix == PACKED else data
+
+
+def pack(part: Path, disk: Disk, durable: bool = False) -> None:
+    """Compress a part, and replace it. ``durable``: the rows survive a loss of power."""
+    packer, rows = zlib.compressobj(wbits=GZIP), disk.view(part)
+    chunks = (rows[at : at + CHUNK_BYTES] for at in range(0, len(rows), CHUNK_BYTES))
+    packed = [packer.compress(chunk) for chunk in chunks]
+    data = b"".join([*packed, packer.flush()])
+    disk.replace(part.with_name(f"{part.name}{PACKED}"), data, durable=durable)
+    disk.remove(part)
+
+
+# ---------------------------------------------------------------------- tables with parts
 PART_BYTES = 1 << 26  # of rows in a part
 
 
