@@ -124,7 +124,7 @@ class LocalRule:
 MOST_FAILED = 100
 
 
-class NotedKeys(UserDict[str, int]):
+class _NotedKeys(UserDict[str, int]):
     """A dict that notes in ``touched`` which keys were set or removed since that was emptied."""
 
     def __init__(self, given: Mapping[str, int] | None = None) -> None:
@@ -213,7 +213,7 @@ class Strategy:
         self.known: dict[str, int] = {}  # all edges that have ever joined -> size of their data
         self.closed_for = ""  # why the latest closed task had no update
         # edges with an open task -> version that they started from
-        self.running: MutableMapping[str, int] = NotedKeys()
+        self.running: MutableMapping[str, int] = _NotedKeys()
         self._idle = SortedList()  # as of the last call of ``_now_idle``
         self._moved: set[str] = set()  # edges that joined or left since then
 
@@ -268,8 +268,8 @@ class Strategy:
         Only edges that joined, left, started or ended are looked at, so that an event costs the
         same with thousands of idle edges and with a few.
         """
-        if not isinstance(self.running, NotedKeys):  # a strategy has set a dict of its own
-            self.running = NotedKeys(self.running)
+        if not isinstance(self.running, _NotedKeys):  # a strategy has set a dict of its own
+            self.running = _NotedKeys(self.running)
             self._moved |= self.known.keys()
         for edge in sorted(self._moved | self.running.touched):
             self._idle.discard(edge)
