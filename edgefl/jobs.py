@@ -162,7 +162,7 @@ class Gradient:
     def work(self, learned: Any) -> Result:
         import torch
 
-        from edgefl.models.gradient import gradient
+        from edgefl.models.evaluate import gradient
 
         (inputs, targets), streams = learned.train, Streams(self.seed)
         own = self._own(targets.numpy(force=True), streams)

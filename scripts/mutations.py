@@ -40,19 +40,19 @@ MUTATIONS = [
         "loss sends nothing twice",
         "int(sent_bit_s * (1 - loss))",
         "int(sent_bit_s)",
-        "tests/emulator/links",
+        "tests/emulator",
     ),
     Mutation(
         "jitter lets messages overtake",
         "block.delays_ns[index], block.held_ns[index])",
         "block.delays_ns[index], 0)",
-        "tests/emulator/delay",
+        "tests/emulator",
     ),
     Mutation(
         "a round without its broadcast",
         "self.slots_per_transfer * (self.per_round + 1)",
         "self.slots_per_transfer * self.per_round",
-        "tests/emulator/tdma",
+        "tests/emulator",
     ),
     Mutation(
         "late is twice as late",
@@ -64,25 +64,25 @@ MUTATIONS = [
         "a share of presence without its first part",
         "for begin, end in self.there_ns) / self.period_ns",
         "for begin, end in self.there_ns[1:]) / self.period_ns",
-        "tests/emulator/availability",
+        "tests/emulator",
     ),
     Mutation(
         "a device computes whole seconds",
         "round(samples / self.samples_per_s * NS_PER_S)",
         "round(samples // self.samples_per_s * NS_PER_S)",
-        "tests/emulator/compute",
+        "tests/emulator",
     ),
     Mutation(
         "a device cools beyond its budget",
         "return min(self.budget_ns, left_ns +",
         "return max(self.budget_ns, left_ns +",
-        "tests/emulator/compute",
+        "tests/emulator",
     ),
     Mutation(
         "a radio rests too early",
         "if of.quiet_ns is None or ended_ns > of.quiet_ns:",
         "if of.quiet_ns is None:",
-        "tests/emulator/energy",
+        "tests/emulator",
     ),
     Mutation(
         "a fresh update is damped",
@@ -182,8 +182,8 @@ MUTATIONS = [
     ),
     Mutation(
         "useless messages without end",
-        "if number > MOST_USELESS:",
-        "if number > 1000 * MOST_USELESS:",
+        '"useless messages", self._now, MOST_USELESS)',
+        '"useless messages", self._now, 1000 * MOST_USELESS)',
         "tests/edgefl/hosts/wall",
     ),
     Mutation(

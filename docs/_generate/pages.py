@@ -186,14 +186,15 @@ def _figures_table(table: Mapping[str, Mapping[str, ProfileFigure]]) -> str:
 # ---------------------------------------------------------------------- command line
 def cli_page(app: typer.Typer, name: str) -> str:
     command = typer.main.get_command(app)
-    _keep_whole_sentences(command)
     context = typer.Context(command, info_name=name)
+    _keep_whole_sentences(command, context)
     text: str = get_docs_for_click(obj=command, ctx=context, name=name, title=f"`{name}`")
     return text
 
 
-def _keep_whole_sentences(group: Any) -> None:
+def _keep_whole_sentences(group: Any, context: typer.Context) -> None:
     """Give each command a short help: without one, click cuts its help at 45 characters."""
-    for command in getattr(group, "commands", {}).values():
+    for name in getattr(group, "commands", ()):
+        command = group.get_command(context, name)  # those of edgefl are loaded by this
         command.short_help = " ".join((command.help or "").partition("\n\n")[0].split())
-        _keep_whole_sentences(command)
+        _keep_whole_sentences(command, context)

@@ -1,1 +1,1 @@
-"""Checkpoints: the whole state of a run at one moment, as JSON and arrays, and their files."""
+"""Checkpoints: the whole state of a run at one moment, as a pickle and arrays, and their files."""

@@ -14,12 +14,13 @@ import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Collection
 from fractions import Fraction
+from functools import cache
 from importlib import import_module
 from types import FunctionType
 from typing import Any
 
-from edgefl.checkpoints.encoded import CannotDecode
 from edgefl.errors import listed
+from edgefl.pickles import UnsafePickle
 
 # Modules and packages of the state of a run. They are imported if a checkpoint names them.
 MODULES = (
@@ -38,12 +39,10 @@ MODULES = (
     "edgefl.hosts.wall.coordinator.run_logic",
     "edgefl.hosts.wall.coordinator.thread_messages",
     "edgefl.jobs",
-    "edgefl.noted_keys",
     "edgefl.protocol",
     "edgefl.record.counters",
     "edgefl.record.energy",
     "edgefl.record.host_table",
-    "edgefl.sorted_names",
     "edgefl.strategies",
     "edgefl.streams",
     "edgefl.vector_store",
@@ -59,6 +58,7 @@ MODULES = (
     "emulator.fidelity",
     "emulator.links",
     "emulator.tdma.channel",
+    "sortedcontainers.sortedlist",
 )
 # What a run keeps to call it later, by class: events of the agenda, and hooks of the network.
 METHODS = {
@@ -80,6 +80,19 @@ STANDARD: dict[str, type] = {
 }
 
 
+# Built-in containers, subclasses of which can be saved; the more special ones first.
+CONTAINERS: tuple[type, ...] = (
+    *(Counter, OrderedDict, defaultdict, deque),
+    *(dict, list, set, frozenset, tuple),
+)
+# Bases without a state of their own.
+STATELESS = {"abc", "typing", "typing_extensions", "_collections_abc", "collections.abc"}
+BASES = {
+    *("builtins:object", "collections:UserDict", "pydantic.main:BaseModel"),
+    *("msgspec:Struct", "msgspec._core:_StructMixin"),
+}
+
+
 def name_of(found: Any) -> str:
     """Return "module:qualified.name" of a class."""
     return f"{found.__module__}:{found.__qualname__}"
@@ -93,11 +106,53 @@ def is_allowed(module: str, own: Collection[str]) -> bool:
     return any(f"{module}.".startswith(f"{root}.") for root in (*MODULES, *own))
 
 
+def has_state(kind: type) -> bool:
+    """Whether the class defines ``state()`` and ``restore(state)``."""
+    return all(callable(getattr(kind, name, None)) for name in ("state", "restore"))
+
+
+@cache
+def refusal(kind: type, own: tuple[str, ...]) -> str:
+    """Why objects of this class cannot be saved, or ""."""
+    if kind in CONTAINERS:
+        return ""
+    if not is_allowed(kind.__module__, own):
+        return (
+            f"an object of {kind.__module__}.{kind.__qualname__}, which is no class of"
+            f" {places(own)}"
+        )
+    if "<locals>" in kind.__qualname__:
+        return f"an object of {kind.__qualname__}, a class that a function defines"
+    for base in kind.__mro__:
+        if not (
+            is_allowed(base.__module__, own)
+            or base.__module__ in STATELESS
+            or name_of(base) in BASES
+            or base in CONTAINERS
+        ):
+            return f"an object of {kind.__qualname__}, which derives from {name_of(base)}"
+    return ""
+
+
+def name_refusal(found: Any, own: Collection[str]) -> str:
+    """Why a checkpoint cannot name this class or function, or ""."""
+    name = name_of(found)
+    if not isinstance(found, type):
+        return f"the function {found.__qualname__}"
+    if STANDARD.get(name) is found:
+        return ""
+    if "<" in found.__qualname__:
+        return f"{found.__qualname__}, which a function defines"
+    return (
+        "" if is_allowed(found.__module__, own) else f"{name}, which is no class of {places(own)}"
+    )
+
+
 def find_class(name: str, own: Collection[str]) -> type:
-    """Return the class of a name. CannotDecode if a checkpoint must not name it."""
+    """Return the class of a name. UnsafePickle if a checkpoint must not name it."""
     found = STANDARD.get(name) or _find(name, own)
     if not isinstance(found, type) or name_of(found) != name:
-        raise CannotDecode(f"names {name}, which is no class of {places(own)}")
+        raise UnsafePickle(f"names {name}, which is no class of {places(own)}")
     return found
 
 
@@ -117,12 +172,12 @@ def method_of(owner: Any, name: str, own: Collection[str]) -> FunctionType | Non
 def _find(name: str, own: Collection[str]) -> Any:
     module, _, path = name.partition(":")
     if not is_allowed(module, own):
-        raise CannotDecode(f"names {name}; expected a class of {places(own)}")
+        raise UnsafePickle(f"names {name}; expected a class of {places(own)}")
     if is_allowed(module, ()):
         try:
             import_module(module)
         except ImportError as error:
-            raise CannotDecode(f"names {name}: {error}") from error
+            raise UnsafePickle(f"names {name}: {error}") from error
     found: Any = sys.modules.get(module)
     for part in path.split("."):
         # never through an instance or another module

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from edgefl.checkpoints.encoded import CannotDecode
+from edgefl.pickles import UnsafePickle
 from edgefl.vectors import ALIGNMENT, aligned
 
 # What safetensors can hold as it is; all else goes into the file as bytes.
@@ -113,37 +113,27 @@ def _view(array: np.ndarray, name: str | None, start: int) -> View:
     ]
 
 
-class Buffers:
-    """Makes arrays from views. Each buffer is copied into new memory, once."""
+def arrays_of(
+    views: list[View], places: Mapping[str, int], buffers: Mapping[str, np.ndarray]
+) -> list[np.ndarray]:
+    """Make the arrays of the views. Each buffer is copied into new memory, once.
 
-    def __init__(self, places: Mapping[str, int], arrays: Mapping[str, np.ndarray]) -> None:
-        self._places, self._arrays = places, arrays
-        self._made: dict[str, np.ndarray] = {}
-
-    def view(self, row: View) -> np.ndarray:
-        """Return the array of a row. CannotDecode, ValueError or TypeError if it is damaged."""
-        name, dtype, shape, strides, offset, writeable = row
+    ValueError, TypeError or KeyError if something is damaged.
+    """
+    memory: dict[str | None, np.ndarray] = {None: np.empty(0, np.uint8)}
+    for name, place in places.items():
+        data = np.ascontiguousarray(buffers[name]).reshape(-1).view(np.uint8)
+        start = int(place) % ALIGNMENT
+        memory[name] = aligned(data.size + start, np.uint8)[start:]
+        memory[name][:] = data
+    arrays = []
+    for name, dtype, shape, strides, offset, writeable in views:
         kind = np.dtype(dtype)
         if kind.hasobject:
-            raise CannotDecode(f"has an array of {kind}")
+            raise UnsafePickle(f"has an array of {kind}")
         if offset < 0:  # numpy does not check it
-            raise CannotDecode(f"has an array at byte {offset}")
-        memory = np.empty(0, np.uint8) if name is None else self._memory(name)
-        made: np.ndarray = np.ndarray(tuple(shape), kind, memory, offset, strides)
+            raise UnsafePickle(f"has an array at byte {offset}")
+        made: np.ndarray = np.ndarray(tuple(shape), kind, memory[name], offset, strides)
         made.flags.writeable = bool(writeable)
-        return made
-
-    def data(self, name: str | None) -> bytes:
-        """Return the bytes of a buffer."""
-        return b"" if name is None else bytes(_bytes(self._arrays[name]).data)
-
-    def _memory(self, name: str) -> np.ndarray:
-        if name not in self._made:
-            data, start = _bytes(self._arrays[name]), int(self._places[name]) % ALIGNMENT
-            self._made[name] = aligned(data.size + start, np.uint8)[start:]
-            self._made[name][:] = data
-        return self._made[name]
-
-
-def _bytes(array: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        arrays.append(made)
+    return arrays

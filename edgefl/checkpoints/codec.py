@@ -1,4 +1,4 @@
-"""Encode a graph of objects as JSON and arrays, and decode it, without pickle.
+"""Encode a graph of objects as a pickle and arrays, and decode it with a restricted reader.
 
 Objects stay shared as they were, also in cycles. What the codec knows: None, bool, int, float, str,
 bytes, bytearray, range, list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict,
@@ -7,28 +7,79 @@ references; numpy's arrays, values, dtypes, generators and seed sequences; enume
 allowed classes (``allowed.MODULES``, the user's own strategies) with their attributes and slots;
 these classes by name; methods that ``allowed`` names or that the user's classes define.
 
+- The pickle names classes, and the functions of ``CALLS``, which make the other objects.
 - An object that defines ``state()`` and ``restore(state)`` is saved as its state. It is made
   without a call of ``__init__``, then gets the state.
 - ``externals`` are objects that the process makes anew: they are saved as their name. If an
   external defines ``state()`` and ``restore(state)``, its state is saved, and the new object gets
   it.
-- Arrays that overlap in memory still do afterwards. Each piece of memory is stored once.
+- Arrays lie outside of the pickle. Arrays that overlap in memory still do afterwards. Each piece
+  of memory is stored once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import copyreg
+import io
+import pickle
+import re
+from array import array as typed_array
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from fractions import Fraction
+from functools import partial
+from inspect import getattr_static
+from itertools import count
+from pathlib import PosixPath
+from types import FunctionType, MemberDescriptorType, MethodType
+from typing import Any, ClassVar, NoReturn
+from weakref import ref
 
-from edgefl.checkpoints.decoder import Decoder
-from edgefl.checkpoints.encoded import CannotDecode, CannotEncode, Encoded
-from edgefl.checkpoints.encoder import Encoder
+import msgspec
+import numpy as np
 
-# what a damaged tree may raise while objects are made of it
-DAMAGE = (
-    *(LookupError, TypeError, ValueError, AttributeError, ArithmeticError),
-    *(RecursionError, MemoryError),
+from edgefl.checkpoints.allowed import (
+    CONTAINERS,
+    find_class,
+    has_state,
+    method_of,
+    name_refusal,
+    refusal,
 )
-__all__ = ["CannotDecode", "CannotEncode", "Encoded", "decode", "encode"]
+from edgefl.checkpoints.buffers import BufferTable, arrays_of, refused
+from edgefl.pickles import DAMAGE, RestrictedUnpickler, UnsafePickle
+
+FORMAT = 2  # of a checkpoint; 1 was a tree of JSON
+OBJECTS = "objects"  # the name of the pickle among the arrays
+BIT_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
+MOST_NESTED = 1000  # tuples in a key
+MOST_POOL = 64  # words of a seed sequence; numpy has 4 unless it is told otherwise
+
+
+class CannotEncode(Exception):
+    """An object that no checkpoint can hold. The message begins with the path to it."""
+
+
+class CannotDecode(Exception):
+    """A graph that is damaged, of another version, or that names what it must not name."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Encoded:
+    """A graph of objects: ``tree`` is plain JSON, ``arrays`` are contiguous, by name.
+
+    The arrays include the pickle, as bytes. The tree says how the other arrays are made of them.
+    """
+
+    tree: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+
+    @property
+    def array_bytes(self) -> int:
+        """Bytes of the arrays without the pickle."""
+        return sum(array.nbytes for name, array in self.arrays.items() if name != OBJECTS)
 
 
 def encode(
@@ -42,7 +93,20 @@ def encode(
     ``own``: modules, or packages, of the user's strategies. ``copy``: copy arrays that are
     writeable, so that the result does not change; others must not change either way.
     """
-    return Encoder(externals or {}, own, copy).encode(root)
+    file = io.BytesIO()
+    writer = _Writer(file, externals or {}, tuple(own), copy)
+    try:
+        writer.dump(root)
+    except _Refused as reason:
+        place = _path_to(reason.found, root, writer.externals)
+        raise CannotEncode(f"{place}: cannot save {reason.what}") from None
+    except RecursionError as error:
+        raise CannotEncode("the root: cannot save objects that are nested so deeply") from error
+    except pickle.PicklingError as error:  # a class whose name leads to something else
+        raise CannotEncode(f"the root: {error}") from error
+    views, places, buffers = writer.buffers.close()
+    tree = {"format": FORMAT, "views": views, "buffers": places}
+    return Encoded(tree, {**buffers, OBJECTS: np.frombuffer(file.getvalue(), np.uint8)})
 
 
 def decode(
@@ -50,15 +114,414 @@ def decode(
     externals: Mapping[str, object] | None = None,
     own: Collection[str] = (),
 ) -> object:
-    """Return what ``encode`` got, in new memory. CannotDecode if the tree is damaged, if it names
-    what it must not name, or an external that is missing.
+    """Return what ``encode`` got, in new memory. CannotDecode if it is damaged, if it names what it
+    must not name, or an external that is missing.
 
     What ``restore`` of an object raises is passed on.
     """
+    tree = encoded.tree
+    if tree.get("format") != FORMAT:
+        raise CannotDecode(f"has the format {tree.get('format')!r}; expected {FORMAT}")
     try:
-        decoder = Decoder(encoded, externals or {}, own)
-        root = decoder.build()
+        reader = _Reader(encoded, externals or {}, tuple(own))
+        root = reader.load()
+    except UnsafePickle as error:
+        raise CannotDecode(str(error)) from error
     except DAMAGE as error:
         raise CannotDecode(f"is damaged ({type(error).__name__}: {error})") from error
-    decoder.restore()
+    for made, state in reader.restorable:
+        made.restore(state)
     return root
+
+
+# ---------------------------------------------------------------------- from objects
+class _Refused(Exception):
+    """An object that cannot be saved."""
+
+    def __init__(self, found: object, what: str) -> None:
+        super().__init__(what)
+        self.found, self.what = found, what
+
+
+class _Writer(pickle.Pickler):
+    """Writes one graph. pickle itself only writes the plain built-in types."""
+
+    def __init__(
+        self, file: io.BytesIO, externals: Mapping[str, object], own: tuple[str, ...], copy: bool
+    ) -> None:
+        super().__init__(file, protocol=5)
+        self.externals = {id(found): name for name, found in externals.items()}
+        self.own = own
+        self.buffers = BufferTable(copy)
+
+    def reducer_override(self, found: Any) -> Any:
+        """Return how an object is made again, in the form of ``__reduce__``."""
+        kind = type(found)
+        name = self.externals.get(id(found))
+        if name is not None:
+            return (external, (name,), (found.state(),) if has_state(kind) else None)
+        if kind in REDUCTIONS:
+            return REDUCTIONS[kind](self, found)
+        match found:
+            case type() | FunctionType():
+                if found not in CALLS.values() and (what := name_refusal(found, self.own)):
+                    raise _Refused(found, what)
+                return NotImplemented
+            case Enum():
+                named = found.name in kind.__members__
+                return member, (kind, found.name if named else int(found.value))
+            case np.generic():
+                if refused(np.asarray(found)):
+                    raise _Refused(found, f"a numpy value of {found.dtype}")
+                return scalar, (found.dtype.str, found.tobytes())
+            case np.dtype():
+                if refused(np.empty(0, found)):
+                    raise _Refused(found, f"the numpy type {found}")
+                return dtype, (found.str,)
+        return self._object(found, kind)
+
+    def _object(self, found: Any, kind: Any) -> Any:
+        if what := refusal(kind, self.own):
+            raise _Refused(found, what)
+        new: Any = copyreg.__newobj__  # type: ignore[attr-defined]  # stands for an opcode
+        if has_state(kind):
+            return new, (kind,), (found.state(),)
+        if isinstance(found, msgspec.Struct):  # made at once from its fields, in their order
+            return new, (kind, *msgspec.structs.asdict(found).values())
+        state: Any = object.__getstate__(found)
+        if isinstance(found, (tuple, frozenset)):
+            return new, (kind, list(found)), state
+        if isinstance(found, deque):
+            return new, (kind, found.maxlen), state, iter(found)
+        if isinstance(found, (list, set)):
+            return new, (kind,), state, iter(found)
+        if isinstance(found, dict):
+            factory = (found.default_factory,) if isinstance(found, defaultdict) else ()
+            return new, (kind, *factory), state, None, iter(found.items())
+        return new, (kind,), state
+
+    def _array(self, found: np.ndarray) -> Any:
+        if what := refused(found):
+            raise _Refused(found, what)
+        return array, (self.buffers.add(found),)
+
+    def _generator(self, found: np.random.Generator) -> Any:
+        name = type(found.bit_generator).__name__
+        if name not in BIT_GENERATORS:
+            raise _Refused(found, f"a random generator of {name}")
+        return generator, (found.bit_generator,)
+
+    def _seed(self, found: np.random.SeedSequence) -> Any:
+        entropy, key = found.entropy, tuple(map(int, found.spawn_key))
+        if entropy is not None and type(entropy) is not int:
+            entropy = [int(number) for number in np.ravel(entropy)]
+        return seed, (entropy, key, found.pool_size, found.n_children_spawned)
+
+    def _partial(self, found: partial[Any]) -> Any:
+        if type(found.func) is not MethodType:
+            raise _Refused(found, "a partial of something that is no method")
+        return later, (found.func, found.args, found.keywords)
+
+    def _method(self, found: MethodType) -> Any:
+        of, name = found.__self__, found.__func__.__name__
+        if method_of(of, name, self.own) is not found.__func__:
+            raise _Refused(found, f"the method {name} of {type(of).__name__}")
+        return method, (of, name)
+
+    def _count(self, found: count[int]) -> Any:
+        parts = re.fullmatch(r"count\((-?\d+)(?:, (-?\d+))?\)", repr(found))
+        if parts is None:
+            raise _Refused(found, repr(found))
+        return count, tuple(map(int, parts.groups("1")))
+
+
+REDUCTIONS: dict[type, Callable[[_Writer, Any], Any]] = {
+    np.ndarray: _Writer._array,
+    np.random.Generator: _Writer._generator,
+    **{
+        getattr(np.random, name): lambda writer, found: (
+            bits,
+            (type(found).__name__, found.seed_seq, found.state),
+        )
+        for name in BIT_GENERATORS
+    },
+    np.random.SeedSequence: _Writer._seed,
+    partial: _Writer._partial,
+    MethodType: _Writer._method,
+    count: _Writer._count,
+    ref: lambda writer, found: (weak, (found(),)),
+    typed_array: lambda writer, found: (typed, (found.typecode, found.tobytes())),
+    Fraction: lambda writer, found: (fraction, (found.numerator, found.denominator)),
+    range: lambda writer, found: NotImplemented,  # as pickle saves it
+    PosixPath: lambda writer, found: NotImplemented,
+}
+
+
+# ---------------------------------------------------------------------- to objects
+class _Reader(RestrictedUnpickler):
+    """Reads one graph. ``restorable``: objects that get a state, the inner ones first."""
+
+    def __init__(
+        self, encoded: Encoded, externals: Mapping[str, object], own: tuple[str, ...]
+    ) -> None:
+        tree = encoded.tree
+        arrays = arrays_of(tree["views"], tree["buffers"], encoded.arrays)
+        self._externals, self._own = externals, own
+        self._new: dict[int, Any] = {}  # objects that may get attributes, by id
+        self.restorable: list[tuple[Any, Any]] = []
+        own_calls = {
+            "array": arrays.__getitem__,
+            "external": self._external,
+            "method": self._method,
+        }
+        calls = CALLS | {f"{__name__}:{name}": call for name, call in own_calls.items()}
+        super().__init__(encoded.arrays[OBJECTS].tobytes(), calls)
+
+    def find_class(self, module: str, name: str) -> Any:
+        return self.calls.get(f"{module}:{name}") or find_class(f"{module}:{name}", self._own)
+
+    def _external(self, name: str) -> object:
+        if name not in self._externals:
+            raise UnsafePickle(f"needs {name!r}, which this process does not have")
+        found = self._externals[name]
+        if has_state(type(found)):
+            self._new[id(found)] = found
+        return found
+
+    def _method(self, of: Any, name: str) -> MethodType:
+        function = method_of(of, name, self._own)
+        if function is None:
+            raise UnsafePickle(f"names the method {name} of {type(of).__name__}")
+        return MethodType(function, of)
+
+    def make(self, kind: Any, arguments: tuple[Any, ...]) -> Any:
+        what = refusal(kind, self._own) if isinstance(kind, type) else f"{kind!r}"
+        if what:
+            raise UnsafePickle(f"has {what}")
+        if issubclass(kind, msgspec.Struct):
+            return kind(*arguments)
+        base: Any = next((each for each in CONTAINERS if issubclass(kind, each)), object)
+        if base in (tuple, frozenset):
+            made = base.__new__(kind, _of(list, *arguments))
+        else:
+            made = base.__new__(kind)
+            if base is deque:
+                deque.__init__(made, (), *arguments)
+            elif base is defaultdict:
+                made.default_factory = _factory(*arguments)
+        self._new[id(made)] = made
+        return made
+
+    def fill(self, made: Any, state: Any) -> None:
+        """Set the attributes, whatever the class does at an assignment (frozen dataclasses)."""
+        if id(made) not in self._new:
+            raise UnsafePickle(f"has a state for an object of {type(made).__name__}")
+        if has_state(type(made)):
+            self.restorable.append((made, *state))
+            return
+        attributes, slots = state if isinstance(state, tuple) else (state, {})
+        if attributes:
+            vars(made).update(attributes)
+        for name, value in slots.items():
+            slot = getattr_static(made, name)
+            if not isinstance(slot, MemberDescriptorType):
+                raise AttributeError(name)
+            slot.__set__(made, value)
+
+    def extend(self, made: Any, items: list[Any]) -> None:
+        adds: dict[type, Any] = {list: list.extend, deque: deque.extend, set: set.update}
+        base = next((kind for kind in adds if isinstance(made, kind)), None)
+        if base is None:
+            raise UnsafePickle(f"has items for an object of {type(made).__name__}")
+        if base is set:
+            self._check_keys(items)
+        adds[base](made, items)
+
+    def put(self, made: Any, pairs: list[tuple[Any, Any]]) -> None:
+        put = OrderedDict.__setitem__ if isinstance(made, OrderedDict) else dict.__setitem__
+        self._check_keys([key for key, _ in pairs])
+        for key, value in pairs:
+            put(made, key, value)
+
+    def _check_keys(self, keys: list[Any]) -> None:
+        """Refuse deep tuples, whose hash needs a recursion without a limit."""
+        for key in keys:
+            parts, count = [key], 0
+            while parts and type(parts[-1]) in (tuple, frozenset):
+                parts += parts.pop()
+                count += 1
+                if count > MOST_NESTED:
+                    raise UnsafePickle("has a key of very many tuples")
+
+    dispatch: ClassVar[Any] = {
+        **RestrictedUnpickler.dispatch,
+        pickle.EMPTY_SET[0]: pickle._Unpickler.dispatch[pickle.EMPTY_SET[0]],
+        pickle.FROZENSET[0]: pickle._Unpickler.dispatch[pickle.FROZENSET[0]],
+        pickle.ADDITEMS[0]: RestrictedUnpickler.dispatch[pickle.APPENDS[0]],
+    }
+
+
+def _factory(found: Any) -> Any:
+    if found is not None and not isinstance(found, (type, MethodType, partial)):
+        raise UnsafePickle("has a defaultdict of something that is no class")
+    return found
+
+
+# ---------------------------------------------------------------------- what a pickle may call
+def _of(kind: type, found: Any) -> Any:
+    """Check an argument: iterating over a value of another type may have no end."""
+    if type(found) is not kind:
+        raise UnsafePickle(f"has a {type(found).__name__} in place of a {kind.__name__}")
+    return found
+
+
+def array(number: int) -> NoReturn:
+    """Stands for the array of this number. The reader has them."""
+    raise NotImplementedError
+
+
+def external(name: str) -> NoReturn:
+    """Stands for an external of the reader."""
+    raise NotImplementedError
+
+
+def method(of: object, name: str) -> NoReturn:
+    """Stands for a method of an object. The reader knows which it may have."""
+    raise NotImplementedError
+
+
+def later(function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> partial[Any]:
+    """Return a partial of a method."""
+    if type(function) is not MethodType:
+        raise UnsafePickle("has a partial of something that is no method")
+    return partial(function, *arguments, **keywords)
+
+
+def member(kind: Any, value: str | int) -> Enum:
+    """Return a member of an enumeration by its name, or flags by their number."""
+    if not isinstance(kind, type) or not issubclass(kind, Enum):
+        raise UnsafePickle(f"has a member of {kind!r}, which is no enumeration")
+    return kind[value] if isinstance(value, str) else kind(value)
+
+
+def dtype(text: str) -> np.dtype[Any]:
+    """Return a numpy type."""
+    found: np.dtype[Any] = np.dtype(_of(str, text))
+    if found.hasobject:
+        raise UnsafePickle(f"has a value of {found}")
+    return found
+
+
+def scalar(kind: str, data: bytes) -> Any:
+    """Return a numpy value."""
+    return np.frombuffer(data, dtype(kind), 1)[0]
+
+
+def generator(found: Any) -> np.random.Generator:
+    """Return a random generator."""
+    if type(found).__name__ not in BIT_GENERATORS:
+        raise UnsafePickle(f"has a random generator of {type(found).__name__}")
+    return np.random.Generator(found)
+
+
+def bits(name: str, seeds: np.random.SeedSequence, state: dict[str, Any]) -> Any:
+    """Return the bit generator of a random generator."""
+    if name not in BIT_GENERATORS:
+        raise UnsafePickle(f"names the random generator {name}")
+    made = getattr(np.random, name)(_of(np.random.SeedSequence, seeds))
+    made.state = state
+    return made
+
+
+def seed(entropy: Any, spawn_key: Any, pool_size: int, spawned: int) -> np.random.SeedSequence:
+    """Return a seed sequence."""
+    if pool_size > MOST_POOL:
+        raise UnsafePickle(f"has a seed with a pool of {pool_size} words")
+    for number in (*(entropy if type(entropy) in (list, tuple) else [entropy or 0]), *spawn_key):
+        _of(int, number)
+    return np.random.SeedSequence(
+        entropy,
+        spawn_key=_of(tuple, spawn_key),
+        pool_size=pool_size,
+        n_children_spawned=spawned,
+    )
+
+
+def fraction(above: int, below: int) -> Fraction:
+    """Return a fraction. Of a text it could take for ever."""
+    return Fraction(_of(int, above), _of(int, below))
+
+
+def typed(code: str, data: bytes) -> typed_array[Any]:
+    """Return an ``array.array``."""
+    return typed_array(_of(str, code), _of(bytes, data))
+
+
+class _Gone:
+    """The former object of a dead weak reference."""
+
+
+def weak(found: Any) -> ref[Any]:
+    """Return a weak reference."""
+    return ref(_Gone() if found is None else found)
+
+
+CALLS: dict[str, Any] = {
+    f"{call.__module__}:{call.__name__}": call
+    for call in (
+        *(array, external, method, later, member, dtype, scalar, generator, bits, seed, weak),
+        *(fraction, typed, count, range, PosixPath),
+    )
+}
+
+
+# ---------------------------------------------------------------------- paths in errors
+def _path_to(target: object, root: object, externals: Mapping[int, str]) -> str:
+    """Return how the root leads to an object, as "strategy.model.hook".
+
+    Keys of the outermost dict, and of a state, read like attributes. A path begins anew at an
+    external.
+    """
+    paths = {id(root): ""}
+    waiting = deque([root])
+    alive = [root]  # so that no id is used twice
+    while waiting:
+        found = waiting.popleft()
+        path = externals.get(id(found), paths[id(found)])
+        if found is target:
+            break
+        for part_path, part in _parts(found, path, id(found) in externals):
+            if id(part) not in paths:
+                paths[id(part)] = part_path
+                waiting.append(part)
+                alive.append(part)
+    return paths.get(id(target)) or "the root"
+
+
+def _parts(found: Any, path: str, is_external: bool) -> Iterator[tuple[str, Any]]:
+    """Yield the path and the object for all that an object refers to."""
+    attributes: dict[str, Any] = {}
+    if isinstance(found, partial):
+        attributes = {"func": found.func, "args": found.args, **found.keywords}
+    elif isinstance(found, MethodType):
+        attributes = {"__self__": found.__self__}
+    elif isinstance(found, ref):
+        attributes = {"()": found()}
+    elif has_state(type(found)):
+        attributes = found.state()
+    elif isinstance(found, msgspec.Struct):
+        attributes = msgspec.structs.asdict(found)
+    elif not (is_external or isinstance(found, (type, FunctionType, np.ndarray, np.generic))):
+        state: Any = object.__getstate__(found)
+        for part in state if isinstance(state, tuple) else (state,):
+            attributes |= part or {}
+        if isinstance(found, dict):
+            for key, value in found.items():
+                named = key if not path and isinstance(key, str) else f"{path}[{key!r}]"
+                yield from ((named, each) for each in (key, value))
+        elif isinstance(found, CONTAINERS):
+            items: Any = found
+            yield from ((f"{path}[{place!r}]", each) for place, each in enumerate(items))
+        if isinstance(found, defaultdict):
+            attributes["default_factory"] = found.default_factory
+    yield from ((f"{path}.{name}".lstrip("."), each) for name, each in attributes.items())

@@ -1,5 +1,5 @@
-"""Checkpoint files: ``checkpoint-NNNNNN.json`` has the tree, ``checkpoint-NNNNNN.safetensors`` the
-arrays.
+"""Checkpoint files: ``checkpoint-NNNNNN.safetensors`` has the pickle and the arrays,
+``checkpoint-NNNNNN.json`` what is said about them.
 
 A checkpoint counts once its JSON file has its name: that is written last, and it has the digests of
 both files.
@@ -19,7 +19,7 @@ import orjson
 import xxhash
 from safetensors.numpy import load
 
-from edgefl.checkpoints.encoded import Encoded
+from edgefl.checkpoints.codec import Encoded
 from edgefl.disk import PART, Disk, DiskFile, write_all
 from edgefl.errors import listed
 

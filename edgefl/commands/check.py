@@ -1,12 +1,18 @@
-"""``edgefl check``: everything that can be known about an experiment before it runs."""
+"""What can be known about a run before it, and what one run says about the next.
+
+``edgefl check``: an experiment before it runs. ``edgefl jobs``: how long the server's jobs take on
+this host, for their emulated costs. ``edgefl profile``: from a run on real links and devices to one
+that emulates them.
+"""
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -18,21 +24,28 @@ import psutil
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from edgefl.catalog import is_own
 from edgefl.commands import show
-from edgefl.commands.configs import Config
+from edgefl.commands.options import Config, OverridesAsForRun
 from edgefl.config.experiment import Experiment
 from edgefl.config.groups import parts, warnings
-from edgefl.errors import Bug, UserError, listed
+from edgefl.errors import Bug, UserError, listed, printable
 from edgefl.loading.file import base_of, load
 from edgefl.loading.names import strategy_warnings
+from edgefl.profile.repeat import Match
 from edgefl.results.forms import plain_table
 from edgefl.results.pace import clock
+from edgefl.vectors import read_only
+from emulator.calibrate import Timing, measure
+from emulator.commands.calibrate import BUSY_LOAD
 
 if TYPE_CHECKING:
     from edgefl.hosts.process_messages import FleetReady
     from edgefl.hosts.setup.learning import Learning
+    from edgefl.profile.repeat import NativeProfile
+    from edgefl.strategies.base.strategy import Strategy
 
 LONGEST_S = 20.0  # wall-clock seconds for the estimate of one strategy
 ENGINES = {"compiled": "the compiled step"}
@@ -62,10 +75,7 @@ class _LongEnough(Exception):
 
 def check(
     config: Config,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config, as for edgefl run."),
-    ] = None,
+    overrides: OverridesAsForRun = None,
 ) -> None:
     """Check an experiment without running it, and estimate its duration and bytes.
 
@@ -295,3 +305,201 @@ def table(found: Sequence[Estimate], speed: float, seeds: int) -> Table:
 def _counted(number: int, what: str) -> str:
     plural = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
     return f"1 {what}" if number == 1 else f"{number} {plural}"
+
+
+REPEAT, WARM_UP = 11, 2
+
+
+def jobs(
+    config: Config,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config: unlabelled.size=500"),
+    ] = None,
+) -> None:
+    """Time the server's jobs (predictions, distillations) on this host and suggest their cost.
+
+    The cost is the emulated time of a job, an option of the strategy.
+    """
+    from edgefl.hosts.setup import plan
+    from edgefl.hosts.setup.learning import learning
+    from edgefl.loading.file import base_of, load
+
+    experiment, base = load(config, overrides or ()).by_seed()[0], base_of(config)
+    entries = [entry for entry in experiment.strategies if plan.options(entry, base)[0].runs_jobs]
+    if not entries:
+        raise UserError(
+            f"{config}: none of its strategies has jobs (fedecho and zeno-plus-plus have)"
+        )
+    learned, load_before = learning(experiment, base), psutil.getloadavg()[0]
+    learned.place()
+    for entry in entries:
+        made = plan.strategy(experiment, entry, base, learned.initial_weights(), learned.layout)
+        for line in job_lines(entry.name, made, learned, experiment.chosen_speed):
+            show.line(line)
+    if load_before >= BUSY_LOAD:
+        show.line(
+            f"other programs were running (load {load_before:.1f}): on an idle host jobs may take"
+            " less"
+        )
+    show.hint(
+        f"edgefl run {config}; its summary.json says how late jobs really were (fidelity.jobs)"
+    )
+
+
+def job_lines(name: str, strategy: Strategy, learned: Learning, speed: float) -> list[str]:
+    """Report on one strategy's jobs, with options to paste into its config."""
+    told, paste = [f"{name}, at speed {speed:g}:"], []
+    for option, sort, timing in timed(strategy, learned):
+        least, given = honest_s(timing, speed), getattr(strategy.options, option)
+        verdict = (
+            "is enough" if given >= least else f"is too short for this host, at least {least:g}"
+        )
+        told.append(
+            f"  {sort}: {timing.median_ns / 1e6:.1f} ms, p90 {timing.p90_ns / 1e6:.1f} ms ({REPEAT}"
+            f" times); {option} = {given:g} {verdict}"
+        )
+        paste.append(f"{option} = {least:g}")
+    return (
+        [*told, f"  to paste: {', '.join(paste)}"]
+        if paste
+        else [*told, "  its method rehearsal names no jobs to time"]
+    )
+
+
+def timed(strategy: Strategy, learned: Learning) -> Iterator[tuple[str, str, Timing]]:
+    """Yield (the option of its cost, the kind, its timing) for each kind of job of ``strategy``."""
+    from edgefl.snake_case import snake
+
+    rehearsal = strategy.rehearsal()
+    result: Any = None
+    while True:
+        try:
+            option, job = rehearsal.send(result)
+        except StopIteration:
+            return
+        result = job.work(learned)
+        read_only(result[0].values())  # as in a run
+        yield (
+            option,
+            snake(type(job).__name__),
+            Timing(1.0, measure(partial(job.work, learned), REPEAT, WARM_UP)),
+        )
+
+
+def honest_s(timing: Timing, speed: float) -> float:
+    """A realistic cost in emulated seconds, with two digits.
+
+    Twice the 90th percentile, because a job waits until an edge's slice or another job ends.
+    """
+    return _two_digits_up(2 * timing.p90_ns / 1e9 * speed)
+
+
+def _two_digits_up(number: float) -> float:
+    step = 10.0 ** (math.floor(math.log10(number)) - 1)
+    return float(f"{math.ceil(number / step * (1 - 1e-12)) * step:.2g}")
+
+
+REST_SHARE = 0.05  # of a task's time; more is worth a warning
+UNEVEN = 2.0  # 95th over 5th percentile of a device's speed; more is worth a warning
+MOST_NAMED = 6  # edges in a line
+
+NativeRun = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN",
+        help="Directory of a run with native links or devices, or of its experiment.",
+    ),
+]
+RepeatOut = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Directory to write to.", show_default="NAME-repeat"),
+]
+
+Matched = Annotated[
+    Match,
+    typer.Option(
+        "--match",
+        help="What the rates reproduce. time: the whole time of a transfer of the same size, with"
+        " round trips of the protocol and work of the programs. rate: the goodput on the wire.",
+    ),
+]
+
+
+def profile(run: NativeRun, out: RepeatOut = None, match: Matched = Match.time) -> None:
+    """Turn what a run measured of real links and devices into a config that emulates them.
+
+    The config repeats the same experiment on one machine, on either clock.
+    """
+    from edgefl.hosts.setup.plan import devices
+    from edgefl.profile import repeat
+
+    found = repeat.read(run)
+    made = devices(found.experiment)
+    paths = repeat.write(found, out or Path(found.experiment.name), match, made)
+    console = Console()
+    console.print(native_table(found))
+    for warning in native_warnings(found, match):
+        show.warning(warning)
+    traces = len(paths) - 1
+    also = f" and {traces} trace{'s' * (traces > 1)}" if traces else ""
+    show.line(f"wrote {paths[0]}{also}")
+    show.hint(f"edgefl run {shlex.quote(str(paths[0]))} --clock virtual")
+
+
+def native_table(found: NativeProfile) -> Table:
+    """Return a line for each edge with a native link or device."""
+    shown = plain_table()
+    shown.add_column("edge\n", overflow="fold")
+    for heading in (
+        "up\nMbit/s",
+        "down\nMbit/s",
+        "latency\nms",
+        "jitter\nms",
+        "samples\n/s",
+        "other time\n% of a task",
+    ):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for edge in found.experiment.edges.ids():
+        link, device = found.links.get(edge), found.devices.get(edge)
+        if link is None and device is None:
+            continue
+        cells = ["-"] * 6
+        if link is not None:
+            for at, way in enumerate(("up", "down")):
+                rate = link.rates[way]
+                cells[at] = f"{rate.bit_s / 1e6:.3g}" + " trace" * bool(rate.trace)
+            cells[2] = f"{1e3 * link.latency_s:.2f}"
+            cells[3] = f"{1e3 * link.jitter_s:.2f}" if link.jitter_s else "-"
+            cells[5] = "-" if link.rest.share is None else f"{100 * link.rest.share:.1f}"
+        if device is not None:
+            cells[4] = f"{device.samples_per_s:.4g}"
+        shown.add_row(Text(printable(edge)), *cells)
+    return shown
+
+
+def native_warnings(found: NativeProfile, match: Match) -> list[str]:
+    """Say where rate, latency and speed cannot hold what was measured."""
+    uneven = [
+        f"{edge} ({device.p5:.4g} to {device.p95:.4g} samples/s)"
+        for edge, device in found.devices.items()
+        if device.p95 > UNEVEN * device.p5
+    ]
+    far = [
+        f"{edge} {100 * link.rest.share:.0f} %"
+        for edge, link in found.links.items()
+        if match is Match.rate and link.rest.share is not None and link.rest.share > REST_SHARE
+    ]
+    said = []
+    if uneven:
+        said.append(
+            "the speed of devices varied, which one number cannot hold:"
+            f" {listed(uneven, MOST_NAMED)}; [devices.throttling] or [devices.bursts] may describe"
+            " it"
+        )
+    if far:
+        said.append(
+            f"a part of each task is in neither rate nor latency: {listed(far, MOST_NAMED)}; the"
+            " repeated run will be that much faster; --match time puts it into the rates"
+        )
+    return said

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgefl.commands import plot as figures
-from edgefl.commands import show
-from edgefl.commands.aside import Overwrite, kept_aside
-from edgefl.commands.configs import Config
+from edgefl.commands import look, show
+from edgefl.commands.options import Config, OverwriteFiles, kept_aside
 from edgefl.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -83,12 +81,12 @@ def get(
 def plot(
     config: Config,
     overrides: Overrides = None,
-    out: figures.Out = None,
-    formats: figures.Formats = None,
-    width: figures.Width = "",
-    title: figures.Title = "",
-    numbers: figures.Numbers = None,
-    overwrite: Overwrite = False,
+    out: look.Out = None,
+    formats: look.Formats = None,
+    width: look.Width = "",
+    title: look.Title = "",
+    numbers: look.Numbers = None,
+    overwrite: OverwriteFiles = False,
 ) -> None:
     """Draw how many samples of each label every edge has."""
     import numpy as np
@@ -98,8 +96,8 @@ def plot(
     from edgefl.results.figures.base import drawn, save
     from edgefl.results.figures.style import PlotStyle
 
-    out, forms = figures.files(out or Path("labels.png"), formats)
-    style = PlotStyle(width=figures.chosen_width(width), title=title)
+    out, forms = look.files(out or Path("labels.png"), formats)
+    style = PlotStyle(width=look.chosen_width(width), title=title)
     learned = _learned(config, overrides)
     targets = learned.train[1].numpy()
     counts = [
@@ -107,7 +105,7 @@ def plot(
         for rows in learned.shards.values()
     ]
     found = labels.of_counts(dict(zip(learned.shards, counts)))
-    with kept_aside(figures.written(out, forms, numbers), overwrite):
+    with kept_aside(look.written(out, forms, numbers), overwrite):
         if numbers is not None:
             replace_file(numbers, found.csv().encode())
         paths = save(drawn(labels.PLOT, found, style), out, forms)

@@ -1,11 +1,16 @@
-"""``edgefl launch``: one experiment on the hosts of an inventory."""
+"""``edgefl launch``: one experiment on the hosts of an inventory.
+
+The coordinator runs here, or on another host if the inventory has a table [coordinator].
+"""
 
 from __future__ import annotations
 
+import math
 import secrets
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial as partial_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,26 +18,40 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgefl.commands import show
-from edgefl.commands import wall as on_wall
-from edgefl.commands.conclude import conclude
-from edgefl.commands.configs import ConfigOrNone
-from edgefl.commands.inventories import AcceptKeys, InventoryPath
-from edgefl.commands.launch_task import Launch
-from edgefl.commands.live_option import Live, MetricsPort, watched
-from edgefl.commands.require import Require, requirements
-from edgefl.commands.resume import resumed
-from edgefl.commands.resume_option import Overwrite, Resume, refuse_both
-from edgefl.commands.run import Out, Overrides, finish
-from edgefl.commands.run_task import RESULTS, RunTask
+from edgefl.commands.options import AcceptKeys, ConfigOrNone, InventoryPath
+from edgefl.commands.run import (
+    NO_CONFIG,
+    Live,
+    MetricsPort,
+    Out,
+    Overrides,
+    Overwrite,
+    Require,
+    Resume,
+    finish,
+    refuse_both,
+    requirements,
+    watched,
+)
+from edgefl.commands.running import RESULTS, RunTask, Screen, conclude, resumed, run_seeds
+from edgefl.config.faults import PROCESS_KINDS
+from edgefl.config.groups import availability_file, traces
 from edgefl.errors import UserError, printable
+from edgefl.exit_status import BAD_INPUT, FAILED, INTERRUPTED, OVER
 from edgefl.hosts.choices import LAUNCH, WALL
 from edgefl.hosts.network_addresses import any_host, tcp
+from edgefl.hosts.setup.resumption import Origin, RunFolder
+from edgefl.launch.connections.connection import HostError
+from edgefl.loading.file import dump
+from edgefl.loading.names import own_names
 from edgefl.record.files import EXPERIMENT
-from edgefl.record.row_file import write_whole
+from edgefl.record.tables import write_whole
 
 if TYPE_CHECKING:
+    from edgefl.config.experiment import Experiment
     from edgefl.launch.hosts_thread import HostLogs, HostsThread
     from edgefl.launch.inventory import Inventory
+    from edgefl.launch.remote_coordinator import RemoteCoordinator
 
 KEYS_SUFFIX = ".keys"  # of the folder next to the inventory
 
@@ -63,6 +82,55 @@ Partial = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What is launched: the checked input of the command."""
+
+    run: RunTask
+    inventory: Inventory
+    keys: Path
+    sync: bool
+    restarts: int
+    partial: bool
+    accept: bool
+
+    def placed(self, experiment: Experiment, launched: str, results: str = "") -> RunTask:
+        """Return the run with the coordinator's address, and its experiment.toml.
+
+        ``launched``: the name of the launch's folders on its hosts. ``results``: of a coordinator
+        on another host, the folder there.
+        """
+        place = self.inventory.coordinator.host.name
+        origin = Origin(
+            LAUNCH,
+            WALL,
+            self.run.base,
+            options=("--partial",) if self.partial else (),
+            inventory=self.inventory.path,
+            keys=self.keys,
+            place=f"{place} ({results})" if results else "",
+            launched=launched,
+        )
+        found = self.run.found
+        text = origin.text(self.run.experiment if found is None else found.asked)
+        return replace(self.run, experiment=experiment, text=text)
+
+    def code(self) -> dict[str, Path]:
+        """The files of the user's code, by name."""
+        folders = (self.run.base, Path.cwd())
+        return {
+            name: next(path for path in paths if path.is_file())
+            for name in own_names(self.run.experiment)
+            if (place := name.rpartition(":")[0]).endswith(".py")
+            and (paths := [folder / Path(place).expanduser() for folder in folders])
+        }
+
+    def traces(self) -> dict[str, Path]:
+        """The files with traces of links, which only the coordinator reads."""
+        base = self.run.base
+        return {name: base / Path(name).expanduser() for name in traces(self.run.experiment)}
+
+
 def launch(
     inventory: InventoryPath,
     config: ConfigOrNone = None,
@@ -81,40 +149,29 @@ def launch(
     require: Require = None,
 ) -> None:
     """Run an experiment on an inventory's hosts: keys, data and code out, logs and results back."""
-    from edgefl.commands.launch_elsewhere import refuse_faults
     from edgefl.launch.inventory import load_inventory
     from edgefl.launch.launch_plan import refuse_code
-    from edgefl.loading.names import own_names
 
     demands = requirements(require or ())
     refuse_both(resume, overwrite)
     hosts = load_inventory(inventory)
-    given = _given(hosts, config, overrides or (), out, resume)
+    given = _given(hosts, config, overrides or (), out, resume, overwrite)
     refuse_code(hosts, own_names(given.experiment))
     if hosts.coordinator.host.via != "local":
         refuse_faults(given.experiment)
     given.tell()
-    task = Launch(
-        hosts,
-        given.experiment,
-        given.config,
-        given.folder,
-        keys or _keys_of(given) or inventory.with_suffix(KEYS_SUFFIX),
-        sync,
-        restarts,
-        partial,
-        accept_new_host_keys,
-        given.found,
-        overwrite,
-    )
+    if keys is None and given.found is not None:
+        keys = given.found.keys()
+    keys = keys or inventory.with_suffix(KEYS_SUFFIX)
+    task = Launch(given, hosts, keys, sync, restarts, partial, accept_new_host_keys)
     if dry_run:
         from edgefl.commands.launch_preview import preview
 
         preview(task, overrides or ())
         return
-    with watched(task.folder, task.experiment, live_port, metrics_port):
+    with watched(given.folder, given.experiment, live_port, metrics_port):
         to_the_end = _launched(task)
-    finish(conclude(task.experiment, task.folder), demands, True, to_the_end)
+    finish(conclude(given.experiment, given.folder), demands, True, to_the_end)
 
 
 def _given(
@@ -123,6 +180,7 @@ def _given(
     overrides: Sequence[str],
     out: Path | None,
     resume: Path | None,
+    overwrite: bool,
 ) -> RunTask:
     """Read the experiment: a new one with the edges of ``inventory``, or what is resumed."""
     from edgefl.launch.placement import check_placed, load_placed, place
@@ -139,29 +197,25 @@ def _given(
         check_placed(inventory, found.asked)
         return RunTask.resumed(found)
     if config is None:
-        raise UserError("CONFIG: missing: an experiment file (edgefl configs lists some)")
+        raise UserError(NO_CONFIG)
     experiment = load_placed(inventory, config, overrides)
-    return RunTask(experiment, config, (out or RESULTS) / experiment.name, WALL)
-
-
-def _keys_of(given: RunTask) -> Path | None:
-    return None if given.found is None else given.found.keys()
+    folder = (out or RESULTS) / experiment.name
+    return RunTask(experiment, config, folder, WALL, overwrite=overwrite)
 
 
 def _launched(task: Launch) -> bool:
     """Run the experiment; False after Ctrl-C."""
-    from edgefl.hosts.setup.resumption import RunFolder
     from edgefl.hosts.wall.keys import missing
     from edgefl.launch.hosts_thread import HostLogs, HostsThread
     from edgefl.launch.launch_plan import run_name
 
-    experiment = task.experiment
+    experiment, found = task.run.experiment, task.run.found
     missing(task.keys, experiment.edges.ids())  # what is wrong with the keys is told first
-    RunFolder(task.folder).refuse_if_in_use()
+    RunFolder(task.run.folder).refuse_if_in_use()
     began_s = time.monotonic()
     logs = HostLogs(lambda: time.monotonic() - began_s)
     run = run_name(experiment.name, secrets.token_hex(4))
-    former = "" if task.found is None else task.found.origin.launched
+    former = "" if found is None else found.origin.launched
     hosts = HostsThread(task.inventory, run, logs.add, former)
     at_once = True
     try:
@@ -207,7 +261,7 @@ def _prepare(task: Launch, hosts: HostsThread) -> dict[str, str]:
     show.line(f"{task.inventory.path}: connecting to {len(hosts.hosts)} hosts")
     hosts.connect(asker(task.accept))
     _check(task, hosts)
-    made = complete(task.keys, task.experiment.edges.ids())
+    made = complete(task.keys, task.run.experiment.edges.ids())
     if made:
         (task.keys / ".gitignore").write_text("*\n", encoding="ascii")
         show.line(f"{task.keys}: made keys for {len(made)} edges")
@@ -220,11 +274,11 @@ def _prepare(task: Launch, hosts: HostsThread) -> dict[str, str]:
     _check(task, hosts)
     shards: Mapping[str, str | None] = {}
     if task.sync:
-        shards = hosts.sync(DataSync(task.experiment, task.base), show.line)
+        shards = hosts.sync(DataSync(task.run.experiment, task.run.base), show.line)
         _check(task, hosts)
     hosts.prepare(
         {
-            host.name: preparation(host, task.experiment, shards.get(host.name), task.restarts)
+            host.name: preparation(host, task.run.experiment, shards.get(host.name), task.restarts)
             for host in hosts.hosts
         }
     )
@@ -254,10 +308,9 @@ class _HostEdges:
     """The edges on the hosts, for the launcher of the coordinator."""
 
     def __init__(
-        self, hosts: HostsThread, addresses: Mapping[str, str], logs: HostLogs, task: Launch
+        self, hosts: HostsThread, addresses: Mapping[str, str], logs: HostLogs, run: RunTask
     ) -> None:
-        self.hosts, self.addresses, self.logs, self.folder = hosts, addresses, logs, task.folder
-        self.resume = task.found is not None
+        self.hosts, self.addresses, self.logs, self.run = hosts, addresses, logs, run
         self._started = False
 
     @property
@@ -268,7 +321,7 @@ class _HostEdges:
         """Start the edges when the first coordinator listens; the others use the same port."""
         if not self._started:
             self._started = True
-            self.logs.open(self.folder, keep=self.resume)
+            self.logs.open(self.run.folder, keep=self.run.resume)
             self.hosts.start_edges(
                 {host: tcp(address, port) for host, address in self.addresses.items()}
             )
@@ -277,7 +330,7 @@ class _HostEdges:
         self.hosts.inject(fault)
 
 
-class _HostsScreen(on_wall.Screen):
+class _HostsScreen(Screen):
     """The live display, with the hosts' news."""
 
     def __init__(self, hosts: HostsThread, logs: HostLogs) -> None:
@@ -298,33 +351,118 @@ def _run(
     from edgefl.launch.connections.addresses import edge_addresses, listen_host
     from edgefl.launch.launch_plan import listen_port
 
-    network, remote = task.experiment.network, hosts.coordinator
+    network, remote = task.run.experiment.network, hosts.coordinator
     if remote is None:
         where = listen_host(network.host, addresses.values())
         addresses = edge_addresses(where, addresses)
     else:
         where = any_host(addresses.values())
-    port = listen_port(task.inventory, task.experiment)
+    port = listen_port(task.inventory, task.run.experiment)
     section = network.model_copy(update={"host": where, "port": port})
-    experiment = task.experiment.model_copy(update={"network": section})
+    experiment = task.run.experiment.model_copy(update={"network": section})
     if remote is not None:
-        from edgefl.commands.launch_elsewhere import run_elsewhere
-
-        text = task.text(run, remote.results)
-        return run_elsewhere(task, experiment, text, hosts, remote, addresses, logs)
-    resume = task.found is not None
-    if resume:  # the next resumption ends the edges of this one
-        write_whole(task.folder / EXPERIMENT, task.text(run).encode())
-    return on_wall.run_seeds(
-        experiment,
-        task.config,
-        task.folder,
+        placed = task.placed(experiment, run, remote.results)
+        return _run_elsewhere(placed, hosts, remote, addresses, logs)
+    placed = task.placed(experiment, run)
+    if placed.resume:  # the next resumption ends the edges of this one
+        write_whole(placed.folder / EXPERIMENT, placed.text.encode())
+    return run_seeds(
+        placed,
         _HostsScreen(hosts, logs),
-        task.text(run),
-        resume,
-        task.overwrite,
-        speed_auto=task.found is not None and task.found.speed_auto,
         fleet=False,
         keys=task.keys,
-        remote=_HostEdges(hosts, addresses, logs, task),
+        remote=_HostEdges(hosts, addresses, logs, placed),
     )
+
+
+# ---------------------------------------------------------------------- a coordinator elsewhere
+POLL_S = 0.25
+GIVE_UP_S = 10.0  # from the request to end, if the coordinator's host is not reached
+
+
+def _run_elsewhere(
+    run: RunTask,
+    hosts: HostsThread,
+    remote: RemoteCoordinator,
+    addresses: Mapping[str, str],
+    logs: HostLogs,
+) -> bool:
+    """Start the coordinator and the edges, show what it prints, and fetch the results.
+
+    False after Ctrl-C. Exit with the coordinator's status if it failed.
+    """
+
+    experiment, folder = run.experiment, run.folder
+    claim = RunFolder(folder, run.text, overwrite=run.overwrite, base=run.base)
+    claim.claim()
+    try:
+        for line in claim.begin():
+            show.line(line)
+        logs.open(folder)
+        try:
+            hosts.call(remote.start(dump(experiment, {})))
+            port = experiment.network.port
+            hosts.start_edges({host: tcp(address, port) for host, address in addresses.items()})
+            status = _followed(hosts, remote, logs)
+            if status not in (BAD_INPUT, None):
+                hosts.call(remote.fetch(experiment.name, folder))
+                claim.write()  # it has fetched that of the coordinator there
+        except HostError as error:
+            raise UserError(f"coordinator: {error}") from None
+    finally:
+        claim.undo()
+        claim.release()
+    if status in (OVER, INTERRUPTED):
+        return status == OVER
+    raise typer.Exit(FAILED if status is None else status)
+
+
+def refuse_faults(experiment: Experiment) -> None:
+    """Raise UserError for faults that only a coordinator in this process can inject."""
+    if any(entry.kind in PROCESS_KINDS for entry in experiment.faults):
+        raise UserError(
+            f"faults: {', '.join(PROCESS_KINDS)} need a coordinator on this machine: no"
+            " [coordinator] in the inventory"
+        )
+    if availability_file(experiment):
+        raise UserError(
+            "edges.availability.file: a coordinator elsewhere does not have that file: no"
+            " [coordinator] in the inventory"
+        )
+
+
+def _followed(hosts: HostsThread, remote: RemoteCoordinator, logs: HostLogs) -> int | None:
+    """Show the run until it ends; return the coordinator's status, None if its host is lost."""
+    from edgefl.launch.agent_messages import StopEdges
+
+    stopping = asked = False
+    give_up_s = math.inf
+    while True:
+        try:
+            for line in (*remote.printed(), *map(str, hosts.news())):
+                show.line(line)
+            logs.flush()
+            if remote.status is not None or remote.failure:
+                return remote.status
+            if hosts.all_gone and not stopping:
+                stopping = True
+                show.line("no edge left: the run ends")
+            # without a connection the request to end would be lost
+            asked = asked and remote.session.connected
+            if stopping and not asked and remote.session.connected:
+                asked, give_up_s = True, math.inf
+                hosts.call(remote.session.order(StopEdges()))
+            if stopping and not asked:
+                give_up_s = min(give_up_s, time.monotonic() + GIVE_UP_S)
+                if time.monotonic() >= give_up_s:
+                    show.line(
+                        f"{remote.place.host.name}: not reached, so the coordinator there goes on;"
+                        f" its results will be in {remote.results}"
+                    )
+                    return None
+            time.sleep(POLL_S)
+        except KeyboardInterrupt:
+            if stopping:
+                raise
+            stopping = True
+            show.line("ending the run")

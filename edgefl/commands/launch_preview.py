@@ -30,14 +30,18 @@ from edgefl.launch.run_places import run_folder
 from edgefl.results.pace import clock
 
 if TYPE_CHECKING:
-    from edgefl.commands.launch_task import Launch
+    from edgefl.commands.launch import Launch
 
 MB = 1e6
 
 
 def preview(task: Launch, overrides: Sequence[str]) -> None:
     """Print what the launch would do."""
-    experiment, place, own = task.experiment, task.inventory.coordinator, code_files(task.code())
+    experiment, place, own = (
+        task.run.experiment,
+        task.inventory.coordinator,
+        code_files(task.code()),
+    )
     port = listen_port(task.inventory, experiment)
     where = "here" if place.host.via == "local" else f"on {place.host.name} ({place.host.via})"
     show.line(
@@ -50,20 +54,21 @@ def preview(task: Launch, overrides: Sequence[str]) -> None:
         files = [*coordinator_files(task.keys), *own, *code_files(task.traces())]
         for file in files:
             show.line(f"  copy {file.source} -> {folder}/{file.target}")
-    data = DataSync(experiment, task.base) if task.sync else None
+    data = DataSync(experiment, task.run.base) if task.sync else None
     if data is not None:
         data.load()
     for host in task.inventory.hosts:
         for line in host_lines(task, host, own, data):
             show.line(line)
     _duration(experiment, task)
-    words = ["edgefl", "launch", str(task.inventory.path), str(task.config), *overrides]
-    again = shlex.join(words) if task.found is None else task.found.command
+    words = ["edgefl", "launch", str(task.inventory.path), str(task.run.config), *overrides]
+    found = task.run.found
+    again = shlex.join(words) if found is None else found.command
     show.hint(again)
 
 
 def _keys(task: Launch) -> str:
-    new = missing(task.keys, task.experiment.edges.ids())
+    new = missing(task.keys, task.run.experiment.edges.ids())
     if not task.keys.is_dir():
         return f"keys: {len(new)} edges would get new ones, in {task.keys}"
     return f"keys: those in {task.keys}" + (f"; new for {', '.join(new)}" if new else "")
@@ -75,10 +80,10 @@ def host_lines(
     """Describe what one host gets, and what is started there."""
     user = f"{host.user}@" if host.user else ""
     lines = [f"{host.name} ({host.via}{f', {user}{host.name}' if host.via == 'ssh' else ''}):"]
-    folder = run_folder(host.folder, run_name(task.experiment.name, "TOKEN"))
+    folder = run_folder(host.folder, run_name(task.run.experiment.name, "TOKEN"))
     files = [*key_files(task.keys, host.edges), *code]
     lines += [f"  copy {file.source} -> {folder}/{file.target}" for file in files]
-    lines.append(f"  data: {_data(task.experiment, host, data)}")
+    lines.append(f"  data: {_data(task.run.experiment, host, data)}")
     lines.append(f"  run {host.interpreter} -m {MODULE} {folder}")
     return [*lines, f"  edges: {', '.join(host.edges)}"]
 
@@ -96,7 +101,7 @@ def _data(experiment: Experiment, host: Host, data: DataSync | None) -> str:
 def _duration(experiment: Experiment, task: Launch) -> None:
     """Print how long the run takes, and how many bytes its models are."""
     one, seeds = experiment.by_seed()[0], len(experiment.by_seed())
-    learned = learning(one, task.base)
+    learned = learning(one, task.run.base)
     for line in data_lines(learned):
         show.line(line)
     for line in bound_lines(one, learned, seeds):

@@ -1,29 +1,38 @@
-"""``edgefl run`` and ``edgefl coordinator``: run an experiment and show its table and figures."""
+"""``edgefl run`` and ``edgefl coordinator``: run an experiment and show its table and figures.
+
+Also the options of all commands that run experiments: --resume, --live, --require. It imports
+little, so that the processes of a run on the wall clock start early; ``running.py`` has the rest.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from edgefl.commands.configs import ConfigOrNone, listing
-from edgefl.commands.live_option import Live, MetricsPort, watched
-from edgefl.commands.require import Require, Requirement, requirements, unmet
-from edgefl.commands.resume_option import Overwrite, Resume, refuse_both
-from edgefl.errors import UserError, printable
+from edgefl.commands import show
+from edgefl.commands.lists import listing
+from edgefl.commands.options import MOST_PORT, ConfigOrNone, port_of
+from edgefl.errors import UserError, nearest, printable
 from edgefl.exit_status import FAILED, INTERRUPTED, NOT_MET
 from edgefl.hosts.choices import VIRTUAL, WALL, EngineName, Power
+from edgefl.results.summary import FAITHFUL
 
 if TYPE_CHECKING:
-    from edgefl.commands.run_task import RunTask
+    from edgefl.commands.running import RunTask
+    from edgefl.config.experiment import Experiment
     from edgefl.hosts.wall.run_processes import RunProcesses
     from edgefl.results.compare import Row
+
+NO_CONFIG = "CONFIG: missing: an experiment file (edgefl configs lists some)"
 
 Overrides = Annotated[
     list[str] | None,
@@ -95,6 +104,59 @@ ShowTable = Annotated[
 ]
 
 
+LIVE = "--live"
+
+Live = Annotated[
+    str | None,
+    typer.Option(
+        LIVE,
+        metavar="[PORT]",
+        help="Serve a page that shows the runs while they run, on this machine only.",
+        show_default=False,
+    ),
+]
+
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        metavar="PORT",
+        min=0,
+        max=MOST_PORT,
+        help="Serve metrics of the runs to Prometheus, on this machine only.",
+        show_default=False,
+    ),
+]
+
+
+Resume = Annotated[
+    Path | None,
+    typer.Option(
+        "--resume",
+        metavar="DIR",
+        help="Go on with the runs in DIR (runs/NAME), after Ctrl-C or a crash. Without CONFIG.",
+    ),
+]
+Overwrite = Annotated[
+    bool,
+    typer.Option(
+        "--overwrite",
+        help="Replace finished runs in the folder of the results, instead of moving it to NAME.1.",
+    ),
+]
+ACCURACY = "accuracy"
+
+Require = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--require",
+        metavar="faithful|accuracy=X",
+        help="Exit with status 3 unless every run is faithful (virtual ones are), or has a final"
+        " accuracy >= X.",
+    ),
+]
+
+
 def run(
     config: ConfigOrNone = None,
     overrides: Overrides = None,
@@ -116,100 +178,61 @@ def run(
     """
     demands = requirements(require or ())
     refuse_both(resume, overwrite)
+    if config is None and resume is None:
+        listing()
+        raise UserError("CONFIG: missing: an experiment file, one of these or your own")
     given = None if clock is None else clock.value
-    begins = config is not None and config.is_file() and resume is None and given != VIRTUAL
-    with _loading(begins) as processes:
-        task = _task(config, overrides, given, out, resume, force, overwrite)
+    starting: AbstractContextManager[RunProcesses | None] = nullcontext()
+    if config is not None and config.is_file() and resume is None and given != VIRTUAL:
+        from edgefl.hosts.wall.run_processes import RunProcesses
+
+        starting = RunProcesses()  # they load torch while this process reads the experiment
+    with starting as processes:
+        from edgefl.commands.running import run_seeds, run_virtual_seeds
+
+        task = _task("run", config, overrides, out, resume, overwrite, given, force=force)
         power = power_of(task.clock, workers, engine, ray_address)
         _only_here(task)
         task.tell()
         with watched(task.folder, task.experiment, live_port, metrics_port):
             if task.clock == VIRTUAL:
-                whole, to_the_end = _virtual(task, power)
+                whole, to_the_end = run_virtual_seeds(task, power)
             else:
-                whole, to_the_end = True, _wall(task, force, processes)
+                whole = True
+                to_the_end = run_seeds(task, processes=processes, fleet=True, force=force)
     _conclude(task, demands, whole, to_the_end)
 
 
-@contextmanager
-def _loading(begins: bool) -> Iterator[RunProcesses | None]:
-    """Start the processes of a run on the wall clock, if one ``begins``.
-
-    They load torch while this process reads the experiment. What the run does not need any more
-    ends with the block.
-    """
-    if not begins:
-        yield None
-        return
-    from edgefl.hosts.wall.run_processes import RunProcesses
-
-    with RunProcesses() as processes:
-        yield processes
-
-
 def _task(
+    command: str,
     config: Path | None,
     overrides: list[str] | None,
-    clock: str | None,
     out: Path | None,
     resume: Path | None,
-    force: bool,
     overwrite: bool,
+    clock: str | None = None,
+    keys: Path | None = None,
+    **switches: bool,
 ) -> RunTask:
-    """What `edgefl run` is asked to do; UserError for what is wrong with it."""
-    from edgefl.commands.resume import resumed
-    from edgefl.commands.run_task import RunTask
-    from edgefl.hosts.choices import RUN
+    """What the command is asked to do; UserError for what is wrong with it.
+
+    ``switches``: those that a resumption needs, too.
+    """
+    from edgefl.commands.running import RunTask, resumed
     from edgefl.hosts.setup.resumption import Origin
     from edgefl.loading.file import base_of
 
     if resume is not None:
-        return RunTask.resumed(resumed(resume, RUN, (config, overrides or ()), clock, out))
+        return RunTask.resumed(resumed(resume, command, (config, overrides or ()), clock, out))
     if config is None:
-        listing()
-        raise UserError("CONFIG: missing: an experiment file, one of these or your own")
-    origin = Origin(RUN, clock or WALL, base_of(config), _options(force=force))
+        raise UserError(NO_CONFIG)
+    options = tuple(f"--{name}" for name, on in switches.items() if on)
+    origin = Origin(command, clock or WALL, base_of(config), options, keys=keys)
     return RunTask.new(config, overrides or (), out, origin, overwrite)
 
 
-def _virtual(task: RunTask, power: Power) -> tuple[bool, bool]:
-    """Do the runs under the virtual clock: whether none died, and whether it was to the end."""
-    from edgefl.commands.virtual import VirtualRuns
-    from edgefl.loading.file import base_of
-
-    runs = VirtualRuns(
-        task.experiment,
-        base_of(task.config),
-        task.folder,
-        power,
-        task.text,
-        task.resume,
-        task.overwrite,
-    )
-    whole = runs.run()
-    return whole, not runs.interrupted
-
-
-def _wall(task: RunTask, force: bool, processes: RunProcesses | None) -> bool:
-    """Do the runs on the wall clock; False after a Ctrl-C."""
-    from edgefl.commands.wall import run_seeds
-
-    return run_seeds(
-        task.experiment,
-        task.config,
-        task.folder,
-        text=task.text,
-        resume=task.resume,
-        overwrite=task.overwrite,
-        processes=processes,
-        speed_auto=task.speed_auto,
-        fleet=True,
-        force=force,
-    )
-
-
 def _conclude(task: RunTask, demands: Sequence[Requirement], whole: bool, to_the_end: bool) -> None:
-    from edgefl.commands.conclude import conclude
+    from edgefl.commands.running import conclude
 
     finish(conclude(task.experiment, task.folder), demands, whole, to_the_end)
 
@@ -229,69 +252,33 @@ def coordinator(
     require: Require = None,
 ) -> None:
     """Start a coordinator and wait for edges from other terminals or machines (`edgefl edge`)."""
-    from edgefl.commands import show
-    from edgefl.commands import wall as on_wall
+    from edgefl.commands.running import Screen, announced, run_seeds
     from edgefl.hosts.wall.keys import load_server, must_have_keys
 
     demands = requirements(require or ())
     refuse_both(resume, overwrite)
-    options = _options(announce=announce, insecure=insecure)
-    task, keys = _coordinator_task(config, overrides, out, resume, keys, options, overwrite)
+    task = _task(
+        "coordinator",
+        *(config, overrides, out, resume, overwrite),
+        keys=keys,
+        announce=announce,
+        insecure=insecure,
+    )
+    if task.found is not None:
+        keys = keys or task.found.keys()
     experiment = task.experiment
     secrets = load_server(keys) if keys else None
     show.warning(must_have_keys(experiment.network.host, secrets, insecure))
     task.tell()
     with (
-        on_wall.announced(experiment, keys is not None) if announce else nullcontext() as listening,
+        announced(experiment, keys is not None) if announce else nullcontext() as listening,
         watched(task.folder, experiment, live_port, metrics_port),
     ):
-        screen = on_wall.Screen(listening)
-        to_the_end = on_wall.run_seeds(
-            experiment,
-            task.config,
-            task.folder,
-            screen,
-            task.text,
-            task.resume,
-            task.overwrite,
-            speed_auto=task.speed_auto,
-            fleet=False,
-            keys=keys,
-        )
+        to_the_end = run_seeds(task, Screen(listening), fleet=False, keys=keys)
     if table or demands:
         _conclude(task, demands, True, to_the_end)
     elif not to_the_end:
         raise typer.Exit(INTERRUPTED)
-
-
-def _coordinator_task(
-    config: Path | None,
-    overrides: list[str] | None,
-    out: Path | None,
-    resume: Path | None,
-    keys: Path | None,
-    options: tuple[str, ...],
-    overwrite: bool,
-) -> tuple[RunTask, Path | None]:
-    """What `edgefl coordinator` is asked to do, and the folder of its keys."""
-    from edgefl.commands.resume import resumed
-    from edgefl.commands.run_task import RunTask
-    from edgefl.hosts.choices import COORDINATOR
-    from edgefl.hosts.setup.resumption import Origin
-    from edgefl.loading.file import base_of
-
-    if resume is not None:
-        found = resumed(resume, COORDINATOR, (config, overrides or ()), out=out)
-        return RunTask.resumed(found), keys or found.keys()
-    if config is None:
-        raise UserError("CONFIG: missing: an experiment file (edgefl configs lists some)")
-    origin = Origin(COORDINATOR, WALL, base_of(config), options, keys=keys)
-    return RunTask.new(config, overrides or (), out, origin, overwrite), keys
-
-
-def _options(**given: bool) -> tuple[str, ...]:
-    """The switches that a resumption needs, too."""
-    return tuple(f"--{name}" for name, on in given.items() if on)
 
 
 def finish(
@@ -340,3 +327,96 @@ def power_of(clock: str, workers: int, engine: EngineName, ray_address: str | No
     ):
         raise UserError(f"--ray-address {ray_address}: expected auto or HOST:PORT")
     return Power(workers, engine, ray_address)
+
+
+class LiveCommand(TyperCommand):
+    """A command whose --live may stand without a value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [*with_value(args)])
+
+
+def with_value(args: Sequence[str]) -> Iterator[str]:
+    """Give a bare --live an empty value, unless a port follows it."""
+    for word, following in zip(args, [*args[1:], ""]):
+        yield f"{LIVE}=" if word == LIVE and not following.isdecimal() else word
+
+
+@contextmanager
+def watched(
+    folder: Path, experiment: Experiment, live_port: str | None, metrics_port: int | None
+) -> Iterator[None]:
+    """Serve the page and the metrics of the runs in ``folder`` until the block ends, if asked.
+
+    After Ctrl-C, say how to go on.
+    """
+    from edgefl.commands.running import hint_after_ctrl_c
+
+    with ExitStack() as servers:
+        if live_port is not None or metrics_port is not None:
+            from edgefl.live.serve import live_page, metrics_page
+
+            if live_port is not None:
+                page = live_page(folder, port_of(live_port, LIVE))
+                show.line(f"live page: {servers.enter_context(page)}")
+            if metrics_port is not None:
+                metrics = metrics_page(folder, metrics_port)
+                show.line(f"metrics: {servers.enter_context(metrics)}")
+        servers.enter_context(hint_after_ctrl_c(folder, experiment))
+        yield
+
+
+def refuse_both(resume: Path | None, overwrite: bool) -> None:
+    """Raise UserError for --overwrite with --resume, which replaces nothing."""
+    if resume is not None and overwrite:
+        raise UserError("--overwrite: has no effect with --resume: leave one of them out")
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """A condition on every run; ``least`` is the smallest accuracy, as a share of 1."""
+
+    name: str
+    least: float = 0.0
+
+
+def requirements(words: Sequence[str]) -> list[Requirement]:
+    """Parse the conditions; UserError for an invalid one."""
+    return [_requirement(word) for word in words]
+
+
+def _requirement(word: str) -> Requirement:
+    name, equals, value = word.partition("=")
+    if name == FAITHFUL and not equals:
+        return Requirement(FAITHFUL)
+    if name == ACCURACY:
+        try:
+            least = float(value)
+        except ValueError:
+            least = -1.0
+        if 0 <= least <= 1:
+            return Requirement(ACCURACY, least)
+        raise UserError(f"--require {word}: expected a share such as accuracy=0.9")
+    raise UserError(
+        f"--require {word}: expected faithful or accuracy=0.9{nearest(name, [FAITHFUL, ACCURACY])}"
+    )
+
+
+def unmet(wanted: Sequence[Requirement], rows: Sequence[Row]) -> list[str]:
+    """Return a sentence for each condition that one of the runs does not meet."""
+    if wanted and not rows:
+        return ["--require: there is no run"]
+    return [sentence for row in rows for each in wanted for sentence in _misses(each, row)]
+
+
+def _misses(wanted: Requirement, row: Row) -> list[str]:
+    name = row.name if row.seed is None else f"{row.name}, seed {row.seed}"
+    if wanted.name == FAITHFUL and row.verdict not in (FAITHFUL, VIRTUAL):
+        return [f"--require faithful: {name} is {row.verdict}"]
+    accuracy, title = row.final_accuracy, row.score.title
+    if wanted.name == ACCURACY and row.score.falls:
+        return [f"--require accuracy={wanted.least:g}: {name} has {title} as evaluation.metric"]
+    if wanted.name == ACCURACY and (accuracy is None or accuracy < wanted.least):
+        found = f"no {title}" if accuracy is None else f"{accuracy:.4f}"
+        return [f"--require accuracy={wanted.least:g}: {name} has {found}"]
+    return []

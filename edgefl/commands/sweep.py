@@ -6,17 +6,18 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from edgefl.commands import show
-from edgefl.commands.configs import Config
-from edgefl.commands.progress import ProgressLines
+from edgefl.commands.options import Config
 from edgefl.commands.run import Engine, Overrides, RayAddress, power_of
-from edgefl.commands.run_task import RESULTS, warn
+from edgefl.commands.running import RESULTS, ProgressLines, warn
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import FAILED, INTERRUPTED
 from edgefl.hosts.choices import VIRTUAL, EngineName, Power
@@ -26,7 +27,6 @@ from edgefl.results.pace import clock
 if TYPE_CHECKING:
     from edgefl.sweep.search import Sweep
     from edgefl.sweep.sweep_runs import Did, SweepRun
-    from edgefl.sweep.time_left import TimeLeft
 
 Grid = Annotated[
     list[str] | None,
@@ -147,7 +147,7 @@ def sweep(
         fair,
     )
     asked = Sweep(plan, out or RESULTS / f"{whole.name}-sweep")
-    warn(whole, config)
+    warn(whole, asked.base)
     _do(asked, power)
 
 
@@ -235,8 +235,6 @@ class SweepLines(ProgressLines):
 
     def start(self, runs: int, missing: int, at_once: int) -> None:
         """Begin a batch of ``runs``, of which ``missing`` are not done."""
-        from edgefl.sweep.time_left import TimeLeft
-
         self._runs += runs
         self._before = self._runs - missing
         self._left = TimeLeft(missing, max(min(at_once, missing), 1), time.monotonic())
@@ -262,3 +260,42 @@ class SweepLines(ProgressLines):
             self._left.ended(time.monotonic())
         overall = self._overall()
         super().end(name, f"{text} [{overall}]" if overall else text)
+
+
+@dataclass(slots=True)
+class TimeLeft:
+    """Estimates the wall time left from the runs that have ended.
+
+    ``runs``: how many there are to do; ``at_once``: how many are done at a time.
+    """
+
+    runs: int
+    at_once: int
+    began_s: float
+    _took_s: list[float] = field(default_factory=list)
+    _ends_s: list[float] = field(default_factory=list)  # when each place became free
+
+    def ended(self, now_s: float) -> None:
+        """A run has ended. It began when the first of the free places became free."""
+        is_first = len(self._took_s) < self.at_once
+        since_s = self.began_s if is_first else self._ends_s.pop(0)
+        self._took_s.append(now_s - since_s)
+        self._ends_s.append(now_s)
+
+    @property
+    def done(self) -> int:
+        return len(self._took_s)
+
+    def left_s(self, now_s: float) -> float | None:
+        """Return the seconds left, 0.0 at the end; None before the first run has ended.
+
+        Each run is expected to take the mean time of those that have ended.
+        """
+        if not self._took_s:
+            return None
+        mean_s = fmean(self._took_s)
+        left = self.runs - self.done
+        running = min(left, self.at_once)
+        begun_s = [*self._ends_s, *[self.began_s] * self.at_once][:running]
+        of_running = sum(max(mean_s - (now_s - since_s), 0.0) for since_s in begun_s)
+        return (of_running + (left - running) * mean_s) / max(min(self.at_once, left), 1)

@@ -26,8 +26,10 @@ MOST_UNROLLED = 128  # elements of a kernel, which stand in the code one by one
 Shape = tuple[int, int, int]  # channels, height, width
 
 
-def image_shape(model: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Return (channels, height, width). UserError if the samples are texts."""
+def image_shape(model: str, shape: tuple[int, ...], least: int = 1) -> tuple[int, int, int]:
+    """Return (channels, height, width). UserError if the samples are texts, or if a side has less
+    than ``least`` pixels.
+    """
     if len(shape) != 3:
         hint = "model textcnn takes texts"
         if len(shape) == 1:
@@ -36,7 +38,13 @@ def image_shape(model: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
             f"model {model} takes pictures (channels, height, width), these samples have the shape"
             f" {shape}; {hint}"
         )
-    return shape[0], shape[1], shape[2]
+    channels, height, width = shape
+    if min(height, width) < least:
+        raise UserError(
+            f"model {model} needs images of at least {least} x {least}, these are {height} x"
+            f" {width}; model mlp takes any size"
+        )
+    return channels, height, width
 
 
 @dataclass(frozen=True)

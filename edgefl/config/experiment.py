@@ -1,25 +1,24 @@
 """The schema of the experiment file: frozen sections, strict types, unknown keys refused.
 
 The names of keys contain their units. ``edgefl.loading.file`` reads the file from TOML. The text
-below each key is its entry in the generated reference (docs/reference/generated/config.md).
+below each key is its entry in the generated reference (docs/reference/generated/config.md). The
+sections of links and devices are in ``links.py``, those of faults and availability in
+``faults.py``.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from edgefl.config.availability import Availability
-from edgefl.config.evaluation import Evaluation
-from edgefl.config.faults import FaultEntry
-from edgefl.config.flower import FlowerSection
+from edgefl.config.faults import Availability, FaultEntry
 from edgefl.config.links import Devices, Group, Links, Medium
-from edgefl.config.network import NetworkSection
-from edgefl.config.section import Section
-from edgefl.config.training import Training
+from edgefl.config.scores import ACCURACY, SCORES, Score
+from edgefl.config.section import Section, is_set
 from emulator.units import FOREVER, to_ns
 
 MOST_AUTO_SPEED = 1.0
@@ -240,6 +239,320 @@ class StrategyEntry(Section):
 
     def options(self) -> dict[str, Any]:
         return dict(self.model_extra or {})
+
+
+SHORTEST_REPORT_S = 2.0
+
+
+class NetworkSection(Section):
+    """Sockets and timers.
+
+    Timers count wall-clock seconds, except `grace_s` and `task_timeout_s`: these count emulated
+    seconds, because they are part of the experiment.
+    """
+
+    host: str = "127.0.0.1"
+    """Address on which the coordinator listens, of IPv4 or IPv6 (`"::1"`). `"0.0.0.0"`: all of
+    IPv4, `"::"`: all of both. An address other than loopback needs `--keys DIR` or `--insecure`.
+    """
+    port: int = Field(0, ge=0, le=65535)
+    """TCP port of the coordinator; 0: any free port."""
+    join_timeout_s: float = Field(60.0, gt=0)
+    """Wall-clock seconds to wait for edges. The run starts when all edges have joined, or after
+    this time with those that have joined.
+    """
+    heartbeat_s: float = Field(0.5, gt=0)
+    """Wall-clock seconds between two heartbeats."""
+    liveness_s: float = Field(4.0, gt=0)
+    """Wall-clock seconds without a message after which an edge is lost; at least 3 x `heartbeat_s`.
+    An edge that does not answer pings is lost two heartbeats later, even if it sends other
+    messages.
+    """
+    grace_s: float = Field(10.0, ge=0)
+    """Emulated seconds for which the task of a lost edge stays open, so that the edge can rejoin.
+    """
+    task_timeout_s: float | None = Field(None, ge=0)
+    """Emulated seconds that the download, training and upload of a task may take together. After
+    this time, the task is closed and its edge is free. Waiting for a grant, for slots or for a
+    newer model does not count. 0: no limit. Default: each of the three phases has its own limit, 3
+    x its emulated time and at least `liveness_s` longer. The emulated time of a transfer is that of
+    the link alone, times the number of edges that share it. Native devices and links have no
+    default limit.
+    """
+    window_ms: float = Field(50.0, gt=0)
+    """How far the sent bytes may be ahead of the emulated link, in addition to the round trip: the
+    bytes that the link carries in this many wall-clock ms.
+    """
+    piece_ms: float = Field(20.0, gt=0)
+    """Size of a piece of a transfer on the wire: the bytes that the link carries in this many
+    wall-clock ms. While 32 or more emulated transfers are under way, pieces are longer: by this
+    length for each further 32, up to 3.8 x `window_ms`. A long piece's last byte is early by at
+    most the window, and its first byte late by at most 2.8 x `window_ms`; the end of a transfer is
+    never later for that.
+    """
+    max_edges: int = Field(100_000, ge=1)
+    """Largest number of connected edges; further ones are refused. At least the number of edges."""
+    realtime: Literal["auto", "off"] = "auto"
+    """Real-time priority (SCHED_FIFO) of the coordinator's threads and its sockets. `"auto"`:
+    used where the system allows it. `"off"`: not used. Processes that they start have normal
+    priority.
+    """
+
+    report_s: float = Field(2.0, ge=0)
+    """Wall-clock seconds between two reports of an edge about its host (processor, temperature,
+    throttling, memory, bytes of its network interface), for `hosts.csv`, the live display and the
+    verdict: at least 2. 0: no reports.
+    """
+
+    @model_validator(mode="after")
+    def _reports_are_rare(self) -> NetworkSection:
+        if 0 < self.report_s < SHORTEST_REPORT_S:
+            raise ValueError(
+                f"report_s: expected 0 or at least {SHORTEST_REPORT_S:g}, found {self.report_s:g}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _a_heartbeat_may_be_late(self) -> NetworkSection:
+        if to_ns(self.liveness_s) < 3 * to_ns(self.heartbeat_s):  # in ns, because 3 * 0.1 > 0.3
+            raise ValueError(
+                f"liveness_s: expected at least 3 times heartbeat_s ({3 * self.heartbeat_s:g}),"
+                f" found {self.liveness_s:g}"
+            )
+        return self
+
+
+class Evaluation(Section):
+    """When the global model is evaluated, and what is measured. Takes no emulated time."""
+
+    every_versions: int = Field(1, ge=0)
+    """Evaluate every this many versions of the global model; 0: not by version. The first and the
+    last model are always evaluated.
+    """
+    every_s: float | None = Field(None, ge=1e-9)  # a shorter time is 0 ns: time would never advance
+    """Also evaluate every this many emulated seconds."""
+    metric: Literal["accuracy", "f1", "perplexity", "exact_match"] = "accuracy"
+    """The score that the target, the summary, tables, figures and the live page refer to.
+    `"accuracy"`: share of right answers; of a causal language model, of right next tokens. `"f1"`:
+    of label 1 with two labels, else the mean over labels. `"perplexity"`: e to the test loss.
+    `"exact_match"`: share of answers of a causal language model, decoded greedily, whose last
+    number is that of the test sample.
+    """
+    metrics: tuple[Literal["f1", "perplexity", "exact_match"], ...] = Field((), strict=False)
+    """Further scores to measure. Each one, and `metric`, is a column of `metrics.csv`."""
+    target: float | None = Field(None, gt=0)
+    """Target for `metric`. The time to target is the moment at which a model first reaches it."""
+    target_accuracy: float | None = Field(None, gt=0, le=1)
+    """Target for the test accuracy, as a share of 1: the same as `target` with `metric =
+    "accuracy"`. The time to target is the moment at which a model first reaches it.
+    """
+    match_samples: int | None = Field(None, ge=1)
+    """`"exact_match"`: number of test samples to decode, evenly spaced. Default: all."""
+    answer_tokens: int = Field(256, ge=1, le=1_000_000)
+    """`"exact_match"`: largest number of tokens of a decoded answer."""
+    train_samples: int = Field(2000, ge=0)
+    """Number of training samples for `train_loss`, a fixed sample of the edges' data; 0: no
+    `train_loss`.
+    """
+    by_label: bool = False
+    """Also measure the accuracy of each label, and write `labels.csv`, `edges.csv` (which edge has
+    which labels) and `figures/runtimes.png`.
+    """
+
+    @property
+    def score(self) -> Score:
+        """The score that the target refers to."""
+        return SCORES[self.metric]
+
+    @property
+    def goal(self) -> float | None:
+        """The target for ``score``."""
+        return self.target_accuracy if self.target is None else self.target
+
+    @property
+    def further(self) -> tuple[str, ...]:
+        """The scores besides the accuracy, in the order of their columns."""
+        return tuple(name for name in SCORES if name in {*self.metrics, self.metric} - {"accuracy"})
+
+    @model_validator(mode="after")
+    def _one_target(self) -> Evaluation:
+        if self.target_accuracy is not None:
+            if self.score is not ACCURACY:
+                raise ValueError(
+                    f'target_accuracy: expected metric = "accuracy", found "{self.metric}"; write'
+                    " target"
+                )
+            if self.target is not None:
+                raise ValueError("expected target or target_accuracy, found both")
+        if self.target is not None and self.target > self.score.largest:
+            raise ValueError(
+                f"target: expected at most {self.score.largest:g}, as a share of 1, found"
+                f" {self.target:g}"
+            )
+        if len(set(self.metrics)) < len(self.metrics):
+            raise ValueError("metrics: expected different names")
+        return self
+
+
+class LearningRateSchedule(Section):
+    """How the learning rate changes over the steps of local training.
+
+    Without this table it stays the same. Steps are counted from the start of the task; with
+    `optimizer_state = "kept"`, over all tasks of the edge.
+    """
+
+    kind: Literal["constant", "linear", "cosine"] = "linear"
+    """What follows the warm-up: `"constant"`, or a fall that is `"linear"` or follows a
+    `"cosine"`.
+    """
+    warmup_steps: int = Field(0, ge=0)
+    """Number of steps in which the learning rate grows evenly to its full value; step k of n has
+    the share k / (n + 1).
+    """
+    total_steps: int | None = Field(None, ge=1)
+    """Step at which the fall ends, counted from the first step of the warm-up; more than
+    `warmup_steps`. Default: the steps of the task. Required with `optimizer_state = "kept"`.
+    """
+    end_share: float = Field(0.0, ge=0, le=1)
+    """Learning rate after the fall, as a share of the full one."""
+
+    @model_validator(mode="after")
+    def _falls_after_the_warmup(self) -> LearningRateSchedule:
+        if self.total_steps is not None and self.total_steps <= self.warmup_steps:
+            raise ValueError(
+                f"total_steps: expected more than warmup_steps ({self.warmup_steps}), found"
+                f" {self.total_steps}"
+            )
+        return self
+
+
+class Training(Section):
+    """Local training on an edge. A strategy may override epochs and the learning rate for its
+    tasks.
+    """
+
+    epochs: int = Field(1, ge=1, le=1_000_000)
+    """Epochs in one task. An epoch is a pass over the edge's samples, or `batches_per_epoch`."""
+    batches_per_epoch: int | None = Field(None, ge=1, le=10_000)
+    """Steps of the optimizer in one epoch; none: a pass over the edge's samples. The batches are
+    those of shuffled passes. With 1, as some papers print their equations, an epoch is one
+    mini-batch. Refresh points count epochs.
+    """
+    batch_size: int = Field(32, ge=1, le=10_000_000)
+    """Samples per step of the optimizer."""
+    drop_last: bool = False
+    """Leave out the last batch of each pass over the samples if it is smaller than `batch_size`, as
+    `drop_last` of torch's `DataLoader` does. Normalisation over a batch (BatchNorm) fails on a last
+    batch of one sample. The samples are shuffled before each pass, so that others are left out each
+    time. An edge with fewer samples than a batch trains on all of them, in one batch.
+    """
+    micro_batch_size: int | None = Field(None, ge=1, le=10_000_000)
+    """Samples that go through the model at one time; the gradients of a batch's parts are
+    accumulated. A smaller value needs less memory, and the gradient stays that of the whole batch
+    (but normalisation layers see one part at a time). Default: the whole batch.
+    """
+    learning_rate: float = Field(0.05, gt=0)
+    """Learning rate of local training."""
+    schedule: LearningRateSchedule | None = None
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    """The optimizer on the edges: `"sgd"`, or `"adamw"`, which is usual for transformers.
+    Strategies that compute gradients from an edge's change of weights need `"sgd"`.
+    """
+    momentum: float = Field(0.0, ge=0, lt=1)
+    """Momentum of SGD. The momentum buffer starts at 0 in each task, or see `optimizer_state`."""
+    beta1: float = Field(0.9, ge=0, lt=1)
+    """Decay of AdamW's first moment."""
+    beta2: float = Field(0.999, ge=0, lt=1)
+    """Decay of AdamW's second moment."""
+    epsilon: float = Field(1e-8, gt=0)
+    """Added to the root of AdamW's second moment, to avoid a division by 0."""
+    weight_decay: float = Field(0.0, ge=0)
+    """Weight decay. SGD adds it to the gradient (L2 penalty); AdamW shrinks the weights by it times
+    the learning rate.
+    """
+    optimizer_state: Literal["fresh", "kept"] = "fresh"
+    """State of the optimizer (momentum, moments, number of steps) when a task begins. `"fresh"`: it
+    starts anew. `"kept"`: it stays on the edge from the last task whose update was acknowledged.
+    """
+    trainer: Literal["sgd", "none"] = "sgd"
+    """`"sgd"`: edges train, with the optimizer above. `"none"`: tasks take their emulated time but
+    return the received model unchanged. Use `"none"` for studies of timing and scheduling only.
+    """
+
+    engine: Literal["auto", "compiled", "torch"] = "auto"
+    """What computes training and evaluation on a CPU. `"compiled"`: machine code made for the
+    model, several times as fast for small networks: any `nn.Sequential` of convolutions, max
+    pooling, ReLU and linear layers, with cross-entropy. `"torch"`: eager torch. `"auto"`: the
+    compiled step where it fits, otherwise torch; `summary.json` says which. The two differ in the
+    last bits of each sum.
+    """
+    device: str | None = Field(None, examples=["cuda", "cuda:1", "auto"])
+    """Where models are trained and evaluated and jobs run: `"cpu"`, the default; `"cuda"`, the
+    first GPU; `"cuda:N"`, GPU N, counted from 0; or `"auto"`, the first GPU of each machine that
+    has one, otherwise its CPU. Each machine of a run may have another one.
+    """
+    tasks_at_once: int | None = Field(None, ge=1, le=10_000, examples=[10])
+    """Virtual clock, with one worker: up to so many tasks that are under way at the same time are
+    trained together, in one call of torch for a step of all of them. It is meant for GPUs.
+    Strategies whose devices do plain SGD allow it; the others train one by one, and the run says
+    why. Default: 1.
+    """
+
+    @field_validator("device")
+    @classmethod
+    def _device_exists(cls, device: str | None) -> str | None:
+        if device is not None and not re.fullmatch(r"cpu|auto|cuda(:(0|[1-9]\d?))?", device):
+            raise ValueError(f'expected "cpu", "cuda", "cuda:N" or "auto", found {device!r}')
+        return device
+
+    @model_validator(mode="after")
+    def _keys_of_the_optimizer(self) -> Training:
+        strange = ("momentum",) if self.optimizer == "adamw" else ("beta1", "beta2", "epsilon")
+        of = "sgd" if self.optimizer == "adamw" else "adamw"
+        for key in strange:
+            if is_set(self, key):
+                raise ValueError(f'{key}: expected only with optimizer = "{of}"')
+        schedule = self.schedule
+        if (
+            schedule is not None
+            and schedule.kind != "constant"
+            and schedule.total_steps is None
+            and self.optimizer_state == "kept"
+        ):
+            raise ValueError(
+                'schedule.total_steps: missing; optimizer_state = "kept" counts the steps of all'
+                " tasks of an edge"
+            )
+        return self
+
+
+Count = Annotated[int, Field(ge=1, le=10**9)]
+
+
+class FlowerSection(Section):
+    """A Flower app as the task (`task = "flower:PATH"`): what it does not say itself."""
+
+    samples: Count | Annotated[tuple[Count, ...], Field(strict=False)]
+    """Training samples of each edge: one number, or one for each edge. A task takes the emulated
+    time of `samples` times `training.epochs`. An edge's reported `num-examples` counts up to this
+    number.
+    """
+    run_config: dict[str, Any] = Field(default_factory=dict)
+    """Other values for keys of the app's `[tool.flwr.app.config]`, as `flwr run --run-config`
+    gives.
+    """
+    loss: str | None = None
+    """Name of the loss among the metrics that the app's evaluation returns. Default: the only one
+    whose name contains "loss".
+    """
+    accuracy: str | None = None
+    """Name of the accuracy among the metrics that the app's evaluation returns. Default: the only
+    one whose name contains "acc".
+    """
+
+    def samples_of(self, count: int) -> list[int]:
+        """The samples of each of ``count`` edges, in order."""
+        return [self.samples] * count if isinstance(self.samples, int) else list(self.samples)
 
 
 class Experiment(Section):

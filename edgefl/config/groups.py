@@ -40,9 +40,13 @@ Table = TypeVar("Table", bound=Section)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Edges with the same links and devices. ``name`` is empty if the experiment has no groups."""
+    """Edges with the same links and devices.
+
+    ``name`` is empty if the experiment has no groups. ``at``: where its tables are in the file.
+    """
 
     name: str
+    at: Loc
     ids: tuple[str, ...]
     links: Links
     devices: Devices
@@ -55,13 +59,15 @@ def parts(experiment: Experiment, source: Source = CHECKED) -> list[Part]:
     """
     ids = experiment.edges.ids()
     if not experiment.groups:
-        return [Part("", tuple(ids), experiment.links, experiment.devices)]
+        return [Part("", (), tuple(ids), experiment.links, experiment.devices)]
     found: list[Part] = []
     first = 0
     for index, group in enumerate(experiment.groups):
-        links = _merged(Links, experiment.links, group, "links", ("groups", index), source)
-        devices = _merged(Devices, experiment.devices, group, "devices", ("groups", index), source)
-        found.append(Part(group.name, tuple(ids[first : first + group.count]), links, devices))
+        at = ("groups", index)
+        links = _merged(Links, experiment.links, group, "links", at, source)
+        devices = _merged(Devices, experiment.devices, group, "devices", at, source)
+        mine = tuple(ids[first : first + group.count])
+        found.append(Part(group.name, at, mine, links, devices))
         first += group.count
     return found
 
@@ -114,8 +120,8 @@ def check(experiment: Experiment, source: Source, base: Path | None) -> None:
     if experiment.stop.target_joules is not None and not modelled:
         said = "expected with [devices.energy] or [links.radio]: without, no energy is modelled"
         raise source.error(("stop", "target_joules"), said)
-    for index, part in enumerate(found):
-        loc: Loc = ("groups", index, "links") if experiment.groups else ("links",)
+    for part in found:
+        loc = (*part.at, "links")
         if part.links.kind == "native":
             continue
         if experiment.medium.kind in WITHOUT_CAPS:

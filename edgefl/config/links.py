@@ -1,16 +1,18 @@
-"""Sections of the experiment file about the emulated world: links, devices, groups and medium."""
+"""Sections of the experiment file about the emulated world: links, devices, groups and medium.
+
+With the power of devices and radios, and speeds of devices from a published table.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from edgefl.config.device_sampler import DeviceSampler
-from edgefl.config.energy import DeviceEnergy, RadioEnergy
-from edgefl.config.section import Section
+from edgefl.config.section import Section, is_set, refuse_keys_of_other_kinds
 from emulator import profiles
+from emulator.energy import power
 from emulator.units import to_ns
 
 # the values of missing keys where no profile is given
@@ -227,16 +229,9 @@ class Devices(Section):
             raise ValueError(
                 f'sigma: expected only with spread = "lognormal", found "{self.spread}"'
             )
-        strange = next(
-            (
-                key
-                for key in ("long", "gamma", "task_samples")
-                if getattr(self, key) != type(self).model_fields[key].default
-            ),
-            None,
-        )
-        if strange is not None and self.spread != "classes":
-            raise ValueError(f'{strange}: expected only with spread = "classes"')
+        strange = [key for key in ("long", "gamma", "task_samples") if is_set(self, key)]
+        if strange and self.spread != "classes":
+            raise ValueError(f'{strange[0]}: expected only with spread = "classes"')
         if self.samples_per_slot is not None and (
             self.profile is not None or self.spread == "classes"
         ):
@@ -323,24 +318,15 @@ class Medium(Section):
 
     @model_validator(mode="after")
     def _keys_of_its_kind(self) -> Medium:
-        given = [
-            key
-            for key in type(self).model_fields
-            if key != "kind" and getattr(self, key) is not None
-        ]
-        strange = [key for key in given if key not in MEDIA[self.kind]]
-        if strange:
-            kinds = " or ".join(f'"{kind}"' for kind, keys in MEDIA.items() if strange[0] in keys)
-            raise ValueError(f'{strange[0]}: expected kind = {kinds}, found "{self.kind}"')
-        if self.kind in ("bottleneck", "cell") and not given:
+        refuse_keys_of_other_kinds(self, MEDIA)
+        if self.kind in ("bottleneck", "cell") and not any(
+            is_set(self, key) for key in MEDIA[self.kind]
+        ):
             raise ValueError(
                 f"a {self.kind} needs up_mbit_s, down_mbit_s or both (or trace_up, trace_down)"
             )
         for way in ("up", "down"):
-            if (
-                getattr(self, f"{way}_mbit_s") is not None
-                and getattr(self, f"trace_{way}") is not None
-            ):
+            if is_set(self, f"{way}_mbit_s") and is_set(self, f"trace_{way}"):
                 raise ValueError(f"trace_{way}: expected instead of {way}_mbit_s, not with it")
         if self.kind == "tdma":
             self._slots_are_whole()
@@ -375,3 +361,105 @@ class Medium(Section):
                 f"slot_ms: at {self.rate_mbit_s:g} Mbit/s, {usable_ms:g} ms without the guard carry"
                 " no byte; expected longer slots"
             )
+
+
+Value = Annotated[float, Field(gt=0)]
+
+
+class DeviceSampler(Section):
+    """Speeds drawn from a table of real devices, such as a ranking of AI-Benchmark.
+
+    Each device of the run is a device of the table, any with equal chance, drawn from the seed.
+    """
+
+    file: str | None = None
+    """CSV file with a header and a row per device, whose name is in the first column. The path is
+    relative to the config's directory. The config of a run has `values` in its place.
+    """
+    column: str | None = None
+    """With `file`, where it is required: name of the column with the numbers."""
+    measure: Literal["score", "time"] = "score"
+    """`"score"`: a device with twice the number is twice as fast. `"time"`: half as fast, as with
+    the latency of an inference.
+    """
+    values: Annotated[tuple[Value, ...], Field(strict=False, min_length=1)] | None = None
+    """The numbers themselves, one per device, instead of a file."""
+    origin: str | None = None
+    """With `values`: the file and the column from which they are. It has no effect."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> DeviceSampler:
+        if (self.file is None) == (self.values is None):
+            said = "missing" if self.file is None else "expected no values with it"
+            raise ValueError(f"file: {said}; a sampler needs either file and column, or values")
+        if (self.file is None) != (self.column is None):
+            said = "missing; file needs it" if self.column is None else "expected only with file"
+            raise ValueError(f"column: {said}")
+        return self
+
+
+class DeviceEnergy(Section):
+    """The power of each edge's device, without its radio.
+
+    With this table, the run's energy is modelled. Numbers that are missing are those of the
+    profile.
+    """
+
+    profile: str | None = None
+    """Name of a device with known power, such as `"pi4"`; `emulator profiles` lists them. Default:
+    `devices.profile`.
+    """
+    idle_w: float | None = Field(None, ge=0)
+    """Power in watts while the device waits. It counts all the time, from the moment when the edge
+    joins to the end of the run. Required without a profile.
+    """
+    compute_w: float | None = Field(None, ge=0)
+    """Power in watts while the device trains; at least `idle_w`. Required without a profile."""
+
+    def power(self, default: str | None) -> power.DevicePower:
+        """The power that this table means; ``default``: the name of a profile, if it has none."""
+        numbers = self.model_dump(exclude={"profile"})
+        return power.device_power(_name(self.profile or default, numbers), **numbers)
+
+
+class RadioEnergy(Section):
+    """The power of each edge's radio.
+
+    With this table, the run's energy is modelled. Numbers that are missing are those of the
+    profile.
+    """
+
+    profile: str | None = None
+    """Name of a radio with known power, such as `"lte"`; `emulator profiles` lists them. Default:
+    `links.profile`.
+    """
+    idle_w: float | None = Field(None, ge=0)
+    """Power in watts while nothing is sent or received. It counts all the time. Required without a
+    profile.
+    """
+    send_w: float | None = Field(None, ge=0)
+    """Power in watts while the edge sends; at least `idle_w`. Required without a profile."""
+    receive_w: float | None = Field(None, ge=0)
+    """Power in watts while the edge receives; at least `idle_w`. Required without a profile."""
+    send_j_mbit: float | None = Field(None, ge=0)
+    """Joules per Mbit that is sent, in addition to `send_w`. Default without a profile: 0."""
+    receive_j_mbit: float | None = Field(None, ge=0)
+    """Joules per Mbit that is received, in addition to `receive_w`. Default without a profile: 0.
+    """
+    tail_w: float | None = Field(None, ge=0)
+    """Power in watts for `tail_s` after a transfer. Default without a profile: 0."""
+    tail_s: float | None = Field(None, ge=0, le=86_400)
+    """Emulated seconds after a transfer in which the radio is not idle yet. Default without a
+    profile: 0.
+    """
+
+    def power(self, default: str | None) -> power.RadioPower:
+        """The power that this table means; ``default``: the name of a profile, if it has none."""
+        numbers = self.model_dump(exclude={"profile"})
+        return power.radio_power(_name(self.profile or default, numbers), **numbers)
+
+
+def _name(name: str | None, numbers: dict[str, Any]) -> str | None:
+    """The profile, unless the numbers are complete without it."""
+    needed = [key for key in ("idle_w", "compute_w", "send_w", "receive_w") if key in numbers]
+    return None if all(numbers[key] is not None for key in needed) else name

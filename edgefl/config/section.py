@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from pydantic import BaseModel, ConfigDict
 
 
@@ -12,3 +14,21 @@ class Section(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+def is_set(section: Section, key: str) -> bool:
+    """Whether ``key`` has another value than its default."""
+    return bool(getattr(section, key) != type(section).model_fields[key].default)
+
+
+def refuse_keys_of_other_kinds(section: Section, kinds: Mapping[str, Sequence[str]]) -> None:
+    """ValueError for a key that is not of the section's own ``kind``.
+
+    ``kinds``: kind -> its keys. Keys that are in none of them are for every kind.
+    """
+    own = section.model_dump(include={"kind"})["kind"]
+    for key in type(section).model_fields:
+        of = [kind for kind, keys in kinds.items() if key in keys]
+        if of and own not in of and is_set(section, key):
+            expected = " or ".join(f'"{kind}"' for kind in of)
+            raise ValueError(f'{key}: expected kind = {expected}, found "{own}"')

@@ -11,7 +11,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -90,49 +89,22 @@ def _write(found: Dataset, folder: Path) -> None:
             np.save(folder / f"{name}.npy", array, allow_pickle=False)
     for name, column in found.columns.items():
         np.save(folder / f"{COLUMN}{name}.npy", column, allow_pickle=False)
-    about = {
-        "classes": found.classes,
-        "mean": found.mean,
-        "std": found.std,
-        "vocabulary": found.vocabulary,
-        "pixel_max": found.pixel_max,
-        "tokens": found.tokens,
-        "tokenizer": found.tokenizer,
-        "digest": found.digest(),
-        "columns": list(found.columns),
-    }
+    about = found.about() | {"digest": found.digest(), "columns": list(found.columns)}
     (folder / ABOUT).write_bytes(orjson.dumps(about))
 
 
 def _opened(entry: Path) -> Dataset:
     try:
         about = orjson.loads((entry / ABOUT).read_bytes())
-        train_x, train_y, test_x, test_y = (
+        arrays = [
             np.load(entry / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in ARRAYS
-        )
-        found = Dataset(
-            train_x,
-            train_y,
-            test_x,
-            test_y,
-            about["classes"],
-            tuple(about["mean"]),
-            tuple(about["std"]),
-            about["vocabulary"],
-            pixel_max=about["pixel_max"],
-            tokens=about.get("tokens", ""),  # older entries have neither
-            tokenizer=about.get("tokenizer", ""),
-        )
-        found = replace(
-            found,
-            columns={
-                name: np.load(entry / f"{COLUMN}{name}.npy", allow_pickle=False)
-                for name in about["columns"]
-            },
-        )
-        return replace(
-            found, pinned=about["digest"], words=entry / FILE if found.vocabulary else None
-        )
+        ]
+        columns = {
+            name: np.load(entry / f"{COLUMN}{name}.npy", allow_pickle=False)
+            for name in about["columns"]
+        }
+        words = entry / FILE if about["vocabulary"] else None
+        return Dataset.of(arrays, about, pinned=about["digest"], words=words, columns=columns)
     except (OSError, ValueError, KeyError) as error:
         raise UserError(
             f"{entry}: a damaged entry of the cache of parsed data sets ({error}): delete it"

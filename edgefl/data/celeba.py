@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from edgefl.config.section import Section
 from edgefl.data.cache import cached, large
-from edgefl.data.dataset import Dataset
-from edgefl.data.image_statistics import by_channel
+from edgefl.data.dataset import Dataset, by_channel
 from edgefl.data.labels import checked
 from edgefl.data.paths import missing
 from edgefl.errors import UserError, as_user_error, nearest, needs
@@ -30,10 +30,9 @@ TEST_PART = "2"  # 0: training, 1: validation, which is used for training, too
 WHERE = "its authors' page, mmlab.ie.cuhk.edu.hk/projects/CelebA.html"
 
 
-class Options(BaseModel):
+class Options(Section):
     """``attribute``: the label of a face; ``size``: images are scaled to ``size`` x ``size``."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     attribute: str = "Smiling"
     """The attribute that is the label, a name in `list_attr_celeba.txt`: 1 with it, 0 without."""
     size: int = Field(default=84, ge=8, le=218)

@@ -12,12 +12,12 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from edgefl.data import numpy_pickle
 from edgefl.data.cache import cached
 from edgefl.data.dataset import Dataset
 from edgefl.data.labels import checked
 from edgefl.data.paths import file_of
 from edgefl.errors import UserError
+from edgefl.pickles import read_arrays
 
 SHAPE = (3, 32, 32)
 PIXELS = 3 * 32 * 32
@@ -85,7 +85,7 @@ def _binary(kind: Kind, file: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _python(kind: Kind, file: Path) -> tuple[np.ndarray, np.ndarray]:
-    found = numpy_pickle.read(file)
+    found = read_arrays(file)
     pictures, labels = (
         (found.get(key) for key in ("data", kind.labels_key))
         if isinstance(found, dict)

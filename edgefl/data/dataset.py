@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -54,6 +54,30 @@ class Dataset:
     pixel_max: float | None = None
     tokens: Literal["", "labels", "next"] = ""
     tokenizer: str = ""
+
+    @classmethod
+    def of(cls, arrays: Sequence[np.ndarray], about: Mapping[str, Any], **more: Any) -> Dataset:
+        """Make a data set of its four arrays and what ``about`` has returned."""
+        train_x, train_y, test_x, test_y = arrays
+        return cls(
+            train_x,
+            train_y,
+            test_x,
+            test_y,
+            about["classes"],
+            tuple(about["mean"]),
+            tuple(about["std"]),
+            about["vocabulary"],
+            pixel_max=about.get("pixel_max"),  # older files lack these
+            tokens=about.get("tokens", ""),
+            tokenizer=about.get("tokenizer", ""),
+            **more,
+        )
+
+    def about(self) -> dict[str, Any]:
+        """Return what a file says about the arrays, as JSON."""
+        names = ("classes", "mean", "std", "vocabulary", "pixel_max", "tokens", "tokenizer")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -216,3 +240,27 @@ def first_not_finite(array: np.ndarray) -> int | None:
 
 def _by_channel(numbers: tuple[float, ...], dimensions: int) -> np.ndarray:
     return np.array(numbers, dtype=np.float32).reshape(1, -1, *[1] * (dimensions - 2))
+
+
+BLOCK = 4096
+
+
+def by_channel(pictures: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the mean and standard deviation of each channel.
+
+    ``pictures``: (n, channels, height, width) as uint8. Values are counted first, and the counts
+    evaluated in float64.
+    """
+    counts = np.zeros((pictures.shape[1], 256), dtype=np.int64)
+    for start in range(0, len(pictures), BLOCK):
+        block = pictures[start : start + BLOCK]
+        counts += [
+            np.bincount(block[:, channel].reshape(-1), minlength=256)
+            for channel in range(pictures.shape[1])
+        ]
+    levels, total = np.arange(256, dtype=np.float64), counts.sum(axis=1)
+    mean = (counts * levels).sum(axis=1) / total
+    deviation = np.sqrt((counts * (levels - mean[:, None]) ** 2).sum(axis=1) / total)
+    return tuple(round(float(value), 3) for value in mean), tuple(
+        max(round(float(value), 3), 0.001) for value in deviation
+    )

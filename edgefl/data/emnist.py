@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
+from edgefl.config.section import Section
 from edgefl.data.cache import cached
-from edgefl.data.dataset import Dataset
+from edgefl.data.dataset import Dataset, by_channel
 from edgefl.data.download import Download
 from edgefl.data.idx import pair
-from edgefl.data.image_statistics import by_channel
 from edgefl.data.paths import file_of
 
 FOLDERS = ("emnist", "gzip", "EMNIST")
@@ -29,12 +28,11 @@ DOWNLOADS = (
 CLASSES = {"byclass": 62, "mnist": 10}
 
 
-class Options(BaseModel):
+class Options(Section):
     """``split``: "byclass", 697,932 + 116,323 samples (digits, capitals, small letters), or
     "mnist", 60,000 + 10,000 digits.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     split: Literal["byclass", "mnist"] = "byclass"
     """Which part of EMNIST to use: `"byclass"`: 62 classes of digits, capitals and small letters,
     697,932 + 116,323 samples; `"mnist"`: 10 classes of digits, 60,000 + 10,000 samples.

@@ -8,12 +8,31 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 
 from edgefl.data import encoding
 from edgefl.data.cache import cached
 from edgefl.data.dataset import Dataset
 from edgefl.data.encoding import TokenOptions
+from edgefl.data.text_tables import file_in
 from edgefl.errors import UserError
+
+
+class OwnFiles(TokenOptions):
+    """The user's own files in the data directory."""
+
+    train: str = Field("train.jsonl", min_length=1)
+    """File with the training rows, in the data directory: `.jsonl`, `.json`, `.csv` or `.tsv`, also
+    with `.gz` or `.xz`.
+    """
+    test: str = Field("test.jsonl", min_length=1)
+    """File with the test rows."""
+
+    def paths(self, directory: Path) -> list[Path]:
+        """Return the two files. UserError if one is missing."""
+        what = "data.train and data.test name files in the data directory"
+        names = (str(Path(name).expanduser()) for name in (self.train, self.test))
+        return [file_in(directory, (), [name], what) for name in names]
 
 
 @dataclass(frozen=True, slots=True)

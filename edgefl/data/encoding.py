@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import orjson
 import xxhash
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from edgefl.config.section import Section
 from edgefl.data.offline_transformers import TOKENIZER_FILES, Transformers
 from edgefl.data.words import FILE
 from edgefl.errors import UserError
@@ -28,10 +29,9 @@ IDS, PARTS = 0, 1
 PADDING, FIRST, SECOND = 0, 1, 2
 
 
-class TokenOptions(BaseModel):
+class TokenOptions(Section):
     """Options of data sets that a pretrained model's tokenizer encodes."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     tokenizer: str | None = None
     """Directory with the tokenizer (`tokenizer.json`), relative to the data directory; none:
     `model.path`.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgefl.data import text_files, words
+from edgefl.data import text_tables, words
 from edgefl.data.cache import cached
 from edgefl.data.dataset import Dataset
 from edgefl.data.download import Download
@@ -49,15 +49,15 @@ def load(directory: Path, options: TextOptions) -> Dataset:
         sources = [root / part / label for part in ("train", "test") for label in LABELS]
     else:
         sources = [
-            file_of(directory, FOLDERS, text_files.names(part), "imdb")
+            file_of(directory, FOLDERS, text_tables.names_of(part), "imdb")
             for part in ("train", "test")
         ]
 
-    def read(part: int) -> text_files.Texts:
+    def read(part: int) -> text_tables.Texts:
         return (
-            text_files.from_file(sources[part], NAMES, FILM)
+            text_tables.from_file(sources[part], NAMES, FILM)
             if root is None
-            else text_files.from_folders(root / ("train", "test")[part], LABELS)
+            else text_tables.from_folders(root / ("train", "test")[part], LABELS)
         )
 
     def parse(folder: Path) -> Dataset:

@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from pydantic import Field
 
 from edgefl.data.dataset import Dataset
-from edgefl.data.encoded_sets import Prompts, answered
+from edgefl.data.encoded_sets import OwnFiles, Prompts, answered
 from edgefl.data.encoding import TokenOptions
-from edgefl.data.text_tables import Row, file_in, numbered, table
-
-WHAT = "data.train and data.test name files in the data directory"
+from edgefl.data.text_tables import Row, numbered, table
 
 
 class ChatOptions(TokenOptions):
@@ -25,15 +22,9 @@ class ChatOptions(TokenOptions):
     """
 
 
-class Options(ChatOptions):
-    """Names of the files and of their columns."""
+class Options(OwnFiles, ChatOptions):
+    """Names of the columns."""
 
-    train: str = Field("train.jsonl", min_length=1)
-    """File with the training rows, in the data directory: `.jsonl`, `.json`, `.csv` or `.tsv`, also
-    with `.gz` or `.xz`.
-    """
-    test: str = Field("test.jsonl", min_length=1)
-    """File with the test rows."""
     prompt: str = "prompt"
     """Column of the prompt. It is not part of the loss."""
     answer: str = "answer"
@@ -44,10 +35,7 @@ class Options(ChatOptions):
 
 def load(directory: Path, options: Options) -> Dataset:
     """Read the files that the options name in ``directory``."""
-    paths = [
-        file_in(directory, (), [str(Path(name).expanduser())], WHAT)
-        for name in (options.train, options.test)
-    ]
+    paths = options.paths(directory)
 
     def read() -> tuple[Prompts, Prompts]:
         wanted = (options.prompt, options.answer)

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 import orjson
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from edgefl.config.section import Section
 from edgefl.data import characters
 from edgefl.data.cache import cached
 from edgefl.data.dataset import Dataset
@@ -24,10 +25,9 @@ from emulator.plain_text import read_text
 FOLDERS = ("leaf",)
 
 
-class Options(BaseModel):
+class Options(Section):
     """``path``: the folder of the files; ``shape``: of images that are not square and grey."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     path: str = "leaf"
     """Folder with `train/*.json` and `test/*.json`, in the data directory."""
     # not strict: TOML gives lists

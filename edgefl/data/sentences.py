@@ -9,26 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from pydantic import Field
 
 from edgefl.data.dataset import Dataset
-from edgefl.data.encoded_sets import Sentences, labelled
-from edgefl.data.encoding import TokenOptions
-from edgefl.data.text_tables import Row, file_in, numbered, table
+from edgefl.data.encoded_sets import OwnFiles, Sentences, labelled
+from edgefl.data.text_tables import Row, numbered, table
 from edgefl.errors import UserError
 
-WHAT = "data.train and data.test name files in the data directory"
 
+class Options(OwnFiles):
+    """Names of the columns."""
 
-class Options(TokenOptions):
-    """Names of the files and of their columns."""
-
-    train: str = Field("train.jsonl", min_length=1)
-    """File with the training rows, in the data directory: `.jsonl`, `.json`, `.csv` or `.tsv`, also
-    with `.gz` or `.xz`.
-    """
-    test: str = Field("test.jsonl", min_length=1)
-    """File with the test rows."""
     text: str = "text"
     """Column of the text."""
     pair: str | None = None
@@ -43,10 +33,7 @@ class Options(TokenOptions):
 
 def load(directory: Path, options: Options) -> Dataset:
     """Read the files that the options name in ``directory``. Labels are numbered in their order."""
-    paths = [
-        file_in(directory, (), [str(Path(name).expanduser())], WHAT)
-        for name in (options.train, options.test)
-    ]
+    paths = options.paths(directory)
 
     def read() -> tuple[Sentences, Sentences, int]:
         wanted = [name for name in (options.text, options.pair) if name is not None]

@@ -11,8 +11,9 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from edgefl.config.section import Section
 from edgefl.data import characters
 from edgefl.data.cache import cached
 from edgefl.data.dataset import Dataset
@@ -33,12 +34,11 @@ DOWNLOADS = (
 SPEECH = re.compile(r"([^\n:]+):(?:\n(.*))?", re.DOTALL)
 
 
-class Options(BaseModel):
+class Options(Section):
     """``length``: characters of a sample; ``stride``: characters from one sample to the next;
     ``test_share``: the share of each speaker's text at its end that is for testing.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     length: int = Field(default=80, ge=1, le=1 << 12)
     """Number of characters of a sample; the next character is its label."""
     stride: int = Field(default=10, ge=1)

@@ -42,18 +42,8 @@ def write(
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UserError(f"--out {directory}: expected a new or empty directory")
     directory.mkdir(parents=True, exist_ok=True)
-    about = {
-        "name": name,
-        "classes": found.classes,
-        "mean": found.mean,
-        "std": found.std,
-        "vocabulary": found.vocabulary,
-        "pixel_max": found.pixel_max,
-        "tokens": found.tokens,
-        "tokenizer": found.tokenizer,
-        "whole": digests["standard"],
-        "digests": dict(digests),
-    }
+    about = {"name": name, **found.about()}
+    about |= {"whole": digests["standard"], "digests": dict(digests)}
     if test and found.words is not None:
         shutil.copyfile(found.words, directory / FILE)
     written = [
@@ -92,20 +82,7 @@ def read(
         else nothing
     )
     words = directory / FILE if (directory / FILE).is_file() else None
-    found = Dataset(
-        train_x,
-        train_y,
-        test_x,
-        test_y,
-        about["classes"],
-        tuple(about["mean"]),
-        tuple(about["std"]),
-        about["vocabulary"],
-        words=words,
-        pixel_max=about.get("pixel_max"),  # older files lack these
-        tokens=about.get("tokens", ""),
-        tokenizer=about.get("tokenizer", ""),
-    )
+    found = Dataset.of((train_x, train_y, test_x, test_y), about, words=words)
     shares = in_order({edge: len(part[1]) for edge, part in parts.items()})
     digests = {"standard": about["whole"]} | about.get("digests", {})  # older files lack the others
     return found, shares, digests

@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from edgefl.data.cache import cached
-from edgefl.data.dataset import Dataset
+from edgefl.data.dataset import Dataset, by_channel
 from edgefl.data.download import Download
-from edgefl.data.image_statistics import by_channel
 from edgefl.data.labels import checked
 from edgefl.data.paths import file_of
 from edgefl.errors import UserError

@@ -1,4 +1,5 @@
-"""Read tables of texts: JSON lines, a JSON array, CSV, or tab-separated values.
+"""Read texts: tables of them (JSON lines, a JSON array, CSV, or tab-separated values), and labelled
+texts (JSON lines, CSV, or a folder per label).
 
 Files can be compressed as .gz or .xz.
 """
@@ -6,21 +7,30 @@ Files can be compressed as .gz or .xz.
 from __future__ import annotations
 
 import csv
+import gzip
 import lzma
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import orjson
 
 from edgefl.data.labels import spelled
-from edgefl.data.text_files import opened
 from edgefl.errors import UserError, as_user_error, nearest
-from emulator.plain_text import decoded, lines
+from emulator.plain_text import decoded, lines, read_text
 
 Row = dict[str, Any]
+DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, csv.Error)
+TEXT_COLUMNS = ("text", "review", "sentence")
+LABEL_COLUMNS = ("label", "sentiment")
+FORMS = (".jsonl", ".csv")
+PACKINGS = ("", ".gz", ".xz")
+KEY_PLACE = 3  # in a JSON array of five: label, rating, name, key, text
+
+# texts, labels, and keys of the texts (for example their films); [] if the keys are not known
+Texts = tuple[list[str], np.ndarray, list[str]]
 
 
 def table(
@@ -39,7 +49,7 @@ def table(
     try:
         with opened(path) as file, as_user_error():
             rows = list(_reader(path)(path, file, header))
-    except (OSError, EOFError, lzma.LZMAError, zlib.error, csv.Error) as error:
+    except DAMAGE as error:
         raise UserError(f"{path}: truncated or damaged ({error})") from error
     if not rows:
         raise UserError(f"{path}: no samples")
@@ -91,27 +101,24 @@ def _reader(path: Path) -> Callable[..., Iterator[Row]]:
 def _json_rows(path: Path, file: BinaryIO, _: Any) -> Iterator[Row]:
     for line, text in enumerate(lines(file, path), start=1):
         if text.strip():
-            yield _json(path, text, f"line {line}")
+            row = _json(path, text, f"line {line}: ")
+            if not isinstance(row, dict):
+                raise UserError(f"{path}: line {line}: expected a table")
+            yield row
 
 
 def _array_rows(path: Path, file: BinaryIO, _: Any) -> Iterator[Row]:
-    try:
-        found = orjson.loads(decoded(file.read(), path))
-    except orjson.JSONDecodeError as error:
-        raise UserError(f"{path}: is not JSON ({error}): truncated?") from error
+    found = _json(path, decoded(file.read(), path), "")
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
         raise UserError(f"{path}: expected an array of tables")
     yield from found
 
 
-def _json(path: Path, text: str, where: str) -> Row:
+def _json(path: Path, text: str, where: str) -> Any:
     try:
-        row = orjson.loads(text)
+        return orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise UserError(f"{path}: {where}: is not JSON ({error}): truncated?") from error
-    if not isinstance(row, dict):
-        raise UserError(f"{path}: {where}: expected a table")
-    return row
+        raise UserError(f"{path}: {where}is not JSON ({error}): truncated?") from error
 
 
 def _csv_rows(path: Path, file: BinaryIO, header: Sequence[str] | None) -> Iterator[Row]:
@@ -132,3 +139,101 @@ def _tab_rows(path: Path, file: BinaryIO, header: Sequence[str] | None) -> Itera
     for row in rows:
         if any(cell.strip() for cell in row):
             yield dict(zip(names, row))
+
+
+# ---------------------------------------------------------------------- labelled texts
+def names_of(part: str) -> list[str]:
+    """Return the possible file names of a part."""
+    return [f"{part}{form}{packing}" for form in FORMS for packing in PACKINGS]
+
+
+def from_folders(root: Path, labels: Mapping[str, int]) -> Texts:
+    """Read every ``root/LABEL/*.txt``, in the order of the labels and then of the names."""
+    files = [
+        (file, label)
+        for name, label in labels.items()
+        for file in sorted((root / name).glob("*.txt"))
+    ]
+    texts = []
+    for file, _ in files:
+        try:
+            with as_user_error():
+                texts.append(read_text(file))
+        except OSError as error:
+            raise UserError(f"{file}: cannot be read ({error.strerror})") from error
+    return texts, np.array([label for _, label in files], dtype=np.int64), []
+
+
+def from_file(path: Path, labels: Mapping[str, int], key: str) -> Texts:
+    """Read the rows of a file.
+
+    A JSON row is a table with ``text`` and ``label``, or an array from the label to the text. The
+    key of a text is in column ``key``, or in the fourth element of an array of five. If a row has
+    no key, no keys are returned.
+    """
+    rows = _labelled_json if ".jsonl" in path.suffixes else _labelled_csv
+    texts, found, keys = [], [], []
+    try:
+        with opened(path) as file, as_user_error():
+            for line, label, text, about in rows(path, file, key):
+                name = str(label).strip().lower()
+                if name not in labels:
+                    raise UserError(
+                        f"{path}: line {line}: label {label!r}, expected one of {', '.join(labels)}"
+                    )
+                texts.append(text)
+                found.append(labels[name])
+                keys.append(None if about is None else str(about).strip() or None)
+    except DAMAGE as error:
+        raise UserError(f"{path}: truncated or damaged ({error})") from error
+    return (
+        texts,
+        np.array(found, dtype=np.int64),
+        [about for about in keys if about is not None] if None not in keys else [],
+    )
+
+
+def opened(path: Path) -> BinaryIO:
+    """Open a file for reading bytes, and unpack it if it is compressed."""
+    if path.suffix == ".gz":
+        return cast(BinaryIO, gzip.open(path, "rb"))
+    if path.suffix == ".xz":
+        return cast(BinaryIO, lzma.open(path, "rb"))
+    return open(path, "rb")
+
+
+def _labelled_json(path: Path, file: BinaryIO, key: str) -> Iterator[tuple[int, Any, str, Any]]:
+    for line, content in enumerate(lines(file, path), start=1):
+        if not content.strip():
+            continue
+        row, about = _json(path, content, f"line {line}: "), None
+        if isinstance(row, dict):
+            about = row.get(key)
+            row = [_column(row, LABEL_COLUMNS), _column(row, TEXT_COLUMNS)]
+        if not isinstance(row, list) or len(row) < 2 or not isinstance(row[-1], str):
+            raise UserError(
+                f"{path}: line {line}: expected a table with text and label, or an array from the"
+                " label to the text"
+            )
+        yield line, row[0], row[-1], row[KEY_PLACE] if len(row) == KEY_PLACE + 2 else about
+
+
+def _labelled_csv(path: Path, file: BinaryIO, key: str) -> Iterator[tuple[int, Any, str, Any]]:
+    reader = csv.DictReader(lines(file, path), strict=True)
+    columns = reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
+    if not set(columns) & set(TEXT_COLUMNS) or not set(columns) & set(LABEL_COLUMNS):
+        raise UserError(
+            f"{path}: its header has {', '.join(columns) or 'nothing'}; expected"
+            f" {' or '.join(TEXT_COLUMNS)}, and {' or '.join(LABEL_COLUMNS)}"
+        )
+    for row in reader:
+        text = _column(row, TEXT_COLUMNS)
+        if text is None or _column(row, LABEL_COLUMNS) is None:
+            raise UserError(
+                f"{path}: line {reader.line_num}: fewer columns than the header: truncated?"
+            )
+        yield reader.line_num, _column(row, LABEL_COLUMNS), text, row.get(key)
+
+
+def _column(row: Mapping[str, Any], columns: tuple[str, ...]) -> Any:
+    return next((row[column] for column in columns if column in row), None)

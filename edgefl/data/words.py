@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from edgefl.config.section import Section
 from edgefl.errors import UserError, as_user_error
 from emulator.plain_text import read_text
 
@@ -19,12 +20,11 @@ WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 FILE = "vocabulary.txt"
 
 
-class TextOptions(BaseModel):
+class TextOptions(Section):
     """``vocabulary``: number of token numbers; ``length``: tokens of a text; ``vocabulary_file``:
     the words to use.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     vocabulary: int = Field(default=10_000, ge=3, le=1 << 24)
     """Number of token numbers: padding, unknown, and the most frequent words of the training texts.
     """

@@ -22,7 +22,7 @@ from edgefl.config.scores import ACCURACY, SCORES
 from edgefl.errors import UserError
 from edgefl.exports.export_format import ExportFormat, file_path
 from edgefl.record.files import METRICS
-from edgefl.record.parts import GZIP
+from edgefl.record.tables import GZIP
 from edgefl.results.compare import replace_file
 from edgefl.results.intervals import (
     AWAY,

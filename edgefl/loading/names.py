@@ -1,27 +1,34 @@
-"""Checks of the names in a config that select a plug-in, and of the plug-in's options."""
+"""Checks of an experiment as a whole: the names that select a plug-in, and its options.
+
+With what a Flower app and edges that come and go cannot do. Needs neither flwr nor torch.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from edgefl import catalog
 from edgefl.compression.compressor import ATTRIBUTE as BUILD
 from edgefl.compression.compressor import PACKAGE as COMPRESSORS
 from edgefl.compression.compressor import find as find_compressor
-from edgefl.config import groups as config_groups
 from edgefl.config.errors import Loc, Source, validated
 from edgefl.config.experiment import Compression, Experiment, Named, StrategyEntry, Unlabelled
+from edgefl.config.groups import check as check_groups
+from edgefl.config.groups import parts
 from edgefl.config.section import Section
 from edgefl.errors import UserError, near_file, nearest
-from edgefl.flower import app_folder
-from edgefl.loading import flower_checks
-from edgefl.loading.absence_check import check_absences
+from edgefl.flower.app_folder import app_folder, is_flower
 from edgefl.reports import family
 from edgefl.strategies.base.catalog import load as load_strategy
 from edgefl.strategies.base.catalog import misnamed
-from edgefl.strategies.base.strategy import LocalRule
+from edgefl.strategies.base.events_and_decisions import Urge
+from edgefl.strategies.base.strategy import LocalRule, Strategy
+from edgefl.strategies.fedprox import Pull
+from emulator.availability import recorded_presence
 
 PARTS = {  # table -> package of its plug-ins, attribute that a plug-in binds, word for messages
     "data": ("edgefl.data", "load", "data set"),
@@ -46,7 +53,7 @@ def check(experiment: Experiment, source: Source, base: Path | None) -> None:
             "expected different names, found"
             f" {next(name for name in ids if ids.count(name) > 1)!r} twice",
         )
-    flower_checks.check(experiment, source, base)
+    _check_flower(experiment, source, base)
     if experiment.task is not None:
         _check_own(experiment.task, ("task",), source, base)
     else:
@@ -55,9 +62,9 @@ def check(experiment: Experiment, source: Source, base: Path | None) -> None:
     _check_part(("partition",), experiment.partition, source, base)
     _check_compression(experiment.compression, source, base)
     _check_unlabelled(experiment, source, base)
-    config_groups.check(experiment, source, base)
+    check_groups(experiment, source, base)
     _check_faults(experiment, source)
-    check_absences(experiment, source, base)
+    _check_absences(experiment, source, base)
     _check_devices(experiment, source)
     for number, entry in enumerate(experiment.strategies):
         _check_strategy(entry, ("strategies", number), source, base, experiment.unlabelled)
@@ -147,10 +154,8 @@ def _check_part(loc: Loc, section: Named, source: Source, base: Path | None) -> 
     if ":" in section.name:
         _check_own(section.name, (*loc, "name"), source, base)
         return
-    try:
+    with source.at(*loc, "name"):
         picked = catalog.find(package, section.name, attribute, base, what)
-    except UserError as error:
-        raise source.error((*loc, "name"), str(error)) from error
     validated(
         catalog.options_of(picked) or Section,
         section.options(),
@@ -206,7 +211,7 @@ def _check_faults(experiment: Experiment, source: Source) -> None:
                 f'a {entry.kind} closes links, but with medium.kind = "tdma" edges have no links of'
                 " their own",
             )
-        for part in config_groups.parts(experiment, source):
+        for part in parts(experiment, source):
             native = (part.links.kind == "native" and entry.kind.startswith("cut")) or (
                 part.devices.kind == "native" and entry.kind == "slow"
             )
@@ -219,10 +224,8 @@ def _check_faults(experiment: Experiment, source: Source) -> None:
 
 
 def _check_own(name: str, loc: Loc, source: Source, base: Path | None) -> None:
-    try:
+    with source.at(*loc):
         check_own_file(name, [folder for folder in (base, Path.cwd()) if folder is not None])
-    except UserError as error:
-        raise source.error(loc, str(error)) from error
 
 
 def check_own_file(name: str, folders: Sequence[Path]) -> None:
@@ -230,8 +233,8 @@ def check_own_file(name: str, folders: Sequence[Path]) -> None:
 
     A Flower app needs its pyproject.toml.
     """
-    if app_folder.is_flower(name):
-        app_folder.app_folder(name, folders)
+    if is_flower(name):
+        app_folder(name, folders)
         return
     place, _, attribute = name.rpartition(":")
     if not (place and attribute):
@@ -254,10 +257,8 @@ def _check_strategy(
             (*loc, key),
             f"expected a name for a directory (letters, digits, _ . -), found {entry.name!r}{kept}",
         )
-    try:
+    with source.at(*loc, "strategy"):
         strategy = load_strategy(entry.strategy, base)
-    except UserError as error:
-        raise source.error((*loc, "strategy"), str(error)) from error
     validated(strategy.Options, entry.options(), source, loc, tuple(StrategyEntry.model_fields))
     if strategy.needs_unlabelled and unlabelled is None:
         raise source.error(
@@ -289,21 +290,19 @@ def _check_training(
         if section.schedule is not None:
             raise source.error(("training", "schedule"), f"{why}expected no schedule")
     if found.schedules_slots:
-        for index, part in enumerate(config_groups.parts(experiment, source)):
+        for part in parts(experiment, source):
             if part.devices.unit == "tokens":
-                loc: Loc = ("groups", index, "devices") if experiment.groups else ("devices",)
                 raise source.error(
-                    (*loc, "unit"),
+                    (*part.at, "devices", "unit"),
                     f'{entry.name} plans slots by samples: expected "samples", found "tokens"',
                 )
 
 
 def _check_devices(experiment: Experiment, source: Source) -> None:
-    for index, part in enumerate(config_groups.parts(experiment, source)):
+    for part in parts(experiment, source):
         if part.devices.samples_per_slot is not None and experiment.medium.kind != "tdma":
-            loc: Loc = ("groups", index, "devices") if experiment.groups else ("devices",)
             raise source.error(
-                (*loc, "samples_per_slot"),
+                (*part.at, "devices", "samples_per_slot"),
                 f'expected medium.kind = "tdma", found "{experiment.medium.kind}"',
             )
 
@@ -329,9 +328,138 @@ def _check_channel(
             f"expected at least twice guard_ms ({2 * medium.guard_ms:g}), found {medium.slot_ms:g}",
         )
     if found.schedules_slots and any(
-        part.links.kind == "native" for part in config_groups.parts(experiment, source)
+        part.links.kind == "native" for part in parts(experiment, source)
     ):
         raise source.error(
             ("links", "kind"),
             f"{entry.name} assigns slots: expected emulated links, found a native one",
         )
+
+
+def _check_flower(experiment: Experiment, source: Source, base: Path | None) -> None:
+    """UserError for the first thing that a Flower app cannot do, or that is missing for it."""
+    section = experiment.flower
+    if experiment.task is None or not is_flower(experiment.task):
+        if section is not None:
+            raise source.error(("flower",), 'expected task = "flower:PATH" with this table')
+        return
+    if section is None:
+        raise source.error(
+            ("flower",), 'missing; task = "flower:PATH" needs flower.samples, of each edge'
+        )
+    edges = len(experiment.edges.ids())
+    given = len(section.samples_of(edges))
+    if given != edges:
+        raise source.error(
+            ("flower", "samples"),
+            f"expected one number, or one for each of the {edges} edges, found {given}",
+        )
+    _check_overrides(experiment, source, base)
+    for loc, wrong, expected in _other_keys(experiment):
+        if wrong:
+            raise source.error(loc, f"expected {expected} with a Flower app")
+    for number, entry in enumerate(experiment.strategies):
+        strategy = load_strategy(entry.strategy, base)
+        why = refusal(strategy, strategy.Options.model_validate(entry.options()))
+        if why is not None:
+            raise source.error(("strategies", number), f"{entry.strategy}: {why}")
+
+
+def _check_overrides(experiment: Experiment, source: Source, base: Path | None) -> None:
+    assert experiment.task is not None and experiment.flower is not None
+    folders = [folder for folder in (base, Path.cwd()) if folder is not None]
+    with source.at("task"):
+        folder = app_folder(experiment.task, folders)
+    with source.at("flower", "run_config"):
+        folder.run_config(experiment.flower.run_config)
+
+
+def _other_keys(experiment: Experiment) -> list[tuple[Loc, bool, str]]:
+    """Keys of the data and the training that are the app's business: key, wrong, expected."""
+    evaluation, training = experiment.evaluation, experiment.training
+    tokens = any(part.devices.unit == "tokens" for part in parts(experiment))
+    return [
+        (("data", "source"), experiment.data.source != "partition", '"partition"'),
+        (("data", "scale"), experiment.data.scale != "standard", '"standard"'),
+        (("unlabelled",), experiment.unlabelled is not None, "no such table"),
+        (("evaluation", "by_label"), evaluation.by_label, "false"),
+        (("evaluation", "metric"), bool(evaluation.further), 'only the metric "accuracy"'),
+        (("training", "batches_per_epoch"), training.batches_per_epoch is not None, "no such key"),
+        (("training", "drop_last"), training.drop_last, "false"),
+        (
+            ("training", "device"),
+            training.device not in (None, "cpu"),
+            '"cpu" (the app chooses its own)',
+        ),
+        (("training", "optimizer_state"), training.optimizer_state == "kept", '"fresh"'),
+        (("devices", "unit"), tokens, '"samples"'),
+    ]
+
+
+AT = ("edges", "availability")
+
+
+def _check_absences(experiment: Experiment, source: Source, base: Path | None) -> None:
+    """UserError for the first problem. Without ``base``, the file is not read."""
+    section = experiment.edges.availability
+    if section is None or section.kind == "always":
+        return
+    if experiment.stop.emulated_s is None:
+        raise source.error(
+            ("stop", "emulated_s"),
+            f'missing; edges.availability.kind = "{section.kind}" needs it, because a run could'
+            " wait for absent edges without end",
+        )
+    for part in parts(experiment, source):
+        for table in ("links", "devices"):
+            if getattr(part, table).kind == "native":
+                raise source.error(
+                    (*AT, "kind"), f'expected "always" with native {table}: nothing stops those'
+                )
+        spread = part.devices.spread
+        if section.speed_exponent and spread not in ("uniform", "lognormal"):
+            raise source.error(
+                (*AT, "speed_exponent"),
+                f'expected devices.spread = "uniform" or "lognormal", found "{spread}": only then'
+                " an edge has a speed",
+            )
+    if section.patterns is not None:
+        missing = [edge for edge in experiment.edges.ids() if edge not in section.patterns]
+        if missing:
+            raise source.error((*AT, "patterns"), f"no pattern of edge {missing[0]!r}")
+    if section.file is None or base is None:
+        return
+    path = base / Path(section.file).expanduser()
+    with source.at(*AT, "file"):
+        clients = recorded_presence(path, section.format, section.period_s)
+    ids = experiment.edges.ids()
+    missing = [edge for edge in ids if edge not in clients]
+    if missing and len(missing) < len(ids):
+        raise source.error(
+            (*AT, "file"),
+            f"availability {path}: no interval of edge {missing[0]!r}, but of others: expected all"
+            " edges, or none of their ids",
+        )
+
+
+HOOKS = ("unpack", "begin", "extra_loss", "adjust", "checkpoint", "merge", "payload")
+
+
+def refusal(strategy: type[Strategy], options: Any) -> str | None:
+    """Return why a Flower app cannot train for this strategy with these options, or None."""
+    rule = strategy.rule
+    own = [name for name in HOOKS if getattr(rule, name) is not getattr(LocalRule, name)]
+    if issubclass(rule, Pull) and not own and options.mu:
+        return (
+            f"mu: expected 0 with a Flower app, which trains without our term, found {options.mu}"
+        )
+    if own or rule.remembers or not rule.moves:
+        does = f"its edge half ({rule.__name__}) has {own[0]}()" if own else "edges send gradients"
+        return f"cannot train with a Flower app: {does}, and the app trains by itself"
+    if strategy.needs_unlabelled or strategy.runs_jobs:
+        return "cannot train with a Flower app: its server needs the model and the data"
+    # it ends tasks early: an app trains all its epochs in one call
+    modules = [sys.modules.get(each.__module__) for each in strategy.__mro__]
+    if any(value is Urge for module in modules if module for value in vars(module).values()):
+        return "cannot train with a Flower app: it ends tasks early, and an app trains in one call"
+    return None

@@ -10,8 +10,8 @@ from itertools import takewhile
 from pathlib import Path
 
 from edgefl.errors import UserError
-from edgefl.loading.extends import KEY
 
+EXTENDS = "extends"  # the key of a config with only the keys that differ from another one
 FOLDER = Path(__file__).parents[1] / "configs"  # in a checkout, a link to its configs/
 
 
@@ -69,7 +69,7 @@ def copy_one(name: str, folder: Path) -> Path:
 def _with_bases(path: Path) -> Iterator[Path]:
     """Yield ``path``, the file that it extends, and so on."""
     yield path
-    other = tomllib.loads(path.read_text(encoding="utf-8")).get(KEY)
+    other = tomllib.loads(path.read_text(encoding="utf-8")).get(EXTENDS)
     if other is not None:
         yield from _with_bases(path.parent / other)
 

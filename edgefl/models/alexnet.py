@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from edgefl.compiled.network import image_shape
+from edgefl.config.section import Section
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,10 +21,9 @@ CONVS = ((64, 11, 4, 5), (192, 5, 1, 2), (384, 3, 1, 1), (256, 3, 1, 1), (256, 3
 POOLED = (1, 2, 5)  # the convolutions that a pooling follows
 
 
-class Options(BaseModel):
+class Options(Section):
     """``norm``: normalisation after each convolution."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     norm: Literal["none", "batch", "group"] = "none"
     """Normalisation after each convolution; `"group"` has no running statistics."""
 

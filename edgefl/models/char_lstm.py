@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from edgefl.config.section import Section
 from edgefl.errors import UserError
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class Options(BaseModel):
+class Options(Section):
     """``embedding``: numbers per character; ``hidden``: units of each of the ``layers``."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     embedding: int = Field(default=8, ge=1)
     """Size of the embedding: numbers per character."""
     hidden: int = Field(default=256, ge=1)

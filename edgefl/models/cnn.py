@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from edgefl.compiled.network import Convolution, Linear, Network, image_shape
+from edgefl.config.section import Section
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class Options(BaseModel):
+class Options(Section):
     """``norm``: normalisation after each convolution; the paper's has none."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     norm: Literal["none", "batch", "group"] = "none"
     """Normalisation after each convolution; `"group"` has no running statistics. The paper uses
     none.

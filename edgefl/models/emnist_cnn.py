@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict
-
 from edgefl.compiled.network import Convolution, Linear, Network, Pooling, image_shape
-from edgefl.errors import UserError
+from edgefl.config.section import Section
 
 if TYPE_CHECKING:
     from torch import nn
@@ -18,20 +16,13 @@ if TYPE_CHECKING:
 SMALLEST = 16  # one pixel remains after the second pooling
 
 
-class Options(BaseModel):
+class Options(Section):
     """No options."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 def network(options: Options, shape: tuple[int, ...], classes: int) -> Network:
     """The layers. UserError if the samples are smaller than 16 x 16."""
-    channels, height, width = image_shape("emnist_cnn", shape)
-    if min(height, width) < SMALLEST:
-        raise UserError(
-            f"model emnist_cnn needs images of at least {SMALLEST} x {SMALLEST}, these are {height}"
-            f" x {width}; model mlp takes any size"
-        )
+    channels, height, width = image_shape("emnist_cnn", shape, SMALLEST)
     sides = [((side - 4) // 2 - 4) // 2 for side in (height, width)]
     return Network(
         (channels, height, width),

@@ -1,4 +1,4 @@
-"""Evaluate a flat vector of weights on a data set: loss and accuracy."""
+"""Evaluate a flat vector of weights on a data set: loss, accuracy, and the gradient of the loss."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from edgefl.data.task import right_answers
-from edgefl.models.image_order import channels_last
-from edgefl.models.workspace import Workspace
+from edgefl.models.workspace import Workspace, channels_last
+from edgefl.vectors import aligned_copy
 
 if TYPE_CHECKING:
     from edgefl.compiled.step import CompiledStep
@@ -65,3 +65,21 @@ def _outputs(model: nn.Module, inputs: torch.Tensor, fast: bool) -> tuple[torch.
         with suppress(RuntimeError):  # if the order is not the cause, it comes again
             return model(channels_last(inputs)), True
     return model(inputs), False
+
+
+def gradient(
+    workspace: Workspace,
+    weights: np.ndarray,
+    inputs: torch.Tensor,
+    targets: torch.Tensor,
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> tuple[np.ndarray, float]:
+    """Return (gradient of the trainable elements, loss) in evaluation mode.
+
+    So there is no dropout, and normalisation buffers do not change.
+    """
+    with workspace.frozen(workspace.placed(weights)) as model:
+        workspace.gradient.zero_()
+        value = loss(model(workspace.arranged(inputs)), targets)
+        value.backward()
+        return aligned_copy(workspace.gradient.numpy(force=True)), value.item()

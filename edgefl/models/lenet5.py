@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from edgefl.compiled.network import Convolution, Linear, Network, Pooling, image_shape
-from edgefl.errors import UserError
+from edgefl.config.section import Section
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,10 +18,9 @@ FULL_SIZE = 32  # the paper's input; smaller images (28 x 28) are padded by 2
 SMALLEST = 12  # with that padding, one pixel remains after the second pooling
 
 
-class Options(BaseModel):
+class Options(Section):
     """``activation`` after each layer and ``pool`` after each convolution."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     activation: Literal["relu", "tanh"] = "relu"
     """Activation after each hidden layer; the paper uses `"tanh"`."""
     pool: Literal["max", "average", "stride"] = "max"
@@ -56,12 +53,7 @@ def build(options: Options, shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def _layers(options: Options, shape: tuple[int, ...], classes: int) -> Network:
-    channels, height, width = image_shape("lenet5", shape)
-    if min(height, width) < SMALLEST:
-        raise UserError(
-            f"model lenet5 needs images of at least {SMALLEST} x {SMALLEST}, these are {height} x"
-            f" {width}; model mlp takes any size"
-        )
+    channels, height, width = image_shape("lenet5", shape, SMALLEST)
     border = 2 if min(height, width) < FULL_SIZE else 0
     strided = options.pool == "stride"
     stride = (2, 2) if strided else (1, 1)

@@ -6,18 +6,18 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from edgefl.compiled.network import Linear, Network, image_shape
+from edgefl.config.section import Section
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class Options(BaseModel):
+class Options(Section):
     """``hidden``: width of each hidden layer; empty for softmax regression."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     # not strict: TOML gives lists
     hidden: tuple[Annotated[int, Field(gt=0, le=65_536)], ...] = Field(
         (64,), strict=False, max_length=32

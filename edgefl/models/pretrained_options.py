@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from edgefl.config.section import Section
 
 LORA_KEYS = ("lora_rank", "lora_alpha", "lora_dropout", "lora_targets")
 
 
-class PretrainedOptions(BaseModel):
+class PretrainedOptions(Section):
     """Options of a pretrained model: its directory, and what is trained and sent."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     path: str
     """Directory with `config.json` and the weights (`model.safetensors`), relative to the data
     directory. Nothing is downloaded.

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from edgefl.compiled.network import image_shape
+from edgefl.config.section import Section
 
 if TYPE_CHECKING:
     from torch import nn
@@ -21,10 +20,9 @@ STAGES = (64, 128, 256, 512)
 BLOCKS = 2
 
 
-class Options(BaseModel):
+class Options(Section):
     """``norm``: "batch" as in the paper, or "group", which keeps no running statistics."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     norm: Literal["batch", "group"] = "batch"
     """Normalisation after each convolution: `"batch"`, as in the paper, or `"group"`, which has no
     running statistics.

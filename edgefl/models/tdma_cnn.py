@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from edgefl.compiled.network import Convolution, Layer, Linear, Network, Pooling, image_shape
-from edgefl.errors import UserError
+from edgefl.config.section import Section
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,10 +18,8 @@ if TYPE_CHECKING:
 SMALLEST = 16  # one pixel remains after both convolutions and poolings
 
 
-class Options(BaseModel):
+class Options(Section):
     """What halves the image after each convolution."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     pool: Literal["max", "stride"] = "max"
     """`"max"`: 2x2 max pooling. `"stride"`: the convolutions themselves move by two pixels, so that
@@ -33,12 +29,7 @@ class Options(BaseModel):
 
 def network(options: Options, shape: tuple[int, ...], classes: int) -> Network:
     """The layers. UserError if the samples are smaller than 16 x 16."""
-    channels, height, width = image_shape("tdma_cnn", shape)
-    if min(height, width) < SMALLEST:
-        raise UserError(
-            f"model tdma_cnn needs images of at least {SMALLEST} x {SMALLEST}, these are {height} x"
-            f" {width}; model mlp takes any size"
-        )
+    channels, height, width = image_shape("tdma_cnn", shape, SMALLEST)
     pooled = options.pool == "max"
     stride, lost = (1, 4) if pooled else (2, 3)
     left = [((side - lost) // 2 - lost) // 2 for side in (height, width)]

@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from edgefl.config.section import Section
 from edgefl.errors import UserError
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-class Options(BaseModel):
+class Options(Section):
     """``embedding``: numbers per word; ``filters`` of each of the ``windows`` (words);
     ``dropout`` before the last layer.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     embedding: int = Field(default=128, ge=1)
     """Size of the embedding: numbers per word."""
     filters: int = Field(default=100, ge=1)

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from edgefl.compiled.network import image_shape
+from edgefl.config.section import Section
 
 if TYPE_CHECKING:
     from torch import nn
@@ -19,12 +18,11 @@ if TYPE_CHECKING:
 STAGES = ((64,), (128,), (256, 256), (512, 512), (512, 512))
 
 
-class Options(BaseModel):
+class Options(Section):
     """``norm``: normalisation after each convolution; "none" is the paper's, which learns slowly
     at first.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     norm: Literal["none", "batch", "group"] = "batch"
     """Normalisation after each convolution. `"none"`, as in the paper, learns slowly at first;
     `"group"` has no running statistics.

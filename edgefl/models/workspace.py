@@ -12,12 +12,12 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
+import xxhash
 from torch import nn
 from torch.nn.parameter import is_lazy
 
 from edgefl.errors import UserError
-from edgefl.models.frozen import frozen_part
-from edgefl.models.image_order import TrainingOrder
+from edgefl.models import layers
 from edgefl.models.module_state import Changes, ModuleState
 from edgefl.models.torch_device import CPU
 from edgefl.streams import Streams
@@ -197,7 +197,7 @@ def _head(model: nn.Module) -> nn.Linear:
 def layout_of(model: nn.Module) -> Layout:
     """Return [trainable parameters | frozen parameters | float buffers] in the module's order.
 
-    Tensors of the module's ``frozen_part`` (``edgefl.models.frozen``) are left out. UserError
+    Tensors of the module's ``frozen_part`` are left out. UserError
     unless all others are float32.
     """
     entries, offset = [], 0
@@ -282,3 +282,112 @@ def _float_tensors(model: nn.Module) -> list[tuple[str, str, torch.Tensor]]:
     trainable = [(name, "parameter", p) for name, p in parameters if p.requires_grad]
     frozen = [(name, "buffer", p) for name, p in parameters if not p.requires_grad]
     return trainable + frozen + [(name, "buffer", b) for name, b in buffers]
+
+
+# ---------------------------------------------------------------------- the order of images
+POOLING = (nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, layers.GlobalAverage)
+# With 340 (ResNet-20) a step in channels-last is faster, with 2,400 (AlexNet) it is slower.
+MOST_WEIGHTS_PER_PIXEL = 1000
+
+
+def channels_last(inputs: torch.Tensor) -> torch.Tensor:
+    """Return images (batch, channels, height, width) in channels-last order, other inputs as they
+    are.
+
+    In this order the channels of each pixel lie side by side; torch's own order has rows of pixels
+    for each channel. Results in the two orders differ in the last bits only.
+    """
+    if inputs.dim() != 4:
+        return inputs
+    if inputs.shape[1] > 1:
+        return inputs.contiguous(memory_format=torch.channels_last)
+    height, width = inputs.shape[2:]
+    # with one channel both orders have the same memory; torch decides by the strides
+    return inputs.contiguous().as_strided(inputs.shape, (height * width, 1, width, 1))
+
+
+class TrainingOrder:
+    """In which order a model gets its images in training: the faster one on one core of a CPU.
+
+    The rule depends on the model and the size of the images only, so that every host computes the
+    same bytes.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        modules = list(model.modules())
+        self._convolutions = sum(
+            module.weight.numel() for module in modules if isinstance(module, nn.Conv2d)
+        )
+        # Only in channels-last is ``max_pool2d`` vectorised. Without pooling, the step before
+        # ``Flatten`` gets its gradient in the other order, which costs more than is gained. And a
+        # model's own code may need torch's order, such as ``x.view(len(x), -1)``.
+        self._gains = (
+            self._convolutions > 0
+            and any(isinstance(module, POOLING) for module in modules)
+            and all(map(_takes_any_order, modules))
+        )
+
+    def arranged(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return a batch in the order in which the model trains on it."""
+        if not self._gains or inputs.dim() != 4 or inputs.device.type != "cpu":
+            return inputs
+        # each convolution copies its weights to the images' order, and their gradient back
+        pixels = inputs.shape[2] * inputs.shape[3]
+        few = self._convolutions <= MOST_WEIGHTS_PER_PIXEL * pixels
+        return channels_last(inputs) if few else inputs
+
+
+def _takes_any_order(module: nn.Module) -> bool:
+    code = type(module).__module__
+    return code.startswith("torch.nn.modules.") or code == layers.__name__
+
+
+# ---------------------------------------------------------------------- the frozen part
+def frozen_part(model: nn.Module) -> frozenset[str]:
+    """Return the names of the model's frozen parameters and buffers; most models have none.
+
+    These are tensors that every host has in a file, so they never travel. A module names them in
+    its attribute ``frozen_part``. They are neither in the layout nor in the flat vector, and no
+    update changes them. Each process maps the file, so all processes of a host share one copy.
+    Their digest is a part of an edge's Join: an edge with other frozen weights is refused.
+
+    UserError if its attribute ``frozen_part`` names something else.
+    """
+    names: frozenset[str] = frozenset(getattr(model, "frozen_part", ()))
+    if names:
+        known = {name: tensor.requires_grad for name, tensor in _tensors(model)}
+        wrong = next((name for name in sorted(names) if known.get(name, True)), None)
+        if wrong is not None:
+            problem = "is trained" if wrong in known else "is no parameter or buffer of the model"
+            raise UserError(
+                f"frozen_part of {type(model).__name__}: {wrong!r} {problem}: expected names of"
+                " parameters with requires_grad = False, or of buffers"
+            )
+    return names
+
+
+def frozen_digest(model: nn.Module) -> str:
+    """Return 16 hex digits of the frozen part's names, types, shapes and bytes; "" without one."""
+    names = frozen_part(model)
+    if not names:
+        return ""
+    state = xxhash.xxh3_64()
+    for name, tensor in _tensors(model):
+        if name in names:
+            state.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            raw = tensor.detach().contiguous().view(-1).view(torch.uint8)
+            state.update(raw.numpy(force=True).data)
+    return state.hexdigest()
+
+
+def frozen_bytes(model: nn.Module) -> int:
+    """Return the size of the frozen part."""
+    names = frozen_part(model)
+    return sum(
+        tensor.numel() * tensor.element_size() for name, tensor in _tensors(model) if name in names
+    )
+
+
+def _tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from model.named_parameters()
+    yield from model.named_buffers()

@@ -27,7 +27,7 @@ from edgefl.profile.edge_profile import (
     link_profile,
 )
 from edgefl.record.files import EVENTS, LINKS
-from edgefl.record.row_file import write_whole
+from edgefl.record.tables import write_whole
 from edgefl.results import rundirs
 from edgefl.results.measured import WAYS, measured
 from edgefl.results.tail import read_csv, read_events

@@ -24,9 +24,16 @@ from edgefl.protocol.messages import HostFacts, HostReport
 from edgefl.record import files
 from edgefl.record.host_table import celsius, throttling
 from edgefl.record.journal import Journal
-from edgefl.record.rotated_file import RotatedFile, Rotation, lost_rows, remove_all
-from edgefl.record.row_file import TextRows, not_written, write_whole
 from edgefl.record.rows import Row
+from edgefl.record.tables import (
+    RotatedFile,
+    Rotation,
+    TextRows,
+    lost_rows,
+    not_written,
+    remove_all,
+    write_whole,
+)
 from edgefl.strategies.base.events_and_decisions import Decision, EdgeJoined, Event
 from emulator.links.network import Completion
 from emulator.units import seconds_text

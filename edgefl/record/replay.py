@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from edgefl.errors import UserError, own_place, told, users_place
-from edgefl.record.journal_reader import JournalEvent, read
+from edgefl.record.journal import JournalEvent, read
 from edgefl.record.rows import fingerprint
 from edgefl.snake_case import snake
 from edgefl.strategies.base import events_and_decisions as do

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from edgefl.record.files import ENERGY, METRICS
-from edgefl.record.parts import parts
+from edgefl.record.tables import parts
 from edgefl.results.rundirs import read_summary
 from edgefl.results.summary import number
 from edgefl.results.tail import read_csv

@@ -14,14 +14,14 @@ import orjson
 
 from edgefl.errors import UserError, undamaged
 from edgefl.record.old_names import renamed
-from edgefl.record.parts import PACKED, parts, unpacked
+from edgefl.record.tables import PACKED, parts, unpacked
 
 AT_ONCE = 1 << 22  # bytes of a file that are read at a time
 FINGERPRINT_BYTES = 256  # of the rows before: they tell whether a file has only grown
 
 
 class Tail:
-    """Reader of a growing text file and its parts (``edgefl.record.parts``).
+    """Reader of a growing text file and its parts (``edgefl.record.tables``).
 
     A missing file counts as empty. A last line without its newline is not returned yet. ``anew``
     counts how often the file began again, or lost rows, as when a run is resumed or done again:

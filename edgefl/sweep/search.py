@@ -11,13 +11,19 @@ from pathlib import Path
 from edgefl.config.experiment import Experiment, Stop
 from edgefl.errors import UserError
 from edgefl.loading.file import base_of, load
-from edgefl.sweep import sampling
-from edgefl.sweep.choice import GridEdge, Tried, best_of, edges, next_setting
-from edgefl.sweep.folder import SweepFolder
+from edgefl.sweep.choice import (
+    GridEdge,
+    Listed,
+    Sampler,
+    Tried,
+    best_of,
+    edges,
+    find_sampler,
+    next_setting,
+)
 from edgefl.sweep.metrics import METRICS_BY_NAME, Metric
-from edgefl.sweep.sampling import Listed, Sampler
 from edgefl.sweep.settings import GridAxis, Setting, settings, short_names, unknown_method
-from edgefl.sweep.sweep_runs import Did, SweepRun
+from edgefl.sweep.sweep_runs import Did, SweepFolder, SweepRun
 
 TRIALS = 20  # the default number of settings that a sampler chooses
 CHOICE_SEED = 11  # the default seed by which the best setting is chosen
@@ -124,7 +130,7 @@ class Sweep:
             return Listed(tuple(settings(axes)))
         if plan.best_seed is None:
             raise UserError(f"--sampler {plan.sampler}: chooses by a metric: leave --no-best out")
-        return sampling.find(plan.sampler)(axes, plan.trials, plan.metric, plan.best_seed)
+        return find_sampler(plan.sampler)(axes, plan.trials, plan.metric, plan.best_seed)
 
     # ------------------------------------------------------------------ runs of settings
     @property

@@ -11,7 +11,7 @@ from typing import Any
 from zlib import crc32
 
 from edgefl.errors import UserError, nearest
-from edgefl.loading.overrides import toml_value
+from edgefl.loading.file import toml_value
 
 EXAMPLE = "--grid training.learning_rate=0.01,0.1"
 SEED = "seed"  # the key whose values are repetitions, not settings

@@ -44,7 +44,7 @@ from edgefl.hosts.process_messages import StopRun
 from edgefl.hosts.processes import ONE_THREAD, keep_freed_memory
 from edgefl.hosts.wall import keys as curve
 from edgefl.protocol.messages import Assignment, Update
-from edgefl.record import journal_reader
+from edgefl.record import journal
 from edgefl.results.tail import read_events
 
 MB = 1_000_000
@@ -278,7 +278,7 @@ def wait_for_names(found: Trial, names: Sequence[str], directory: Path) -> None:
 def judge(found: Trial, directory: Path) -> None:
     """Read from the run's files what happened to the honest edges."""
     found.events = read_events(directory / "events.jsonl")
-    entries = journal_reader.read(directory / "journal")
+    entries = journal.read(directory / "journal")
     for event in (event for entry in entries for event in entry.events):
         row = event.row
         if row["event"] == "update_arrived" and row["edge"] in HONEST:

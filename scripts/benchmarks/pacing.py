@@ -24,7 +24,7 @@ from reference import raw_rounds
 from table import TIMES, Row, arguments, host_line, report, say
 from table import run as run_bench
 
-from edgefl.config.network import NetworkSection
+from edgefl.config.experiment import NetworkSection
 from edgefl.errors import UserError
 from edgefl.hosts.processes import keep_freed_memory
 from edgefl.hosts.wall.coordinator.pacer import LARGEST_PIECE, SMALLEST_PIECE, PiecePlan

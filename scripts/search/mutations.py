@@ -17,7 +17,7 @@ from edgefl.hosts.wall.coordinator.logic import Logic
 from edgefl.hosts.wall.coordinator.sessions import Sessions
 from edgefl.hosts.wall.coordinator.transfers import Uplink
 from edgefl.protocol.messages import Acknowledged
-from edgefl.record.row_file import RowFile
+from edgefl.record.tables import RowFile
 from edgefl.strategies.base.strategy import Strategy
 
 Change = tuple[Any, str, Callable[..., Any]]  # class or module, name in it, replacement

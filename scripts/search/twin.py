@@ -26,8 +26,8 @@ from edgefl.hosts.setup.plan import fidelity
 from edgefl.hosts.setup.rundir import externals
 from edgefl.hosts.wall.coordinator.logic import Logic
 from edgefl.hosts.wall.coordinator.opening import RunOpener
-from edgefl.record.journal_reader import JournalEntry, Position
-from edgefl.record.rotated_file import at_once
+from edgefl.record.journal import JournalEntry, Position
+from edgefl.record.tables import at_once
 from edgefl.vectors import aligned_copy
 from emulator.fidelity import Fidelity
 from search.scenario import Scenario, World

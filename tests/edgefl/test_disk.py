@@ -11,7 +11,7 @@ import pytest
 
 from edgefl.disk import OwnDisk, PatientDisk, write_all
 from edgefl.errors import UserError
-from edgefl.record.row_file import RowFile
+from edgefl.record.tables import RowFile
 
 
 class SmallDisk(OwnDisk):

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from edgefl.config.key_names import meant
 from edgefl.errors import UserError
 from edgefl.results.rundirs import find
 from emulator.compute import read_device_table
@@ -36,11 +35,6 @@ def test_a_rate_in_bytes_is_named_in_bits(text: str, expected: str) -> None:
 def test_a_size_in_bits_is_named_in_bytes(text: str, expected: str) -> None:
     with pytest.raises(BadValue, match=expected):
         parse_size(text)
-
-
-def test_an_option_for_a_table_names_the_key_in_it() -> None:
-    assert meant("--data") == "data.dir"
-    assert meant("--model") == "model.name"
 
 
 def test_a_file_is_no_directory_of_a_run(tmp_path: Path) -> None:

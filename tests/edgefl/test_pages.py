@@ -49,10 +49,6 @@ def test_every_link_of_the_readme_leads_somewhere() -> None:
     assert targets and missing == []
 
 
-def test_the_readme_is_short() -> None:
-    assert len(text(ROOT / "README.md").splitlines()) <= 200
-
-
 def test_every_file_named_on_a_page_is_there() -> None:
     named = re.findall(
         r"\b(?:scripts|configs|tests|edgefl)/[\w/]+\.(?:sh|py|toml|txt)\b", all_text()
@@ -85,6 +81,7 @@ def overrides(words: list[str]) -> list[str]:
     return [word for word in words[2:] if re.match(r"[\w.]+=", word)]
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("warm_python")
 def test_the_command_lines_that_need_no_network_run_in_their_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -109,6 +106,7 @@ def test_the_command_lines_that_need_no_network_run_in_their_order(
     assert {"keys", "run", *ALONE} <= set(done)
 
 
+@pytest.mark.rest
 @pytest.mark.processes
 @pytest.mark.parametrize(
     "words",

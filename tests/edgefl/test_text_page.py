@@ -23,6 +23,7 @@ SMALL = [
 ]
 
 
+@pytest.mark.rest
 @pytest.mark.processes
 def test_the_config_of_the_page_is_checked_and_runs(tmp_path: Path) -> None:
     (config,) = blocks("toml", [PAGE])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from edgefl import catalog
-from edgefl.data import leaf, shakespeare, text_files, text_tables, words
+from edgefl.data import leaf, shakespeare, text_tables, words
 from edgefl.data.words import TextOptions
 from edgefl.errors import UserError
 from edgefl.flower.app_folder import app_folder
@@ -106,7 +106,7 @@ def _table(path: Path) -> Any:
 
 
 def _labelled(path: Path) -> Any:
-    texts, labels, _ = text_files.from_file(path, {"neg": 0, "pos": 1}, "film")
+    texts, labels, _ = text_tables.from_file(path, {"neg": 0, "pos": 1}, "film")
     return texts, labels.tolist()
 
 

@@ -13,8 +13,8 @@ import pytest
 from builders import EXAMPLES
 from pages import command_lines
 
-from edgefl.config.energy import DeviceEnergy, RadioEnergy
 from edgefl.config.experiment import Devices, Links
+from edgefl.config.links import DeviceEnergy, RadioEnergy
 from emulator import profiles
 from emulator.cli import run
 from emulator.energy.power import DEVICE_POWER, RADIOS, device_power, radio_power

@@ -48,6 +48,7 @@ def test_an_app_over_sockets(tmp_path: Path, app: str) -> None:
         assert "training_failed" not in events and (directory / "clients.csv").is_file()
 
 
+@pytest.mark.rest
 def test_the_same_app_as_flowers_own_system_behind_the_proxy(tmp_path: Path) -> None:
     """Both systems end with the same model; no transfer is faster than its link."""
     words = ["--clients", "2", "--rounds", "1", "--mb", "0.1", "--mbit", "4", "--out", "found"]

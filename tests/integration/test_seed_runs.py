@@ -158,20 +158,6 @@ def test_ctrl_c_keeps_what_there_is(folder: Path, started: list[subprocess.Popen
     assert wait_for(lambda: not any(fork.is_running() for fork in forks))
 
 
-def test_ctrl_c_of_seeds_one_after_the_other(
-    folder: Path, started: list[subprocess.Popen[str]]
-) -> None:
-    process = start(started, "seeds=[5, 6]", *LONG, "strategies=[{strategy='fedasync'}]")
-    run = folder / "runs" / "s" / "fedasync" / "seed5"
-    wait_for(lambda: happened(run, event="update_arrived"))
-    process.send_signal(signal.SIGINT)
-    status, out, err = end(process)
-    assert status == 130 and "Traceback" not in err and "fedasync seed 5" in out
-    assert summary(run)["finished"] == "interrupted" and set(told_dirs(folder)) == {
-        "fedasync/seed5"
-    }
-
-
 def test_a_run_that_is_killed_is_told_and_the_others_go_on(
     folder: Path, started: list[subprocess.Popen[str]]
 ) -> None:
@@ -228,15 +214,6 @@ def test_after_a_bug_no_other_run_is_begun(
         and "broken seed 4" in err.rpartition("not begun")[2]
     )
     assert len(told_dirs(folder)) <= 3, "one more may have begun beside the first"
-
-
-def test_what_a_run_refuses_is_one_line(folder: Path, started: list[subprocess.Popen[str]]) -> None:
-    status, out, err = end(start(started, "seeds=[1, 2]", "--workers", "2", "--out", "s.toml"))
-    assert (
-        (status, out) == (2, "")
-        and err.startswith("edgefl: s.toml/s: cannot be made")
-        and err.count("\n") == 1
-    )
 
 
 def test_kill_9_of_the_parent_takes_the_forks_along(
@@ -333,31 +310,12 @@ def test_ctrl_c_on_the_wall_clock_keeps_the_seeds_that_are_done(
             "--workers, --engine and --ray-address are for --clock virtual",
         ),
         (
-            "--clock wall --engine ray",
-            "--workers, --engine and --ray-address are for --clock virtual",
-        ),
-        (
-            "--clock wall --ray-address auto",
-            "--workers, --engine and --ray-address are for --clock virtual",
-        ),
-        (
             "--clock virtual --ray-address auto",
             "--ray-address auto: expected --engine ray with it",
         ),
         (
             "--clock virtual --engine ray --ray-address here",
             "--ray-address here: expected auto or HOST:PORT",
-        ),
-        ("--clock virtual --workers 0", "Invalid value for '--workers'"),
-        (
-            "--clock virtual --engine rya",
-            "one of local, ray, found 'rya' (nearest: 'ray')",
-        ),
-        ("--clock virtual seeds=[]", "override 'seeds=[]': seeds: expected at least one"),
-        ("--clock virtual seeds=[2,2]", "seeds: expected different numbers, found 2 twice"),
-        (
-            "--clock virtual seed=3 seeds=[1,2]",
-            "give seed or seeds, not both (found seed = 3, seeds = [1, 2])",
         ),
     ],
 )

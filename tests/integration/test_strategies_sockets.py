@@ -26,7 +26,8 @@ from edgefl.strategies.syncdrop import SubModel
 pytestmark = pytest.mark.alone
 
 TASK = SUPPORT / "own_task.py"
-NAMES = ("moon", "fedlws", "asofed", "asyncpart", "syncdrop", "fedac")  # PORT: test_edge.py
+# PORT: tests/edgefl/edges/test_edge.py
+NAMES = ("moon", "fedlws", "asofed", "asyncpart", "syncdrop", "fedac")
 CONFIG = f"""
 name = "sockets"
 seed = 3

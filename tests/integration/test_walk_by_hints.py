@@ -74,6 +74,7 @@ def page_of(process: subprocess.Popen[str]) -> str:
     raise AssertionError(f"no address: {end(process)}")
 
 
+@pytest.mark.rest
 def test_each_command_names_the_next_one(desk: Path, started: list[subprocess.Popen[str]]) -> None:
     line = shlex.join(["edgefl", "run", "quickstart.toml", "--clock", "virtual", *SHORT])
     walked = []

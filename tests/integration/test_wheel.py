@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from paths import CONFIGS, ROOT
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.rest]
 
 WHERE = "import edgefl, emulator; print(edgefl.__file__, emulator.__file__, sep='\\n')"
 

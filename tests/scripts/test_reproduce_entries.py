@@ -15,7 +15,7 @@ from reproduction.entry import Entry, Figure, Scale, Verdict
 from reproduction.judges import judged
 from reproduction.measures import MEASURES
 from reproduction.plans import PartPlan
-from reproduction.results import NUMBERS, NoResults, Results
+from reproduction.results import NUMBERS, NoResults, Results, Tables, key_of
 from reproduction.runner import EntryRunner, Work
 
 from edgefl import catalog
@@ -178,6 +178,18 @@ def test_the_figures_are_those_of_the_result_files(tmp_path: Path) -> None:
     assert sorted(path.name for path in made.iterdir()) == sorted(
         path.name for path in stored.iterdir()
     )
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("name", ["seed1-map", "seed1-corners", "seed4-fig2"])
+def test_stored_rows_are_of_todays_configs(name: str, tmp_path: Path) -> None:
+    """An equal number in another form, 1 in place of 1.0, would make all of them foreign."""
+    entry = registry.find(name)
+    rows = {key_of(row): row.digest for row in Tables(RESULTS / "data", entry).rows}
+    for part in entry.parts:
+        few = part.model_copy(update={"methods": part.methods[:2]})
+        for run in PartPlan(entry, few, Scale.paper, tmp_path).table({}):
+            assert rows[run.key].rpartition("-")[2] == run.config_digest
 
 
 # ------------------------------------------------------------------ the registry

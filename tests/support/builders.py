@@ -9,8 +9,7 @@ import numpy as np
 from paths import EXAMPLES
 
 from edgefl.actor import Output, Run, Send
-from edgefl.config.evaluation import Evaluation
-from edgefl.config.experiment import Experiment
+from edgefl.config.experiment import Evaluation, Experiment
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.coordinator.tasks import TaskLimits
 from edgefl.hosts.setup.rundir import write_summary

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
+import msgspec
 import numpy as np
 from builders import experiment, layout, vector
 from host_reports import FACTS, REPORT
 
-from edgefl.checkpoints.codec import Encoded, encode
 from edgefl.disk import OwnDisk
 from edgefl.hosts.setup.rundir import externals
 from edgefl.hosts.wall.coordinator import thread_messages as messages
@@ -23,8 +25,7 @@ from edgefl.hosts.wall.system import OWN_SYSTEM
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import FreshRequest, Joined, Ready, Started, TaskFailed, Update
 from edgefl.protocol.transfers import Incoming, Outgoing
-from edgefl.record.rotated_file import at_once
-from edgefl.strategies.base.catalog import own_modules
+from edgefl.record.tables import at_once
 from edgefl.strategies.base.events_and_decisions import EdgeLost
 from emulator.fidelity import Fidelity
 from emulator.links.link import Completion, Transfer
@@ -71,26 +72,41 @@ def told(wish: Any) -> str:
     return repr(wish)
 
 
-def summed(encoded: Encoded) -> str:
-    """A digest of a graph of objects; whether equal ones are one object does not count."""
-    objects, buffers = encoded.tree["objects"], encoded.arrays
-    digests = ["" for _ in objects]
+def summed(found: Any, externals: dict[int, str], depth: int, known: dict[Any, str]) -> str:
+    """A digest of a graph of objects; whether equal ones are one object does not count.
 
-    def text(value: Any) -> str:
-        match value:
-            case [int(number)]:
-                return digests[number]
-            case [str(name), str(), list(), *_] if name in buffers:
-                return repr((buffers[name].tobytes(), value[1:]))
-            case list():
-                return f"[{','.join(map(text, value))}]"
+    ``depth``: how many objects deep it looks.
+    """
+
+    def inner(part: Any) -> str:
+        return summed(part, externals, depth - 1, known)
+
+    if depth == 0 or isinstance(found, (type, str, int, float, bytes, type(None))):
+        return repr(found) if depth else ""
+    if (id(found), depth) not in known:
+        name = externals.get(id(found), type(found).__qualname__)
+        match found:
+            case np.ndarray():
+                parts = [found.dtype.str, repr(found.shape), found.tobytes().hex()]
+            case np.random.Generator():
+                parts = [inner(found.bit_generator.state)]
+            case MethodType():
+                parts = [found.__name__, inner(found.__self__)]
             case dict():
-                return f"{{{','.join(f'{key}:{text(each)}' for key, each in value.items())}}}"
-        return repr(value)
-
-    for _ in range(12):  # as deep as the graph is
-        digests = [hashlib.sha256(text(each).encode()).hexdigest() for each in objects]
-    return text(encoded.tree["root"])
+                parts = [f"{inner(key)}:{inner(value)}" for key, value in found.items()]
+            case list() | tuple() | deque():
+                parts = [inner(part) for part in found]
+            case set() | frozenset():
+                parts = sorted(inner(part) for part in found)
+            case msgspec.Struct():
+                parts = [inner(part) for part in msgspec.structs.asdict(found).values()]
+            case _ if hasattr(found, "restore"):
+                parts = [inner(found.state())]
+            case _:
+                parts = [] if id(found) in externals else [inner(found.__getstate__())]
+        digest = hashlib.sha256(f"{name}({parts})".encode()).hexdigest()
+        known[id(found), depth] = digest, found  # kept, so that its id stays its own
+    return str(known[id(found), depth][0])
 
 
 class HandRun:
@@ -147,10 +163,8 @@ class HandRun:
 
     def state(self) -> str:
         """All that the coordinator knows, in a form that can be compared."""
-        core = self.logic.core
-        own = own_modules(type(core.coordinator.strategy))
-        encoded = encode(core, externals(self.run), own)
-        return summed(encoded)
+        names = {id(found): name for name, found in externals(self.run).items()}
+        return summed(self.logic.core, names, 24, {})
 
     def close(self) -> None:
         self.run.record.close(self.run.coordinator.weights)

@@ -10,19 +10,19 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from edgefl.config.section import Section
 from edgefl.errors import UserError
 
 DRAWS = 1000  # largest number of draws for "redraw"
 
 
-class Options(BaseModel):
+class Options(Section):
     """``alpha``: concentration; ``min_samples``: the least samples of an edge; ``equal``: the same
     number for each; ``lacking``: what happens if an edge has fewer than ``min_samples``.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     alpha: float = Field(gt=0, le=1e6)
     """Concentration of the Dirichlet distribution: a smaller value gives an edge fewer labels."""
     min_samples: int = Field(default=1, ge=1)

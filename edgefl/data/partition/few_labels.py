@@ -8,17 +8,17 @@ in common, and 3,000 edges can share 60,000 samples. An edge has no sample twice
 from __future__ import annotations
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from edgefl.config.section import Section
 from edgefl.errors import UserError
 
 
-class Options(BaseModel):
+class Options(Section):
     """``labels``: L_num; ``min_samples``, ``max_samples``: D_min and D_max, which the paper does
     not give.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     labels: int = Field(ge=1)
     """Number of labels of each edge (L_num)."""
     min_samples: int = Field(default=10, ge=1)

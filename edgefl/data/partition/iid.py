@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
+from edgefl.config.section import Section
 from edgefl.errors import UserError
 
 
-class Options(BaseModel):
+class Options(Section):
     """No options."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 def split(

@@ -9,17 +9,17 @@ from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from edgefl.config.section import Section
 from edgefl.errors import UserError, nearest
 
 
-class Options(BaseModel):
+class Options(Section):
     """``key``: the column; ``min_samples``: the least samples of a value; ``keys``: how the values
     are assigned to edges.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     key: str | None = None
     """The column whose values divide the samples, such as `user`, `speaker`, `celebrity` or `film`;
     none: the only column of the data set.

@@ -8,15 +8,15 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from edgefl.config.section import Section
 from edgefl.errors import UserError
 
 
-class Options(BaseModel):
+class Options(Section):
     """``samples``: of each edge; ``deal``: how labels are assigned."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     samples: int = Field(250, ge=1)
     """Number of samples of each edge, all of one label; no sample is used twice."""
     deal: Literal["turns", "drawn"] = "turns"

@@ -41,7 +41,7 @@ from edgefl.hosts.setup.message_packing import packing
 from edgefl.hosts.setup.network import interruptions
 from edgefl.hosts.setup.plan import DeviceMaker, devices, in_tokens, options, training_plan
 from edgefl.jobs import Evaluate, Scores, check_server_samples
-from edgefl.models import by_label, further_scores
+from edgefl.models import scores
 from edgefl.models.pretrained_options import PretrainedOptions
 from edgefl.strategies.base.strategy import LocalRule, Strategy, StrategyOptions
 from edgefl.streams import Streams
@@ -375,9 +375,9 @@ class Learning:
         if self.task.network is not None:
             return ""
         if self._frozen is None:
-            from edgefl.models import frozen
+            from edgefl.models.workspace import frozen_digest
 
-            self._frozen = frozen.digest(self.workspace.model)
+            self._frozen = frozen_digest(self.workspace.model)
         return self._frozen
 
     def tokenizer(self) -> Any:
@@ -399,7 +399,7 @@ class Learning:
             shutil.copyfile(self.task.dataset.words, directory / VOCABULARY)
         if self.experiment.evaluation.by_label:
             found = self.task.dataset
-            by_label.write_edges(
+            scores.write_edges(
                 directory,
                 self.shards,
                 found.train_y,
@@ -511,24 +511,23 @@ class Learning:
         """
         self.place()
         section, task = self.experiment.evaluation, self.task
-        counted = by_label.RightByLabel(task.metric, task.dataset.classes)
-        metric = counted if section.by_label else task.metric
-        pairs = further_scores.LabelCounts(metric, task.dataset.classes)
+        counted = scores.LabelCounts(task.metric, task.dataset.classes)
+        counts = section.by_label or "f1" in section.further
         step = None if self.compiled is None else self.compiled.step
         if step is not None and not section.by_label and not section.further:
             return self._compiled_scores(step, job)
         from edgefl.models.evaluate import evaluate
 
-        def scores(samples: tuple[Any, Any], of: Any) -> tuple[float, float]:
+        def evaluated(samples: tuple[Any, Any], of: Any) -> tuple[float, float]:
             how = {"metric": of, "terms": task.terms, "step": step}
             return evaluate(self.workspace, job.weights, *samples, task.loss, **how)
 
-        test_loss, accuracy = scores(self.test, pairs if "f1" in section.further else metric)
+        test_loss, accuracy = evaluated(self.test, counted if counts else task.metric)
         union = self.union()
-        train_loss = scores(union, task.metric)[0] if len(union[0]) else None
+        train_loss = evaluated(union, task.metric)[0] if len(union[0]) else None
         measured: dict[str, Callable[[], float]] = {
-            "f1": lambda: pairs.f1,
-            "perplexity": lambda: further_scores.perplexity(test_loss),
+            "f1": lambda: counted.f1,
+            "perplexity": lambda: scores.perplexity(test_loss),
             "exact_match": lambda: self._exact_match(job.weights),
         }
         more = [measured[name]() for name in section.further]

@@ -13,9 +13,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from edgefl.config.availability import Availability, EdgePattern
 from edgefl.config.experiment import Experiment
-from edgefl.config.faults import FaultSource, gated, outages
+from edgefl.config.faults import Availability, EdgePattern, FaultSource, gated, outages
 from edgefl.config.groups import PartFinder, parts, trace
 from edgefl.config.links import Links, Medium
 from edgefl.errors import UserError

@@ -20,10 +20,9 @@ import numpy as np
 import orjson
 from safetensors.numpy import save
 
-from edgefl.checkpoints.encoded import CannotDecode
+from edgefl.checkpoints.codec import CannotDecode
 from edgefl.checkpoints.files import Checkpoints
-from edgefl.config.evaluation import Evaluation
-from edgefl.config.experiment import Experiment
+from edgefl.config.experiment import Evaluation, Experiment
 from edgefl.config.groups import availability_file, traces
 from edgefl.config.groups import parts as groups
 from edgefl.coordinator.coordinator import Coordinator
@@ -40,11 +39,9 @@ from edgefl.record.counters import Counters
 from edgefl.record.energy import EnergyBook
 from edgefl.record.files import METRICS, SUMMARY
 from edgefl.record.journal import Journal
-from edgefl.record.parts import parts
 from edgefl.record.record import TABLES as TABLE_COLUMNS
 from edgefl.record.record import Record, journal_sizes
-from edgefl.record.rotated_file import Later, Rotation, at_once
-from edgefl.record.row_file import write_whole
+from edgefl.record.tables import Later, Rotation, at_once, parts, write_whole
 from edgefl.reports import family
 from edgefl.reports.family import sections
 from edgefl.results.energy import MEASURED, joules_to_target

@@ -30,7 +30,7 @@ from edgefl.hosts.setup.rundir import OpenRun, RunSoFar, externals
 from edgefl.hosts.virtual.host import DeferredEdges, VirtualFaults, VirtualHost
 from edgefl.hosts.virtual.pool.engine import Engine, InProcessEngine
 from edgefl.record.files import CHECKPOINTS
-from edgefl.record.rotated_file import lost_rows
+from edgefl.record.tables import lost_rows
 from edgefl.results.rundirs import title
 from edgefl.results.summary import BROKEN_OFF
 from edgefl.strategies.base.catalog import own_modules

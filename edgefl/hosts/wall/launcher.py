@@ -153,7 +153,7 @@ class LaunchOptions:
 class WallRun:
     """A run of all strategies of an experiment, one after the other.
 
-    ``say`` prints a line for the user. KeyboardInterrupt ends the run in order.
+    ``say`` prints a line for the user. KeyboardInterrupt stops the run cleanly.
     """
 
     def __init__(

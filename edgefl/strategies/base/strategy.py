@@ -5,15 +5,15 @@ Neither reads a clock or does I/O.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from typing import Any, ClassVar
+from collections import UserDict
+from collections.abc import Generator, Mapping, MutableMapping
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from pydantic import AliasChoices, BaseModel, ConfigDict, model_validator
+from sortedcontainers.sortedlist import SortedList
 
 from edgefl.jobs import Job, Result
-from edgefl.noted_keys import NotedKeys
-from edgefl.sorted_names import SortedNames
 from edgefl.strategies.base.events_and_decisions import (
     AlarmRang,
     Assign,
@@ -124,6 +124,26 @@ class LocalRule:
 MOST_FAILED = 100
 
 
+class _NotedKeys(UserDict[str, int]):
+    """A dict that notes in ``touched`` which keys were set or removed since that was emptied."""
+
+    def __init__(self, given: Mapping[str, int] | None = None) -> None:
+        self.touched: set[str] = set()
+        super().__init__(given)
+
+    def __setitem__(self, key: str, value: int) -> None:
+        self.touched.add(key)
+        super().__setitem__(key, value)
+
+    def __delitem__(self, key: str) -> None:
+        super().__delitem__(key)
+        self.touched.add(key)
+
+    def __ior__(self, other: Any) -> Self:  # type: ignore[override,misc]  # as dict has it
+        self.update(other)
+        return self
+
+
 class StrategyOptions(BaseModel):
     """Base of all strategy options: immutable; unknown keys are errors.
 
@@ -193,8 +213,8 @@ class Strategy:
         self.known: dict[str, int] = {}  # all edges that have ever joined -> size of their data
         self.closed_for = ""  # why the latest closed task had no update
         # edges with an open task -> version that they started from
-        self.running: dict[str, int] = NotedKeys()
-        self._idle = SortedNames()  # as of the last call of ``_now_idle``
+        self.running: MutableMapping[str, int] = _NotedKeys()
+        self._idle = SortedList()  # as of the last call of ``_now_idle``
         self._moved: set[str] = set()  # edges that joined or left since then
 
     @classmethod
@@ -242,20 +262,19 @@ class Strategy:
         """Connected edges without an open task, sorted, as a new list."""
         return list(self._now_idle())
 
-    def _now_idle(self) -> SortedNames:
+    def _now_idle(self) -> SortedList:
         """Update and return the idle edges.
 
         Only edges that joined, left, started or ended are looked at, so that an event costs the
         same with thousands of idle edges and with a few.
         """
-        if not isinstance(self.running, NotedKeys):  # a strategy has set a dict of its own
-            self.running = NotedKeys(self.running)
+        if not isinstance(self.running, _NotedKeys):  # a strategy has set a dict of its own
+            self.running = _NotedKeys(self.running)
             self._moved |= self.known.keys()
         for edge in sorted(self._moved | self.running.touched):
+            self._idle.discard(edge)
             if edge in self.samples and edge not in self.running:
                 self._idle.add(edge)
-            else:
-                self._idle.discard(edge)
         self._moved.clear()
         self.running.touched.clear()
         return self._idle

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgefl.errors import needs
-from edgefl.sweep.choice import Tried
+from edgefl.sweep.choice import BATCH, Tried, from_share
 from edgefl.sweep.metrics import Metric
-from edgefl.sweep.sampling import BATCH, from_share
 from edgefl.sweep.settings import GridAxis, Setting
 
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from math import prod
 
 from edgefl.streams import Streams
+from edgefl.sweep.choice import Listed, drawn
 from edgefl.sweep.metrics import Metric
-from edgefl.sweep.sampling import Listed, drawn
 from edgefl.sweep.settings import GridAxis, Setting, settings
 
 MOST_MISSES = 1000  # draws in a row that give nothing new

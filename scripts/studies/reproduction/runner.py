@@ -27,9 +27,8 @@ from edgefl.hosts.setup.rundir import git_commit
 from edgefl.loading.file import FACTS, dump
 from edgefl.results.compare import replace_file
 from edgefl.results.rundirs import read_config, title
-from edgefl.sweep.folder import locked
 from edgefl.sweep.metrics import facts_of, metric
-from edgefl.sweep.sweep_runs import Did, SweepRun, do
+from edgefl.sweep.sweep_runs import Did, SweepRun, do, locked
 from reproduction import registry
 from reproduction import results as files
 from reproduction.entry import WALL, Entry, Part, Scale

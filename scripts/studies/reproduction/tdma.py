@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import rankdata
 
 from edgefl.results.statistics import interval
 from emulator.tdma.closed_form import Tdma
@@ -143,15 +144,10 @@ def correlation(xs: Sequence[float], ys: Sequence[float]) -> float:
     >>> correlation([1, 5, 10], [3.0, 2.0, 1.0])
     -1.0
     """
-    a, b = (_ranks(each) for each in (xs, ys))
+    a, b = rankdata(xs), rankdata(ys)
     if a.std() == 0 or b.std() == 0:
         return 0.0
     return round(float(np.corrcoef(a, b)[0, 1]), 12)
-
-
-def _ranks(values: Sequence[float]) -> np.ndarray:
-    given = np.asarray(values, dtype=float)
-    return np.array([(given < each).sum() + (given == each).sum() / 2 for each in given])
 
 
 def alive(results: Results, family: Family) -> dict[float, str]:

@@ -36,7 +36,7 @@ from checkpoint_graphs import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefl.checkpoints.codec import CannotDecode, Encoded, decode, encode
+from edgefl.checkpoints.codec import CannotDecode, CannotEncode, Encoded, decode, encode
 from emulator.clock import Agenda
 from emulator.fidelity import Quantiles
 
@@ -49,34 +49,6 @@ def back(root: object, **externals: object) -> Any:
 
 
 # ---------------------------------------------------------------------- values
-def test_the_tree_of_a_small_graph() -> None:
-    shared = [1, "two"]
-    found = encode({"a": shared, "b": (shared, None)})
-    assert found.tree == {
-        "format": 1,
-        "root": [0],
-        "objects": [
-            ["map", None, [], {"a": [1], "b": [2]}],
-            ["list", None, [1, "two"]],
-            ["tuple", None, [[1], None]],
-        ],
-        "buffers": {},
-    }
-    assert found.arrays == {} and found.array_bytes == 0
-
-
-def test_the_tree_of_an_object_and_an_array() -> None:
-    vector = np.arange(3, dtype=np.float32)
-    vector.flags.writeable = False
-    found = encode(Plain(at=vector, number=1 << 70), own=OWN)
-    assert found.tree["objects"] == [
-        ["object", "checkpoint_graphs:Plain", [], {"at": [1], "number": ["int", hex(1 << 70)]}],
-        ["ndarray", ["a0", "<f4", [3], None, 0, False], []],
-    ]
-    assert found.tree["buffers"] == {"a0": vector.ctypes.data % 64}
-    assert found.arrays["a0"] is vector  # it must not change, so it is not copied
-
-
 @pytest.mark.parametrize(
     "value",
     [
@@ -178,14 +150,12 @@ def test_a_hashed_object_in_a_cycle() -> None:
     assert found.on.args[0] is found
 
 
-def test_a_deep_list() -> None:
+def test_a_list_that_is_too_deep_is_refused() -> None:
     deep: list[Any] = []
     for _ in range(20_000):
         deep = [deep]
-    found, depth = back(deep), 0
-    while found:
-        found, depth = found[0], depth + 1
-    assert depth == 20_000
+    with pytest.raises(CannotEncode, match="^the root: cannot save objects that are nested so"):
+        encode(deep)
 
 
 def test_methods_and_partials_of_them() -> None:
@@ -212,7 +182,6 @@ def test_weak_references() -> None:
 def test_externals_are_named_and_not_copied() -> None:
     outside = Plain(lock=Lock())
     found = encode({"a": outside, "call": outside.called}, {"host": outside}, OWN)
-    assert ["map", None, [], {"a": ["external", "host"], "call": [1]}] in found.tree["objects"]
     other = Plain()
     made: Any = decode(found, {"host": other}, OWN)
     assert made["a"] is other and made["call"](1) == (other, 1)
@@ -278,7 +247,7 @@ def test_views_stay_views() -> None:
     whole = np.arange(10, dtype=np.float32)
     parts = {"head": whole[:6], "tail": whole[4:], "odd": whole[1::2], "back": whole[7:2:-1]}
     encoded = encode(parts)
-    assert len(encoded.arrays) == 1
+    assert encoded.array_bytes == whole.nbytes  # once
     found: Any = decode(encoded)
     assert {name: list(part) for name, part in found.items()} == {
         name: list(part) for name, part in parts.items()
@@ -286,29 +255,16 @@ def test_views_stay_views() -> None:
     found["head"][5] = 55.0
     assert found["tail"][1] == 55.0 == found["odd"][2] == found["back"][2]
     apart = encode([whole[:5], whole[5:]])  # neighbours share nothing
-    assert len(apart.arrays) == 2
+    assert apart.tree["buffers"].keys() == {"a0", "a1"}
 
 
-def test_an_array_that_may_change_is_copied_at_once() -> None:
+def test_only_an_array_that_may_change_is_copied() -> None:
     vector = np.ones(3)
     copied, live = encode([vector]), encode([vector], copy=False)
     vector[:] = 5
     assert copied.arrays["a0"].tolist() == [1, 1, 1] and live.arrays["a0"].tolist() == [5, 5, 5]
-
-
-def test_what_decode_makes_is_independent_of_its_input() -> None:
-    encoded = encode([np.ones(3)])
-    first: Any = decode(encoded)
-    first[0][:] = 7
-    second: Any = decode(encoded)
-    assert second[0].tolist() == [1, 1, 1]
-
-
-def test_an_array_of_many_objects_is_stored_once() -> None:
-    model = np.zeros(1000, np.float32)
-    model.flags.writeable = False
-    tasks = {number: Plain(base=model, parts=[model[:10]]) for number in range(10)}
-    assert encode(tasks, own=OWN).array_bytes == model.nbytes
+    vector.flags.writeable = False
+    assert encode([vector]).arrays["a0"] is vector
 
 
 # ---------------------------------------------------------------------- generators
@@ -326,6 +282,12 @@ def test_a_generator_goes_on(name: str) -> None:
         generator.integers(1 << 20, size=3, dtype=np.uint32).tolist()
     )
     assert found.normal(size=9).tolist() == generator.normal(size=9).tolist()
+
+
+def test_a_seed_may_be_numbers_of_numpy() -> None:
+    for entropy in (np.int64(5), [1, 2**40], np.array([3, 4], np.uint32)):
+        generator = np.random.default_rng(entropy)
+        assert back(generator).random() == generator.random()
 
 
 # ---------------------------------------------------------------------- of the project
@@ -365,11 +327,6 @@ GRAPHS = st.recursive(
 def test_any_tree_of_values_comes_back(value: object) -> None:
     found = back(value)
     assert found == value and repr(found) == repr(value)
-
-
-@given(st.sets(KEYS), st.frozensets(st.tuples(KEYS, KEYS)))
-def test_any_sets_come_back(one: set[object], other: frozenset[object]) -> None:
-    assert back([one, other]) == [one, other]
 
 
 @given(st.lists(st.lists(st.integers(0, 11), max_size=5), min_size=12, max_size=12))

@@ -99,7 +99,7 @@ def test_old_ones_and_leftovers_are_removed(tmp_path: Path) -> None:
 DAMAGES = {
     "torn": (".json", lambda data: data[:-20], "its digest differs"),
     "empty": (".json", lambda data: b"", "its digest differs"),
-    "a bit": (".json", lambda data: data.replace(b'"count"', b'"coumt"'), "its digest differs"),
+    "a bit": (".json", lambda data: data.replace(b'"sizes"', b'"sixes"'), "its digest differs"),
     "short": (".safetensors", lambda data: data[:-1], "checkpoint-000002.safetensors: "),
     "a byte": (
         ".safetensors",

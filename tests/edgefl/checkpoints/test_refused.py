@@ -1,9 +1,10 @@
-"""What the codec refuses: objects that it cannot save, damaged trees, and hostile ones."""
+"""What the codec refuses: objects that it cannot save, damaged pickles, and hostile ones."""
 
 from __future__ import annotations
 
 import ast
 import math
+import pickle
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,7 +16,6 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
-import orjson
 import pytest
 from checkpoint_graphs import (
     OWN,
@@ -32,8 +32,17 @@ from checkpoint_graphs import (
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgefl.checkpoints import codec
 from edgefl.checkpoints.allowed import METHODS, MODULES, find_class, method_of
-from edgefl.checkpoints.codec import CannotDecode, CannotEncode, Encoded, decode, encode
+from edgefl.checkpoints.codec import (
+    FORMAT,
+    OBJECTS,
+    CannotDecode,
+    CannotEncode,
+    Encoded,
+    decode,
+    encode,
+)
 from emulator.clock import Agenda
 
 
@@ -96,97 +105,141 @@ def test_the_path_within_the_state_of_an_external_begins_with_its_name() -> None
 
 
 # ---------------------------------------------------------------------- damaged and hostile
-def tree(*objects: Any, root: Any = None) -> Encoded:
-    values = {"format": 1, "root": [0] if root is None else root, "buffers": {"a0": 0}}
-    return Encoded(values | {"objects": list(objects)}, {"a0": np.arange(4, dtype=np.uint8)})
+def saved(objects: bytes, *views: list[Any]) -> Encoded:
+    """A checkpoint with this pickle and these rows of arrays."""
+    tree = {"format": FORMAT, "views": list(views), "buffers": {"a0": 0}}
+    arrays = {"a0": np.arange(4, dtype=np.uint8), OBJECTS: np.frombuffer(objects, np.uint8)}
+    return Encoded(tree, arrays)
 
 
+def name(module: str, qualname: str) -> bytes:
+    return pickle.GLOBAL + f"{module}\n{qualname}\n".encode()
+
+
+def call(function: str, *arguments: object) -> bytes:
+    """A call of a function of the codec with plain values, or with opcodes."""
+    parts = [each if isinstance(each, bytes) else plain(each) for each in arguments]
+    return name(codec.__name__, function) + b"(" + b"".join(parts) + b"tR"
+
+
+def plain(value: object) -> bytes:
+    return pickle.dumps(value, 3)[2:-1]
+
+
+def new(module: str, qualname: str, state: bytes = b"") -> bytes:
+    """An object without a call of __init__, with a state."""
+    return name(module, qualname) + b")\x81" + (state + b"b" if state else b"")
+
+
+AGENDA, METHOD = new("emulator.clock", "Agenda"), "names the method "
+SYSTEM = name("os", "system")
+ENDLESS = name("itertools", "count") + plain((0, 1)) + b"R"
 HOSTILE = [
-    (tree(root=["function", "os:system"]), "has the value .'function', 'os:system'"),
-    (tree(root=["function", "edgefl.vectors:aligned"]), "has the value .'function'"),
-    (tree(root=["class", "os:system"]), "names os:system; expected a class of the state of edgefl"),
-    (tree(root=["class", "edgefl.vectors:aligned"]), "names edgefl.vectors:aligned, which is no"),
-    (
-        tree(root=["class", "edgefl.launch.agent:Agent"]),
-        "names edgefl.launch.agent:Agent; expected",
-    ),
-    (tree(root=["class", "edgefl.catalog:Path"]), "names edgefl.catalog:Path; expected"),
-    (tree(root=["class", "edgefl.__main__:X"]), "names edgefl.__main__:X; expected"),
-    (tree(root=["class", "edgefl.vectors:Any"]), "names edgefl.vectors:Any, which is no class"),
-    (tree(["partial", None, [["class", "builtins:int"]], {}]), "a partial of something that is no"),
-    (tree(["defaultdict", None, [7]]), "a defaultdict of something that is no class"),
-    (
-        tree(["method", "add", [[1]]], ["object", "emulator.clock:Agenda", [], {}]),
-        "names the method add of Agenda",
-    ),
-    (tree(["seed", None, [1, [1], 1 << 40, 0]], ["tuple", None, []]), "a pool of 1099511627776"),
-    (tree(root=["fraction", "1", "0"]), "is damaged .ZeroDivisionError"),
-    (tree(root=["class", "subprocess:Popen"]), "names subprocess:Popen"),
-    (tree(root=["class", "builtins:eval"]), "names builtins:eval"),
-    (tree(root=["class", "edgefl.vectors:Layout.__init__.__globals__"]), "no class of"),
-    (tree(root=["class", "edgefl.config.nowhere:X"]), "names edgefl.config.nowhere:X: No module"),
-    (tree(root=["class", "edgeflx:X"]), "names edgeflx:X; expected"),
-    (tree(["object", "subprocess:Popen", [], {}]), "names subprocess:Popen"),
-    (tree(["state", "edgefl.vectors:Layout", [1]]), "has edgefl.vectors:Layout as state"),
-    (tree(["object", "checkpoint_graphs:Guarded", [], {}]), "Guarded as object, which it is not"),
-    (tree(["object", "checkpoint_graphs:Files", [], {}]), "Files as object, which it is not"),
-    (tree(["object", "checkpoint_graphs:Names", [], {}]), "Names as object, which it is not"),
-    (tree(["object", "builtins:dict", [], {}]), "has builtins:dict as object, which it is not"),
-    (tree(["dict", "edgefl.vectors:Layout", []]), "Layout as dict, which it is not"),
-    (tree(["tuple", "checkpoint_graphs:Names", []]), "is damaged .TypeError"),
-    (tree(["method", "system", [["external", "os"]]]), "needs 'os'"),
-    (tree(["method", "append", [[1]]], ["list", None, []]), "names the method append of list"),
-    (tree(["method", "__class__", [[1]]], ["list", None, []]), "names the method __class__"),
-    (tree(["bits", "default_rng", [None, {}]]), "names the random generator default_rng"),
-    (tree(["partial", None, [3], {}]), "has a partial of something that is no method"),
-    (tree(root=["enum", "edgefl.vectors:Layout", "a"]), "Layout, which is no enumeration"),
-    (tree(root=["enum", "checkpoint_graphs:Color", "BLUE"]), "is damaged .KeyError: 'BLUE'"),
-    (tree(root=["scalar", "|O", "00" * 8]), "has a value of object"),
-    (tree(["ndarray", ["a0", "|O", [1], None, 0, True], []]), "has an array of object"),
-    (tree(["ndarray", ["a0", "<f4", [2], None, 0, True], []]), "is damaged .TypeError"),
-    (tree(["ndarray", ["a0", "u1", [2], [9], 0, True], []]), "is damaged .ValueError"),
-    (tree(["ndarray", ["a0", "u1", [2], None, -1, True], []]), "has an array at byte -1"),
-    (tree(["ndarray", ["a7", "u1", [2], None, 0, True], []]), "is damaged .KeyError: 'a7'"),
-    (tree(["list", None, [[7]]]), "is damaged .KeyError: 7"),
-    (tree(["tuple", None, [[0]]]), "is damaged .KeyError: 0"),
-    (tree(["magic", None, []]), "has an object of the kind 'magic'"),
-    (tree(["set", None, [[1]]], ["list", None, []]), "is damaged .TypeError: unhashable"),
-    (tree(["dict", None, [1]]), "is damaged .ValueError"),
-    (tree(["object", "checkpoint_graphs:Point", [], {"z": 1}]), "is damaged .AttributeError"),
-    (tree(["list"]), "is damaged .IndexError"),
-    (tree(root=["what", 1]), "has the value"),
-    (tree(root=["what", 1, 2]), "has the value"),
-    (Encoded({"format": 2}, {}), "has the format 2; expected 1"),
-    (Encoded({}, {}), "has the format None; expected 1"),
-    (Encoded({"format": 1}, {}), "is damaged .KeyError: 'root'"),
+    (SYSTEM + plain(("true",)) + b"R", "names os:system; expected a class of the state of edgefl"),
+    (name("edgefl.vectors", "aligned"), "names edgefl.vectors:aligned, which is no class of"),
+    (name("edgefl.vectors", "Any"), "names edgefl.vectors:Any, which is no class"),
+    (name("edgefl.launch.agent", "Agent"), "names edgefl.launch.agent:Agent; expected"),
+    (name("edgefl.catalog", "Path"), "names edgefl.catalog:Path; expected"),
+    (name("edgefl.__main__", "X"), "names edgefl.__main__:X; expected"),
+    (name("subprocess", "Popen"), "names subprocess:Popen"),
+    (name("builtins", "eval"), "names builtins:eval"),
+    (name("edgefl.vectors", "Layout.__init__.__globals__"), "no class of"),
+    (name("edgefl.config.nowhere", "X"), "names edgefl.config.nowhere:X: No module"),
+    (name("edgeflx", "X"), "names edgeflx:X; expected"),
+    (name("edgefl.checkpoints.codec", "decode"), "names edgefl.checkpoints.codec:decode"),
+    # a class may be named, but is never called
+    (name("builtins", "dict") + b")R", "calls something of the type type"),
+    (name("checkpoint_graphs", "Plain") + b")R", "calls something of the type type"),
+    (b"(" + name("checkpoint_graphs", "Plain") + b"o", "has the opcode OBJ"),
+    (b"(icheckpoint_graphs\nPlain\n", "has the opcode INST"),
+    (name("checkpoint_graphs", "Plain") + b")}\x92", "has the opcode NEWOBJ_EX"),
+    (b"\x82\x01", "has the opcode EXT1"),
+    (plain("a") + b"Q", "has the opcode BINPERSID"),
+    (new("subprocess", "Popen"), "names subprocess:Popen"),
+    (new("checkpoint_graphs", "Files"), "has an object of Files, which derives from builtins"),
+    (new("builtins", "int"), "has an object of builtins.int, which is no class of"),
+    (call("method", AGENDA, "add"), f"{METHOD}add of Agenda"),
+    (call("method", [], "append"), f"{METHOD}append of list"),
+    (call("method", [], "__class__"), f"{METHOD}__class__"),
+    (call("external", "os"), "needs 'os', which this process does not have"),
+    (call("later", name("builtins", "int"), (), {}), "has a partial of something that is no"),
+    (call("member", name("edgefl.vectors", "Layout"), "a"), "Layout'>, which is no enumeration"),
+    (call("member", name("checkpoint_graphs", "Color"), "BLUE"), "is damaged .KeyError: 'BLUE'"),
+    (call("bits", "default_rng", None, {}), "names the random generator default_rng"),
+    (call("generator", 7), "has a random generator of int"),
+    (call("seed", 1, (), 1 << 40, 0), "a pool of 1099511627776"),
+    (call("scalar", "|O", plain(bytes(8))), "has a value of object"),
+    (call("dtype", "O"), "has a value of object"),
+    (call("array", 7), "is damaged .IndexError"),
+    (call("fraction", 1, 0), "is damaged .ZeroDivisionError"),
+    # what would have no end
+    (call("fraction", "1e999999999", 1), "has a str in place of a int"),
+    (call("typed", "q", ENDLESS), "has a count in place of a bytes"),
+    (call("seed", ENDLESS, (), 4, 0), "has a count in place of a int"),
+    (call("seed", 1, ("a",), 4, 0), "has a str in place of a int"),
+    (name("checkpoint_graphs", "Pair") + ENDLESS + b"\x85\x81", "has a count in place of a list"),
+    (b"})" + b"\x85" * 200_000 + b"K\x01s", "has a key of very many tuples"),
+    (b"\x8f()" + b"\x85" * 200_000 + b"\x90", "has a key of very many tuples"),
+    (name("collections", "defaultdict") + plain((7,)) + b"\x81", "a defaultdict of something"),
+    (new("checkpoint_graphs", "Point", plain((None, {"z": 1}))), "is damaged .AttributeError: z"),
+    (new("checkpoint_graphs", "Plain", plain(7)), "is damaged .TypeError"),
+    (name("checkpoint_graphs", "Plain") + plain({"called": 1}) + b"b", "has a state for an object"),
+    (call("external", "plain") + plain({"called": 1}) + b"b", "has a state for an object of Plain"),
+    (AGENDA + plain(1) + b"a", "has items for an object of Agenda"),
+    (AGENDA + plain(1) + plain(1) + b"s", "is damaged .TypeError"),
+    (b"}]K\x01s", "is damaged .TypeError: unhashable"),
+    (b"h\x07", "is damaged .UnpicklingError: Memo value not found"),
+    (b"\x8e" + b"\xff" * 8, "is damaged .UnpicklingError: BINBYTES8 exceeds"),
+    (b"", "is damaged .IndexError"),
 ]
 
 
 @pytest.mark.parametrize(("hostile", "message"), HOSTILE, ids=[text for _, text in HOSTILE])
-def test_a_hostile_or_damaged_tree_is_refused(hostile: Encoded, message: str) -> None:
+def test_a_hostile_or_damaged_pickle_is_refused(hostile: bytes, message: str) -> None:
     with pytest.raises(CannotDecode, match=message):
-        decode(hostile, own=OWN)
+        decode(saved(b"\x80\x05" + hostile + b"."), {"plain": Plain()}, OWN)
+
+
+@pytest.mark.parametrize(
+    ("view", "message"),
+    [
+        (["a0", "|O", [1], None, 0, True], "has an array of object"),
+        (["a0", "<f4", [2], None, 0, True], "is damaged .TypeError"),
+        (["a0", "u1", [2], [9], 0, True], "is damaged .ValueError"),
+        (["a0", "u1", [2], None, -1, True], "has an array at byte -1"),
+        (["a7", "u1", [2], None, 0, True], "is damaged .KeyError: 'a7'"),
+    ],
+)
+def test_a_damaged_row_of_an_array_is_refused(view: list[Any], message: str) -> None:
+    with pytest.raises(CannotDecode, match=message):
+        decode(saved(b"N.", view))
+
+
+def test_a_checkpoint_of_another_format_is_refused() -> None:
+    for tree, message in (({"format": 1}, "has the format 1; expected 2"), ({}, "the format None")):
+        with pytest.raises(CannotDecode, match=message):
+            decode(Encoded(tree, {}))
 
 
 def test_no_module_of_another_package_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[str] = []
     monkeypatch.setattr("edgefl.checkpoints.allowed.import_module", called.append)
-    for name in ("antigravity:X", "edgefl.cli:X", "edgefl.config.absent:X", "own_module:X"):
+    for module in ("antigravity", "edgefl.cli", "edgefl.config.absent", "own_module"):
         with pytest.raises(CannotDecode):
-            decode(tree(root=["class", name]), own=(*OWN, "own_module"))
+            decode(saved(name(module, "X") + b"."), own=(*OWN, "own_module"))
     assert called == ["edgefl.config.absent"]
 
 
 def test_no_function_runs_a_command(tmp_path: Path) -> None:
     """Git runs the shell command of an alias. Each of these ran one when it was called."""
     mark = tmp_path / "ran"
-    words = [".", "-c", f"alias.x=!touch {mark}", "x"]
-    call = ["partial", None, [["function", "edgefl.hosts.setup.rundir:_git"], *words], {}]
-    call[2][1] = ["path", "."]  # type: ignore[index]  # the first argument is a folder
-    for hostile in (tree(call), tree(["defaultdict", None, [[1]]], call)):
-        with suppress(CannotDecode):
-            found: Any = decode(hostile, own=OWN)
-            found["key"] if isinstance(found, dict) else found()
+    words = (".", "-c", f"alias.x=!touch {mark}", "x")
+    git = name("edgefl.hosts.setup.rundir", "_git")
+    partial_of_git = name("functools", "partial") + b"(" + git + plain(words) + b"ttR"
+    factory = name("collections", "defaultdict") + partial_of_git + b"\x85\x81"
+    for hostile in (git + plain(words) + b"R", partial_of_git, call("later", git, words), factory):
+        with pytest.raises(CannotDecode):
+            decode(saved(hostile + b"."), own=OWN)
     assert not mark.exists()
 
 
@@ -219,16 +272,12 @@ def test_the_listed_methods_exist() -> None:
 def test_damage_anywhere_gives_an_error_or_a_value(put: bytes, at: int) -> None:
     graph = {
         "a": [Point(1, Node("n")), Color.RED],
-        "b": (np.ones(3), {1: {2}}),
+        "b": (np.ones(3), {1: {2}}, bytearray(b"ab")),
         "c": Plain().called,
     }
     encoded = encode(graph, own=OWN)
-    text = orjson.dumps(encoded.tree)
-    at %= len(text)
-    try:
-        read = orjson.loads(text[:at] + put + text[at + len(put) :])
-    except orjson.JSONDecodeError:
-        return
-    if isinstance(read, dict):
-        with suppress(CannotDecode):
-            decode(Encoded(read, encoded.arrays), own=OWN)
+    objects = bytearray(encoded.arrays[OBJECTS].tobytes())
+    objects[at % len(objects) : at % len(objects) + len(put)] = put
+    damaged = encoded.arrays | {OBJECTS: np.frombuffer(objects, np.uint8)}
+    with suppress(CannotDecode):
+        decode(Encoded(encoded.tree, damaged), own=OWN)

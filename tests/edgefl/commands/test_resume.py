@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from edgefl import __version__
 from edgefl.cli import app
-from edgefl.commands.resume import go_on, go_on_of
+from edgefl.commands.running import go_on, go_on_of
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 from edgefl.hosts.choices import COORDINATOR, LAUNCH, RUN, VIRTUAL, WALL

@@ -140,6 +140,7 @@ SMALL = (
 )
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_each_config_starts_and_makes_a_first_model(
     path: Path, files: Path, tmp_path: Path

@@ -1,9 +1,11 @@
-"""The experiment file: error lines of bad input, overrides, dump and load, digests."""
+"""The experiment file: error lines, overrides, `extends`, dump and load, digests."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,9 +13,12 @@ import pytest
 from paths import CONFIGS
 from pydantic import BaseModel, Field
 
-from edgefl.config.errors import Source, validated
+from edgefl.config.errors import ALIASES, Source, meant, sections, validated
+from edgefl.data.partition.dirichlet import Options
 from edgefl.errors import UserError
+from edgefl.loading import file
 from edgefl.loading import file as config_file
+from edgefl.loading.file import base_of, dump, load
 
 GOOD = """
 [stop]
@@ -61,14 +66,12 @@ def replaced(said: str, instead: str) -> str:
     [
         # unknown keys: a typo here, a key of another table, nothing near
         ("epochs = 2", "epoch = 2", "training.epoch: unknown key (nearest: 'epochs')"),
-        ("epochs = 2", "seed = 2", "training.seed: unknown key (nearest: 'seed')"),
         (
             "[stop]",
             "learning_rate = 0.1\n[stop]",
             "learning_rate: unknown key (nearest: 'training.learning_rate')",
         ),
         ("[training]", "[trainin]", "trainin: unknown key (nearest: 'training')"),
-        ("[stop]", "[stopp]", "stopp: unknown key (nearest: 'stop')"),
         ('name = "dirichlet"', 'name = "iid"', "partition.alpha: unknown key (valid: name)"),
         (
             "versions = 3",
@@ -80,21 +83,10 @@ def replaced(said: str, instead: str) -> str:
             "alpha = 0.5\nmin_sample = 2\n[model]",
             "partition.min_sample: unknown key (nearest: 'min_samples')",
         ),
-        ("hidden = [8, 4]", "hiden = [8, 4]", "model.hiden: unknown key (nearest: 'hidden')"),
-        (
-            "clients_per_round = 4",
-            "client_per_round = 4",
-            "strategies[0].client_per_round: unknown key (nearest: 'clients_per_round')",
-        ),
         (
             "clients_per_round = 4",
             "lable = 'x'",
             "strategies[0].lable: unknown key (nearest: 'label')",
-        ),
-        (
-            "clients_per_round = 4",
-            "learning_rate = 4",
-            "strategies[0].learning_rate: unknown key (nearest: 'training.learning_rate')",
         ),
         # missing
         ("[stop]\nversions = 3", "", "stop: missing"),
@@ -104,34 +96,14 @@ def replaced(said: str, instead: str) -> str:
             "stop: give at least one of versions, updates, emulated_s, target_joules",
         ),
         ('name = "mlp"', 'nam = "mlp"', "model.name: missing; 'nam' is given, is it this key?"),
-        ('strategy = "fedasync"', "", "strategies[1].strategy: missing"),
-        ('name = "dirichlet"\nalpha = 0.5', 'name = "dirichlet"', "partition.alpha: missing"),
         # wrong type
         ("epochs = 2", "epochs = 2.0", "training.epochs: expected a whole number, found 2.0"),
         ("epochs = 2", 'epochs = "2"', "training.epochs: expected a whole number, found '2'"),
-        ("epochs = 2", "epochs = true", "training.epochs: expected a whole number, found true"),
-        (
-            "epochs = 2",
-            "momentum = [1]",
-            "training.momentum: expected a number, found an array of 1",
-        ),
-        (
-            "[training]\nepochs = 2",
-            "[record]\npayloads = 1",
-            "record.payloads: expected true or false, found 1",
-        ),
-        ('name = "mlp"', "name = 3", 'model.name: expected text ("..."), found 3'),
         # wrong value
         (
             "epochs = 2",
             "epochs = 0",
             "training.epochs: expected greater than or equal to 1, found 0",
-        ),
-        ("epochs = 2", "momentum = 1.0", "training.momentum: expected less than 1, found 1.0"),
-        (
-            "epochs = 2",
-            "learning_rate = inf",
-            "training.learning_rate: expected a finite number, found inf",
         ),
         (
             "epochs = 2",
@@ -149,11 +121,6 @@ def replaced(said: str, instead: str) -> str:
             "links.kind: expected 'emulated' or 'native', found 'natve' (nearest: 'native')",
         ),
         (
-            "alpha = 0.5\n[model]",
-            "alpha = 0.0\n[model]",
-            "partition.alpha: expected greater than 0, found 0.0",
-        ),
-        (
             "[training]\nepochs = 2",
             "[network]\nliveness_s = 1",
             "network: liveness_s: expected at least 3 times heartbeat_s (1.5), found 1",
@@ -169,12 +136,6 @@ def replaced(said: str, instead: str) -> str:
             '"dirichlett"',
             "partition.name: unknown partition 'dirichlett' (nearest: 'dirichlet')" + OWN,
         ),
-        ('"mlp"', '"mpl"', "model.name: unknown model 'mpl' (nearest: 'mlp')" + OWN),
-        (
-            "[stop]",
-            "data.name = 'digit'\n[stop]",
-            "data.name: unknown data set 'digit' (nearest: 'digits')" + OWN,
-        ),
         (
             '"fedasync"',
             '"fedasink"',
@@ -189,14 +150,6 @@ def replaced(said: str, instead: str) -> str:
             "[training]",
             "[network]\nmax_edges = 9\n[training]",
             "network.max_edges: expected at least the number of edges (10), found 9",
-        ),
-        (
-            "clients_per_round = 4",
-            "label = '../x'",
-            (
-                "strategies[0].label: expected a name for a directory (letters, digits, _ . -),"
-                " found '../x'"
-            ),
         ),
         (
             "clients_per_round = 4",
@@ -242,10 +195,8 @@ WHOLE = "stop.versions = 1\n"
     ("text", "line"),
     [
         ("", "stop: missing"),
-        (WHOLE, "strategies: missing"),
         (WHOLE + "strategies = 3", "strategies: expected an array, found 3"),
         (WHOLE + "strategies = []", "strategies: expected at least one, found an array of 0"),
-        (WHOLE + "strategies = ['fedavg']", "strategies[0]: expected a table, found 'fedavg'"),
         (
             WHOLE + "[strategies]\nstrategy = 'fedavg'",
             "strategies: expected an array, found a table",
@@ -263,10 +214,6 @@ WHOLE = "stop.versions = 1\n"
                 "is not valid TOML: Expected ']' at the end of a table declaration (at line 1,"
                 " column 6)"
             ),
-        ),
-        (
-            "a = 1\nb ~ 2",
-            "is not valid TOML: Expected '=' after a key in a key/value pair (at line 2, column 3)",
         ),
         ("[[hosts]]", "is an inventory of hosts, expected the config of an experiment"),
         ("a = 1\na = 2\n", "is not valid TOML: Cannot overwrite a value (at line 2, column 6)"),
@@ -383,14 +330,6 @@ def test_overrides_by_path_index_and_name(good: Path) -> None:
             "override 'training.epoch=3': training.epoch: unknown key (nearest: 'epochs')",
         ),
         (
-            "trainin.epochs=3",
-            "override 'trainin.epochs=3': trainin: unknown key (nearest: 'training')",
-        ),
-        (
-            "network.prot=3",
-            "override 'network.prot=3': network.prot: unknown key (nearest: 'port')",
-        ),
-        (
             "training.epochs=x",
             "override 'training.epochs=x': training.epochs: expected a whole number, found 'x'",
         ),
@@ -409,13 +348,6 @@ def test_overrides_by_path_index_and_name(good: Path) -> None:
                 " (nearest: 'fedasync'), expected a number from 0 to 1 or a name"
             ),
         ),
-        (
-            "strategies.2.alpha=1",
-            (
-                "override 'strategies.2.alpha=1': strategies has no entry '2' (valid: fedasync,"
-                " fedavg), expected a number from 0 to 1 or a name"
-            ),
-        ),
         ("seed.x=1", "override 'seed.x=1': seed: expected a whole number, found a table"),
         (
             "training.epochs.x=1",
@@ -425,13 +357,6 @@ def test_overrides_by_path_index_and_name(good: Path) -> None:
             "seed",
             (
                 "override 'seed': expected key.path=value, such as training.epochs=2"
-                " or strategies.0.alpha=0.5"
-            ),
-        ),
-        (
-            "training..epochs=1",
-            (
-                "override 'training..epochs=1': expected key.path=value, such as training.epochs=2"
                 " or strategies.0.alpha=0.5"
             ),
         ),
@@ -458,8 +383,6 @@ def test_an_error_of_the_file_is_not_blamed_on_an_override(tmp_path: Path) -> No
     ("said", "problem"),
     [
         ("'atuo'", "expected a whole number, 'auto' or 'adaptive', found 'atuo' (nearest: 'auto')"),
-        ("1.5", "expected a whole number, 'auto' or 'adaptive', found 1.5"),
-        ("[1]", "expected a whole number, 'auto' or 'adaptive', found an array of 1"),
     ],
 )
 def test_a_number_or_a_word_is_asked_for_in_one_line(
@@ -481,7 +404,6 @@ class Wide(BaseModel, extra="forbid"):
     ("key", "value", "line"),
     [
         ("width", "ful", "mine: width: expected a number or 'full', found 'ful' (nearest: 'full')"),
-        ("width", 0.0, "mine: width: expected greater than 0 or 'full', found 0.0"),
         ("parts", [1, "x"], "mine: parts[1]: expected a whole number, found 'x'"),
     ],
 )
@@ -588,21 +510,6 @@ def test_the_shared_part_crosses_the_wire(good: Path) -> None:
         )
 
 
-def test_the_wire_brings_no_code(good: Path) -> None:
-    own = "my_task.py:build"
-    (good.parent / "my_task.py").touch()
-    here = config_file.load(good, [f"task={own}"])
-    text = config_file.to_json(here, here.strategies[0])
-    with pytest.raises(
-        UserError,
-        match=(
-            "names 'my_task.py:build', which is code of this machine: expected --allow-task"
-            " my_task.py:build here"
-        ),
-    ):
-        config_file.from_json(text)
-
-
 DEEP = (
     '{"stop": {"versions": 1}, "strategies": [{"strategy": "fedavg", "x": '
     + "[" * 900
@@ -614,15 +521,9 @@ DEEP = (
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("{", "the coordinator's config: is not JSON ("),
         ("[1]", "the coordinator's config: expected a table"),
-        ("[" * 900 + "]" * 900, "the coordinator's config: expected a table"),
         (DEEP, "the coordinator's config: nested more than 100 deep"),
         ('{"sede": 1}', "the coordinator's config: sede: unknown key (nearest: 'seed')"),
-        (
-            '{"stop": {"versions": 1}, "strategies": [{"strategy": "../x"}]}',
-            "the coordinator's config: strategies[0].strategy: expected a name for a dir",
-        ),
     ],
 )
 def test_damage_on_the_wire(text: str, line: str) -> None:
@@ -658,5 +559,187 @@ def test_a_missing_config_names_only_a_file_with_nearly_that_name(good: Path) ->
         )
 
 
-def test_a_groups_number_of_edges_is_its_count(good: Path) -> None:
-    assert "(nearest: 'count')" in refusal(good, "groups=[{name='a', edges=5}]")
+MINE = 'name = "mine"\nstop = {versions = 1}\nstrategies = [{strategy = "fedavg"}]\n'
+
+
+def test_every_alias_leads_to_a_key_and_is_none_itself() -> None:
+    tables: dict[str, type[BaseModel]] = dict(sections())
+    keys = {
+        f"{place}.{name}".lstrip(".") for place, it in tables.items() for name in it.model_fields
+    }
+    keys |= {f"partition.{name}" for name in Options.model_fields}  # of the usual partition
+    assert set(ALIASES.values()) <= keys
+    assert not [alias for alias in ALIASES if alias in keys]
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("LR=0.05", "LR: unknown key (nearest: 'training.learning_rate')"),
+        ("training.lr=0.05", "training.lr: unknown key (nearest: 'training.learning_rate')"),
+        ("rounds=8", "rounds: unknown key (nearest: 'stop.versions')"),
+        ("epochs=8", "epochs: unknown key (nearest: 'training.epochs')"),
+        ("strategy=fedavg", "strategy: unknown key (nearest: 'strategies[].strategy')"),
+        ("seed=[1,2,3]", "seed: expected a whole number, found an array of 3; several: seeds"),
+        ("groups=[{name='a', edges=5}]", "groups[0].edges: unknown key (nearest: 'count')"),
+        ("seeds=3", "seeds: expected an array, found 3; one: seed"),
+    ],
+)
+def test_the_key_that_was_meant(tmp_path: Path, override: str, line: str) -> None:
+    (tmp_path / "mine.toml").write_text(MINE)
+    with pytest.raises(UserError) as caught:
+        file.load(tmp_path / "mine.toml", [override])
+    assert str(caught.value) == f"override {override!r}: {line}"
+
+
+@pytest.mark.parametrize(
+    ("option", "key"),
+    [
+        ("--lr", "training.learning_rate"),
+        ("--batch-size", "training.batch_size"),
+        ("--learning-rat", "training.learning_rate"),
+        ("--data", "data.dir"),
+        ("--model", "model.name"),
+        ("--strategy", None),
+    ],
+)
+def test_the_key_that_an_option_was_meant_for(option: str, key: str | None) -> None:
+    assert meant(option) == key
+
+
+FILES = sorted(CONFIGS.glob("**/*.toml"))
+BASE = """
+name = "base"
+seed = 7
+[model]
+name = "mlp"
+hidden = [8]
+[links]
+up_mbit_s = 2.0
+down_mbit_s = 4.0
+[stop]
+versions = 3
+[[strategies]]
+strategy = "fedavg"
+[[strategies]]
+strategy = "fedasync"
+"""
+
+
+def written(folder: Path, **files: str) -> Path:
+    for name, text in {"base": BASE, **files}.items():
+        (folder / f"{name}.toml").write_text(text)
+    return folder / f"{list(files)[-1]}.toml"
+
+
+loaded = cache(load)  # each config of the project once
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_every_config_of_the_project_parses(path: Path) -> None:
+    assert loaded(path).strategies
+
+
+def test_the_names_of_all_configs_differ() -> None:
+    names = [loaded(path).name for path in FILES]
+    assert len(set(names)) == len(names)  # otherwise one would overwrite the results of another
+
+
+def test_tables_are_merged_and_arrays_replaced(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        ours=(
+            'extends = "base.toml"\nname = "ours"\nlinks.up_mbit_s = 1.0\n[[strategies]]\nstrategy'
+            ' = "fedprox"\n'
+        ),
+    )
+    found = load(path)
+    assert (found.name, found.seed, found.links.up_mbit_s, found.links.down_mbit_s) == (
+        "ours",
+        7,
+        1.0,
+        4.0,
+    )
+    assert [entry.strategy for entry in found.strategies] == ["fedprox"]
+    assert load(tmp_path / "base.toml").links.up_mbit_s == 2.0  # and the other stays as it is
+
+
+def test_overrides_reach_what_was_extended(tmp_path: Path) -> None:
+    path = written(tmp_path, ours='extends = "base.toml"\nname = "ours"\n')
+    found = load(path, ["strategies.fedasync.alpha=0.3", "model.hidden=[4]"])
+    assert found.strategies[1].options() == {"alpha": 0.3} and found.model.options() == {
+        "hidden": [4]
+    }
+
+
+def test_a_chain_ends_at_the_first_that_extends_nothing(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    written(
+        tmp_path, middle='extends = "base.toml"\nname = "middle"\nseed = 8\nstop.versions = 4\n'
+    )
+    (tmp_path / "inner" / "last.toml").write_text(
+        'extends = "../middle.toml"\nname = "last"\nseed = 9\n'
+    )
+    found = load(tmp_path / "inner" / "last.toml")
+    assert (found.seed, found.stop.versions, found.links.up_mbit_s) == (9, 4, 2.0)
+    assert base_of(tmp_path / "inner" / "last.toml") == tmp_path / "inner"
+
+
+def test_another_model_brings_options_of_its_own(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, ours='extends = "base.toml"\nname = "ours"\n[model]\nname = "lenet5"\n'
+    )
+    assert load(path).model.options() == {}  # mlp's hidden is not lenet5's
+    path = written(tmp_path, ours='extends = "base.toml"\nname = "ours"\n[model]\nname = "mlp"\n')
+    assert load(path).model.options() == {"hidden": [8]}
+
+
+def test_seeds_take_the_place_of_a_seed_and_the_other_way_round(tmp_path: Path) -> None:
+    several = load(written(tmp_path, ours='extends = "base.toml"\nname = "ours"\nseeds = [1, 2]\n'))
+    assert several.seeds == (1, 2)
+    one = load(
+        written(
+            tmp_path,
+            ours='extends = "base.toml"\nname = "ours"\nseeds = [1, 2]\n',
+            last='extends = "ours.toml"\nname = "last"\nseed = 3\n',
+        )
+    )
+    assert (one.seed, one.seeds) == (3, None)
+
+
+def test_a_run_keeps_the_resolved_config(tmp_path: Path) -> None:
+    path = written(tmp_path, ours='extends = "base.toml"\nname = "ours"\n')
+    text = dump(load(path), {})
+    assert "extends" not in tomllib.loads(text) and tomllib.loads(text)["links"]["up_mbit_s"] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        (
+            {"ours": 'extends = "bose.toml"\nname = "x"\n'},
+            r"ours\.toml: extends: .*bose\.toml: no such file .*base\.toml",
+        ),
+        (
+            {"ours": "extends = 3\nname = 'x'\n"},
+            r"ours\.toml: extends: expected the path of another config, .*found 3",
+        ),
+        ({"ours": 'extends = "base.toml"\n'}, r"ours\.toml: name: missing"),
+        (
+            {"ours": 'extends = "ours.toml"\nname = "x"\n'},
+            r"extends: is a cycle: ours\.toml -> ours\.toml",
+        ),
+        (
+            {"a": 'extends = "b.toml"\nname = "a"\n', "b": 'extends = "a.toml"\nname = "b"\n'},
+            r"a\.toml: extends: is a cycle: b\.toml -> a\.toml -> b\.toml",
+        ),
+        (
+            {"ours": 'extends = "base.toml"\nname = "x"\nlinks.up_mbit = 1.0\n'},
+            r"ours\.toml \(extends .*base\.toml\): links\.up_mbit: unknown key",
+        ),
+    ],
+    ids=["no file", "no text", "no name", "itself", "circle", "typo"],
+)
+def test_what_is_refused(tmp_path: Path, files: dict[str, str], problem: str) -> None:
+    with pytest.raises(UserError, match=problem):
+        load(written(tmp_path, **files))

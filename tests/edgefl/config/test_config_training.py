@@ -1,4 +1,4 @@
-"""[training], and speeds in tokens: bad input, and what the plan of training gets."""
+"""[training], speeds in tokens, and warnings about strategies: bad input, and what a plan gets."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from edgefl.edges.training import Schedule, TrainingPlan
 from edgefl.errors import UserError
 from edgefl.hosts.setup.plan import devices, in_tokens, longest_text, training_plan
 from edgefl.loading import file as config_file
+from edgefl.loading.names import strategy_warnings
+from edgefl.strategies.base import catalog
 from emulator.compute import Rate
 
 HEAD = "edges = {count = 4}\nstop = {versions = 1}\n"
@@ -24,20 +26,12 @@ FEDAVG = 'strategies = [{strategy = "fedavg"}]\n'
     ("text", "line"),
     [
         (
-            FEDAVG + "[training]\noptimizer = 'adam'",
-            "training.optimizer: expected 'sgd' or 'adamw', found 'adam'",
-        ),
-        (
             FEDAVG + "[training]\noptimizer = 'adamw'\nmomentum = 0.9",
             'training: momentum: expected only with optimizer = "sgd"',
         ),
         (
             FEDAVG + "[training]\nbeta2 = 0.9",
             'training: beta2: expected only with optimizer = "adamw"',
-        ),
-        (
-            FEDAVG + "[training]\nmicro_batch = 4",
-            "training.micro_batch: unknown key (nearest: 'micro_batch_size')",
         ),
         (
             FEDAVG + "[training.schedule]\nwarmup_steps = 5\ntotal_steps = 5",
@@ -52,18 +46,10 @@ FEDAVG = 'strategies = [{strategy = "fedavg"}]\n'
             "training.optimizer: fedasmu computes gradients from an edge's change of weights, which"
             ' needs plain SGD: expected "sgd", found "adamw"',
         ),
-        (
-            'strategies = [{strategy = "asofed"}]\n[training]\nschedule = {}',
-            "training.schedule: asofed computes gradients from an edge's change of weights",
-        ),
         (FEDAVG + "[devices]\nunit = 'tokens'", "devices: tokens_per_s: missing"),
         (
             FEDAVG + "[devices]\ntokens_per_s = 9",
             'devices: tokens_per_s: expected only with unit = "tokens"',
-        ),
-        (
-            FEDAVG + "[devices]\nunit = 'tokens'\ntokens_per_s = 9\nprofile = 'pi4'",
-            'devices: profile: expected only with unit = "samples"',
         ),
         (
             FEDAVG + "[devices]\nunit = 'tokens'\ntokens_per_s = 9\nspread = 'classes'",
@@ -83,15 +69,6 @@ def test_bad_input_is_one_line(tmp_path: Path, text: str, line: str) -> None:
     with pytest.raises(UserError) as error:
         config_file.load(path)
     assert line in str(error.value) and "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("strategy", ["fedasmu-0", "fedasmu-da", "fedac", "fedbuff", "moon"])
-def test_strategies_without_gradients_of_steps_take_adamw(tmp_path: Path, strategy: str) -> None:
-    path = tmp_path / "x.toml"
-    path.write_text(
-        f'{HEAD}strategies = [{{strategy = "{strategy}"}}]\n[training]\noptimizer = "adamw"'
-    )
-    assert config_file.load(path).training.optimizer == "adamw"
 
 
 def test_the_plan_has_the_values_of_the_config() -> None:
@@ -128,13 +105,6 @@ def test_a_group_may_count_in_another_unit() -> None:
     assert devices(found)["a"] == Rate(1000.0) and longest_text(found, None) == 64
 
 
-def test_pictures_have_no_tokens(tmp_path: Path) -> None:
-    pictures = np.zeros((2, 1, 4, 4), np.uint8)
-    labels = np.zeros(2, np.int64)
-    with pytest.raises(UserError, match="these samples are not texts"):
-        Dataset(pictures, labels, pictures, labels, 2).token_counts()
-
-
 def test_tokens_of_padded_texts_and_of_texts_with_parts() -> None:
     labels = np.zeros(2, np.int64)
     packed = np.array([[[5, 6, 7, 0], [1, 1, 2, 0]], [[5, 0, 0, 0], [1, 0, 0, 0]]], np.int32)
@@ -162,3 +132,57 @@ def test_kept_state_changes_a_run_and_the_same_seed_gives_the_same_bytes(tmp_pat
         )
         models[name] = (directory / "model.safetensors").read_bytes()
     assert models["kept"] == models["again"] != models["fresh"]
+
+
+EDGES = 6
+
+
+def options_of(name: str) -> set[str]:
+    return set(catalog.load(name, None).Options.model_fields)
+
+
+AT_WORK = [
+    (name, key)
+    for name in catalog.strategy_names()
+    for key in ("clients_per_round", "concurrency", "clients_per_trigger")
+    if key in options_of(name)
+]
+
+
+def said(name: str, **options: int) -> list[str]:
+    given = experiment(edges={"count": EDGES}, strategies=[{"strategy": name, **options}])
+    return [line for line in strategy_warnings(given, None) if "than the number of edges" in line]
+
+
+@pytest.mark.parametrize(("name", "key"), AT_WORK)
+def test_more_than_there_are_edges_is_told(name: str, key: str) -> None:
+    assert said(name, **{key: EDGES + 1}) == [
+        f"{name}: {key} = 7 is more than the number of edges: all 6 work at the same time"
+    ]
+    assert said(name, **{key: EDGES}) == []
+
+
+RULE = """
+from edgefl.api import LocalRule, load_strategy
+
+class Own(LocalRule):
+    def {method}(self, *given):
+        return None
+
+class Mine(load_strategy("fedasync")):
+    rule = Own
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "told"),
+    [
+        ("checkpoint", ["x: Own asks for fresher models (checkpoint), but has no merge"]),
+        ("merge", ["x: Own has a merge, but never asks for a fresher model (checkpoint)"]),
+        ("begin", []),
+    ],
+)
+def test_a_rule_that_asks_and_cannot_merge(tmp_path: Path, method: str, told: list[str]) -> None:
+    (tmp_path / "own.py").write_text(RULE.format(method=method))
+    entry = {"strategy": "own.py:Mine", "label": "x", "concurrency": 1}
+    assert strategy_warnings(experiment(strategies=[entry]), tmp_path) == told

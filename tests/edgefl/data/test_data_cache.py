@@ -58,11 +58,6 @@ def test_the_second_time_is_mapped_and_not_parsed(own: Path) -> None:
     )
 
 
-def test_the_digest_is_pinned_when_the_entry_is_written(own: Path) -> None:
-    found = load(own, [])
-    assert found.pinned == found.digest() and len(found.pinned) == 16
-
-
 def test_another_source_or_option_is_another_entry(own: Path) -> None:
     calls: list[int] = []
     load(own, calls)

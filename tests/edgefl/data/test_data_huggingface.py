@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
 from edgefl.data import huggingface
 from edgefl.data.huggingface import Options
@@ -130,13 +129,6 @@ def test_a_truncated_parquet_file_is_one_line(tmp_path: Path, library: Any) -> N
     file.write_bytes(file.read_bytes()[:-30])
     with pytest.raises(UserError, match="data set 'set', split 'train': "):
         huggingface.load(tmp_path, Options(path="set"))
-
-
-def test_options() -> None:
-    with pytest.raises(ValidationError):
-        Options()
-    with pytest.raises(ValidationError):
-        Options(path="x", trust_remote_code=True)
 
 
 def test_no_folder(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from builders import experiment
 from idx_files import IMAGES, LABELS, idx_bytes, write_set
-from picture_files import PICTURES, write_binary10
 
 from edgefl.commands import data as command
 from edgefl.data import edge_data as material
@@ -73,13 +72,6 @@ def test_raw_unit_and_standard_of_grey_pictures(tmp_path: Path) -> None:
     assert pixels(tmp_path, "mnist", "standard") == pytest.approx((grey - 33.318) / 78.567)
 
 
-def test_of_colours(tmp_path: Path) -> None:
-    write_binary10(tmp_path / "cifar10")
-    colours = PICTURES[:10].astype(np.float32)
-    assert (pixels(tmp_path, "cifar10", "raw") == colours).all()
-    assert pixels(tmp_path, "cifar10", "unit") == pytest.approx(colours / 255)
-
-
 def test_of_a_set_with_options_and_a_cache(tmp_path: Path) -> None:
     write_emnist(tmp_path / "emnist")
     for _ in range(2):  # parsed, then from the cache
@@ -100,12 +92,6 @@ def test_leaf_s_numbers_tell_how_far_they_go(tmp_path: Path, brightest: float) -
     for _ in range(2):
         assert pixels(tmp_path, "leaf", "raw").max() == brightest
         assert pixels(tmp_path, "leaf", "unit").reshape(-1) == pytest.approx([0, 0.25, 0.5, 1])
-
-
-def test_standard_is_the_default_and_changes_nothing() -> None:
-    x = np.arange(4, dtype=np.uint8).reshape(1, 1, 2, 2)
-    found = Dataset(x, np.zeros(1), x, np.zeros(1), 2, (1.0,), (2.0,))
-    assert experiment().data.scale == "standard" and found.scaled("standard") is found
 
 
 def test_numbers_whose_largest_is_unknown_have_no_unit() -> None:

@@ -14,12 +14,11 @@ from text_files import write_jsonl
 
 from edgefl.commands import data as command
 from edgefl.data import edge_data as material
-from edgefl.data import shards
 from edgefl.data.partition import dirichlet
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import learning, with_experiment
 from edgefl.hosts.virtual.run import run_virtual
-from edgefl.loading.file import load, shared_digest
+from edgefl.loading.file import load
 from edgefl.results.tail import read_csv
 
 CONFIG = """
@@ -105,21 +104,6 @@ def test_shards_keep_their_shares_whatever_the_seed(config: Path, tmp_path: Path
     )
 
 
-@pytest.mark.parametrize("scale", ["standard", "raw", "unit"])
-def test_a_shard_fits_a_coordinator_that_has_the_whole_set(
-    scale: str, config: Path, tmp_path: Path
-) -> None:
-    command.shard(config, tmp_path / "cut", ["data.scale=unit"])
-    theirs = given(config, data__scale=scale)
-    mine = given(config, data__scale=scale, data__source="shard", data__dir=tmp_path / "cut")
-    whole, edge = learning(theirs, tmp_path, ()), learning(mine, tmp_path, ["b"])
-    assert edge.data_digest() == whole.data_digest()
-    (entry,) = theirs.strategies
-    assert shared_digest(theirs, entry) == shared_digest(mine, entry)
-    local = given(config, data__scale=scale, data__source="local")
-    assert shared_digest(local, entry) != shared_digest(mine, entry)
-
-
 def test_wrong_shard_files_are_named(config: Path, tmp_path: Path) -> None:
     cut, again = tmp_path / "cut", tmp_path / "again"
     command.shard(config, cut)
@@ -147,12 +131,6 @@ def test_shard_wants_a_new_directory_and_a_whole_set(config: Path, tmp_path: Pat
     command.shard(config, tmp_path / "cut")
     with pytest.raises(UserError, match='expected a data set of .* found source = "shard"'):
         command.shard(config, tmp_path / "x", ["data.source=shard", f"data.dir={tmp_path / 'cut'}"])
-
-
-def test_shares_in_order() -> None:
-    assert {
-        edge: rows.tolist() for edge, rows in shards.in_order({"a": 2, "b": 1, "c": 3}).items()
-    } == {"a": [0, 1], "b": [2], "c": [3, 4, 5]}
 
 
 # ------------------------------------------------------------------ data sets of the edges' own
@@ -249,27 +227,6 @@ def test_an_own_task_comes_with_its_own_data(tmp_path: Path) -> None:
         match="data.source: expected \"partition\" with a task of one's own, found 'shard'",
     ):
         learning(experiment(task="my_task.py:build", data={"source": "shard"}), tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("changes", "complaint"),
-    [
-        ({"data__source": "shards"}, "data.source: .*'shards'"),
-        ({"data__length": 5}, r"data.length: unknown key"),
-        ({"data__sorce": "local"}, r"data.sorce: unknown key \(nearest: 'source'\)"),
-        (
-            {"data__name": "imdb", "data__lenght": 5},
-            r"data.lenght: unknown key \(nearest: 'length'\)",
-        ),
-        ({"data__name": "imdb", "data__length": 0}, "data.length: .*0"),
-        ({"data__name": "huggingface"}, "data.path: .*"),
-        ({"model__name": "resnet20", "model__norm": "none"}, "model.norm: .*'none'"),
-        ({"partition__lacking": "drop"}, "partition.lacking: .*'drop'"),
-    ],
-)
-def test_wrong_keys_are_named(config: Path, changes: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(UserError, match=complaint):
-        given(config, **changes)
 
 
 def test_own_data_with_options(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import torch
 from text_files import TEST, TRAIN, write_jsonl
 
 from edgefl.data import imdb, words
-from edgefl.data.dataset import Dataset
 from edgefl.data.words import TextOptions
 from edgefl.errors import UserError
 
@@ -108,20 +107,6 @@ def test_tokens_become_int64_tensors(tmp_path: Path) -> None:
     assert inputs[np.array([1])].tolist() == [[2, 1, 2, 0]]
 
 
-def test_options_change_what_is_made(tmp_path: Path) -> None:
-    write_jsonl(tmp_path)
-    assert imdb.load(tmp_path, TextOptions(vocabulary=3, length=2)).train_x.tolist() == [
-        [1, 1],
-        [2, 1],
-        [1, 2],
-    ]
-    assert imdb.load(tmp_path, OPTIONS).shape == (6, 4)
-    assert imdb.load(tmp_path, TextOptions()).shape == (
-        8,
-        256,
-    ), "no more numbers than there are words"
-
-
 def test_a_vocabulary_file_is_used_as_it_is(tmp_path: Path) -> None:
     write_jsonl(tmp_path)
     (tmp_path / "own.txt").write_text("film\ngood\n")
@@ -202,15 +187,6 @@ def test_a_wrong_file_of_rows_is_named(
 def test_a_missing_imdb_names_its_command(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no file train.jsonl or .* `edgefl data get imdb --dir"):
         imdb.load(tmp_path, OPTIONS)
-
-
-def test_the_digest_knows_texts_from_pictures() -> None:
-    x, y = np.zeros((2, 3), np.int32), np.array([0, 1])
-    assert (
-        Dataset(x, y, x, y, 2, vocabulary=5).digest()
-        != Dataset(x, y, x, y, 2, vocabulary=6).digest()
-    )
-    assert Dataset(x, y, x, y, 2, vocabulary=5).shape == (5, 3)
 
 
 def test_the_vocabulary_stays_with_the_run(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from text_rig import (
 )
 
 from edgefl.data import agnews, encoding, gsm8k, instructions, math_instruct, mrpc, sentences
-from edgefl.data.encoded_sets import evenly
 from edgefl.data.encoding import IDS, PARTS, tokenizer_at
 from edgefl.data.text_tables import table
 from edgefl.errors import UserError
@@ -230,10 +229,6 @@ def test_a_damaged_table_is_one_line(tmp_path: Path, name: str, text: str, fault
     with pytest.raises(UserError, match=fault) as error:
         table(tmp_path / name, ["x"])
     assert "\n" not in str(error.value)
-
-
-def test_a_share_is_evenly_spaced() -> None:
-    assert np.flatnonzero(evenly(10, 3)).tolist() == [0, 3, 6]
 
 
 # ------------------------------------------------------------------ what fits together

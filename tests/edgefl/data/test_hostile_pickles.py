@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefl.data import cifar10, numpy_pickle
+from edgefl.data import cifar10
 from edgefl.errors import UserError
+from edgefl.pickles import read_arrays
 
 
 def doubled(levels: int) -> bytes:
@@ -69,7 +70,7 @@ def read(folder: Path, content: bytes) -> str:
     """The error for a file with this content."""
     (folder / "bad").write_bytes(content)
     try:
-        numpy_pickle.read(folder / "bad")
+        read_arrays(folder / "bad")
     except UserError as error:
         return str(error)
     return "read"
@@ -94,7 +95,7 @@ def test_a_hostile_pickle_is_one_line(tmp_path: Path, content: bytes) -> None:
 @pytest.mark.parametrize("content", [doubled(60), doubled_dicts(60)], ids=["lists", "dicts"])
 def test_what_holds_everything_twice_is_never_walked(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "bad").write_bytes(content + b".")
-    assert len(numpy_pickle.read(tmp_path / "bad")) == 2
+    assert len(read_arrays(tmp_path / "bad")) == 2
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from builders import experiment
 from idx_files import idx_bytes
 from PIL import Image
@@ -22,7 +21,7 @@ from edgefl.data.dataset import Dataset
 from edgefl.data.partition import few_labels, natural
 from edgefl.errors import UserError
 from edgefl.models import celeba_cnn, char_lstm, emnist_cnn, lenet5
-from edgefl.models.workspace import Workspace, initial
+from edgefl.models.workspace import Workspace
 from edgefl.streams import Streams
 
 
@@ -304,19 +303,6 @@ def write_celeba(root: Path, count: int = 4) -> None:
     )
 
 
-def test_celeba_s_lists_may_come_from_an_editor_on_windows(tmp_path: Path) -> None:
-    write_celeba(tmp_path / "plain" / "celeba")
-    write_celeba(tmp_path / "windows" / "celeba")
-    for name in (celeba.ATTRIBUTES, celeba.IDENTITIES, celeba.PARTS):
-        path = tmp_path / "windows" / "celeba" / name
-        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n") + b"\r\n")
-    plain, windows = (
-        celeba.load(tmp_path / folder, celeba.Options(size=8)) for folder in ("plain", "windows")
-    )
-    assert windows.train_y.tolist() == plain.train_y.tolist()
-    assert windows.columns["celebrity"].tolist() == plain.columns["celebrity"].tolist()
-
-
 def test_celeba_s_faces_have_an_attribute_and_a_celebrity(tmp_path: Path) -> None:
     write_celeba(tmp_path / "celeba")
     found = celeba.load(tmp_path, celeba.Options(size=8))
@@ -358,22 +344,6 @@ def test_the_models_have_the_papers_sizes(
 ) -> None:
     workspace = Workspace(lambda: module.build(module.Options(), shape, classes))
     assert workspace.layout.size == parameters
-
-
-def test_the_lstm_lives_in_whichever_vector_it_is_pointed_to() -> None:
-    """Its output at a vector is that of a module with those weights."""
-    build = lambda: char_lstm.build(char_lstm.Options(hidden=5), (9, 4), 7)
-    workspace, weights = Workspace(build), initial(build, Streams(3))
-    texts = torch.arange(8).reshape(2, 4)
-    with workspace.inference(weights) as model:
-        here = model(texts)
-    with workspace.inference(weights * np.float32(2)) as model:
-        assert here.shape == (2, 7) and not torch.allclose(model(texts), here)
-    fresh = build()
-    with torch.no_grad():
-        for parameter, entry in zip(fresh.parameters(), workspace.layout.entries):
-            parameter.copy_(torch.from_numpy(workspace.layout.view(weights, entry.name).copy()))
-        assert torch.allclose(fresh(texts), here)
 
 
 @pytest.mark.parametrize(

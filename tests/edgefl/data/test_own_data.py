@@ -12,7 +12,7 @@ from edgefl.data import dataset as datasets
 from edgefl.data import shards
 from edgefl.data.cache import cached
 from edgefl.data.dataset import Dataset, check_finite
-from edgefl.data.own import check
+from edgefl.data.edge_data import check
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import learning
 

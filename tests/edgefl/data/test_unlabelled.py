@@ -11,8 +11,7 @@ from builders import EXAMPLES, experiment
 
 from edgefl.data import stl10
 from edgefl.data.dataset import Dataset
-from edgefl.data.fitting import fitted
-from edgefl.data.unlabelled import unlabelled
+from edgefl.data.unlabelled import fitted, unlabelled
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import learning, with_experiment
 from edgefl.loading.file import load
@@ -50,10 +49,6 @@ def test_every_seed_has_the_same_ones() -> None:
     assert sorted(np.concatenate(list(other.shards.values()))) == sorted(
         np.concatenate(list(one.shards.values()))
     )
-
-
-def test_without_a_table_nothing_is_held_out() -> None:
-    assert learned().unlabelled is None and sum(learned().samples.values()) == 200
 
 
 def test_an_edge_on_its_own_machine_has_none_of_them() -> None:
@@ -163,14 +158,9 @@ def test_one_test_sample_among_many_is_found() -> None:
     ("text", "said"),
     [
         (
-            'unlabelled = {data = "minst"}',
-            "unlabelled.data: unknown data set 'minst'.*mnist.*or \"held_out\"",
-        ),
-        (
             'unlabelled = {data = "held_ot"}',
             r"unlabelled.data: unknown data set 'held_ot' \(nearest: 'held_out'\)$",
         ),
-        ("unlabelled = {size = 0}", "unlabelled.size"),
         (
             'strategies = [{strategy = "fedecho"}]',
             r"strategies\[0\]: fedecho distils: expected a table \[unlabelled\]",
@@ -181,10 +171,6 @@ def test_one_test_sample_among_many_is_found() -> None:
                 " = 50}"
             ),
             r"unlabelled_samples: expected at most unlabelled.size \(50\), found 51",
-        ),
-        (
-            'strategies = [{strategy = "fedecho", concurrency = 4}]\nunlabelled = {}',
-            r"strategies\[0\]: buffer_size: expected at most concurrency \(4\), found 5",
         ),
     ],
 )

@@ -16,12 +16,17 @@ from safetensors.numpy import load_file
 
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
-from edgefl.flower import client_app
+from edgefl.flower import flower_app
 from edgefl.flower.app_folder import app_folder
-from edgefl.flower.app_tasks import score
-from edgefl.flower.client_app import FlowerApp, identify, node_id_of
-from edgefl.flower.first_messages import first_round
-from edgefl.flower.state_vector import packed, unpacked
+from edgefl.flower.flower_app import (
+    FlowerApp,
+    first_round,
+    identify,
+    node_id_of,
+    packed,
+    score,
+    unpacked,
+)
 from edgefl.hosts.setup.flower_learning import FlowerLearning
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.setup.own_randomness import seeded
@@ -199,10 +204,10 @@ def test_an_app_whose_server_cannot_begin(
 
 
 def test_the_version_of_flwr(monkeypatch: pytest.MonkeyPatch) -> None:
-    client_app.check_version()
-    monkeypatch.setattr(client_app, "version", lambda name: "1.420.0")
+    flower_app.check_version()
+    monkeypatch.setattr(flower_app, "version", lambda name: "1.420.0")
     with pytest.raises(UserError, match=r"needs flwr 1.42, found 1.420.0: pip install 'flwr==1.42"):
-        client_app.check_version()
+        flower_app.check_version()
 
 
 def test_two_apps_with_modules_of_one_name(tmp_path: Path) -> None:

@@ -105,11 +105,10 @@ def test_only_what_is_missing_is_downloaded(
     monkeypatch.setenv("PIP_FIND_LINKS", str(source))
     said: list[str] = []
     target = Target("aarch64", (3, 13), (2, 34))
-    for _ in range(2):
-        assert sorted(names(fetched(own, target, house, said.append))) == [
-            "a-1.0-cp313-cp313-manylinux_2_34_aarch64.whl",
-            "b-1.0-cp311-abi3-manylinux2014_aarch64.whl",
-        ]
+    assert sorted(names(fetched(own, target, house, said.append))) == [
+        "a-1.0-cp313-cp313-manylinux_2_34_aarch64.whl",
+        "b-1.0-cp311-abi3-manylinux2014_aarch64.whl",
+    ]
     assert said == ["aarch64 with Python 3.13: a==1.0"]
     with pytest.raises(UserError, match=r"^no wheel of a for x86_64 with Python 3.11$"):
         fetched(own, INTEL, house, said.append)

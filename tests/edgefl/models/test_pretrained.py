@@ -18,8 +18,8 @@ from torch import nn
 from edgefl.data.encoding import PARTS, SECOND
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import learning
-from edgefl.models import bert_classifier, frozen
-from edgefl.models.adapters import insert
+from edgefl.models import bert_classifier
+from edgefl.models import workspace as frozen
 from edgefl.models.evaluate import evaluate
 from edgefl.models.pretrained_options import PretrainedOptions
 from edgefl.models.token_loss import next_token_loss, right_tokens
@@ -37,52 +37,6 @@ def built(vocabulary: int = 60, length: int = LENGTH, **keys: Any) -> Any:
 
 
 # ------------------------------------------------------------------ adapters
-class Two(nn.Module):
-    """One 2 x 2 layer, and what ``insert`` wants to know of a model of transformers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(2, 2, bias=False)
-        self.config = type("Config", (), {"model_type": "two"})()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layer(x)
-
-
-def adapted() -> tuple[Two, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """W = [[1, 2], [3, 4]], A = [[1, -1]], B = [[2], [0.5]], scale 4 / 1."""
-    net = Two()
-    with torch.no_grad():
-        net.layer.weight.copy_(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
-    given = options(train="lora", lora_rank=1, lora_alpha=4.0, lora_targets=("layer",))
-    names = insert(net, given, ())
-    assert names == {"layer.lora_A.default.weight", "layer.lora_B.default.weight"}
-    weights = dict(net.named_parameters())
-    a, b = (weights[f"layer.lora_{part}.default.weight"] for part in "AB")
-    with torch.no_grad():
-        a.copy_(torch.tensor([[1.0, -1.0]]))
-        b.copy_(torch.tensor([[2.0], [0.5]]))
-    return net, weights["layer.base_layer.weight"], a, b
-
-
-def test_an_adapted_layer_computes_what_the_merged_one_does_by_hand() -> None:
-    net, *_ = adapted()
-    # W + 4 B A = [[1 + 8, 2 - 8], [3 + 2, 4 - 2]]
-    merged = torch.tensor([[9.0, -6.0], [5.0, 2.0]])
-    x = torch.tensor([[1.0, 1.0], [2.0, -1.0]])
-    assert net(x).tolist() == (x @ merged.T).tolist() == [[3.0, 7.0], [24.0, 8.0]]
-
-
-def test_gradients_of_adapters_are_those_of_the_merged_layer() -> None:
-    net, w, a, b = adapted()
-    x = torch.tensor([[1.0, 1.0], [2.0, -1.0]])
-    (net(x) ** 2).sum().backward()
-    merged = (w + 4.0 * b @ a).detach().requires_grad_(True)
-    ((x @ merged.T) ** 2).sum().backward()
-    assert w.grad is None
-    # by the chain rule: dL/dB = s G A^T, dL/dA = s B^T G
-    torch.testing.assert_close(b.grad, 4.0 * merged.grad @ a.T)
-    torch.testing.assert_close(a.grad, 4.0 * b.T @ merged.grad)
 
 
 def test_the_gradients_of_a_whole_encoder_are_those_of_the_merged_one() -> None:
@@ -168,7 +122,7 @@ def test_training_moves_no_frozen_weight_and_ends_in_the_same_bytes() -> None:
             Assignment(1, 0, {"weights": made.initial_weights()}), LocalRule(None), {}
         )
         assert trainer.advance(run, LocalRule(None)) and run.failure is None and run.steps >= 2
-        assert frozen.digest(made.workspace.model) == before != ""
+        assert frozen.frozen_digest(made.workspace.model) == before != ""
         ends.append(run.weights.numpy().tobytes())
     assert ends[0] == ends[1] != made.initial_weights().tobytes()
 
@@ -183,11 +137,11 @@ def test_the_first_model_depends_on_the_seed_alone() -> None:
 
 def test_the_digest_knows_every_frozen_weight(tmp_path: Path) -> None:
     model = built(train="head")
-    before = frozen.digest(model)
+    before = frozen.frozen_digest(model)
     model.net.bert.encoder.layer[1].output.dense.bias.data[3] += 1e-6
-    assert before != frozen.digest(model)
-    assert frozen.digest(built(train="head", dtype="bfloat16")) != before
-    assert frozen.digest(built()) == ""
+    assert before != frozen.frozen_digest(model)
+    assert frozen.frozen_digest(built(train="head", dtype="bfloat16")) != before
+    assert frozen.frozen_digest(built()) == ""
 
 
 def test_a_frozen_part_that_is_trained_or_unknown_is_an_error() -> None:

@@ -108,48 +108,6 @@ def test_with_all_words_listed_nothing_is_lost(teachers: int) -> None:
         )
 
 
-def errors(top: int, apart: float) -> dict[str, float]:
-    """How far three teachers are from the full form: entropy and KL absolutely, the gradient and
-    the share of positions with another most likely word relatively.
-
-    ``apart``: how much the teachers' logits differ (standard deviation); what they share has 3.
-    """
-    logits = [peaked(7) + peaked(seed, scale=apart) for seed in range(3)]
-    student = peaked(99)
-    mean = torch.stack(logits).mean(dim=0)
-    found = mean_of([top_of(each, top) for each in logits], WORDS)
-    moving = student.clone().requires_grad_()
-    (ours,) = torch.autograd.grad(found.loss(moving, 0.8), moving)
-    (full,) = torch.autograd.grad(distil.loss(moving, mean, 0.8), moving)
-    best = found.words.gather(1, found.log_p.argmax(1, keepdim=True))[:, 0]
-    return {
-        "entropy": abs(float(found.entropy(WORDS).mean() - distil.entropy(mean).mean())),
-        "divergence": abs(float(distil.loss(student, mean, 1.0) - found.loss(student, 1.0))),
-        "gradient": float((ours - full).norm() / full.norm()),
-        "best": float((best != mean.argmax(1)).float().mean()),
-    }
-
-
-def test_the_error_of_the_cut_falls_with_the_number_of_words() -> None:
-    """Three teachers that have trained from one model differ little. Of 50 words, 8 per position
-    are enough for an entropy within .02 and a gradient within 7 %; all have the same best word.
-    """
-    found = {top: errors(top, apart=0.5) for top in (4, 8, 16, 32)}
-    for name in ("entropy", "divergence", "gradient"):
-        values = [found[top][name] for top in (4, 8, 16, 32)]
-        assert values == sorted(values, reverse=True), (name, values)
-    assert found[8]["entropy"] < 0.02 and found[8]["gradient"] < 0.07, found[8]
-    assert found[16]["gradient"] < 0.02 and found[32]["gradient"] < 0.002, found
-    assert found[4]["best"] == 0.0
-
-
-def test_teachers_that_have_nothing_in_common_need_more_words() -> None:
-    """The limit of the form: with independent teachers, a word that is second or third with each of
-    them can be the best of the mean, and few words do not show that.
-    """
-    assert errors(8, apart=3.0)["gradient"] > 2 * errors(8, apart=0.5)["gradient"]
-
-
 def test_one_teacher_bounds_entropy_from_above_and_divergence_from_below() -> None:
     full, student = peaked(5), peaked(6)
     for top in (1, 4, 16, 49):

@@ -69,11 +69,6 @@ def test_a_missing_device_is_told_in_one_line(
     assert all(word in str(error.value) for word in words)
 
 
-def test_on_the_cpu_torch_keeps_its_settings() -> None:
-    make_repeatable(CPU)
-    assert not torch.are_deterministic_algorithms_enabled()
-
-
 class Model(nn.Sequential):
     """Normalisation has buffers and a counter, dropout draws, ``scale`` is not in the layout."""
 

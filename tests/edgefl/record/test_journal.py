@@ -15,8 +15,7 @@ from builders import vector
 from edgefl.disk import DiskFile, OwnDisk
 from edgefl.errors import UserError
 from edgefl.record import journal as journals
-from edgefl.record.journal import Journal
-from edgefl.record.journal_reader import BLOBS, LINES, read, segment_name, segments
+from edgefl.record.journal import BLOBS, LINES, Journal, read, segment_name, segments
 from edgefl.record.rows import digest
 from edgefl.strategies.base.events_and_decisions import (
     Decision,

@@ -15,8 +15,7 @@ from edgefl.errors import UserError
 from edgefl.loading import file as config_file
 from edgefl.loading.names import strategy_warnings
 from edgefl.protocol.messages import Update
-from edgefl.record.journal import Journal
-from edgefl.record.journal_reader import BLOBS, LINES, OLD, read, segment_name
+from edgefl.record.journal import BLOBS, LINES, OLD, Journal, read, segment_name
 from edgefl.record.old_names import renamed
 from edgefl.record.replay import replay
 from edgefl.reports import dissemination
@@ -120,12 +119,6 @@ def test_the_old_key_is_accepted_with_a_warning(
     ]
 
 
-def test_the_new_key_needs_no_warning(tmp_path: Path) -> None:
-    assert (
-        strategy_warnings(config_file.load(config(tmp_path, "refresh_point = 2")), tmp_path) == []
-    )
-
-
 @pytest.mark.parametrize(
     ("lines", "overrides", "line"),
     [
@@ -136,31 +129,9 @@ def test_the_new_key_needs_no_warning(tmp_path: Path) -> None:
             " alone, found both",
         ),
         (
-            ["slot = 2"],
-            ["strategies.0.refresh_point=3"],
-            "override 'strategies.0.refresh_point=3': strategies[0]: slot is the old name of"
-            " refresh_point: expected refresh_point alone, found both",
-        ),
-        (
             ["slot = 0"],
             [],
             "{path}: strategies[0].slot: expected greater than or equal to 1, found 0",
-        ),
-        (
-            ["refresh_point = 0"],
-            [],
-            "{path}: strategies[0].refresh_point: expected greater than or equal to 1, found 0",
-        ),
-        (
-            [],
-            [],
-            '{path}: strategies[0]: refresh_point: expected with selector = "fixed", and only with'
-            " it",
-        ),
-        (
-            ["refresh_pont = 2"],
-            [],
-            "{path}: strategies[0].refresh_pont: unknown key (nearest: 'refresh_point')",
         ),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 from drawn import of_runs
 from rich.console import Console
 
-from edgefl.config.evaluation import Evaluation
+from edgefl.config.experiment import Evaluation
 from edgefl.coordinator.coordinator import Ledger
 from edgefl.errors import UserError
 from edgefl.hosts.setup.rundir import write_summary
@@ -21,10 +21,10 @@ from edgefl.record.record import Record
 from edgefl.record.rows import event_row
 from edgefl.reports import gallery
 from edgefl.results import compare, rundirs, summary
-from edgefl.results.live import LiveView, human_rate
+from edgefl.results.live import LiveView
 from edgefl.results.summary import one_line, scores_not_finite
 from edgefl.results.table import table
-from edgefl.results.tail import TableTail, Tail, is_torn, read_csv, read_events
+from edgefl.results.tail import Tail, is_torn, read_csv, read_events
 from edgefl.strategies.base.events_and_decisions import EdgeJoined, EdgeLost, Event, JobFailed
 
 METRICS = "version,emulated_s,wall_s,train_loss,test_loss,accuracy,bytes_up,bytes_down\n"
@@ -138,16 +138,6 @@ def test_tail_gives_complete_lines_only(tmp_path: Path) -> None:
     assert not is_torn(tmp_path / "missing")
 
 
-def test_table_tail_keeps_its_columns(tmp_path: Path) -> None:
-    path = tmp_path / "links.csv"
-    path.write_text("a,b\n1,2\n3")
-    tail = TableTail(path)
-    assert tail.read_new() == [{"a": "1", "b": "2"}]
-    with path.open("a") as file:
-        file.write(",4\nonly one field\n")
-    assert tail.read_new() == [{"a": "3", "b": "4"}]
-
-
 def test_readers_of_ended_runs(tmp_path: Path) -> None:
     write_events(tmp_path, EVENTS[:2], torn='{"t": 9, "ev')
     assert [event["edge"] for event in read_events(tmp_path / "events.jsonl")] == ["e000", "e001"]
@@ -225,11 +215,6 @@ def test_the_verdict_names_failures_first(changes: dict[str, Any], told: str) ->
     facts = {"clock": "wall", "versions": 5, "finished": "versions", "final_accuracy": 0.9}
     facts["fidelity"] = {"verdict": "faithful"}
     assert summary.verdict(facts | changes) == told
-
-
-def test_staleness_stats() -> None:
-    assert summary.staleness_stats({"0": 1, "3": 1, "7": 0}) == (1.5, 3)
-    assert summary.staleness_stats({}) == (None, None)
 
 
 def test_counters_from_events() -> None:
@@ -374,16 +359,6 @@ def test_find_names_runs_apart(tmp_path: Path) -> None:
         rundirs.find([tmp_path])
 
 
-def test_figure(tmp_path: Path) -> None:
-    finished_run(tmp_path / "fedavg")
-    write_metrics(tmp_path / "fedbuff", [(0.0, 0.2)])  # a single evaluation, nothing sent yet
-    files = gallery.write("accuracy", [tmp_path], tmp_path / "figures" / "accuracy")
-    assert [file.name for file in files] == ["accuracy.png", "accuracy.pdf"]
-    assert files[0].read_bytes().startswith(b"\x89PNG") and files[1].read_bytes().startswith(
-        b"%PDF"
-    )
-
-
 @pytest.mark.parametrize(("most", "scale", "left"), [(10, "linear", 0.0), (11, "log", 1.0)])
 def test_bytes_of_far_more_than_one_size_have_a_logarithmic_axis(
     tmp_path: Path, most: int, scale: str, left: float
@@ -511,16 +486,6 @@ def test_live_view_keeps_to_the_terminal(tmp_path: Path) -> None:
     assert (
         len(shown(view.update(), width=100, height=300).splitlines()) == 203
     )  # all fit: no counts
-
-
-def test_human_rate() -> None:
-    assert [human_rate(rate) for rate in (0, 999.4, 2_500_000, 45e6, 1e11)] == [
-        "0 bit/s",
-        "999 bit/s",
-        "2.50 Mbit/s",
-        "45.0 Mbit/s",
-        "100 Gbit/s",
-    ]
 
 
 class Ended:

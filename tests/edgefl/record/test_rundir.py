@@ -136,10 +136,6 @@ def test_what_no_run_of_ours_has_written_stays(tmp_path: Path) -> None:
     assert clear(tmp_path / "mine") == [] and files(tmp_path / "mine") == {"comparison.csv"}
 
 
-def test_the_first_run_finds_nothing_to_clear(tmp_path: Path) -> None:
-    assert clear(tmp_path / "runs" / "first") == [] and not (tmp_path / "runs").exists()
-
-
 def test_a_run_that_broke_off_at_once_goes_too(tmp_path: Path) -> None:
     opened(tmp_path / "fedavg", payloads=False)
     assert clear(tmp_path) == ["fedavg"] and not (tmp_path / "fedavg").exists()

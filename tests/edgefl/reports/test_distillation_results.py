@@ -9,10 +9,10 @@ import pytest
 import torch
 from builders import small_run
 
-from edgefl.commands import plot as command
+from edgefl.commands import look as command
 from edgefl.data.task import right_answers
 from edgefl.errors import UserError
-from edgefl.models.by_label import RightByLabel
+from edgefl.models.scores import LabelCounts
 from edgefl.reports import gallery
 from edgefl.reports.by_label import by_runtime
 from edgefl.reports.distillation import series
@@ -46,7 +46,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_right_answers_of_each_label() -> None:
     """Of three labels, the samples have 0, 0, 1 and the answers are 0, 1, 1; 2 has no sample."""
-    metric = RightByLabel(right_answers, 3)
+    metric = LabelCounts(right_answers, 3)
     outputs = torch.tensor([[9.0, 0, 0], [0, 9.0, 0], [0, 9.0, 0]])
     assert int(metric(outputs, torch.tensor([0, 0, 1]))) == 2
     assert metric.shares[:2] == [0.5, 1.0] and metric.shares[2] != metric.shares[2]

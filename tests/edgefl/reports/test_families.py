@@ -173,7 +173,7 @@ def test_a_family_of_ones_own_is_found(run: Path, own_family: str) -> None:
         "edgefl.reports.family",
         "edgefl.hosts.setup.rundir",
         "edgefl.cli",
-        "edgefl.models.by_label",
+        "edgefl.models.scores",
     ],
 )
 def test_families_are_found_without_matplotlib(modules: str) -> None:
@@ -187,7 +187,7 @@ def test_families_are_found_without_matplotlib(modules: str) -> None:
 @pytest.mark.processes
 def test_models_take_nothing_of_the_reports() -> None:
     code = (
-        "import sys, edgefl.models.by_label;"
+        "import sys, edgefl.models.scores;"
         " sys.exit(any(name.startswith('edgefl.re') and not name.startswith('edgefl.record')"
         " for name in sys.modules))"
     )

@@ -12,7 +12,7 @@ import pytest
 from builders import small_run
 
 from edgefl.errors import UserError
-from edgefl.record.parts import part_path
+from edgefl.record.tables import part_path
 from edgefl.results import tail
 from edgefl.results.columns import (
     MISSING,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from builders import small_run
 
-from edgefl.commands.require import requirements, unmet
-from edgefl.config.evaluation import Evaluation
+from edgefl.commands.run import requirements, unmet
+from edgefl.config.experiment import Evaluation
 from edgefl.config.scores import SCORES, score_of, target_in
 from edgefl.errors import UserError
 from edgefl.live.run_model import RunFacts

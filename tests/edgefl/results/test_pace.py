@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from edgefl.commands import progress
+from edgefl.commands import running
 from edgefl.config.experiment import Stop
 from edgefl.results.pace import Pace, Point
 
@@ -93,13 +93,13 @@ class Pool:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     moment = [1000.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: moment[0])
+    monkeypatch.setattr(running.time, "monotonic", lambda: moment[0])
     return moment
 
 
 def test_most_steps_only_look_at_the_clock(clock: list[float]) -> None:
     said: list[str] = []
-    tick = progress.ProgressLines().ticker(Stop(emulated_s=4.0), said.append, Pool())
+    tick = running.ProgressLines().ticker(Stop(emulated_s=4.0), said.append, Pool())
     for step in range(1001):
         clock[0] = 1000.0 + step / 100
         tick(step * 4_000_000, Run() if step else First())
@@ -113,7 +113,7 @@ def test_most_steps_only_look_at_the_clock(clock: list[float]) -> None:
 def test_the_pace_of_a_resumed_run_begins_where_it_goes_on(clock: list[float]) -> None:
     """What it did before took none of the time since."""
     said: list[str] = []
-    tick = progress.ProgressLines().ticker(Stop(emulated_s=100.0), said.append)
+    tick = running.ProgressLines().ticker(Stop(emulated_s=100.0), said.append)
     for second in range(6):
         clock[0] = 1000.0 + second
         tick((80 + second) * 1_000_000_000, Run())
@@ -123,7 +123,7 @@ def test_the_pace_of_a_resumed_run_begins_where_it_goes_on(clock: list[float]) -
 def test_on_a_terminal_every_run_has_one_line_in_place(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = progress.ProgressLines()
+    lines = running.ProgressLines()
     lines.console = Console(force_terminal=True, width=60, height=10, record=True)
     lines.show("fedavg seed 1", "1.0 s emulated")
     lines.show("fedavg seed 2", "2.0 s emulated")

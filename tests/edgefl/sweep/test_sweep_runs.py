@@ -1,4 +1,4 @@
-"""Single runs of a sweep: done once, replaced if of another config, with shared data."""
+"""Single runs of a sweep: done once, replaced if of another config, shared data, the time left."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import orjson
 import pytest
 from paths import SUPPORT
 
-from edgefl.commands.sweep import SweepLines
+from edgefl.commands.sweep import SweepLines, TimeLeft
 from edgefl.errors import UserError
 from edgefl.hosts.choices import Power
 from edgefl.hosts.setup.resumption import RunStage
-from edgefl.hosts.virtual import run_batch
 from edgefl.loading.file import load
-from edgefl.sweep.sweep_runs import Did, SharedData, SweepRun, do
+from edgefl.sweep.sweep_runs import SharedData, SweepRun, do
 
 CONFIG = f"""
 task = "{SUPPORT / "own_task.py"}:build"
@@ -27,16 +26,6 @@ strategies = [{{strategy = "fedavg"}}, {{strategy = "fedprox"}}]
 def run_of(folder: Path, index: int = 0, *overrides: str) -> SweepRun:
     (folder / "one.toml").write_text(CONFIG)
     return SweepRun(load(folder / "one.toml", overrides), index, folder / f"run{index}", folder)
-
-
-@pytest.mark.processes
-def test_a_run_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = [run_of(tmp_path), run_of(tmp_path, 1)]
-    assert [run.stage() for run in runs] == [RunStage.not_begun] * 2
-    assert do(runs, Power(), SweepLines()) == Did(whole=True, interrupted=False)
-    assert all(run.is_done for run in runs)
-    monkeypatch.setattr(run_batch, "run_virtual", None)  # it would fail
-    assert do(runs, Power(), SweepLines()).to_the_end
 
 
 @pytest.mark.processes
@@ -93,3 +82,24 @@ def test_the_data_of_most_runs_are_loaded_once(tmp_path: Path) -> None:
     assert [each.experiment for each in found] == [run.experiment for run in runs]
     rules = [type(each.rule(0)).__name__ for each in found]
     assert rules[0] == rules[1] != rules[2], "the strategy is not shared"
+
+
+def test_one_at_a_time() -> None:
+    left = TimeLeft(runs=4, at_once=1, began_s=100.0)
+    assert left.left_s(105.0) is None, "nothing is known before the first has ended"
+    left.ended(110.0)
+    assert left.left_s(110.0) == 30.0 and left.left_s(114.0) == 26.0
+    left.ended(130.0)  # it took 20 s, so the mean is 15 s
+    assert left.left_s(130.0) == 30.0 and left.done == 2
+    assert left.left_s(150.0) == 15.0, "a run that takes longer than the mean ends soon"
+    left.ended(150.0), left.ended(160.0)
+    assert left.left_s(160.0) == 0.0
+
+
+def test_two_at_a_time() -> None:
+    left = TimeLeft(runs=5, at_once=2, began_s=0.0)
+    left.ended(10.0)
+    # of 10 s: the other one should end now, one has just begun, and two wait
+    assert left.left_s(10.0) == (0.0 + 10.0 + 20.0) / 2
+    left.ended(10.0)
+    assert left.left_s(10.0) == 15.0

@@ -22,7 +22,7 @@ from edgefl.hosts.wall.coordinator.run_logic import JobOrder, RunLogic, Wish
 from edgefl.hosts.wall.coordinator.workers import Evaluator, Jobs
 from edgefl.hosts.wall.system import OWN_SYSTEM, Mailbox, System
 from edgefl.jobs import Evaluate
-from edgefl.record.journal_reader import LINES, JournalEntry, segment_name
+from edgefl.record.journal import LINES, JournalEntry, segment_name
 from edgefl.strategies.base.events_and_decisions import Finish, Grant
 from emulator.fidelity import Fidelity
 from emulator.units import FOREVER, NS_PER_S

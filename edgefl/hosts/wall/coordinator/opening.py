@@ -32,10 +32,9 @@ from edgefl.hosts.wall.system import System
 from edgefl.loading.file import FACTS, shared_digest, to_json
 from edgefl.protocol.messages import Setup
 from edgefl.record.files import CHECKPOINTS, CONFIG, EVENTS
-from edgefl.record.journal_reader import BLOBS, LINES, read, segment_name, segments, segments_from
-from edgefl.record.parts import parts
+from edgefl.record.journal import BLOBS, LINES, read, segment_name, segments, segments_from
 from edgefl.record.record import JOURNAL
-from edgefl.record.rotated_file import Later, lost_rows
+from edgefl.record.tables import Later, lost_rows, parts
 from edgefl.strategies.base.catalog import own_modules
 from edgefl.vectors import Layout
 from emulator.units import to_ns

@@ -87,8 +87,9 @@ def _take(path: Path, value: Any) -> Any:
 
 
 class Evaluator:
-    """The coordinator's end. ``submit`` writes a snapshot; two threads send orders and receive
-    results.
+    """The coordinator's end of the evaluator.
+
+    ``submit`` writes a snapshot; two threads send orders and receive results.
 
     Evaluation may lag behind: the channel holds some hundred orders, and ``submit`` never blocks.
     """
@@ -176,9 +177,10 @@ def numbers(found: Iterable[str | None]) -> Scores:
 
 
 class Jobs:
-    """The coordinator's end. ``job_table`` keeps what is open.
+    """The coordinator's end of the job worker, which runs the strategy's jobs one by one.
 
-    Another thread sends orders and receives results, so that the logic thread never waits.
+    ``JobTable`` keeps what is open. Another thread sends orders and receives results, so that the
+    logic thread never waits.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ from typing import Any
 import orjson
 import psutil
 
-from edgefl.config.network import SHORTEST_REPORT_S
+from edgefl.config.experiment import SHORTEST_REPORT_S
 from edgefl.errors import UserError
 from edgefl.hosts.network_addresses import split_tcp
 from edgefl.protocol.messages import (

@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import pickle
 import signal
 from collections.abc import Iterator
 from functools import partial
@@ -14,11 +15,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 import pytest
 from kills import KILLS, files_of, killed_run, some, whole_run
 from pools import FAULTS, RUNS, SPREAD, learned_of
 
+from edgefl.checkpoints.codec import OBJECTS, Encoded
 from edgefl.checkpoints.files import Checkpoints
 from edgefl.disk import OwnDisk
 from edgefl.edges.edge import ASKING
@@ -30,8 +33,7 @@ from edgefl.hosts.virtual.host import VirtualHost
 from edgefl.hosts.virtual.pool.engine import open_pool
 from edgefl.hosts.virtual.run import MOST_SHARE, SavedRun, Saving, run_virtual
 from edgefl.record.files import CHECKPOINTS
-from edgefl.record.parts import parts
-from edgefl.record.rotated_file import Rotation
+from edgefl.record.tables import Rotation, parts
 
 EVERY = 5
 KILLED_AT = 23  # with checkpoints in steps 15 (number 3) and 20 (number 4)
@@ -118,22 +120,27 @@ def test_a_checkpoint_of_other_code_is_refused(
 
 
 def test_a_checkpoint_that_names_a_function_is_refused(learned: Learning, tmp_path: Path) -> None:
-    """A factory is called as soon as the run goes on. Its author could run a command with it."""
+    """What a pickle names is called as soon as it is read. Its author could run a command."""
     mark = tmp_path / "ran"
     files = Checkpoints(OwnDisk(), broken(learned, tmp_path / "run"))
     found = files.latest(print)
     assert found is not None
-    objects = found.encoded.tree["objects"]
-    words = [["path", "."], "-c", f"alias.x=!touch {mark}", "x"]
-    call = ["partial", None, [["function", "edgefl.hosts.setup.rundir:_git"], *words], {}]
-    objects.append(call)
-    factories = [entry for entry in objects if entry[0] == "defaultdict"]
-    for entry in factories:
-        entry[2][0] = [len(objects) - 1]
-    files.write(found.number + 1, found.encoded, found.meta)
-    with pytest.raises(UserError, match=r"checkpoints: checkpoint 5 has the value .'function'"):
+    evil = pickle.dumps({"run": Evil(f"touch {mark}")})
+    arrays = found.encoded.arrays | {OBJECTS: np.frombuffer(evil, np.uint8)}
+    files.write(found.number + 1, Encoded(found.encoded.tree, arrays), found.meta)
+    with pytest.raises(UserError, match=r"checkpoints: checkpoint 5 names posix:system; expected"):
         resumed(learned, tmp_path / "run")
-    assert factories and not mark.exists()
+    assert not mark.exists()
+
+
+class Evil:
+    """Its pickle runs a command."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+
+    def __reduce__(self) -> Any:
+        return os.system, (self.command,)
 
 
 @pytest.mark.processes  # Ctrl-C is a signal to this process

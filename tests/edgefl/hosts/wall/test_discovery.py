@@ -55,17 +55,6 @@ def test_several_are_listed_with_how_to_choose_one() -> None:
     )
 
 
-def test_those_that_this_edge_does_not_fit_are_left_out() -> None:
-    others = [
-        replace(DESK, keyed=False),
-        replace(DESK, protocol="1"),
-        replace(DESK, version="0.0.1"),
-        replace(DESK, version=""),
-    ]
-    assert choose([*others, LAB], "", keyed=True) is LAB
-    assert choose([others[0], LAB], "", keyed=False) is others[0]
-
-
 @pytest.mark.parametrize(
     ("announced", "keyed", "reason"),
     [

@@ -4,8 +4,6 @@ coordinators, and a clock that only waiting moves.
 
 from __future__ import annotations
 
-import gc
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -144,25 +142,6 @@ def test_a_connection_that_is_given_up_is_replaced_at_once() -> None:
     assert script.clock.s - 1000 < 4, "without waiting for a silence of 5 s"
 
 
-@pytest.mark.parametrize(("hung_up", "said"), [(2, 0), (3, 1)])
-def test_connections_that_are_dropped_again_and_again_are_told_once(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    hung_up: int,
-    said: int,
-) -> None:
-    script = Script()
-    script.hung_up = hung_up
-    with pytest.raises(Unreachable, match="no answer for 60 s"):
-        script.host().run()
-    assert (
-        capsys.readouterr().err.count(
-            "e000: tcp://192.0.2.1:1 accepts connections and closes them: is it the coordinator?"
-        )
-        == said
-    )
-
-
 # ------------------------------------------------------------------ sleep and pauses
 class Pausing(Script):
     """In its wait number ``at``, the machine sleeps or its process is stopped."""
@@ -281,20 +260,6 @@ def test_an_update_beyond_the_limits_closes_its_task(
         capfd.readouterr().err.count("e000: an update cannot be sent: 65 vectors, at most 64; ")
         == 1
     )
-
-
-def test_an_edge_that_has_run_is_freed_without_the_collector() -> None:
-    """An edge that joins run after run would keep descriptors and a model of each one."""
-    script = Script((SETUP, 7), (Welcome(), 7), (RunFinished("versions", False), 7))
-    host = script.host()
-    host.run()
-    freed = weakref.ref(host)
-    gc.disable()
-    try:
-        del host, script.edge_host, script.work
-        assert freed() is None
-    finally:
-        gc.enable()
 
 
 # ------------------------------------------------------------------ resumed coordinator

@@ -156,38 +156,6 @@ def test_a_second_press_does_not_wait(tmp_path: Path) -> None:
     assert control.sent == [StopRun("interrupted")]
 
 
-class Warm:
-    """A warm parent that does not end before it is killed."""
-
-    returncode: int | None = None
-
-    def wait(self, timeout: float | None = None) -> int:
-        if self.returncode is None:
-            raise KeyboardInterrupt
-        return self.returncode
-
-    def kill(self) -> None:
-        self.returncode = -signal.SIGKILL
-
-
-def test_a_press_while_the_warm_parent_ends_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, started = wall_run(tmp_path, TWO), []
-
-    def spawn(*_: Any, **__: Any) -> Warm:
-        started.append(Warm())
-        return started[-1]
-
-    monkeypatch.setattr(run_processes, "spawn", spawn)
-    run.processes = RunProcesses()
-    run.processes.warmed_up = True
-    with pytest.raises(KeyboardInterrupt):
-        run._end()
-    assert [each.returncode for each in started] == [-signal.SIGKILL] * 2
-    assert not Path(run.scratch.name).exists()
-
-
 def test_a_press_while_files_are_deleted_waits_until_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,7 +49,6 @@ from edgefl.hosts.wall.system import Mailbox, System, TurnOutbox
 from edgefl.protocol.messages import Acknowledged, Joined, Ready, Started, Update
 from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.record.journal import Journal
-from edgefl.record.journal_reader import read
 from edgefl.results import energy
 from edgefl.results.tail import read_csv
 from edgefl.strategies.base.events_and_decisions import EdgeLost, Finish
@@ -510,18 +509,6 @@ def put(journal: Journal, number: int) -> None:
     journal.input({"of": number}, {}, 0.0)
 
 
-def test_in_a_process_entries_are_with_the_system_first(tmp_path: Path) -> None:
-    _, journal = opened(tmp_path, power=False)
-    committer, found = Committer(journal), list[int]()
-    committer.start()
-    put(journal, 1)
-    assert list(read(tmp_path)) == [], "still in this process"
-    committer.commit(lambda: found.append(len(list(read(tmp_path)))))
-    assert found == [1]
-    committer.stop()
-    journal.close()
-
-
 def test_a_loss_of_power_is_waited_for_in_groups_and_in_order(tmp_path: Path) -> None:
     disk, journal = opened(tmp_path, power=True)
     committer, done = Committer(journal), list[tuple[int, int]]()
@@ -552,19 +539,4 @@ def test_what_the_disk_refuses_never_leaves(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cannot be written \(Input/output error\)"):
         committer.commit(lambda: done.append(2))
     assert not done
-    journal.close()
-
-
-def test_a_bug_in_what_waited_ends_the_run_and_not_only_the_thread(tmp_path: Path) -> None:
-    disk, journal = opened(tmp_path, power=True)
-    disk.may_sync.set()
-    told: list[BaseException] = []
-    committer = Committer(journal, told.append)
-    committer.start()
-    put(journal, 1)
-    committer.commit(lambda: [][0])
-    committer.stop()
-    assert [type(each) for each in told] == [IndexError]
-    with pytest.raises(IndexError):
-        committer.commit(lambda: None)
     journal.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 from pathlib import Path
@@ -14,7 +13,6 @@ from host_reports import FACTS, REPORT
 from msgspec.structs import replace
 from processes import wait_for
 
-from edgefl.errors import UserError
 from edgefl.hosts.wall.edge import machine as edge_machine
 from edgefl.hosts.wall.edge.machine import (
     BOARD,
@@ -25,10 +23,8 @@ from edgefl.hosts.wall.edge.machine import (
     HostClaim,
     Machine,
     Reporter,
-    host_meter,
     interface_to,
     machine_id,
-    output_of,
 )
 from edgefl.protocol.codec import decode, encode
 from edgefl.protocol.messages import HostFacts, HostReport
@@ -108,16 +104,6 @@ def test_the_edge_that_speaks_for_its_host_reads_the_meter_that_its_user_names(
     assert found.report().energy_uj == 250
 
 
-@pytest.mark.parametrize("named", ["rapl", "ina219", "wattmeter"])
-def test_a_meter_that_this_host_does_not_have_is_one_line(
-    named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("EDGEFL_METER", named)
-    with pytest.raises(UserError, match=f"^EDGEFL_METER: (meter ')?{named}") as raised:
-        host_meter(tmp_path)
-    assert "\n" not in str(raised.value)
-
-
 def test_waiting_for_a_core_is_counted_by_thread_since_the_first_report(tmp_path: Path) -> None:
     put(tmp_path, f"{THREADS}/7/schedstat", "5000000 9000000 12\n")
     found = machine(tmp_path)
@@ -162,17 +148,6 @@ def test_vcgencmd_is_asked_where_there_is_no_file(
     assert asked == [[str(tmp_path / "vcgencmd"), "get_throttled"]] * 2
     assert found.report().throttled is None
     assert found.report().throttled is None and len(answers) == 1, "it fails: it is asked no more"
-
-
-@pytest.mark.processes
-def test_a_real_command_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(tmp_path, "vcgencmd", "#!/bin/sh\n[ $1 = get_throttled ] && echo throttled=0x50005\n")
-    (tmp_path / "vcgencmd").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    found = Machine(ADDRESS, tmp_path)
-    assert found.report().throttled == 5
-    assert output_of([str(tmp_path / "vcgencmd"), "other"]) is None
-    assert output_of([str(tmp_path / "missing")]) is None
 
 
 def test_cooling_devices_and_thermal_events_tell_on_other_machines(tmp_path: Path) -> None:

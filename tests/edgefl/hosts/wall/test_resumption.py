@@ -29,9 +29,8 @@ from edgefl.hosts.wall.coordinator.run_logic import JobOrder, RunLogic
 from edgefl.hosts.wall.coordinator.workers import Evaluator
 from edgefl.hosts.wall.system import System
 from edgefl.record.files import CHECKPOINTS, EVENTS
-from edgefl.record.journal_reader import JournalEntry
-from edgefl.record.parts import parts
-from edgefl.record.rotated_file import Rotation
+from edgefl.record.journal import JournalEntry
+from edgefl.record.tables import Rotation, parts
 from emulator.fidelity import Fidelity
 from emulator.units import NS_PER_S as S
 

@@ -23,7 +23,6 @@ from edgefl.hosts.wall.connections import (
     TOO_LONG,
     TOO_MANY,
     TOO_MUCH,
-    TURNS_WITHOUT_LOOK,
     UNENDING,
     UNKNOWN_KEY,
     WRONG_HANDSHAKE,
@@ -441,29 +440,3 @@ def test_growth_counts_from_the_lowest_point_since_the_last_look(statm: Path) ->
     growth.forget()
     assert not growth.grown()
     growth.close()
-
-
-def test_connections_are_looked_at_when_the_process_grows_and_now_and_then(
-    statm: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looked, turns = [], 0
-    context = zmq.Context()
-    router = Router(context, None)
-    watch = Watch(router, 1 << 20, lambda *of: None, lambda reason: None)
-    monkeypatch.setattr(connections, "LOOK_EVERY_S", 0)
-
-    def take() -> None:
-        nonlocal turns
-        turns += 1
-        grown = turns >= 2 * TURNS_WITHOUT_LOOK + 3
-        statm.write_text(f"9 {10_000 if grown else 100} 9\n")
-        if turns == 2 * TURNS_WITHOUT_LOOK + 8:
-            watch._over.set()
-
-    watch.take = take  # type: ignore[method-assign]  # a turn without libzmq's events
-    watch.look = lambda: looked.append(turns)  # type: ignore[method-assign]  # the same
-    watch.run()
-    router.socket.disable_monitor()
-    router.close()
-    context.destroy(linger=0)
-    assert looked == [TURNS_WITHOUT_LOOK, 2 * TURNS_WITHOUT_LOOK, 2 * TURNS_WITHOUT_LOOK + 3]

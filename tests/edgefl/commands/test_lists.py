@@ -1,0 +1,416 @@
+"""The command line: listings without heavy imports, files to start from, statuses, bad input."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from inspect import cleandoc
+from pathlib import Path
+
+import pytest
+from paths import CONFIGS, ROOT
+from rich.console import Console
+from typer import Typer
+from typer.testing import CliRunner
+
+from edgefl import __version__, cli, exit_status
+from edgefl.cli import (
+    COMMANDS,
+    WITH_LIVE_PAGE,
+    app,
+    first_paragraph,
+    loaded,
+)
+from edgefl.commands import lists, options, run, show
+from edgefl.commands.lists import NewKind, new
+from edgefl.errors import UserError
+from edgefl.hosts.wall.edge.membership import Membership
+from edgefl.loading import packaged
+from edgefl.loading.file import load
+from edgefl.protocol.errors import Refused, Unreachable
+from emulator.cli import app as emulator_app
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def edgefl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """Run `edgefl WORDS` in this process and an empty folder; return (status, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["edgefl", *words])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return ended.value.code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "begin"),
+    [
+        ("strategies", "fedbuff", "FedBuff: "),
+        ("models", "lenet5", "LeNet-5: "),
+        ("datasets", "fashion_mnist", "Fashion-MNIST: "),
+    ],
+)
+def test_listings_say_a_line_about_each(
+    edgefl: Command, command: str, name: str, begin: str
+) -> None:
+    status, out, err = edgefl(command)
+    assert (status, err) == (0, "")
+    *rows, hint = out.splitlines()
+    listed = dict(row.split(maxsplit=1) for row in rows)
+    assert hint.startswith("next: ") and listed[name].startswith(begin)
+    assert all(listed.values()) and list(listed) == sorted(listed)
+
+
+def test_keys_new(edgefl: Command, tmp_path: Path) -> None:
+    status, out, err = edgefl("keys", "new", "mine", "--ids", "pi-1, pi-2")
+    assert (status, err) == (0, "")
+    said = out.splitlines()
+    assert said[0] == "mine: keys for the coordinator and 2 edges (pi-1 ... pi-2)" and said[
+        -1
+    ].startswith("next: edgefl coordinator CONFIG --keys mine")
+    assert sorted(path.name for path in (tmp_path / "mine" / "edges").glob("*_secret")) == [
+        "pi-1.key_secret",
+        "pi-2.key_secret",
+    ]
+    assert edgefl("keys", "new", "more", "--edges", "3")[1].startswith(
+        "more: keys for the coordinator and 3 edges (e000 ... e002)"
+    )
+    assert edgefl("keys", "new", "ten")[1].startswith(
+        "ten: keys for the coordinator and 10 edges (e000 ... e009)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["strategis"], "No such command 'strategis'. Did you mean 'strategies'?"),
+        (["keys", "new", "x", "--edges", "0"], "Invalid value for '--edges': "),
+        (
+            ["keys", "new", "x", "--ids", "a,B"],
+            (
+                "edge id 'B': expected at most 32 of a-z, 0-9, _ and -, beginning with a letter or"
+                " digit"
+            ),
+        ),
+        (
+            ["run", "c.toml", "--seed", "3"],
+            "No such option: --seed (say seed=3: settings are KEY=VALUE)",
+        ),
+        (
+            ["run", "--lr=0.1", "c.toml"],
+            "No such option: --lr (say training.learning_rate=0.1: settings are KEY=VALUE)",
+        ),
+        (
+            ["data", "plot", "c.toml", "--alpha"],
+            "No such option: --alpha (say partition.alpha=VALUE: settings are KEY=VALUE)",
+        ),
+        (["run", "c.toml", "--virtual"], "No such option: --virtual (say --clock virtual)"),
+        (
+            ["coordinator", "c.toml", "--clock", "virtual"],
+            (
+                "No such option: --clock (a coordinator is always on the wall clock; use edgefl run"
+                " CONFIG --clock virtual)"
+            ),
+        ),
+        (
+            ["coordinator", "c.toml", "--workers", "2"],
+            "No such option: --workers (an option of: edgefl run, edgefl sweep)",
+        ),
+        (["run", "c.toml", "--worker", "2"], "No such option: --worker (nearest: '--workers')"),
+        (["edge", "--name", "e000"], "No such option: --name (say --id NAME)"),
+        (
+            ["run", "c.toml", "--clock", "virtul"],
+            (
+                "Invalid value for '--clock': expected one of wall, virtual, found 'virtul'"
+                " (nearest: 'virtual')"
+            ),
+        ),
+        (["run", "--\x1b[2J"], "No such option: --\\x1b[2J"),
+        (
+            ["keys", "new", "x", "--ids", "a", "--edges", "2"],
+            "keys new: expected --edges or --ids, found both",
+        ),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(
+    edgefl: Command, words: list[str], line: str, tmp_path: Path
+) -> None:
+    status, out, err = edgefl(*words)
+    assert (status, out) == (2, "") and list(tmp_path.iterdir()) == []
+    assert err.startswith(f"edgefl: {line}") and err.count("\n") == 1
+
+
+def test_all_of_the_checkouts_files_are_packaged() -> None:
+    there = [file.relative_to(ROOT).as_posix() for file in CONFIGS.rglob("*.toml")]
+    assert packaged.names() == sorted(there) and "configs/quickstart.toml" in there
+
+
+def test_a_packaged_file_is_used_where_no_such_file_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = Path("configs/fedecho/cifar10_lenet.toml")
+    found = options.located(asked)
+    assert found == packaged.FOLDER / "fedecho" / "cifar10_lenet.toml"
+    assert str(found) in capsys.readouterr().err
+    assert load(found).name == "fedecho-cifar10-lenet"  # with what it extends
+    for other in ("quickstart.toml", "configs/none.toml", "configs/../x.toml"):
+        assert options.located(Path(other)) == Path(other)
+    asked.parent.mkdir(parents=True)
+    asked.write_text("name = 'mine'")
+    assert options.located(asked) == asked and capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "end"),
+    [
+        ("configs/quickstrat.toml", "(nearest that comes with edgefl: 'configs/quickstart.toml')"),
+        ("quickstart.toml", "(nearest that comes with edgefl: 'configs/quickstart.toml')"),
+        ("unheard-of", "`edgefl configs` lists those that come with edgefl"),
+    ],
+)
+def test_a_name_that_leads_nowhere_gets_the_nearest_one(
+    name: str, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="no such file") as caught:
+        load(Path(name))
+    assert str(caught.value).endswith(end)
+
+
+def test_the_command_line_lists_copies_and_uses_them(edgefl: Command) -> None:
+    *rows, hint = edgefl("configs")[1].splitlines()
+    listed = dict(row.split(maxsplit=1) for row in rows)
+    assert list(listed) == packaged.names() and all(listed.values()) and "edgefl run" in hint
+    status, out, _ = edgefl("configs", "--copy", "mine")
+    assert status == 0 and "edgefl run mine/quickstart.toml" in out
+    assert load(Path("mine/quickstart.toml")).name == "quickstart"
+    again = edgefl("configs", "--copy", "mine")
+    assert again == (2, "", "edgefl: --copy mine: already exists, expected a new folder\n")
+    status, _, err = edgefl("data", "plot", "configs/quickstart.toml")
+    assert status == 0 and Path("labels.png").exists()
+    assert f"using the one that comes with edgefl: {packaged.FOLDER}" in err
+
+
+def test_one_of_them_is_printed_or_copied_with_what_it_extends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("quickstart", "quickstart.toml", "configs/quickstart.toml"):
+        lists.configs(name)
+        assert capsys.readouterr().out == (CONFIGS / "quickstart.toml").read_text()
+    lists.configs("wkafl/wallclock", tmp_path)
+    copied = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.toml"))
+    assert copied == ["wkafl/mnist_1000_10.toml", "wkafl/wallclock.toml"]
+    assert load(tmp_path / "wkafl" / "wallclock.toml").name == "wkafl-wallclock"
+    with pytest.raises(UserError, match="already exists"):
+        lists.configs("wkafl/wallclock", tmp_path)
+    with pytest.raises(UserError, match="no packaged config 'quickstrat'.*quickstart.toml"):
+        lists.configs("quickstrat")
+
+
+def test_a_run_without_a_config_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UserError, match="CONFIG: missing"):
+        run.run()
+    assert "configs/tdma/mnist.toml" in capsys.readouterr().out
+
+
+@pytest.mark.processes
+def test_the_tests_that_it_writes_pass(tmp_path: Path) -> None:
+    for kind in NewKind:
+        told = CliRunner().invoke(app, ["new", kind, f"my-{kind}", "--in", str(tmp_path)])
+        assert told.exit_code == 0 and f"pytest test_my_{kind}.py" in told.output
+        assert told.output.splitlines()[-1].startswith("next: cd ")
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert run.returncode == 0 and "5 passed" in run.stdout, run.stdout + run.stderr
+
+
+def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text("precious")
+    with pytest.raises(UserError, match="test_mine.py: already exists"):
+        new(NewKind.model, "mine", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["test_mine.py"]
+
+
+@pytest.mark.parametrize("name", ["9lives", "My", "a b", "../up", ""])
+def test_a_name_that_python_could_not_import_is_one_line(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="expected lower-case letters"):
+        new(NewKind.data, name, tmp_path)
+
+
+ENTRIES = [("fedavg", "the mean of [all] models, once a round"), ("wkafl-no-selection", "short")]
+
+
+@pytest.mark.parametrize(
+    ("terminal", "expected"),
+    [
+        (
+            True,
+            [
+                "fedavg              the mean of [all]",
+                "                    models, once a",
+                "                    round",
+                "wkafl-no-selection  short",
+            ],
+        ),
+        (
+            False,
+            [
+                "fedavg              the mean of [all] models, once a round",
+                "wkafl-no-selection  short",
+            ],
+        ),
+    ],
+)
+def test_a_listing_is_wrapped_on_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, expected: list[str]
+) -> None:
+    said = io.StringIO()
+    monkeypatch.setattr(
+        show,
+        "Console",
+        lambda: Console(file=said, force_terminal=terminal, width=38, color_system=None),
+    )
+    show.rows(ENTRIES)
+    assert [line.rstrip() for line in said.getvalue().splitlines()] == expected
+
+
+@pytest.mark.parametrize(("program", "name"), [(app, "edgefl"), (emulator_app, "emulator")])
+def test_the_version(program: Typer, name: str) -> None:
+    told = CliRunner().invoke(program, ["--version"])
+    assert (told.exit_code, told.output.strip()) == (0, f"{name} {__version__}")
+
+
+@pytest.mark.parametrize(
+    ("program", "name", "begun", "whole"),
+    [(app, "edgefl", "strat", "strategies"), (emulator_app, "emulator", "cali", "calibrate")],
+)
+def test_the_shell_can_complete_a_command(
+    program: Typer, name: str, begun: str, whole: str
+) -> None:
+    asked = {
+        f"_{name.upper()}_COMPLETE": "complete_bash",
+        "COMP_WORDS": f"{name} {begun}",
+        "COMP_CWORD": "1",
+    }
+    told = CliRunner().invoke(program, [], prog_name=name, env=asked)
+    assert told.output.split() == [whole]
+
+
+# Each of these takes longer to import than Typer and rich together.
+HEAVY = {"numpy", "orjson", "psutil", "pydantic", "matplotlib", "sklearn", "torch", "zmq"}
+IMPORTED = """
+import sys
+from edgefl import cli
+sys.argv = ["edgefl", *{words}]
+try:
+    cli.main()
+except SystemExit as ended:
+    assert not ended.code, ended.code
+print(*sys.modules)
+"""
+
+
+def imported(*words: str, **environment: str) -> set[str]:
+    """The modules that a process of ``edgefl WORDS`` has imported."""
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTED.format(words=words)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        env=environment or None,
+    )
+    return set(done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.processes
+def test_help_imports_no_command_and_nothing_heavy() -> None:
+    modules = imported("--help")
+    assert modules & HEAVY == set()
+    ours = {name for name in modules if name.startswith(("edgefl.commands.", "emulator."))}
+    assert ours == {"emulator.errors"}
+
+
+@pytest.mark.processes
+def test_a_listing_imports_no_other_command() -> None:
+    modules = imported("models")
+    assert "edgefl.commands.lists" in modules and modules & (HEAVY - {"pydantic"}) == set()
+    assert not modules & {"edgefl.commands.run", "edgefl.config.experiment"}
+    assert not imported("strategies") & {"torch", "zmq", "sklearn", "matplotlib"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_that_is_listed_is_that_of_the_command(name: str) -> None:
+    whole = loaded(name)
+    listed = cleandoc(first_paragraph(COMMANDS[name]))
+    assert listed == (whole.help or "").partition("\n\n")[0] and whole.name == name
+
+
+def test_only_commands_that_serve_a_page_take_a_bare_live() -> None:
+    with_live = {
+        name
+        for name in COMMANDS
+        if any("--live" in each.opts for each in getattr(loaded(name), "params", ()))
+    }
+    assert with_live == set(WITH_LIVE_PAGE)
+    assert {name for name in COMMANDS if type(loaded(name)).__name__ == "LiveCommand"} == with_live
+
+
+def test_a_place_without_such_a_command_is_an_error() -> None:
+    with pytest.raises(LookupError, match="lists:modls"):
+        first_paragraph("edgefl.commands.lists:modls")
+
+
+WORDS = ["edgefl", "edge", "--connect", "tcp://127.0.0.1:1", "--id", "e000"]
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "said"),
+    [
+        (None, exit_status.OVER, ""),
+        (KeyboardInterrupt(), exit_status.OVER, ""),
+        (Unreachable("no answer for 60 s"), exit_status.NO_ANSWER, "e000: no answer for 60 s"),
+        (Refused("other keys"), exit_status.REFUSED, "e000: other keys"),
+        (UserError("no file x"), exit_status.BAD_INPUT, "no file x"),
+    ],
+)
+def test_each_end_of_an_edge_has_its_status(
+    end: BaseException | None,
+    status: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def one_run(member: Membership) -> None:
+        if end is not None:
+            raise end
+
+    monkeypatch.setattr(Membership, "one_run", one_run)
+    monkeypatch.setattr("sys.argv", WORDS)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == status
+    assert capsys.readouterr().err == (f"edgefl: {said}\n" if said else "")
+
+
+def test_the_reference_lists_each_status() -> None:
+    page = (ROOT / "docs" / "reference" / "exit-status.md").read_text()
+    listed = [int(number) for number in re.findall(r"^\| (\d+) \|", page, re.M)]
+    assert listed == sorted(value for value in vars(exit_status).values() if type(value) is int)
