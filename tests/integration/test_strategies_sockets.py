@@ -26,8 +26,7 @@ from edgefl.strategies.syncdrop import SubModel
 pytestmark = pytest.mark.alone
 
 TASK = SUPPORT / "own_task.py"
-# PORT: tests/edgefl/edges/test_edge.py
-NAMES = ("moon", "fedlws", "asofed", "asyncpart", "syncdrop", "fedac")
+NAMES = ("moon", "fedlws", "asofed", "asyncpart", "syncdrop", "fedac")  # PORT: test_edge.py
 CONFIG = f"""
 name = "sockets"
 seed = 3
