@@ -27,8 +27,8 @@ from edgefl.config.groups import parts, warnings
 from edgefl.errors import Bug, UserError, listed
 from edgefl.loading.file import base_of, load
 from edgefl.loading.names import strategy_warnings
+from edgefl.results.forms import plain_table
 from edgefl.results.pace import clock
-from edgefl.results.plain_table import plain_table
 
 if TYPE_CHECKING:
     from edgefl.hosts.process_messages import FleetReady

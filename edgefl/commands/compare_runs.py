@@ -14,7 +14,7 @@ from rich.console import Console
 
 from edgefl.commands import show
 from edgefl.errors import UserError
-from edgefl.reports.registry import families
+from edgefl.reports.family import families
 
 if TYPE_CHECKING:
     from edgefl.results.comparison import Comparison
@@ -178,13 +178,12 @@ def check_target(target: float | None) -> None:
 
 
 def _print_tables(found: Comparison, runs: list[Path]) -> None:
-    from edgefl.results import comparison_table, grid
-    from edgefl.results.table import table
+    from edgefl.results import grid, table
 
     console = Console()
-    console.print(table(found.rows, console.width))
+    console.print(table.table(found.rows, console.width))
     if found.is_more_than_rows:
-        show.table(console, comparison_table.table(found))
+        show.table(console, table.table_over_seeds(found))
         for note in grid.notes_on_statistics(found):
             show.line(note)
     for note in grid.notes_on_configs(found):
@@ -195,25 +194,24 @@ def _print_tables(found: Comparison, runs: list[Path]) -> None:
 
 def _print_markup(found: Comparison, columns: str | None, latex: bool) -> None:
     """Print nothing but the table, so that it can be sent to a file."""
-    from edgefl.results import markup
-    from edgefl.results.grid import grid
+    from edgefl.results import grid
 
     keys = [] if columns is None else [key.strip() for key in columns.split(",")]
-    chosen = grid(found, keys)
+    chosen = grid.grid(found, keys)
     made_by = shlex.join(["edgefl", *sys.argv[1:]])
-    typer.echo(markup.latex(chosen, made_by) if latex else markup.markdown(chosen), nl=False)
+    typer.echo(grid.latex(chosen, made_by) if latex else grid.markdown(chosen), nl=False)
 
 
 def _written(
     found: Comparison, csv: Path | None, parquet: Path | None, rows: RecordsOf
 ) -> Iterator[Path]:
     """Write the files that are asked for, and yield them."""
-    from edgefl.results import records
+    from edgefl.results import compare, comparison
 
-    numbers = (records.of_runs if rows is RecordsOf.runs else records.of_schemes)(found)
+    numbers = (comparison.of_runs if rows is RecordsOf.runs else comparison.of_schemes)(found)
     if csv is not None:
-        records.write_csv(numbers, csv)
+        compare.write_records(numbers, csv)
         yield csv
     if parquet is not None:
-        records.write_parquet(numbers, parquet)
+        comparison.write_parquet(numbers, parquet)
         yield parquet

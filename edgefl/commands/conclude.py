@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 def conclude(experiment: Experiment, folder: Path) -> list[Row]:
     """Compare the strategies of the experiment that have results, and return their runs."""
     from edgefl.reports import gallery
-    from edgefl.reports.family import drawable
-    from edgefl.reports.registry import families
-    from edgefl.results import compare, rundirs, spread, table
+    from edgefl.reports.family import drawable, families
+    from edgefl.results import compare, rundirs, table
 
     schemes = [
         scheme for entry in experiment.strategies if rundirs.runs_of(scheme := folder / entry.name)
@@ -35,7 +34,7 @@ def conclude(experiment: Experiment, folder: Path) -> list[Row]:
     console.print(table.table(rows, console.width))
     compare.write_csv(rows, folder / "comparison.csv")
     if len(experiment.by_seed()) > 1:
-        spread.write_csv(rows, folder / "comparison_seeds.csv")
+        compare.write_seeds_csv(rows, folder / "comparison_seeds.csv")
     if drawable():
         for path in gallery.leave(schemes, {"accuracy": folder / "figures" / "accuracy"}):
             show.line(f"figure: {path}")

@@ -95,7 +95,7 @@ def plot(
 
     from edgefl.results.compare import replace_file
     from edgefl.results.figures import labels
-    from edgefl.results.figures.output import drawn, save
+    from edgefl.results.figures.base import drawn, save
     from edgefl.results.figures.style import PlotStyle
 
     out, forms = figures.files(out or Path("labels.png"), formats)

@@ -20,7 +20,7 @@ from edgefl.commands.configs import ConfigOrNone
 from edgefl.commands.inventories import AcceptKeys, InventoryPath
 from edgefl.errors import printable
 from edgefl.exit_status import NOT_MET
-from edgefl.results.plain_table import plain_table
+from edgefl.results.forms import plain_table
 
 if TYPE_CHECKING:
     from edgefl.config.experiment import Experiment

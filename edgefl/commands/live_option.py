@@ -76,7 +76,7 @@ def watched(
 
     with ExitStack() as servers:
         if live_port is not None or metrics_port is not None:
-            from edgefl.live.companion import live_page, metrics_page
+            from edgefl.live.serve import live_page, metrics_page
 
             if live_port is not None:
                 page = live_page(folder, port_of(live_port, NAME))

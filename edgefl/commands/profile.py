@@ -14,10 +14,10 @@ from rich.text import Text
 from edgefl.commands import show
 from edgefl.errors import listed, printable
 from edgefl.profile.repeat import Match
-from edgefl.results.plain_table import plain_table
+from edgefl.results.forms import plain_table
 
 if TYPE_CHECKING:
-    from edgefl.profile.runs import NativeProfile
+    from edgefl.profile.repeat import NativeProfile
 
 REST_SHARE = 0.05  # of a task's time; more is worth a warning
 UNEVEN = 2.0  # 95th over 5th percentile of a device's speed; more is worth a warning
@@ -51,11 +51,11 @@ def profile(run: Run, out: Out = None, match: Matched = Match.time) -> None:
     The config repeats the same experiment on one machine, on either clock.
     """
     from edgefl.hosts.setup.plan import devices
-    from edgefl.profile import runs
+    from edgefl.profile import repeat
 
-    found = runs.read(run)
+    found = repeat.read(run)
     made = devices(found.experiment)
-    paths = runs.write(found, out or Path(found.experiment.name), match, made)
+    paths = repeat.write(found, out or Path(found.experiment.name), match, made)
     console = Console()
     console.print(table(found))
     for warning in warnings(found, match):

@@ -21,8 +21,8 @@ from edgefl.errors import UserError, needs, undamaged
 from edgefl.exports.export_format import ExportFormat, file_path, folder_path
 from edgefl.record.files import METRICS
 from edgefl.results import rundirs
-from edgefl.results.began import began_unix_s
 from edgefl.results.compare import UNFINISHED, load_run
+from edgefl.results.rundirs import began_unix_s
 from edgefl.results.summary import BROKEN_OFF, number
 from edgefl.results.tail import read_csv
 

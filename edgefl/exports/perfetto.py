@@ -120,10 +120,10 @@ def _add_run(
 ) -> None:
     coordinator = _Process(f"{prefix}coordinator", trace.number(), 0)
     trace.take(coordinator.named())
-    told = list(metrics)
+    told, gaps = list(metrics), found.gap_columns()
     points: dict[str, Sequence[tuple[float, float]]] = {
         "model version": found.versions,
-        "update staleness": [(gap.t_s, gap.versions) for gap in found.staleness],
+        "update staleness": list(zip(gaps.t_s.tolist(), gaps.versions.tolist())),
         **{
             f"test {score.title}": evaluations(told, score.name)
             for score in SCORES.values()

@@ -13,7 +13,7 @@ from edgefl.config.scores import SCORES
 from edgefl.errors import needs, undamaged, written
 from edgefl.exports.export_format import ExportFormat, folder_path
 from edgefl.record.files import CONFIG, LABELS, METRICS
-from edgefl.results.began import began_unix_s
+from edgefl.results.rundirs import began_unix_s
 from edgefl.results.summary import number
 from edgefl.results.tail import iter_csv
 from edgefl.results.timeline import of_run
@@ -59,8 +59,9 @@ def _write_run(writer: Any, run: Path) -> None:
         for column, text in row.items():
             if column.startswith("label_") and (value := number(text)) is not None:
                 writer.add_scalar(f"accuracy by label/{column[6:]}", value, step, at_s)
-    for step, gap in enumerate(of_run(run).staleness, 1):
-        writer.add_scalar("staleness", gap.versions, step, began_s + gap.t_s)
+    gaps = of_run(run).gap_columns()
+    for step, (t_s, versions) in enumerate(zip(gaps.t_s.tolist(), gaps.versions.tolist()), 1):
+        writer.add_scalar("staleness", versions, step, began_s + t_s)
     if (run / CONFIG).is_file():
         text = (run / CONFIG).read_text(encoding="utf-8")
         writer.add_text("config", "    " + text.replace("\n", "\n    "), 0, began_s)

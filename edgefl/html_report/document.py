@@ -4,21 +4,26 @@ them out.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgefl import __version__
-from edgefl.html_report import again, reported_runs, sections
-from edgefl.html_report.embedded_figures import data_uri, figures
-from edgefl.html_report.html_tables import HtmlTable, of_terminal
-from edgefl.html_report.reported_runs import ReportedRun
-from edgefl.reports.family import drawable
-from edgefl.reports.registry import families
-from edgefl.results import comparison_table, grid, table
+from edgefl.errors import UserError
+from edgefl.html_report import sections
+from edgefl.html_report.sections import HtmlTable, ReportedRun, of_terminal
+from edgefl.reports import gallery
+from edgefl.reports.family import drawable, families
+from edgefl.results import grid, table
 from edgefl.results.compare import replace_file
 from edgefl.results.comparison import Comparison, Question, answer
+from edgefl.results.figures.base import Plot, PlotData, drawn, open_runs, rendered
+from edgefl.results.figures.style import PlotStyle
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 HERE = Path(__file__).parent
 WIDTH = 1000  # characters: enough for all columns of the comparison
@@ -57,7 +62,7 @@ def contents(paths: Sequence[Path], question: Question = OWN) -> dict[str, Any]:
     from markupsafe import Markup
 
     found = answer(paths, question)
-    runs = reported_runs.of_comparison(found, paths)
+    runs = sections.of_comparison(found, paths)
     drawn, no_figures = figures(paths, question.target) if drawable() else ([], [NO_FIGURES])
     return {
         "title": _title(runs),
@@ -78,7 +83,7 @@ def contents(paths: Sequence[Path], question: Question = OWN) -> dict[str, Any]:
         "hosts": sections.hosts(runs),
         "again": [
             asdict(each) | {"download": data_uri(each.config.encode(), "application/toml")}
-            for each in again.of_experiments(runs)
+            for each in sections.of_experiments(runs)
         ],
     }
 
@@ -87,7 +92,7 @@ def _tables(found: Comparison, paths: Sequence[Path]) -> list[HtmlTable]:
     """Return the tables of ``edgefl compare``."""
     shown = [of_terminal(table.table(found.rows, WIDTH))]
     if found.is_more_than_rows:
-        over_seeds = of_terminal(comparison_table.table(found))
+        over_seeds = of_terminal(table.table_over_seeds(found))
         shown.append(replace(over_seeds, notes=tuple(grid.notes(found))))
     of_families = (family.table(paths) for family in families().values())
     return shown + [of_terminal(each) for each in of_families if each is not None]
@@ -108,3 +113,70 @@ def _setups(runs: Sequence[ReportedRun]) -> list[dict[str, Any]]:
             groups.append((parts, same := []))
         same.append(run.title)
     return [{"runs": ", ".join(titles), "parts": parts} for parts, titles in groups]
+
+
+MOST_SVG = 1_000_000  # bytes; a larger figure, of very many points, becomes a PNG
+MOST_CSV = 1_000_000  # bytes; the numbers behind a figure that has more are left out
+KINDS = {"svg": "image/svg+xml", "png": "image/png"}
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedFigure:
+    """``image`` and ``numbers`` (a CSV file, "" if it is too large) are addresses that hold the
+    data. ``width``: "column" or "page".
+    """
+
+    kind: str
+    title: str
+    width: str
+    image: str
+    numbers: str
+
+
+def figures(paths: Sequence[Path], target: float | None) -> tuple[list[EmbeddedFigure], list[str]]:
+    """Draw every figure that the runs in ``paths`` have data for.
+
+    ``target``: an accuracy in place of the runs' own.
+
+    Return the figures, and a sentence about each that these runs cannot have.
+    """
+    runs, own = open_runs(paths), PlotStyle(target=target)
+    found, left_out = [], []
+    for kind, plot in gallery.plots().items():
+        try:
+            numbers = plot.data(runs, own)
+        except UserError as error:
+            left_out.append(f"{kind}: {error}")
+            continue
+        if numbers.rows:
+            figure = drawn(plot, numbers, own)
+            found.append(_embedded(kind, plot, figure, _numbers(numbers)))
+    return found, left_out
+
+
+def _numbers(data: PlotData) -> bytes:
+    """The numbers as CSV; b"" if that is too large."""
+    found = b""
+    for piece in data.csv_pieces():
+        found += piece.encode()
+        if len(found) > MOST_CSV:
+            return b""
+    return found
+
+
+def _embedded(kind: str, plot: Plot, figure: Figure, numbers: bytes) -> EmbeddedFigure:
+    form, image = "svg", rendered(figure, "svg")
+    if len(image) > MOST_SVG:
+        form, image = "png", rendered(figure, "png")
+    return EmbeddedFigure(
+        kind=kind,
+        title=plot.about,
+        width=plot.WIDTH,
+        image=data_uri(image, KINDS[form]),
+        numbers=data_uri(numbers, "text/csv") if numbers else "",
+    )
+
+
+def data_uri(data: bytes, kind: str) -> str:
+    """Return ``data`` as an address that holds it."""
+    return f"data:{kind};base64,{base64.b64encode(data).decode('ascii')}"

@@ -1,25 +1,178 @@
-"""The tables of a report that no command prints: what was run, verdicts, hosts."""
+"""The parts of a report: its runs, tables that no command prints, and how to run it again."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
+import tomli_w
+from rich.table import Table
+from rich.text import Text
+
 from edgefl.config.experiment import StrategyEntry
+from edgefl.config.toml import parsed
 from edgefl.errors import listed
-from edgefl.html_report.html_tables import HtmlTable, of_rows
-from edgefl.html_report.reported_runs import ReportedRun
 from edgefl.loading.file import FACTS
+from edgefl.record.files import EXPERIMENT
 from edgefl.results import energy
-from edgefl.results.compare import UNFINISHED
+from edgefl.results.compare import UNFINISHED, Row
 from edgefl.results.comparison import Comparison, SeedEstimate, against
 from edgefl.results.differences import NO_CONFIG
+from edgefl.results.figures.base import open_runs
 from edgefl.results.forms import probability
 from edgefl.results.statistics import CONFIDENCE
 from edgefl.results.summary import FAITHFUL, STRAINED, VIRTUAL
 from edgefl.results.table import BAD
 from emulator.energy.account import STATES
+
+Lines = tuple[str, ...]  # of a cell
+
+
+@dataclass(frozen=True, slots=True)
+class HtmlTable:
+    """A table: ``headings`` and ``numbers`` (whether it holds numbers) by column, ``rows`` of
+    cells, and ``notes`` below it.
+    """
+
+    title: str
+    headings: tuple[str, ...]
+    numbers: tuple[bool, ...]
+    rows: tuple[tuple[Lines, ...], ...]
+    notes: Lines = ()
+
+
+def of_terminal(table: Table) -> HtmlTable:
+    """Return a table that a command prints; a column that is aligned to the right holds numbers."""
+    columns = [[_lines(cell) for cell in column.cells] for column in table.columns]
+    return HtmlTable(
+        title=_text(table.title),
+        headings=tuple(_heading(_text(column.header)) for column in table.columns),
+        numbers=tuple(column.justify == "right" for column in table.columns),
+        rows=tuple(zip(*columns)),
+        notes=tuple(line for line in _lines(table.caption) if line),
+    )
+
+
+def of_rows(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> HtmlTable:
+    """Return a table of these values; None is an empty cell. A column of numbers says so."""
+    columns = list(zip(*rows)) or [() for _ in headings]
+    return HtmlTable(
+        title="",
+        headings=tuple(headings),
+        numbers=tuple(all(isinstance(each, int | float | None) for each in of) for of in columns),
+        rows=tuple(tuple(_value(each) for each in row) for row in rows),
+    )
+
+
+def _value(value: object) -> Lines:
+    if value is None:
+        return ("",)
+    return (f"{value:.6g}" if isinstance(value, float) else str(value),)
+
+
+def _heading(text: str) -> str:
+    """ "ver-\\nsions" is "versions", "acc.\\nfinal" is "acc. final"."""
+    return " ".join(text.replace("-\n", "").split())
+
+
+def _lines(cell: object) -> Lines:
+    return tuple(_text(cell).split("\n"))
+
+
+def _text(cell: object) -> str:
+    return "" if cell is None else cell.plain if isinstance(cell, Text) else str(cell)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedRun:
+    """One run. ``name``: of its scheme, ``title``: with the seed if there are several.
+
+    ``summary`` is {} if the run has not ended in order, ``config`` is {} if it is damaged.
+    """
+
+    name: str
+    title: str
+    directory: Path
+    row: Row
+    summary: dict[str, Any]
+    config: dict[str, Any]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts about the run in its config: clock, commit, host."""
+        found = self.config.get(FACTS)
+        return found if isinstance(found, dict) else {}
+
+
+def of_comparison(found: Comparison, paths: Sequence[Path]) -> list[ReportedRun]:
+    """Return the runs of a comparison of ``paths``."""
+    runs = open_runs(paths)
+    return [
+        ReportedRun(
+            name=scheme.name,
+            title=f"{scheme.name} seed {row.seed}" if len(scheme.rows) > 1 else scheme.name,
+            directory=files.path,
+            row=row,
+            summary=files.summary,
+            config=files.config,
+        )
+        for scheme in found.schemes
+        for files, row in zip(runs[scheme.name], scheme.rows)
+    ]
+
+
+def experiments(runs: Iterable[ReportedRun]) -> list[tuple[dict[str, Any], list[ReportedRun]]]:
+    """Return the configs that ``runs`` are of, {} if one cannot be read, each with its runs.
+
+    It is the experiment.toml above the runs. Where there is none (old runs, those of a sweep, runs
+    that were copied alone), runs whose configs differ only in the seed are one experiment.
+    """
+    begun: dict[Path, list[ReportedRun]] = {}
+    alone: list[tuple[dict[str, Any], list[ReportedRun]]] = []
+    for run in runs:
+        folders = run.directory.resolve().parents[:2]
+        above = next((folder for folder in folders if (folder / EXPERIMENT).is_file()), None)
+        if above is not None:
+            begun.setdefault(above, []).append(run)
+            continue
+        same = next((of for config, of in alone if config == without_seed(run.config)), None)
+        if same is None:
+            alone.append((without_seed(run.config), same := []))
+        same.append(run)
+    return [
+        *((_asked(folder) or of[0].config, of) for folder, of in begun.items()),
+        *((_of_seeds(of), of) for _, of in alone),
+    ]
+
+
+def without_seed(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a config without its seeds and without facts about one run."""
+    return {key: value for key, value in config.items() if key not in ("seed", "seeds", FACTS)}
+
+
+def _of_seeds(runs: Sequence[ReportedRun]) -> dict[str, Any]:
+    """Return the config of runs that differ in their seeds at most."""
+    config = runs[0].config
+    seeds = list(dict.fromkeys(run.config.get("seed") for run in runs))
+    if len(seeds) == 1:
+        return config
+    return {
+        "seeds" if key == "seed" else key: seeds if key == "seed" else value
+        for key, value in config.items()
+    }
+
+
+def _asked(folder: Path) -> dict[str, Any]:
+    """Return the tables of an experiment.toml; {} if it is damaged."""
+    try:
+        return parsed((folder / EXPERIMENT).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
 
 # What a reader wants to know first; the rest is in the whole config.
 SETUP = (
@@ -214,12 +367,11 @@ def _without_empty(table: HtmlTable) -> HtmlTable:
         for place in range(len(table.headings))
         if any(row[place] != ("",) for row in table.rows)
     ]
-    return HtmlTable(
-        title=table.title,
+    return replace(
+        table,
         headings=tuple(table.headings[place] for place in kept),
         numbers=tuple(table.numbers[place] for place in kept),
         rows=tuple(tuple(row[place] for place in kept) for row in table.rows),
-        notes=table.notes,
     )
 
 
@@ -261,3 +413,80 @@ def differing(found: Comparison) -> HtmlTable | None:
             rows.append((scheme.name, each.key, *told, ", ".join(each.runs) or "all"))
     headings = ("strategy", "key", "value", "of the others", "runs")
     return of_rows(headings, rows) if rows and len(found.rows) > 1 else None
+
+
+WALL = "wall"
+UNKNOWN = "unknown"  # the commit of an edgefl that is no checkout
+SAME_BYTES = "Under the virtual clock the same version and seed write the same bytes on any host."
+SAME_SPEED = (
+    "On the wall clock the times of a second run are close but not equal; the verdict says whether"
+    " the host kept up."
+)
+INVENTORY = "INVENTORY is the file with your own hosts."
+EDGES = "Start the edges on their machines with edgefl edge --connect tcp://HOST:PORT --id NAME."
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """How to run one experiment again.
+
+    ``config``: the TOML text to save as ``file``. ``own``: the user's own code and traces, (name,
+    digest). ``notes``: sentences.
+    """
+
+    title: str
+    version: str
+    file: str
+    command: str
+    config: str
+    own: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+
+
+def of_experiments(runs: Sequence[ReportedRun]) -> list[Again]:
+    """Return how to repeat the experiments that ``runs`` are of, each once."""
+    found = experiments(runs)
+    return [_again(config, of, len(found) > 1) for config, of in found if config]
+
+
+def _again(config: Mapping[str, Any], runs: Sequence[ReportedRun], several: bool) -> Again:
+    """Return how to repeat ``runs``; ``several``: there are other experiments, too."""
+    facts = config.get(FACTS)
+    facts = facts if isinstance(facts, Mapping) else {}
+    clock = str(facts.get("clock", runs[0].row.clock or WALL))
+    command = str(facts.get("command", "run"))
+    name = str(config.get("name", runs[0].name))
+    file, titles = f"{name}.toml", list(dict.fromkeys(run.name for run in runs))
+    notes = [SAME_BYTES if clock == VIRTUAL else SAME_SPEED]
+    notes += {"launch": [INVENTORY], "coordinator": [EDGES]}.get(command, [])
+    return Again(
+        title=f"{name}: {listed(titles)}" if several else name,
+        version=_version(facts, runs),
+        file=file,
+        command=_command(command, file, clock),
+        config=tomli_w.dumps(without_facts(config)),
+        own=tuple((str(path), str(digest)) for path, digest in _own(facts).items()),
+        notes=tuple(notes),
+    )
+
+
+def _command(command: str, file: str, clock: str) -> str:
+    given = shlex.quote(file)
+    match command:
+        case "launch":
+            return f"edgefl launch INVENTORY {given}"
+        case "coordinator":
+            return f"edgefl coordinator {given}"
+    return f"edgefl run {given} --clock {clock}"
+
+
+def _own(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = facts.get("digests", {})
+    return found if isinstance(found, Mapping) else {}
+
+
+def _version(facts: Mapping[str, Any], runs: Sequence[ReportedRun]) -> str:
+    """Return "edgefl 0.1.0, commit 68b68a584401", as far as it was noted."""
+    version = f"edgefl {facts['edgefl']}" if "edgefl" in facts else "edgefl"
+    commits = {str(run.facts.get("git_commit", UNKNOWN)) for run in runs} - {UNKNOWN}
+    return version + (f", commit {' and '.join(sorted(commits))}" if commits else "")

@@ -67,7 +67,6 @@ class Outbox:
 
     def __init__(self, most_bytes: int = MOST_PENDING) -> None:
         self.most_bytes = most_bytes
-        self.dropped = 0
         self._waiting: deque[tuple[bytes, bool]] = deque()  # (message, may be dropped)
         self._droppable = 0  # bytes of them
         self._begun = 0  # bytes of the first message that are sent
@@ -79,7 +78,6 @@ class Outbox:
         """Add a message. ``first``: before all others, which works only between two messages."""
         if may_drop:
             if self._droppable + len(message) > self.most_bytes:
-                self.dropped += 1
                 return
             self._droppable += len(message)
         if first:

@@ -52,12 +52,6 @@ class HostData:
         sent = f"shares sent ({size})" if self.sent_bytes else "shares are there"
         return sent if host.data is None else f"{sent}, because: {self.reason}"
 
-    def options(self, host: Host) -> list[str]:
-        """Return the options of ``edgefl edge`` on the host."""
-        if self.shards is not None:
-            return ["--shards", self.shards]
-        return [] if host.data is None else ["--data", host.data]
-
 
 def own_data(experiment: Experiment) -> str | None:
     """Return why no host needs shares of this experiment; None if they may."""

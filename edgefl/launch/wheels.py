@@ -27,7 +27,6 @@ from dataclasses import dataclass
 from email.parser import HeaderParser
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path, PurePosixPath
-from typing import Any
 from urllib.parse import unquote, urlparse
 
 from edgefl.archives import DAMAGE
@@ -304,28 +303,22 @@ def _resolved(
         done = _pip(*words, *target.options(), str(own), there=target, env=env)
         if done.returncode:
             raise _refused(done, target)
-        found = [(each["metadata"], each["download_info"]["url"]) for each in _installs(report)]
-    urls = {
-        f"{about['name'].lower().replace('_', '-')}=={about['version']}": url
-        for about, url in found
-    }
-    files = {each: PurePosixPath(unquote(urlparse(url).path)) for each, url in urls.items()}
-    return {
-        each: file.name
-        for each, file in files.items()
-        if file != PurePosixPath(own) and file.parent != PurePosixPath(have)
-    }
-
-
-def _installs(report: Path) -> list[dict[str, Any]]:
-    installs: list[dict[str, Any]] = json.loads(report.read_text(encoding="utf-8"))["install"]
-    return installs
+        installs = json.loads(report.read_text(encoding="utf-8"))["install"]
+    found = {}
+    for each in installs:
+        about, url = each["metadata"], each["download_info"]["url"]
+        name = about["name"].lower().replace("_", "-")
+        file = PurePosixPath(unquote(urlparse(url).path)).name
+        if name not in below and file != own.name:
+            found[f"{name}=={about['version']}"] = file
+    return found
 
 
 def _write_stub(folder: Path, name: str, version: str) -> None:
     """Write a wheel without files, for a package that the machine has already."""
-    about = f"{name}-{version}.dist-info"
-    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
+    stem = f"{name.replace('-', '_')}-{version}"
+    about = f"{stem}.dist-info"
+    with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as archive:
         archive.writestr(
             f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
         )

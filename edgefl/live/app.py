@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import orjson
 
 from edgefl.errors import UserError, printable
-from edgefl.live.feeds import Feeds
+from edgefl.live.feeds import Feeds, RunFeed
 from edgefl.live.guard import Guard
-from edgefl.live.run_feed import RunFeed
 from edgefl.live.run_model import Seen
 
 if TYPE_CHECKING:

@@ -1,11 +1,18 @@
-"""Growing lists with a bound, for readers that come back for what is new."""
+"""Growing series in bounded memory, for readers that come back for what is new."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from edgefl.results.columns import MISSING, TableColumns, Texts, spread
+from edgefl.results.intervals import SLICE_TYPES, SliceColumns, joined
+from emulator.fidelity import Quantiles
+from emulator.units import NS_PER_S
 
 Item = TypeVar("Item")
 
@@ -60,3 +67,236 @@ class ThinnedItems(Generic[Item]):
         while at and self._items[at - 1][0] > seen:
             at -= 1
         return [item for _, item in self._items[at:]]
+
+
+FIRST_BIN_S = 0.1
+MOST_BINS = 600
+DIRECTIONS = ("up", "down")
+
+# Bit/s of all links of a direction at an emulated second; None: unknown, or not emulated.
+CapacityAt = Callable[[str, float], float | None]
+
+
+class LinkBins:
+    """Bits per time bin and direction. The bins become wider as the run grows.
+
+    A transfer's bits count evenly between the moment when it was asked for and its end, because
+    links.csv does not say more.
+    """
+
+    def __init__(self, capacity_at: CapacityAt) -> None:
+        self.bin_s = FIRST_BIN_S
+        self.changed = 0  # rises with every row
+        self.bytes = dict.fromkeys(DIRECTIONS, 0)
+        self._capacity_at = capacity_at
+        self._bits: dict[str, list[float]] = {way: [] for way in DIRECTIONS}
+        self._capacity: dict[str, list[float | None]] = {way: [] for way in DIRECTIONS}
+
+    def take(self, rows: TableColumns) -> None:
+        """Take rows of links.csv."""
+        begin, end, size = (rows.get(name) for name in ("offered_s", "finished_s", "bytes"))
+        there = ~(np.isnan(begin) | np.isnan(end) | np.isnan(size))
+        for way in DIRECTIONS:
+            own = there & (rows.get("direction") == rows.texts.number(way))
+            if own.any():
+                self._add(
+                    way, np.maximum(begin[own], 0.0), np.maximum(end[own], 0.0), size[own] * 8
+                )
+                self.bytes[way] += int(size[own].sum())
+                self.changed += int(own.sum())
+
+    def whole(self, until_s: float) -> dict[str, Any]:
+        """Return the rates (bit/s) of all bins up to ``until_s``, with the capacities."""
+        self._widen(until_s)
+        bins = min(int(until_s / self.bin_s) + 1, MOST_BINS)
+        rates = {way: self._padded(way, bins) for way in DIRECTIONS}
+        return {
+            "from_s": 0.0,
+            "bin_s": self.bin_s,
+            **{way: [round(bits / self.bin_s) for bits in rates[way]] for way in DIRECTIONS},
+            **{f"{way}_capacity": self._capacities(way, bins) for way in DIRECTIONS},
+        }
+
+    def _add(self, way: str, begin: np.ndarray, end: np.ndarray, bits: np.ndarray) -> None:
+        self._widen(float(end.max()))
+        first, last = ((x / self.bin_s).astype(np.int64) for x in (begin, end))
+        last = np.maximum(first, last)
+        counts = last + 1 - first
+        of, at = np.repeat(np.arange(len(begin)), counts), spread(first, counts)
+        inside = np.minimum((at + 1) * self.bin_s, end[of]) - np.maximum(at * self.bin_s, begin[of])
+        one = counts[of] == 1
+        parts = np.where(one, bits[of], bits[of] * inside / np.where(one, 1.0, (end - begin)[of]))
+        sums = np.bincount(at, parts)
+        found = self._bits[way]
+        found.extend([0.0] * (len(sums) - len(found)))
+        for place in np.unique(at).tolist():
+            found[place] += float(sums[place])
+
+    def _widen(self, until_s: float) -> None:
+        """Make the bins twice as wide, until they reach ``until_s``."""
+        while until_s >= MOST_BINS * self.bin_s:
+            self.bin_s *= 2
+            for way, bits in self._bits.items():
+                self._bits[way] = [sum(bits[at : at + 2]) for at in range(0, len(bits), 2)]
+                self._capacity[way] = []
+
+    def _padded(self, way: str, bins: int) -> list[float]:
+        found = self._bits[way][:bins]
+        return found + [0.0] * (bins - len(found))
+
+    def _capacities(self, way: str, bins: int) -> list[float | None]:
+        """The capacity in the middle of each bin."""
+        found = self._capacity[way]
+        for at in range(len(found), bins):
+            rate = self._capacity_at(way, (at + 0.5) * self.bin_s)
+            found.append(None if rate is None else round(rate))
+        return found[:bins]
+
+
+class LinkLag:
+    """How late transfers ended after the moment that the emulation gave them."""
+
+    def __init__(self) -> None:
+        self._lags_ns = Quantiles()
+
+    def take(self, rows: TableColumns) -> None:
+        """Take rows of links.csv."""
+        lags_s = rows.get("finished_s") - rows.get("scheduled_s")
+        lags_s = lags_s[~np.isnan(lags_s)]
+        lags, counts = np.unique(np.rint(lags_s * NS_PER_S).astype(np.int64), return_counts=True)
+        for lag_ns, count in zip(lags.tolist(), counts.tolist()):
+            self._lags_ns.add(lag_ns, count)
+
+    def quantiles_ms(self) -> dict[str, float] | None:
+        """Return {"p50", "p99", "max"} of the whole run; None without a transfer."""
+        lags = self._lags_ns
+        if not lags.count:
+            return None
+        found = {"p50": lags.percentile(50), "p99": lags.percentile(99), "max": lags.max}
+        return {name: round((lag or 0) * 1000 / NS_PER_S, 3) for name, lag in found.items()}
+
+
+MOST_HELD, MOST_SENT, GAP = 100_000, 20_000, 5_000
+FIRST_SHARES_S, MOST_SHARES, MOST_BINS_SENT = 0.25, 1024, 256
+
+# [edge, lane, kind, begin_s, end_s, task or None, bytes or None], with numbers for edge and lane
+EndedSlice = list[Any]
+
+
+class Slices:
+    """Slices that have ended. Edges have the numbers of the page, kinds those of ``texts``."""
+
+    def __init__(self, texts: Texts, most: int = MOST_HELD) -> None:
+        self.total = 0  # how many there were so far
+        self._texts, self._most = texts, most
+        self._parts: list[Sequence[np.ndarray]] = []  # the latest ones
+        self._complete_from_s = 0.0  # slices that ended before may have been dropped
+        self._shares = Shares(texts)
+
+    def extend(self, slices: SliceColumns) -> None:
+        self.total += len(slices.edge)
+        self._parts.append(slices)
+        self._shares.extend(slices)
+        if sum(len(part[0]) for part in self._parts) > 2 * self._most:
+            self._held()
+
+    def _held(self) -> SliceColumns:
+        """The latest slices, and no more than ``most``."""
+        found = joined(self._parts, SLICE_TYPES)
+        if len(dropped := found[END][: -self._most]):
+            self._complete_from_s = max(self._complete_from_s, float(dropped.max()))
+        self._parts = [[each[-self._most :] for each in found]]
+        return SliceColumns(*self._parts[0])
+
+    def _shown(self, slices: SliceColumns) -> list[EndedSlice]:
+        texts = self._texts.all
+        return [
+            [edge, lane, texts[kind], begin_s, end_s, _known(task), _known(size)]
+            for edge, lane, kind, begin_s, end_s, task, size in zip(*(x.tolist() for x in slices))
+        ]
+
+    def since(self, seen: int) -> list[EndedSlice] | None:
+        """Return the slices after the first ``seen``; None if there are too many."""
+        new = self.total - seen
+        if new > GAP:
+            return None
+        held = self._held()
+        first = max(len(held.edge) - new, 0)
+        return self._shown(SliceColumns(*(each[first:] for each in held)))
+
+    def newest(self) -> tuple[list[EndedSlice], float]:
+        """Return the newest slices, and the second from which none is missing."""
+        held = self._held()
+        ends = held.end_s[:-MOST_SENT]
+        newest = SliceColumns(*(each[-MOST_SENT:] for each in held))
+        return self._shown(newest), float(ends.max()) if len(ends) else self._complete_from_s
+
+    def window(self, begin_s: float, end_s: float, most: int) -> dict[str, Any]:
+        """Return the slices in a window, or if these are not held or too many, shares of time."""
+        held = self._held()
+        inside = (held.begin_s <= end_s) & (held.end_s >= begin_s)
+        if begin_s >= self._complete_from_s and inside.sum() <= most:
+            found = SliceColumns(*(each[inside] for each in held))
+            return {"exact": True, "slices": self._shown(found)}
+        return {"exact": False, **self._shares.window(begin_s, end_s)}
+
+
+END = SliceColumns._fields.index("end_s")
+
+
+def _known(value: int) -> int | None:
+    return None if value == MISSING else value
+
+
+class Shares:
+    """Seconds per time bin of each edge, lane and kind. Bins become wider as the run grows."""
+
+    def __init__(self, texts: Texts) -> None:
+        self.bin_s = FIRST_SHARES_S
+        self._texts = texts
+        self._rows: dict[tuple[int, ...], int] = {}  # edge, lane, kind -> row of ``_seconds``
+        self._seconds = np.zeros((0, MOST_SHARES), np.float32)
+
+    def extend(self, slices: SliceColumns) -> None:
+        if not len(slices.edge):
+            return
+        while slices.end_s.max() >= MOST_SHARES * self.bin_s:
+            self._widen()
+        edge, lane, kind = (each.astype(np.int64) for each in slices[:3])
+        keys = (edge << 36) + (lane << 32) + kind  # one number: much faster than three
+        different, first, of_slices = np.unique(keys, return_index=True, return_inverse=True)
+        rows = np.zeros(len(different), np.int64)
+        for at in np.argsort(first).tolist():  # a new one gets its row when it comes first
+            key = tuple(each[first[at]].item() for each in (edge, lane, kind))
+            rows[at] = self._rows.setdefault(key, len(self._rows))
+        if (more := len(self._rows) - len(self._seconds)) > 0:
+            empty = np.zeros((max(more, len(self._seconds)), MOST_SHARES), np.float32)
+            self._seconds = np.concatenate([self._seconds, empty])
+        first = (slices.begin_s / self.bin_s).astype(np.int64)
+        counts = (slices.end_s / self.bin_s).astype(np.int64) + 1 - first
+        of, at = np.repeat(np.arange(len(first)), counts), spread(first, counts)
+        inside = np.minimum((at + 1) * self.bin_s, slices.end_s[of])
+        inside -= np.maximum(at * self.bin_s, slices.begin_s[of])
+        np.add.at(self._seconds, (rows[of_slices[of]], at), inside)
+
+    def window(self, begin_s: float, end_s: float) -> dict[str, Any]:
+        """Return the bins of a window as shares from 0 to 1; if there are many, several as one."""
+        first = min(max(int(begin_s / self.bin_s), 0), MOST_SHARES)
+        last = min(int(max(end_s, 0.0) / self.bin_s) + 1, MOST_SHARES)
+        several = max(-(-(last - first) // MOST_BINS_SENT), 1)
+        first -= first % several
+        texts, bins = self._texts.all, []
+        for (edge, lane, kind), row in self._rows.items():
+            seconds = self._seconds[row]
+            used = np.flatnonzero(seconds)[-1:].sum() + 1  # behind them there is nothing yet
+            starts = range(first, min(last, int(used)), several)
+            sums = [float(seconds[at : at + several].sum()) for at in starts]
+            if any(sums):
+                shares = [round(each / (several * self.bin_s), 4) for each in sums]
+                bins.append([edge, lane, texts[kind], shares])
+        return {"bin_s": several * self.bin_s, "first_s": first * self.bin_s, "bins": bins}
+
+    def _widen(self) -> None:
+        self.bin_s *= 2
+        wide = self._seconds.reshape(len(self._seconds), MOST_SHARES // 2, 2).sum(axis=2)
+        self._seconds = np.concatenate([wide, np.zeros_like(wide)], axis=1)

@@ -18,7 +18,7 @@ from edgefl.errors import UserError, near_file, nearest
 from edgefl.flower import app_folder
 from edgefl.loading import flower_checks
 from edgefl.loading.absence_check import check_absences
-from edgefl.reports import registry
+from edgefl.reports import family
 from edgefl.strategies.base.catalog import load as load_strategy
 from edgefl.strategies.base.catalog import misnamed
 from edgefl.strategies.base.strategy import LocalRule
@@ -245,7 +245,7 @@ def check_own_file(name: str, folders: Sequence[Path]) -> None:
 def _check_strategy(
     entry: StrategyEntry, loc: Loc, source: Source, base: Path | None, unlabelled: Unlabelled | None
 ) -> None:
-    beside = {name.partition("/")[0] for name in registry.files()}
+    beside = {name.partition("/")[0] for name in family.files()}
     of_seed = re.fullmatch(SEED_NAME, entry.name)
     if not re.fullmatch(DIRECTORY_NAME, entry.name) or of_seed or entry.name in beside:
         key = "strategy" if entry.label is None else "label"

@@ -1,5 +1,4 @@
 """Reports about runs, beyond the comparison.
 
-Each folder with a ``report.py`` is a family, found by its place. ``report.py`` binds an
-``edgefl.reports.family.Family`` to the name ``FAMILY``.
+Each file that binds a ``Family`` (``family.py``) to the name ``FAMILY`` is a family of reports.
 """

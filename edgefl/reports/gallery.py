@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 from edgefl import catalog
 from edgefl.errors import UserError, listed, nearest, undamaged
-from edgefl.reports.registry import families
+from edgefl.reports.family import families
 from edgefl.results.axes import AXES
 from edgefl.results.compare import replace_file
-from edgefl.results.figures.base import Plot, PlotData, Runs, open_runs
-from edgefl.results.figures.output import LEFT, drawn, left, save
+from edgefl.results.figures.base import LEFT, Plot, PlotData, Runs, drawn, left, open_runs, save
 from edgefl.results.figures.style import PlotStyle
 
 if TYPE_CHECKING:

@@ -409,13 +409,13 @@ def _is_row(row: Mapping[str, Any]) -> bool:
 def _add_lines(found: EventColumns, chunk: bytes) -> None:
     """ValueError if a line is no row."""
     lines = chunk.split(b"\n")[:-1]
-    with _without_collection():
+    with without_collection():
         for first in range(0, len(lines), ROWS_AT_ONCE):
             found.add(list(map(orjson.loads, lines[first : first + ROWS_AT_ONCE])))
 
 
 @contextmanager
-def _without_collection() -> Iterator[None]:
+def without_collection() -> Iterator[None]:
     """Stop the collector of garbage: rows are in no circle, and looking at all of them again and
     again takes longer than reading them.
     """

@@ -1,9 +1,10 @@
-"""Comparison of several runs: one row per run, and comparison.csv."""
+"""Runs as rows of numbers, their spread over seeds, comparison.csv and comparison_seeds.csv."""
 
 from __future__ import annotations
 
 import csv
 import io
+import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -11,15 +12,17 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-import orjson
-
 from edgefl.config.scores import ACCURACY, SCORES, Score, score_of, target_in
 from edgefl.errors import UserError, undamaged
 from edgefl.results import energy, rundirs, summary
+from edgefl.results.summary import DIVERGED, FAILED, INTERRUPTED, STRAINED
 from edgefl.results.tail import is_torn, read_csv, read_events
 from edgefl.results.warnings import warnings
 
 UNFINISHED = summary.UNFINISHED
+
+
+Record = dict[str, Any]  # a row of a file, by its columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +107,7 @@ def _check_numbers(row: Row, path: Path) -> None:
 
 def load_run(run: Path, name: str) -> Row:
     """Load a run's summary.json, or else what its events and metrics give, as "unfinished"."""
-    facts = _read_summary(run / "summary.json")
-    if facts is None:
-        facts = _unfinished(run)
+    facts = rundirs.read_summary(run) or _unfinished(run)
     mean, largest = summary.staleness_stats(facts.get("staleness", {}))
     fidelity = facts.get("fidelity", {})
     score = score_of(facts)
@@ -170,18 +171,28 @@ def note_on_energy(rows: Iterable[Row]) -> str:
     return f"energy is {' or '.join(kinds)}" if kinds else ""
 
 
-def write_csv(rows: Sequence[Row], path: Path) -> None:
-    """Write comparison.csv, one row per run: seconds with 9 decimals, a missing value empty.
+def run_record(row: Row, rows: Iterable[Row]) -> Record:
+    """Return a run's columns of comparison.csv; ``rows``: all runs of the file.
 
     It has columns of joules only if a run has joules.
     """
-    columns = [field.name for field in fields(Row) if is_told(field.name, rows)]
+    names = (field.name for field in fields(Row))
+    return {name: getattr(row, name) for name in names if is_told(name, rows)}
+
+
+def write_csv(rows: Sequence[Row], path: Path) -> None:
+    """Write comparison.csv, one row per run: seconds with 9 decimals, a missing value empty."""
     score = common_score(rows)
-    write_table(
+    records = [run_record(row, rows) for row in rows]
+    write_records(
+        [{in_words_of(name, score): value for name, value in each.items()} for each in records],
         path,
-        [in_words_of(column, score) for column in columns],
-        ([getattr(row, column) for column in columns] for row in rows),
     )
+
+
+def write_records(records: Sequence[Record], path: Path) -> None:
+    """Write rows with the same keys as a CSV file; None is an empty field."""
+    write_table(path, list(records[0]), ([*record.values()] for record in records))
 
 
 def in_words_of(quantity: str, score: Score) -> str:
@@ -244,14 +255,6 @@ def byte_unit(most: float) -> tuple[float, str]:
     )
 
 
-def _read_summary(path: Path) -> dict[str, Any] | None:
-    try:
-        facts = orjson.loads(path.read_bytes())
-    except (FileNotFoundError, orjson.JSONDecodeError):
-        return None
-    return facts if isinstance(facts, dict) else None
-
-
 def _unfinished(run: Path) -> dict[str, Any]:
     metrics, links, config = (
         read_csv(run / "metrics.csv"),
@@ -290,4 +293,93 @@ def _field(column: str, value: Any) -> str:
         f"{value:.9f}"
         if column.removesuffix("_mean").removesuffix("_std").endswith("_s")
         else str(value)
+    )
+
+
+QUANTITIES = (
+    "final_accuracy",
+    "convergence_accuracy",
+    "best_accuracy",
+    "stability",
+    "time_to_target_s",
+    "versions",
+    "updates_received",
+    "updates_applied",
+    "updates_discarded",
+    "bytes_up",
+    "bytes_down",
+    "staleness_mean",
+    "emulated_s",
+    "wall_s",
+    "joules",
+    "joules_to_target",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The spread of a quantity that ``n`` of ``of`` runs have.
+
+    ``mean`` is None unless all have it (survivorship bias). ``deviation`` is
+    sqrt(sum (x - mean)^2 / (n - 1)), None for a single run.
+    """
+
+    n: int
+    of: int
+    mean: float | None
+    deviation: float | None
+
+
+def spread(values: Sequence[float | None]) -> Spread:
+    """Return the spread of ``values``; None stands for a run without the number.
+
+    For example, a run that never reaches the target has no time to it.
+    """
+    there = [value for value in values if value is not None]
+    if not there or len(there) < len(values):
+        return Spread(len(there), len(values), None, None)
+    mean = math.fsum(there) / len(there)
+    squares = math.fsum((value - mean) ** 2 for value in there)
+    return Spread(
+        len(there),
+        len(values),
+        mean,
+        math.sqrt(squares / (len(there) - 1)) if len(there) > 1 else None,
+    )
+
+
+def spread_of(rows: Sequence[Row], quantity: str) -> Spread:
+    """Return the spread of a field of ``Row`` over a scheme's runs."""
+    return spread([getattr(row, quantity) for row in rows])
+
+
+def worst_mark(rows: Sequence[Row]) -> str:
+    """Return the worst mark of a scheme's runs, since a mean is no better than its runs."""
+    found = {row.mark for row in rows}
+    worse = (FAILED, DIVERGED, UNFINISHED, INTERRUPTED, STRAINED)
+    return next((bad for bad in worse if bad in found), rows[0].mark)
+
+
+def scheme_record(name: str, of_scheme: Sequence[Row], rows: Iterable[Row]) -> Record:
+    """Return a scheme's columns of comparison_seeds.csv but the verdict.
+
+    Every quantity has its mean, its sample standard deviation, and the number of runs that have it.
+    ``rows``: all runs of the file.
+    """
+    first = of_scheme[0]
+    found: dict[str, Any] = {"name": name, "strategy": first.strategy, "clock": first.clock}
+    found["runs"] = len(of_scheme)
+    for quantity in QUANTITIES:
+        if is_told(quantity, rows):
+            over = spread_of(of_scheme, quantity)
+            parts = {"mean": over.mean, "std": over.deviation, "n": over.n}
+            found |= {f"{quantity}_{part}": value for part, value in parts.items()}
+    return found
+
+
+def write_seeds_csv(rows: Sequence[Row], path: Path) -> None:
+    """Write comparison_seeds.csv, one row per scheme."""
+    found = schemes(rows).items()
+    write_records(
+        [scheme_record(name, of, rows) | {"verdict": worst_mark(of)} for name, of in found], path
     )

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgefl.config.scores import Score
-from edgefl.errors import UserError, nearest, undamaged
-from edgefl.results import axes, compare, rundirs, spread
-from edgefl.results.compare import Row
-from edgefl.results.differences import Difference, differences
-from edgefl.results.effects import PairedEffect, Reached, difference, speed_up
-from edgefl.results.spread import Spread
-from edgefl.results.statistics import Interval, Method, holm, interval
+from edgefl.errors import UserError, nearest, needs, undamaged
+from edgefl.results import axes, compare, rundirs
+from edgefl.results.compare import Record, Row, Spread, replace_file
+from edgefl.results.differences import Difference, differences, told
+from edgefl.results.statistics import (
+    Interval,
+    Method,
+    PairedEffect,
+    Reached,
+    difference,
+    holm,
+    interval,
+    speed_up,
+)
 
 TARGET = "evaluation.target_accuracy"
 ACCURACIES = {
@@ -51,7 +59,7 @@ class SeedEstimate:
         cls, values: Sequence[float | None], method: Method, highest: float = math.inf
     ) -> SeedEstimate:
         """Estimate the mean of values from 0 to ``highest``; None: a run without the number."""
-        found = spread.spread(values)
+        found = compare.spread(values)
         there = interval([value for value in values if value is not None], method)
         if found.mean is None or there is None:
             return cls(found, None)
@@ -76,7 +84,7 @@ class ComparedScheme:
 
     @property
     def verdict(self) -> str:
-        return spread.verdict(self.rows)
+        return compare.worst_mark(self.rows)
 
     @property
     def seeds(self) -> list[int | None]:
@@ -256,3 +264,83 @@ def paired_places(own: ComparedScheme, baseline: ComparedScheme) -> list[tuple[i
 def _adjusted(effects: Sequence[PairedEffect]) -> list[PairedEffect]:
     values = [None if each.test is None else each.test.p for each in effects]
     return [replace(each, adjusted=p) for each, p in zip(effects, holm(values))]
+
+
+def of_schemes(comparison: Comparison) -> list[Record]:
+    """Return a row per scheme: what comparison_seeds.csv has, then the answer, unrounded.
+
+    ``_low`` and ``_high`` are the 95 % interval. ``gain``: the difference of accuracies. ``bound``:
+    the speed-up is larger (">") or smaller ("<") than the number.
+    """
+    return [_of_scheme(comparison, scheme) for scheme in comparison.schemes]
+
+
+def _of_scheme(comparison: Comparison, scheme: ComparedScheme) -> Record:
+    return compare.scheme_record(scheme.name, scheme.rows, comparison.rows) | {
+        "accuracy": comparison.question.accuracy,
+        **_of_estimate("accuracy", scheme.accuracy),
+        "x": comparison.axis.name,
+        "target": comparison.target,
+        **_of_estimate("to_target", scheme.to_target),
+        "baseline": comparison.baseline,
+        **_of_effect("gain", scheme.gain),
+        **_of_effect("speed_up", scheme.speed_up),
+        "bound": scheme.speed_up.bound if scheme.speed_up else "",
+        "differs": told(scheme.differs),
+        "verdict": scheme.verdict,
+    }
+
+
+def _of_estimate(name: str, estimate: SeedEstimate) -> Record:
+    found = estimate.interval
+    return {
+        f"{name}_mean": estimate.spread.mean,
+        f"{name}_std": estimate.spread.deviation,
+        f"{name}_n": estimate.spread.n,
+        f"{name}_low": None if found is None else found.low,
+        f"{name}_high": None if found is None else found.high,
+        f"{name}_method": None if found is None else found.method,
+    }
+
+
+def _of_effect(name: str, effect: PairedEffect | None) -> Record:
+    found = PairedEffect(0, 0) if effect is None else effect
+    return {
+        name: found.size,
+        f"{name}_low": None if found.interval is None else found.interval.low,
+        f"{name}_high": None if found.interval is None else found.interval.high,
+        f"{name}_p": None if found.test is None else found.test.p,
+        f"{name}_p_adjusted": found.adjusted,
+        f"{name}_pairs": found.pairs,
+        f"{name}_test": None if found.test is None else found.test.method,
+    }
+
+
+def of_runs(comparison: Comparison) -> list[Record]:
+    """Return a row per run: what comparison.csv has, then x at the target."""
+    return [
+        {
+            **compare.run_record(row, comparison.rows),
+            "x": comparison.axis.name,
+            "target": comparison.target,
+            "to_target": reached.x,
+            "differs": told(scheme.differs),
+        }
+        for scheme in comparison.schemes
+        for row, reached in zip(scheme.rows, scheme.reached)
+    ]
+
+
+def write_parquet(records: Sequence[Record], path: Path) -> None:
+    """Write a Parquet file; a column of whole numbers with gaps keeps them whole."""
+    with needs("export", "--parquet"):
+        import pyarrow
+        import pyarrow.parquet
+
+    columns = {name: pyarrow.array([record[name] for record in records]) for name in records[0]}
+    for name, column in columns.items():
+        if pyarrow.types.is_null(column.type):  # no run has the number: still a number
+            columns[name] = column.cast(pyarrow.float64())
+    data = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(columns), data)
+    replace_file(path, data.getvalue())

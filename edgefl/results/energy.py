@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 
-from edgefl.record.files import ENERGY, METRICS, SUMMARY
+from edgefl.record.files import ENERGY, METRICS
 from edgefl.record.tables import parts
+from edgefl.results.rundirs import read_summary
 from edgefl.results.summary import number
 from edgefl.results.tail import read_csv
 from emulator.energy.account import IDLE, STATES
@@ -144,11 +144,7 @@ def _by_edge(rows: Sequence[Mapping[str, Any]], end_s: float) -> dict[str, EdgeJ
 
 
 def _section(run: Path) -> dict[str, Any] | None:
-    try:
-        summary = orjson.loads((run / SUMMARY).read_bytes())
-    except (OSError, orjson.JSONDecodeError):
-        return None
-    found = summary.get("energy") if isinstance(summary, dict) else None
+    found = read_summary(run).get("energy")
     return found if isinstance(found, dict) and found.get("kind") == MODELLED else None
 
 
@@ -165,10 +161,7 @@ def _begins_late(run: Path) -> bool:
 
 def _end_s(run: Path, rows: Sequence[Mapping[str, Any]]) -> float:
     """The end of the run; of one without a summary, its latest moment in energy.csv and metrics."""
-    try:
-        found = number(orjson.loads((run / SUMMARY).read_bytes()).get("emulated_s"))
-    except (OSError, orjson.JSONDecodeError, AttributeError):
-        found = None
+    found = number(read_summary(run).get("emulated_s"))
     if found is not None:
         return found
     ends = [float(row["ended_s"] or row["began_s"]) for row in rows]

@@ -1,6 +1,9 @@
-"""How tables show numbers: as few digits as say what is known."""
+"""How tables show numbers, as few digits as say what is known, and how they look."""
 
 from __future__ import annotations
+
+from rich import box
+from rich.table import Table
 
 
 def share(value: float) -> str:
@@ -40,3 +43,20 @@ def seconds(value: float) -> str:
 def probability(value: float) -> str:
     """Format a p value: 0.031, or <0.001."""
     return f"{value:.3f}" if value >= 0.001 else "<0.001"
+
+
+def plain_table(title: str | None = None, gap: int = 0) -> Table:
+    """Return an empty table with a line below its headings and no other lines.
+
+    ``gap``: spaces between two columns, in addition to the one that separates them.
+    """
+    return Table(
+        title=title,
+        title_justify="left",
+        title_style="",
+        box=box.SIMPLE_HEAD,
+        padding=(0, gap, 0, 0),
+        show_edge=False,
+        caption_justify="left",
+        caption_style="",
+    )

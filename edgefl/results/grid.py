@@ -1,19 +1,27 @@
-"""A comparison as a grid of texts, for the terminal, Markdown, LaTeX and HTML."""
+"""A comparison as a grid of texts, for the terminal and HTML, and as Markdown and LaTeX."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from edgefl.errors import UserError, listed, nearest
-from edgefl.results import spread
+from edgefl.errors import UserError, listed, nearest, printable
+from edgefl.results import compare
 from edgefl.results.compare import Row, byte_unit, note_on_energy
 from edgefl.results.comparison import ComparedScheme, Comparison, SeedEstimate
 from edgefl.results.differences import told
-from edgefl.results.effects import PairedEffect
 from edgefl.results.forms import count, probability, seconds, share, three_digits
-from edgefl.results.statistics import CONFIDENCE, ENOUGH, Interval, pairs_needed, smallest_p
+from edgefl.results.statistics import (
+    CONFIDENCE,
+    ENOUGH,
+    HAS_SCIPY,
+    Interval,
+    PairedEffect,
+    pairs_needed,
+    smallest_p,
+)
 from edgefl.results.summary import FAITHFUL, VIRTUAL
 
 DIFFERS, NOT_FAITHFUL = "*", "†"  # marks behind a scheme's name
@@ -118,14 +126,14 @@ def _columns(comparison: Comparison) -> dict[str, GridColumn]:
         "speed_up": column(f"{factor} {of_baseline}", lambda each: effect(each.speed_up, times)),
         "speed_up_interval": column(percent, lambda each: of_effect(each.speed_up, times)),
         "speed_up_p": column("p", lambda each: p_value(each.speed_up)),
-        **{name: _of_rows(comparison, name) for name in spread.QUANTITIES},
+        **{name: _of_rows(comparison, name) for name in compare.QUANTITIES},
         "verdict": GridColumn("verdict", tuple(each.verdict for each in schemes), left=True),
     }
 
 
 def _of_rows(comparison: Comparison, quantity: str) -> GridColumn:
     """Return the column of a field of ``Row``: mean and deviation."""
-    found = [spread.of_rows(each.rows, quantity) for each in comparison.schemes]
+    found = [compare.spread_of(each.rows, quantity) for each in comparison.schemes]
     heading = quantity.replace("_", " ")
     form: Form = count
     if quantity.startswith("bytes"):
@@ -259,6 +267,8 @@ def _of_verdicts(comparison: Comparison) -> list[str]:
 
 def _of_method(comparison: Comparison) -> list[str]:
     """Return which intervals and tests the table has, and for how many comparisons p holds."""
+    if not HAS_SCIPY and any(len(each.rows) > 1 for each in comparison.schemes):
+        return ["no intervals and tests: SciPy is not installed: pip install 'edgefl[lab]'"]
     found = {
         each.interval.method
         for scheme in comparison.schemes
@@ -312,3 +322,97 @@ def _of_pairs(comparison: Comparison) -> list[str]:
                 few = f"{scheme.gain.pairs} of {most} seeds in common with {comparison.baseline}"
                 alike.setdefault(few, []).append(scheme.name)
     return [f"{listed(names)}: {few}" for few, names in alike.items()]
+
+
+LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "_": r"\_",
+    "%": r"\%",
+    "&": r"\&",
+    "#": r"\#",
+    "$": r"\$",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": "$<$",
+    ">": "$>$",
+    "|": "$|$",
+    '"': "''",
+    PLUS_MINUS: r"$\pm$",
+    TIMES: r"$\times$",
+}
+LATEX_MARKS = {DIFFERS: r"\ast", NOT_FAITHFUL: r"\dagger"}
+MARKDOWN = str.maketrans({each: f"\\{each}" for each in "\\`*_[]<>|~#$"})
+
+
+def markdown(grid: Grid) -> str:
+    """Return a table of GitHub's Markdown with its notes below, one per paragraph."""
+    aligned = [":--" if column.left else "--:" for column in grid.columns.values()]
+    lines = [
+        _row([_markdown(heading) for heading in grid.headings]),
+        _row(aligned),
+        *(_row([_markdown(cell) for cell in cells]) for cells in grid.rows),
+    ]
+    return "\n".join(lines) + "\n" + "".join(f"\n{_markdown(note)}\n" for note in grid.notes)
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _markdown(text: str) -> str:
+    return text.translate(MARKDOWN)
+
+
+def latex(grid: Grid, made_by: str = "") -> str:
+    r"""Return a ``tabular`` with the rules of booktabs, and its notes below.
+
+    It has no ``table`` around it: caption and label are the paper's. ``made_by``: for a comment.
+    """
+    aligned = "".join("l" if column.left else "r" for column in grid.columns.values())
+    lines = [
+        "% \\usepackage{booktabs}" + f"; made by: {printable(made_by)}" * bool(made_by),
+        rf"\begin{{tabular}}{{{aligned}}}",
+        r"\toprule",
+        _latex_row([_latex(heading) for heading in grid.headings]),
+        r"\midrule",
+        *(_latex_row([_latex_cell(cell) for cell in cells]) for cells in grid.rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    if grid.notes:
+        lines += ["", r"\smallskip", r"{\footnotesize"]
+        lines += [f"\\noindent {_latex_note(note)}\\par" for note in grid.notes]
+        lines.append("}")
+    return "\n".join(lines) + "\n"
+
+
+def _latex_row(cells: list[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def _latex(text: str) -> str:
+    """Return the text with LaTeX's own characters escaped, and a minus in place of a hyphen."""
+    escaped = "".join(LATEX.get(each, each) for each in text)
+    return re.sub(r"(?<![\w-])-(?=\d)", "$-$", escaped)
+
+
+def _latex_cell(text: str) -> str:
+    """Return a cell; the marks behind a name are raised, "-" is a dash.
+
+    The braces keep a cell that begins with [ from being an argument of the line before.
+    """
+    if text == MISSING:
+        return "--"
+    name, space, marks = text.rpartition(" ")
+    if space and marks and set(marks) <= set(LATEX_MARKS):
+        return f"{_latex(name)}${{}}^{{{''.join(LATEX_MARKS[each] for each in marks)}}}$"
+    return f"{{{_latex(text)}}}" if text.startswith("[") else _latex(text)
+
+
+def _latex_note(text: str) -> str:
+    mark, _, rest = text.partition(" ")
+    if mark in LATEX_MARKS:
+        return f"${{}}^{{{LATEX_MARKS[mark]}}}$ {_latex(rest)}"
+    return _latex(text)

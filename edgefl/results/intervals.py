@@ -54,14 +54,6 @@ class Instant(NamedTuple):
     version: int | None = None
 
 
-class Gap(NamedTuple):
-    """The staleness of an update when it arrived: versions published since its base."""
-
-    t_s: float
-    edge: str
-    versions: int
-
-
 class SliceColumns(NamedTuple):
     """Slices as columns: ``edge`` and ``kind`` are numbers of the timeline's texts, ``lane`` is
     the place in LANES. An end that is not known is NaN; MISSING stands for no task and no size.
@@ -104,15 +96,11 @@ class InstantColumns(NamedTuple):
 
 
 class GapColumns(NamedTuple):
-    """Gaps as columns, as in SliceColumns."""
+    """The staleness of updates when they arrived, as in SliceColumns: versions since their base."""
 
     t_s: np.ndarray
     edge: np.ndarray
     versions: np.ndarray
-
-    def unpacked(self, texts: Texts) -> list[Gap]:
-        names = texts.all
-        return [Gap(t, names[edge], n) for t, edge, n in zip(*(each.tolist() for each in self))]
 
 
 SLICE_TYPES = (np.int32, np.int8, np.int32, np.float64, np.float64, np.int64, np.int64)
@@ -216,15 +204,7 @@ class History:
     def add(self, t_s: float, task: int) -> None:
         self._times.append(t_s)
         self._tasks.append(task)
-        self._forget()
-
-    def extend(self, times_s: np.ndarray, tasks: np.ndarray) -> None:
-        self._times.frombytes(times_s.tobytes())
-        self._tasks.frombytes(tasks.tobytes())
-        self._forget()
-
-    def _forget(self) -> None:
-        if self._keep is not None and len(self) > 2 * self._keep:
+        if self._keep is not None and len(self._times) > 2 * self._keep:
             del self._times[: -self._keep], self._tasks[: -self._keep]
 
     def later(self, t_s: float) -> None:

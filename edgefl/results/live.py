@@ -22,6 +22,7 @@ from rich.text import Text
 from edgefl.config.experiment import Stop
 from edgefl.config.scores import ACCURACY, Score
 from edgefl.errors import listed
+from edgefl.results.columns import TableReader, Texts
 from edgefl.results.pace import Pace, Point, clock
 from edgefl.results.progress import RATE_WINDOW_S, STATES, EdgeStatus, Progress
 from edgefl.results.rundirs import title
@@ -75,7 +76,7 @@ class LiveView:
         self._speed, self._written_s, self._read_at_s = speed, 0.0, 0.0
         self._name = title(run_dir)
         self._events = Tail(run_dir / "events.jsonl")
-        self._links = TableTail(run_dir / "links.csv")
+        self._links = TableReader(run_dir / "links.csv", Texts())
         self._metrics = TableTail(run_dir / "metrics.csv")
         self._hosts = TableTail(run_dir / "hosts.csv")
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -191,11 +191,6 @@ def _others(periods: Sequence[Busy]) -> list[float]:
 
 
 # ------------------------------------------------------------------ numbers
-def section(found: dict[str, MeasuredEdge]) -> dict[str, Any] | None:
-    """Return the numbers of each edge for summary.json; None if nothing was measured."""
-    return {edge: numbers(each) for edge, each in found.items()} or None
-
-
 def numbers(edge: MeasuredEdge) -> dict[str, dict[str, float]]:
     """Return one edge's goodput by direction, round trips and speed, each with its spread."""
     series = {

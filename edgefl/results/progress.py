@@ -231,8 +231,8 @@ class Progress:
         for decision in row.get("decisions", ()):
             self._take_decision(decision)
 
-    def take_link_columns(self, links: TableColumns) -> None:
-        """Take many rows of links.csv, as ``take_links`` does one by one."""
+    def take_links(self, links: TableColumns) -> None:
+        """Take rows of links.csv, which are finished transfers."""
         ended_s, size = links.get("finished_s"), links.get("bytes")
         ways = [links.texts.number(way) for way in ("up", "down")]
         there = ~(np.isnan(ended_s) | np.isnan(size)) & np.isin(links.get("direction"), ways)
@@ -244,26 +244,8 @@ class Progress:
         sizes = size[there].astype(np.int64).tolist()
         for at_s, edge, way, one in zip(ended_s[there].tolist(), edges, directions, sizes):
             self._transfers.append((at_s, names[edge], names[way], one))
-        self._forget()
-
-    def _forget(self) -> None:
         while self._transfers and self._transfers[0][0] < self.emulated_s - RATE_WINDOW_S:
             self._transfers.popleft()
-
-    def take_links(self, rows: Iterable[Mapping[str, str]]) -> None:
-        """Take rows of links.csv, which are finished transfers."""
-        for row in rows:
-            ended_s, size_bytes = number(row.get("finished_s")), number(row.get("bytes"))
-            if (
-                ended_s is not None
-                and size_bytes is not None
-                and row.get("direction") in ("up", "down")
-            ):
-                self._advance(ended_s)
-                self._transfers.append(
-                    (ended_s, row.get("edge", ""), row["direction"], int(size_bytes))
-                )
-        self._forget()
 
     def take_metrics(self, rows: Iterable[Mapping[str, str]]) -> None:
         """Take rows of metrics.csv; ``accuracy`` is the score of the newest evaluated model."""

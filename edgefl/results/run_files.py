@@ -7,10 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from edgefl.errors import undamaged
-from edgefl.record.files import EVENTS, LINKS, METRICS, SLOTS, SUMMARY
+from edgefl.record.files import EVENTS, LINKS, METRICS, SLOTS
 from edgefl.results import rundirs, tail, timeline
 from edgefl.results.columns import (
     NEEDED,
@@ -79,8 +77,4 @@ class RunFiles:
     @cached_property
     def summary(self) -> dict[str, Any]:
         """The run's summary.json; {} if the run has not ended."""
-        try:
-            facts = orjson.loads((self.path / SUMMARY).read_bytes())
-        except (FileNotFoundError, orjson.JSONDecodeError):
-            return {}
-        return facts if isinstance(facts, dict) else {}
+        return rundirs.read_summary(self.path)

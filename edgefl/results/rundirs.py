@@ -9,11 +9,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from edgefl.config.experiment import StrategyEntry
 from edgefl.config.toml import parsed
 from edgefl.errors import UserError, nearest
+from edgefl.record.files import EVENTS, METRICS, SUMMARY
+from edgefl.results.summary import number
 
-MARKS = ("summary.json", "events.jsonl", "metrics.csv")
+MARKS = (SUMMARY, EVENTS, METRICS)
 SEED = re.compile(r"seed(\d+)")
 
 
@@ -125,6 +129,20 @@ def read_config(run: Path) -> dict[str, Any]:
         return parsed((run / "config.toml").read_text(encoding="utf-8"))
     except (OSError, ValueError):  # unreadable, or not valid TOML or text
         return {}
+
+
+def read_summary(run: Path) -> dict[str, Any]:
+    """Return a run's summary.json; {} if the run has not ended, or it is damaged."""
+    try:
+        found = orjson.loads((run / SUMMARY).read_bytes())
+    except (FileNotFoundError, orjson.JSONDecodeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def began_unix_s(run: Path) -> float:
+    """Return the Unix time of emulated second 0; 0.0 if the run has none, or is unfinished."""
+    return number(read_summary(run).get("began_unix_s")) or 0.0
 
 
 def _names(scheme: Path) -> tuple[str, str]:

@@ -1,10 +1,12 @@
-"""Intervals and paired tests over the seeds of a scheme, without files.
+"""Intervals and paired tests over the seeds of a scheme, and effects over a baseline; no files.
 
 There are two methods. "resampling" assumes no distribution: a bootstrap interval and a permutation
 test. "t" assumes normal values: Student's interval and the paired t-test. Resampling needs ENOUGH
 seeds: its interval lies within the range of the values, which covers the centre with probability
 1 - 2^(1-n), and its smallest p is 2^(1-n). With fewer seeds both are useless at the usual 95 %, so
 "auto" takes "t" then. All results are deterministic. docs/explanation/statistics.md has figures.
+
+Runs with the same seed have the same partition, devices and first model, so they are pairs.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from statistics import NormalDist
 from typing import Literal
 
@@ -27,6 +30,7 @@ MOST_EXACT = 70_000  # resamples or sign changes up to which all are taken, not 
 RESAMPLES = 50_000
 BLOCK = 5_000  # resamples in memory at a time
 ROUNDING = 1e-12  # relative difference below which two sums are equal
+HAS_SCIPY = find_spec("scipy") is not None  # a base install has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +72,10 @@ def interval(
 ) -> Interval | None:
     """Return the confidence interval of the mean; None for fewer than two values.
 
-    ``confidence``: between 0 and 1.
+    ``confidence``: between 0 and 1. Without SciPy there is none.
     """
     n = len(values)
-    if n < 2:
+    if n < 2 or not HAS_SCIPY:
         return None
     used = chosen(n, method)
     sample = np.asarray(values, dtype=float)
@@ -82,7 +86,7 @@ def interval(
 def _student(sample: np.ndarray, confidence: float) -> tuple[float, float]:
     mean, freedom = math.fsum(sample) / len(sample), len(sample) - 1
     deviation = math.sqrt(math.fsum((sample - mean) ** 2) / freedom)
-    half = t_quantile(confidence, freedom) * deviation / math.sqrt(len(sample))
+    half = _t_quantile(confidence, freedom) * deviation / math.sqrt(len(sample))
     return mean - half, mean + half
 
 
@@ -93,7 +97,7 @@ def _bootstrap(sample: np.ndarray, confidence: float) -> tuple[float, float]:
     quantiles are moved outwards by both.
     """
     n = len(sample)
-    outwards = math.sqrt(n / (n - 1)) * t_quantile(confidence, n - 1)
+    outwards = math.sqrt(n / (n - 1)) * _t_quantile(confidence, n - 1)
     share = NormalDist().cdf(-outwards)
     low, high = np.quantile(_resampled_means(sample), (share, 1 - share))
     return float(low), float(high)
@@ -117,14 +121,15 @@ def paired_test(
     """Test whether ``values`` differ from ``baseline``; entry i of both is a pair (a seed).
 
     Resampling: all sign changes of the differences are equally likely if the pairs can be swapped
-    (R. A. Fisher, The Design of Experiments, 1935, section 21). ValueError for unequal lengths.
+    (R. A. Fisher, The Design of Experiments, 1935, section 21). Without SciPy there is no p.
+    ValueError for unequal lengths.
     """
     pairs = zip(values, baseline, strict=True)
     differences = np.asarray([value - reference for value, reference in pairs], dtype=float)
     n = len(differences)
     used = chosen(n, method)
     mean = math.fsum(differences) / n if n else 0.0
-    if n < 2:
+    if n < 2 or not HAS_SCIPY:
         return PairedTest(n, mean, None, used)
     p = (_sign_changes if used == "resampling" else _paired_t)(differences)
     return PairedTest(n, mean, p, used)
@@ -151,7 +156,16 @@ def _paired_t(differences: np.ndarray) -> float:
     deviation = math.sqrt(math.fsum((differences - mean) ** 2) / (n - 1))
     if deviation <= ROUNDING * abs(mean):  # all are equal
         return 0.0 if mean else 1.0
-    return 1 - t_within(abs(mean) / deviation * math.sqrt(n), n - 1)
+    from scipy.special import stdtr
+
+    return float(2 * stdtr(n - 1, -abs(mean) / deviation * math.sqrt(n)))
+
+
+def _t_quantile(confidence: float, freedom: int) -> float:
+    """Return the t that |T| of Student's T does not exceed with this probability."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, (1 + confidence) / 2))
 
 
 def holm(values: Sequence[float | None]) -> list[float | None]:
@@ -184,27 +198,96 @@ def pairs_needed(tests: int) -> int:
     return n
 
 
-def t_within(t: float, freedom: int) -> float:
-    """Return the probability that |T| <= ``t`` of Student's T with ``freedom`` degrees.
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """When a run reached the target: at ``x``, or not until its ``end`` (None: not known)."""
 
-    Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4: exact for whole
-    degrees.
+    x: float | None
+    end: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PairedEffect:
+    """A scheme against the baseline over pairs of runs.
+
+    ``size``: the mean difference or the speed-up; None if not known. ``bound``: ">" or "<" if the
+    size is only a bound, because some runs never reach the target. ``having`` of ``pairs`` have the
+    number. ``adjusted``: p after Holm's adjustment for all schemes that are compared.
     """
-    angle = math.atan(t / math.sqrt(freedom))
-    odd = freedom % 2
-    term, total = (math.cos(angle) if odd else 1.0), 0.0
-    for k in range(1, freedom // 2 + 1):
-        total += term
-        term *= math.cos(angle) ** 2 * (2 * k / (2 * k + 1) if odd else (2 * k - 1) / (2 * k))
-    total *= math.sin(angle)
-    return 2 / math.pi * (angle + total) if odd else total
+
+    pairs: int
+    having: int
+    size: float | None = None
+    bound: str = ""
+    interval: Interval | None = None
+    test: PairedTest | None = None
+    adjusted: float | None = None
 
 
-def t_quantile(confidence: float, freedom: int) -> float:
-    """Return t with ``t_within(t, freedom)`` = ``confidence``, by bisection."""
-    low, high = 0.0, 1.0
-    while t_within(high, freedom) < confidence:
-        low, high = high, 2 * high
-    while (middle := (low + high) / 2) not in (low, high):
-        low, high = (middle, high) if t_within(middle, freedom) < confidence else (low, middle)
-    return high
+def difference(
+    own: Sequence[float | None],
+    baseline: Sequence[float | None],
+    method: Method,
+    largest: float = math.inf,
+) -> PairedEffect:
+    """Return the mean difference, own minus baseline; entry i of both is a pair.
+
+    ``largest``: the largest one that is possible, for the interval.
+
+    There is none unless all pairs have both numbers (survivorship bias).
+    """
+    pairs = [(a, b) for a, b in zip(own, baseline, strict=True) if a is not None and b is not None]
+    if not pairs or len(pairs) < len(own):
+        return PairedEffect(len(own), len(pairs))
+    values = [a - b for a, b in pairs]
+    found = interval(values, method)
+    return PairedEffect(
+        len(own),
+        len(pairs),
+        math.fsum(values) / len(values),
+        interval=None if found is None else found.within(-largest, largest),
+        test=paired_test([a for a, _ in pairs], [b for _, b in pairs], method),
+    )
+
+
+def speed_up(own: Sequence[Reached], baseline: Sequence[Reached], method: Method) -> PairedEffect:
+    """Return how many times as much x the baseline needs to the target; entry i is a pair.
+
+    It is the geometric mean of the pairs' ratios, so that a speed-up of 2 and one of 1/2 cancel,
+    and interval and test are those of the logarithms. If the runs of one of both do not all reach
+    the target, their ends give a bound.
+    """
+    pairs = list(zip(own, baseline, strict=True))
+    having = sum(a.x is not None and b.x is not None for a, b in pairs)
+    ratios = [_ratio(a.x, b.x) for a, b in pairs]
+    known = [ratio for ratio in ratios if ratio is not None]
+    if pairs and len(known) == len(pairs):
+        logs = [math.log(ratio) for ratio in known]
+        of_logs = difference(logs, [0.0] * len(logs), method)
+        return PairedEffect(
+            len(pairs),
+            having,
+            math.exp(math.fsum(logs) / len(logs)),
+            interval=_exp(of_logs.interval),
+            test=of_logs.test,
+        )
+    for bound, bounds in (
+        (">", [_ratio(a.x, b.end if b.x is None else b.x) for a, b in pairs]),
+        ("<", [_ratio(a.end if a.x is None else a.x, b.x) for a, b in pairs]),
+    ):
+        there = [ratio for ratio in bounds if ratio is not None]
+        if pairs and len(there) == len(pairs):
+            size = math.exp(math.fsum(map(math.log, there)) / len(there))
+            return PairedEffect(len(pairs), having, size, bound)
+    return PairedEffect(len(pairs), having)
+
+
+def _ratio(own: float | None, baseline: float | None) -> float | None:
+    """Return baseline / own; None if one is missing or 0, as of a first model at the target."""
+    return baseline / own if own and baseline else None
+
+
+def _exp(of_logs: Interval | None) -> Interval | None:
+    if of_logs is None:
+        return None
+    return Interval(math.exp(of_logs.low), math.exp(of_logs.high), of_logs.method)

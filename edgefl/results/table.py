@@ -1,4 +1,4 @@
-"""The comparison table for the terminal, one line per scheme with the deviation over seeds."""
+"""The tables of ``edgefl compare`` for the terminal: of the runs, and over seeds."""
 
 from __future__ import annotations
 
@@ -7,10 +7,19 @@ from collections.abc import Callable, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from edgefl.results.compare import UNFINISHED, Row, byte_unit, common_score, note_on_energy, schemes
-from edgefl.results.forms import count, seconds, share, three_digits
-from edgefl.results.plain_table import plain_table
-from edgefl.results.spread import of_rows, verdict
+from edgefl.results.compare import (
+    UNFINISHED,
+    Row,
+    byte_unit,
+    common_score,
+    note_on_energy,
+    schemes,
+    spread_of,
+    worst_mark,
+)
+from edgefl.results.comparison import Comparison
+from edgefl.results.forms import count, plain_table, seconds, share, three_digits
+from edgefl.results.grid import MISSING, grid
 from edgefl.results.summary import (
     DIVERGED,
     FAILED,
@@ -77,7 +86,7 @@ def table(rows: Sequence[Row], width: int = 80) -> Table:
         )
     for runs, *cells in zip(found.values(), *columns.values()):
         shown.add_row(
-            Text(cells[0]), *cells[1:-1], Text(cells[-1], style=COLOURS.get(verdict(runs), ""))
+            Text(cells[0]), *cells[1:-1], Text(cells[-1], style=COLOURS.get(worst_mark(runs), ""))
         )
     return shown
 
@@ -184,7 +193,7 @@ def _cell(runs: Sequence[Row], quantity: str, form: Callable[[float], str]) -> s
 
     If not all runs have the number, return "N of M".
     """
-    over = of_rows(runs, quantity)
+    over = spread_of(runs, quantity)
     if over.mean is None:
         return f"{over.n} of {over.of}" if over.n else "-"
     if over.of == 1:
@@ -204,16 +213,56 @@ def _shorter(deviation: str) -> str:
 
 
 def _verdict(runs: Sequence[Row]) -> str:
-    worst = verdict(runs)
+    worst = worst_mark(runs)
     having = sum(row.mark == worst for row in runs)
     return worst if having == len(runs) else f"{worst}\n{having} of {len(runs)}"
 
 
 def _staleness(runs: Sequence[Row]) -> str:
-    mean = of_rows(runs, "staleness_mean").mean
+    mean = spread_of(runs, "staleness_mean").mean
     return "-" if mean is None else f"{mean:.1f}/{max(row.staleness_max or 0 for row in runs)}"
 
 
 def _target_heading(found: dict[str, list[Row]]) -> str:
     targets = {row.target_accuracy for runs in found.values() for row in runs} - {None}
     return f"to {targets.pop():g}" if len(targets) == 1 else "target"
+
+
+# (column of the grid, those whose cells stand below it, and what is written before them)
+STACKS = (
+    ("accuracy", (("accuracy_interval", ""),)),
+    ("gain", (("gain_interval", ""), ("gain_p", "p "))),
+    ("to_target", (("to_target_interval", ""),)),
+    ("speed_up", (("speed_up_interval", ""), ("speed_up_p", "p "))),
+)
+
+
+def table_over_seeds(comparison: Comparison) -> Table:
+    """Return one line per scheme: number, interval and p stand one below the other."""
+    found = grid(comparison).columns
+    baseline = comparison.baseline
+    shown = plain_table("Over seeds" if baseline is None else f"Against {baseline}", gap=1)
+    shown.add_column("strategy\n", overflow="fold", min_width=NARROWEST_NAME)
+    columns = [found["name"].cells]
+    if "seeds" in found:
+        shown.add_column("seeds\n", justify="right")
+        columns.append(found["seeds"].cells)
+    for key, below in STACKS:
+        if key not in found:
+            continue
+        heading = found[key].heading.replace(", ", "\n").replace(" vs ", "\nvs ")
+        shown.add_column(heading if "\n" in heading else f"{heading}\n", justify="right")
+        stacks = [(before, found[each].cells) for each, before in below if each in found]
+        columns.append(
+            tuple(
+                "\n".join([cell, *_below([(before, cells[place]) for before, cells in stacks])])
+                for place, cell in enumerate(found[key].cells)
+            )
+        )
+    for cells in zip(*columns):
+        shown.add_row(*map(Text, cells))
+    return shown
+
+
+def _below(cells: list[tuple[str, str]]) -> list[str]:
+    return [f"{before}{cell}" for before, cell in cells if cell != MISSING]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from operator import itemgetter
@@ -33,6 +33,7 @@ from edgefl.results.columns import (
     read_events,
     read_table,
     spread,
+    without_collection,
 )
 from edgefl.results.intervals import (
     AWAY,
@@ -46,7 +47,6 @@ from edgefl.results.intervals import (
     MOVING,
     SLICE_TYPES,
     UPLINK,
-    Gap,
     GapColumns,
     History,
     Instant,
@@ -63,7 +63,6 @@ from edgefl.results.summary import number
 
 LASTING = "kill"  # the only fault without a length that lasts: until the edge is back
 PLACES = {lane: place for place, lane in enumerate(LANES)}
-AT_ONCE = 50_000  # acts; an edge does the usual if it does so in all of them
 
 
 class Doing(IntEnum):
@@ -78,17 +77,19 @@ class Doing(IntEnum):
     SENDING = 6
 
 
+UNKNOWN, IDLE, TRAINING, ASKED, RECEIVING, WAITING, SENDING = Doing
+
 # the lane and the kind of a slice
 SHOWN = {
-    Doing.UNKNOWN: (COMPUTE, "idle"),  # never shown
-    Doing.IDLE: (COMPUTE, "idle"),
-    Doing.TRAINING: (COMPUTE, "training"),
-    Doing.ASKED: (COMPUTE, "wait"),
-    Doing.RECEIVING: (DOWNLINK, "receive"),
-    Doing.WAITING: (UPLINK, "wait"),
-    Doing.SENDING: (UPLINK, "send"),
+    UNKNOWN: (COMPUTE, "idle"),  # never shown
+    IDLE: (COMPUTE, "idle"),
+    TRAINING: (COMPUTE, "training"),
+    ASKED: (COMPUTE, "wait"),
+    RECEIVING: (DOWNLINK, "receive"),
+    WAITING: (UPLINK, "wait"),
+    SENDING: (UPLINK, "send"),
 }
-IN_TRANSFER = {DOWNLINK: Doing.RECEIVING, UPLINK: Doing.SENDING}
+IN_TRANSFER = {DOWNLINK: RECEIVING, UPLINK: SENDING}
 
 
 class Act(IntEnum):
@@ -113,18 +114,6 @@ class Act(IntEnum):
     TIMED_OUT = 16
     FAULT = 17
 
-
-# What an edge does after an act about the task that it has; other acts need a closer look.
-THEN_DOES = {
-    Act.ASSIGNED: Doing.RECEIVING,
-    Act.STARTED: Doing.TRAINING,
-    Act.SENDS: Doing.SENDING,
-    Act.WAITS: Doing.WAITING,
-    Act.GRANTED: Doing.SENDING,
-    Act.ARRIVED: Doing.IDLE,
-    Act.JOINED: Doing.IDLE,
-}
-NOT_ON_EDGES = (Act.NONE, Act.PUBLISHED, Act.DISCARDED, Act.TIMED_OUT)
 
 FACTS = {
     "task_started": Act.STARTED,
@@ -171,20 +160,28 @@ class _Acts(NamedTuple):
 
 @dataclass(slots=True)
 class _Edge:
-    doing: Doing = Doing.UNKNOWN
+    name: int
+    given: History
+    ready: History
+    doing: Doing = UNKNOWN
     since_s: float = 0.0
     task: int = MISSING
     away_s: float | None = None  # since when it is lost
     moved: bool = False  # its transfer has a row: only the event about its end is still to come
     known: bool = False  # whether the rows tell its task; not if their first part was deleted
-    given: History = field(default_factory=History)
-    ready: History = field(default_factory=History)
     # blocked for a fresher model until it arrived, which only its row tells: (from, to, task)
     unanswered: list[tuple[float, float, int]] = field(default_factory=list)
 
-    @property
-    def is_new(self) -> bool:
-        return not (self.doing or self.known) and self.away_s is None and self.task == MISSING
+
+class _Edges(dict[int, _Edge]):
+    """The edges by their numbers; an unknown one is added."""
+
+    def __init__(self, keep: int | None) -> None:
+        self._keep = keep
+
+    def __missing__(self, name: int) -> _Edge:
+        found = self[name] = _Edge(name, History(self._keep), History(self._keep))
+        return found
 
 
 class Timeline:
@@ -205,9 +202,10 @@ class Timeline:
         self._slices: list[Sequence[np.ndarray]] = []
         self._instants: list[Sequence[np.ndarray]] = []
         self._gaps: list[Sequence[np.ndarray]] = []
-        self._new: list[tuple[Any, ...]] = []  # slices that are not in columns yet
-        self._order: list[float] = []  # the places of the acts that end them
-        self._edges: dict[int, _Edge] = {}
+        # slices and instants that are not in columns yet
+        self._new: list[tuple[Any, ...]] = []
+        self._new_instants: list[tuple[Any, ...]] = []
+        self._edges = _Edges(keep)
         self._lanes: defaultdict[tuple[int, str], Lane] = defaultdict(lambda: Lane(keep))
         self._waiting: dict[int, int] = {}  # tasks whose update the strategy holds -> edge
         self._faults: dict[tuple[int, int], tuple[float, float]] = {}  # (edge, kind): from, to
@@ -216,7 +214,23 @@ class Timeline:
         self._windows = Windows()
         self._begun = False
         text = self.texts.number
-        self._shown = {doing: (PLACES[at], text(kind)) for doing, (at, kind) in SHOWN.items()}
+        self._shown = [(PLACES[at], text(kind)) for at, kind in SHOWN.values()]  # by Doing
+        self._take = {
+            Act.STARTED: self._started,
+            Act.SENDS: self._sends,
+            Act.ARRIVED: self._arrived,
+            Act.ASSIGNED: self._assigned,
+            Act.WAITS: self._waits,
+            Act.GRANTED: self._granted,
+            Act.CLOSED: self._closed,
+            Act.JOINED: self._joined,
+            Act.LOST: self._lost,
+            Act.ASKED: self._asked,
+            Act.NOTHING_NEWER: self._nothing_newer,
+            Act.REFUSED: self._refused,
+            Act.FAILED: self._failed,
+            Act.TIMED_OUT: self._timed_out,
+        }
 
     # ------------------------------------------------------------------ what is there
     @property
@@ -233,11 +247,6 @@ class Timeline:
     def instants(self) -> list[Instant]:
         return self.instant_columns().unpacked(self.texts)
 
-    @property
-    def staleness(self) -> list[Gap]:
-        """The staleness of updates that were not discarded on arrival."""
-        return self.gap_columns().unpacked(self.texts)
-
     def slice_columns(self) -> SliceColumns:
         """What has ended."""
         self._slices = [joined(self._slices, SLICE_TYPES)]
@@ -248,6 +257,7 @@ class Timeline:
         return InstantColumns(*self._instants[0])
 
     def gap_columns(self) -> GapColumns:
+        """The staleness of updates that were not discarded on arrival."""
         self._gaps = [joined(self._gaps, GAP_TYPES)]
         return GapColumns(*self._gaps[0])
 
@@ -298,7 +308,7 @@ class Timeline:
             del self._broadcasts[: -self._keep]
         self._run(acts, events)
         self.emulated_s = float(now_s[-1])
-        self._end_faults(self.emulated_s, now_s[:0])
+        self._end_faults(self.emulated_s)
         self._pack()
         self._match(self.emulated_s)
 
@@ -325,13 +335,14 @@ class Timeline:
         self._match(math.inf)
         for name, edge in self._edges.items():
             for begin_s, end_s, task in edge.unanswered:
-                self._add(name, Doing.ASKED, begin_s, end_s, task)
+                self._add(name, ASKED, begin_s, end_s, task)
             edge.unanswered.clear()
         self._pack()
 
     def _pack(self) -> None:
         self._slices.append(packed(self._new, SLICE_TYPES))
-        self._new, self._order = [], []
+        self._instants.append(packed(self._new_instants, INSTANT_TYPES))
+        self._new, self._new_instants = [], []
 
     # ------------------------------------------------------------------ links
     def _match(self, until_s: float) -> None:
@@ -432,7 +443,7 @@ class Timeline:
         order = np.lexsort((up, edge))
         keys = 2 * edge[order].astype(np.int64) + up[order]
         for places in np.split(order, np.flatnonzero(np.diff(keys)) + 1):
-            own = self._edge(int(edge[places[0]]))
+            own = self._edges[int(edge[places[0]])]
             history = own.ready if up[places[0]] else own.given
             known_s[places], task[places] = history.latest(ended_s[places])
         return task, known_s
@@ -472,12 +483,12 @@ class Timeline:
             if begin_s <= at_s:
                 edge.unanswered.remove(waited)
                 at_s = min(at_s, end_s)
-                self._add(name, Doing.ASKED, begin_s, at_s, task)
-                self._add(name, Doing.TRAINING, at_s, end_s, task)
+                self._add(name, ASKED, begin_s, at_s, task)
+                self._add(name, TRAINING, at_s, end_s, task)
                 return
-        if edge.doing is Doing.ASKED and edge.since_s <= at_s:
-            self._add(name, Doing.ASKED, edge.since_s, at_s, edge.task)
-            edge.doing, edge.since_s = Doing.TRAINING, at_s
+        if edge.doing is ASKED and edge.since_s <= at_s:
+            self._add(name, ASKED, edge.since_s, at_s, edge.task)
+            edge.doing, edge.since_s = TRAINING, at_s
 
     # ------------------------------------------------------------------ from rows to acts
     def _acts(self, events: EventColumns, now_s: np.ndarray) -> _Acts:
@@ -573,202 +584,86 @@ class Timeline:
 
     # ------------------------------------------------------------------ acts
     def _run(self, acts: _Acts, events: EventColumns) -> None:
-        """Take acts: those of edges that do the usual all at once, others one by one."""
-        order, instants = self._updates(acts, events)
-        lazy, others = _Lazy(events), list[tuple[Any, ...]]()
-        for first in range(0, len(acts.act), AT_ONCE):
-            block = _Acts(*(each[first : first + AT_ONCE] for each in acts))
-            slices, ends, unusual = self._usual(block)
-            others += self._one_by_one(block, unusual, lazy, first)
-            self._merge(slices, ends)
-        both = joined([instants, packed([x[1:] for x in others], INSTANT_TYPES)], INSTANT_TYPES)
-        place = np.argsort(np.concatenate([order, [x[0] for x in others]]), kind="stable")
-        self._instants.append([each[place] for each in both])
+        """Take acts one after the other: what an edge does follows from all that came before."""
+        rows, decisions = events.rows, events.decisions
+        has_faults = (acts.act == Act.FAULT).any()
+        kinds, lengths_s = (rows.values(x) if has_faults else [] for x in ("kind", "for_s"))
+        version = decisions.whole("version").tolist()
+        made_of = decisions.values("made_of") if "made_of" in decisions.names else version
+        edges, faults, take = self._edges, self._faults, self._take
+        with without_collection():
+            for act, name, task, now_s, place in zip(*(each.tolist() for each in acts)):
+                if faults:
+                    self._end_faults(now_s)
+                if act in take:
+                    take[act](edges[name], task, now_s)
+                elif act == Act.PUBLISHED:
+                    self._published(version[place], made_of[place], now_s)
+                elif act == Act.DISCARDED:
+                    if (of := self._waiting.pop(task, None)) is not None:
+                        self._instant(of, "discard", now_s, task)
+                else:
+                    self._fault(name, str(kinds[place]), number(lengths_s[place]), now_s, task)
 
-    def _merge(self, slices: Sequence[np.ndarray], order: np.ndarray) -> None:
-        """Add slices and those of ``_new`` by the acts that they end with."""
-        both = joined([slices, packed(self._new, SLICE_TYPES)], SLICE_TYPES)
-        place = np.argsort(np.concatenate([order, self._order]), kind="stable")
-        self._slices.append([each[place] for each in both])
-        self._new, self._order = [], []
+    def _assigned(self, edge: _Edge, task: int, now_s: float) -> None:
+        self._do(edge, RECEIVING, task, now_s)
+        edge.given.add(now_s, task)
 
-    def _updates(
-        self, acts: _Acts, events: EventColumns
-    ) -> tuple[np.ndarray, Sequence[np.ndarray]]:
-        """Follow the updates that the strategy holds; return the places of instants, and these."""
-        places = np.flatnonzero(np.isin(acts.act, (Act.ARRIVED, Act.PUBLISHED, Act.DISCARDED)))
-        own = _Acts(*(each[places] for each in acts))
-        arrived = own.act == Act.ARRIVED
-        tasks = {*own.task[arrived].tolist()}
-        plain = not (own.act == Act.DISCARDED).any() and "made_of" not in events.decisions.names
-        if plain and len(tasks) == arrived.sum() and tasks.isdisjoint(self._waiting):
-            order, instants = self._merged(own, events)
-            return places[order], instants
-        lazy, waiting, found = _Lazy(events), self._waiting, list[tuple[Any, ...]]()
-        merge, discard = self.texts.number("merge"), self.texts.number("discard")
-        for at, act, name, task, now_s, place in zip(
-            places.tolist(), *(each.tolist() for each in own)
-        ):
-            if act == Act.ARRIVED:
-                waiting[task] = name
-            elif act == Act.PUBLISHED:
-                version = self.version = lazy.version(place)
-                self.versions.append((now_s, version))
-                for each in lazy.made_of(place, waiting):
-                    if (of := waiting.pop(each, None)) is not None:
-                        found.append((at, of, merge, now_s, each, version))
-            elif (of := waiting.pop(task, None)) is not None:
-                found.append((at, of, discard, now_s, task, MISSING))
-        return np.array([x[0] for x in found]), packed([x[1:] for x in found], INSTANT_TYPES)
+    def _started(self, edge: _Edge, task: int, now_s: float) -> None:
+        if edge.task == task or not edge.known:
+            self._do(edge, TRAINING, task, now_s)
 
-    def _merged(self, acts: _Acts, events: EventColumns) -> tuple[np.ndarray, Sequence[np.ndarray]]:
-        """As ``_updates``, where each update is merged by the next model."""
-        published = np.flatnonzero(acts.act == Act.PUBLISHED)
-        arrived = np.flatnonzero(acts.act == Act.ARRIVED)
-        version = events.decisions.whole("version")[acts.place[published]]
-        if len(published):
-            self.version = int(version[-1])
-            self.versions += zip(acts.t_s[published].tolist(), version.tolist())
-        held = len(self._waiting)
-        task = np.concatenate([[*self._waiting], acts.task[arrived]]).astype(np.int64)
-        edge = np.concatenate([[*self._waiting.values()], acts.edge[arrived]]).astype(np.int64)
-        model = np.concatenate([np.zeros(held, np.int64), np.searchsorted(published, arrived)])
-        merged = model < len(published)
-        self._waiting = dict(zip(task[~merged].tolist(), edge[~merged].tolist()))
-        model = model[merged]
-        kind = np.full(len(model), self.texts.number("merge"))
-        at = published[model]
-        return at, (edge[merged], kind, acts.t_s[at], task[merged], version[model])
+    def _sends(self, edge: _Edge, task: int, now_s: float, doing: Doing = SENDING) -> None:
+        if edge.task == task or not edge.known:
+            self._do(edge, doing, task, now_s)
+            if task != MISSING:
+                edge.ready.add(now_s, task)
 
-    def _usual(self, acts: _Acts) -> tuple[Sequence[np.ndarray], np.ndarray, np.ndarray]:
-        """Take the acts of edges all of whose acts are usual: about the task that the edge has.
+    def _waits(self, edge: _Edge, task: int, now_s: float) -> None:
+        self._sends(edge, task, now_s, WAITING)
 
-        Return slices, the places of the acts that end them, and which acts are left.
-        """
-        places = np.flatnonzero(ON_EDGES[acts.act])
-        for name in dict.fromkeys(acts.edge[places[acts.act[places] != Act.FAULT]].tolist()):
-            self._edge(name)  # in the order in which the rows name them
-        places = places[np.argsort(acts.edge[places], kind="stable")]
-        act, edge, task, t_s, _ = (each[places] for each in acts)
-        first = np.flatnonzero(np.diff(edge, prepend=MISSING))  # of each edge
-        last = np.append(first[1:], len(edge))[: len(first)] - 1
-        names = edge[first].tolist()
-        # what the edge did before each act
-        own = [self._edges.get(name) or _Edge() for name in names]
-        doing, of = THEN[act], np.where(KEEPS_TASK[act], task, MISSING)
-        before = _after(doing, first, [each.doing for each in own])
-        task_before = _after(of, first, [each.task for each in own])
-        since_s = _after(t_s, first, [each.since_s for each in own])
-        known = (before != Doing.ASKED) & (before != Doing.UNKNOWN)
-        usual = known & (task_before == task) & (doing != Doing.UNKNOWN)
-        usual[act == Act.GRANTED] &= before[act == Act.GRANTED] == Doing.WAITING
-        assigned = act == Act.ASSIGNED
-        usual[assigned] = before[assigned] != Doing.ASKED
-        usual[act == Act.JOINED] = False
-        new = np.array([each.is_new and not self._faults for each in own], bool)
-        usual[first[new]] = act[first[new]] == Act.JOINED
-        group = np.repeat(np.arange(len(first)), last + 1 - first)
-        edges_usual = np.bincount(group[~usual], minlength=len(first)) == 0
-        usual = edges_usual[group]
-        self._remember(np.flatnonzero(usual), act, edge, task, t_s)
-        for place in np.flatnonzero(edges_usual).tolist():
-            state, at = self._edge(names[place]), last[place]
-            state.doing, state.task = Doing(int(doing[at])), int(of[at])
-            state.since_s, state.known, state.moved = float(t_s[at]), True, False
-        ended = usual & (t_s > since_s)
-        ended &= (before == Doing.IDLE) | (before == Doing.TRAINING) | (act == Act.GRANTED)
-        lanes, kinds = (np.array(each) for each in zip(*map(self._shown.__getitem__, Doing)))
-        none = np.full(len(act), MISSING)
-        columns = (edge, lanes[before], kinds[before], since_s, t_s, task_before, none)
-        left = np.ones(len(acts.act), bool)
-        left[places[usual]] = False
-        return [each[ended] for each in columns], places[ended], left
+    def _arrived(self, edge: _Edge, task: int, now_s: float) -> None:
+        self._waiting[task] = edge.name
+        self._over(edge, task, now_s)
 
-    def _remember(
-        self,
-        usual: np.ndarray,
-        act: np.ndarray,
-        edge: np.ndarray,
-        task: np.ndarray,
-        t_s: np.ndarray,
+    def _published(self, version: int, made_of: Any, now_s: float) -> None:
+        """A model contains the updates of the tasks ``made_of``; no list: of all that wait."""
+        self.version = version
+        self.versions.append((now_s, version))
+        for task in made_of if isinstance(made_of, list) else [*self._waiting]:
+            if (name := self._waiting.pop(task, None)) is not None:
+                self._instant(name, "merge", now_s, task, version)
+
+    def _refused(self, edge: _Edge, task: int, now_s: float) -> None:
+        self._instant(edge.name, "discard", now_s, task)
+        self._over(edge, task, now_s)
+
+    def _failed(self, edge: _Edge, task: int, now_s: float) -> None:
+        self._instant(edge.name, "failed", now_s, task)
+        self._over(edge, task, now_s)
+
+    def _timed_out(self, edge: _Edge, task: int, now_s: float) -> None:
+        self._instant(edge.name, "timeout", now_s, task)
+
+    def _closed(self, edge: _Edge, task: int, now_s: float) -> None:
+        self._over(edge, task, now_s, ends_well=False)
+
+    def _lost(self, edge: _Edge, task: int, now_s: float) -> None:
+        edge.away_s = now_s
+
+    def _asked(self, edge: _Edge, task: int, now_s: float) -> None:
+        if edge.task == task:
+            self._do(edge, ASKED, task, now_s)
+
+    def _nothing_newer(self, edge: _Edge, task: int, now_s: float) -> None:
+        if edge.doing is ASKED:
+            self._add(edge.name, ASKED, edge.since_s, now_s)
+            edge.doing, edge.since_s = TRAINING, now_s
+
+    def _instant(
+        self, name: int, kind: str, now_s: float, task: int, version: int = MISSING
     ) -> None:
-        """Note when edges got tasks, and when updates were ready or allowed to go."""
-        granted = usual[act[usual] == Act.GRANTED]
-        ready_s = t_s.copy()
-        in_block = granted[np.isin(granted - 1, usual) & (edge[granted - 1] == edge[granted])]
-        ready_s[in_block - 1] = t_s[in_block]
-        for each in np.setdiff1d(granted, in_block).tolist():
-            self._edge(int(edge[each])).ready.later(float(t_s[each]))
-        ready = np.isin(act[usual], (Act.SENDS, Act.WAITS)) & (task[usual] != MISSING)
-        for places, times, is_ready in (
-            (usual[act[usual] == Act.ASSIGNED], t_s, False),
-            (usual[ready], ready_s, True),
-        ):
-            for those in np.split(places, np.flatnonzero(np.diff(edge[places])) + 1):
-                if len(those):
-                    state = self._edge(int(edge[those[0]]))
-                    (state.ready if is_ready else state.given).extend(times[those], task[those])
-
-    def _one_by_one(
-        self, acts: _Acts, left: np.ndarray, lazy: _Lazy, before: int
-    ) -> list[tuple[Any, ...]]:
-        """Take the acts that are ``left``; return instants after their places."""
-        instants: list[tuple[Any, ...]] = []
-        text, do, over = self.texts.number, self._do, self._over
-        instant = {
-            Act.REFUSED: text("discard"),
-            Act.FAILED: text("failed"),
-            Act.TIMED_OUT: text("timeout"),
-        }
-        places = np.flatnonzero(left & (acts.act != Act.PUBLISHED) & (acts.act != Act.DISCARDED))
-        rows = zip(places.tolist(), *(each[places].tolist() for each in acts))
-        for at, act, name, task, now_s, place in rows:
-            if self._faults:
-                self._end_faults(now_s, acts.t_s)
-            if act == Act.ASSIGNED:
-                do(name, Doing.RECEIVING, task, now_s)
-                self._edges[name].given.add(now_s, task)
-            elif act in (Act.STARTED, Act.SENDS, Act.WAITS):
-                edge = self._edge(name)
-                if edge.task == task or not edge.known:
-                    do(name, Doing(int(THEN[act])), task, now_s)
-                    if act != Act.STARTED and task != MISSING:
-                        edge.ready.add(now_s, task)
-            elif act == Act.ARRIVED:
-                over(name, task, now_s, True)
-            elif act == Act.CLOSED:
-                over(name, task, now_s, False)
-            elif act == Act.GRANTED:
-                self._granted(name, task, now_s)
-            elif act in instant:
-                instants.append((before + at, name, instant[act], now_s, task, MISSING))
-                if act != Act.TIMED_OUT:
-                    over(name, task, now_s, True)
-            elif act == Act.JOINED:
-                self._joined(name, now_s)
-            elif act == Act.LOST:
-                self._edge(name).away_s = now_s
-            elif act == Act.ASKED:
-                if self._edge(name).task == task:
-                    do(name, Doing.ASKED, task, now_s)
-            elif act == Act.NOTHING_NEWER:
-                edge = self._edge(name)
-                if edge.doing is Doing.ASKED:
-                    self._add(name, Doing.ASKED, edge.since_s, now_s)
-                    edge.doing, edge.since_s = Doing.TRAINING, now_s
-            elif act == Act.FAULT:
-                kind, for_s = lazy.fault(place)
-                if self._fault(name, kind, for_s, now_s):
-                    instants.append((before + at, name, text(kind), now_s, task, MISSING))
-            self._order += [at] * (len(self._new) - len(self._order))
-        return instants
-
-    def _edge(self, name: int) -> _Edge:
-        found = self._edges.get(name)
-        if found is None:
-            histories = History(self._keep), History(self._keep)
-            found = self._edges[name] = _Edge(given=histories[0], ready=histories[1])
-        return found
+        self._new_instants.append((name, self.texts.number(kind), now_s, task, version))
 
     def _add(
         self, name: int, doing: Doing, begin_s: float, end_s: float, task: int = MISSING
@@ -777,68 +672,64 @@ class Timeline:
             lane, kind = self._shown[doing]
             self._new.append((name, lane, kind, begin_s, end_s, task, MISSING))
 
-    def _do(self, name: int, doing: Doing, task: int, now_s: float, ends_well: bool = True) -> None:
+    def _do(
+        self, edge: _Edge, doing: Doing, task: int, now_s: float, ends_well: bool = True
+    ) -> None:
         """From now on the edge does this. ``ends_well``: a transfer was not broken off."""
-        edge = self._edges.get(name) or self._edge(name)
-        before = edge.doing
-        if before == Doing.TRAINING or before == Doing.IDLE:
-            self._add(name, before, edge.since_s, now_s, edge.task)
-        elif before == Doing.ASKED:
-            edge.unanswered.append((edge.since_s, now_s, edge.task))
+        before, since_s = edge.doing, edge.since_s
+        if before is TRAINING or before is IDLE:
+            self._add(edge.name, before, since_s, now_s, edge.task)
+        elif before is ASKED:
+            edge.unanswered.append((since_s, now_s, edge.task))
             if self._keep is not None and len(edge.unanswered) > self._keep:
                 begin_s, end_s, of = edge.unanswered.pop(0)
-                self._add(name, before, begin_s, end_s, of)
-        elif before and not (ends_well or edge.moved):
-            self._add(name, before, edge.since_s, now_s, edge.task)
-            self._lanes[name, SHOWN[before][0]].cut(edge.since_s, now_s)
+                self._add(edge.name, before, begin_s, end_s, of)
+        elif not (ends_well or edge.moved) and before:
+            self._add(edge.name, before, since_s, now_s, edge.task)
+            self._lanes[edge.name, SHOWN[before][0]].cut(since_s, now_s)
         edge.doing, edge.since_s, edge.task, edge.known = doing, now_s, task, True
         edge.moved = False
 
-    def _over(self, name: int, task: int, now_s: float, ends_well: bool) -> None:
+    def _over(self, edge: _Edge, task: int, now_s: float, ends_well: bool = True) -> None:
         """The edge has no task any more, unless this is about another one."""
-        edge = self._edge(name)
         if not edge.doing and edge.known:
             edge.task = MISSING  # its process is down
         elif edge.task == task or not edge.known:
-            self._do(name, Doing.IDLE, MISSING, now_s, ends_well)
+            self._do(edge, IDLE, MISSING, now_s, ends_well)
 
-    def _joined(self, name: int, now_s: float) -> None:
-        edge = self._edge(name)
+    def _joined(self, edge: _Edge, task: int, now_s: float) -> None:
         if edge.away_s is not None:
-            self._whole(name, AWAY, self.texts.number("lost"), edge.away_s, now_s)
+            self._whole(edge.name, AWAY, self.texts.number("lost"), edge.away_s, now_s)
             edge.away_s = None
-        self._end_fault(name, self.texts.number(LASTING), now_s)
+        self._end_fault(edge.name, self.texts.number(LASTING), now_s)
         if not edge.doing:
             idle = edge.task == MISSING
-            self._do(name, Doing.IDLE if idle else Doing.RECEIVING, edge.task, now_s)
+            self._do(edge, IDLE if idle else RECEIVING, edge.task, now_s)
 
-    def _granted(self, name: int, task: int, now_s: float) -> None:
-        edge = self._edge(name)
-        if edge.task == task and edge.doing is Doing.WAITING:
-            self._add(name, Doing.WAITING, edge.since_s, now_s, task)
-            edge.doing, edge.since_s = Doing.SENDING, now_s
+    def _granted(self, edge: _Edge, task: int, now_s: float) -> None:
+        if edge.task == task and edge.doing is WAITING:
+            self._add(edge.name, WAITING, edge.since_s, now_s, task)
+            edge.doing, edge.since_s = SENDING, now_s
             edge.ready.later(now_s)  # the rest of the wait, if any, is in the transfer's row
 
     # ------------------------------------------------------------------ faults
-    def _fault(self, name: int, kind: str, for_s: float | None, now_s: float) -> bool:
-        """Take a fault; return whether it takes no time."""
-        short = for_s is None and kind != LASTING
-        if not short:
+    def _fault(self, name: int, kind: str, for_s: float | None, now_s: float, task: int) -> None:
+        if for_s is None and kind != LASTING:
+            self._instant(name, kind, now_s, task)
+        else:
             key = name, self.texts.number(kind)
             begin_s, end_s = self._faults.get(key, (now_s, 0.0))
             lasts_s = math.inf if for_s is None else for_s
             self._faults[key] = begin_s, max(end_s, now_s + lasts_s)
         if kind in (LASTING, "restart"):
-            self._do(name, Doing.UNKNOWN, self._edge(name).task, now_s, ends_well=False)
-        return short
+            edge = self._edges[name]
+            self._do(edge, UNKNOWN, edge.task, now_s, ends_well=False)
 
-    def _end_faults(self, now_s: float, times_s: np.ndarray) -> None:
-        """End the faults that are over. Their slices belong before the first act behind them."""
+    def _end_faults(self, now_s: float) -> None:
+        """End the faults that are over."""
         for (name, kind), (_, end_s) in [*self._faults.items()]:
             if end_s <= now_s:
                 self._end_fault(name, kind, end_s)
-                place = float(np.searchsorted(times_s, end_s)) - 0.5
-                self._order += [place] * (len(self._new) - len(self._order))
 
     def _end_fault(self, name: int, kind: int, at_s: float) -> None:
         if (lasted := self._faults.pop((name, kind), None)) is not None:
@@ -850,47 +741,6 @@ class Timeline:
 
 
 PART_TYPES = (bool, np.float64, np.float64, np.int64)
-
-
-NO_ACTS = len(Act)
-ON_EDGES = np.zeros(NO_ACTS, bool)
-ON_EDGES[[act for act in Act if act not in NOT_ON_EDGES]] = True
-THEN = np.zeros(NO_ACTS, np.int64)
-THEN[[*THEN_DOES]] = [*THEN_DOES.values()]
-KEEPS_TASK = np.isin(THEN, (Doing.RECEIVING, Doing.TRAINING, Doing.WAITING, Doing.SENDING))
-
-
-def _after(values: np.ndarray, first: np.ndarray, known: Sequence[Any]) -> np.ndarray:
-    """The value before each one; ``known``: before the ``first`` ones."""
-    found = np.roll(values, 1)
-    found[first] = known
-    return found
-
-
-class _Lazy:
-    """What only some rows and decisions have, unpacked when it is first needed."""
-
-    def __init__(self, events: EventColumns) -> None:
-        self._events = events
-        self._columns: dict[str, list[Any]] = {}
-
-    def _of(self, name: str, values: Callable[[str], list[Any]]) -> list[Any]:
-        if name not in self._columns:
-            self._columns[name] = values(name)
-        return self._columns[name]
-
-    def version(self, decision: int) -> int:
-        found: int = self._of("version", self._events.decisions.values)[decision]
-        return found
-
-    def made_of(self, decision: int, waiting: dict[int, int]) -> tuple[int, ...]:
-        """The tasks of a published model: all that wait, if it does not say."""
-        found = self._of("made_of", self._events.decisions.values)[decision]
-        return tuple(found) if isinstance(found, list) else tuple(waiting)
-
-    def fault(self, row: int) -> tuple[str, float | None]:
-        rows = self._events.rows
-        return str(self._of("kind", rows.values)[row]), number(self._of("for_s", rows.values)[row])
 
 
 def _need(rows: np.ndarray, values: np.ndarray, name: str) -> None:

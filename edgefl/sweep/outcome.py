@@ -11,10 +11,17 @@ from rich.table import Table
 from rich.text import Text
 
 from edgefl.loading.file import FACTS, dump
-from edgefl.results.compare import Row, load_run, replace_file, write_table
-from edgefl.results.plain_table import plain_table
+from edgefl.results.compare import (
+    Row,
+    Spread,
+    load_run,
+    replace_file,
+    spread,
+    worst_mark,
+    write_table,
+)
+from edgefl.results.forms import plain_table
 from edgefl.results.rundirs import is_run
-from edgefl.results.spread import Spread, spread, verdict
 from edgefl.sweep.choice import GridEdge
 from edgefl.sweep.search import Method, Sweep
 from edgefl.sweep.settings import Setting, toml_text
@@ -55,7 +62,7 @@ def setting_rows(sweep: Sweep) -> list[SettingRow]:
                     best is not None and best.setting == setting,
                     spread([sweep.metric.of(directory) for _, directory in done]),
                     done,
-                    verdict([load_run(directory, "") for _, directory in done]) if done else "",
+                    worst_mark([load_run(directory, "") for _, directory in done]) if done else "",
                 )
             )
     return rows

@@ -39,6 +39,7 @@ from safetensors.numpy import load_file
 
 from edgefl.errors import UserError
 from edgefl.exit_status import BAD_INPUT, FAILED
+from edgefl.results.tail import read_csv
 from emulator.errors import BadValue
 
 APP = Path(__file__).parent / "digits_app"
@@ -116,10 +117,9 @@ def main() -> None:
         hidden = max(1, round(args.mb * 1e6 / BYTES_PER_FLOAT / UNIT_FLOATS))
         setting = Setting(args.clients, args.rounds, hidden, args.mbit, args.latency_ms, args.seed)
         folder = args.out.resolve()
-        if not args.reuse:
-            shutil.rmtree(folder, ignore_errors=True)
-            (folder / "flower").mkdir(parents=True)
-            run_flower(APP.resolve(), setting, folder / "flower", args.wait_s)
+        shutil.rmtree(folder, ignore_errors=True)
+        (folder / "flower").mkdir(parents=True)
+        run_flower(APP.resolve(), setting, folder / "flower", args.wait_s)
         transfers, theirs, ends_s = flower_rounds(folder / "flower")
         run_here(setting, folder)
         ours = rounds_here(folder / "here" / "fedavg", setting)
@@ -147,9 +147,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="default: 1")
     parser.add_argument("--wait-s", type=float, default=600.0, help="longest run; default: 600")
     parser.add_argument("--out", type=Path, default=Path("beside-flower"), help="a new folder")
-    parser.add_argument(
-        "--reuse", action="store_true", help="take Flower's part from an earlier run in --out"
-    )
     return parser.parse_args()
 
 
@@ -162,8 +159,6 @@ def _check(args: argparse.Namespace) -> None:
     # only a folder of an earlier run is replaced
     if args.out.exists() and any(args.out.iterdir()) and not (args.out / "flower").exists():
         raise UserError(f"--out {args.out}: has other files; expected a new folder")
-    if args.reuse and not (args.out / "flower" / "report.json").exists():
-        raise UserError(f"--reuse: no complete run of Flower in {args.out}")
     if find_spec("flwr") is None or not SUPERLINK.exists():
         raise UserError(
             "flwr is not installed here: scripts/setup_flower.sh makes .venv-flower; start this"
@@ -323,17 +318,7 @@ def _submit(programs: Programs, app: Path, setting: Setting, port: int, home: Pa
 def flower_rounds(folder: Path) -> tuple[list[Transfer], list[Round], list[float]]:
     """The transfers behind the proxy, the rounds that the ServerApp reported, and their ends."""
     began_s = json.loads((folder / "proxy.json").read_text())["began_unix_s"]
-    with (folder / "busy.csv").open() as file:
-        transfers = [
-            Transfer(
-                row["listen"],
-                row["direction"],
-                began_s + float(row["begin_s"]),
-                began_s + float(row["end_s"]),
-                int(row["bytes"]),
-            )
-            for row in csv.DictReader(file)
-        ]
+    transfers = _transfers(folder / "busy.csv", ("listen", "begin_s", "end_s"), began_s)
     report = json.loads((folder / "report.json").read_text())
     ends = report["ends_unix_s"]
     rounds = [
@@ -379,32 +364,36 @@ latency_ms = {setting.latency_ms}
 
 def rounds_here(directory: Path, setting: Setting) -> list[Round]:
     """The rounds of our run: one begins when its first model is sent."""
-    with (directory / "links.csv").open() as file:
-        transfers = [
-            Transfer(
-                row["edge"],
-                row["direction"],
-                float(row["offered_s"]),
-                float(row["finished_s"]),
-                int(row["bytes"]),
-            )
-            for row in csv.DictReader(file)
-        ]
+    transfers = _transfers(directory / "links.csv", ("edge", "offered_s", "finished_s"))
     models: dict[str, list[float]] = {}
     for each in transfers:
         if each.direction == "down":
             models.setdefault(each.client, []).append(each.begin_s)
     begins = [min(times) for times in zip(*(sorted(times) for times in models.values()))]
     ends = [*begins[1 : setting.rounds], max(each.end_s for each in transfers)]
-    with (directory / "measured.csv").open() as file:
-        trained = [
-            (float(row["began_s"]), float(row["ended_s"]))
-            for row in csv.DictReader(file)
-            if row["what"] == "training"
-        ]
+    trained = [
+        (float(row["began_s"]), float(row["ended_s"]))
+        for row in read_csv(directory / "measured.csv")
+        if row["what"] == "training"
+    ]
     return [
         _round("here", number, begin_s, end_s, transfers, _mean_s(trained, begin_s, end_s))
         for number, (begin_s, end_s) in enumerate(zip(begins, ends), 1)
+    ]
+
+
+def _transfers(path: Path, columns: tuple[str, str, str], from_s: float = 0.0) -> list[Transfer]:
+    """Read transfers; ``columns``: of the client, the begin and the end, after ``from_s``."""
+    client, begin, end = columns
+    return [
+        Transfer(
+            row[client],
+            row["direction"],
+            from_s + float(row[begin]),
+            from_s + float(row[end]),
+            int(row["bytes"]),
+        )
+        for row in read_csv(path)
     ]
 
 

@@ -22,7 +22,7 @@ from edgefl.errors import UserError
 from edgefl.exit_status import BAD_INPUT, FAILED
 from edgefl.hosts.setup.plan import devices, timetable
 from edgefl.loading.file import load
-from edgefl.reports.slots import section as slots
+from edgefl.reports import slots as slots
 from edgefl.results import rundirs
 from edgefl.results.tail import read_csv, read_events
 from edgefl.strategies.base.slotted import SlottedOptions

@@ -7,10 +7,10 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
-from any_transfers import AnyTransfers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
+from transfers import BYTE_PER_MS, MS, AnyTransfers, OnOff, due
 
 from edgefl.hosts.wall.coordinator.pacer import Pacer, PiecePlan
 from emulator.capacity.rates import Constant
@@ -20,30 +20,6 @@ from emulator.links.bottleneck import Bottleneck, SharedLink, shares
 from emulator.links.link import Link
 from emulator.links.network import Network, Transfer
 from emulator.units import FOREVER, NS_PER_S
-
-MS = NS_PER_S // 1000
-BYTE_PER_MS = 8_000  # bit/s: so that sizes in bytes read as milliseconds
-
-
-class OnOff:
-    """``rate_bit_s`` in the first ``on_ns`` of every ``period_ns``, 0 in the rest.
-
-    All is shifted by ``shift_ns``.
-    """
-
-    def __init__(self, rate_bit_s: int, on_ns: int, period_ns: int, shift_ns: int = 0) -> None:
-        self.rate_bit_s, self.on_ns, self.period_ns, self.shift_ns = (
-            rate_bit_s,
-            on_ns,
-            period_ns,
-            shift_ns,
-        )
-
-    def segment(self, t_ns: int) -> tuple[int, int]:
-        begin_ns = t_ns - (t_ns - self.shift_ns) % self.period_ns
-        if t_ns < begin_ns + self.on_ns:
-            return self.rate_bit_s, begin_ns + self.on_ns
-        return 0, begin_ns + self.period_ns
 
 
 def cell(rate: object, caps: list[object | None], delay_ns: int = 0) -> tuple[Network, Bottleneck]:
@@ -56,10 +32,6 @@ def cell(rate: object, caps: list[object | None], delay_ns: int = 0) -> tuple[Ne
 
 def transfer(number: int, size: int, edge: int = 0) -> Transfer:
     return Transfer(number, str(edge), "up", size, "update")
-
-
-def due(net: Network, now: int = FOREVER) -> list[tuple[int, int]]:
-    return [(completion.transfer.number, completion.due_ns) for completion in net.pop_due(now)]
 
 
 # ------------------------------------------------------------------ shares

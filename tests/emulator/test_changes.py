@@ -9,6 +9,7 @@ from typing import Literal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transfers import BYTE_PER_MS, MS, due, transfer
 
 from emulator.capacity import Capacity
 from emulator.capacity.rates import Constant
@@ -18,10 +19,7 @@ from emulator.delay import Delay, Jitter, Latency
 from emulator.links.bottleneck import Bottleneck
 from emulator.links.link import Link, changed_capacity
 from emulator.links.network import Network, Transfer
-from emulator.units import FOREVER, NS_PER_S
-
-MS = NS_PER_S // 1000
-BYTE_PER_MS = 8_000  # bit/s: so that sizes in bytes read as milliseconds
+from emulator.units import FOREVER
 
 
 class Off:
@@ -58,10 +56,6 @@ def network(kind: str = "plain", delay_ns: int = 0, rate: int = BYTE_PER_MS) -> 
     return made
 
 
-def transfer(number: int, size: int, edge: str = "a") -> Transfer:
-    return Transfer(number, edge, "up", size, "update")
-
-
 def offered(kind: str, *sizes: int, delay_ns: int = 0) -> tuple[Network, list[Transfer]]:
     """A network, and transfers 1, 2, ... offered to its link at 0."""
     net, items = (
@@ -71,10 +65,6 @@ def offered(kind: str, *sizes: int, delay_ns: int = 0) -> tuple[Network, list[Tr
     for item in items:
         net.offer(item, 0)
     return net, items
-
-
-def due(net: Network) -> list[tuple[int, int]]:
-    return [(completion.transfer.number, completion.due_ns) for completion in net.pop_due(FOREVER)]
 
 
 kinds = pytest.mark.parametrize("kind", ["plain", "own"])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from any_transfers import AnyTransfers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
+from transfers import BYTE_PER_MS, MS, AnyTransfers, due, transfer
 
 from emulator.capacity.rates import Constant, Windows
 from emulator.delay import Latency
@@ -17,9 +17,6 @@ from emulator.links.network import Completion, Network, Transfer
 from emulator.tdma.channel import LEAST_USES, REMEMBERED_NS, Channel, ChannelLink, Grid, Use
 from emulator.units import FOREVER, NS_PER_S
 
-MS = NS_PER_S // 1000
-BYTE_PER_MS = 8_000  # in bit/s, so that a size in bytes equals its time in milliseconds
-
 
 def network(channel: Channel, delay_ns: int = 0, edges: str = "ab") -> Network:
     """Return a network in which every edge has an uplink and a downlink."""
@@ -28,14 +25,6 @@ def network(channel: Channel, delay_ns: int = 0, edges: str = "ab") -> Network:
         for direction in ("up", "down"):
             net.add_link(edge, direction, channel.link(Latency(delay_ns)))
     return net
-
-
-def transfer(number: int, size: int, edge: str = "a", direction: str = "up") -> Transfer:
-    return Transfer(number, edge, direction, size, "update")
-
-
-def due(net: Network, now: int = FOREVER) -> list[tuple[int, int]]:
-    return [(completion.transfer.number, completion.due_ns) for completion in net.pop_due(now)]
 
 
 def ten(guard_ms: int = 0, **more: object) -> Channel:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import count
 
 import pytest
-from any_transfers import AnyTransfers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transfers import BYTE_PER_MS, MS, AnyTransfers, OnOff, due, transfer
 
 from emulator.capacity.rates import Constant
 from emulator.capacity.service import bytes_served, served_at
@@ -15,11 +15,8 @@ from emulator.delay import Latency
 from emulator.errors import BadValue
 from emulator.links.bottleneck import Bottleneck
 from emulator.links.link import Bound, Link
-from emulator.links.network import Completion, Network, Transfer
-from emulator.units import FOREVER, NS_PER_S
-
-MS = NS_PER_S // 1000
-BYTE_PER_MS = 8_000  # bit/s: so that sizes in bytes read as milliseconds
+from emulator.links.network import Completion, Network
+from emulator.units import FOREVER
 
 
 def network(
@@ -30,14 +27,6 @@ def network(
     for edge in edges:
         made.add_link(edge, "up", Link(capacity, Latency(delay_ns)))
     return made
-
-
-def transfer(number: int, size: int, edge: str = "a") -> Transfer:
-    return Transfer(number, edge, "up", size, "update")
-
-
-def due(completions: list[Completion]) -> list[tuple[int, int]]:
-    return [(completion.transfer.number, completion.due_ns) for completion in completions]
 
 
 def test_a_quarter_megabyte_at_two_mbit_takes_one_second() -> None:
@@ -111,7 +100,7 @@ def test_the_receivers_count_may_come_later() -> None:
     assert net.next_due() == 565 * MS
     net.suspend(model, 40, 510 * MS)
     net.resume(model, 600 * MS)
-    assert due(net.pop_due(700 * MS)) == [(1, 660 * MS)]
+    assert due(net, 700 * MS) == [(1, 660 * MS)]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +121,7 @@ def test_cancel_lets_the_next_one_start(
         net.offer(item, 0)
     net.cancel(items[victim], now_ms * MS)
     assert net.progress(items[victim], FOREVER) == 0
-    assert due(net.pop_due(FOREVER)) == [(number, at * MS) for number, at in expected]
+    assert due(net) == [(number, at * MS) for number, at in expected]
 
 
 def test_cancelling_what_holds_the_link_up_frees_it() -> None:
@@ -142,7 +131,7 @@ def test_cancelling_what_holds_the_link_up_frees_it() -> None:
     net.offer(behind, 0)
     net.suspend(broken, 5, 5 * MS)
     net.cancel(broken, 50 * MS)
-    assert due(net.pop_due(FOREVER)) == [(2, 60 * MS)]
+    assert due(net) == [(2, 60 * MS)]
     net.offer(broken, 70 * MS)  # offered again, it starts from byte 0
     assert net.progress(broken, 75 * MS) == 5
     net.cancel(broken, 75 * MS)
@@ -176,7 +165,7 @@ def test_misuse_is_refused() -> None:
         with pytest.raises(KeyError):
             wrong()
     assert net.started(stranger) is None
-    assert due(net.pop_due(FOREVER)) == [(1, 10 * MS)]
+    assert due(net) == [(1, 10 * MS)]
 
 
 def test_a_link_is_made_when_it_is_first_used() -> None:
@@ -192,25 +181,12 @@ def test_a_link_is_made_when_it_is_first_used() -> None:
     net.offer(transfer(1, 5), 0)
     net.offer(transfer(2, 5), 0)
     assert net.link("a", "up").queue[1].transfer.number == 2 and made == [("a", "up")]
-    assert due(net.pop_due(FOREVER - 1)) == [(1, 5 * MS), (2, 10 * MS)]
+    assert due(net, FOREVER - 1) == [(1, 5 * MS), (2, 10 * MS)]
     assert net.change("b", "up", Constant(2 * BYTE_PER_MS), at=0) == 0
     net.offer(transfer(3, 4, "b"), 0)
     assert net.next_due() == 2 * MS
     with pytest.raises(KeyError):
         net.link("nobody", "up")
-
-
-class OnOff:
-    """``rate_bit_s`` in the first ``on_ns`` of every ``period_ns``, 0 in the rest."""
-
-    def __init__(self, rate_bit_s: int, on_ns: int, period_ns: int) -> None:
-        self.rate_bit_s, self.on_ns, self.period_ns = rate_bit_s, on_ns, period_ns
-
-    def segment(self, t_ns: int) -> tuple[int, int]:
-        begin_ns = t_ns - t_ns % self.period_ns
-        if t_ns < begin_ns + self.on_ns:
-            return self.rate_bit_s, begin_ns + self.on_ns
-        return 0, begin_ns + self.period_ns
 
 
 capacities = st.one_of(
@@ -348,10 +324,6 @@ def bounded_network(bound: Bound | None, shared: bool = False, delay_ns: int = 0
     return net
 
 
-def due_by(net: Network, now: int = FOREVER) -> list[tuple[int, int]]:
-    return [(completion.transfer.number, completion.due_ns) for completion in net.pop_due(now)]
-
-
 @kinds
 def test_what_finds_no_room_is_refused_and_counted(shared: bool) -> None:
     net = bounded_network(Bound(25), shared, delay_ns=50 * MS)
@@ -371,9 +343,9 @@ def test_what_finds_no_room_is_refused_and_counted(shared: bool) -> None:
     assert (net.progress(transfer(3, 6), FOREVER), net.started(transfer(3, 6))) == (0, None)
     with pytest.raises(KeyError):
         net.due_at(transfer(3, 6), 1)
-    assert due_by(net) == [(1, 150 * MS), (2, 170 * MS), (4, 175 * MS), (6, 195 * MS)]
+    assert due(net) == [(1, 150 * MS), (2, 170 * MS), (4, 175 * MS), (6, 195 * MS)]
     assert net.offer(transfer(3, 6), 300 * MS) is None  # after a refusal it may be offered again
-    assert due_by(net) == [(3, 356 * MS)]
+    assert due(net) == [(3, 356 * MS)]
 
 
 @kinds
@@ -387,7 +359,7 @@ def test_what_is_blocked_waits_outside_in_order(shared: bool) -> None:
     # begins
     began = 1
     assert admitted == [1, 2, began + 10 * MS, began + 10 * MS, began + 45 * MS, began + 45 * MS]
-    assert [at for _, at in due_by(net)] == [began + at * MS for at in (10, 30, 40, 45, 145, 146)]
+    assert [at for _, at in due(net)] == [began + at * MS for at in (10, 30, 40, 45, 145, 146)]
 
 
 @kinds
@@ -406,7 +378,7 @@ def test_a_broken_session_holds_the_queue_up(shared: bool) -> None:
     assert other.offer(transfer(2, 10), 500 * MS) is not None
     other.cancel(transfer(0, 10), 600 * MS)
     assert other.offer(transfer(2, 10), 600 * MS) is None
-    assert due_by(other) == [(1, 610 * MS), (2, 620 * MS)]
+    assert due(other) == [(1, 610 * MS), (2, 620 * MS)]
 
 
 @pytest.mark.parametrize("wrong", [(-1, "drop"), (True, "drop"), (1.5, "drop"), (10, "tail")])
@@ -482,4 +454,4 @@ def test_blocking_changes_no_moment_of_service_and_keeps_order(
             if entered <= moment < began
         ]
         assert sum(inside) <= limit
-    assert due_by(bounded) == due_by(endless)
+    assert due(bounded) == due(endless)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from paths import BENCHMARKS
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.rest, pytest.mark.processes]
 
 SECONDS = 2.5
 MOST_GROWTH_MB = 50.0

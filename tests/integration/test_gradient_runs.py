@@ -17,10 +17,8 @@ from builders import small_run
 from drawn import of_runs
 from rich.console import Console
 
-from edgefl.reports import gallery
-from edgefl.reports.aggregation import figures as aggregation_plot
-from edgefl.reports.aggregation import section as aggregation
-from edgefl.reports.aggregation import table as aggregation_table
+from edgefl.reports import aggregation, gallery
+from edgefl.reports.family import rows_of
 from edgefl.results.summary import stability
 from edgefl.results.tail import read_csv, read_events
 
@@ -177,7 +175,7 @@ def test_reported_shares_change_the_record_alone(tmp_path: Path) -> None:
     assert 1 <= found["aggregation"]["effective_ave"] <= 2
     assert 0.1 <= found["aggregation"]["largest_label_ave"] <= 1
     for name, run in (("with.csv", tmp_path / "shares"), ("without.csv", tmp_path / "plain")):
-        aggregation_table.write_csv(aggregation_table.load([run]), tmp_path / name)
+        aggregation.write_csv(rows_of([run], "aggregation"), tmp_path / name)
     columns = [
         (tmp_path / name).read_text().splitlines()[0] for name in ("with.csv", "without.csv")
     ]
@@ -185,7 +183,7 @@ def test_reported_shares_change_the_record_alone(tmp_path: Path) -> None:
 
 
 def test_figure_2b_s_points() -> None:
-    assert aggregation_plot.by_count([values for _, values in aggregation.steps(EVENTS)]) == [
+    assert aggregation.by_count([values for _, values in aggregation.steps(EVENTS)]) == [
         (1.0, 3.0),
         (2.0, 0.0),
     ]
@@ -231,11 +229,11 @@ def test_summary_table_csv_and_figure_of_a_run(tmp_path: Path) -> None:
         and math.isfinite(found["stability"])
     )
     assert json.loads((directory / "summary.json").read_text())["aggregation"] == section
-    loaded = aggregation_table.load([tmp_path])
+    loaded = rows_of([tmp_path], "aggregation")
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(aggregation_table.table(loaded))
+    console.print(aggregation.table(loaded))
     assert "wkafl" in (text := console.export_text()) and f"{section['tau_ave']:.1f}" in text
-    aggregation_table.write_csv(loaded, tmp_path / "aggregation.csv")
+    aggregation.write_csv(loaded, tmp_path / "aggregation.csv")
     (row,) = csv.DictReader((tmp_path / "aggregation.csv").open())
     assert (
         row["name"] == "wkafl"
@@ -254,5 +252,5 @@ def test_a_scheme_without_such_steps_has_no_such_section(tmp_path: Path) -> None
         **SECTIONS | {"stop": {"versions": 2}},
         strategies=[{"strategy": "fedbuff", "buffer_size": 2}],
     )
-    assert "aggregation" not in found and aggregation_table.load([directory]) == []
+    assert "aggregation" not in found and rows_of([directory], "aggregation") == []
     assert gallery.leave([directory], {"aggregation": tmp_path / "a"}) == []

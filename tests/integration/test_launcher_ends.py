@@ -101,7 +101,7 @@ def test_an_end_before_the_run_begins_has_a_line(
     assert end(process) == (130, "", "edgefl: interrupted\n")
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGHUP"])
 def test_a_request_to_end_between_two_strategies(
     folder: Path, started: list[subprocess.Popen[str]], name: str
 ) -> None:

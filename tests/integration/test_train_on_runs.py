@@ -26,7 +26,8 @@ from edgefl.hosts.virtual.run import run_virtual
 from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.jobs import Train
 from edgefl.loading.file import load
-from edgefl.reports.dissemination.table import Cost, table
+from edgefl.reports.dissemination import table
+from edgefl.reports.family import SectionRow
 from edgefl.results.tail import read_csv, read_events
 from emulator.units import to_ns
 
@@ -122,7 +123,7 @@ def test_what_was_too_late_is_shown(tmp_path: Path) -> None:
         int(row["bytes"]) for row in (*dropped, *fresh)
     ) and found["requests"] > len(fresh)
     assert f"x: {found['too_late']} fresher models came too late to be merged" in str(
-        table([Cost("x", 1, summary["bytes_down"], found)]).caption
+        table([SectionRow("x", summary, found)]).caption
     )
 
 
@@ -212,7 +213,7 @@ def shown(summary: dict[str, Any]) -> list[str]:
     """The lines of the table."""
     console = Console(width=80, color_system=None)
     with console.capture() as capture:
-        console.print(table([Cost("x", 1, summary["bytes_down"], summary["dissemination"])]))
+        console.print(table([SectionRow("x", summary, summary["dissemination"])]))
     return capture.get().splitlines()
 
 

@@ -18,7 +18,7 @@ from terminals import Terminals
 from edgefl.hosts.wall.coordinator.transfers import PROBE_BYTES
 from edgefl.results.tail import read_csv
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.rest, pytest.mark.alone]
 
 INPUTS, HIDDEN, CLASSES = 64, 512, 10
 MODEL = INPUTS * HIDDEN + HIDDEN + HIDDEN * CLASSES + CLASSES  # elements

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from reproduced import curve_rows, entry_of, part_of, row_of
-from reproduction import figures, pages, registry
+from reproduction import figures, pages
 from reproduction.drawings import DRAWINGS
 from reproduction.entry import Entry, Figure, Point, Scale
 from reproduction.results import (
@@ -20,9 +20,7 @@ from reproduction.results import (
     key_of,
     numbers_of,
     put_machine,
-    read_machines,
 )
-from reproduction.runner import CpuClock
 
 from edgefl.errors import UserError
 
@@ -104,27 +102,6 @@ def test_numbers_and_curve_of_a_run(tmp_path: Path) -> None:
     curve = curve_of(tmp_path, Scale.paper, "main", "a", 1)
     assert len(curve) == CURVE_POINTS and (curve[0].version, curve[-1].version) == (0, 99)
     assert curve[0].train_loss is None and curve[-1].loss == pytest.approx(2.01)
-
-
-def test_machines_are_kept(tmp_path: Path) -> None:
-    assert read_machines(tmp_path) == {}
-    put_machine(tmp_path, "b1", {"cpu": "one", "cores": "2"})
-    put_machine(tmp_path, "a1", {"cpu": "two", "torch": "2"})
-    assert read_machines(tmp_path) == {
-        "a1": {"cpu": "two", "cores": "", "torch": "2"},
-        "b1": {"cpu": "one", "cores": "2", "torch": ""},
-    }
-
-
-def test_the_clock_measures_runs_of_this_process_one_after_another() -> None:
-    clock = CpuClock(2)
-    assert clock.used_s(0) is None and clock.used_s(1) is None
-    clock.begin(0)
-    assert sum(at * at for at in range(300_000)) > 0
-    used_s = clock.used_s(0)
-    assert used_s is not None and used_s >= 0.0
-    clock.begin(1)
-    assert clock.used_s(0) is None, "it has ended" and clock.used_s(1) is not None
 
 
 # ------------------------------------------------------------------ pages
@@ -213,23 +190,6 @@ def test_the_front_page_has_the_chosen_claims_alone(tmp_path: Path) -> None:
     assert "and 2 further claims](dissemination.md)" in front
     with pytest.raises(UserError, match="study: front: 2 claims begin with 'B is worse'"):
         pages.write(tmp_path, [study(claims=[CLAIM, *others], front=["B is worse"])])
-
-
-def test_the_best_corners_of_two_studies_are_one_figure(tmp_path: Path) -> None:
-    chosen = [
-        registry.find(name).model_copy(update={"front": ()})
-        for name in ("seed0-corners", "seed1-corners")
-    ]
-    drawn = tmp_path / "figures" / "best-corners.svg"
-    for entry, methods in zip(chosen, (("with", "without"), ("tdma-s1", "idfl-s1"))):
-        pages.write(tmp_path, chosen)
-        assert not drawn.exists(), "one of the two has no runs"
-        tables = Tables(tmp_path / "data", entry)
-        for method in methods:
-            row = row_of(method, 1, {"final_accuracy": 0.5}, part="best")
-            tables.put(row, curve_rows(method, 1, part="best"))
-    pages.write(tmp_path, chosen)
-    assert "](figures/best-corners.svg)" in (tmp_path / "index.md").read_text() and drawn.exists()
 
 
 @pytest.mark.parametrize("log", ["", "xy"])

@@ -80,19 +80,6 @@ def test_an_entry_is_tuned_and_run_and_its_page_needs_the_files_alone(tmp_path: 
     assert (tmp_path / "results" / "figures" / "digits-accuracy.svg").is_file()
 
 
-def test_two_studies_from_nothing_give_the_same_pages_times_aside(tmp_path: Path) -> None:
-    texts, files = [], []
-    for name, workers in (("one", 1), ("two", 2)):
-        folder = tmp_path / name
-        EntryRunner(digits_entry(), work_in(folder, power=Power(workers))).run()
-        made = pages.write(folder / "results", [digits_entry()])
-        texts.append([pages.without_times(path.read_text()) for path in made])
-        files.append(times_aside(folder / "results" / "data" / "digits.csv"))
-        texts[-1].append((folder / "results" / "figures" / "digits-accuracy.svg").read_text())
-    assert texts[0] == texts[1] and files[0] == files[1]
-    assert "CPU-hours" in made[0].read_text()
-
-
 def interrupted_after(runs: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Press Ctrl-C when so many runs have ended. Returns the list that gets their names."""
     ended: list[str] = []

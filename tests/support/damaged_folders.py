@@ -20,7 +20,6 @@ import tomli_w
 from edgefl.cli import main
 from edgefl.errors import UserError
 from edgefl.hosts.virtual.run import SavedRun
-from edgefl.live.capacities import capacity_of
 from edgefl.live.feeds import Feeds
 from edgefl.live.run_model import Seen
 
@@ -190,7 +189,7 @@ def damage(folder: Path, chance: random.Random) -> str:
 # ---------------------------------------------------------------------- commands
 def seen(folder: Path) -> None:
     """What `edgefl view` does with the folder before the page asks for anything."""
-    feeds = Feeds([folder], capacity_of)
+    feeds = Feeds([folder])
     for name in feeds.ids():
         feed = feeds.get(name)
         assert feed is not None

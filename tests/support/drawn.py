@@ -9,8 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from edgefl.reports import gallery
-from edgefl.results.figures.base import PlotData, open_runs
-from edgefl.results.figures.output import drawn
+from edgefl.results.figures.base import PlotData, drawn, open_runs
 from edgefl.results.figures.style import PlotStyle
 
 

@@ -43,8 +43,8 @@ from edgefl.record.journal import Journal
 from edgefl.record.record import TABLES as TABLE_COLUMNS
 from edgefl.record.record import Record, journal_sizes
 from edgefl.record.tables import Later, Rotation, at_once, parts, write_whole
-from edgefl.reports import registry
-from edgefl.reports.registry import sections
+from edgefl.reports import family
+from edgefl.reports.family import sections
 from edgefl.results.energy import MEASURED, joules_to_target
 from edgefl.results.summary import BROKEN_OFF, outcome, scores_not_finite
 from edgefl.results.tail import read_csv
@@ -203,6 +203,8 @@ class OpenRun:
         self._started_s = self._flushed_s - (0.0 if done is None else done.wall_s)
         # before anything is written: it may raise UserError
         made = strategy(experiment, self.entry, base, weights, layout)
+        section = experiment.record
+        keep = None if section.keep == "all" else section.keep
         with writable(directory, "made", done is not None):
             self.disk.make_folder(directory)
         with writable(directory, resumed=done is not None):
@@ -215,7 +217,7 @@ class OpenRun:
                 self._journal(weights, layout, inputs, done),
                 self.disk,
                 None if done is None else done.sizes,
-                self._rotation(inputs, later),
+                Rotation(keep=keep, later=later, durable=inputs and section.durability == "power"),
                 joules=book is not None,
                 further=experiment.evaluation.further,
                 clients=experiment.edges.ids() if is_flower(experiment.task) else (),
@@ -226,11 +228,6 @@ class OpenRun:
         self.coordinator = Coordinator(
             made, experiment, self.record, shares, limits, book, away, packed
         )
-
-    def _rotation(self, inputs: bool, later: Later) -> Rotation:
-        section = self.experiment.record
-        keep = None if section.keep == "all" else section.keep
-        return Rotation(keep=keep, later=later, durable=inputs and section.durability == "power")
 
     def start_wall(self, done_s: float = 0.0) -> None:
         """Count wall seconds from now on, without the joining phase.
@@ -408,7 +405,7 @@ def clear(folder: Path, but: Path | None = None) -> list[str]:
                 with suppress(OSError):  # not empty: other seeds, or the user's files
                     directory.parent.rmdir()
         if runs:
-            _remove(folder, registry.files())
+            _remove(folder, family.files())
     return sorted({run.relative_to(folder).parts[0] for run in runs})
 
 
@@ -433,7 +430,7 @@ def holds_results(folder: Path) -> bool:
 
     This covers directories that are links, and files that no run has written.
     """
-    if any((folder / name).exists() for name in (files.SWEEP, *registry.files())):
+    if any((folder / name).exists() for name in (files.SWEEP, *family.files())):
         return True
     return any(
         _has_rows(run) or any((run / name).exists() for name in (files.SUMMARY, files.METRICS))

@@ -26,7 +26,7 @@ from edgefl.hosts.setup.learning import Learning
 from edgefl.hosts.setup.network import latencies, network
 from edgefl.hosts.setup.plan import fidelity, refuse_native
 from edgefl.hosts.setup.resumption import digest_facts
-from edgefl.hosts.setup.rundir import OpenRun, RunSoFar
+from edgefl.hosts.setup.rundir import OpenRun, RunSoFar, externals
 from edgefl.hosts.virtual.host import DeferredEdges, VirtualFaults, VirtualHost
 from edgefl.hosts.virtual.pool.engine import Engine, InProcessEngine
 from edgefl.record.files import CHECKPOINTS
@@ -98,20 +98,10 @@ class SavedRun:
     def use(self, learned: Learning, index: int, run: OpenRun, pool: Engine) -> None:
         """Set what this process has built, which checkpoints only name."""
         self._groups = pool.groups
-        self.run, strategy = run, run.coordinator.strategy
-        self._own = own_modules(type(strategy))
-        self._externals: dict[str, object] = {
-            "strategy": strategy,
-            "options": strategy.options,
-            "options of the rule": learned.rule(index).options,
-            "layout": learned.layout,
-            "experiment": learned.experiment,
-            "learned": learned,
-            "recorder": run.record,
-            "engine": pool,
-        }
-        if (limits := run.coordinator.deadlines.limits) is not None:
-            self._externals["limits"] = limits
+        self.run = run
+        self._own = own_modules(type(run.coordinator.strategy))
+        more = {"options of the rule": learned.rule(index).options, "learned": learned}
+        self._externals: dict[str, object] = {**externals(run), **more, "engine": pool}
 
     def load(self) -> VirtualHost:
         """Return the host of the checkpoint that was found. UserError if it cannot be used."""

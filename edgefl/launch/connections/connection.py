@@ -126,8 +126,8 @@ class RemoteProcess:
     """A process on a host. Read ``lines`` and ``err_lines``, or it may block.
 
     ``process``: of asyncio or of asyncssh, whose streams are alike. ``lost``: what these raise if
-    the connection is lost. ``end`` waits for the end. ``send_signal``: sends a signal, such as
-    "TERM", to the process and those that it started in its session.
+    the connection is lost. ``end`` waits for the end. ``kill`` sends SIGKILL to the process and to
+    those that it started in its session.
     """
 
     def __init__(
@@ -136,10 +136,10 @@ class RemoteProcess:
         process: Any,
         lost: tuple[type[Exception], ...],
         end: Callable[[], Awaitable[Any]],
-        send_signal: Callable[[str], None],
+        kill: Callable[[], None],
     ) -> None:
         self._host, self._process, self._lost = host, process, lost
-        self._end, self._send_signal = end, send_signal
+        self._end, self.kill = end, kill
         self.stdin = Stdin(process.stdin, lost)
 
     @property
@@ -175,14 +175,6 @@ class RemoteProcess:
         if status is None:
             raise HostError(self._host.name, "lost the connection")
         return status if status >= 0 else 128 - status
-
-    def terminate(self) -> None:
-        """Send SIGTERM to the process and those that it started in its session."""
-        self._send_signal("TERM")
-
-    def kill(self) -> None:
-        """Send SIGKILL to them."""
-        self._send_signal("KILL")
 
 
 class HostConnection(ABC):

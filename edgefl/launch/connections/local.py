@@ -56,7 +56,7 @@ class LocalConnection(HostConnection):
             raise HostError(self.host.name, f"{words[0]}: {error.strerror}") from error
         self._processes = [each for each in self._processes if not each.ended]
         made = RemoteProcess(
-            self.host, process, (OSError,), process.wait, partial(_signal, process.pid)
+            self.host, process, (OSError,), process.wait, partial(_kill, process.pid)
         )
         self._processes.append(made)
         return made
@@ -75,6 +75,6 @@ def _expanded(word: str) -> str:
     return os.path.expanduser(word) if word == "~" or word.startswith("~/") else word
 
 
-def _signal(session: int, name: str) -> None:
+def _kill(session: int) -> None:
     with suppress(ProcessLookupError):  # all have ended
-        os.killpg(session, signal.Signals[f"SIG{name}"])
+        os.killpg(session, signal.SIGKILL)

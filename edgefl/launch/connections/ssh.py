@@ -148,7 +148,7 @@ class SSHConnection(HostConnection):
     ) -> None:
         super().__init__(host, own_address)
         self._connection = connection
-        self._signals: set[asyncio.Task[None]] = set()
+        self._kills: set[asyncio.Task[None]] = set()
 
     async def start(self, argv: Sequence[str], *, env: Mapping[str, str] = NO_ENV) -> RemoteProcess:
         try:
@@ -165,13 +165,13 @@ class SSHConnection(HostConnection):
         if not known:
             text = said[:MOST_SAID].decode(errors="replace")
             raise HostError(self.host.name, f"the shell there failed: {text or 'no output'}")
-        send_signal = partial(self._signal, process, int(pid))
-        return RemoteProcess(self.host, process, LOST, process.wait_closed, send_signal)
+        kill = partial(self._kill_soon, process, int(pid))
+        return RemoteProcess(self.host, process, LOST, process.wait_closed, kill)
 
     async def close(self) -> None:
         with suppress(TimeoutError, OSError, asyncssh.Error):
             async with asyncio.timeout(CONNECT_S):
-                await asyncio.gather(*self._signals)
+                await asyncio.gather(*self._kills)
                 self._connection.close()
                 await self._connection.wait_closed()
 
@@ -181,17 +181,17 @@ class SSHConnection(HostConnection):
         except LOST as error:
             raise HostError(self.host.name, f"lost the connection ({error})") from error
 
-    def _signal(self, process: asyncssh.SSHClientProcess[bytes], pid: int, name: str) -> None:
-        """Send a signal to a session there; the server may refuse to do it (for root it does)."""
+    def _kill_soon(self, process: asyncssh.SSHClientProcess[bytes], pid: int) -> None:
+        """Kill a session there; the server may refuse to do it (for root it does)."""
         if process.returncode is not None:  # its id may be that of another process now
             return
-        task = asyncio.create_task(self._kill(pid, name))
-        self._signals.add(task)
-        task.add_done_callback(self._signals.discard)
+        task = asyncio.create_task(self._kill(pid))
+        self._kills.add(task)
+        task.add_done_callback(self._kills.discard)
 
-    async def _kill(self, pid: int, name: str) -> None:
+    async def _kill(self, pid: int) -> None:
         with suppress(HostError):  # without a connection nothing can be sent
-            process = await self._exec(f"kill -{name} -- -{pid}")
+            process = await self._exec(f"kill -KILL -- -{pid}")
             await process.wait()
 
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from edgefl.config.scores import SCORES
 from edgefl.errors import UserError
 from edgefl.results.figures.base import Plot, PlotData, Runs
-from edgefl.results.figures.curves import X, draw_curves, rows_of
+from edgefl.results.figures.curves import X, draw_curves, rows_of, score_of_runs, target_of, told
 from edgefl.results.figures.style import PlotStyle
-from edgefl.results.figures.targets import score_of_runs, target_of, told
 
 if TYPE_CHECKING:
     from edgefl.results.figures.canvas import Canvas

@@ -1,4 +1,4 @@
-"""What each kind of figure derives from: its numbers, and the files of the runs.
+"""What each kind of figure derives from: its numbers, the runs' files, and the files of a figure.
 
 No file of this folder imports matplotlib at its top, since a base install has none.
 """
@@ -13,13 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgefl.errors import needs
 from edgefl.results import rundirs
+from edgefl.results.compare import replace_file
 from edgefl.results.figures.style import PlotStyle
 from edgefl.results.run_files import RunFiles
 
 if TYPE_CHECKING:
-    from edgefl.results.figures.canvas import Canvas
+    from matplotlib.figure import Figure
 
+    from edgefl.results.figures.canvas import Canvas
 
 ROWS_AT_ONCE = 5000
 
@@ -127,3 +130,46 @@ class Plot(ABC):
     def about(self) -> str:
         """One line about the figure."""
         return (type(self).__doc__ or "").partition("\n")[0]
+
+
+LEFT = ("png", "pdf")  # the formats that a run leaves
+DATES = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}  # left out of the files
+
+
+def drawn(plot: Plot, numbers: PlotData, style: PlotStyle) -> Figure:
+    """Return the figure of these numbers, which ``plot.data`` has returned and which has rows."""
+    with needs("lab", "a figure"):
+        import matplotlib
+
+        from edgefl.results.figures.canvas import STYLE, Canvas
+    with matplotlib.rc_context(STYLE):
+        canvas = Canvas(style, plot.WIDTH)
+        plot.draw(numbers, canvas)
+        return canvas.finish()
+
+
+def rendered(figure: Figure, form: str) -> bytes:
+    """Return the figure as "png", "pdf" or "svg", without a date: the same bytes each time."""
+    import matplotlib
+
+    from edgefl.results.figures.canvas import STYLE
+
+    content = io.BytesIO()
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(content, format=form, metadata={DATES[form]: None})
+    return content.getvalue()
+
+
+def save(figure: Figure, out: Path, forms: Sequence[str]) -> list[Path]:
+    """Write a figure as ``out`` with the suffix of each format added; return the files."""
+    paths = [out.with_name(f"{out.name}.{form}") for form in forms]
+    for path, form in zip(paths, forms):
+        replace_file(path, rendered(figure, form))
+    return paths
+
+
+def left(plot: Plot, runs: Runs, out: Path) -> list[Path]:
+    """Write the figure as a run leaves it; return the PNG file, or [] if no run has it."""
+    own = PlotStyle()
+    numbers = plot.data(runs, own)
+    return save(drawn(plot, numbers, own), out, LEFT)[:1] if numbers.rows else []

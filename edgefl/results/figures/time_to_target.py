@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 from edgefl.config.scores import ACCURACY, SCORES
 from edgefl.errors import UserError
 from edgefl.results.figures.base import Plot, PlotData, Runs
-from edgefl.results.figures.curves import X
-from edgefl.results.figures.style import PlotStyle
-from edgefl.results.figures.targets import (
+from edgefl.results.figures.curves import (
+    X,
     best_score,
     common_target,
     score_of_runs,
     to_target,
     told,
 )
+from edgefl.results.figures.style import PlotStyle
 from edgefl.results.statistics import interval
 
 if TYPE_CHECKING:

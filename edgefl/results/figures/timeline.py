@@ -143,8 +143,10 @@ def _panel(
     patches: dict[str, list[Any]] = {what: [] for what in LOOKS}
     merges = []
     for _, edge, lane, kind, begin_s, end_s, _, _ in data.rows:
+        if begin_s > until_s:
+            break  # the rows are in order of their beginnings
         seen = min(end_s, until_s) - begin_s > UNSEEN * until_s or lane == MARK
-        if edge not in rows or begin_s > until_s or not seen:
+        if edge not in rows or not seen:
             continue
         if lane == MARK:
             merges += [(begin_s / unit, rows[edge])] if kind == MERGE else []

@@ -11,9 +11,9 @@ import matplotlib
 import numpy as np
 from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
 
+from edgefl.results.figures.base import save
 from edgefl.results.figures.canvas import STYLE, Canvas, look, marked, unit_of_time
 from edgefl.results.figures.curves import STEPS, step_values
-from edgefl.results.figures.output import save
 from edgefl.results.figures.style import PlotStyle
 from reproduction.drawings import lines_of
 from reproduction.entry import Figure, Point

@@ -21,10 +21,10 @@ from edgefl.hosts.setup.learning import learning
 from edgefl.loading.file import base_of, load
 from edgefl.models.workspace import Workspace, wrap
 from edgefl.record.files import CONFIG, EVENTS, LABELS, METRICS
-from edgefl.reports.aggregation.section import MARK, steps
-from edgefl.reports.by_label import section as labels
-from edgefl.reports.dissemination.section import reported, updates
-from edgefl.reports.slots import section as slots
+from edgefl.reports import by_label as labels
+from edgefl.reports import slots
+from edgefl.reports.aggregation import OF_STEP, steps
+from edgefl.reports.dissemination import reported, updates
 from edgefl.results.summary import number
 from edgefl.results.tail import read_csv, read_events
 from edgefl.sweep.metrics import facts_of
@@ -143,7 +143,7 @@ def arrived(run: Path) -> Sequence[Mapping[str, Any]]:
 # ------------------------------------------------------------------ TDMA
 def models(run: Path) -> float:
     """Return the number of global models by the run's last slot, w_0 included (table I)."""
-    ends = [done[slots.MARK] for done in slots.rounds(read_events(run / EVENTS))]
+    ends = [done[slots.OF_ROUND] for done in slots.rounds(read_events(run / EVENTS))]
     end_s = load(run / CONFIG).stop.emulated_s
     assert end_s is not None  # all runs over TDMA stop by time
     last = round(end_s / slots.slot_s(run))
@@ -335,7 +335,7 @@ def linearity_of(found: Sequence[Mapping[str, float]]) -> float | None:
     """
     by_count: dict[float, list[float]] = {}
     for step in found:
-        by_count.setdefault(step["aggregated"], []).append(step[MARK])
+        by_count.setdefault(step["aggregated"], []).append(step[OF_STEP])
     points = [(count, fmean(gaps)) for count, gaps in by_count.items() if len(gaps) >= LEAST_STEPS]
     if len(points) < 3 or len({gap for _, gap in points}) == 1:
         return None

@@ -29,6 +29,8 @@ OLD_MEAN = (
     " of the run these are. Settings were chosen by the same number. Runs of today's version have"
     " the mean over the last tenth of the emulated time."
 )
+OF_CODE = "Of the strategy's code (s), of the trainer's (t) and of the config (c)."
+OF_COMMIT = "The commit, and a digest of the config (c)."
 SMALL = "small scale"
 CLAIM_HEAD = ("Claim", "The paper", "Ours", "Verdict")
 # The figure of the README: an entry, its part, the panel's title, and the names of its lines.
@@ -350,22 +352,14 @@ def _tuning(results: Results, part: Part) -> list[str]:
 
 def _origin(results: Results, part: Part) -> list[str]:
     """Return what made the numbers, as digests."""
-    rows, old = [], False
+    rows, told = [], {}
     for which in _done(results, part):
         digests = sorted({row.digest for row in results.runs(which)})
-        old |= any(digest.count("-") > 1 for digest in digests)
-        told = ", ".join(f"`{digest}`" for digest in digests)
-        rows.append([which.removeprefix(f"{part.name}/"), told])
-    return [
-        "```{dropdown} Digests of what made these numbers",
-        "Of the strategy's code (s), of the trainer's (t) and of the config (c)."
-        if old
-        else "The commit, and a digest of the config (c).",
-        "",
-        *_table(("Method", "Digest"), rows),
-        "```",
-        "",
-    ]
+        told |= {OF_CODE if digest.count("-") > 1 else OF_COMMIT: None for digest in digests}
+        cells = ", ".join(f"`{digest}`" for digest in digests)
+        rows.append([which.removeprefix(f"{part.name}/"), cells])
+    head = "```{dropdown} Digests of what made these numbers"
+    return [head, " ".join(told), "", *_table(("Method", "Digest"), rows), "```", ""]
 
 
 def _scale_mark(scale: Scale | None) -> str:

@@ -19,8 +19,7 @@ from typing import Any
 
 from edgefl.errors import undamaged
 from edgefl.record.files import METRICS, SUMMARY
-from edgefl.results.compare import replace_file
-from edgefl.results.spread import Spread, spread
+from edgefl.results.compare import Spread, replace_file, spread
 from edgefl.results.summary import evaluations, number, staleness_stats
 from edgefl.results.tail import read_csv
 from edgefl.sweep.metrics import facts_of, late_accuracy

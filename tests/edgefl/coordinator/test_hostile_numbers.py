@@ -78,7 +78,7 @@ def test_no_strategy_falls(name: str, tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(Coordinator, "receive", receive)
     small = {key: value for key, value in SMALL.items() if key in load(name).Options.model_fields}
     entry = {"strategy": name, **small, **LARGE_STEPS.get(name, {})}
-    sections = RUN | medium(name) | {"stop": {"emulated_s": 120.0}, "edges": {"count": 3}}
+    sections = RUN | medium(name) | {"stop": {"emulated_s": 60.0}, "edges": {"count": 3}}
     summary, _ = small_run(tmp_path, **sections | {"strategies": [entry]})
     assert summary["finished"] == "emulated_s"
     assert count >= len(attacks), "each attack was tried"

@@ -51,8 +51,8 @@ def test_tensorboard_has_each_point_once(run: Path, tmp_path: Path, times: int) 
     assert [each[0] for each in found["accuracy/test"]] == [each[0] for each in expected]
     for each, wanted in zip(found["accuracy/test"], expected):
         assert each == pytest.approx(wanted, abs=1e-6)
-    gaps = of_run(run).staleness
-    assert [each[2] for each in found["staleness"]] == [gap.versions for gap in gaps]
+    gaps = of_run(run).gap_columns()
+    assert [each[2] for each in found["staleness"]] == gaps.versions.tolist()
     assert set(found) >= {"loss/test", "bytes/up", "bytes/down"}
 
 

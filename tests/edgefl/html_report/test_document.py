@@ -18,7 +18,7 @@ from edgefl.hosts.choices import RUN, VIRTUAL
 from edgefl.hosts.setup.learning import learning
 from edgefl.hosts.setup.resumption import Origin
 from edgefl.hosts.virtual.run import run_virtual
-from edgefl.html_report import embedded_figures
+from edgefl.html_report import document as of_report
 from edgefl.html_report.document import document, write
 from edgefl.loading.file import load
 from edgefl.record.files import EXPERIMENT
@@ -258,8 +258,8 @@ def test_figures_are_svg_with_their_numbers(recorded: Path) -> None:
 def test_a_figure_of_very_many_points_is_a_png(
     recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedded_figures, "MOST_SVG", 1000)
-    monkeypatch.setattr(embedded_figures, "MOST_CSV", 10)
+    monkeypatch.setattr(of_report, "MOST_SVG", 1000)
+    monkeypatch.setattr(of_report, "MOST_CSV", 10)
     html = document([recorded])
     assert "data:image/svg" not in html and html.count("data:image/png") >= 4
     assert "data:text/csv" not in html and "(CSV)" not in html

@@ -241,7 +241,7 @@ def test_a_wheelhouse_for_other_machines_and_a_full_disk(
     host = Host("pi", folder=str(tmp_path / "pi"), python=python)
     own = edgefl_wheel(tmp_path / "own")
     write_wheel(tmp_path / "house", "torch", "2.13.0", tag="cp311-cp311-manylinux_2_28_s390x")
-    with pytest.raises(HostError, match=r"no wheel of torch==\S+, numpy==\S+ for .* with Python"):
+    with pytest.raises(HostError, match=r"no wheel of (torch|numpy)==\S+ for .* with Python"):
         install(host, own, tmp_path / "house")
     house = wheelhouse(tmp_path / "large")
     monkeypatch.setattr("edgefl.launch.installer.unpacked_bytes", lambda path: 1 << 60)

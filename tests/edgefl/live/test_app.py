@@ -23,7 +23,7 @@ class Client:
 
     def __init__(self, folder: Path) -> None:
         self.over = False
-        feeds = Feeds([folder], lambda run: lambda way, at_s: None)
+        feeds = Feeds([folder])
         app = Server(feeds, lambda: self.over).app(TOKEN)
         self.client = TestClient(app, base_url="http://127.0.0.1:8050")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import struct
 import tracemalloc
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import msgpack
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.inspect import BoolType, BytesType, IntType, ListType, StrType, UnionType, type_info
 
@@ -268,56 +267,6 @@ def test_the_head_is_read_without_the_rest() -> None:
     for wrong in (b"", b"\x93", b"\x93\x01", b"\x93\x01\x02", b"\x93\x01\xcf12", b"\x93\x01\xa1a"):
         with pytest.raises(WireError, match="code, incarnation, session"):
             head(wrong)
-
-
-@settings(max_examples=500)
-@given(st.binary(max_size=200))
-def test_random_bytes_raise_nothing_but_wire_errors(data: bytes) -> None:
-    for reader in (decode, decode_note, transfer_meta):
-        with contextlib.suppress(WireError):
-            reader(data)
-
-
-@settings(max_examples=500)
-@given(
-    small,
-    st.integers(0, 2**32),
-    st.lists(st.tuples(st.integers(0, 500), st.integers(0, 255)), min_size=1, max_size=3),
-)
-def test_damaged_messages_raise_nothing_but_wire_errors(
-    message: Any, session: int, damage: list[tuple[int, int]]
-) -> None:
-    data = bytearray(encode(message, 1, session))
-    for place, byte in damage:
-        data[place % len(data)] = byte
-    with contextlib.suppress(WireError):
-        decode(bytes(data))
-
-
-nested = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**64 - 1)
-    | st.floats()
-    | st.text(max_size=3)
-    | st.binary(max_size=3),
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=2), inner, max_size=3)
-    ),
-    max_leaves=12,
-)
-
-
-@settings(max_examples=500)
-@given(st.integers(0, len(SMALL) - 1), st.lists(nested, max_size=6))
-def test_well_formed_rows_of_anything_raise_nothing_but_wire_errors(
-    code: int, rest: list[Any]
-) -> None:
-    try:
-        message = decode(row(code, *rest))[0]
-    except WireError:
-        return
-    assert type(message) is SMALL[code]
 
 
 # ------------------------------------------------------------------ notes

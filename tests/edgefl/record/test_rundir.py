@@ -11,7 +11,7 @@ from builders import experiment, layout, vector
 from edgefl.errors import UserError
 from edgefl.hosts.setup.plan import fidelity
 from edgefl.hosts.setup.rundir import OpenRun, RunSoFar, clear, git_commit
-from edgefl.reports import registry
+from edgefl.reports import family
 
 
 def opened(directory: Path, payloads: bool = True) -> OpenRun:
@@ -100,7 +100,7 @@ def test_a_rerun_clears_what_the_reports_left(tmp_path: Path) -> None:
         "aggregation.csv",
         "figures/aggregation.png",
         "figures/aggregation.pdf",
-        *registry.files(),
+        *family.files(),
     ]
     for name in left:
         (tmp_path / name).touch()

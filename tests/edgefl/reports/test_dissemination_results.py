@@ -11,10 +11,10 @@ import pytest
 from drawn import of_runs
 from rich.console import Console
 
+from edgefl.reports import dissemination as controls_plot
+from edgefl.reports import dissemination as dissemination
+from edgefl.reports import dissemination as dissemination_table
 from edgefl.reports import gallery
-from edgefl.reports.dissemination import figures as controls_plot
-from edgefl.reports.dissemination import section as dissemination
-from edgefl.reports.dissemination import table as dissemination_table
 
 
 def joined(edge: str) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from edgefl.data.task import right_answers
 from edgefl.errors import UserError
 from edgefl.models.scores import LabelCounts
 from edgefl.reports import gallery
-from edgefl.reports.by_label.section import by_runtime
-from edgefl.reports.distillation.figures import series
-from edgefl.reports.registry import families
+from edgefl.reports.by_label import by_runtime
+from edgefl.reports.distillation import series
+from edgefl.reports.family import families
 from edgefl.results.tail import read_csv
 
 ENTRY: dict[str, Any] = {

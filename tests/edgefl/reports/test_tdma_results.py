@@ -17,8 +17,8 @@ from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 from edgefl.hosts.setup.learning import learning
 from edgefl.reports import gallery
-from edgefl.reports.slots import section as slots
-from edgefl.reports.slots.section import Bar
+from edgefl.reports import slots as slots
+from edgefl.reports.slots import Bar
 from edgefl.results.tail import read_csv, read_events
 
 SLOTS: dict[str, Any] = {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 10.0, "rate_mbit_s": 0.01}
@@ -57,7 +57,7 @@ def test_the_bars_are_those_of_the_papers_figure(folder: Path) -> None:
     With a delay of one round it receives in 7.
     """
     for strategy, receives in (("tdma-fl", 4), ("idfl", 7)):
-        found = slots.bars(read_events(folder / strategy / "events.jsonl"), 1.0, 10.0)
+        found = slots.bars_until(read_events(folder / strategy / "events.jsonl"), 1.0, 10.0)
         mine = [bar for bar in found if bar.edge == "e000"]
         assert (
             Bar("e000", "transmit", 2, 3) in mine

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from edgefl.reports.native import FAMILY
 from edgefl.results.columns import TableColumns
 from edgefl.results.measured import (
     SHORT_S,
@@ -17,7 +18,6 @@ from edgefl.results.measured import (
     measured,
     numbers,
     of_rows,
-    section,
     spread,
 )
 
@@ -140,4 +140,4 @@ def test_the_numbers_of_an_edge() -> None:
 
 
 def test_a_run_without_native_parts_has_no_section(tmp_path: Path) -> None:
-    assert measured(tmp_path) == {} and section({}) is None
+    assert measured(tmp_path) == {} and FAMILY.section(tmp_path, 0.0) is None

@@ -11,8 +11,8 @@ from builders import experiment, small_run
 from rich.console import Console
 
 from edgefl.loading.file import dump
-from edgefl.reports.dissemination.table import _percent
-from edgefl.results import compare, spread
+from edgefl.reports.dissemination import percent
+from edgefl.results import compare
 from edgefl.results.summary import one_line
 from edgefl.results.table import table
 
@@ -93,7 +93,7 @@ def test_an_old_summary_does_not_say_how_many_were_received(tmp_path: Path) -> N
 def test_the_files_count_alike(tmp_path: Path) -> None:
     rows = compare.load(run(tmp_path / "fedavg"))
     compare.write_csv(rows, tmp_path / "comparison.csv")
-    spread.write_csv(rows, tmp_path / "comparison_seeds.csv")
+    compare.write_seeds_csv(rows, tmp_path / "comparison_seeds.csv")
     assert (
         ",updates_received,updates_applied,updates_discarded,"
         in (tmp_path / "comparison.csv").read_text()
@@ -145,4 +145,4 @@ def test_a_run_that_was_broken_off_is_not_called_faithful(tmp_path: Path, end: s
     ],
 )
 def test_a_share_of_the_time_has_two_digits(share: float, text: str) -> None:
-    assert _percent(share) == text
+    assert percent(share) == text

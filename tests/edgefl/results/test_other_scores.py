@@ -15,7 +15,7 @@ from edgefl.commands.require import requirements, unmet
 from edgefl.config.evaluation import Evaluation
 from edgefl.config.scores import SCORES, score_of, target_in
 from edgefl.errors import UserError
-from edgefl.live.run_facts import RunFacts
+from edgefl.live.run_model import RunFacts
 from edgefl.results import rundirs
 from edgefl.results.compare import load, load_run, write_csv
 from edgefl.results.comparison import Question, answer

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from edgefl.errors import UserError
 from edgefl.loading.file import dump, load
-from edgefl.results import compare, rundirs, spread
+from edgefl.results import compare, rundirs
 from edgefl.results.figures import curves
 from edgefl.results.table import table
 
@@ -144,12 +144,12 @@ def test_the_seeds_of_a_scheme_are_found_in_order_from_every_level(tmp_path: Pat
 # ------------------------------------------------------------------ arithmetic
 def test_mean_and_sample_deviation_by_hand() -> None:
     """2, 4, 9: mean 5; squares 9 + 1 + 16 = 26; 26 / (3 - 1) = 13."""
-    assert spread.spread([2, 4, 9]) == spread.Spread(3, 3, 5.0, pytest.approx(13**0.5))
-    assert spread.spread([7]) == spread.Spread(1, 1, 7.0, None)
-    assert spread.spread([2, None, 4]) == spread.Spread(2, 3, None, None), (
+    assert compare.spread([2, 4, 9]) == compare.Spread(3, 3, 5.0, pytest.approx(13**0.5))
+    assert compare.spread([7]) == compare.Spread(1, 1, 7.0, None)
+    assert compare.spread([2, None, 4]) == compare.Spread(2, 3, None, None), (
         "no mean over fewer than all"
     )
-    assert spread.spread([None, None]) == spread.Spread(0, 2, None, None)
+    assert compare.spread([None, None]) == compare.Spread(0, 2, None, None)
 
 
 def test_the_table_shows_mean_deviation_and_who_never_got_there(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_the_files_for_pandas(tmp_path: Path) -> None:
         run(tmp_path / "fedavg" / f"seed{seed}", seed, accuracy, target_s)
     rows = compare.load(tmp_path)
     compare.write_csv(rows, tmp_path / "comparison.csv")
-    spread.write_csv(rows, tmp_path / "comparison_seeds.csv")
+    compare.write_seeds_csv(rows, tmp_path / "comparison_seeds.csv")
     with (tmp_path / "comparison.csv").open(newline="") as file:
         assert [
             (row["name"], row["seed"], row["final_accuracy"], row["finished"])
@@ -302,20 +302,6 @@ def test_the_figure_has_one_line_and_one_band_for_each_scheme(tmp_path: Path) ->
     over_time = of_runs("accuracy", tmp_path).axes[0]
     assert [line.get_label() for line in over_time.lines] == ["fedavg", "fedbuff", "target 80%"]
     assert len(over_time.collections) == 1
-
-
-def test_a_table_of_many_runs_reads_each_summary_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for scheme in range(20):
-        for seed in range(1, 6):
-            run(tmp_path / f"s{scheme:02d}" / f"seed{seed}", seed)
-    read: list[Path] = []
-    plain = compare._read_summary
-    monkeypatch.setattr(compare, "_read_summary", lambda path: read.append(path) or plain(path))
-    assert (
-        shown(compare.load(tmp_path)).count("5 seeds") == 20 and len(read) == len(set(read)) == 100
-    )
 
 
 def test_the_partition_the_speeds_and_the_first_model_depend_on_the_seed() -> None:

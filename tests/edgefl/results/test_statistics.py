@@ -1,4 +1,4 @@
-"""Intervals and paired tests: by hand, and against scipy on known data."""
+"""Intervals, paired tests and effects over a baseline: by hand, and against scipy on known data."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from edgefl.results import statistics as own
+from edgefl.results.statistics import PairedEffect, Reached, difference, paired_test, speed_up
 
 # accuracies of two schemes over ten seeds, and a few of them
 FEDAVG = [0.896, 0.921, 0.884, 0.902, 0.915, 0.871, 0.908, 0.893, 0.899, 0.911]
@@ -23,20 +25,8 @@ SAMPLES = {
 }
 
 
-@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 9, 10, 29, 200])
-def test_students_distribution_is_that_of_scipy(freedom: int) -> None:
-    stats = pytest.importorskip("scipy.stats")
-    for t in (0.0, 0.3, 1.0, 2.5, 12.0, 63.0):
-        expected = 1 - 2 * stats.t.sf(t, freedom)
-        assert own.t_within(t, freedom) == pytest.approx(expected, abs=1e-13)
-    for confidence in (0.5, 0.9, 0.95, 0.99):
-        expected = stats.t.ppf((1 + confidence) / 2, freedom)
-        assert own.t_quantile(confidence, freedom) == pytest.approx(expected, rel=1e-9)
-
-
 @pytest.mark.parametrize("name", SAMPLES)
 def test_students_interval_is_that_of_scipy(name: str) -> None:
-    stats = pytest.importorskip("scipy.stats")
     values = SAMPLES[name]
     expected = stats.t.interval(0.95, len(values) - 1, loc=np.mean(values), scale=stats.sem(values))
     found = own.interval(values, "t")
@@ -51,7 +41,6 @@ def test_the_bootstrap_is_the_expanded_percentile_interval_of_scipy(name: str) -
     With up to six values ours has all resamples; scipy's random ones have a standard error. The
     quantiles' densities are unknown, so the allowed difference is a share of the width.
     """
-    stats = pytest.importorskip("scipy.stats")
     values, n = SAMPLES[name], len(SAMPLES[name])
     share = NormalDist().cdf(-math.sqrt(n / (n - 1)) * stats.t.ppf(0.975, n - 1))
     expected = stats.bootstrap(
@@ -79,7 +68,6 @@ def test_the_bootstrap_of_two_values_by_hand() -> None:
 
 @pytest.mark.parametrize("n", [2, 3, 5, 6, 10])
 def test_the_permutation_test_is_that_of_scipy(n: int) -> None:
-    stats = pytest.importorskip("scipy.stats")
     values, baseline = FEDBUFF[:n], FEDAVG[:n]
     expected = stats.permutation_test(
         (values, baseline),
@@ -94,7 +82,6 @@ def test_the_permutation_test_is_that_of_scipy(n: int) -> None:
 
 def test_a_sampled_permutation_test_is_near_the_exact_one() -> None:
     """Twenty pairs: p by N random sign changes has a standard error of sqrt(p (1-p) / N)."""
-    stats = pytest.importorskip("scipy.stats")
     values, baseline = (np.array(each + each) for each in (FEDBUFF, FEDAVG))
     values[::3] -= 0.04  # p is near the middle, where there is something to differ
     exact = stats.permutation_test(
@@ -111,7 +98,6 @@ def test_a_sampled_permutation_test_is_near_the_exact_one() -> None:
 
 @pytest.mark.parametrize("n", [2, 3, 5, 10])
 def test_the_paired_t_test_is_that_of_scipy(n: int) -> None:
-    stats = pytest.importorskip("scipy.stats")
     expected = stats.ttest_rel(FEDBUFF[:n], FEDAVG[:n]).pvalue
     assert own.paired_test(FEDBUFF[:n], FEDAVG[:n], "t").p == pytest.approx(expected, rel=1e-9)
 
@@ -139,6 +125,12 @@ def test_too_few_values() -> None:
     assert own.paired_test([3], [1]) == own.PairedTest(1, 2.0, None, "t")
     with pytest.raises(ValueError, match="zip"):
         own.paired_test([1, 2], [1])
+
+
+def test_a_base_install_has_no_intervals_and_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own, "HAS_SCIPY", False)
+    assert own.interval(FEDAVG) is None
+    assert own.paired_test(FEDBUFF, FEDAVG).p is None
 
 
 def test_auto_resamples_from_six_seeds_on() -> None:
@@ -176,3 +168,62 @@ def test_intervals_cover_the_mean_as_often_as_they_say() -> None:
         found = [own.interval(rng.normal(size=10).tolist(), method) for _ in range(500)]  # type: ignore[arg-type]  # both are methods
         covering = sum(each.low <= 0 <= each.high for each in found if each is not None)
         assert abs(covering / 500 - 0.945) < 0.034
+
+
+def reached(*x: float | None, end: float | None = 100.0) -> list[Reached]:
+    return [Reached(each, end) for each in x]
+
+
+def test_the_difference_is_the_mean_over_pairs() -> None:
+    found = difference([0.9, 0.8, 0.7], [0.7, 0.7, 0.6], "t")
+    assert found.size == pytest.approx((0.2 + 0.1 + 0.1) / 3)
+    assert found.interval is not None and found.interval.low < found.size < found.interval.high
+    assert found.test == paired_test([0.9, 0.8, 0.7], [0.7, 0.7, 0.6], "t")
+
+
+def test_an_interval_has_no_impossible_differences() -> None:
+    found = difference([0.9, 0.2], [0.7, 0.7], "t", largest=1)
+    assert found.interval is not None and (found.interval.low, found.interval.high) == (-1, 1)
+
+
+def test_no_difference_over_the_lucky_seeds_only() -> None:
+    assert difference([0.9, None, 0.7], [0.7, 0.7, 0.6], "auto") == PairedEffect(3, 2)
+    assert difference([], [], "auto") == PairedEffect(0, 0)
+
+
+def test_the_speed_up_is_the_geometric_mean_of_the_ratios() -> None:
+    """Ratios 2, 8 and 4: the third root of 64 is 4. The interval is that of the logarithms.
+
+    log2: 1, 3, 2; mean 2, deviation 1; Student's t of two degrees at 95 %: 4.302653.
+    """
+    found = speed_up(reached(5, 1, 2), reached(10, 8, 8), "t")
+    assert (found.size, found.bound, found.pairs, found.having) == (pytest.approx(4), "", 3, 3)
+    assert found.interval is not None and found.test is not None
+    half = 4.302653 / math.sqrt(3)
+    bounds = found.interval.low, found.interval.high
+    assert bounds == pytest.approx((2 ** (2 - half), 2 ** (2 + half)), rel=1e-6)
+    assert found.test.p == paired_test([1.0, 3.0, 2.0], [0.0] * 3, "t").p
+
+
+def test_twice_as_fast_and_half_as_fast_cancel() -> None:
+    found = speed_up(reached(1, 2), reached(2, 1), "t")
+    assert found.size == pytest.approx(1) and found.test is not None
+    assert found.test.p == pytest.approx(1)
+
+
+def test_a_baseline_that_never_gets_there_gives_a_bound() -> None:
+    """The baseline needs more than the 100 of its end, so the ratios are 4 and above 20."""
+    found = speed_up(reached(2, 5), reached(8, None), "t")
+    assert found == PairedEffect(2, 1, pytest.approx(math.sqrt(4 * 20)), ">")
+    found = speed_up(reached(8, None), reached(2, 5), "t")
+    assert found == PairedEffect(2, 1, pytest.approx(math.sqrt(1 / (4 * 20))), "<")
+
+
+def test_no_speed_up_if_each_misses_the_target_once_or_the_end_is_not_known() -> None:
+    assert speed_up(reached(2, None), reached(None, 2), "t") == PairedEffect(2, 0)
+    assert speed_up(reached(2, 5), reached(8, None, end=None), "t") == PairedEffect(2, 1)
+    assert speed_up([], [], "t") == PairedEffect(0, 0)
+
+
+def test_a_first_model_at_the_target_has_no_ratio() -> None:
+    assert speed_up(reached(0.0), reached(4.0), "t").size is None

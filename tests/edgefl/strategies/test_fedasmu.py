@@ -731,7 +731,7 @@ def test_a_reward_above_the_baseline_makes_its_refresh_point_likelier_and_one_be
     None
 ):
     before, better, worse = model(), model(), model()
-    for _ in range(300):
+    for _ in range(60):
         better.learn([0, 0, 1], +1.0, 0.3)
     for _ in range(50):
         worse.learn([0, 0, 1], -1.0, 0.05)

@@ -14,7 +14,7 @@ import pytest
 import small_disk as disks
 from chaos_run import ChaosRun, write_config
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.rest, pytest.mark.alone]
 
 EDGES, VERSIONS, KILLS = 10, 60, 3
 DISK_BYTES = 16 << 20

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from chaos_run import Cable, ChaosRun, write_config
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.rest, pytest.mark.alone]
 
 EDGES, VERSIONS = 10, 60
 KILLS, FREEZES, CUT_S = 4, 2, 0.3

@@ -21,6 +21,7 @@ from chaos_run import ChaosRun, write_config
 from edgefl.hosts.wall import keys as curve
 
 pytestmark = [
+    pytest.mark.rest,
     pytest.mark.alone,
     pytest.mark.skipif(bool(pair.refusal()), reason=pair.refusal() or "-"),
 ]

@@ -64,57 +64,26 @@ class Quarantine:
         self.muted: dict[bytes, int] = {}  # -> when it was muted
         self._cut: dict[bytes, int] = {}  # connections without a session -> when to cut them
         self._seen = PerSecond()
-        self._joins: dict[str, deque[int]] = {}
-        self._claims: dict[str, deque[int]] = {}
+        self._moments: dict[tuple[str, str], deque[int]] = {}  # by edge and what it does too often
 
     # ------------------------------------------------------------------ bounds
-    def heard(self, routing: bytes, now: int) -> None:
-        """Count a frame. LimitExceeded if there are too many."""
-        if self._seen.count(routing, now) > MOST_FRAMES:
-            raise LimitExceeded(f"more than {MOST_FRAMES} frames in a second")
-
-    def greeted(self, routing: bytes, now: int) -> None:
-        """Count a Hello. LimitExceeded if there are too many."""
-        if self._seen.count((routing, "hello"), now) > MOST_HELLOS:
-            raise LimitExceeded(f"more than {MOST_HELLOS} Hellos in a second")
-
-    def strayed(self, routing: bytes, now: int) -> str | None:
-        """Count a malformed frame outside a session. Returns a reason for quarantine, or None."""
-        if self._seen.count((routing, "stray"), now) <= MOST_STRAYS:
-            return None
-        return f"more than {MOST_STRAYS} malformed frames in a second"
-
-    def useless(self, edge: str, now: int) -> int:
-        """Count a message that changes nothing, and return how many came in this second.
-
-        LimitExceeded if there are too many.
-        """
-        number = self._seen.count((edge, "useless"), now)
-        if number > MOST_USELESS:
-            raise LimitExceeded(f"more than {MOST_USELESS} useless messages in a second")
+    def count(self, who: Hashable, what: str, now: int, most: int) -> int:
+        """Count ``what``, and return how many came in this second. LimitExceeded above ``most``."""
+        number = self._seen.count((who, what), now)
+        if number > most:
+            raise LimitExceeded(f"more than {most} {what} in a second")
         return number
 
-    def ponged(self, edge: str, now: int, heartbeat_ns: int) -> None:
-        """Count an answer to no ping. It is also an edge's own sign of life, one per heartbeat.
+    def too_often(self, edge: str, what: str, now: int, most: int) -> str | None:
+        """Count ``what`` of an edge within JOINS_NS.
 
-        LimitExceeded if there are too many.
+        Returns a reason for quarantine above ``most``, or None.
         """
-        most = MOST_USELESS + 4 * NS_PER_S // heartbeat_ns
-        if self._seen.count((edge, "pong"), now) > most:
-            raise LimitExceeded(f"more than {most} answers to no ping in a second")
-
-    def joins(self, edge: str, now: int) -> str | None:
-        """Count a join of the edge. Returns a reason for quarantine, or None."""
-        joins = self._joins.setdefault(edge, deque(maxlen=MOST_JOINS))
-        return _too_often(joins, now, "sessions")
-
-    def claims(self, user: str, now: int) -> str | None:
-        """Count a Hello as another edge, sent with the key of edge ``user``.
-
-        Returns a reason for quarantine, or None.
-        """
-        claims = self._claims.setdefault(user, deque(maxlen=MOST_CLAIMS))
-        return _too_often(claims, now, "Hellos as another edge")
+        moments = self._moments.setdefault((edge, what), deque(maxlen=most))
+        if len(moments) == most and now - moments[0] < JOINS_NS:
+            return f"more than {most} {what} in {JOINS_NS // NS_PER_S} s"
+        moments.append(now)
+        return None
 
     # ------------------------------------------------------------------ connections
     def mute(self, routing: bytes, now: int, at_once: bool = False) -> None:
@@ -148,14 +117,6 @@ class Quarantine:
             if now - at_ns > FORGET_AFTER_NS:
                 del self.muted[routing]
         return due
-
-
-def _too_often(moments: deque[int], now: int, what: str) -> str | None:
-    """Append ``now``, or return a reason if the deque is full and its oldest moment too recent."""
-    if len(moments) == moments.maxlen and now - moments[0] < JOINS_NS:
-        return f"more than {moments.maxlen} {what} in {JOINS_NS // NS_PER_S} s"
-    moments.append(now)
-    return None
 
 
 class Allowances:

@@ -114,12 +114,7 @@ class Logic(Thread):
         if self.ended or self.error is not None:
             return False
         try:
-            self._flush_now_and_then()
-            self._take(self.inbox.get(block=False))
-            self._take_more()
-            self._commit()
-        except queue.Empty:
-            return False
+            return self._next(0.0)
         except Exception as error:  # ends the run: the main thread raises it again
             self._fail(error)
         return True
@@ -172,26 +167,26 @@ class Logic(Thread):
         wakes = [messages.WakeAt(due)] if due < FOREVER else []
         self._leave([(None, 0, [*open_evaluations, *open_jobs, *wakes])])
 
-    def _next(self) -> None:
-        """Wait for an item. Handle it and all others that wait; then send what they cause."""
-        self._flush_now_and_then()
-        with suppress(queue.Empty):
-            self._take(self.inbox.get(timeout=FLUSH_S))
-            self._take_more()
-        self._commit()
+    def _next(self, timeout_s: float = FLUSH_S) -> bool:
+        """Wait for an item. Handle it and others that wait, and send what they cause.
 
-    def _take_more(self) -> None:
-        """Handle other items that wait, but not for long: what they cause waits with them."""
+        The others not for long: what items cause waits with them. False: no item came in time.
+        """
+        now_s = self.system.monotonic_s()
+        if now_s - self._flushed_s > FLUSH_S:
+            self.record.flush()
+            self._flushed_s = now_s
+        try:
+            item = self.inbox.get(timeout_s > 0, timeout_s)
+        except queue.Empty:
+            return False
+        self._take(item)
         until_ns = self.system.monotonic_ns() + GATHER_NS
         with suppress(queue.Empty):
             while not self.ended and self.system.monotonic_ns() < until_ns:
                 self._take(self.inbox.get(block=False))
-
-    def _flush_now_and_then(self) -> None:
-        now = self.system.monotonic_s()
-        if now - self._flushed_s > FLUSH_S:
-            self.record.flush()
-            self._flushed_s = now
+        self._commit()
+        return True
 
     def _take(self, item: Any) -> None:
         """Handle an item; ``_commit`` lets its outputs leave."""

@@ -397,35 +397,6 @@ def _rate_bit_s(network: Network, transfer: Transfer, pace: PiecePlan, now: int)
     return network.progress(transfer, first_ns + pace.piece_ns) * 8 * NS_PER_S // pace.piece_ns
 
 
-@dataclass(slots=True)
-class Copies:
-    """Broadcasts over real sockets: one emulated transfer, and a real copy for each receiver.
-
-    ``under_way``: flows of the copies, by the number of the transfer that carries them. ``sent``:
-    broadcasts that have left the channel.
-    """
-
-    network: Network
-    under_way: dict[int, list[Flow]] = field(default_factory=dict)
-    sent: list[Completion] = field(default_factory=list)
-
-    def flows(self, transfer: Transfer, own: Flow | None) -> list[Flow]:
-        """The flows that follow the plan of ``transfer``: its ``own`` flow, or its copies."""
-        return self.under_way.get(transfer.number, []) if own is None else [own]
-
-    def completed(self, completion: Completion) -> Iterator[tuple[Flow, Completion]]:
-        """Yield each copy with its completion, due when the receiver hears it."""
-        self.sent.append(completion)
-        for flow in self.under_way.pop(completion.transfer.number, []):
-            due_ns = heard_ns(self.network, flow.transfer.edge, completion.due_ns)
-            yield flow, replace(completion, transfer=flow.transfer, due_ns=due_ns)
-
-    def take_sent(self) -> list[Completion]:
-        """Return broadcasts that have left the channel since the last call, for the link log."""
-        sent, self.sent = self.sent, []
-        return sent
-
-
 def _known(flow: Flow, now: int) -> Flow:
     """Mark a copy as delivered ``now``: it is unshaped and costs no emulated time."""
     flow.shaped, flow.known, flow.piece = False, True, MAX_PIECE_BYTES
@@ -443,7 +414,9 @@ class Pacer:
         self.network, self.pace, self.fidelity = network, pace, fidelity
         self.flows: dict[int, Flow] = {}
         self.of_edge: defaultdict[str, dict[int, Flow]] = defaultdict(dict)
-        self.copies = Copies(network)
+        # copies of broadcasts, by the number of the transfer that carries them
+        self._copies: dict[int, list[Flow]] = {}
+        self._broadcasts: list[Completion] = []  # that have left the channel
         self.shaped_flows = 0
         self.native_bit_s: dict[tuple[str, str], int] = {}  # (edge, direction) -> last measured
         self._heap: list[tuple[int, int]] = []
@@ -503,7 +476,7 @@ class Pacer:
         if slots:
             sizes = [flow.transfer.size for flow in flows]
             carrier = offer_broadcast(self.network, number, sizes, slots, now)
-            self.copies.under_way[carrier.number] = flows
+            self._copies[carrier.number] = flows
         for flow in flows:
             if slots:
                 flow.broadcast = carrier
@@ -565,12 +538,26 @@ class Pacer:
         for completion in self.network.pop_due(now):
             own = self.flows.get(completion.transfer.number)
             for flow, one in (
-                [(own, completion)] if own is not None else self.copies.completed(completion)
+                [(own, completion)] if own is not None else self._copies_of(completion)
             ):
                 flow.completion = one
                 if flow.last_byte_ns is not None and flow.transfer.number in self.flows:
                     done.append(self._finish(flow))
         return done
+
+    def _copies_of(self, broadcast: Completion) -> list[tuple[Flow, Completion]]:
+        """The copies of a broadcast, each with its completion, due when its receiver hears it."""
+        self._broadcasts.append(broadcast)
+        found = []
+        for flow in self._copies.pop(broadcast.transfer.number, []):
+            due_ns = heard_ns(self.network, flow.transfer.edge, broadcast.due_ns)
+            found.append((flow, replace(broadcast, transfer=flow.transfer, due_ns=due_ns)))
+        return found
+
+    def take_broadcasts(self) -> list[Completion]:
+        """Return broadcasts that have left the channel since the last call, for the link log."""
+        sent, self._broadcasts = self._broadcasts, []
+        return sent
 
     def took(self, flow: Flow, now: int) -> None:
         """Bytes of an uplink flow have arrived: move the window of a native link."""
@@ -643,7 +630,8 @@ class Pacer:
     def _replan_shared(self) -> None:
         """Replan transfers whose plan another transfer has changed, on a shared medium or link."""
         for transfer in self.network.take_replanned():
-            for flow in self.copies.flows(transfer, self.flows.get(transfer.number)):
+            own, copies = self.flows.get(transfer.number), self._copies.get(transfer.number, [])
+            for flow in copies if own is None else [own]:
                 if (
                     flow.completion is None and flow.release_at > self._host_now
                 ):  # otherwise it is sent at once anyway

@@ -10,6 +10,7 @@ from math import inf
 from typing import Any
 
 from edgefl.hosts.exchange import pays_latency, play_moment
+from edgefl.hosts.wall.coordinator import thread_messages as messages
 from edgefl.hosts.wall.coordinator.limits import MOST_RECORDS, PerSecond
 from edgefl.hosts.wall.coordinator.run_logic import Continuation
 from edgefl.hosts.wall.coordinator.sessions import (
@@ -22,23 +23,6 @@ from edgefl.hosts.wall.coordinator.sessions import (
     SessionEnded,
     SessionOutcome,
     Sessions,
-)
-from edgefl.hosts.wall.coordinator.thread_messages import (
-    Begin,
-    Carry,
-    CarryAll,
-    Granted,
-    Greedy,
-    Heard,
-    Judged,
-    Note,
-    Noticed,
-    Rang,
-    Reject,
-    Resumed,
-    Stranger,
-    Taken,
-    WakeAt,
 )
 from edgefl.hosts.wall.coordinator.transfers import Transport
 from edgefl.hosts.wall.system import OWN_SYSTEM, Mailbox, SleepWatch, System
@@ -150,7 +134,7 @@ class Pauses:
         if not slept_ns:
             return
         self.sessions.host_slept(self.system.monotonic_ns())
-        self.tell(Noticed(self.clock.now(), "host_slept", {"s": slept_ns / NS_PER_S}))
+        self.tell(messages.Noticed(self.clock.now(), "host_slept", {"s": slept_ns / NS_PER_S}))
         if (fidelity := self.fidelity()) is not None:
             fidelity.strain(f"the coordinator's host slept for {slept_ns / NS_PER_S:.0f} s")
 
@@ -173,7 +157,7 @@ class Pauses:
             at_ns = max(self.clock.at_monotonic(began_ns), 0)
             fidelity.stall(at_ns, length_ns)
             lasted = {"at_s": at_ns / NS_PER_S, "s": length_ns / NS_PER_S}
-            self.tell(Noticed(self.clock.now(), "stall", lasted))
+            self.tell(messages.Noticed(self.clock.now(), "stall", lasted))
 
 
 class Pacing:
@@ -201,7 +185,9 @@ class Pacing:
         self.bundles = Bundles(router, sessions)
         self.said, self.tell, self.more, self.system = said, tell, more, system
         self.agenda: Agenda[Any] = Agenda()
-        self.alarms: Agenda[WakeAt] = Agenda()  # the coordinator's next one: last at its moment
+        self.alarms: Agenda[messages.WakeAt] = (
+            Agenda()
+        )  # the coordinator's next one: last at its moment
         self._alarm: Ticket | None = None  # of the alarm that was asked for last
         self.transport: Transport
         self.join_by_s = self.system.monotonic_s() + join_timeout_s
@@ -264,7 +250,7 @@ class Pacing:
         """Let a resumed run know what this part of the run counts for the verdict."""
         counts = [[sort, who, count] for (sort, who), count in self.sessions.counts.items()]
         fidelity, edges = self.transport.pacer.fidelity, self.sessions.quarantined.edges
-        self.tell(Judged(self.clock.now(), fidelity.copy(), counts, dict(edges)))
+        self.tell(messages.Judged(self.clock.now(), fidelity.copy(), counts, dict(edges)))
 
     def go_on(self, continuation: Continuation) -> None:
         """Go on with a run that was broken off, once its edges are back. Call it before ``run``."""
@@ -310,14 +296,14 @@ class Pacing:
         if resumed is not None:
             unix_s = self.system.unix_s()
             outage_s = max(unix_s - resumed.ended_unix_s, 0.0)
-            self.tell(Resumed(resumed.at_ns, outage_s, unix_s))
+            self.tell(messages.Resumed(resumed.at_ns, outage_s, unix_s))
             for edge in sorted({*awaited, *self._seen} - self.waiting.keys()):
-                self.tell(Heard(resumed.at_ns, edge, EdgeLost(edge)))
+                self.tell(messages.Heard(resumed.at_ns, edge, EdgeLost(edge)))
             return
         missing = sorted(self.sessions.expected.edges - self.waiting.keys())
         if missing:
-            self.tell(Noticed(0, "edges_missing", {"edges": missing}))
-        self.tell(Begin(dict(self.waiting), self.clock.began_unix_s or 0.0))
+            self.tell(messages.Noticed(0, "edges_missing", {"edges": missing}))
+        self.tell(messages.Begin(dict(self.waiting), self.clock.began_unix_s or 0.0))
 
     def _release(self) -> None:
         """Send the pieces that are due now, before other work makes them late."""
@@ -342,17 +328,17 @@ class Pacing:
     def _happen(self, now: int) -> None:
         self.transport.complete(now)
         for at_ns, item in self.agenda.pop_due(now):
-            if isinstance(item, Note):
+            if isinstance(item, messages.Note):
                 self.send(item.edge, Stamped(at_ns, encode_note(item.note)))
             elif callable(item):
                 item(at_ns)
             else:
                 edge, message = item
-                self.tell(Heard(at_ns, edge, message))
+                self.tell(messages.Heard(at_ns, edge, message))
 
     def _ring(self, now: int) -> None:
         for at_ns, _ in self.alarms.pop_due(now):
-            self.tell(Rang(at_ns))
+            self.tell(messages.Rang(at_ns))
 
     # ------------------------------------------------------------------ the logic's requests
     def obey(self, wishes: list[Any]) -> None:
@@ -361,30 +347,32 @@ class Pacing:
             if count % FEW_MESSAGES == 0:
                 self._release()
             match wish:
-                case Carry():
+                case messages.Carry():
                     self.transport.downlink.carry(wish.edge, wish.outgoing, wish.now)
-                case Granted():
+                case messages.Granted():
                     self.transport.uplink.grant(wish.grant, wish.number, wish.now)
-                case Taken():
+                case messages.Taken():
                     self.transport.uplink.taken(wish.edge, wish.transfer)
-                case CarryAll():
+                case messages.CarryAll():
                     self.transport.downlink.carry_all(wish)
-                case Note():
+                case messages.Note():
                     self._note(wish)
-                case WakeAt():
+                case messages.WakeAt():
                     if self._alarm is not None:  # it is moved; without this, alarms would gather
                         self.alarms.cancel(self._alarm)
                     self._alarm = self.alarms.add(wish.at_ns, wish)
-                case Reject():
+                case messages.Reject():
                     session = self.sessions.by_edge.get(wish.edge)
                     if session is not None:
                         self._outcomes(
                             self.sessions.wire_error(session.routing, WireError(wish.reason))
                         )
-                case Greedy():
+                case messages.Greedy():
                     self._outcomes(self.sessions.quarantine(wish.routing, wish.reason))
-                case Stranger():
-                    self.tell(Noticed(self.clock.now(), "stranger", {"reason": wish.reason}))
+                case messages.Stranger():
+                    self.tell(
+                        messages.Noticed(self.clock.now(), "stranger", {"reason": wish.reason})
+                    )
                 case Finish():
                     self.transport.overdue(self.clock.now())
                     self.behind_s = self.transport.behind_s()
@@ -398,7 +386,7 @@ class Pacing:
                     self.over = True
         self.bundles.flush()
 
-    def _note(self, wish: Note) -> None:
+    def _note(self, wish: messages.Note) -> None:
         self.transport.end(wish.edge, wish.note, wish.now)
         if pays_latency(wish.note):
             self.agenda.add(wish.now + self.transport.latency_ns[wish.edge], wish)
@@ -423,7 +411,7 @@ class Pacing:
 
     def _outcomes(self, outcomes: list[SessionOutcome]) -> None:
         for fact, values in self.sessions.take_faults() if self.sessions.faults else ():
-            self.tell(Noticed(self.clock.now(), fact, values))
+            self.tell(messages.Noticed(self.clock.now(), fact, values))
         for outcome in outcomes:
             match outcome:
                 case Reply():
@@ -447,7 +435,7 @@ class Pacing:
     def _record(self, fact: str, values: dict[str, Any]) -> None:
         """Record a fact about an edge, at most MOST_RECORDS times per second."""
         if self._records.count((fact, values["edge"]), self.system.monotonic_ns()) <= MOST_RECORDS:
-            self.tell(Noticed(self.clock.now(), fact, values))
+            self.tell(messages.Noticed(self.clock.now(), fact, values))
 
     def _frame(self, passed: Passed) -> None:
         session = passed.session
@@ -466,7 +454,7 @@ class Pacing:
             self._seen.add(edge)
             self._record("edge_waits", {"edge": edge})
             if self.continuation is not None:
-                self.tell(Heard(self.clock.now(), edge, Joined(join.samples, join.tasks)))
+                self.tell(messages.Heard(self.clock.now(), edge, Joined(join.samples, join.tasks)))
             return
         since_ns = self.silent.pop(edge, None)
         # An edge that still has its tasks was alive: this host or the path was too slow. A native
@@ -480,7 +468,7 @@ class Pacing:
             self.transport.pacer.fidelity.strain(
                 f"no message from edge {edge} for {away_s:.1f} s, then it came back"
             )
-        self.tell(Heard(self.clock.now(), edge, Joined(join.samples, join.tasks)))
+        self.tell(messages.Heard(self.clock.now(), edge, Joined(join.samples, join.tasks)))
 
     def _gone(self, gone: SessionEnded) -> None:
         now = self.clock.now()
@@ -492,4 +480,4 @@ class Pacing:
         if self.started or self.continuation is not None:
             self.transport.gone(gone.edge, now)
         if self.started:
-            self.tell(Heard(now, gone.edge, EdgeLost(gone.edge)))
+            self.tell(messages.Heard(now, gone.edge, EdgeLost(gone.edge)))

@@ -26,7 +26,13 @@ from msgspec import Struct
 
 from edgefl.errors import printable
 from edgefl.hosts.wall.coordinator.limits import (
+    MOST_CLAIMS,
+    MOST_FRAMES,
+    MOST_HELLOS,
+    MOST_JOINS,
     MOST_RECORDS,
+    MOST_STRAYS,
+    MOST_USELESS,
     NAMED_USELESS,
     PerSecond,
     Quarantine,
@@ -255,7 +261,7 @@ class Sessions:
         outcomes: list[SessionOutcome] = []
         if is_bundle(header) and routing not in self.quarantined.muted:
             try:
-                self.quarantined.heard(routing, now)
+                self.quarantined.count(routing, "frames", now, MOST_FRAMES)
                 *others, header = unbundled(header)
             except WireError as error:
                 return self.wire_error(routing, error)
@@ -271,9 +277,9 @@ class Sessions:
             self._count("muted frame")
             return []
         try:
-            self.quarantined.heard(routing, now)
+            self.quarantined.count(routing, "frames", now, MOST_FRAMES)
             if says(header, Hello):
-                self.quarantined.greeted(routing, now)
+                self.quarantined.count(routing, "Hellos", now, MOST_HELLOS)
                 hello, _, number = decode(header)
                 return self._hello(routing, user, hello, number, now)
             session = self.by_routing.get(routing)
@@ -340,8 +346,11 @@ class Sessions:
         session = self.by_routing.get(routing)
         self._count("wire error", self._who(session), str(error))
         if session is None:  # an unknown peer gets no answer
-            reason = self.quarantined.strayed(routing, self._now)
-            return [] if reason is None else self.quarantine(routing, reason)
+            try:
+                self.quarantined.count(routing, "malformed frames", self._now, MOST_STRAYS)
+            except LimitExceeded as reason:
+                return self.quarantine(routing, str(reason))
+            return []
         return [
             _refuse(session, f"protocol error: {error}", final=False),
             *self._drop(session, f"wire error: {error}"),
@@ -353,7 +362,7 @@ class Sessions:
         An edge with many is named on record once. LimitExceeded if there are too many.
         """
         self.counts[USELESS, edge] += 1
-        number = self.quarantined.useless(edge, self._now)
+        number = self.quarantined.count(edge, "useless messages", self._now, MOST_USELESS)
         if number >= NAMED_USELESS and edge not in self._noisy:
             self._noisy.add(edge)
             reason = f"{number} messages that change nothing in one second, such as {what}"
@@ -425,13 +434,16 @@ class Sessions:
         outcomes = [] if known is None else self._drop(known, REPLACED)
         fault = self.expected.fault(user, hello)
         if self.expected.keyed and user is not None and user != hello.edge:
-            too_often = self.quarantined.claims(user, now)
+            too_often = self.quarantined.too_often(user, "Hellos as another edge", now, MOST_CLAIMS)
             if too_often is not None:
                 return [*outcomes, *self.quarantine(routing, too_often, user)]
         if fault is not None:
             return [*outcomes, self._refused(session, user, fault, final=True)]
         if hello.edge in self.quarantined.edges:
-            return [*outcomes, self._shut_out(session)]
+            self.quarantined.mute(routing, now)  # so it is refused once per connection
+            reason = f"quarantined: {self.quarantined.edges[hello.edge]}"
+            refused = self._refused(session, self._who(session), reason, final=True)
+            return [*outcomes, refused]
         for other in [
             other
             for other in self.by_routing.values()
@@ -445,18 +457,14 @@ class Sessions:
         self.quarantined.stay(routing)
         return [*outcomes, Reply(routing, number, self.expected.setup)]
 
-    def _shut_out(self, session: Session) -> Reply:
-        """Refuse a quarantined edge, once per connection."""
-        self.quarantined.mute(session.routing, self._now)
-        reason = f"quarantined: {self.quarantined.edges[session.edge]}"
-        return self._refused(session, self._who(session), reason, final=True)
-
     def _frame(self, session: Session, message: Any, body: Any, now: int) -> list[SessionOutcome]:
         session.heard_ns = now
         if isinstance(message, Pong):
             answered = self._measure(session, message, now)
             if not answered:
-                self.quarantined.ponged(session.edge, now, self.expected.heartbeat_ns)
+                # it is also an edge's own sign of life, one per heartbeat
+                most = MOST_USELESS + 4 * NS_PER_S // self.expected.heartbeat_ns
+                self.quarantined.count(session.edge, "answers to no ping", now, most)
             if body is None or not session.joined:
                 return answered
         if isinstance(message, Join) == session.joined:  # Join is sent once, before all else
@@ -488,7 +496,7 @@ class Sessions:
         if fault is not None:
             del self.by_routing[session.routing]
             return [self._refused(session, self._who(session), fault, final=True)]
-        too_often = self.quarantined.joins(session.edge, self._now)
+        too_often = self.quarantined.too_often(session.edge, "sessions", self._now, MOST_JOINS)
         if too_often is not None:
             return self.quarantine(session.routing, too_often, session.edge)
         old = self.by_edge.get(session.edge)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from edgefl.hosts.exchange import Answers, ends, pays_latency
 from edgefl.hosts.setup.network import DIRECTIONS, usual_bit_s
+from edgefl.hosts.wall.coordinator import thread_messages as messages
 from edgefl.hosts.wall.coordinator.limits import (
     Allowances,
     ReportAllowance,
@@ -29,15 +30,6 @@ from edgefl.hosts.wall.coordinator.pacer import (
 )
 from edgefl.hosts.wall.coordinator.run_logic import REMEMBERED, Continuation
 from edgefl.hosts.wall.coordinator.sessions import UNKNOWN_RTT, Answered, Session
-from edgefl.hosts.wall.coordinator.thread_messages import (
-    CameAhead,
-    Carried,
-    CarryAll,
-    Heard,
-    HostSaid,
-    Measured,
-    Whole,
-)
 from edgefl.hosts.wall.system import OWN_SYSTEM, System
 from edgefl.protocol.codec import decode_note, encode_note
 from edgefl.protocol.errors import LimitExceeded, WireError
@@ -318,7 +310,7 @@ class Downlink:
             first, end = flow.release(context.pacer.network, context.clock.now())
             self.send_pieces(flow, first, end)
 
-    def carry_all(self, wish: CarryAll) -> None:
+    def carry_all(self, wish: messages.CarryAll) -> None:
         """Start a broadcast: one transfer is emulated, and each receiver is offered a real copy."""
         context = self.context
         copies = [
@@ -348,7 +340,7 @@ class Downlink:
         note, network = self.answers.close(edge, task), self.context.pacer.network
         for flow in self._ended(edge, note):
             brought = flow.completion or network.carried(flow.transfer, now, DROPPED)
-            self.context.tell(Carried(brought, now))
+            self.context.tell(messages.Carried(brought, now))
             self.context.drop(flow, now)
         self.context.send(edge, Stamped(now, encode_note(note)))
 
@@ -379,7 +371,7 @@ class Downlink:
             self._delivered[edge] = OrderedDict(told)
         for download, outgoing in continuation.downloads:
             if download.slotted:
-                self.carry_all(CarryAll(now, 0, [(download.edge, outgoing)], ()))
+                self.carry_all(messages.CarryAll(now, 0, [(download.edge, outgoing)], ()))
             else:
                 self.carry(download.edge, outgoing, now)
 
@@ -409,8 +401,8 @@ class Downlink:
         """The task has started at its edge, but this run does not know it."""
         transfer = flow.transfer
         if not flow.known:
-            self.context.tell(Carried(Completion(transfer, now, now, now), now))
-        self.context.tell(Heard(now, transfer.edge, Started(flow.side.task)))
+            self.context.tell(messages.Carried(Completion(transfer, now, now, now), now))
+        self.context.tell(messages.Heard(now, transfer.edge, Started(flow.side.task)))
 
     def tell_again(self, edge: str, held: dict[int, int]) -> None:
         """Repeat the deliveries of which the edge has not learned."""
@@ -472,7 +464,7 @@ class Downlink:
             self.context.send(transfer.edge, Delivered(transfer.number, at_ns))
         if transfer.kind == TASK:
             self.training.begins(transfer.edge, task, at_ns)
-            self.context.tell(Heard(at_ns, transfer.edge, Started(task)))
+            self.context.tell(messages.Heard(at_ns, transfer.edge, Started(task)))
 
 
 @dataclass(slots=True, eq=False)
@@ -641,7 +633,7 @@ class Uplink:
     def _ready(self, edge: str, waiting: Waiting, now: int) -> None:
         """Report the update as ready: its emulated moment has come."""
         waiting.ready = None
-        self.context.tell(Heard(waiting.ready_ns, edge, _ready(waiting)))
+        self.context.tell(messages.Heard(waiting.ready_ns, edge, _ready(waiting)))
 
     def _came_ahead(self, edge: str, waiting: Waiting, now: int) -> None:
         """Report the update as ready and whole. It waits here until it is taken or granted."""
@@ -654,7 +646,7 @@ class Uplink:
         if measured is not None:
             self.context.pacer.native_bit_s[edge, "up"] = measured
         ready, found = _ready(waiting), stretches(stamps)
-        self.context.tell(CameAhead(waiting.ready_ns, edge, ready, incoming, now, found))
+        self.context.tell(messages.CameAhead(waiting.ready_ns, edge, ready, incoming, now, found))
 
     def taken(self, edge: str, transfer: int) -> None:
         """The logic thread has taken an update that came ahead."""
@@ -710,7 +702,7 @@ class Uplink:
         twice = self.faults is not None and self.faults.repeats(edge)
         # a copy, because the logic thread frees the body of the first one
         for each in (incoming, copy(incoming)) if twice else (incoming,):
-            self.context.tell(Whole(at_ns, edge, each))
+            self.context.tell(messages.Whole(at_ns, edge, each))
 
 
 def _ready(waiting: Waiting) -> Ready:
@@ -772,8 +764,8 @@ class Transport:
     def complete(self, now: int) -> None:
         """Report the transfers that are due by ``now`` and complete."""
         self._finish(self.pacer.completed(now))
-        for completion in self.pacer.copies.take_sent():
-            self.context.tell(Carried(completion, completion.due_ns))
+        for completion in self.pacer.take_broadcasts():
+            self.context.tell(messages.Carried(completion, completion.due_ns))
 
     def _finish(self, flows: list[Flow]) -> None:
         for flow in flows:
@@ -785,7 +777,7 @@ class Transport:
         assert at is not None and flow.completion is not None
         if flow.broadcast is None and not flow.known:
             found = [] if flow.broken else stretches(flow.stamps)
-            self.context.tell(Carried(flow.completion, at, found))
+            self.context.tell(messages.Carried(flow.completion, at, found))
         direction = self.downlink if isinstance(flow.side, Outgoing) else self.uplink
         direction.done(flow, at)
 
@@ -798,7 +790,9 @@ class Transport:
         if any(self.native(answered.edge)):
             sent_ns = self.context.clock.at_monotonic(answered.sent_ns)
             ended_ns = self.context.clock.at_monotonic(answered.sent_ns + answered.rtt_ns)
-            self.context.tell(Measured(PING, answered.edge, None, [(sent_ns, ended_ns, 0)]))
+            self.context.tell(
+                messages.Measured(PING, answered.edge, None, [(sent_ns, ended_ns, 0)])
+            )
 
     def _trained(self, edge: str, trained: Trained) -> None:
         self.allowances.count(edge, trained.task, "reports")
@@ -806,7 +800,7 @@ class Transport:
         ended_ns, spent_ns = clock.now(), int(trained.spent_ns * clock.speed)
         if edge not in self.training.stamped and 0 < spent_ns <= ended_ns:
             stretch = (ended_ns - spent_ns, ended_ns, trained.samples)
-            self.context.tell(Measured(TRAINING, edge, trained.task, [stretch]))
+            self.context.tell(messages.Measured(TRAINING, edge, trained.task, [stretch]))
 
     def overdue(self, now: int) -> None:
         """At the end of the run, count what is late and incomplete, and report unmeasured paths."""
@@ -887,7 +881,7 @@ class Transport:
                 raise WireError(f"{type(message).__name__} from an edge")
 
     def _host_said(self, edge: str, message: HostFacts | HostReport) -> None:
-        self.context.tell(HostSaid(self.context.clock.now(), edge, message))
+        self.context.tell(messages.HostSaid(self.context.clock.now(), edge, message))
 
     def _note(self, edge: str, stamped: Stamped) -> None:
         """Handle a note: the edge asks for a fresher model, or its training has failed.

@@ -413,13 +413,12 @@ def mark_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MergedSteps, "train", train)
 
 
-@pytest.mark.parametrize("strategy", [ROUNDS, BUFFERED, ASYNC], ids=["fedavg", "fedbuff", "async"])
 def test_a_killed_run_goes_on_to_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: dict[str, Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Groups do not change: what was trained ahead of its moment is part of the checkpoint."""
     mark_groups(monkeypatch)
-    of = learned(strategy)
+    of = learned(BUFFERED)
     steps = whole_run(of, tmp_path / "whole")
     for every in (1, 7):
         killed_run(of, tmp_path / f"killed-{every}", some(range(every + 1, steps + 1), 8), every)

@@ -1,19 +1,22 @@
-"""The table of native links and devices for the terminal, one line per edge, and native.csv."""
+"""What native links and devices did: a section, a table with one line per edge, and native.csv."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from edgefl.errors import printable
+from edgefl.record.files import MEASURED
+from edgefl.reports.family import Family
 from edgefl.results import rundirs
 from edgefl.results.compare import write_table
+from edgefl.results.forms import plain_table
 from edgefl.results.measured import measured, numbers
-from edgefl.results.plain_table import plain_table
 
 SERIES = ("up_mbit_s", "down_mbit_s", "rtt_ms", "idle_rtt_ms", "samples_per_s")
 SPREAD = ("median", "p5", "p95", "count")
@@ -84,3 +87,31 @@ def table(found: Sequence[EdgeRow]) -> Table:
 
 def _cell(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+
+
+class NativeReport(Family):
+    """A table and a CSV file of goodput, round trips and training speed by edge."""
+
+    ORDER = 60
+    MARK = MEASURED
+    FILES = ("native.csv",)
+
+    def section(self, run: Path, emulated_s: float) -> dict[str, Any] | None:
+        return {edge: numbers(each) for edge, each in measured(run).items()} or None
+
+    def table(self, directories: Sequence[Path]) -> Table | None:
+        found = load(directories)
+        return table(found) if found else None
+
+    def leave(self, directories: Sequence[Path], folder: Path) -> list[str]:
+        found = load(directories)
+        if not found:
+            return []
+        write_csv(found, folder / self.FILES[0])
+        return [
+            f"native links and devices by edge: {folder / self.FILES[0]}",
+            f"the same with emulated ones: edgefl profile {directories[0]}",
+        ]
+
+
+FAMILY = NativeReport()

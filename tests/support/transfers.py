@@ -1,4 +1,4 @@
-"""Transfers that are offered, suspended, resumed and cancelled in any order, over any links."""
+"""Transfers over links whose numbers are round, by hand or in any order of calls."""
 
 from __future__ import annotations
 
@@ -11,6 +11,33 @@ from emulator.links.network import Network, Transfer
 from emulator.units import FOREVER
 
 MS = 1_000_000
+BYTE_PER_MS = 8_000  # bit/s: so that sizes in bytes read as milliseconds
+
+
+class OnOff:
+    """``rate_bit_s`` in the first ``on_ns`` of every ``period_ns``, 0 in the rest.
+
+    All is shifted by ``shift_ns``.
+    """
+
+    def __init__(self, rate_bit_s: int, on_ns: int, period_ns: int, shift_ns: int = 0) -> None:
+        self.rate_bit_s, self.on_ns = rate_bit_s, on_ns
+        self.period_ns, self.shift_ns = period_ns, shift_ns
+
+    def segment(self, t_ns: int) -> tuple[int, int]:
+        begin_ns = t_ns - (t_ns - self.shift_ns) % self.period_ns
+        if t_ns < begin_ns + self.on_ns:
+            return self.rate_bit_s, begin_ns + self.on_ns
+        return 0, begin_ns + self.period_ns
+
+
+def transfer(number: int, size: int, edge: str = "a", direction: str = "up") -> Transfer:
+    return Transfer(number, edge, direction, size, "update")
+
+
+def due(net: Network, now: int = FOREVER) -> list[tuple[int, int]]:
+    """Take what is due by ``now``: (number, moment)."""
+    return [(completion.transfer.number, completion.due_ns) for completion in net.pop_due(now)]
 
 
 class AnyTransfers(RuleBasedStateMachine):

@@ -1,20 +1,117 @@
-"""Runs on a TDMA channel: who uses which slot, staleness over rounds, loss over slots."""
+"""How slotted strategies used a TDMA channel: rounds, staleness, wasted slots, lost uploads.
+
+Computed from the files of one run. Only slotted strategies report these numbers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgefl.reports.slots import section as slots
+from edgefl.errors import UserError
+from edgefl.record.files import EVENTS, METRICS
+from edgefl.reports.family import Family, draw, pictures
 from edgefl.results.figures.base import Plot, PlotData, Runs, first_seeds
 from edgefl.results.figures.curves import evaluations, line_rows
 from edgefl.results.figures.style import PlotStyle
 from edgefl.results.run_files import RunFiles
+from edgefl.results.rundirs import runs_of
+from edgefl.results.tail import read_csv, read_events
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from edgefl.results.figures.canvas import Canvas
+
+OF_ROUND = "end_slot"  # marks a slotted strategy's report of a round
+COUNTED = ("uploads", "lost", "missed", "wasted_slots")
+MS_PER_S = 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A period in which ``edge`` does ``what``: "compute", "transmit" or "receive".
+
+    ``begin`` and ``end`` are in slots. An edge without a bar waits.
+    """
+
+    edge: str
+    what: str
+    begin: float
+    end: float
+
+
+def rounds(events: Iterable[Mapping[str, Any]]) -> list[dict[str, float]]:
+    """Return the reports of the finished rounds, in order.
+
+    Keys: end_slot, uploads, lost, missed, wasted_slots, staleness_least, staleness_most.
+    """
+    decisions = (decision for event in events for decision in event.get("decisions", ()))
+    return [
+        decision["values"]
+        for decision in decisions
+        if decision["do"] == "report" and OF_ROUND in decision["values"]
+    ]
+
+
+def section(found: Sequence[Mapping[str, float]]) -> dict[str, int] | None:
+    """Return the sums over ``rounds`` for summary.json; None without rounds."""
+    if not found:
+        return None
+    return {
+        "rounds": len(found),
+        "end_slot": int(found[-1][OF_ROUND]),
+        **{name: int(sum(each[name] for each in found)) for name in COUNTED},
+    }
+
+
+def bars_until(events: Iterable[Mapping[str, Any]], slot_s: float, until_slot: float) -> list[Bar]:
+    """Return what the edges do until slot ``until_slot``."""
+    found: list[Bar] = []
+    began: dict[str, float] = {}
+    for event in events:
+        slot = event["t"] / slot_s
+        if slot > until_slot and not began:
+            break
+        name = event.get("event", event.get("fact"))
+        if name == "task_started" and slot <= until_slot:
+            began[event["edge"]] = slot
+        elif name == "update_ready" and event["edge"] in began:
+            found.append(Bar(event["edge"], "compute", began.pop(event["edge"]), slot))
+        for decision in event.get("decisions", ()):
+            found += _of_decision(decision)
+    found += [Bar(edge, "compute", begin, until_slot) for edge, begin in began.items()]
+    return [bar for bar in found if bar.begin < until_slot]
+
+
+def slot_s(run: Path) -> float:
+    """Return the slot length of the run's channel in seconds; UserError if it has no slots."""
+    try:
+        return (
+            tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))["medium"]["slot_ms"]
+            / MS_PER_S
+        )
+    except (OSError, KeyError, ValueError) as error:
+        raise UserError(
+            f'{run}: no run on a TDMA channel (medium.kind = "tdma" in its config.toml)'
+        ) from error
+
+
+def is_slotted(run: Path) -> bool:
+    """Return whether a slotted strategy finished a round in this run."""
+    return bool(rounds(read_events(run / "events.jsonl")))
+
+
+def _of_decision(decision: Mapping[str, Any]) -> Iterable[Bar]:
+    if decision["do"] == "grant" and decision.get("slots"):
+        yield Bar(decision["edge"], "transmit", decision["slots"][0], decision["slots"][-1] + 1)
+    elif decision["do"] == "assign" and decision.get("broadcast"):
+        for edge in decision["edges"]:
+            yield Bar(edge, "receive", decision["broadcast"][0], decision["broadcast"][-1] + 1)
+
 
 OF = "slotted strategies (tdma-fl, idfl, sync-tdma-fl), run past their first broadcast"
 SLOTS = ("name", "edge", "what", "begin_slot", "end_slot")
@@ -128,11 +225,11 @@ class SlotLossPlot(Plot):
 
 def _over_slots(run: RunFiles) -> tuple[list[float], list[float]]:
     times, losses = evaluations(run, "emulated_s", "train_loss")
-    return [t / slots.slot_s(run.path) for t in times], list(losses)
+    return [t / slot_s(run.path) for t in times], list(losses)
 
 
 def _rounds(run: RunFiles) -> list[dict[str, float]]:
-    return slots.rounds(run.rows) if run.has_decisions("report") else []
+    return rounds(run.rows) if run.has_decisions("report") else []
 
 
 def _bars(name: str, run: RunFiles) -> list[tuple[Any, ...]]:
@@ -141,8 +238,8 @@ def _bars(name: str, run: RunFiles) -> list[tuple[Any, ...]]:
     if not rounds:
         return []
     last = _last_slot(rounds)
-    bars = slots.bars(run.rows, slots.slot_s(run.path), last)
-    ends = [int(each[slots.MARK]) for each in rounds if each[slots.MARK] <= last]
+    bars = bars_until(run.rows, slot_s(run.path), last)
+    ends = [int(each[OF_ROUND]) for each in rounds if each[OF_ROUND] <= last]
     return [
         *((name, bar.edge, bar.what, bar.begin, min(bar.end, last)) for bar in bars),
         *((name, None, ROUND, end, end) for end in ends),
@@ -151,8 +248,8 @@ def _bars(name: str, run: RunFiles) -> list[tuple[Any, ...]]:
 
 def _last_slot(rounds: Sequence[Mapping[str, float]]) -> int:
     """Return how many slots to show: about 12 rounds, within the limits that are readable."""
-    shown = max(LEAST_SLOTS, int(rounds[min(len(rounds), 12) - 1][slots.MARK]))
-    return min(shown, MOST_SLOTS, int(rounds[-1][slots.MARK]))
+    shown = max(LEAST_SLOTS, int(rounds[min(len(rounds), 12) - 1][OF_ROUND]))
+    return min(shown, MOST_SLOTS, int(rounds[-1][OF_ROUND]))
 
 
 def _slots(axes: Axes, data: PlotData, edges: Sequence[str], ticks: int) -> None:
@@ -180,3 +277,44 @@ def _slots(axes: Axes, data: PlotData, edges: Sequence[str], ticks: int) -> None
     axes.tick_params(axis="x", which="minor", length=0)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=ticks, integer=True))
     axes.set_yticks(list(rows.values()), list(rows), fontsize=5)
+
+
+class Slots(Family):
+    """A line per scheme, and figures: timeline, staleness over rounds, loss over slots."""
+
+    ORDER = 30
+    MARK = OF_ROUND
+    FILES = pictures("timeline", "staleness", "loss_over_slots")
+
+    def section(self, run: Path, emulated_s: float) -> dict[str, Any] | None:
+        return section(rounds(read_events(run / EVENTS)))
+
+    def plots(self) -> Mapping[str, Plot]:
+        return {
+            "slots": SlotsPlot(),
+            "slot-staleness": SlotStalenessPlot(),
+            "slot-loss": SlotLossPlot(),
+        }
+
+    def leave(self, directories: Sequence[Path], folder: Path) -> list[str]:
+        first = {each: runs[0] for each in directories if (runs := runs_of(each))}
+        sections = {each: self.section(run, 0.0) for each, run in first.items()}
+        played = {each: section for each, section in sections.items() if section is not None}
+        if not played:
+            return []
+        names = {"slots": "timeline", "slot-staleness": "staleness"}
+        if any(row.get("train_loss") for each in played for row in read_csv(first[each] / METRICS)):
+            names["slot-loss"] = "loss_over_slots"
+        lines = [_line(each.name, section) for each, section in played.items()]
+        return lines + draw(self, list(played), folder, names)
+
+
+def _line(name: str, counted: Mapping[str, int]) -> str:
+    return (
+        f"{name}: {counted['rounds']} rounds by slot {counted['end_slot']},"
+        f" {counted['uploads']} uploads, {counted['lost']} lost, {counted['missed']} devices"
+        f" not ready at their turn, {counted['wasted_slots']} slots wasted"
+    )
+
+
+FAMILY = Slots()

@@ -1,19 +1,20 @@
-"""From a run directory to the config that repeats it, and what is refused."""
+"""The experiment that repeats runs with emulated links and devices."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from builders import experiment
 from native_runs import write_run
 
 from edgefl.config.groups import parts
 from edgefl.errors import UserError
 from edgefl.hosts.setup.plan import devices, refuse_native
 from edgefl.loading.file import load
-from edgefl.profile.repeat import EdgeTables, Match, grouped
-from edgefl.profile.runs import read, write
+from edgefl.profile.repeat import EdgeTables, Match, config_text, edge_tables, grouped, read, write
 from emulator.compute import Rate
+from emulator.energy.power import DevicePower, radio_power
 
 LINKS = frozenset(["links"])  # measured
 SPEEDS = [("a", 100.0), ("b", 100.0), ("c", 100.1)]
@@ -201,3 +202,18 @@ def test_a_config_that_exists_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="already exists; choose another --out DIR"):
         repeated(tmp_path, run)
     assert config.read_text() == "my own changes"
+
+
+def test_powers_stay_as_numbers_of_each_edge(tmp_path: Path) -> None:
+    given = experiment(
+        stop={"target_joules": 50.0},
+        links={"profile": "lte", "radio": {}},
+        devices={"profile": "pi4", "energy": {"idle_w": 2.0}},
+    )
+    tables = edge_tables(given, {}, {}, "", Match.time, devices(given))
+    path = tmp_path / "again.toml"
+    path.write_text(config_text(given, tables, "runs/first", None))
+    for part in parts(load(path)):
+        assert part.links.radio is not None and part.devices.energy is not None
+        assert part.links.radio.power(None) == radio_power("lte")
+        assert part.devices.energy.power(None) == DevicePower(2.0, 6.4)

@@ -1,10 +1,12 @@
-"""The numbers that distilling schemes report per round, over time."""
+"""The numbers that a distilling server reports per round: a figure of them over time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgefl.reports.family import Family, draw, pictures
 from edgefl.results.figures.base import Plot, PlotData, Points, Runs, rows_of_series
 from edgefl.results.figures.style import PlotStyle
 from edgefl.results.run_files import RunFiles
@@ -33,8 +35,7 @@ class DistillationPlot(Plot):
         return PlotData(COLUMNS, rows_of_series(runs, lambda run: series(_rows(run))))
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
-        from edgefl.results.drawing import fit_constant, label_lowest
-        from edgefl.results.figures.canvas import axis_of, marked
+        from edgefl.results.figures.canvas import axis_of, fit_constant, label_lowest, marked
 
         there = data.by("number")
         numbers = [number for number in PANELS if number in there]
@@ -67,3 +68,20 @@ def series(events: Iterable[Mapping[str, Any]]) -> dict[str, Points]:
                 for name in PANELS.keys() & values.keys():
                     found[name].append((event["t"], float(values[name])))
     return found
+
+
+class Distillation(Family):
+    """A figure of the numbers reported per round."""
+
+    ORDER = 40
+    MARK = "teachers"
+    FILES = pictures("distillation")
+
+    def plots(self) -> Mapping[str, Plot]:
+        return {"distillation": DistillationPlot()}
+
+    def leave(self, directories: Sequence[Path], folder: Path) -> list[str]:
+        return draw(self, directories, folder, {"distillation": "distillation"})
+
+
+FAMILY = Distillation()

@@ -1,4 +1,4 @@
-"""Cost and effect of asking for fresher models during training, computed from one run's files.
+"""Cost and effect of asking for fresher models during training: a section, a table and figures.
 
 Timely dissemination: FedASMU and FedSSMU, arXiv 2507.06031, section 4. The rows are those of
 events.jsonl and links.csv.
@@ -16,19 +16,42 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
 
 from edgefl.protocol.codec import encode_note
 from edgefl.protocol.messages import DROPPED, FRESH, FreshRequest, NothingNewer
+from edgefl.record.files import EVENTS, LINKS
+from edgefl.reports.family import (
+    Family,
+    SectionRow,
+    by_scheme,
+    draw,
+    pictures,
+    rows_of,
+    scheme_table,
+)
+from edgefl.results.compare import byte_unit, write_table
+from edgefl.results.figures.base import Plot, PlotData, Points, Runs, rows_of_series
+from edgefl.results.figures.style import PlotStyle
+from edgefl.results.run_files import RunFiles
 from edgefl.results.summary import number
+from edgefl.results.tail import read_csv, read_events
 from emulator.units import NS_PER_S
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from edgefl.results.figures.canvas import Canvas
+
 NEGLIGIBLE_BETA = 0.1  # below it a merge keeps more than 90 % of the edge's own model
-MARK = "fresh_requested"  # the event that a device asks
+ASKED = "fresh_requested"  # the event that a device asks
 
 Row = Mapping[str, Any]
 Moment = tuple[float, float]  # begin and end in emulated s
@@ -107,7 +130,7 @@ class RequestsSoFar:
 
     def take(self, row: Row) -> None:
         task = row.get("task")
-        if row.get("event") == MARK:
+        if row.get("event") == ASKED:
             self._asked(row)
         elif row.get("fact") == "request_too_late" and task not in self.by_task:
             self.by_task[row["task"]] = Request(row["edge"], row["task"], row["t"], in_time=False)
@@ -300,7 +323,7 @@ def _extra_bytes(events: Iterable[Row], links: Iterable[Row]) -> tuple[int, int]
     down = sum(int(row["bytes"]) for row in links if row["kind"] in (FRESH, DROPPED))
     up = 0
     for event in events:
-        if event.get("event") == MARK:
+        if event.get("event") == ASKED:
             until_ns = event.get("until_ns", 0)
             asks = FreshRequest(event["task"], event["base_version"], event["step"], until_ns)
             up += len(encode_note(asks))
@@ -347,3 +370,313 @@ def _histogram(values: Iterable[Any]) -> dict[str, int]:
 
 def _middle(values: Sequence[float]) -> dict[str, float] | None:
     return {"mean": fmean(values), "median": float(median(values))} if values else None
+
+
+FILE = "dissemination.csv"
+STALENESS = ("staleness_before", "staleness_after")
+NUMBERS = (
+    "requests",
+    "newer",
+    "merges",
+    "too_late",
+    "unanswered",
+    "waiting_total_s",
+    "waiting_mean_s",
+    "extra_bytes_down",
+    "extra_bytes_up",
+    "use_up",
+    "use_down",
+    "beta_median",
+)
+COLUMNS = (
+    "name",
+    "seed",
+    *NUMBERS,
+    *(f"{key}_{of}" for key in STALENESS for of in ("mean", "median")),
+    "refresh_points",
+    "note",
+)
+
+
+def load(directories: Sequence[Path]) -> list[SectionRow]:
+    """Load the finished runs in ``directories`` or below in which a device asked."""
+    found = rows_of(directories, "dissemination")
+    for row in found:
+        if "slots" in row.section:  # the old name of refresh points in summary.json
+            row.section["refresh_points"] = row.section.pop("slots")
+    return found
+
+
+def value(row: SectionRow, key: str) -> float | None:
+    """Return a number of the section; "A_mean" is the "mean" of its subsection A."""
+    if key in row.section:
+        return row.section[key]
+    outer, _, inner = key.rpartition("_")
+    return (row.section.get(outer) or {}).get(inner)
+
+
+def more_down(row: SectionRow) -> float:
+    """Extra downlink bytes, as a share of the bytes that go down without requests."""
+    extra = row.section["extra_bytes_down"]
+    return extra / max(1, row.facts.get("bytes_down", 0) - extra)
+
+
+def write_csv(costs: Sequence[SectionRow], path: Path) -> None:
+    """Write one row per run; ``refresh_points`` is like "1:4 2:17", point:requests."""
+    write_table(path, COLUMNS, [[_field(cost, column) for column in COLUMNS] for cost in costs])
+
+
+def _field(cost: SectionRow, column: str) -> Any:
+    if column in ("name", "seed"):
+        return getattr(cost, column)
+    return _refresh_points([cost]) if column == "refresh_points" else value(cost, column)
+
+
+def table(costs: Sequence[SectionRow]) -> Table:
+    """Return a table for 80 columns with the means over the seeds of each scheme.
+
+    Requests without an answer have a column if there are any. Lines below the table list the
+    refresh points, models that came too late, and negligible merging.
+    """
+    schemes = by_scheme(costs)
+    notes = [
+        f"{name}: {note}"
+        for name, runs in schemes.items()
+        if (note := negligible(mean(runs, "beta_median")))
+    ]
+    late = [
+        f"{name}: {count:.4g} fresher models came too late to be merged"
+        for name, runs in schemes.items()
+        if (count := mean(runs, "too_late"))
+    ]
+    points = [
+        Text(
+            f"{name}, requests by refresh point (finished epochs): {_refresh_points(runs)}",
+            style="dim",
+        )
+        for name, runs in schemes.items()
+        if _refresh_points(runs)
+    ]
+    shown = scheme_table("Dissemination", schemes, _columns(schemes))
+    shown.caption = Text("\n").join(
+        [*(Text(note, style="yellow") for note in notes), *map(Text, late), *points]
+    )
+    return shown
+
+
+def _columns(schemes: dict[str, list[SectionRow]]) -> dict[str, list[str]]:
+    """Return for each heading the cells, one per scheme."""
+    size, unit = byte_unit(
+        max(cost.section["extra_bytes_down"] for runs in schemes.values() for cost in runs)
+    )
+
+    def cells(key: str, form: Callable[[float], str]) -> list[str]:
+        return [_form(mean(runs, key), form) for runs in schemes.values()]
+
+    def pairs(before: str, after: str, form: Callable[[float], str]) -> list[str]:
+        return [f"{old}/{new}" for old, new in zip(cells(before, form), cells(after, form))]
+
+    unanswered = {"no\nreply": cells("unanswered", "{:.4g}".format)}
+    return {
+        "asked\n": cells("requests", "{:.4g}".format),
+        "newer\n": cells("newer", "{:.4g}".format),
+        "merged\n": cells("merges", "{:.4g}".format),
+        **(unanswered if any(mean(runs, "unanswered") for runs in schemes.values()) else {}),
+        "wait\nmean s": cells("waiting_mean_s", "{:.3g}".format),
+        f"extra\ndown {unit}": cells("extra_bytes_down", lambda value: f"{value / size:.3g}"),
+        "which\nis": [
+            f"+{100 * fmean(more_down(cost) for cost in runs):.0f}%" for runs in schemes.values()
+        ],
+        "use %\nup/down": pairs("use_up", "use_down", percent),
+        "stale\nfrom/to": pairs("staleness_before_mean", "staleness_after_mean", "{:.1f}".format),
+        "beta\nmed.": cells("beta_median", "{:.2g}".format),
+    }
+
+
+def mean(runs: Sequence[SectionRow], key: str) -> float | None:
+    """Return the mean over the runs that have the number; None if none has."""
+    values = [found for cost in runs if (found := value(cost, key)) is not None]
+    return fmean(values) if values else None
+
+
+def _refresh_points(runs: Sequence[SectionRow]) -> str:
+    counts: Counter[str] = Counter()
+    for cost in runs:
+        counts.update(cost.section["refresh_points"])
+    return " ".join(f"{point}:{counts[point]}" for point in sorted(counts, key=int))
+
+
+def _form(value: float | None, form: Callable[[float], str]) -> str:
+    return "-" if value is None else form(value)
+
+
+def percent(share: float) -> str:
+    """Format a share as percent with two digits: 17, 10, 9.9."""
+    if share < 0.001:
+        return "<0.1" if share else "0"
+    rounded = f"{100 * share:.1f}"
+    return rounded if float(rounded) < 10 else f"{100 * share:.0f}"
+
+
+OF = "fedasmu, fedssmu and their ablations"
+CONTROLS = ("name", "parameter", "emulated_s", "value")
+REFRESH_POINTS = ("name", "refresh_point", "updates", "share")
+# from the server's "report" decisions: number -> title
+SERVER = {
+    "alpha": "alpha, weight of an update",
+    "lambda": "lambda",
+    "sigma": "sigma",
+    "iota": "iota",
+}
+# from updates that merged a fresh model: number -> title
+DEVICE = {
+    "beta": "beta, weight of a fresh model",
+    "gamma": "gamma",
+    "upsilon": "upsilon",
+    "reward": "reward, loss before - after",
+}
+PANELS = {**SERVER, **DEVICE}
+SLIGHT = 0.01
+
+
+class ControlsPlot(Plot):
+    """Learned weights and the parameters that they come from, over time: one panel each."""
+
+    OF = OF
+    LIMITS = LOG = "x"  # each panel has another y
+
+    def data(self, runs: Runs, style: PlotStyle) -> PlotData:
+        return PlotData(CONTROLS, rows_of_series(runs, lambda run: series(_rows(run))))
+
+    def draw(self, data: PlotData, canvas: Canvas) -> None:
+        from edgefl.results.figures.canvas import axis_of, dots, fit_constant, label_lowest
+
+        there = data.by("parameter")
+        parameters = [parameter for parameter in PANELS if parameter in there]
+        schemes = list(data.by("name"))
+        unit, label = axis_of("emulated_s", max(data["emulated_s"]))
+        panels = canvas.panels(len(parameters), 4, 1.4, narrow=2, sharex=True)
+        label_lowest(panels, label)
+        for axes, parameter in zip(panels, parameters):
+            shown = there[parameter]["value"]
+            base = _base(shown)
+            for place, scheme in enumerate(schemes):
+                # dots, not a line, because values next to each other are from different devices
+                points = there[parameter].where(name=scheme)
+                x = [t / unit for t in points["emulated_s"]]
+                y = [value - base for value in points["value"]]
+                axes.plot(x, y, **dots(place), markersize=1.8, alpha=0.6)
+            title = f"{parameter} - {base:.12g}" if base else PANELS[parameter]
+            axes.set_title(title, fontsize=7)
+            axes.ticklabel_format(axis="y", useOffset=False, scilimits=(-3, 4))
+            axes.yaxis.get_offset_text().set_fontsize(6)
+            fit_constant(axes, shown)
+        for place, name in enumerate(schemes):  # invisible lines, for the legend only
+            panels[0].plot([], [], label=canvas.text(name), **dots(place), markersize=4.5)
+        canvas.legend(panels[0])
+
+
+class RefreshPointsPlot(Plot):
+    """After how many epochs devices asked for a fresher model; over all seeds of a scheme."""
+
+    OF = OF
+    LOG = "y"
+    WIDTH = "column"
+
+    def data(self, runs: Runs, style: PlotStyle) -> PlotData:
+        rows: list[tuple[Any, ...]] = []
+        for name, of_scheme in runs.items():
+            counts = Counter(at for run in of_scheme for at in refresh_points(_rows(run)))
+            total = counts.total()
+            rows += [(name, at, counts[at], counts[at] / total) for at in sorted(counts)]
+        return PlotData(REFRESH_POINTS, rows)
+
+    def draw(self, data: PlotData, canvas: Canvas) -> None:
+        from matplotlib.ticker import PercentFormatter
+
+        from edgefl.results.figures.canvas import filled, whole_numbers
+
+        (axes,) = canvas.panels(1, 1, 2.2)
+        schemes = data.by("name")
+        width = 0.8 / len(schemes)
+        for place, (name, each) in enumerate(schemes.items()):
+            x = [at + (place - (len(schemes) - 1) / 2) * width for at in each["refresh_point"]]
+            axes.bar(x, each["share"], width, label=canvas.text(name), **filled(place))
+        axes.set_xlabel("Refresh point (finished epochs)")
+        axes.set_ylabel("Share of the requests")
+        whole_numbers(axes)
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        canvas.legend(axes)
+
+
+def _rows(run: RunFiles) -> Sequence[Mapping[str, Any]]:
+    """The rows of a run in which a device asked, or a strategy reported something; else none."""
+    rows, number = run.events.rows, run.texts.number
+    asked = (rows.texts_of("event") == number(ASKED)) | (
+        rows.texts_of("fact") == number("request_too_late")
+    )
+    return run.rows if run.has_decisions("report") or asked.any() else ()
+
+
+def series(events: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
+    """Return for each parameter its values over the arrival times of updates.
+
+    The server's values are those at the arrival, a device's those of the merge in that update.
+    """
+    found: dict[str, Points] = {name: [] for name in PANELS}
+    asked = requests_of(events).by_task
+    for event in updates(events):
+        _add(found, SERVER, event["t"], reported(event))
+        request = asked.get(event["task"])
+        if request is not None and request.outcome is Outcome.MERGED:
+            _add(found, DEVICE, event["t"], event["numbers"])
+    return found
+
+
+def _add(
+    found: dict[str, Points], names: Mapping[str, str], t: float, values: Mapping[str, Any]
+) -> None:
+    for name in names:
+        if values.get(name) is not None:
+            found[name].append((t, float(values[name])))
+
+
+def _base(values: Sequence[float]) -> float:
+    """Return what to subtract from a panel's values so that its axis shows small differences.
+
+    It is the first value, rounded, if the values differ by less than SLIGHT; else 0.
+    """
+    from edgefl.results.figures.canvas import is_constant
+
+    spread = max(values) - min(values)
+    return (
+        round(values[0], math.ceil(-math.log10(spread)))
+        if not is_constant(values) and spread < SLIGHT * abs(values[0])
+        else 0.0
+    )
+
+
+class Dissemination(Family):
+    """A table and a CSV file of the costs, and a figure of the learned parameters."""
+
+    ORDER = 10
+    MARK = ASKED
+    FILES = (FILE, *pictures("controls"))
+
+    def section(self, run: Path, emulated_s: float) -> dict[str, Any] | None:
+        return section(read_events(run / EVENTS), read_csv(run / LINKS), emulated_s)
+
+    def table(self, directories: Sequence[Path]) -> Table | None:
+        found = load(directories)
+        return table(found) if found else None
+
+    def plots(self) -> Mapping[str, Plot]:
+        return {"controls": ControlsPlot(), "refresh-points": RefreshPointsPlot()}
+
+    def leave(self, directories: Sequence[Path], folder: Path) -> list[str]:
+        if found := load(directories):
+            write_csv(found, folder / FILE)
+        return draw(self, directories, folder, {"controls": "controls"})
+
+
+FAMILY = Dissemination()

@@ -1,1 +1,0 @@
-"""Reports about runs whose server steps use K gradients."""

@@ -1,1 +1,0 @@
-"""Reports about accuracy by label and by the runtime classes of the devices."""

@@ -1,1 +1,0 @@
-"""Reports about runs whose devices ask for fresher models during training."""

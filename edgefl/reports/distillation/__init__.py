@@ -1,1 +1,0 @@
-"""Reports about runs whose server distils predictions."""

@@ -1,1 +1,0 @@
-"""Reports about runs on a TDMA channel whose strategy assigns the slots."""
