@@ -330,8 +330,9 @@ def test_comparison_csv(tmp_path: Path) -> None:
 
 def test_where_nothing_can_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
+    rows = compare.load(finished_run(tmp_path / "fedavg"))
     with pytest.raises(UserError, match="comparison.csv: cannot be written"):
-        compare.write_csv([], tmp_path / "file" / "comparison.csv")
+        compare.write_csv(rows, tmp_path / "file" / "comparison.csv")
 
 
 def test_a_config_that_is_no_text_does_not_hide_the_results(tmp_path: Path) -> None:
