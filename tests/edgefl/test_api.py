@@ -29,7 +29,9 @@ def public_classes(file: Path) -> dict[str, type]:
     return {
         name: value
         for name, value in vars(module).items()
-        if isinstance(value, type) and value.__module__ == module.__name__
+        if isinstance(value, type)
+        and value.__module__ == module.__name__
+        and not name.startswith("_")
     }
 
 

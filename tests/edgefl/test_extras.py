@@ -25,6 +25,7 @@ LAB = {
     "pooch": "pooch",
     "requests": "requests",
     "scikit-learn": "sklearn",
+    "scipy": "scipy",
 }
 
 
