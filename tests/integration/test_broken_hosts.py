@@ -209,6 +209,7 @@ def traces_of_rig(rig: Rig) -> Sequence[str]:
 
 
 pytestmark = [
+    pytest.mark.rest,
     pytest.mark.alone,
     pytest.mark.usefixtures("warm_python"),
     pytest.mark.skipif(bool(ssh_hosts.refusal()), reason=ssh_hosts.refusal() or "it can be done"),

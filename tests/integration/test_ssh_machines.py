@@ -173,6 +173,7 @@ def test_a_second_installation_does_nothing(lab: Machines, house: Path) -> None:
     assert out.count("  unchanged: ") == HOSTS and "to send" not in err
 
 
+@pytest.mark.rest
 def test_a_launch_decides_as_one_machine_does(
     lab: Machines, agreement: ModuleType, tmp_path: Path
 ) -> None:
