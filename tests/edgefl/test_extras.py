@@ -13,6 +13,7 @@ import pytest
 from builders import EXAMPLES
 from paths import ROOT
 
+import emulator
 from edgefl.data import celeba, digits, tiny_imagenet
 from edgefl.data.download import Download, fetch
 from edgefl.errors import UserError, needs
@@ -80,6 +81,7 @@ def test_what_is_missing_and_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(UserError, match=r"'tiny_imagenet' needs the package 'PIL'.*edgefl\[lab\]"):
         tiny_imagenet._read([], nowhere, "x", nowhere)
     monkeypatch.delitem(sys.modules, "emulator.figures", raising=False)
+    monkeypatch.delattr(emulator, "figures", raising=False)
     with pytest.raises(BadValue, match=r"--figure needs the package 'matplotlib'.*edgefl\[lab\]"):
         tdma(2, 1, 9, 1, figure=Path("timeline.png"))
 
