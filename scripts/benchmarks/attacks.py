@@ -301,7 +301,7 @@ def _nan(edge: str, task: int, size: int) -> np.ndarray:
 
 ATTACKS = {
     "offers": Attack(offers, named="quarantined: more than .* offers of task"),
-    "requests": Attack(requests, named="quarantined: more than .* notes on task"),
+    "requests": Attack(requests, named="quarantined: more than .* notes of task"),
     "other tasks": Attack(others_tasks, named="wire_error: task .* is none of those"),
     "bombs": Attack(bombs, burst=5, named="quarantined: .* bytes, at most"),
     "deaf": Attack(burst=0, listens=False, named="session_ended: it answers no ping"),
