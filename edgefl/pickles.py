@@ -2,7 +2,8 @@
 
 Python's own unpickler imports and calls what a file names. Here a file can name only what its
 reader lists, and can call only functions that the reader gives. Objects are made, filled and
-extended by methods of the reader, never by methods of the objects themselves.
+extended by methods of the reader. Of the objects' own code only the hash of a key runs, and what a
+Struct of the program does when it is made.
 
 ``read_arrays`` reads data sets that were published as pickles (CIFAR's Python form): numbers,
 texts, bytes, lists, tuples, dicts and arrays of numbers.
@@ -69,7 +70,7 @@ class RestrictedUnpickler(pickle._Unpickler):
         return found
 
     def make(self, kind: Any, arguments: tuple[Any, ...]) -> Any:
-        """Return a new object of a class, without a call of ``__init__``."""
+        """Return a new object of a class."""
         raise UnsafePickle("makes an object")
 
     def fill(self, made: Any, state: Any) -> None:
@@ -100,7 +101,9 @@ class RestrictedUnpickler(pickle._Unpickler):
 
     def _newobj(self) -> None:
         arguments, kind = self.stack.pop(), self.stack.pop()
-        self.stack.append(self.make(kind, tuple(arguments)))
+        if type(arguments) is not tuple:  # one without an end
+            raise UnsafePickle(f"makes an object of a {type(arguments).__name__}")
+        self.stack.append(self.make(kind, arguments))
 
     def _build(self) -> None:
         state = self.stack.pop()
@@ -163,8 +166,8 @@ class _ArrayReader(RestrictedUnpickler):
     """Knows only numpy's arrays of numbers."""
 
     def __init__(self, data: bytes) -> None:
-        # a text that is stored once can be encoded to bytes many times
-        self._left_bytes = len(data)
+        # what is stored once can be copied many times: here, from a text and into an array
+        self._left_bytes = 2 * len(data)
         calls: dict[str, Callable[..., Any]] = {
             "numpy.core.multiarray:_reconstruct": _empty,
             "numpy._core.multiarray:_reconstruct": _empty,
@@ -180,6 +183,7 @@ class _ArrayReader(RestrictedUnpickler):
         if type(made) is np.ndarray:
             _, shape, kind, fortran, content = state
             array = _array(content, kind, shape, "F" if fortran else "C")
+            self._take(len(content))
             put: Any = made.__setstate__  # its type wants numpy's bool
             put((1, array.shape, array.dtype, bool(fortran), bytes(content)))
         elif isinstance(made, np.dtype) and (order := _text(state[1])) in ("<", ">", "|", "="):
@@ -191,10 +195,13 @@ class _ArrayReader(RestrictedUnpickler):
     def _encoded(self, text: str, encoding: str) -> bytes:
         if encoding != "latin1":
             raise UnsafePickle("has a text in another encoding than latin1")
-        self._left_bytes -= len(text)
+        self._take(len(text))
+        return text.encode("latin-1")
+
+    def _take(self, size: int) -> None:
+        self._left_bytes -= size
         if self._left_bytes < 0:
             raise UnsafePickle("has more bytes than its file")
-        return text.encode("latin-1")
 
 
 def _text(found: Any) -> Any:

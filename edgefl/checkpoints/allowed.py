@@ -2,10 +2,10 @@
 
 Who changes a checkpoint chooses the objects of the resumed run. So the classes are those of a short
 list of modules, in which no class starts a process or opens a file or a socket, and those of the
-modules of the config's own strategies; a few of the standard library. No function can be named, and
-a method only if the run itself keeps it. A name is only looked up where it is defined: a damaged or
-foreign file can neither import another module nor reach a class through the imports of an allowed
-one.
+modules of the config's own strategies; a few of the standard library. No function can be named but
+those of the codec, and a method only if the run itself keeps it. A name is only looked up where it
+is defined: a damaged or foreign file can neither import another module nor reach a class through
+the imports of an allowed one.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from functools import cache
 from importlib import import_module
 from types import FunctionType
 from typing import Any
+
+from msgspec import Struct
 
 from edgefl.errors import listed
 from edgefl.pickles import UnsafePickle
@@ -106,6 +108,11 @@ def is_allowed(module: str, own: Collection[str]) -> bool:
     return any(f"{module}.".startswith(f"{root}.") for root in (*MODULES, *own))
 
 
+def is_plain(kind: type, own: Collection[str]) -> bool:
+    """Whether a checkpoint may fill the attributes and slots that a class defines."""
+    return is_allowed(kind.__module__, own) or name_of(kind) in BASES
+
+
 def has_state(kind: type) -> bool:
     """Whether the class defines ``state()`` and ``restore(state)``."""
     return all(callable(getattr(kind, name, None)) for name in ("state", "restore"))
@@ -123,13 +130,10 @@ def refusal(kind: type, own: tuple[str, ...]) -> str:
         )
     if "<locals>" in kind.__qualname__:
         return f"an object of {kind.__qualname__}, a class that a function defines"
+    if issubclass(kind, Struct) and not is_allowed(kind.__module__, ()):
+        return f"an object of {kind.__qualname__}, a msgspec.Struct of one's own"
     for base in kind.__mro__:
-        if not (
-            is_allowed(base.__module__, own)
-            or base.__module__ in STATELESS
-            or name_of(base) in BASES
-            or base in CONTAINERS
-        ):
+        if not (is_plain(base, own) or base.__module__ in STATELESS or base in CONTAINERS):
             return f"an object of {kind.__qualname__}, which derives from {name_of(base)}"
     return ""
 

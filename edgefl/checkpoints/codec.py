@@ -2,7 +2,7 @@
 
 Objects stay shared as they were, also in cycles. What the codec knows: None, bool, int, float, str,
 bytes, bytearray, range, list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict,
-Counter, Fraction, paths, ``array.array``, ``itertools.count``, ``functools.partial``, weak
+Counter, Fraction, PosixPath, ``array.array``, ``itertools.count``, ``functools.partial``, weak
 references; numpy's arrays, values, dtypes, generators and seed sequences; enumerations; objects of
 allowed classes (``allowed.MODULES``, the user's own strategies) with their attributes and slots;
 these classes by name; methods that ``allowed`` names or that the user's classes define.
@@ -44,6 +44,7 @@ from edgefl.checkpoints.allowed import (
     CONTAINERS,
     find_class,
     has_state,
+    is_plain,
     method_of,
     name_refusal,
     refusal,
@@ -54,7 +55,7 @@ from edgefl.pickles import DAMAGE, RestrictedUnpickler, UnsafePickle
 FORMAT = 2  # of a checkpoint; 1 was a tree of JSON
 OBJECTS = "objects"  # the name of the pickle among the arrays
 BIT_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
-MOST_NESTED = 1000  # tuples in a key
+MOST_PARTS = 10_000  # of a key that is a tuple of tuples
 MOST_POOL = 64  # words of a seed sequence; numpy has 4 unless it is told otherwise
 
 
@@ -75,11 +76,6 @@ class Encoded:
 
     tree: dict[str, Any]
     arrays: dict[str, np.ndarray]
-
-    @property
-    def array_bytes(self) -> int:
-        """Bytes of the arrays without the pickle."""
-        return sum(array.nbytes for name, array in self.arrays.items() if name != OBJECTS)
 
 
 def encode(
@@ -281,7 +277,7 @@ class _Reader(RestrictedUnpickler):
         return self.calls.get(f"{module}:{name}") or find_class(f"{module}:{name}", self._own)
 
     def _external(self, name: str) -> object:
-        if name not in self._externals:
+        if _of(str, name) not in self._externals:
             raise UnsafePickle(f"needs {name!r}, which this process does not have")
         found = self._externals[name]
         if has_state(type(found)):
@@ -289,20 +285,24 @@ class _Reader(RestrictedUnpickler):
         return found
 
     def _method(self, of: Any, name: str) -> MethodType:
-        function = method_of(of, name, self._own)
+        function = method_of(of, _of(str, name), self._own)
         if function is None:
             raise UnsafePickle(f"names the method {name} of {type(of).__name__}")
         return MethodType(function, of)
 
     def make(self, kind: Any, arguments: tuple[Any, ...]) -> Any:
-        what = refusal(kind, self._own) if isinstance(kind, type) else f"{kind!r}"
-        if what:
+        if not isinstance(kind, type):
+            raise UnsafePickle(f"makes an object of a {type(kind).__name__}")
+        if what := refusal(kind, self._own):
             raise UnsafePickle(f"has {what}")
         if issubclass(kind, msgspec.Struct):
             return kind(*arguments)
         base: Any = next((each for each in CONTAINERS if issubclass(kind, each)), object)
         if base in (tuple, frozenset):
-            made = base.__new__(kind, _of(list, *arguments))
+            (items,) = arguments
+            if base is frozenset:
+                self._check_keys(_of(list, items))
+            made = base.__new__(kind, _of(list, items))
         else:
             made = base.__new__(kind)
             if base is deque:
@@ -317,14 +317,18 @@ class _Reader(RestrictedUnpickler):
         if id(made) not in self._new:
             raise UnsafePickle(f"has a state for an object of {type(made).__name__}")
         if has_state(type(made)):
-            self.restorable.append((made, *state))
+            (content,) = _of(tuple, state)
+            self.restorable.append((made, content))
             return
         attributes, slots = state if isinstance(state, tuple) else (state, {})
-        if attributes:
-            vars(made).update(attributes)
-        for name, value in slots.items():
+        if attributes is not None:
+            vars(made).update(_of(dict, attributes))
+        for name, value in _of(dict, slots).items():
             slot = getattr_static(made, name)
-            if not isinstance(slot, MemberDescriptorType):
+            # not those of a built-in class, such as defaultdict's factory
+            if not isinstance(slot, MemberDescriptorType) or not is_plain(
+                slot.__objclass__, self._own
+            ):
                 raise AttributeError(name)
             slot.__set__(made, value)
 
@@ -344,19 +348,32 @@ class _Reader(RestrictedUnpickler):
             put(made, key, value)
 
     def _check_keys(self, keys: list[Any]) -> None:
-        """Refuse deep tuples, whose hash needs a recursion without a limit."""
+        """Refuse keys of very many parts.
+
+        The hash of nested tuples needs a recursion without a limit, and takes each part as often as
+        it stands in a tuple.
+        """
         for key in keys:
             parts, count = [key], 0
-            while parts and type(parts[-1]) in (tuple, frozenset):
-                parts += parts.pop()
+            while parts:
+                part = parts.pop()
+                if isinstance(part, tuple | frozenset):
+                    parts += part
+                elif isinstance(part, msgspec.Struct):
+                    parts += msgspec.structs.astuple(part)
                 count += 1
-                if count > MOST_NESTED:
-                    raise UnsafePickle("has a key of very many tuples")
+                if count > MOST_PARTS:
+                    raise UnsafePickle("has a key of very many parts")
+
+    def _frozenset(self) -> None:
+        items = self.pop_mark()
+        self._check_keys(items)
+        self.stack.append(frozenset(items))
 
     dispatch: ClassVar[Any] = {
         **RestrictedUnpickler.dispatch,
         pickle.EMPTY_SET[0]: pickle._Unpickler.dispatch[pickle.EMPTY_SET[0]],
-        pickle.FROZENSET[0]: pickle._Unpickler.dispatch[pickle.FROZENSET[0]],
+        pickle.FROZENSET[0]: _frozenset,
         pickle.ADDITEMS[0]: RestrictedUnpickler.dispatch[pickle.APPENDS[0]],
     }
 
@@ -377,31 +394,32 @@ def _of(kind: type, found: Any) -> Any:
 
 def array(number: int) -> NoReturn:
     """Stands for the array of this number. The reader has them."""
-    raise NotImplementedError
+    raise UnsafePickle("has an array outside of a checkpoint")
 
 
 def external(name: str) -> NoReturn:
     """Stands for an external of the reader."""
-    raise NotImplementedError
+    raise UnsafePickle("has an external outside of a checkpoint")
 
 
 def method(of: object, name: str) -> NoReturn:
     """Stands for a method of an object. The reader knows which it may have."""
-    raise NotImplementedError
+    raise UnsafePickle("has a method outside of a checkpoint")
 
 
 def later(function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> partial[Any]:
     """Return a partial of a method."""
     if type(function) is not MethodType:
         raise UnsafePickle("has a partial of something that is no method")
-    return partial(function, *arguments, **keywords)
+    return partial(function, *_of(tuple, arguments), **_of(dict, keywords))
 
 
 def member(kind: Any, value: str | int) -> Enum:
     """Return a member of an enumeration by its name, or flags by their number."""
     if not isinstance(kind, type) or not issubclass(kind, Enum):
-        raise UnsafePickle(f"has a member of {kind!r}, which is no enumeration")
-    return kind[value] if isinstance(value, str) else kind(value)
+        what = repr(kind) if isinstance(kind, type) else f"a {type(kind).__name__}"
+        raise UnsafePickle(f"has a member of {what}, which is no enumeration")
+    return kind[value] if type(value) is str else kind(_of(int, value))
 
 
 def dtype(text: str) -> np.dtype[Any]:
@@ -426,7 +444,7 @@ def generator(found: Any) -> np.random.Generator:
 
 def bits(name: str, seeds: np.random.SeedSequence, state: dict[str, Any]) -> Any:
     """Return the bit generator of a random generator."""
-    if name not in BIT_GENERATORS:
+    if _of(str, name) not in BIT_GENERATORS:
         raise UnsafePickle(f"names the random generator {name}")
     made = getattr(np.random, name)(_of(np.random.SeedSequence, seeds))
     made.state = state
@@ -437,13 +455,11 @@ def seed(entropy: Any, spawn_key: Any, pool_size: int, spawned: int) -> np.rando
     """Return a seed sequence."""
     if pool_size > MOST_POOL:
         raise UnsafePickle(f"has a seed with a pool of {pool_size} words")
-    for number in (*(entropy if type(entropy) in (list, tuple) else [entropy or 0]), *spawn_key):
+    words = entropy if type(entropy) in (list, tuple) else [entropy or 0]
+    for number in (*words, *_of(tuple, spawn_key)):
         _of(int, number)
     return np.random.SeedSequence(
-        entropy,
-        spawn_key=_of(tuple, spawn_key),
-        pool_size=pool_size,
-        n_children_spawned=spawned,
+        entropy, spawn_key=spawn_key, pool_size=pool_size, n_children_spawned=spawned
     )
 
 

@@ -380,14 +380,6 @@ def frozen_digest(model: nn.Module) -> str:
     return state.hexdigest()
 
 
-def frozen_bytes(model: nn.Module) -> int:
-    """Return the size of the frozen part."""
-    names = frozen_part(model)
-    return sum(
-        tensor.numel() * tensor.element_size() for name, tensor in _tensors(model) if name in names
-    )
-
-
 def _tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from model.named_parameters()
     yield from model.named_buffers()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum, Flag
 from typing import Any, NamedTuple
 
+import msgspec
 from pydantic import BaseModel, ConfigDict
 
 OWN = (__name__,)
@@ -104,6 +105,15 @@ class Guarded:
     def restore(self, state: dict[str, Any]) -> None:
         self.name, self.kept, self.made = state["name"], state["kept"], object()
         Guarded.restored.append(self.name)
+
+
+class Kept(msgspec.Struct):
+    """What it does when it is made would happen again at a resumption."""
+
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        self.count += 1
 
 
 class Files(Exception):

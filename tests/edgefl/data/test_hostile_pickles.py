@@ -92,6 +92,17 @@ def test_a_hostile_pickle_is_one_line(tmp_path: Path, content: bytes) -> None:
     assert told.startswith(("read", f"{tmp_path / 'bad'}: ")) and len(told) < 600
 
 
+def test_what_stands_once_is_not_copied_many_times(tmp_path: Path) -> None:
+    """A megabyte, and 400 arrays of which each would have a copy of it."""
+    size = struct.pack("<I", 1 << 20)
+    content = b"B" + size + bytes(1 << 20) + b"q\x01"
+    kind = b"cnumpy\ndtype\nX\x02\0\0\0u1\x85Rq\x02"
+    one = b"cnumpy.core.multiarray\n_reconstruct\n)R(K\x01J" + size + b"\x85h\x02\x89h\x01tb"
+    made = content + b"0" + kind + b"0](" + one * 400 + b"e."
+    assert "it has more bytes than its file" in read(tmp_path, made)
+    assert read(tmp_path, content + b"0" + kind + b"0](" + one + b"e.") == "read"
+
+
 @pytest.mark.parametrize("content", [doubled(60), doubled_dicts(60)], ids=["lists", "dicts"])
 def test_what_holds_everything_twice_is_never_walked(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "bad").write_bytes(content + b".")

@@ -94,7 +94,6 @@ def test_the_vector_holds_what_is_trained(train: str, elements: int | None) -> N
     space = Workspace(lambda: built(train=train))
     every = sum(p.numel() for p in space.model.net.parameters())
     assert space.layout.size == space.layout.parameters == (elements or every)
-    assert frozen.frozen_bytes(space.model) == 4 * (every - space.layout.size)
     assert all(p.requires_grad != (f"net.{name}" in space.model.frozen_part)
                for name, p in space.model.net.named_parameters())  # fmt: skip  # one rule
 
