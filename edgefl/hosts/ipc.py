@@ -44,7 +44,7 @@ def decode(data: bytes) -> Any:
     """Decode a message. BadMessage says what is wrong with it."""
     try:
         return _decoder(tuple(Message.__subclasses__())).decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:  # also no UTF-8
         raise BadMessage(f"{error}: {data[:80]!r}") from None
 
 

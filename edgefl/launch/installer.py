@@ -43,12 +43,13 @@ OLDEST = (3, 11)
 STAMP = ".edgefl-install"  # in the environment: the fingerprint of what was installed
 MADE = ".edgefl-made"  # in an environment that `edgefl hosts install` made: from which Python
 LAYER = "edgefl_layer.pth"  # in site-packages: the packages of another environment
+VERSION = re.compile(r"[0-9A-Za-z.+!_-]{1,100}")
 LARGE = ("torch",)  # packages that a layer takes from below in another than the pinned version
 
 
 # Numbers that a host tells: larger ones are no answer, and would take memory to work with.
 VersionPart = Annotated[int, Meta(ge=0, le=999)]
-Count = Annotated[int, Meta(ge=0, le=1 << 62)]
+Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class Facts(Struct, frozen=True, forbid_unknown_fields=True):
@@ -129,15 +130,19 @@ def made_from(facts: Facts, host: Host) -> str:
 def kept(facts: Facts, pins: Mapping[str, str], ranges: Mapping[str, str]) -> dict[str, str]:
     """Return the packages below a layer that are used.
 
-    These are the ones of the pinned version, and a torch within ``ranges`` (name -> specifier).
+    These are the ones of the pinned version, and a torch within ``ranges`` (name -> specifier). A
+    version that a host makes up names no file and no option of pip here.
     """
     from packaging.specifiers import SpecifierSet
 
     return {
         name: version
         for name, version in facts.packages.items()
-        if version.partition("+")[0] == pins.get(name)
-        or (name in LARGE and SpecifierSet(ranges.get(name, "")).contains(version))
+        if VERSION.fullmatch(version)
+        and (
+            version.partition("+")[0] == pins.get(name)
+            or (name in LARGE and SpecifierSet(ranges.get(name, "")).contains(version))
+        )
     }
 
 
@@ -271,7 +276,7 @@ class Installer:
             raise HostError(host.name, f"no Python: {done.said()}; name one with `python`")
         try:
             return msgspec.json.decode(done.out, type=Facts)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, ValueError) as error:  # also no UTF-8
             said = printable(done.said(), 120)
             raise HostError(host.name, f"{python} does not work as a Python ({said})") from error
 

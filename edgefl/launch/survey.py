@@ -327,7 +327,7 @@ class ProbeChannel:
         line = await self.line()
         try:
             return msgspec.json.decode(line, type=kind)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:  # also no UTF-8
             text = line.decode(errors="replace")[:80]
             reason = f"expected an answer of the probe, found {text!r}"
             raise HostError(self._name, reason) from error

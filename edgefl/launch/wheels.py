@@ -105,6 +105,7 @@ def _built(checkout: Path, folder: Path) -> Path:
     for name in SOURCES:
         (source / name).symlink_to(checkout / name)
     words = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    words += ["--check-build-dependencies"]
     done = _pip(*words, "--wheel-dir", str(folder), str(source))
     if done.returncode:
         raise UserError(f"{checkout}: the wheel cannot be built: {_failure(done)}")
@@ -304,10 +305,12 @@ def _resolved(
         if done.returncode:
             raise _refused(done, target)
         installs = json.loads(report.read_text(encoding="utf-8"))["install"]
+    from packaging.utils import canonicalize_name
+
     found = {}
     for each in installs:
         about, url = each["metadata"], each["download_info"]["url"]
-        name = about["name"].lower().replace("_", "-")
+        name = canonicalize_name(about["name"])
         file = PurePosixPath(unquote(urlparse(url).path)).name
         if name not in below and file != own.name:
             found[f"{name}=={about['version']}"] = file
@@ -352,10 +355,10 @@ def _refused(done: subprocess.CompletedProcess[str], target: Target) -> UserErro
 
 
 def _failure(done: subprocess.CompletedProcess[str]) -> str:
-    """The first error that pip has printed, else its last line."""
-    lines = done.stderr.splitlines() or ["pip failed"]
-    errors = [line for line in lines if line.lstrip().startswith(("ERROR", "error"))]
-    return printable((errors or lines[-1:])[0].strip(), 300)
+    """The first error that pip has printed, without its bare headings, else its last line."""
+    lines = [line.strip() for line in done.stderr.splitlines()] or ["pip failed"]
+    errors = [each for each in lines if re.match(r"ERROR|error", each) and each[-1] != ":"]
+    return printable((errors or lines[-1:])[0], 300)
 
 
 def _pip(

@@ -78,7 +78,7 @@ def test_what_is_no_message_is_refused(row: Any, fault: str) -> None:
 
 
 def test_bytes_that_are_no_json_are_refused() -> None:
-    for data in (b"\xff", b"[" * 100_000):
+    for data in (b"\xff", b"[" * 100_000, b'{"kind":"stop_run","reason":"\xff"}'):
         with pytest.raises(BadMessage):
             decode(data)
 

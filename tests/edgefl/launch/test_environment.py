@@ -92,6 +92,9 @@ def test_of_a_named_python_the_tested_versions_are_used_and_its_torch() -> None:
     assert constraints(pins, below) == "numpy==2.4.6\nrich==15.0.0\ntorch==2.9.1+cu12\n"
     old = replace(PI, packages={"torch": "1.13.1"})
     assert kept(old, pins, needed) == {}, "older than edgefl needs"
+    for version in ("2.5.1+x/y", "2.5.1+x\n--pre", "2.5.1+" + "x" * 300, "2.5.1+\0"):
+        made_up = replace(PI, packages={"anyio": version})
+        assert kept(made_up, {"anyio": "2.5.1"}, needed) == {}, "it would name a file here"
 
 
 def test_the_room_that_wheels_need() -> None:

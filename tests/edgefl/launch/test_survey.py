@@ -183,7 +183,11 @@ def test_the_answer_of_a_probe_is_checked() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [b"{}", b'{"came_ns": "x", "goes_ns": 1}', b'{"came_ns": 1e400, "goes_ns": 1}', b"7"]
+    "answer",
+    [
+        *(b"{}", b"7", b'{"x": "\xff"}'),
+        *(b'{"came_ns": "x", "goes_ns": 1}', b'{"came_ns": 1e400, "goes_ns": 1}'),
+    ],
 )
 def test_a_probe_that_answers_nonsense_is_an_error_of_its_host(answer: bytes) -> None:
     async def read(most: int) -> bytes:

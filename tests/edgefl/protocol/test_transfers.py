@@ -228,6 +228,7 @@ ONE = np.zeros(1, np.float32)
             {},
             "1004 bytes of vectors, at most 1000 ",
         ),
+        ({np.str_("weights"): ONE}, {np.str_("loss"): 1.0}, None),
         ({str(n): ONE for n in range(65)}, {}, "65 vectors, at most 64"),
         ({"weights": ONE}, {str(n): 1.0 for n in range(65)}, "65 numbers, at most 64"),
         ({"w" * 65: ONE}, {}, "a name among its vectors is 'www"),
