@@ -1,4 +1,4 @@
-"""Whether the suite finds careless mistakes: thirty mutations in thirty rooms, one at a time.
+"""Whether the suite finds careless mistakes: thirty-one mutations, one at a time.
 
     python scripts/mutations.py [--only NAME ...] [--tree DIR] [--all-tests]
 

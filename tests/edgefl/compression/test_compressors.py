@@ -67,6 +67,7 @@ def test_bytes_of_a_large_vector(name: str, per_element: float) -> None:
     assert find(name, {}).packed_bytes((10**6,)) == pytest.approx(per_element * 10**6, abs=8)
     assert find("top_k", {"share": 0.001}).packed_bytes((10**6,)) == 8000
     assert find("random_k", {"share": 0.001}).packed_bytes((10**6,)) == 4008
+    assert [count(0.001, size) for size in (0, 10, 1500, 4000)] == [0, 1, 2, 4], "at least one"
 
 
 @given(VECTORS)

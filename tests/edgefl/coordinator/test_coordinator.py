@@ -1092,6 +1092,7 @@ def test_a_number_that_an_edge_knows_from_the_lost_part_is_not_given_to_it_again
     assert [tasks.add("b", 0, vector(0, 0, 0)).number for _ in range(3)] == [3, 4, 6]
     tasks.knows("b", [6])
     assert tasks.foreign == {}
+    assert tasks.knows("b", [6, 7, 8]) == [7, 8], "6 is the last one that was given"
 
 
 # ------------------------------------------------------------------ a strategy that schedules

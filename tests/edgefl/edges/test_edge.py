@@ -140,6 +140,15 @@ def test_a_task_is_trained_in_emulated_time_and_its_update_kept_until_acknowledg
     assert device.hear(Acknowledged(0)) == [] and device.edge.open_tasks == []
 
 
+def test_eight_updates_are_kept_and_the_oldest_is_given_up_for_another_one() -> None:
+    device = EdgeAtWork()
+    for number in range(10):
+        device.task(number)
+        device.train()
+        assert len(device.edge.unacknowledged) == min(number + 1, 8)
+    assert device.edge.open_tasks == list(range(2, 10)) and device.edge.given_up == 2
+
+
 @pytest.mark.parametrize(
     ("vectors", "numbers", "beyond"),
     [

@@ -51,6 +51,13 @@ def test_the_summary_counts_slots(folder: Path) -> None:
     assert '"rounds": 9' in (folder / "tdma-fl" / "summary.json").read_text()
 
 
+def test_a_device_that_finishes_in_the_slot_of_its_turn_has_not_missed_it(tmp_path: Path) -> None:
+    """With the longest delay that costs no slot, tau_comp = 3 comm, all begin just in time."""
+    play(tmp_path, slotted(4, 6, slots=80, strategy="idfl", per_round=1))
+    counted = slots.section(slots.rounds(read_events(tmp_path / "idfl" / "events.jsonl")))
+    assert (counted["uploads"], counted["missed"]) == (37, 0)
+
+
 def test_the_bars_are_those_of_the_papers_figure(folder: Path) -> None:
     """Device 0 computes in slots 0 and 1, sends in 2, receives in 4, computes in 5 and 6.
 
