@@ -275,6 +275,8 @@ def _value(option: str, words: Sequence[str]) -> str:
 def _commands_with(option: str, context: Any) -> list[str]:
     """Return the other commands that have this option."""
     above = context.parent
+    if above is None:  # an option before the command
+        return []
     return [
         f"{above.command_path} {name}"
         for name in sorted(above.command.list_commands(above))

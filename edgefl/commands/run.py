@@ -23,7 +23,7 @@ from edgefl.commands.lists import listing
 from edgefl.commands.options import MOST_PORT, ConfigOrNone, port_of
 from edgefl.errors import UserError, nearest, printable
 from edgefl.exit_status import FAILED, INTERRUPTED, NOT_MET
-from edgefl.hosts.choices import VIRTUAL, WALL, EngineName, Power
+from edgefl.hosts.choices import COORDINATOR, RUN, VIRTUAL, WALL, EngineName, Power
 from edgefl.results.summary import FAITHFUL
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def run(
     with starting as processes:
         from edgefl.commands.running import run_seeds, run_virtual_seeds
 
-        task = _task("run", config, overrides, out, resume, overwrite, given, force=force)
+        task = _task(RUN, config, overrides, out, resume, overwrite, given, force=force)
         power = power_of(task.clock, workers, engine, ray_address)
         _only_here(task)
         task.tell()
@@ -258,7 +258,7 @@ def coordinator(
     demands = requirements(require or ())
     refuse_both(resume, overwrite)
     task = _task(
-        "coordinator",
+        COORDINATOR,
         *(config, overrides, out, resume, overwrite),
         keys=keys,
         announce=announce,

@@ -11,8 +11,6 @@ import heapq
 import multiprocessing
 import selectors
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,25 +30,10 @@ TURNS = 5
 RELAY_BYTES = 1 << 16
 BACKLOG = 512
 FORKS = multiprocessing.get_context("fork")
+
+
 # A process that has imported torch, like edgefl's warm parent, forks processes. They send a hello
 # over raw ZeroMQ and answer one message.
-FORKER = """
-import os, sys, torch, zmq
-print("ready", flush=True)
-sys.stdin.readline()
-for _ in range(int(sys.argv[1])):
-    if not os.fork():
-        sock = zmq.Context().socket(zmq.DEALER)
-        sock.connect(sys.argv[2])
-        sock.send(b"hello")
-        sock.send(sock.recv())
-        sock.recv()
-        os._exit(0)
-for _ in range(int(sys.argv[1])):
-    os.wait()
-"""
-
-
 # ------------------------------------------------------------------ loops
 def dispatch_s(entries: int) -> float:
     """Return the seconds of a plain Python loop that pops ``entries`` from a heap and calls each.
@@ -70,19 +53,6 @@ def _dispatched_s(entries: int) -> float:
         at, _, action = heapq.heappop(heap)
         action(at)
     return time.perf_counter() - began_s
-
-
-def axpy(size: int) -> Callable[[], float]:
-    """Return a function that does ``y += a * x`` in numpy and returns its seconds."""
-    x, y, a = np.ones(size, np.float32), np.ones(size, np.float32), np.float32(0.5)
-
-    def timed() -> float:
-        nonlocal y
-        began_s = time.perf_counter()
-        y += a * x
-        return time.perf_counter() - began_s
-
-    return timed
 
 
 def cpu_s(process: psutil.Process) -> float:
@@ -201,41 +171,6 @@ def appending_s(arrays: int, size: int, rounds: int) -> float:
 
 
 # ------------------------------------------------------------------ processes
-def forked_s(count: int) -> float:
-    """Return the seconds until ``count`` forked processes sent a hello and answered a message.
-
-    They are forked from a process that has imported torch.
-    """
-    with zmq.Context() as context, context.socket(zmq.ROUTER) as sock:
-        sock.rcvtimeo = 1000 * int(PATIENCE_S)
-        sock.linger = 0
-        port = sock.bind_to_random_port(f"tcp://{LOCAL}")
-        forker = subprocess.Popen(
-            [sys.executable, "-c", FORKER, str(count), f"tcp://{LOCAL}:{port}"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert forker.stdin is not None and forker.stdout is not None
-        try:
-            forker.stdout.readline()  # torch is imported now
-            began_s = time.monotonic()
-            print("go", file=forker.stdin, flush=True)
-            names = [sock.recv_multipart()[0] for _ in range(count)]
-            for name in names:
-                sock.send_multipart([name, b"ping"])
-            for _ in names:
-                sock.recv_multipart()
-            took_s = time.monotonic() - began_s
-            for name in names:
-                sock.send_multipart([name, b"end"])
-            forker.wait(PATIENCE_S)
-        finally:
-            forker.kill()
-            forker.communicate()
-    return took_s
-
-
 # ------------------------------------------------------------------ TCP
 @contextmanager
 def relay(upstream_port: int, piece: int = RELAY_BYTES) -> Iterator[tuple[int, psutil.Process]]:

@@ -22,7 +22,6 @@ from emulator.proxy.traffic import ConnectionEnd, Item, Road, Traffic
 from emulator.units import FOREVER
 
 MS = 1_000_000
-MBIT = Constant(8_000_000)  # 1000 bytes take 1 ms
 
 
 def lane(

@@ -12,8 +12,6 @@ from processes import happened, start
 from terminals import Terminals, end
 from text_rig import LENGTH, text_data
 
-from edgefl.results.tail import read_csv
-
 pytestmark = pytest.mark.processes
 
 # 2 layers x 2 targets, A (8, 16) and B (16, 8); the classifier (2, 16) with its bias
@@ -37,11 +35,6 @@ def texts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "text.toml").write_text(CONFIG)
     monkeypatch.setenv("EDGEFL_DATA", str(text_data()))
     return folder
-
-
-def bytes_of(folder: Path, name: str, column: str) -> int:
-    (last,) = read_csv(folder / name / "metrics.csv")[-1:]
-    return int(last[column])
 
 
 def test_an_update_has_the_adapters_alone_on_both_clocks(

@@ -1,7 +1,7 @@
 """Whole runs in which devices continue training while a fresher model is downloaded, on both
 clocks.
 
-See also test_train_on.py.
+See also tests/edgefl/edges/test_training.py.
 """
 
 from __future__ import annotations

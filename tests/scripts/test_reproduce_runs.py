@@ -20,6 +20,7 @@ from reproduction.runner import Budget, EntryLines, EntryRunner, Work, best_trie
 
 from edgefl.errors import UserError
 from edgefl.hosts.choices import Power
+from edgefl.hosts.setup.resumption import RunStage
 from edgefl.hosts.setup.rundir import git_commit
 from edgefl.results.statistics import interval
 from edgefl.sweep.sweep_runs import Did
@@ -196,6 +197,12 @@ def test_a_run_on_the_wall_clock_has_its_verdict(tmp_path: Path) -> None:
     page = (tmp_path / "results" / "dissemination.md").read_text()
     assert "fedasync (strained: 1 of 1)" in page and "Some of these runs are **strained**" in page
     assert "Clock: virtual and wall (real sockets)." in page
+
+    # a run of another config is not taken for this one
+    for changes, stage in (((), RunStage.finished), (("training.epochs=7",), None)):
+        plan = EntryRunner(entry, work_in(tmp_path, changes=changes)).plans[1]
+        (run,) = plan.table({"fedasync": row.setting})
+        assert run.stage is stage
 
 
 # ------------------------------------------------------------------ what is refused

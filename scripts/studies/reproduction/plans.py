@@ -65,9 +65,20 @@ class PlannedRun:
     @property
     def stage(self) -> RunStage | None:
         """How far it got in an earlier command; None if its directory has another run."""
-        if self.part.clock == WALL:
+        if self.part.clock != WALL:
+            return self.run.stage()
+        if (
+            self.wall_config.is_file()
+            and config_digest(load(self.wall_config)) == self.config_digest
+        ):
             return run_stage(self.run.directory)
-        return self.run.stage()
+        return None
+
+    @property
+    def wall_config(self) -> Path:
+        """The config of a run on the wall clock, beside its folder."""
+        folder = self.run.directory.parent
+        return folder.with_name(f"{folder.name}.toml")
 
     def __str__(self) -> str:
         """Return "fedasmu mu_beta=3.0 of main, seed 1"."""

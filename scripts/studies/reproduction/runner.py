@@ -345,9 +345,10 @@ def run_on_wall(run: PlannedRun) -> float:
     before_s = _of_ended_s()
     folder = run.run.directory.parent
     experiment = run.run.experiment.model_copy(update={"name": folder.name})
-    config = folder.with_name(f"{folder.name}.toml")
-    replace_file(config, dump(experiment, {FACTS: {"base": str(run.run.base.resolve())}}).encode())
-    words = ["run", str(config), "--force", "--overwrite", "--out", str(folder.parent)]
+    replace_file(
+        run.wall_config, dump(experiment, {FACTS: {"base": str(run.run.base.resolve())}}).encode()
+    )
+    words = ["run", str(run.wall_config), "--force", "--overwrite", "--out", str(folder.parent)]
     subprocess.run([sys.executable, "-m", "edgefl.cli", *words], check=False)
     return _of_ended_s() - before_s
 

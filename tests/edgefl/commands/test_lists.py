@@ -137,6 +137,7 @@ def test_keys_new(edgefl: Command, tmp_path: Path) -> None:
             ),
         ),
         (["run", "--\x1b[2J"], "No such option: --\\x1b[2J"),
+        (["--bogus"], "No such option: --bogus"),
         (
             ["keys", "new", "x", "--ids", "a", "--edges", "2"],
             "keys new: expected --edges or --ids, found both",

@@ -197,7 +197,6 @@ def test_what_counts_for_nothing_is_warned_of(tmp_path: Path) -> None:
 
 TDMA = "[medium]\nkind = 'tdma'\nslot_ms = 1\nrate_mbit_s = 1\n"
 SHARED_UP = "[medium]\nkind = 'bottleneck'\nup_mbit_s = 1\n"
-CELL = "[medium]\nkind = 'cell'\nup_mbit_s = 1\n"
 
 
 @pytest.mark.parametrize(
