@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 OWN_FILE = "edgefl_own_"  # how the name of a module begins that is a user's file
 # "flwr:DirichletPartitioner": code of others, in the terms of this package
-ALIASES = {"flwr": "edgefl.flower.partitioners"}
+ALIASES = {"flwr": "edgefl.plugins.flower.partitioners"}
 FORMS = "'package.module:attribute' or 'path/to/file.py:attribute'"
 
 

@@ -21,9 +21,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from edgefl import __version__
+from edgefl.clocks.ctrl_c import ended_like_ctrl_c
 from edgefl.errors import UNREADABLE, Bug, UserError, nearest, printable, told, users_place
 from edgefl.exit_status import BAD_INPUT, FAILED, INTERRUPTED, OVER
-from edgefl.hosts.ctrl_c import ended_like_ctrl_c
 from emulator.errors import BadValue
 
 COMMANDS = {  # name -> where it is; `edgefl --help` lists them in this order

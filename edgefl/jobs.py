@@ -1,9 +1,9 @@
 """Descriptions of heavy work: a host does it, and the actor gets the result as ``job_done``.
 
 A job of a strategy (decision ``RunJob``) defines its work itself. ``work(learned)`` is called in a
-process with torch, data and model (``edgefl.hosts.setup.learning.Learning``). It returns named flat
-float32 vectors and numbers. Its result depends only on the job's fields. So a job can be done in
-any process, at any time, and again if its worker dies. Fields are numbers, texts, vectors, and
+process with torch, data and model (``edgefl.clocks.setup.learning.Learning``). It returns named
+flat float32 vectors and numbers. Its result depends only on the job's fields. So a job can be done
+in any process, at any time, and again if its worker dies. Fields are numbers, texts, vectors, and
 dicts of these.
 """
 

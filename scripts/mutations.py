@@ -100,7 +100,7 @@ MUTATIONS = [
         "every turn counts as missed",
         "self.missed += slot > self.turn.pop(",
         "self.missed += slot >= self.turn.pop(",
-        "tests/edgefl/strategies tests/edgefl/hosts/virtual",
+        "tests/edgefl/strategies tests/edgefl/clocks/virtual",
     ),
     Mutation(
         "WKAFL measures one step late",
@@ -124,7 +124,7 @@ MUTATIONS = [
         "the newest task number is forgotten",
         "for number in numbers if number >= self.count)",
         "for number in numbers if number > self.count)",
-        "tests/edgefl/coordinator tests/edgefl/hosts",
+        "tests/edgefl/coordinator tests/edgefl/clocks",
     ),
     Mutation(
         "a huge update passes",
@@ -136,13 +136,13 @@ MUTATIONS = [
         "an edge keeps one acknowledged update less",
         "len(self.unacknowledged) > MOST_UNACKNOWLEDGED",
         "len(self.unacknowledged) > MOST_UNACKNOWLEDGED - 1",
-        "tests/edgefl/edges tests/edgefl/hosts",
+        "tests/edgefl/edges tests/edgefl/clocks",
     ),
     Mutation(
         "an offer may be twice too large",
         "if offer.size > self.most_bytes:",
         "if offer.size > 2 * self.most_bytes:",
-        "tests/edgefl/protocol tests/edgefl/hosts",
+        "tests/edgefl/protocol tests/edgefl/clocks",
     ),
     Mutation(
         "a sparse update may be empty",
@@ -154,7 +154,7 @@ MUTATIONS = [
         "the journal loses its first segment",
         "if number >= since",
         "if number > since",
-        "tests/edgefl/record tests/edgefl/hosts",
+        "tests/edgefl/record tests/edgefl/clocks",
     ),
     Mutation(
         "few seeds are resampled",
@@ -172,25 +172,25 @@ MUTATIONS = [
         "an alarm a moment late",
         "if self.coordinator.next_due() <= now:",
         "if self.coordinator.next_due() < now:",
-        "tests/edgefl/hosts/virtual",
+        "tests/edgefl/clocks/virtual",
     ),
     Mutation(
         "a silent edge has twice the time",
         "now - session.heard_ns > patience_ns",
         "now - session.heard_ns > 2 * patience_ns",
-        "tests/edgefl/hosts/wall",
+        "tests/edgefl/clocks/wall",
     ),
     Mutation(
         "useless messages without end",
         '"useless messages", self._now, MOST_USELESS)',
         '"useless messages", self._now, 1000 * MOST_USELESS)',
-        "tests/edgefl/hosts/wall",
+        "tests/edgefl/clocks/wall",
     ),
     Mutation(
         "one key for two edges",
         "if edge_ids.count(edge) > 1})",
         "if edge_ids.count(edge) > 2})",
-        "tests/edgefl/hosts/wall",
+        "tests/edgefl/clocks/wall",
     ),
     Mutation(
         "one rich device is enough",
@@ -202,7 +202,7 @@ MUTATIONS = [
         "a sum for a mean over time",
         "return total / seconds if seconds else None",
         "return total if seconds else None",
-        "tests/edgefl/sweep",
+        "tests/edgefl/plugins/sweep",
     ),
     Mutation(
         "two heartbeats are enough",
@@ -214,13 +214,13 @@ MUTATIONS = [
         "one restart too many",
         "life.restarts_left > 0",
         "life.restarts_left >= 0",
-        "tests/edgefl/launch",
+        "tests/edgefl/plugins/launch",
     ),
     Mutation(
         "a timeline without its window",
         "(held.begin_s <= end_s) & (held.end_s >= begin_s)",
         "(held.begin_s <= end_s) | (held.end_s >= begin_s)",
-        "tests/edgefl/live",
+        "tests/edgefl/plugins/live",
     ),
 ]
 

@@ -25,7 +25,7 @@ HEADS = (
 )
 
 
-HOSTS = ("edgefl/hosts", "sockets, threads, processes, clocks", "wall, virtual, setup")
+HOSTS = ("edgefl/clocks", "sockets, threads, processes, clocks", "wall, virtual, setup")
 EMULATOR = ("emulator", "links, media, slots, devices, faults, clocks, verdict", "no edgefl in it")
 
 
@@ -108,7 +108,7 @@ def rooms() -> str:
     """Draw which package imports which, from top to bottom."""
     boxes = {
         "commands": (330, 20, 300, 46, ("edgefl/cli, commands", "what the user types")),
-        "launch": (690, 20, 250, 46, ("edgefl/launch", "runs on many machines")),
+        "launch": (690, 20, 250, 46, ("edgefl/plugins/launch", "runs on many machines")),
         "hosts": (130, 100, 700, 62, HOSTS),
         "coordinator": (20, 205, 220, 62, ("edgefl/coordinator, record", "actor; files of a run")),
         "edges": (260, 205, 220, 62, ("edgefl/edges, models, data", "actor; trainer (torch)")),

@@ -16,7 +16,7 @@ from _generate.models import Key, keys
 from edgefl import catalog
 from edgefl import cli as edgefl_cli
 from edgefl.config.experiment import Experiment
-from edgefl.launch.inventory import InventoryFile
+from edgefl.plugins.launch.inventory import InventoryFile
 from edgefl.strategies.base.catalog import load as load_strategy
 from edgefl.strategies.base.catalog import strategy_names
 from emulator import cli as emulator_cli

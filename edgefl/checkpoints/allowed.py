@@ -33,13 +33,13 @@ MODULES = (
     "edgefl.coordinator",
     "edgefl.edges.edge",
     "edgefl.edges.training",
-    "edgefl.hosts.exchange",
-    "edgefl.hosts.fault_lives",
-    "edgefl.hosts.setup.network",
-    "edgefl.hosts.virtual.host",
-    "edgefl.hosts.virtual.pool.executor",
-    "edgefl.hosts.wall.coordinator.run_logic",
-    "edgefl.hosts.wall.coordinator.thread_messages",
+    "edgefl.clocks.exchange",
+    "edgefl.clocks.fault_lives",
+    "edgefl.clocks.setup.network",
+    "edgefl.clocks.virtual.host",
+    "edgefl.clocks.virtual.pool.executor",
+    "edgefl.clocks.wall.coordinator.run_logic",
+    "edgefl.clocks.wall.coordinator.thread_messages",
     "edgefl.jobs",
     "edgefl.protocol",
     "edgefl.record.counters",
@@ -64,11 +64,11 @@ MODULES = (
 )
 # What a run keeps to call it later, by class: events of the agenda, and hooks of the network.
 METHODS = {
-    "edgefl.hosts.fault_lives:FaultLives": {"_in_life"},
-    "edgefl.hosts.setup.network:Builder": {"supply"},
-    "edgefl.hosts.virtual.host:DeferredEdges": {"fresh"},
-    "edgefl.hosts.virtual.host:VirtualFaults": {"_miss", "_miss_frozen", "_strike", "_thaw"},
-    "edgefl.hosts.virtual.host:VirtualHost": {
+    "edgefl.clocks.fault_lives:FaultLives": {"_in_life"},
+    "edgefl.clocks.setup.network:Builder": {"supply"},
+    "edgefl.clocks.virtual.host:DeferredEdges": {"fresh"},
+    "edgefl.clocks.virtual.host:VirtualFaults": {"_miss", "_miss_frozen", "_strike", "_thaw"},
+    "edgefl.clocks.virtual.host:VirtualHost": {
         *("_end", "_given", "_hear", "_too_late", "tell"),
     },
     "emulator.links.network:Network": {"_announce", "_mark"},

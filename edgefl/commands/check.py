@@ -34,7 +34,7 @@ from edgefl.config.groups import parts, warnings
 from edgefl.errors import Bug, UserError, listed, printable
 from edgefl.loading.file import base_of, load
 from edgefl.loading.names import strategy_warnings
-from edgefl.profile.repeat import Match
+from edgefl.plugins.profile.repeat import Match
 from edgefl.results.forms import plain_table
 from edgefl.results.pace import clock
 from edgefl.vectors import read_only
@@ -42,9 +42,9 @@ from emulator.calibrate import Timing, measure
 from emulator.commands.calibrate import BUSY_LOAD
 
 if TYPE_CHECKING:
-    from edgefl.hosts.process_messages import FleetReady
-    from edgefl.hosts.setup.learning import Learning
-    from edgefl.profile.repeat import NativeProfile
+    from edgefl.clocks.process_messages import FleetReady
+    from edgefl.clocks.setup.learning import Learning
+    from edgefl.plugins.profile.repeat import NativeProfile
     from edgefl.strategies.base.strategy import Strategy
 
 LONGEST_S = 20.0  # wall-clock seconds for the estimate of one strategy
@@ -90,8 +90,8 @@ def check(
     for warning in (*warnings(experiment, base), *strategy_warnings(experiment, base)):
         show.warning(warning)
 
-    from edgefl.hosts.setup.learning import learning  # after the keys, because it imports torch
-    from edgefl.hosts.trial import try_out
+    from edgefl.clocks.setup.learning import learning  # after the keys, because it imports torch
+    from edgefl.clocks.trial import try_out
 
     one = experiment.by_seed()[0]
     learned = learning(one, base)
@@ -135,7 +135,7 @@ def memory_line(learned: Learning) -> str:
 
     On the wall clock every edge is a process; forks share the data copy-on-write.
     """
-    from edgefl.hosts.processes import forked_bytes
+    from edgefl.clocks.processes import forked_bytes
 
     learned.load_before_fork()
     process, free = psutil.Process(), psutil.virtual_memory().available
@@ -160,9 +160,9 @@ def _use_torch() -> None:
 
 def _start_check(experiment: Experiment, base: Path | None, learned: Learning) -> float:
     """Do the check at the start of a wall-clock run, print its lines, and return the speed."""
-    from edgefl.hosts.process_messages import FleetReady
-    from edgefl.hosts.wall.fleet import calibrate
-    from edgefl.hosts.wall.speed_check import auto_speed, host_per_s, too_fast
+    from edgefl.clocks.process_messages import FleetReady
+    from edgefl.clocks.wall.fleet import calibrate
+    from edgefl.clocks.wall.speed_check import auto_speed, host_per_s, too_fast
     from emulator.host import cores
 
     rate, not_measured = calibrate(learned)
@@ -238,8 +238,8 @@ def estimate(learned: Learning, index: int) -> Estimate:
     Times and bytes are those of the experiment, unless a strategy's decisions depend on the
     training.
     """
-    from edgefl.hosts.trial import without_training
-    from edgefl.hosts.virtual.run import run_virtual
+    from edgefl.clocks.trial import without_training
+    from edgefl.clocks.virtual.run import run_virtual
 
     experiment, still = learned.experiment, without_training(learned)
     seen: dict[str, Any] = {}
@@ -321,8 +321,8 @@ def jobs(
 
     The cost is the emulated time of a job, an option of the strategy.
     """
-    from edgefl.hosts.setup import plan
-    from edgefl.hosts.setup.learning import learning
+    from edgefl.clocks.setup import plan
+    from edgefl.clocks.setup.learning import learning
     from edgefl.loading.file import base_of, load
 
     experiment, base = load(config, overrides or ()).by_seed()[0], base_of(config)
@@ -431,8 +431,8 @@ def profile(run: NativeRun, out: RepeatOut = None, match: Matched = Match.time) 
 
     The config repeats the same experiment on one machine, on either clock.
     """
-    from edgefl.hosts.setup.plan import devices
-    from edgefl.profile import repeat
+    from edgefl.clocks.setup.plan import devices
+    from edgefl.plugins.profile import repeat
 
     found = repeat.read(run)
     made = devices(found.experiment)

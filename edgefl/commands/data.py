@@ -15,8 +15,8 @@ from edgefl.commands.options import Config, OverwriteFiles, kept_aside
 from edgefl.errors import UserError, nearest
 
 if TYPE_CHECKING:
+    from edgefl.clocks.setup.learning import Learning
     from edgefl.config.experiment import Experiment
-    from edgefl.hosts.setup.learning import Learning
 
 LINE_EVERY_S = 0.2
 
@@ -158,7 +158,7 @@ def shard(
 
 def _learned(config: Path, overrides: list[str] | None) -> Learning:
     """Return the data of the experiment's first seed, divided among the edges."""
-    from edgefl.hosts.setup.learning import learning
+    from edgefl.clocks.setup.learning import learning
     from edgefl.loading.file import base_of, load
 
     return learning(load(config, overrides or ()).by_seed()[0], base_of(config))

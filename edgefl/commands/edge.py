@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgefl.clocks.network_addresses import split_tcp
 from edgefl.commands import show
 from edgefl.commands.options import located
 from edgefl.config.experiment import EDGE_ID, PATTERNS, Edges
 from edgefl.errors import UserError
 from edgefl.exit_status import NO_ANSWER, REFUSED
-from edgefl.hosts.network_addresses import split_tcp
 from edgefl.protocol.errors import Refused, Unreachable
 
 if TYPE_CHECKING:
-    from edgefl.hosts.wall.edge.state import StateFolder
-    from edgefl.hosts.wall.keys import EdgeKeys
+    from edgefl.clocks.wall.edge.state import StateFolder
+    from edgefl.clocks.wall.keys import EdgeKeys
 
 Connect = Annotated[
     str | None,
@@ -134,7 +134,7 @@ def edge(
         raise UserError(f"--id {name!r}: expected {PATTERNS[EDGE_ID]}")
     try:
         # inside: a signal may arrive while torch is imported
-        from edgefl.hosts.wall.edge.membership import Membership, SideBuilder
+        from edgefl.clocks.wall.edge.membership import Membership, SideBuilder
 
         def builder() -> SideBuilder:
             return SideBuilder(name, config, data, allow_task or [], shards)
@@ -160,8 +160,8 @@ def edge(
 
 def _keys(folder: Path | None, name: str) -> EdgeKeys | None:
     """The keys of this edge. UserError also if this host lacks the meter that its user names."""
-    from edgefl.hosts.wall.edge.machine import host_meter
-    from edgefl.hosts.wall.keys import load_edge
+    from edgefl.clocks.wall.edge.machine import host_meter
+    from edgefl.clocks.wall.keys import load_edge
 
     host_meter()
     return load_edge(folder, name) if folder else None
@@ -169,8 +169,8 @@ def _keys(folder: Path | None, name: str) -> EdgeKeys | None:
 
 def _claimed(folder: Path | None, name: str) -> StateFolder | None:
     """The folder for the state of this edge, locked; UserError if that is impossible."""
-    from edgefl.hosts.wall.edge.state import StateFolder
-    from edgefl.hosts.wall.system import OWN_SYSTEM
+    from edgefl.clocks.wall.edge.state import StateFolder
+    from edgefl.clocks.wall.system import OWN_SYSTEM
 
     if folder is None:
         return None
@@ -186,7 +186,7 @@ def _find(
 
     Without keys, the coordinator must be on this machine, or the network must be a closed lab.
     """
-    from edgefl.hosts.wall.keys import must_have_keys
+    from edgefl.clocks.wall.keys import must_have_keys
 
     if (connect is None) is not discover:
         found = "both" if discover else "neither"
@@ -196,8 +196,8 @@ def _find(
             raise UserError(f"edge: {name!r}: a name is for --discover, not for --connect")
         show.warning(must_have_keys(_host(connect), keys, insecure, said="--connect"))
         return lambda patience_s: connect
-    from edgefl.hosts.wall.discovery import check_installed
-    from edgefl.hosts.wall.discovery import discover as search
+    from edgefl.plugins.discovery import check_installed
+    from edgefl.plugins.discovery import discover as search
 
     check_installed("--discover")
     warned = ""
@@ -247,7 +247,7 @@ def new(
     ] = None,
 ) -> None:
     """Make key pairs for the coordinator and each edge, and the list of edges that may join."""
-    from edgefl.hosts.wall.keys import (
+    from edgefl.clocks.wall.keys import (
         new as write_keys,  # imported here, because the listings need no zmq
     )
 
@@ -281,7 +281,7 @@ NEXT_START = "a coordinator that runs reads its list when it starts: end it, and
 @app.command()
 def revoke(folder: Folder, edge: OneEdge) -> None:
     """Take an edge off the list: its key may not join from the coordinator's next start on."""
-    from edgefl.hosts.wall import keys as files  # imported here, because it imports zmq
+    from edgefl.clocks.wall import keys as files  # imported here, because it imports zmq
 
     files.revoke(folder, edge)
     show.line(f"{folder}: {edge} may not join any more; its keys are removed")
@@ -291,7 +291,7 @@ def revoke(folder: Folder, edge: OneEdge) -> None:
 @app.command()
 def renew(folder: Folder, edge: OneEdge) -> None:
     """Give an edge a new key: its old one may not join from the coordinator's next start on."""
-    from edgefl.hosts.wall import keys as files  # imported here, because it imports zmq
+    from edgefl.clocks.wall import keys as files  # imported here, because it imports zmq
 
     files.renew(folder, edge)
     show.line(f"{folder}: {edge} has a new key; its old one may not join any more")

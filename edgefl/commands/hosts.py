@@ -35,13 +35,13 @@ from edgefl.results.forms import plain_table
 
 if TYPE_CHECKING:
     from edgefl.config.experiment import Experiment
-    from edgefl.launch.connections.connection import HostConnection, HostError
-    from edgefl.launch.connections.opening import Ask
-    from edgefl.launch.host_data import DataSync
-    from edgefl.launch.installer import Installed
-    from edgefl.launch.inventory import Host, Inventory
-    from edgefl.launch.survey import Demand, Survey
-    from edgefl.launch.wheels import OwnWheel
+    from edgefl.plugins.launch.connections.connection import HostConnection, HostError
+    from edgefl.plugins.launch.connections.opening import Ask
+    from edgefl.plugins.launch.host_data import DataSync
+    from edgefl.plugins.launch.installer import Installed
+    from edgefl.plugins.launch.inventory import Host, Inventory
+    from edgefl.plugins.launch.survey import Demand, Survey
+    from edgefl.plugins.launch.wheels import OwnWheel
 
 app = typer.Typer(no_args_is_help=True, help="The hosts of an inventory: what they are and need.")
 
@@ -75,10 +75,10 @@ def check(
     With a CONFIG, also whether the hosts are enough for their part of the experiment. Exit status
     3 if a host cannot be reached or does not fit.
     """
-    from edgefl.launch.connections.opening import asker
-    from edgefl.launch.inventory import load_inventory
-    from edgefl.launch.placement import load_placed
     from edgefl.loading.file import base_of
+    from edgefl.plugins.launch.connections.opening import asker
+    from edgefl.plugins.launch.inventory import load_inventory
+    from edgefl.plugins.launch.placement import load_placed
 
     found = load_inventory(inventory)
     demands: dict[str, Demand] = {}
@@ -102,8 +102,8 @@ def check(
 
 
 def _demands(inventory: Inventory, placed: Experiment, base: Path | None) -> dict[str, Demand]:
-    from edgefl.hosts.setup.learning import learning  # imports torch
-    from edgefl.launch.survey import demand
+    from edgefl.clocks.setup.learning import learning  # imports torch
+    from edgefl.plugins.launch.survey import demand
 
     one = placed.by_seed()[0]
     size = learning(one, base).layout.size
@@ -112,9 +112,9 @@ def _demands(inventory: Inventory, placed: Experiment, base: Path | None) -> dic
 
 async def survey(inventory: Inventory, demands: Mapping[str, Demand], ask: Ask) -> list[Survey]:
     """Find out about all hosts; that of the coordinator is one of them, unless it is this one."""
-    from edgefl.launch.connections.connection import HostConnection
-    from edgefl.launch.connections.opening import open_connections
-    from edgefl.launch.survey import Surveyor
+    from edgefl.plugins.launch.connections.connection import HostConnection
+    from edgefl.plugins.launch.connections.opening import open_connections
+    from edgefl.plugins.launch.survey import Surveyor
 
     found = await open_connections(inventory.all_hosts(), ask)
     try:
@@ -220,12 +220,12 @@ def install(
     accept_new_host_keys: AcceptKeys = False,
 ) -> None:
     """Install this edgefl on all hosts, and with a CONFIG also send their shares of its data."""
-    from edgefl.launch.connections.opening import asker
-    from edgefl.launch.host_data import DataSync
-    from edgefl.launch.inventory import load_inventory
-    from edgefl.launch.placement import load_placed
-    from edgefl.launch.wheels import own_wheel
     from edgefl.loading.file import base_of
+    from edgefl.plugins.launch.connections.opening import asker
+    from edgefl.plugins.launch.host_data import DataSync
+    from edgefl.plugins.launch.inventory import load_inventory
+    from edgefl.plugins.launch.placement import load_placed
+    from edgefl.plugins.launch.wheels import own_wheel
 
     found = load_inventory(inventory)
     if wheels is not None and not any(wheels.glob("*.whl")):
@@ -264,8 +264,8 @@ class _Work:
 
     async def run(self, ask: Ask) -> Results:
         """Install on all hosts at the same time; a host that fails does not stop the others."""
-        from edgefl.launch.connections.connection import HostError
-        from edgefl.launch.connections.opening import open_connections
+        from edgefl.plugins.launch.connections.connection import HostError
+        from edgefl.plugins.launch.connections.opening import open_connections
 
         opened = await open_connections(self.hosts, ask)
         results: Results = {
@@ -292,8 +292,8 @@ class _Work:
         return {host.name: results[host.name] for host in self.hosts}
 
     async def _install(self, connection: HostConnection, rows: Rows) -> Installed | HostError:
-        from edgefl.launch.connections.connection import HostError
-        from edgefl.launch.installer import Installer
+        from edgefl.plugins.launch.connections.connection import HostError
+        from edgefl.plugins.launch.installer import Installer
 
         row = rows[connection.host.name]
         try:
@@ -308,8 +308,8 @@ class _Work:
         self, connections: Mapping[str, HostConnection], results: Results, rows: Rows
     ) -> Results:
         """Send shares of the data to the hosts that have edges and were installed."""
-        from edgefl.launch.connections.connection import HostError
-        from edgefl.launch.installer import Installed, interpreter
+        from edgefl.plugins.launch.connections.connection import HostError
+        from edgefl.plugins.launch.installer import Installed, interpreter
 
         assert self.sync is not None
         self.sync.sent = lambda name, size: rows[name].sent(size)
@@ -351,7 +351,7 @@ def wheels(
     ] = None,
 ) -> None:
     """Download the packages that edges need, for hosts without internet (a wheelhouse)."""
-    from edgefl.launch.wheels import Target, fetched, own_wheel
+    from edgefl.plugins.launch.wheels import Target, fetched, own_wheel
 
     version = _python_version(python)
     machines = [each.value for each in platforms or ()] or [platform.machine()]

@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from edgefl.clocks.choices import LAUNCH, WALL
+from edgefl.clocks.network_addresses import any_host, tcp
+from edgefl.clocks.setup.resumption import Origin, RunFolder
 from edgefl.commands import show
 from edgefl.commands.options import AcceptKeys, ConfigOrNone, InventoryPath
 from edgefl.commands.run import (
@@ -38,20 +41,17 @@ from edgefl.config.faults import PROCESS_KINDS
 from edgefl.config.groups import availability_file, traces
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import BAD_INPUT, FAILED, INTERRUPTED, OVER
-from edgefl.hosts.choices import LAUNCH, WALL
-from edgefl.hosts.network_addresses import any_host, tcp
-from edgefl.hosts.setup.resumption import Origin, RunFolder
-from edgefl.launch.connections.connection import HostError
 from edgefl.loading.file import dump
 from edgefl.loading.names import own_names
+from edgefl.plugins.launch.connections.connection import HostError
 from edgefl.record.files import EXPERIMENT
 from edgefl.record.tables import write_whole
 
 if TYPE_CHECKING:
     from edgefl.config.experiment import Experiment
-    from edgefl.launch.hosts_thread import HostLogs, HostsThread
-    from edgefl.launch.inventory import Inventory
-    from edgefl.launch.remote_coordinator import RemoteCoordinator
+    from edgefl.plugins.launch.hosts_thread import HostLogs, HostsThread
+    from edgefl.plugins.launch.inventory import Inventory
+    from edgefl.plugins.launch.remote_coordinator import RemoteCoordinator
 
 KEYS_SUFFIX = ".keys"  # of the folder next to the inventory
 
@@ -149,8 +149,8 @@ def launch(
     require: Require = None,
 ) -> None:
     """Run an experiment on an inventory's hosts: keys, data and code out, logs and results back."""
-    from edgefl.launch.inventory import load_inventory
-    from edgefl.launch.launch_plan import refuse_code
+    from edgefl.plugins.launch.inventory import load_inventory
+    from edgefl.plugins.launch.launch_plan import refuse_code
 
     demands = requirements(require or ())
     refuse_both(resume, overwrite)
@@ -183,7 +183,7 @@ def _given(
     overwrite: bool,
 ) -> RunTask:
     """Read the experiment: a new one with the edges of ``inventory``, or what is resumed."""
-    from edgefl.launch.placement import check_placed, load_placed, place
+    from edgefl.plugins.launch.placement import check_placed, load_placed, place
 
     if resume is not None:
         found = resumed(
@@ -205,9 +205,9 @@ def _given(
 
 def _launched(task: Launch) -> bool:
     """Run the experiment; False after Ctrl-C."""
-    from edgefl.hosts.wall.keys import missing
-    from edgefl.launch.hosts_thread import HostLogs, HostsThread
-    from edgefl.launch.launch_plan import run_name
+    from edgefl.clocks.wall.keys import missing
+    from edgefl.plugins.launch.hosts_thread import HostLogs, HostsThread
+    from edgefl.plugins.launch.launch_plan import run_name
 
     experiment, found = task.run.experiment, task.run.found
     missing(task.keys, experiment.edges.ids())  # what is wrong with the keys is told first
@@ -253,10 +253,15 @@ def _prepare(task: Launch, hosts: HostsThread) -> dict[str, str]:
     """Bring all hosts to the point where edges can start; return the coordinator's address for
     each. Exit with status 2 if a host cannot take part.
     """
-    from edgefl.hosts.wall.keys import complete
-    from edgefl.launch.connections.opening import asker
-    from edgefl.launch.host_data import DataSync
-    from edgefl.launch.launch_plan import code_files, coordinator_files, key_files, preparation
+    from edgefl.clocks.wall.keys import complete
+    from edgefl.plugins.launch.connections.opening import asker
+    from edgefl.plugins.launch.host_data import DataSync
+    from edgefl.plugins.launch.launch_plan import (
+        code_files,
+        coordinator_files,
+        key_files,
+        preparation,
+    )
 
     show.line(f"{task.inventory.path}: connecting to {len(hosts.hosts)} hosts")
     hosts.connect(asker(task.accept))
@@ -348,8 +353,8 @@ def _run(
     task: Launch, hosts: HostsThread, addresses: Mapping[str, str], logs: HostLogs, run: str
 ) -> bool:
     """Run the coordinator; False after Ctrl-C."""
-    from edgefl.launch.connections.addresses import edge_addresses, listen_host
-    from edgefl.launch.launch_plan import listen_port
+    from edgefl.plugins.launch.connections.addresses import edge_addresses, listen_host
+    from edgefl.plugins.launch.launch_plan import listen_port
 
     network, remote = task.run.experiment.network, hosts.coordinator
     if remote is None:
@@ -433,7 +438,7 @@ def refuse_faults(experiment: Experiment) -> None:
 
 def _followed(hosts: HostsThread, remote: RemoteCoordinator, logs: HostLogs) -> int | None:
     """Show the run until it ends; return the coordinator's status, None if its host is lost."""
-    from edgefl.launch.agent_messages import StopEdges
+    from edgefl.plugins.launch.agent_messages import StopEdges
 
     stopping = asked = False
     give_up_s = math.inf

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from edgefl.clocks.setup.learning import Learning, learning
+from edgefl.clocks.wall.keys import missing
 from edgefl.commands import show
 from edgefl.commands.check import data_lines, estimate, table
 from edgefl.config.experiment import Experiment
 from edgefl.config.groups import parts
-from edgefl.hosts.setup.learning import Learning, learning
-from edgefl.hosts.wall.keys import missing
-from edgefl.launch.host_data import DataSync, own_data
-from edgefl.launch.host_session import MODULE
-from edgefl.launch.inventory import Host
-from edgefl.launch.launch_plan import (
+from edgefl.plugins.launch.host_data import DataSync, own_data
+from edgefl.plugins.launch.host_session import MODULE
+from edgefl.plugins.launch.inventory import Host
+from edgefl.plugins.launch.launch_plan import (
     FileToSend,
     code_files,
     coordinator_files,
@@ -26,7 +26,7 @@ from edgefl.launch.launch_plan import (
     run_name,
     upper_bounds,
 )
-from edgefl.launch.run_places import run_folder
+from edgefl.plugins.launch.run_places import run_folder
 from edgefl.results.pace import clock
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from rich.console import Console
 from edgefl.commands import show
 from edgefl.commands.options import OverwriteFiles, Runs, kept_aside, port_of
 from edgefl.errors import UserError, nearest
-from edgefl.exports import export_format
+from edgefl.plugins.exports import export_format
 from edgefl.reports.family import families
 from edgefl.results.figures.style import FORMATS, WIDTHS, Limits, PlotStyle
 
@@ -436,8 +436,8 @@ def view(
 
     The page is served on this machine only. Its address has a random token.
     """
-    from edgefl.live.feeds import check
-    from edgefl.live.serve import address, listen, needed, new_token, serve
+    from edgefl.plugins.live.feeds import check
+    from edgefl.plugins.live.serve import address, listen, needed, new_token, serve
 
     needed("edgefl view")
     for run in runs:
@@ -473,7 +473,7 @@ def report(
     if out.suffix not in SUFFIXES or out.is_dir():
         raise UserError(f"--out {out}: expected a file that ends in .html")
 
-    from edgefl.html_report.document import write
+    from edgefl.plugins.html_report.document import write
     from edgefl.results.comparison import Question
 
     with kept_aside([out], overwrite):
@@ -528,7 +528,7 @@ def replay(
 
     Reports the first difference, if any.
     """
-    from edgefl.hosts.setup.replay_run import replay_run
+    from edgefl.clocks.setup.replay_run import replay_run
 
     result = replay_run(run, show.line)
     show.line(

@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from edgefl.clocks.choices import COORDINATOR, RUN, VIRTUAL, WALL, EngineName, Power
 from edgefl.commands import show
 from edgefl.commands.lists import listing
 from edgefl.commands.options import MOST_PORT, ConfigOrNone, port_of
 from edgefl.errors import UserError, nearest, printable
 from edgefl.exit_status import FAILED, INTERRUPTED, NOT_MET
-from edgefl.hosts.choices import COORDINATOR, RUN, VIRTUAL, WALL, EngineName, Power
 from edgefl.results.summary import FAITHFUL
 
 if TYPE_CHECKING:
+    from edgefl.clocks.wall.run_processes import RunProcesses
     from edgefl.commands.running import RunTask
     from edgefl.config.experiment import Experiment
-    from edgefl.hosts.wall.run_processes import RunProcesses
     from edgefl.results.compare import Row
 
 NO_CONFIG = "CONFIG: missing: an experiment file (edgefl configs lists some)"
@@ -184,7 +184,7 @@ def run(
     given = None if clock is None else clock.value
     starting: AbstractContextManager[RunProcesses | None] = nullcontext()
     if config is not None and config.is_file() and resume is None and given != VIRTUAL:
-        from edgefl.hosts.wall.run_processes import RunProcesses
+        from edgefl.clocks.wall.run_processes import RunProcesses
 
         starting = RunProcesses()  # they load torch while this process reads the experiment
     with starting as processes:
@@ -218,8 +218,8 @@ def _task(
 
     ``switches``: those that a resumption needs, too.
     """
+    from edgefl.clocks.setup.resumption import Origin
     from edgefl.commands.running import RunTask, resumed
-    from edgefl.hosts.setup.resumption import Origin
     from edgefl.loading.file import base_of
 
     if resume is not None:
@@ -252,8 +252,8 @@ def coordinator(
     require: Require = None,
 ) -> None:
     """Start a coordinator and wait for edges from other terminals or machines (`edgefl edge`)."""
+    from edgefl.clocks.wall.keys import load_server, must_have_keys
     from edgefl.commands.running import Screen, announced, run_seeds
-    from edgefl.hosts.wall.keys import load_server, must_have_keys
 
     demands = requirements(require or ())
     refuse_both(resume, overwrite)
@@ -301,7 +301,7 @@ def finish(
 
 def _only_here(task: RunTask) -> None:
     """Raise UserError for edges elsewhere."""
-    from edgefl.hosts.network_addresses import is_loopback
+    from edgefl.clocks.network_addresses import is_loopback
 
     host = task.experiment.network.host
     if task.clock == WALL and not is_loopback(host):
@@ -354,7 +354,7 @@ def watched(
 
     with ExitStack() as servers:
         if live_port is not None or metrics_port is not None:
-            from edgefl.live.serve import live_page, metrics_page
+            from edgefl.plugins.live.serve import live_page, metrics_page
 
             if live_port is not None:
                 page = live_page(folder, port_of(live_port, LIVE))

@@ -20,13 +20,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from edgefl.commands import show
-from edgefl.config.experiment import Experiment, Stop
-from edgefl.config.groups import warnings
-from edgefl.errors import UserError, listed, printable
-from edgefl.exit_status import FAILED
-from edgefl.hosts.choices import VIRTUAL, Power
-from edgefl.hosts.setup.resumption import (
+from edgefl.clocks.choices import VIRTUAL, Power
+from edgefl.clocks.setup.resumption import (
     MOST_DIFFERENCES,
     Origin,
     Resumption,
@@ -38,6 +33,11 @@ from edgefl.hosts.setup.resumption import (
     read_resumption,
     runs_in,
 )
+from edgefl.commands import show
+from edgefl.config.experiment import Experiment, Stop
+from edgefl.config.groups import warnings
+from edgefl.errors import UserError, listed, printable
+from edgefl.exit_status import FAILED
 from edgefl.loading.file import base_of, load
 from edgefl.loading.names import strategy_warnings
 from edgefl.record.files import EXPERIMENT
@@ -47,9 +47,9 @@ from edgefl.results.rundirs import seed_name
 from emulator.units import NS_PER_S
 
 if TYPE_CHECKING:
-    from edgefl.hosts.setup.learning import Learning
-    from edgefl.hosts.virtual.run_batch import BatchRun
-    from edgefl.hosts.wall.launcher import WallRun
+    from edgefl.clocks.setup.learning import Learning
+    from edgefl.clocks.virtual.run_batch import BatchRun
+    from edgefl.clocks.wall.launcher import WallRun
     from edgefl.results.compare import Row
 
 RESULTS = Path("runs")  # the default of --out
@@ -244,10 +244,10 @@ def _jobs(task: RunTask) -> list[BatchRun]:
 
     UserError if a run that goes on had other data.
     """
-    from edgefl.hosts.setup.learning import learning, with_experiment
-    from edgefl.hosts.setup.resumption import RunStage, check_data, runs_in
-    from edgefl.hosts.trial import try_out
-    from edgefl.hosts.virtual.run_batch import BatchRun
+    from edgefl.clocks.setup.learning import learning, with_experiment
+    from edgefl.clocks.setup.resumption import RunStage, check_data, runs_in
+    from edgefl.clocks.trial import try_out
+    from edgefl.clocks.virtual.run_batch import BatchRun
 
     resume = task.resume
     runs = [
@@ -283,8 +283,8 @@ def run_virtual_seeds(task: RunTask, power: Power) -> tuple[bool, bool]:
     So after Ctrl-C, all strategies have been run with each completed seed. Return (no run died,
     the runs came to their end); a death is told.
     """
-    from edgefl.hosts.setup.plan import refuse_native
-    from edgefl.hosts.virtual.run_batch import RunBatch
+    from edgefl.clocks.setup.plan import refuse_native
+    from edgefl.clocks.virtual.run_batch import RunBatch
 
     refuse_native(task.experiment)
     claim, lines = task.claim(), ProgressLines()
@@ -398,7 +398,7 @@ def announced(experiment: Experiment, keyed: bool) -> Iterator[Listening]:
 
     UserError if that is not possible. A failure during the run is one warning.
     """
-    from edgefl.hosts.wall.discovery import Announcement
+    from edgefl.plugins.discovery import Announcement
 
     announcement, told = Announcement(experiment.name, experiment.network.host, keyed), ""
 
@@ -421,8 +421,8 @@ def run_seeds(task: RunTask, screen: Screen | None = None, **where: Any) -> bool
     ``where``: LaunchOptions, whose processes are for the first seed. UserError if this host does
     not have the meter that its user names. Exit with status 1 if a needed process dies.
     """
-    from edgefl.hosts.wall.edge.machine import host_meter
-    from edgefl.hosts.wall.launcher import Interrupted, LaunchOptions, WallRun
+    from edgefl.clocks.wall.edge.machine import host_meter
+    from edgefl.clocks.wall.launcher import Interrupted, LaunchOptions, WallRun
 
     host_meter()
     experiment, folder = task.experiment, task.folder
@@ -469,7 +469,7 @@ def run_seeds(task: RunTask, screen: Screen | None = None, **where: Any) -> bool
 @contextmanager
 def _deaths_told(folder: Path, experiment: Experiment) -> Iterator[None]:
     """Exit with status 1 if a process dies that the run needs, and say how to go on."""
-    from edgefl.hosts.wall.launcher import ProcessDied
+    from edgefl.clocks.wall.launcher import ProcessDied
 
     try:
         yield

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from edgefl.clocks.choices import VIRTUAL, EngineName, Power
 from edgefl.commands import show
 from edgefl.commands.options import Config
 from edgefl.commands.run import Engine, Overrides, RayAddress, power_of
 from edgefl.commands.running import RESULTS, ProgressLines, warn
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import FAILED, INTERRUPTED
-from edgefl.hosts.choices import VIRTUAL, EngineName, Power
 from edgefl.loading.file import load
 from edgefl.results.pace import clock
 
 if TYPE_CHECKING:
-    from edgefl.sweep.search import Sweep
-    from edgefl.sweep.sweep_runs import Did, SweepRun
+    from edgefl.plugins.sweep.search import Sweep
+    from edgefl.plugins.sweep.sweep_runs import Did, SweepRun
 
 Grid = Annotated[
     list[str] | None,
@@ -122,9 +122,9 @@ def sweep(
 
     The same command again skips the runs that are done, also after Ctrl-C or a crash.
     """
-    from edgefl.sweep import metrics
-    from edgefl.sweep.search import TRIALS, Sweep, SweepPlan, free_seed
-    from edgefl.sweep.settings import parse
+    from edgefl.plugins.sweep import metrics
+    from edgefl.plugins.sweep.search import TRIALS, Sweep, SweepPlan, free_seed
+    from edgefl.plugins.sweep.settings import parse
 
     _check_options(sampler, trials, best_seed, (no_best, only_best, extend))
     power = power_of(VIRTUAL, workers, engine, ray_address)
@@ -182,7 +182,7 @@ def _do(asked: Sweep, power: Power) -> None:
 
 def _done(asked: Sweep, power: Power, lines: SweepLines, again: str) -> Did:
     """Do the sweep; after a second Ctrl-C, which ends it at once, say how to go on."""
-    from edgefl.sweep.sweep_runs import Did, do
+    from edgefl.plugins.sweep.sweep_runs import Did, do
 
     def do_runs(runs: Sequence[SweepRun]) -> Did:
         missing = [run for run in runs if not run.is_done]
@@ -211,7 +211,7 @@ def _done(asked: Sweep, power: Power, lines: SweepLines, again: str) -> Did:
 
 def _conclude(asked: Sweep, again: str) -> None:
     """Print the table and write the files of what is done."""
-    from edgefl.sweep import outcome
+    from edgefl.plugins.sweep import outcome
 
     rows = outcome.setting_rows(asked)
     if rows:

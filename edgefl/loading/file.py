@@ -24,11 +24,11 @@ from edgefl.config.experiment import Experiment, StrategyEntry
 from edgefl.config.groups import TRACES
 from edgefl.config.toml import MOST_NESTED, TOO_DEEP, BadTOML, parsed, too_deep
 from edgefl.errors import UserError, as_user_error, near_file, nearest
-from edgefl.flower.app_folder import is_flower
 from edgefl.loading import packaged
 from edgefl.loading.names import check as check_names
 from edgefl.loading.names import check_own_file, own_names
 from edgefl.loading.packaged import EXTENDS
+from edgefl.plugins.flower.app_folder import is_flower
 from emulator.compute import read_device_table
 from emulator.plain_text import read_text
 

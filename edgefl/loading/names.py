@@ -21,7 +21,7 @@ from edgefl.config.groups import check as check_groups
 from edgefl.config.groups import parts
 from edgefl.config.section import Section
 from edgefl.errors import UserError, near_file, nearest
-from edgefl.flower.app_folder import app_folder, is_flower
+from edgefl.plugins.flower.app_folder import app_folder, is_flower
 from edgefl.reports import family
 from edgefl.strategies.base.catalog import load as load_strategy
 from edgefl.strategies.base.catalog import misnamed

@@ -22,8 +22,8 @@ from rich.table import Table
 from safetensors.numpy import load_file
 from table import Row, arguments, host_line, load, report, run, say
 
+from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.config.experiment import Experiment
-from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load as load_config
 from edgefl.results.tail import read_events
 
@@ -125,8 +125,8 @@ def run_wall(experiment: Experiment, out: Path, base: Path) -> float:
 
 
 def run_virtual(experiment: Experiment, out: Path, base: Path) -> None:
-    from edgefl.hosts.setup.learning import learning
-    from edgefl.hosts.virtual import run as virtual_run
+    from edgefl.clocks.setup.learning import learning
+    from edgefl.clocks.virtual import run as virtual_run
 
     say(f"{experiment.name} under the virtual clock")
     learned = learning(experiment, base)

@@ -23,8 +23,8 @@ import numpy as np
 import zmq
 
 from edgefl import __version__
-from edgefl.hosts.wall.edge.transfers import EdgeTransfers
-from edgefl.hosts.wall.keys import EdgeKeys, secure_edge
+from edgefl.clocks.wall.edge.transfers import EdgeTransfers
+from edgefl.clocks.wall.keys import EdgeKeys, secure_edge
 from edgefl.protocol.codec import decode, decode_note, encode, encode_note, unbundled
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import (

@@ -30,8 +30,8 @@ from chaos_run import Cable, ChaosRun, write_config
 from warm_python import WarmPython
 from watched_edgefl import NONE
 
+from edgefl.clocks.wall import keys as curve
 from edgefl.errors import UserError
-from edgefl.hosts.wall import keys as curve
 
 LOOK_S = 0.1
 SEED = 1

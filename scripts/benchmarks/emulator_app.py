@@ -42,10 +42,10 @@ from protocol import BARE, JOINING_S, ended, experiment, fork_edge, listening, p
 from reference import cpu_s, raw_rounds
 from table import TIMES, Row, say
 
+from edgefl.clocks.ipc import Channel
+from edgefl.clocks.processes import ONE_THREAD
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
-from edgefl.hosts.ipc import Channel
-from edgefl.hosts.processes import ONE_THREAD
 
 WATCH = Path(__file__).with_name("emulator_watch.py")
 LOOK_S, PATIENCE_S = 0.01, 20.0

@@ -13,10 +13,10 @@ from typing import Any
 
 import orjson
 
-from edgefl.hosts.wall.coordinator import process as coordinator_process
-from edgefl.hosts.wall.coordinator.pacer import Flow
-from edgefl.hosts.wall.coordinator.sessions import Session
-from edgefl.hosts.wall.coordinator.transfers import Transport
+from edgefl.clocks.wall.coordinator import process as coordinator_process
+from edgefl.clocks.wall.coordinator.pacer import Flow
+from edgefl.clocks.wall.coordinator.sessions import Session
+from edgefl.clocks.wall.coordinator.transfers import Transport
 from edgefl.protocol.messages import Arrived, Piece
 from emulator.tdma.channel import ChannelLink
 

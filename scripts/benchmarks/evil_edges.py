@@ -37,12 +37,12 @@ from reference import cpu_s
 from table import Row, arguments, host_line, report, run, say
 
 from edgefl.actor import COORDINATOR, Send
+from edgefl.clocks.ipc import Channel
+from edgefl.clocks.process_messages import StopRun
+from edgefl.clocks.processes import ONE_THREAD, keep_freed_memory
+from edgefl.clocks.wall import keys as curve
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
-from edgefl.hosts.ipc import Channel
-from edgefl.hosts.process_messages import StopRun
-from edgefl.hosts.processes import ONE_THREAD, keep_freed_memory
-from edgefl.hosts.wall import keys as curve
 from edgefl.protocol.messages import Assignment, Update
 from edgefl.record import journal
 from edgefl.results.tail import read_events
@@ -175,7 +175,7 @@ def trial(
         curve.new(keys, config.edges.ids())
     control, theirs = Channel.pair()
     command = [
-        *(sys.executable, "-m", "edgefl.hosts.wall.coordinator.process"),
+        *(sys.executable, "-m", "edgefl.clocks.wall.coordinator.process"),
         *(str(theirs.fileno()), "-1"),
     ]
     if most_files is not None:

@@ -24,10 +24,10 @@ from reference import raw_rounds
 from table import TIMES, Row, arguments, host_line, report, say
 from table import run as run_bench
 
+from edgefl.clocks.processes import keep_freed_memory
+from edgefl.clocks.wall.coordinator.pacer import LARGEST_PIECE, SMALLEST_PIECE, PiecePlan
 from edgefl.config.experiment import NetworkSection
 from edgefl.errors import UserError
-from edgefl.hosts.processes import keep_freed_memory
-from edgefl.hosts.wall.coordinator.pacer import LARGEST_PIECE, SMALLEST_PIECE, PiecePlan
 from emulator.units import NS_PER_S, to_ns
 
 CASES = {"2x2": (2, 2.0), "100x2": (100, 2.0), "300x1": (300, 1.0)}  # links, Mbit/s
@@ -44,7 +44,7 @@ ELSEWHERE = """
 import json, sys, tempfile
 from pathlib import Path
 from protocol import BARE, experiment, run
-from edgefl.hosts.processes import keep_freed_memory
+from edgefl.clocks.processes import keep_freed_memory
 links, mbit_s, size, rounds = json.loads(sys.argv[1])
 keep_freed_memory()
 emulated = {"kind": "emulated", "up_mbit_s": mbit_s, "down_mbit_s": mbit_s}

@@ -38,15 +38,15 @@ from table import TIMES, Row, arguments, host_line, report, say
 from table import run as run_bench
 
 from edgefl.actor import COORDINATOR, Send
+from edgefl.clocks.ipc import Channel
+from edgefl.clocks.process_messages import FROZEN, Listening, RunEnded, StartRun
+from edgefl.clocks.processes import ONE_THREAD, keep_freed_memory
+from edgefl.clocks.wall import keys as curve
+from edgefl.clocks.wall.edge.host import EdgeHost
+from edgefl.clocks.wall.edge.work import EdgeSide, OwnMachine
+from edgefl.clocks.wall.keys import EdgeKeys
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
-from edgefl.hosts.ipc import Channel
-from edgefl.hosts.process_messages import FROZEN, Listening, RunEnded, StartRun
-from edgefl.hosts.processes import ONE_THREAD, keep_freed_memory
-from edgefl.hosts.wall import keys as curve
-from edgefl.hosts.wall.edge.host import EdgeHost
-from edgefl.hosts.wall.edge.work import EdgeSide, OwnMachine
-from edgefl.hosts.wall.keys import EdgeKeys
 from edgefl.loading.file import shared_digest
 from edgefl.protocol.messages import Assignment, Update
 from edgefl.vectors import Layout, LayoutEntry
@@ -164,7 +164,7 @@ def run(elements: int, config: Experiment, base: Path, keyed: bool = False) -> O
         curve.new(keys, names)
         own = {name: curve.load_edge(keys, name) for name in names}
     control, theirs = Channel.pair()
-    module = "edgefl.hosts.wall.coordinator.process"
+    module = "edgefl.clocks.wall.coordinator.process"
     command = [sys.executable, "-m", module, str(theirs.fileno()), "-1"]
     coordinator = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=os.environ | ONE_THREAD)
     theirs.close()

@@ -23,14 +23,14 @@ from typing import Any
 from reference import dispatch_s
 from table import TIMES, Row, arguments, host_line, load, report, run, say
 
+from edgefl.clocks.setup.learning import Learning, learning
+from edgefl.clocks.setup.rundir import OpenRun
+from edgefl.clocks.virtual.host import VirtualHost
+from edgefl.clocks.virtual.pool.engine import Engine, InProcessEngine
+from edgefl.clocks.virtual.pool.executor import Executor, RunOutcome
+from edgefl.clocks.virtual.run import run_virtual
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
-from edgefl.hosts.setup.learning import Learning, learning
-from edgefl.hosts.setup.rundir import OpenRun
-from edgefl.hosts.virtual.host import VirtualHost
-from edgefl.hosts.virtual.pool.engine import Engine, InProcessEngine
-from edgefl.hosts.virtual.pool.executor import Executor, RunOutcome
-from edgefl.hosts.virtual.run import run_virtual
 from edgefl.jobs import Train
 from edgefl.strategies.base.strategy import Strategy
 from emulator.links.network import Network

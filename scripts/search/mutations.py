@@ -9,13 +9,13 @@ from typing import Any
 from unittest.mock import patch
 
 from edgefl.actor import Send
+from edgefl.clocks.wall.coordinator import durability
+from edgefl.clocks.wall.coordinator.durability import CheckpointWriter, Committer
+from edgefl.clocks.wall.coordinator.logic import Logic
+from edgefl.clocks.wall.coordinator.sessions import Sessions
+from edgefl.clocks.wall.coordinator.transfers import Uplink
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.coordinator.tasks import Deadlines, OpenTask, Tasks
-from edgefl.hosts.wall.coordinator import durability
-from edgefl.hosts.wall.coordinator.durability import CheckpointWriter, Committer
-from edgefl.hosts.wall.coordinator.logic import Logic
-from edgefl.hosts.wall.coordinator.sessions import Sessions
-from edgefl.hosts.wall.coordinator.transfers import Uplink
 from edgefl.protocol.messages import Acknowledged
 from edgefl.record.tables import RowFile
 from edgefl.strategies.base.strategy import Strategy

@@ -159,7 +159,7 @@ class _End:
 
 
 class SimulatedRouter(_End):
-    """The coordinator's end. It is used like ``edgefl.hosts.wall.wire.Router``."""
+    """The coordinator's end. It is used like ``edgefl.clocks.wall.wire.Router``."""
 
     def __init__(self, network: SimulatedNetwork, process: Process) -> None:
         super().__init__(network, process)
@@ -236,7 +236,7 @@ class SimulatedRouter(_End):
 
 
 class SimulatedDealer(_End):
-    """An edge's end. It is used like ``edgefl.hosts.wall.wire.Dealer``."""
+    """An edge's end. It is used like ``edgefl.clocks.wall.wire.Dealer``."""
 
     def __init__(self, network: SimulatedNetwork, process: Process, address: str) -> None:
         super().__init__(network, process)

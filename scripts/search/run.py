@@ -12,10 +12,10 @@ from typing import Any
 
 import orjson
 
+from edgefl.clocks.process_messages import ProgressLine
+from edgefl.clocks.wall.coordinator.process import CoordinatorProcess
+from edgefl.clocks.wall.edge.host import EdgeHost
 from edgefl.errors import UserError
-from edgefl.hosts.process_messages import ProgressLine
-from edgefl.hosts.wall.coordinator.process import CoordinatorProcess
-from edgefl.hosts.wall.edge.host import EdgeHost
 from edgefl.protocol.errors import Refused, Unreachable
 from edgefl.record.files import CONFIG, SUMMARY
 from search.disk import SimulatedDisk

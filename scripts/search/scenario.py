@@ -15,13 +15,13 @@ import numpy as np
 import orjson
 from safetensors.numpy import save_file
 
+from edgefl.clocks.setup import rundir
+from edgefl.clocks.setup.learning import Learning, learning
+from edgefl.clocks.wall.coordinator import durability
+from edgefl.clocks.wall.coordinator.opening import CoordinatorTask
+from edgefl.clocks.wall.edge.membership import side
+from edgefl.clocks.wall.edge.work import EdgeSide
 from edgefl.config.experiment import Experiment
-from edgefl.hosts.setup import rundir
-from edgefl.hosts.setup.learning import Learning, learning
-from edgefl.hosts.wall.coordinator import durability
-from edgefl.hosts.wall.coordinator.opening import CoordinatorTask
-from edgefl.hosts.wall.edge.membership import side
-from edgefl.hosts.wall.edge.work import EdgeSide
 from edgefl.protocol.messages import Setup
 from edgefl.record import files
 from edgefl.strategies.base.catalog import load, strategy_names

@@ -10,11 +10,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from edgefl.hosts.ipc import decode, encode
-from edgefl.hosts.process_messages import JobFinished, WorkerDied
-from edgefl.hosts.wall.coordinator.workers import serve_evaluations, serve_jobs
-from edgefl.hosts.wall.edge.work import OwnMachine
-from edgefl.hosts.wall.system import System
+from edgefl.clocks.ipc import decode, encode
+from edgefl.clocks.process_messages import JobFinished, WorkerDied
+from edgefl.clocks.wall.coordinator.workers import serve_evaluations, serve_jobs
+from edgefl.clocks.wall.edge.work import OwnMachine
+from edgefl.clocks.wall.system import System
 from search.disk import ProcessDisk, SimulatedDisk
 from search.machine import NS_PER_S, SCHEDULER_NS, Process, SimulatedThread, running
 from search.network import SimulatedDealer, SimulatedNetwork, SimulatedRouter

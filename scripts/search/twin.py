@@ -21,11 +21,11 @@ import numpy as np
 import orjson
 import xxhash
 
+from edgefl.clocks.setup.plan import fidelity
+from edgefl.clocks.setup.rundir import externals
+from edgefl.clocks.wall.coordinator.logic import Logic
+from edgefl.clocks.wall.coordinator.opening import RunOpener
 from edgefl.disk import OwnDisk
-from edgefl.hosts.setup.plan import fidelity
-from edgefl.hosts.setup.rundir import externals
-from edgefl.hosts.wall.coordinator.logic import Logic
-from edgefl.hosts.wall.coordinator.opening import RunOpener
 from edgefl.record.journal import JournalEntry, Position
 from edgefl.record.tables import at_once
 from edgefl.vectors import aligned_copy

@@ -18,9 +18,9 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
+from edgefl.clocks.setup.plan import devices, timetable
 from edgefl.errors import UserError
 from edgefl.exit_status import BAD_INPUT, FAILED
-from edgefl.hosts.setup.plan import devices, timetable
 from edgefl.loading.file import load
 from edgefl.reports import slots as slots
 from edgefl.results import rundirs

@@ -21,9 +21,9 @@ from reproduction.book import Book
 from reproduction.entry import ROOT, Scale
 from reproduction.runner import S_PER_H, Budget, EntryRunner, Work, say
 
+from edgefl.clocks.choices import EngineName, Power
 from edgefl.errors import Bug, UserError
 from edgefl.exit_status import BAD_INPUT, FAILED, INTERRUPTED
-from edgefl.hosts.choices import EngineName, Power
 from emulator.errors import BadValue
 
 RESULTS = ROOT / "docs" / "results"

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from edgefl import catalog
 from edgefl.config.errors import sections
-from edgefl.launch.inventory import InventoryFile
+from edgefl.plugins.launch.inventory import InventoryFile
 from edgefl.strategies.base.catalog import load, strategy_names
 
 sys.path.insert(0, str(ROOT / "docs"))

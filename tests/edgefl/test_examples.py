@@ -12,10 +12,10 @@ from builders import EXAMPLES
 from safetensors.numpy import load_file
 from state_relay import Relay, begun
 
+from edgefl.clocks.setup.learning import learning
+from edgefl.clocks.setup.replay_run import replay_run
+from edgefl.clocks.virtual.run import run_virtual
 from edgefl.errors import UserError
-from edgefl.hosts.setup.learning import learning
-from edgefl.hosts.setup.replay_run import replay_run
-from edgefl.hosts.virtual.run import run_virtual
 from edgefl.loading.file import load
 from edgefl.record.replay import replay
 from edgefl.strategies.base.catalog import own_modules

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from edgefl import catalog
+from edgefl.clocks.wall import keys
 from edgefl.data import leaf, shakespeare, text_tables, words
 from edgefl.data.words import TextOptions
 from edgefl.errors import UserError
-from edgefl.flower.app_folder import app_folder
-from edgefl.hosts.wall import keys
-from edgefl.launch import inventory
 from edgefl.loading import file as config_file
+from edgefl.plugins.flower.app_folder import app_folder
+from edgefl.plugins.launch import inventory
 from emulator import plain_text
 from emulator.availability import recorded_presence
 from emulator.capacity.trace import read_trace

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 from transfers import BYTE_PER_MS, MS, AnyTransfers, OnOff, due
 
-from edgefl.hosts.wall.coordinator.pacer import Pacer, PiecePlan
+from edgefl.clocks.wall.coordinator.pacer import Pacer, PiecePlan
 from emulator.capacity.rates import Constant
 from emulator.delay import Latency
 from emulator.fidelity import Fidelity

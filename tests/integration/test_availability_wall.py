@@ -11,9 +11,9 @@ import pytest
 from processes import SMALL, happened, start, wait_for
 from terminals import Terminals, end, family, gone
 
-from edgefl.hosts.setup.learning import learning
-from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
+from edgefl.clocks.setup.learning import learning
+from edgefl.clocks.virtual.run import run_virtual
+from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load
 from edgefl.results.tail import read_events
 

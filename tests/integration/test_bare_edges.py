@@ -104,10 +104,10 @@ def test_an_edge_with_a_shard_of_the_digits_needs_the_base_packages_alone(
 # what only the coordinator's machine needs
 COORDINATORS = (
     "torch._dynamo",
-    "edgefl.hosts.wall.coordinator",
-    "edgefl.hosts.wall.fleet",
-    "edgefl.hosts.wall.launcher",
-    "edgefl.hosts.virtual",
+    "edgefl.clocks.wall.coordinator",
+    "edgefl.clocks.wall.fleet",
+    "edgefl.clocks.wall.launcher",
+    "edgefl.clocks.virtual",
 )
 
 

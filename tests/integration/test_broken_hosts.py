@@ -183,7 +183,7 @@ def is_left(path: Path) -> bool:
 
 def agent(host: SSHHost) -> int:
     """The process id of the agent of a host; edges are its children."""
-    every = host.processes("edgefl.launch.agent")
+    every = host.processes("edgefl.plugins.launch.agent")
     (found,) = [pid for pid in every if psutil.Process(pid).ppid() not in every]
     return found
 
@@ -302,7 +302,7 @@ def test_a_host_that_is_lost_before_the_run_ends_the_launch(
     launch = BrokenLaunch(rig, tmp_path, 1)
     launches.append(launch)
     launch.start()
-    eventually(lambda: lost.processes("edgefl.launch.agent"), "no agent")
+    eventually(lambda: lost.processes("edgefl.plugins.launch.agent"), "no agent")
     lost.stop(connections=True)
     assert launch.process.wait(LONG_S) == 2
     assert f"edgefl: {lost.address}: lost the connection" in launch.out

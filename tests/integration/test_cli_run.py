@@ -20,8 +20,8 @@ from processes import SMALL, happened, start, wait_for
 from terminals import Terminals, end, family, gone
 
 from edgefl import cli
+from edgefl.clocks.setup.replay_run import replay_run
 from edgefl.exit_status import REFUSED
-from edgefl.hosts.setup.replay_run import replay_run
 
 pytestmark = pytest.mark.alone
 

@@ -13,12 +13,12 @@ from kills import files_of, killed_run, some, whole_run
 from paths import SUPPORT
 from safetensors.numpy import load_file
 
+from edgefl.clocks.setup.learning import learning
+from edgefl.clocks.setup.plan import timetable
+from edgefl.clocks.setup.replay_run import replay_run
+from edgefl.clocks.virtual.run import run_virtual
+from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.errors import UserError
-from edgefl.hosts.setup.learning import learning
-from edgefl.hosts.setup.plan import timetable
-from edgefl.hosts.setup.replay_run import replay_run
-from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load as load_config
 from edgefl.results.compare import load_run
 from edgefl.results.tail import read_csv, read_events

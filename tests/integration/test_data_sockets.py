@@ -15,8 +15,8 @@ from safetensors.numpy import load_file
 from terminals import Terminals, end
 from text_files import write_jsonl
 
-from edgefl.hosts.setup.learning import learning
-from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
+from edgefl.clocks.setup.learning import learning
+from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load
 from edgefl.results.tail import read_csv
 

@@ -18,8 +18,8 @@ from safetensors.numpy import load_file
 from sent_elements import DOWN, MODEL, MOST_HEADER, UP
 from state_relay import Relay, begun
 
+from edgefl.clocks.setup.replay_run import replay_run
 from edgefl.commands import lists as listings
-from edgefl.hosts.setup.replay_run import replay_run
 from edgefl.record.replay import replay
 from edgefl.results import compare as results
 from edgefl.results import rundirs

@@ -12,8 +12,8 @@ import pytest
 from builders import small_run
 from processes import SMALL, happened
 
-from edgefl.hosts.setup.replay_run import replay_run
-from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
+from edgefl.clocks.setup.replay_run import replay_run
+from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load
 from edgefl.results.tail import read_csv, read_events
 

@@ -70,7 +70,12 @@ def test_an_agent_without_room_for_its_folder_says_so(scratch: Path) -> None:
     with suppress(OSError):
         for number in range(100):
             (scratch / f"filler-{number}").touch()
-    argv = [sys.executable, "-m", "edgefl.launch.agent", str(scratch / "launched" / "run-1")]
+    argv = [
+        sys.executable,
+        "-m",
+        "edgefl.plugins.launch.agent",
+        str(scratch / "launched" / "run-1"),
+    ]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert done.returncode == 2 and done.stdout == ""
     line = f"{scratch}/launched/run-1: cannot be written (No space left on device)\n"

@@ -12,7 +12,7 @@ import pytest
 from launches import agent, agents, ended, inventory, launch, nothing_left
 from processes import happened, wait_for
 
-from edgefl.hosts.wall import keys
+from edgefl.clocks.wall import keys
 from edgefl.results.tail import read_csv, read_events
 
 pytestmark = pytest.mark.alone

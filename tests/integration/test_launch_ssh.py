@@ -36,7 +36,7 @@ def lab(rig: Rig, folder: Path) -> Iterator[Path]:
     """A folder with an inventory of two hosts with two edges each; afterwards nothing is left."""
     write(folder, rig, [0, 1])
     yield folder
-    wait_for(lambda: not any(host.processes("edgefl.launch.agent") for host in rig.hosts))
+    wait_for(lambda: not any(host.processes("edgefl.plugins.launch.agent") for host in rig.hosts))
     assert [path for host in rig.hosts for path in host.home.glob(".edgefl/launched/*")] == []
 
 

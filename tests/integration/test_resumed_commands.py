@@ -18,7 +18,7 @@ from launches import agents, inventory, launch, nothing_left
 from processes import happened, start, wait_for
 from terminals import end, family, gone
 
-from edgefl.hosts.wall import keys
+from edgefl.clocks.wall import keys
 
 pytestmark = pytest.mark.alone
 SEED = 11
@@ -162,5 +162,5 @@ def coordinator_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return [
         each
         for each in psutil.Process(process.pid).children(recursive=True)
-        if "edgefl.launch.agent" not in each.cmdline()
+        if "edgefl.plugins.launch.agent" not in each.cmdline()
     ]

@@ -305,9 +305,10 @@ def test_ctrl_c_on_the_wall_clock_keeps_the_seeds_that_are_done(
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (
+        pytest.param(
             "--clock wall --workers 2",
             "--workers, --engine and --ray-address are for --clock virtual",
+            marks=pytest.mark.processes,
         ),
         (
             "--clock virtual --ray-address auto",

@@ -18,12 +18,12 @@ import pytest
 from processes import NS_PER_S, SMALL, Coordinator, Peer, happened, wait_for
 from safetensors.numpy import load_file
 
-from edgefl.hosts.process_messages import ForkEdges
-from edgefl.hosts.setup.learning import learning
-from edgefl.hosts.setup.replay_run import replay_run
-from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.wall.connections import BEFORE_JOINING_BYTES, TOO_MUCH
-from edgefl.hosts.wall.launcher import Interrupted, LaunchOptions, WallRun
+from edgefl.clocks.process_messages import ForkEdges
+from edgefl.clocks.setup.learning import learning
+from edgefl.clocks.setup.replay_run import replay_run
+from edgefl.clocks.virtual.run import run_virtual
+from edgefl.clocks.wall.connections import BEFORE_JOINING_BYTES, TOO_MUCH
+from edgefl.clocks.wall.launcher import Interrupted, LaunchOptions, WallRun
 from edgefl.loading.file import load
 from edgefl.protocol.messages import (
     MAX_HEADER_BYTES,

@@ -24,8 +24,8 @@ from paths import BENCHMARKS, CONFIGS, ROOT
 from processes import PATIENCE_S, happened, wait_for
 from ssh_hosts import Rig, SSHHost
 
-from edgefl.hosts.setup.learning import learning
-from edgefl.hosts.virtual.run import run_virtual
+from edgefl.clocks.setup.learning import learning
+from edgefl.clocks.virtual.run import run_virtual
 from edgefl.loading.file import load
 from edgefl.results.tail import read_csv
 

@@ -12,10 +12,10 @@ from paths import SUPPORT
 from safetensors.numpy import load_file
 from sent_elements import DOWN, MODEL, MOST_HEADER, UP
 
-from edgefl.hosts.setup.learning import learning
-from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.wall.edge.membership import SideBuilder
-from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
+from edgefl.clocks.setup.learning import learning
+from edgefl.clocks.virtual.run import run_virtual
+from edgefl.clocks.wall.edge.membership import SideBuilder
+from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load, to_json
 from edgefl.protocol.messages import Setup
 from edgefl.results.tail import read_csv, read_events

@@ -14,9 +14,9 @@ from paths import EXAMPLES
 from safetensors.numpy import load_file
 from tdma_rounds import rounds
 
-from edgefl.hosts.setup.learning import learning
-from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
+from edgefl.clocks.setup.learning import learning
+from edgefl.clocks.virtual.run import run_virtual
+from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load
 from edgefl.results.tail import read_csv, read_events
 from emulator.tdma.closed_form import Tdma

@@ -12,10 +12,10 @@ import pytest
 from safetensors.numpy import load_file
 from text_rig import causal_experiment, text_experiment
 
+from edgefl.clocks.setup.learning import learning
+from edgefl.clocks.virtual.run import run_virtual
+from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.config.experiment import Experiment
-from edgefl.hosts.setup.learning import learning
-from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.results.tail import read_csv, read_events
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("warm_python")]

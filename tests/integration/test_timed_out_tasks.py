@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from paths import SUPPORT
 
-from edgefl.hosts.setup.learning import learning
-from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
+from edgefl.clocks.setup.learning import learning
+from edgefl.clocks.virtual.run import run_virtual
+from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load
 from edgefl.results.tail import read_events
 

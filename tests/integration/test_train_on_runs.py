@@ -18,12 +18,12 @@ from rich.console import Console
 from safetensors.numpy import load_file
 from transport_rig import MS
 
-from edgefl.hosts.setup.learning import learning
-from edgefl.hosts.setup.plan import devices
-from edgefl.hosts.setup.replay_run import replay_run
-from edgefl.hosts.virtual.pool.engine import InProcessEngine
-from edgefl.hosts.virtual.run import run_virtual
-from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
+from edgefl.clocks.setup.learning import learning
+from edgefl.clocks.setup.plan import devices
+from edgefl.clocks.setup.replay_run import replay_run
+from edgefl.clocks.virtual.pool.engine import InProcessEngine
+from edgefl.clocks.virtual.run import run_virtual
+from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.jobs import Train
 from edgefl.loading.file import load
 from edgefl.reports.dissemination import table

@@ -110,5 +110,5 @@ def test_the_tutorial_word_for_word(rig: Rig, laptop: Path) -> None:
     }
     assert len(said) == len(lines) - 1
     for host in rig.hosts:
-        assert not host.processes("edgefl.launch.agent")
+        assert not host.processes("edgefl.plugins.launch.agent")
         assert list(host.home.glob(".edgefl/launched/*")) == []

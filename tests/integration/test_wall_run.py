@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
+from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load
 
 pytestmark = [pytest.mark.processes, pytest.mark.alone]

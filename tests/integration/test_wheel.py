@@ -62,7 +62,7 @@ def test_both_distributions_are_whole(built: Path) -> None:
     for tree in ("edgefl", "emulator"):
         for file in (ROOT / tree).rglob("*.py"):
             assert file.relative_to(ROOT).as_posix() in packed
-    for file in (ROOT / "edgefl" / "live" / "page").rglob("*"):
+    for file in (ROOT / "edgefl" / "plugins" / "live" / "page").rglob("*"):
         assert file.is_dir() or file.relative_to(ROOT).as_posix() in packed
     for file in CONFIGS.rglob("*.toml"):
         assert f"edgefl/{file.relative_to(ROOT).as_posix()}" in packed

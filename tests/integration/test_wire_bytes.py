@@ -15,7 +15,7 @@ import pytest
 from processes import PATIENCE_S
 from terminals import Terminals
 
-from edgefl.hosts.wall.coordinator.transfers import PROBE_BYTES
+from edgefl.clocks.wall.coordinator.transfers import PROBE_BYTES
 from edgefl.results.tail import read_csv
 
 pytestmark = [pytest.mark.rest, pytest.mark.alone]

@@ -14,8 +14,8 @@ import pytest
 from paths import BENCHMARKS, ROOT
 from script_runs import ran
 
-from edgefl.hosts.setup.learning import learning
-from edgefl.hosts.virtual.run import run_virtual
+from edgefl.clocks.setup.learning import learning
+from edgefl.clocks.virtual.run import run_virtual
 from edgefl.loading.file import load
 
 pytestmark = [pytest.mark.rest, pytest.mark.alone]

@@ -19,9 +19,9 @@ from reproduction.results import NUMBERS, NoResults, Results, Tables, key_of
 from reproduction.runner import EntryRunner, Work
 
 from edgefl import catalog
+from edgefl.clocks.choices import Power
 from edgefl.errors import UserError
-from edgefl.hosts.choices import Power
-from edgefl.sweep.sweep_runs import Did
+from edgefl.plugins.sweep.sweep_runs import Did
 
 ENTRIES = list(registry.entries().values())
 RESULTS = ROOT / "docs" / "results"

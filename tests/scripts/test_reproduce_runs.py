@@ -18,12 +18,12 @@ from reproduction.plans import PartPlan
 from reproduction.results import Tables, read_machines
 from reproduction.runner import Budget, EntryLines, EntryRunner, Work, best_tried
 
+from edgefl.clocks.choices import Power
+from edgefl.clocks.setup.resumption import RunStage
+from edgefl.clocks.setup.rundir import git_commit
 from edgefl.errors import UserError
-from edgefl.hosts.choices import Power
-from edgefl.hosts.setup.resumption import RunStage
-from edgefl.hosts.setup.rundir import git_commit
+from edgefl.plugins.sweep.sweep_runs import Did
 from edgefl.results.statistics import interval
-from edgefl.sweep.sweep_runs import Did
 
 pytestmark = pytest.mark.usefixtures("warm_python")
 RUNS = 8  # of the digits entry: 2 methods x (2 settings + 2 seeds)

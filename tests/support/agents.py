@@ -14,9 +14,10 @@ import psutil
 from builders import experiment
 from paths import ROOT
 
+from edgefl.clocks.processes import ONE_THREAD
 from edgefl.config.experiment import Experiment
-from edgefl.hosts.processes import ONE_THREAD
-from edgefl.launch.agent_messages import (
+from edgefl.loading.file import to_json
+from edgefl.plugins.launch.agent_messages import (
     AgentReady,
     EdgesPrepared,
     EdgeStarted,
@@ -25,7 +26,6 @@ from edgefl.launch.agent_messages import (
     from_line,
     to_line,
 )
-from edgefl.loading.file import to_json
 
 PATIENCE_S = 60.0
 NOWHERE = "tcp://127.0.0.1:1"  # nothing listens there, so edges look for their coordinator
@@ -37,7 +37,7 @@ class AgentProcess:
 
     def __init__(self, folder: Path, *words: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "edgefl.launch.agent", str(folder), *words],
+            [sys.executable, "-m", "edgefl.plugins.launch.agent", str(folder), *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -9,11 +9,11 @@ from typing import Any
 import orjson
 from builders import layout, vector
 
+from edgefl.clocks.choices import RUN, WALL
+from edgefl.clocks.setup.plan import fidelity
+from edgefl.clocks.setup.resumption import Origin, RunFolder
+from edgefl.clocks.setup.rundir import OpenRun
 from edgefl.config.experiment import Experiment
-from edgefl.hosts.choices import RUN, WALL
-from edgefl.hosts.setup.plan import fidelity
-from edgefl.hosts.setup.resumption import Origin, RunFolder
-from edgefl.hosts.setup.rundir import OpenRun
 from edgefl.results.rundirs import seed_name
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from paths import EXAMPLES
 
 from edgefl.actor import Output, Run, Send
+from edgefl.clocks.setup.rundir import write_summary
 from edgefl.config.experiment import Evaluation, Experiment
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.coordinator.tasks import TaskLimits
-from edgefl.hosts.setup.rundir import write_summary
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import (
     Acknowledged,
@@ -120,8 +120,8 @@ def small_run(folder: Path, progress: Any = None, **sections: Any) -> tuple[dict
 
     Return (summary, run directory).
     """
-    from edgefl.hosts.setup.learning import learning  # imported here, because it imports torch
-    from edgefl.hosts.virtual.run import run_virtual
+    from edgefl.clocks.setup.learning import learning  # imported here, because it imports torch
+    from edgefl.clocks.virtual.run import run_virtual
 
     given = experiment(
         **{

@@ -18,10 +18,10 @@ import orjson
 import tomli_w
 
 from edgefl.cli import main
+from edgefl.clocks.virtual.run import SavedRun
 from edgefl.errors import UserError
-from edgefl.hosts.virtual.run import SavedRun
-from edgefl.live.feeds import Feeds
-from edgefl.live.run_model import Seen
+from edgefl.plugins.live.feeds import Feeds
+from edgefl.plugins.live.run_model import Seen
 
 CONFIG: dict[str, Any] = {
     "name": "small",

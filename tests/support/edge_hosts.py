@@ -8,10 +8,10 @@ from typing import Any
 
 from processes import EchoTrainer
 
+from edgefl.clocks.wall.edge.host import EdgeHost
+from edgefl.clocks.wall.edge.work import EdgeSide, EdgeWork, OwnMachine
+from edgefl.clocks.wall.system import System
 from edgefl.edges.edge import Edge
-from edgefl.hosts.wall.edge.host import EdgeHost
-from edgefl.hosts.wall.edge.work import EdgeSide, EdgeWork, OwnMachine
-from edgefl.hosts.wall.system import System
 from edgefl.protocol.codec import decode, encode, unbundled
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import Hello, Setup

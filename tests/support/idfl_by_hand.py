@@ -15,7 +15,7 @@ import numpy as np
 from safetensors.numpy import load_file
 from slot_by_slot import Shape, SlotBySlot
 
-from edgefl.hosts.setup.learning import Learning
+from edgefl.clocks.setup.learning import Learning
 from edgefl.streams import Streams
 
 DEVICES, PER_ROUND, COMPUTES, ROUNDS = 12, 2, 5, 40

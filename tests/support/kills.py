@@ -9,9 +9,9 @@ from typing import Any
 
 import orjson
 
-from edgefl.hosts.setup.learning import Learning
-from edgefl.hosts.virtual.pool.engine import Engine
-from edgefl.hosts.virtual.run import Saving, run_virtual
+from edgefl.clocks.setup.learning import Learning
+from edgefl.clocks.virtual.pool.engine import Engine
+from edgefl.clocks.virtual.run import Saving, run_virtual
 from edgefl.record.files import CHECKPOINTS
 
 KILLS = 10

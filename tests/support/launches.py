@@ -43,7 +43,7 @@ def agents(folder: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
-        if "edgefl.launch.agent" in words and words[-1].startswith(str(folder)):
+        if "edgefl.plugins.launch.agent" in words and words[-1].startswith(str(folder)):
             found.append(process)
     return [each for each in found if not _is_edge(each)]
 

@@ -14,7 +14,7 @@ from browser import Page
 @contextmanager
 def opened(chromium: Page, *runs: Path) -> Iterator[Page]:
     """Serve ``runs`` and open their page. At the end: no complaint, and no other host was asked."""
-    from edgefl.live.serve import address, listen, serve
+    from edgefl.plugins.live.serve import address, listen, serve
 
     listening, (read_end, write_end) = listen(0, "--port"), os.pipe()
     server = threading.Thread(

@@ -9,8 +9,8 @@ import time
 from typing import Any
 
 from edgefl.cli import main
-from edgefl.hosts.virtual import run
-from edgefl.hosts.virtual.run import SavedRun, Saving
+from edgefl.clocks.virtual import run
+from edgefl.clocks.virtual.run import SavedRun, Saving
 
 STEP_S = 0.001
 

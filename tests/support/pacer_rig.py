@@ -6,7 +6,7 @@ from itertools import count
 
 import numpy as np
 
-from edgefl.hosts.wall.coordinator.pacer import Flow, Pacer, PiecePlan
+from edgefl.clocks.wall.coordinator.pacer import Flow, Pacer, PiecePlan
 from edgefl.protocol.messages import Assignment
 from edgefl.protocol.transfers import Outgoing
 from emulator.capacity.rates import Constant

@@ -8,9 +8,9 @@ from typing import Any
 
 from builders import EXAMPLES, experiment
 
-from edgefl.hosts.setup.learning import Learning, learning
-from edgefl.hosts.virtual.pool.engine import Engine
-from edgefl.hosts.virtual.run import run_virtual
+from edgefl.clocks.setup.learning import Learning, learning
+from edgefl.clocks.virtual.pool.engine import Engine
+from edgefl.clocks.virtual.run import run_virtual
 from edgefl.results.tail import read_csv
 
 SPREAD: dict[str, Any] = {

@@ -21,12 +21,12 @@ from safetensors.numpy import save_file
 from warm_python import ColdPython
 
 from edgefl import __version__
+from edgefl.clocks.ipc import Channel
+from edgefl.clocks.process_messages import StartRun, StopRun
+from edgefl.clocks.wall.edge.host import EdgeHost
+from edgefl.clocks.wall.edge.work import EdgeSide, OwnMachine
 from edgefl.edges.edge import Edge
 from edgefl.edges.training import TrainingFailure
-from edgefl.hosts.ipc import Channel
-from edgefl.hosts.process_messages import StartRun, StopRun
-from edgefl.hosts.wall.edge.host import EdgeHost
-from edgefl.hosts.wall.edge.work import EdgeSide, OwnMachine
 from edgefl.loading.file import shared_digest
 from edgefl.protocol.codec import decode, encode, unbundled
 from edgefl.protocol.messages import (
@@ -137,7 +137,7 @@ class Coordinator:
         command = [
             sys.executable,
             "-m",
-            "edgefl.hosts.wall.coordinator.process",
+            "edgefl.clocks.wall.coordinator.process",
             str(theirs.fileno()),
             "-1",
         ]

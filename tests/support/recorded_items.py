@@ -15,13 +15,13 @@ import numpy as np
 from builders import experiment, layout, vector
 from host_reports import FACTS, REPORT
 
+from edgefl.clocks.setup.rundir import externals
+from edgefl.clocks.wall.coordinator import thread_messages as messages
+from edgefl.clocks.wall.coordinator.logic import Logic
+from edgefl.clocks.wall.coordinator.opening import CoordinatorTask, RunOpener
+from edgefl.clocks.wall.coordinator.run_logic import JobOrder
+from edgefl.clocks.wall.system import OWN_SYSTEM
 from edgefl.disk import OwnDisk
-from edgefl.hosts.setup.rundir import externals
-from edgefl.hosts.wall.coordinator import thread_messages as messages
-from edgefl.hosts.wall.coordinator.logic import Logic
-from edgefl.hosts.wall.coordinator.opening import CoordinatorTask, RunOpener
-from edgefl.hosts.wall.coordinator.run_logic import JobOrder
-from edgefl.hosts.wall.system import OWN_SYSTEM
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import FreshRequest, Joined, Ready, Started, TaskFailed, Update
 from edgefl.protocol.transfers import Incoming, Outgoing

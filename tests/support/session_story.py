@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from edgefl.hosts.wall.coordinator.sessions import (
+from edgefl.clocks.wall.coordinator.sessions import (
     WHOLE_RUN,
     Expected,
     Reply,

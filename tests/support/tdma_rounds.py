@@ -9,9 +9,9 @@ from typing import Any
 
 from builders import EXAMPLES, experiment
 
+from edgefl.clocks.setup.learning import Learning, learning
+from edgefl.clocks.virtual.run import run_virtual
 from edgefl.config.experiment import Experiment
-from edgefl.hosts.setup.learning import Learning, learning
-from edgefl.hosts.virtual.run import run_virtual
 from edgefl.results.tail import read_events
 from emulator.tdma.closed_form import Round
 

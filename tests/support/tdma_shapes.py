@@ -16,9 +16,9 @@ from typing import Any
 import idfl_by_hand
 from slot_by_slot import NEVER, SLOT, Fault, Round, Shape
 
+from edgefl.clocks.setup.learning import Learning, learning
+from edgefl.clocks.virtual.run import run_virtual
 from edgefl.config.experiment import Experiment
-from edgefl.hosts.setup.learning import Learning, learning
-from edgefl.hosts.virtual.run import run_virtual
 from edgefl.results.tail import read_events
 
 SLOTS = 50

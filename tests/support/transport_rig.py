@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from edgefl.hosts.wall.coordinator.limits import ReportAllowance
-from edgefl.hosts.wall.coordinator.pacer import Pacer, PiecePlan
-from edgefl.hosts.wall.coordinator.sessions import Session
-from edgefl.hosts.wall.coordinator.thread_messages import Heard
-from edgefl.hosts.wall.coordinator.transfers import (
+from edgefl.clocks.wall.coordinator.limits import ReportAllowance
+from edgefl.clocks.wall.coordinator.pacer import Pacer, PiecePlan
+from edgefl.clocks.wall.coordinator.sessions import Session
+from edgefl.clocks.wall.coordinator.thread_messages import Heard
+from edgefl.clocks.wall.coordinator.transfers import (
     Probes,
     TrainingTimes,
     TransferContext,

@@ -33,7 +33,7 @@ from typing import Any, NoReturn
 import orjson
 from paths import ROOT, SUPPORT
 
-from edgefl.hosts.processes import ONE_THREAD
+from edgefl.clocks.processes import ONE_THREAD
 
 PACKAGE, SCRIPTS = "edgefl", ROOT / "scripts"
 WATCHED = SUPPORT / "watched_edgefl.py"

@@ -46,8 +46,8 @@ class Witness:
 
     def watch(self) -> None:
         """Watch all edges of this process from now on."""
+        from edgefl.clocks.wall.edge.transfers import EdgeTransfers
         from edgefl.edges.edge import Edge
-        from edgefl.hosts.wall.edge.transfers import EdgeTransfers
         from edgefl.protocol.messages import Acknowledged
 
         receive, new_session = Edge.receive, EdgeTransfers.new_session

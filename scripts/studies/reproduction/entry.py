@@ -87,7 +87,7 @@ class Tuning(Table):
 
     ``share``: of each limit of the part's ``[stop]``, at least .1.
     ``seed``: of these runs alone, in no table.
-    ``metric``: a name of ``edgefl.sweep.metrics``.
+    ``metric``: a name of ``edgefl.plugins.sweep.metrics``.
     ``extend``: how many more settings of each method are tried while a best value lies at an edge
     of its grid.
     ``overrides``: further changes to the config of these runs.

@@ -17,9 +17,10 @@ import numpy as np
 import torch
 from safetensors.numpy import load_file
 
-from edgefl.hosts.setup.learning import learning
+from edgefl.clocks.setup.learning import learning
 from edgefl.loading.file import base_of, load
 from edgefl.models.workspace import Workspace, wrap
+from edgefl.plugins.sweep.metrics import facts_of
 from edgefl.record.files import CONFIG, EVENTS, LABELS, METRICS
 from edgefl.reports import by_label as labels
 from edgefl.reports import slots
@@ -27,7 +28,6 @@ from edgefl.reports.aggregation import OF_STEP, steps
 from edgefl.reports.dissemination import reported, updates
 from edgefl.results.summary import number
 from edgefl.results.tail import read_csv, read_events
-from edgefl.sweep.metrics import facts_of
 
 Measure = Callable[[Path], float | None]
 MB = 1e6

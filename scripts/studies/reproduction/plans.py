@@ -1,6 +1,6 @@
 """From a part of an entry to what is run: configs, tuning sweeps, and the rules of fairness.
 
-Tuning is a sweep of ``edgefl.sweep`` that takes its scores from the result files.
+Tuning is a sweep of ``edgefl.plugins.sweep`` that takes its scores from the result files.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Any
 import orjson
 import tomli_w
 
+from edgefl.clocks.setup.resumption import RunStage, run_stage
 from edgefl.config.experiment import Experiment, Stop
 from edgefl.errors import UserError, listed, nearest
-from edgefl.hosts.setup.resumption import RunStage, run_stage
 from edgefl.loading.file import base_of, load
+from edgefl.plugins.sweep.metrics import metric
+from edgefl.plugins.sweep.search import Method, Sweep, SweepPlan
+from edgefl.plugins.sweep.settings import GridAxis, Setting, toml_text
+from edgefl.plugins.sweep.sweep_runs import SweepRun
 from edgefl.results.compare import replace_file
 from edgefl.results.rundirs import seed_name
 from edgefl.strategies.base import catalog
 from edgefl.strategies.base.rounds import Rounds
 from edgefl.strategies.sync_tdma_fl import SyncTdmaFL
-from edgefl.sweep.metrics import metric
-from edgefl.sweep.search import Method, Sweep, SweepPlan
-from edgefl.sweep.settings import GridAxis, Setting, toml_text
-from edgefl.sweep.sweep_runs import SweepRun
 from reproduction.entry import WALL, Entry, MethodPlan, Part, Scale, Tuning
 from reproduction.results import RESULT, TUNING, Key, setting_text
 

@@ -19,16 +19,16 @@ from pathlib import Path
 import psutil
 from rich.console import Console
 
+from edgefl.clocks.choices import EngineName, Power
+from edgefl.clocks.setup.resumption import RunStage
+from edgefl.clocks.setup.rundir import git_commit
 from edgefl.commands.sweep import SweepLines
 from edgefl.errors import UserError
-from edgefl.hosts.choices import EngineName, Power
-from edgefl.hosts.setup.resumption import RunStage
-from edgefl.hosts.setup.rundir import git_commit
 from edgefl.loading.file import FACTS, dump
+from edgefl.plugins.sweep.metrics import facts_of, metric
+from edgefl.plugins.sweep.sweep_runs import Did, SweepRun, do, locked
 from edgefl.results.compare import replace_file
 from edgefl.results.rundirs import read_config, title
-from edgefl.sweep.metrics import facts_of, metric
-from edgefl.sweep.sweep_runs import Did, SweepRun, do, locked
 from reproduction import registry
 from reproduction import results as files
 from reproduction.entry import WALL, Entry, Part, Scale
@@ -324,7 +324,7 @@ def best_tried(tables: Tables, scale: Scale, part: str) -> Settings:
 
 def check_data(entry: Entry, runs: Sequence[SweepRun]) -> None:
     """Raise UserError if a data set of these runs is not there: which file, and how to get it."""
-    from edgefl.hosts.setup.learning import learning
+    from edgefl.clocks.setup.learning import learning
 
     seen: set[str] = set()
     for run in runs:

@@ -140,7 +140,10 @@ HOSTILE = [
     (SYSTEM + plain(("true",)) + b"R", "names os:system; expected a class of the state of edgefl"),
     (name("edgefl.vectors", "aligned"), "names edgefl.vectors:aligned, which is no class of"),
     (name("edgefl.vectors", "Any"), "names edgefl.vectors:Any, which is no class"),
-    (name("edgefl.launch.agent", "Agent"), "names edgefl.launch.agent:Agent; expected"),
+    (
+        name("edgefl.plugins.launch.agent", "Agent"),
+        "names edgefl.plugins.launch.agent:Agent; expected",
+    ),
     (name("edgefl.catalog", "Path"), "names edgefl.catalog:Path; expected"),
     (name("edgefl.__main__", "X"), "names edgefl.__main__:X; expected"),
     (name("subprocess", "Popen"), "names subprocess:Popen"),
@@ -258,7 +261,7 @@ def test_no_function_runs_a_command(tmp_path: Path) -> None:
     """Git runs the shell command of an alias. Each of these ran one when it was called."""
     mark = tmp_path / "ran"
     words = (".", "-c", f"alias.x=!touch {mark}", "x")
-    git = name("edgefl.hosts.setup.rundir", "_git")
+    git = name("edgefl.clocks.setup.rundir", "_git")
     partial_of_git = name("functools", "partial") + b"(" + git + plain(words) + b"ttR"
     factory = name("collections", "defaultdict") + partial_of_git + b"\x85\x81"
     for hostile in (git + plain(words) + b"R", partial_of_git, call("later", git, words), factory):

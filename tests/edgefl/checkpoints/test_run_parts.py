@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from edgefl.checkpoints.codec import Encoded, decode, encode
-from edgefl.hosts.setup.network import network
+from edgefl.clocks.setup.network import network
 from edgefl.record.counters import Counters
 from edgefl.record.host_table import HostTable
 from edgefl.vectors import Layout, LayoutEntry

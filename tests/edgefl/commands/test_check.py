@@ -12,15 +12,15 @@ from paths import CONFIGS
 from typer.testing import CliRunner
 
 from edgefl.cli import app
+from edgefl.clocks import processes
+from edgefl.clocks.setup import plan
+from edgefl.clocks.setup.learning import learning
+from edgefl.clocks.virtual.run import run_virtual
 from edgefl.commands import check
 from edgefl.commands.check import profile
 from edgefl.errors import UserError
-from edgefl.hosts import processes
-from edgefl.hosts.setup import plan
-from edgefl.hosts.setup.learning import learning
-from edgefl.hosts.virtual.run import run_virtual
 from edgefl.loading.file import load
-from edgefl.profile.repeat import Match
+from edgefl.plugins.profile.repeat import Match
 from emulator.calibrate import Timing
 
 QUICKSTART = CONFIGS / "quickstart.toml"

@@ -18,7 +18,14 @@ from typer.testing import CliRunner
 
 from edgefl.cli import app
 from edgefl.commands.hosts import clock_text, hosts_progress, print_tables, rate_text
-from edgefl.launch.survey import READ_PROGRAM, ClockOffset, Goodput, MachineFacts, Survey, program
+from edgefl.plugins.launch.survey import (
+    READ_PROGRAM,
+    ClockOffset,
+    Goodput,
+    MachineFacts,
+    Survey,
+    program,
+)
 
 pytestmark = pytest.mark.processes
 HERE = {"python": sys.executable, "env": {"PYTHONPATH": str(ROOT)}}
@@ -273,7 +280,7 @@ def test_a_wheelhouse_lacks_nothing_the_second_time(
         write_wheel(source, name)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(source))
-    monkeypatch.setattr("edgefl.launch.wheels._built", lambda checkout, folder: own)
+    monkeypatch.setattr("edgefl.plugins.launch.wheels._built", lambda checkout, folder: own)
     words = ["hosts", "wheels", str(tmp_path / "house"), "--platform", "aarch64"]
     words += ["--platform", "x86_64", "--python", "3.13"]
     first, again = (CliRunner().invoke(app, words) for _ in range(2))

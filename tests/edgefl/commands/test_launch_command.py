@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgefl import cli
-from edgefl.hosts.wall import keys
+from edgefl.clocks.wall import keys
 
 CONFIG = """
 name = "small"
@@ -65,8 +65,8 @@ def test_dry_run_prints_all_and_changes_nothing(
     ]
     folder = "~/fl/launched/small-TOKEN"
     assert f"  copy lab.keys/edges/pi-1.key_secret -> {folder}/keys/edges/pi-1.key_secret" in lines
-    assert f"  run ~/fl/venv/bin/python -m edgefl.launch.agent {folder}" in lines
-    assert f"  run ~/venv/bin/python -m edgefl.launch.agent {folder}" in lines
+    assert f"  run ~/fl/venv/bin/python -m edgefl.plugins.launch.agent {folder}" in lines
+    assert f"  run ~/venv/bin/python -m edgefl.plugins.launch.agent {folder}" in lines
     assert [line for line in lines if line.startswith("  edges:")] == [
         "  edges: pi-1",
         "  edges: pi-2",

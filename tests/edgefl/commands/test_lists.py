@@ -25,10 +25,10 @@ from edgefl.cli import (
     first_paragraph,
     loaded,
 )
+from edgefl.clocks.wall.edge.membership import Membership
 from edgefl.commands import lists, options, run, show
 from edgefl.commands.lists import NewKind, new
 from edgefl.errors import UserError
-from edgefl.hosts.wall.edge.membership import Membership
 from edgefl.loading import packaged
 from edgefl.loading.file import load
 from edgefl.protocol.errors import Refused, Unreachable

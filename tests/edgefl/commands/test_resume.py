@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 from edgefl import __version__
 from edgefl.cli import app
+from edgefl.clocks.choices import COORDINATOR, LAUNCH, RUN, VIRTUAL, WALL
+from edgefl.clocks.setup.resumption import Origin, RunFolder
 from edgefl.commands.running import go_on, go_on_of
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
-from edgefl.hosts.choices import COORDINATOR, LAUNCH, RUN, VIRTUAL, WALL
-from edgefl.hosts.setup.resumption import Origin, RunFolder
 
 TWO = [{"strategy": "fedavg"}, {"strategy": "fedasync"}]
 INVENTORY = """

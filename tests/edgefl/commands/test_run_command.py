@@ -17,11 +17,11 @@ from paths import CONFIGS, SUPPORT
 from typer.testing import CliRunner
 
 from edgefl.cli import app
+from edgefl.clocks.wall import launcher, run_processes
 from edgefl.commands.run import port_of, requirements, unmet, with_value
 from edgefl.commands.running import ProgressLines
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
-from edgefl.hosts.wall import launcher, run_processes
 from edgefl.results.compare import load_run
 
 RUN = [

@@ -15,9 +15,9 @@ from paths import SUPPORT
 from typer.testing import CliRunner
 
 from edgefl.cli import app
+from edgefl.clocks.virtual import run_batch
 from edgefl.commands.running import ProgressLines
 from edgefl.errors import UserError
-from edgefl.hosts.virtual import run_batch
 from edgefl.loading.file import load
 
 CONFIG = f"""
@@ -243,7 +243,7 @@ def test_a_folder_of_another_config_is_refused(ran: list[str]) -> None:
 
 @pytest.mark.processes
 def test_two_sweeps_do_not_write_to_one_folder(ran: list[str]) -> None:
-    from edgefl.sweep.sweep_runs import locked
+    from edgefl.plugins.sweep.sweep_runs import locked
 
     with locked(OUT):
         assert f"{OUT}: another run writes to it" in refused(*RATES)

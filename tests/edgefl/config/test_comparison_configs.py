@@ -14,10 +14,10 @@ from paths import CONFIGS
 from picture_files import LABELS, PICTURES, records, write_binary10, write_tiny
 from text_files import write_jsonl
 
+from edgefl.clocks.setup.learning import learning
+from edgefl.clocks.setup.plan import options
+from edgefl.clocks.virtual.run import run_virtual
 from edgefl.config.experiment import Stop
-from edgefl.hosts.setup.learning import learning
-from edgefl.hosts.setup.plan import options
-from edgefl.hosts.virtual.run import run_virtual
 from edgefl.loading.file import load
 from edgefl.results.tail import read_csv
 

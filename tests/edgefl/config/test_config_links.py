@@ -10,11 +10,11 @@ import pytest
 from builders import S, experiment, layout, vector
 from paths import CONFIGS
 
+from edgefl.clocks.setup.network import latencies, network, shape_of, usual_bit_s
+from edgefl.clocks.setup.plan import devices, emulated_devices, fidelity, refuse_native
+from edgefl.clocks.setup.rundir import OpenRun
 from edgefl.config.groups import parts, warnings
 from edgefl.errors import UserError
-from edgefl.hosts.setup.network import latencies, network, shape_of, usual_bit_s
-from edgefl.hosts.setup.plan import devices, emulated_devices, fidelity, refuse_native
-from edgefl.hosts.setup.rundir import OpenRun
 from edgefl.loading import file as config_file
 from emulator.capacity.rates import Constant
 from emulator.capacity.trace import Trace

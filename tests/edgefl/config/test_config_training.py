@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from builders import experiment, small_run
 
+from edgefl.clocks.setup.plan import devices, in_tokens, longest_text, training_plan
 from edgefl.config.groups import parts
 from edgefl.data.dataset import Dataset
 from edgefl.edges.training import Schedule, TrainingPlan
 from edgefl.errors import UserError
-from edgefl.hosts.setup.plan import devices, in_tokens, longest_text, training_plan
 from edgefl.loading import file as config_file
 from edgefl.loading.names import strategy_warnings
 from edgefl.strategies.base import catalog

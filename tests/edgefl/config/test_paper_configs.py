@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from paths import CONFIGS
 
+from edgefl.clocks.setup.plan import devices, slots_of_model, timetable, training_plan
 from edgefl.config.experiment import Experiment
-from edgefl.hosts.setup.plan import devices, slots_of_model, timetable, training_plan
 from edgefl.loading.file import load
 from edgefl.strategies.base.slotted import SlottedOptions
 from edgefl.vectors import Layout, LayoutEntry

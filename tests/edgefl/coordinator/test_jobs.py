@@ -16,13 +16,13 @@ from job_strategies import Forbidden, Halve, Halving
 from paths import SUPPORT
 from processes import SMALL, patiently
 
+from edgefl.clocks.ipc import Channel
+from edgefl.clocks.setup.replay_run import replay_run
+from edgefl.clocks.wall.coordinator.run_logic import JobOrder, JobTable
+from edgefl.clocks.wall.coordinator.workers import Jobs
+from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.coordinator.checks import result_fault
 from edgefl.errors import Bug, UserError
-from edgefl.hosts.ipc import Channel
-from edgefl.hosts.setup.replay_run import replay_run
-from edgefl.hosts.wall.coordinator.run_logic import JobOrder, JobTable
-from edgefl.hosts.wall.coordinator.workers import Jobs
-from edgefl.hosts.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load
 from edgefl.results.tail import read_events
 

@@ -14,11 +14,11 @@ import pytest
 from builders import experiment
 from idx_files import IMAGES, LABELS, idx_bytes, write_set
 
+from edgefl.clocks.setup.learning import learning
 from edgefl.commands import data as command
 from edgefl.data import edge_data as material
 from edgefl.data.dataset import Dataset
 from edgefl.errors import UserError
-from edgefl.hosts.setup.learning import learning
 from edgefl.loading.file import load, shared_digest
 
 SCALES = ("raw", "unit", "standard")

@@ -12,12 +12,12 @@ from idx_files import idx_bytes
 from PIL import Image
 from text_files import write_jsonl
 
+from edgefl.clocks.setup.learning import learning, with_experiment
+from edgefl.clocks.virtual.run import run_virtual
 from edgefl.commands import data as command
 from edgefl.data import edge_data as material
 from edgefl.data.partition import dirichlet
 from edgefl.errors import UserError
-from edgefl.hosts.setup.learning import learning, with_experiment
-from edgefl.hosts.virtual.run import run_virtual
 from edgefl.loading.file import load
 from edgefl.results.tail import read_csv
 

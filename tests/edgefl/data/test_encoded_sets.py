@@ -22,11 +22,11 @@ from text_rig import (
     write_mrpc,
 )
 
+from edgefl.clocks.setup.learning import learning
 from edgefl.data import agnews, encoding, gsm8k, instructions, math_instruct, mrpc, sentences
 from edgefl.data.encoding import IDS, PARTS, tokenizer_at
 from edgefl.data.text_tables import table
 from edgefl.errors import UserError
-from edgefl.hosts.setup.learning import learning
 
 BERT, CAUSAL = "models/bert", "models/causal"
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from builders import experiment
 
+from edgefl.clocks.setup.learning import learning
 from edgefl.data import dataset as datasets
 from edgefl.data import shards
 from edgefl.data.cache import cached
 from edgefl.data.dataset import Dataset, check_finite
 from edgefl.data.edge_data import check
 from edgefl.errors import UserError
-from edgefl.hosts.setup.learning import learning
 
 X, Y = np.zeros((6, 1, 2, 2), np.uint8), np.arange(6) % 3
 TEXTS = np.full((6, 4), 5, np.int32)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from builders import EXAMPLES, experiment
 
+from edgefl.clocks.setup.learning import learning, with_experiment
 from edgefl.data import stl10
 from edgefl.data.dataset import Dataset
 from edgefl.data.unlabelled import fitted, unlabelled
 from edgefl.errors import UserError
-from edgefl.hosts.setup.learning import learning, with_experiment
 from edgefl.loading.file import load
 
 

@@ -19,10 +19,10 @@ from trainers import linear_trainer
 from transport_rig import Rig
 
 from edgefl.actor import COORDINATOR, Output, Run, Send
+from edgefl.clocks.setup.replay_run import replay_run
 from edgefl.edges.edge import ASKING, TRANSITIONS, Edge, Phase, PhaseEvent, PhaseMachine
 from edgefl.edges.training import TrainingFailure, TrainingPlan
 from edgefl.errors import Bug
-from edgefl.hosts.setup.replay_run import replay_run
 from edgefl.protocol.codec import decode_note, encode_note
 from edgefl.protocol.messages import (
     Acknowledged,

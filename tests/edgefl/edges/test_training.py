@@ -16,6 +16,7 @@ from torch import nn
 from trainers import ANSWERS, ROWS, FakeTask, finished, half_square, linear_trainer
 
 from edgefl.actor import COORDINATOR, Run, Send
+from edgefl.clocks.virtual.pool.executor import Describer
 from edgefl.data.task import cross_entropy
 from edgefl.edges.edge import Edge, Phase
 from edgefl.edges.training import (
@@ -28,7 +29,6 @@ from edgefl.edges.training import (
     tokens_by_step,
     training_failure,
 )
-from edgefl.hosts.virtual.pool.executor import Describer
 from edgefl.jobs import Train
 from edgefl.models.workspace import Workspace, initial
 from edgefl.protocol.codec import decode_note, encode_note

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from edgefl.clocks.setup.devices import rates
 from edgefl.config.experiment import Experiment
 from edgefl.config.groups import parts
 from edgefl.errors import UserError
-from edgefl.hosts.setup.devices import rates
 from edgefl.loading.file import dump, from_json, load, to_json
 from edgefl.streams import Streams
 

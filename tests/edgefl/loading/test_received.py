@@ -9,8 +9,8 @@ import orjson
 import pytest
 from paths import ROOT
 
+from edgefl.clocks.wall.edge.membership import SideBuilder
 from edgefl.errors import UserError
-from edgefl.hosts.wall.edge.membership import SideBuilder
 from edgefl.loading import file
 from edgefl.protocol.messages import Setup
 

@@ -15,9 +15,9 @@ from safetensors.numpy import load_file, save_file
 from text_rig import LENGTH, causal_experiment, text_data, text_experiment
 from torch import nn
 
+from edgefl.clocks.setup.learning import learning
 from edgefl.data.encoding import PARTS, SECOND
 from edgefl.errors import UserError
-from edgefl.hosts.setup.learning import learning
 from edgefl.models import bert_classifier
 from edgefl.models import workspace as frozen
 from edgefl.models.evaluate import evaluate

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from text_rig import causal_experiment, sums, text_experiment, write_jsonl
 
+from edgefl.clocks.setup.learning import Learning, learning
+from edgefl.clocks.virtual.run import run_virtual
 from edgefl.edges.training import LocalRun
 from edgefl.errors import UserError
-from edgefl.hosts.setup.learning import Learning, learning
-from edgefl.hosts.virtual.run import run_virtual
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import Assignment
 from edgefl.strategies.base.strategy import LocalRule

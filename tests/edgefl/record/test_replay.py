@@ -12,9 +12,9 @@ import pytest
 from builders import EXAMPLES, Desk, experiment, layout, make, small_run, vector
 from safetensors.numpy import load_file
 
+from edgefl.clocks.setup.plan import strategy
+from edgefl.clocks.setup.replay_run import replay_run
 from edgefl.errors import UserError
-from edgefl.hosts.setup.plan import strategy
-from edgefl.hosts.setup.replay_run import replay_run
 from edgefl.protocol.messages import Joined
 from edgefl.record import journal as journals
 from edgefl.record.journal import Journal

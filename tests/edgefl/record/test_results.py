@@ -13,10 +13,10 @@ import pytest
 from drawn import of_runs
 from rich.console import Console
 
+from edgefl.clocks.setup.rundir import write_summary
 from edgefl.config.experiment import Evaluation
 from edgefl.coordinator.coordinator import Ledger
 from edgefl.errors import UserError
-from edgefl.hosts.setup.rundir import write_summary
 from edgefl.record.record import Record
 from edgefl.record.rows import event_row
 from edgefl.reports import gallery

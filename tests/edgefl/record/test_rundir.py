@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from builders import experiment, layout, vector
 
+from edgefl.clocks.setup.plan import fidelity
+from edgefl.clocks.setup.rundir import OpenRun, RunSoFar, clear, git_commit
 from edgefl.errors import UserError
-from edgefl.hosts.setup.plan import fidelity
-from edgefl.hosts.setup.rundir import OpenRun, RunSoFar, clear, git_commit
 from edgefl.reports import family
 
 

@@ -16,10 +16,10 @@ from builders import small_run
 from kills import REAL_TIME
 
 from edgefl import disk as disks
+from edgefl.clocks.setup import rundir
+from edgefl.clocks.setup.rundir import clear, unfinished
 from edgefl.disk import OwnDisk, OwnFile
 from edgefl.errors import UserError
-from edgefl.hosts.setup import rundir
-from edgefl.hosts.setup.rundir import clear, unfinished
 from edgefl.jobs import Evaluate
 from edgefl.record.journal import read
 from edgefl.record.record import Record

@@ -171,7 +171,7 @@ def test_a_family_of_ones_own_is_found(run: Path, own_family: str) -> None:
     "modules",
     [
         "edgefl.reports.family",
-        "edgefl.hosts.setup.rundir",
+        "edgefl.clocks.setup.rundir",
         "edgefl.cli",
         "edgefl.models.scores",
     ],

@@ -13,9 +13,9 @@ from tdma_rounds import play, slotted
 from typer.testing import CliRunner
 
 from edgefl.cli import app
+from edgefl.clocks.setup.learning import learning
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
-from edgefl.hosts.setup.learning import learning
 from edgefl.reports import gallery
 from edgefl.reports import slots as slots
 from edgefl.reports.slots import Bar

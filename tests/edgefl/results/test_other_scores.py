@@ -15,12 +15,12 @@ from edgefl.commands.run import requirements, unmet
 from edgefl.config.experiment import Evaluation
 from edgefl.config.scores import SCORES, score_of, target_in
 from edgefl.errors import UserError
-from edgefl.live.run_model import RunFacts
+from edgefl.plugins.live.run_model import RunFacts
+from edgefl.plugins.sweep.metrics import METRICS_BY_NAME
 from edgefl.results import rundirs
 from edgefl.results.compare import load, load_run, write_csv
 from edgefl.results.comparison import Question, answer
 from edgefl.results.summary import one_line, outcome
-from edgefl.sweep.metrics import METRICS_BY_NAME
 
 
 def rows(**columns: list[float]) -> list[dict[str, str]]:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from text_rig import text_experiment
 
+from edgefl.clocks.setup.learning import Learning, learning, with_experiment
+from edgefl.clocks.virtual.run import run_virtual
 from edgefl.config.experiment import Experiment
-from edgefl.hosts.setup.learning import Learning, learning, with_experiment
-from edgefl.hosts.virtual.run import run_virtual
 from edgefl.strategies.base.catalog import load, strategy_names
 from edgefl.strategies.syncdrop import hidden_layers
 

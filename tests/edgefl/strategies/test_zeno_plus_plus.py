@@ -13,8 +13,8 @@ import torch
 from builders import EXAMPLES, experiment, make, vector
 from gradient_server import GradientServer
 
+from edgefl.clocks.setup.learning import learning
 from edgefl.errors import UserError
-from edgefl.hosts.setup.learning import learning
 from edgefl.jobs import Gradient
 from edgefl.strategies.base.events_and_decisions import JobDone, JobFailed, RunJob
 from edgefl.strategies.zeno_plus_plus import JOB, ZenoPlusPlus

@@ -18,7 +18,7 @@ import namespace_pair as pair
 import pytest
 from chaos_run import ChaosRun, write_config
 
-from edgefl.hosts.wall import keys as curve
+from edgefl.clocks.wall import keys as curve
 
 pytestmark = [
     pytest.mark.rest,

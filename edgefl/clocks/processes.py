@@ -1,0 +1,168 @@
+"""Start processes, and set what the operating system does with them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+
+from edgefl.clocks.ctrl_c import LIKE_CTRL_C, interrupt
+from edgefl.clocks.ipc import Channel
+
+PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -3, -4, -8
+KEEP_BYTES = 1 << 30
+LARGEST_ON_HEAP = 1 << 25  # glibc takes no larger value, but it can put all on the heap
+MOST_FILES = 65536
+ORPHAN_S = 30  # how long a process may still write after its parent has ended
+# numpy reads these when it is loaded; a process with more threads cannot be forked safely
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+def spawn(
+    module: str, channels: list[Channel], keep: list[Channel] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start ``python -m module FD...`` with these channel ends.
+
+    This process closes its copies of the ends, except those in ``keep``. The new process has its
+    own process group, so that a terminal's Ctrl-C reaches only this process, which ends the others
+    in order.
+    """
+    fds = [channel.fileno() for channel in channels]
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, *map(str, fds)],
+        pass_fds=fds,
+        stdin=subprocess.DEVNULL,
+        env=os.environ | ONE_THREAD,
+        process_group=0,
+    )
+    for channel in channels:
+        if channel not in (keep or []):
+            channel.close()
+    return process
+
+
+def end_in(patience_s: float, process: subprocess.Popen[bytes]) -> None:
+    """Wait for the end of a process; kill it after ``patience_s``, or at a Ctrl-C."""
+    try:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(patience_s)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            process.wait()
+
+
+def fork(name: str, work: Callable[[], int | None]) -> int:
+    """Fork a child that runs ``work``, and return its pid.
+
+    The child exits with the status that ``work`` returns (None: 0), or with 1 and a traceback if
+    it raises. It ignores Ctrl-C, and the system kills it when this process ends. ps and top show
+    ``name``.
+    """
+    sys.stdout.flush(), sys.stderr.flush()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        status = _child(name, work, parent)
+    finally:  # an exception must not return into the parent's code
+        os._exit(status)
+
+
+def _child(name: str, work: Callable[[], int | None], parent: int) -> int:
+    status: int | None = 1
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in LIKE_CTRL_C:
+            if signal.getsignal(number) is interrupt:
+                signal.signal(number, signal.SIG_DFL)
+        _control(PR_SET_NAME, name.encode())  # Linux cuts it to 15 bytes
+        die_with_parent()
+        # the parent may have ended before die_with_parent took effect
+        status = work() if os.getppid() == parent else 0
+    except BaseException as error:
+        print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
+        traceback.print_exc()
+    with suppress(OSError, ValueError):
+        sys.stdout.flush(), sys.stderr.flush()
+    return status or 0
+
+
+def answer_of_fork(name: str, work: Callable[[], str]) -> tuple[str, int]:
+    """Run ``work`` in a fork, and return its answer and the fork's exit status."""
+    reader, writer = os.pipe()
+
+    def answer() -> None:
+        with os.fdopen(writer, "w", encoding="utf-8", errors="backslashreplace") as out:
+            out.write(work())
+
+    pid = fork(name, answer)
+    os.close(writer)
+    with os.fdopen(reader, encoding="utf-8") as found:
+        text = found.read()
+    return text, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def forked_bytes(work: Callable[[], object]) -> int:
+    """Run ``work`` in a fork, and return the private memory that the fork has then, in bytes."""
+    import psutil  # here, because each command starts faster without it
+
+    def measure() -> str:
+        work()
+        return str(psutil.Process().memory_full_info().uss)
+
+    return int(answer_of_fork("memory", measure)[0])
+
+
+def die_with_parent() -> None:
+    """Ask the system to kill this process when its parent ends, for whatever reason."""
+    _control(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def end_soon() -> None:
+    """Ask the system to end this process in ORPHAN_S seconds, whatever its threads do."""
+    signal.alarm(ORPHAN_S)
+
+
+def _control(option: int, value: int | bytes) -> None:
+    with suppress(OSError, AttributeError):  # only Linux has prctl
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def close_all_but(*keep: int) -> None:
+    """Close every descriptor above stderr except ``keep``.
+
+    If a child kept the parent's other channels open, their other ends would not see them close.
+    """
+    most = min(os.sysconf("SC_OPEN_MAX"), MOST_FILES)
+    for below, above in zip((2, *sorted(keep)), (*sorted(keep), most)):
+        os.closerange(below + 1, above)
+
+
+def keep_freed_memory(of_any_size: bool = False) -> bool:
+    """Reuse the memory of freed models instead of returning it to the system.
+
+    New pages cost as much time as the copy into them, and large ones often much more.
+    ``of_any_size``: also above LARGEST_ON_HEAP; for a process whose large vectors have few
+    different sizes, so that they fit into the gaps of others. False if the C library is not glibc.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except AttributeError:
+        return False  # another C library
+    return bool(
+        mallopt(M_ARENA_MAX, 1)
+        and mallopt(M_MMAP_THRESHOLD, LARGEST_ON_HEAP)
+        and mallopt(M_TRIM_THRESHOLD, KEEP_BYTES)
+        and (not of_any_size or mallopt(M_MMAP_MAX, 0))
+    )

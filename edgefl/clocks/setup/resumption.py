@@ -1,0 +1,613 @@
+"""The folder of an experiment: how its runs began, who writes to it, and how they are resumed.
+
+``Origin`` is experiment.toml, which says what the command that began the runs was given; a run is
+resumed from it. The config.toml of each run has what was found out later: the chosen speed, the
+port, the digest of the data. ``RunFolder`` lets only one command write at a time, and moves aside
+what earlier runs have left. ``Resumption`` says which runs are finished, broken off or not begun.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from edgefl import __version__
+from edgefl.catalog import source_of
+from edgefl.clocks.choices import RUN, VIRTUAL
+from edgefl.clocks.setup.network import with_patterns
+from edgefl.clocks.setup.rundir import clear, finished, holds_results, unfinished, writable
+from edgefl.config.experiment import Experiment
+from edgefl.config.groups import availability_file, traces
+from edgefl.config.toml import parsed
+from edgefl.disk import OwnDisk, free_name
+from edgefl.errors import UserError, listed, undamaged
+from edgefl.loading.file import FACTS, dump, load
+from edgefl.loading.names import own_names
+from edgefl.plugins.flower.app_folder import app_digest, is_flower
+from edgefl.record.files import CONFIG, EVENTS, EXPERIMENT, SWEEP
+from edgefl.results.rundirs import read_config, runs_of, seed_name, title
+from edgefl.results.summary import BROKEN_OFF
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """How the runs in a folder were begun.
+
+    ``command``: of RUN, COORDINATOR, LAUNCH. ``clock``: WALL or VIRTUAL. ``base``: the folder of
+    the user's code and traces. ``options``: words of the command line that a resumption needs, too.
+    ``inventory``: of a launch. ``keys``: the folder of CURVE keys. ``place``: the host of a
+    coordinator elsewhere, and the folder of its results there. ``launched``: the name of the
+    launch's folders on its hosts. ``digests``: of the files of the
+    user's code and traces, by name.
+    """
+
+    command: str
+    clock: str
+    base: Path
+    options: tuple[str, ...] = ()
+    inventory: Path | None = None
+    keys: Path | None = None
+    place: str = ""
+    launched: str = ""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    edgefl: str = __version__
+
+    def resumed_by(self, folder: Path) -> str:
+        """Return the command that resumes the runs in ``folder``."""
+        words = ["edgefl", self.command]
+        if self.inventory is not None:
+            words.append(_short(self.inventory))
+        return shlex.join([*words, "--resume", str(folder), *self.options])
+
+    def text(self, experiment: Experiment) -> str:
+        """Return experiment.toml."""
+        facts: dict[str, Any] = {
+            "command": self.command,
+            "clock": self.clock,
+            "base": str(self.base.resolve()),
+            "options": list(self.options),
+            "inventory": _whole(self.inventory),
+            "keys": _whole(self.keys),
+            "place": self.place or None,
+            "launched": self.launched or None,
+            "edgefl": self.edgefl,
+            "digests": dict(self.digests or digests(experiment, self.base)),
+        }
+        return dump(experiment, {FACTS: facts})
+
+
+def origin_of(folder: Path) -> Origin:
+    """Read the facts of an experiment.toml. UserError if it is damaged."""
+    path = folder / EXPERIMENT
+    with undamaged(path):
+        facts = parsed(path.read_text(encoding="utf-8"))[FACTS]
+        return Origin(
+            command=str(facts["command"]),
+            clock=str(facts["clock"]),
+            base=Path(facts["base"]),
+            options=tuple(map(str, facts["options"])),
+            inventory=_path(facts.get("inventory")),
+            keys=_path(facts.get("keys")),
+            place=str(facts.get("place", "")),
+            launched=str(facts.get("launched", "")),
+            digests={str(name): str(digest) for name, digest in facts["digests"].items()},
+            edgefl=str(facts["edgefl"]),
+        )
+
+
+def digests(experiment: Experiment, base: Path) -> dict[str, str]:
+    """Return a digest of each file of the user's code, and of each trace, by its name.
+
+    "" if there is no such file now. Files that the code imports are not followed; of a Flower app,
+    all its files count.
+    """
+    named = own_names(experiment)
+    files = {
+        name.rpartition(":")[0]: source_of(name, base) for name in named if not is_flower(name)
+    }
+    read = (*traces(experiment), *availability_file(experiment))
+    files |= {name: base / Path(name).expanduser() for name in read}
+    apps = {name: app_digest(name, (base, Path.cwd())) for name in named if is_flower(name)}
+    return {name: _digest(path) for name, path in files.items()} | apps
+
+
+def _digest(path: Path | None) -> str:
+    if path is None or not path.is_file():
+        return ""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def _whole(path: Path | None) -> str | None:
+    return None if path is None else str(path.resolve())
+
+
+def _path(text: Any) -> Path | None:
+    return None if text is None else Path(text)
+
+
+def _short(path: Path) -> str:
+    """The path as a user would type it here."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+ENDS_S = 10.0  # patience with processes of a killed command, which end by themselves
+POLL_S = 0.1
+
+
+class RunFolder:
+    """The folder DIR/NAME, which holds the runs of an experiment.
+
+    A new run gets a folder without results of other runs: they would be compared with its own. So
+    the old folder is moved to DIR/NAME.1, as a whole, or to the next free number. With
+    ``overwrite`` finished runs are deleted; a folder with a run that can go on is moved all the
+    same. If the new run does not begin, the old folder is moved back.
+
+    The lock is a system lock (flock) on the folder. The system releases it when the last process
+    that holds ``fd`` ends, for whatever reason.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        text: str = "",
+        resume: bool = False,
+        overwrite: bool = False,
+        base: Path | None = None,
+    ) -> None:
+        """``text``: experiment.toml; "": none is written. ``resume``: go on with the runs there.
+
+        ``base``: the folder of the config, which the run needs where it is.
+        """
+        self.folder, self.text, self.resume, self.overwrite = folder, text, resume, overwrite
+        self.base = base
+        self.fd: int | None = None
+        self._made: list[Path] = []  # folders that ``claim`` has made, outer ones first
+        self._moved: tuple[Path, Path] | None = None  # the old folder: from, to
+        self.begun = False  # what is in the folder is of these runs
+
+    def refuse_if_in_use(self) -> None:
+        """Raise UserError if another command writes to the folder now."""
+        if self.folder.is_dir():
+            _unlock(self._lock())
+
+    def claim(self) -> None:
+        """Lock the folder until ``release``, and move what earlier runs have left there.
+
+        UserError if another command writes to the folder, or if it cannot be written.
+        """
+        if self.resume:
+            self.lock(ENDS_S)
+            return
+        with writable(self.folder, "made"):
+            if self.folder.is_dir():
+                self.lock()
+                keeps = unfinished if self.overwrite else holds_results
+                if keeps(self.folder):
+                    try:
+                        self._move_aside()
+                    finally:
+                        self.release()
+            if self.fd is None:
+                self._make()
+                self.lock()
+
+    def lock(self, patience_s: float = 0.0) -> None:
+        """Only lock the folder, which must exist. UserError if another command writes to it."""
+        self.fd = self._lock(patience_s)
+
+    def begin(self, but: Path | None = None) -> list[str]:
+        """Delete what is left of earlier runs, and write experiment.toml.
+
+        Call it when no check can fail any more. From now on the runs can be resumed. ``but``: a
+        directory that is being written. Returns messages for the user.
+        """
+        self.begun = True
+        if self.resume:
+            return []
+        told = [] if self._moved is None else [self._told_of_move()]
+        replaced = clear(self.folder, but)
+        if replaced and self.overwrite:
+            told.append(f"{self.folder}: replaced the earlier runs: {', '.join(replaced)}")
+        self.write()
+        return told
+
+    def write(self) -> None:
+        """Write experiment.toml."""
+        if self.resume or not self.text:
+            return
+        with writable(self.folder):
+            if not self.folder.exists():  # the removal of earlier runs has left it empty
+                self.release()
+                self._make()
+                self.fd = self._lock()
+            OwnDisk().replace(self.folder / EXPERIMENT, self.text.encode())
+
+    def release(self) -> None:
+        _unlock(self.fd)
+        self.fd = None
+
+    def undo(self) -> list[str]:
+        """Remove experiment.toml if there is no run, and empty folders that ``claim`` has made.
+
+        If no run has begun, the old folder is moved back. Returns messages for the user.
+        """
+        with suppress(OSError):
+            if [path.name for path in self.folder.iterdir()] == [EXPERIMENT]:
+                (self.folder / EXPERIMENT).unlink()
+        for folder in reversed(self._made):
+            with suppress(OSError):
+                folder.rmdir()
+        if self._moved is None or self.begun:
+            return []
+        place, aside = self._moved
+        if os.path.lexists(place):  # something was written there: both are kept
+            return [self._told_of_move()]
+        aside.rename(place)
+        self._moved = None
+        return []
+
+    def _lock(self, patience_s: float = 0.0) -> int | None:
+        """Return the descriptor that holds the lock; None if the file system has no locks."""
+        fd, until_s = os.open(self.folder, os.O_RDONLY), time.monotonic() + patience_s
+        try:
+            while not _locked(fd):
+                if time.monotonic() >= until_s:
+                    raise BlockingIOError
+                time.sleep(POLL_S)
+        except BlockingIOError:
+            os.close(fd)
+            raise UserError(
+                f"{self.folder}: another run writes to it; wait for its end, or choose --out DIR"
+            ) from None
+        except OSError:
+            os.close(fd)
+            return None
+        return fd
+
+    def _move_aside(self) -> None:
+        place = self.folder.resolve()  # a symbolic link stays where it is
+        for needed in (self.base, Path.cwd()):
+            if needed is not None and needed.resolve().is_relative_to(place):
+                expected = "another --out" if self.overwrite else "--overwrite, or another --out"
+                raise UserError(
+                    f"{self.folder}: holds an earlier run, and is not moved aside, because"
+                    f" {needed} is needed where it is: expected {expected}"
+                )
+        aside = free_name(place)
+        place.rename(aside)
+        self._moved = place, aside
+
+    def _told_of_move(self) -> str:
+        assert self._moved is not None
+        aside = self._moved[1]
+        told, goes_on = self._told(aside), unfinished(aside)
+        what = "an unfinished run" if goes_on else "an earlier run"
+        moved = f"{self.folder} held {what}: moved to {told}"
+        if not goes_on:
+            return moved
+        try:
+            return f"{moved}; to go on with it: {origin_of(told).resumed_by(told)}"
+        except (UserError, OSError):  # an older run, which cannot be resumed
+            return moved
+
+    def _told(self, aside: Path) -> Path:
+        """The path in the form that the user gave."""
+        return self.folder.with_name(aside.name) if not self.folder.is_symlink() else aside
+
+    def _make(self) -> None:
+        missing = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
+        place = self.folder.resolve() if self.folder.is_symlink() else self.folder
+        place.mkdir(parents=True, exist_ok=True)
+        self._made = missing[::-1]
+
+
+def _locked(fd: int) -> bool:
+    import fcntl  # the command line imports this file in Windows, too, where only edges run
+
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _unlock(fd: int | None) -> None:
+    if fd is not None:
+        os.close(fd)
+
+
+MOST_NEAR = 5  # folders in an error line
+MOST_DIFFERENCES = 3
+MOST_NAMED = 6  # runs in a line
+# keys of a run's config.toml that the command has chosen, so that they may differ
+CHOSEN = ("seed", "seeds", "speed", "network.host", "network.port", "run")
+
+
+class RunStage(StrEnum):
+    finished = "finished"
+    broken_off = "broken off"
+    not_begun = "not begun"
+
+
+@dataclass(frozen=True, slots=True)
+class RunPart:
+    """One strategy with one seed; ``config``: the tables of its config.toml."""
+
+    index: int
+    seed: int
+    directory: Path
+    stage: RunStage
+    config: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return title(self.directory)
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """The experiment in a folder, and its runs in the order in which they are done.
+
+    ``asked`` is the experiment of the file. ``experiment`` has the speed that the run has chosen,
+    and its port if edges elsewhere know it. ``speed_auto``: that speed was chosen for
+    ``speed = "auto"``.
+    """
+
+    folder: Path
+    asked: Experiment
+    experiment: Experiment
+    origin: Origin
+    runs: tuple[RunPart, ...]
+    speed_auto: bool = False
+
+    @property
+    def file(self) -> Path:
+        return self.folder / EXPERIMENT
+
+    @property
+    def command(self) -> str:
+        """What the user types to resume it."""
+        return self.origin.resumed_by(self.folder)
+
+    def of(self, stage: RunStage) -> list[RunPart]:
+        return [run for run in self.runs if run.stage is stage]
+
+    def keys(self) -> Path | None:
+        """The folder of the run's keys; None if it has none. UserError if it is not there now."""
+        keys = self.origin.keys
+        if keys is not None and not keys.is_dir():
+            raise UserError(
+                f"{self.folder}: its keys were in {keys}, which is no directory now: expected"
+                " --keys DIR"
+            )
+        return keys
+
+    def told(self) -> str:
+        """Say in one line what is done and what was done before."""
+        parts = {
+            "going on with": self.of(RunStage.broken_off),
+            "finished before:": self.of(RunStage.finished),
+            "still to run:": self.of(RunStage.not_begun),
+        }
+        said = [
+            f"{word} {listed([run.name for run in runs], MOST_NAMED)}"
+            for word, runs in parts.items()
+            if runs
+        ]
+        return f"resuming {self.folder}: {'; '.join(said)}"
+
+
+def run_stage(directory: Path) -> RunStage:
+    """Return how far the run in ``directory`` got. An interrupted run is broken off."""
+    reason = finished(directory)
+    if reason is not None and reason not in BROKEN_OFF:
+        return RunStage.finished
+    # config.toml is the first file: a run without a whole one was killed before it began
+    return RunStage.broken_off if read_config(directory) else RunStage.not_begun
+
+
+# ---------------------------------------------------------------------- reading a folder
+def read_resumption(given: Path) -> Resumption:
+    """Read the folder of an experiment, or of one of its runs.
+
+    UserError if it is no run, if a command writes to it now, if its runs are of another version of
+    edgefl or of another config, or if own code or a trace has changed.
+    """
+    folder = experiment_folder(given)
+    origin = origin_of(folder)
+    if origin.edgefl != __version__:
+        raise UserError(
+            f"{folder}: was begun by edgefl {origin.edgefl}, and this is edgefl {__version__}:"
+            " expected the same version to resume it"
+        )
+    experiment = load(folder / EXPERIMENT)
+    RunFolder(folder, resume=True).refuse_if_in_use()
+    _check_digests(folder, experiment, origin)
+    runs = runs_in(folder, experiment)
+    for run in runs:
+        _check_same(experiment, run, origin.base)
+    chosen, speed_auto = _chosen(experiment, origin, runs)
+    return Resumption(folder, experiment, chosen, origin, runs, speed_auto)
+
+
+def runs_in(folder: Path, experiment: Experiment) -> tuple[RunPart, ...]:
+    """Return the runs of the experiment, in the order in which they are done."""
+    several = len(experiment.by_seed()) > 1
+    return tuple(
+        RunPart(index, one.seed, directory, run_stage(directory), read_config(directory))
+        for one in experiment.by_seed()
+        for index, entry in enumerate(experiment.strategies)
+        for directory in [folder / entry.name / seed_name(one.seed, several)]
+    )
+
+
+def experiment_folder(given: Path) -> Path:
+    """Return the folder with experiment.toml: ``given``, or the one that ``given`` is a run of.
+
+    UserError if there is none; it names the nearest folders that can be resumed.
+    """
+    try:
+        whole = given.resolve()
+        for up, folder in enumerate((whole, *whole.parents[:2])):
+            if (folder / EXPERIMENT).is_file():
+                return given if up == 0 else Path(os.path.normpath(given / Path(*[".."] * up)))
+        if not given.exists():
+            raise UserError(f"--resume {given}: no such directory{_near(given)}")
+        if not given.is_dir():
+            raise UserError(f"--resume {given}: is no directory{_near(given)}")
+        if any((folder / SWEEP).is_file() for folder in (whole, *whole.parents[:3])):
+            raise UserError(
+                f"--resume {given}: is of a sweep: give the edgefl sweep command again; it skips"
+                " finished runs and goes on with broken ones"
+            )
+        if runs_of(given) or any(runs_of(child) for child in given.iterdir()):
+            raise UserError(
+                f"--resume {given}: has no {EXPERIMENT}, from which runs are resumed: it was"
+                " removed, or an older edgefl began them"
+            )
+    except OSError as error:
+        raise UserError(f"--resume {given}: cannot be read ({error.strerror})") from error
+    raise UserError(
+        f"--resume {given}: is no run: expected the directory of an experiment, such as runs/NAME,"
+        f" or of one of its runs{_near(given)}"
+    )
+
+
+def _near(given: Path) -> str:
+    """ " (nearest: runs/quick)": folders near ``given`` that can be resumed; "" if none."""
+    places = dict.fromkeys((given, given.parent, given.parent.parent, Path("runs")))
+    found = {child.name: child for place in places for child in _resumable_in(place)}
+    close = get_close_matches(given.name, found, n=1)
+    if close:
+        return f" (nearest: {found[close[0]]})"
+    newest = sorted(found.values(), key=lambda path: -(path / EXPERIMENT).stat().st_mtime)
+    return f" (there: {listed([*map(str, newest)], MOST_NEAR)})" if newest else ""
+
+
+def _resumable_in(place: Path) -> Iterator[Path]:
+    if place.is_dir():
+        yield from (child for child in sorted(place.iterdir()) if (child / EXPERIMENT).is_file())
+
+
+def _chosen(
+    experiment: Experiment, origin: Origin, runs: Sequence[RunPart]
+) -> tuple[Experiment, bool]:
+    """The experiment with speed and port of its latest run; whether the speed was chosen."""
+    begun = [run for run in runs if run.stage is not RunStage.not_begun]
+    if not begun or origin.clock == VIRTUAL:
+        return experiment, False
+    changes: dict[str, Any] = {}
+    latest = begun[-1].config
+    if experiment.speed == "auto":
+        speed = latest.get("speed")
+        if not isinstance(speed, float):
+            file = begun[-1].directory / CONFIG
+            raise UserError(
+                f"{file}: speed: expected the number that the run has chosen, found {speed!r}"
+            )
+        changes["speed"] = speed
+    port = latest.get(FACTS, {}).get("port")
+    if origin.command != RUN and isinstance(port, int):
+        changes["network"] = experiment.network.model_copy(update={"port": port})
+    return experiment.model_copy(update=changes), experiment.speed == "auto"
+
+
+# ---------------------------------------------------------------------- what must be the same
+def _check_digests(folder: Path, experiment: Experiment, origin: Origin) -> None:
+    now = digests(experiment, origin.base)
+    changed = [name for name, digest in now.items() if origin.digests.get(name) != digest]
+    if changed:
+        gone = [name for name in changed if not now[name]]
+        what = f"{listed(gone)} is missing" if gone else f"{listed(changed)} has changed"
+        raise UserError(
+            f"{folder}: {what} in {origin.base} since the run began: expected the same code and"
+            " traces to resume it"
+        )
+
+
+def _check_same(experiment: Experiment, run: RunPart, base: Path) -> None:
+    if run.stage is RunStage.not_begun:
+        _check_begun(run.directory)
+        return
+    if run.config.get("edges", {}).get("availability", {}).get("patterns") is not None:
+        # with edges on other machines, the run's config has the times in place of the file
+        experiment = with_patterns(experiment.model_copy(update={"seed": run.seed}), base)
+    found = differences(experiment.model_dump(exclude_none=True), run.config, CHOSEN)
+    if found:
+        raise UserError(
+            f"{run.directory / CONFIG}: is of another config than {EXPERIMENT} above it:"
+            f" {listed(found, MOST_DIFFERENCES)}"
+        )
+
+
+def _check_begun(directory: Path) -> None:
+    """Raise UserError if a run without a whole config.toml has rows: they would be removed."""
+    rows = directory / EVENTS
+    if rows.is_file() and rows.stat().st_size:
+        raise UserError(
+            f"{directory / CONFIG}: is missing or damaged, but the run has begun: bring the file"
+            f" back, or remove {directory}, and it runs anew"
+        )
+
+
+def differences(
+    now: Mapping[str, Any], then: Mapping[str, Any], but: Sequence[str] = ("run",)
+) -> list[str]:
+    """Return what differs, except in the keys ``but``: "training.epochs is 2, the run has 1"."""
+    flat_now, flat_then = dict(_flat(now)), dict(_flat(then))
+    keys = dict.fromkeys((*flat_now, *flat_then))
+    return [
+        f"{key} is {_said(flat_now, key)}, the run has {_said(flat_then, key)}"
+        for key in keys
+        if flat_now.get(key) != flat_then.get(key)
+        and not any(key == each or key.startswith(f"{each}.") for each in but)
+    ]
+
+
+def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _flat(inner, f"{key}.{name}" if key else name)
+    elif isinstance(value, (list, tuple)) and any(isinstance(each, Mapping) for each in value):
+        for number, inner in enumerate(value):
+            yield from _flat(inner, f"{key}[{number}]")
+    else:
+        yield key, list(value) if isinstance(value, tuple) else value
+
+
+def _said(values: Mapping[str, Any], key: str) -> str:
+    return str(values[key]) if key in values else "not given"
+
+
+def digest_facts(data: str, frozen: str) -> dict[str, str]:
+    """Return the facts of a run that ``check_data`` compares with those of its resumption."""
+    return {"data_digest": data, **({"frozen_digest": frozen} if frozen else {})}
+
+
+def check_data(directory: Path, digest: str, frozen_digest: str = "") -> None:
+    """Raise UserError if the run in ``directory`` had other data, other shares of them, or other
+    frozen weights.
+    """
+    facts = read_config(directory).get(FACTS, {})
+    then, frozen = facts.get("data_digest"), facts.get("frozen_digest", "")
+    if frozen != frozen_digest:
+        raise UserError(
+            f"{directory}: the frozen weights in model.path have changed since the run began"
+            f" (digest {frozen or 'none'}, now {frozen_digest or 'none'}): expected the same files"
+            " to resume it"
+        )
+    if then is not None and then != digest:
+        raise UserError(
+            f"{directory}: the data have changed since the run began (digest {then}, now {digest}):"
+            " expected the same data to resume it"
+        )

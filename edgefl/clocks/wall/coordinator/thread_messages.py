@@ -1,0 +1,249 @@
+"""Messages between the two threads of the coordinator's process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from edgefl.clocks.wall.coordinator.pacer import Stretch
+from edgefl.jobs import Scores
+from edgefl.protocol.messages import HostFacts, HostReport, Ready, ToCoordinator, ToEdge
+from edgefl.protocol.transfers import Incoming, Outgoing
+from edgefl.strategies.base.events_and_decisions import EdgeLost, Grant
+from emulator.fidelity import Fidelity
+from emulator.links.network import Completion, Transfer
+
+
+# ------------------------------------------------------------------ pacing -> logic
+class Begin(Struct, frozen=True):
+    """The run begins: emulated time 0 is now. ``edges``: joined edges -> samples.
+
+    ``unix_s``: the time of this moment.
+    """
+
+    edges: dict[str, int]
+    unix_s: float = 0.0
+
+
+class Resumed(Struct, frozen=True):
+    """A run that was broken off goes on: the emulated moment ``now`` is now.
+
+    ``outage_s``: seconds since the last input before. ``unix_s``: the time of this moment.
+    """
+
+    now: int
+    outage_s: float
+    unix_s: float
+
+
+class Heard(Struct, frozen=True):
+    """A message for the coordinator, at emulated ``now``."""
+
+    now: int
+    edge: str
+    message: ToCoordinator | EdgeLost
+
+
+class Whole(Struct, frozen=True):
+    """All bytes of an update have arrived. The logic thread assembles and checks them."""
+
+    now: int
+    edge: str
+    incoming: Incoming
+
+
+class CameAhead(Struct, frozen=True):
+    """An update is ready at emulated ``now``, and all of its bytes have come behind its Offer.
+
+    The last one came at ``arrived_ns``. ``stretches``: see Measured.
+    """
+
+    now: int
+    edge: str
+    ready: Ready
+    incoming: Incoming
+    arrived_ns: int
+    stretches: list[Stretch]
+
+    def granted(self, granted: Granted) -> tuple[Carried, Whole]:
+        """What an upload with this grant brings: nothing is left to be sent."""
+        offer, at_ns = self.incoming.offer, granted.now
+        size = len(offer.meta) + offer.size
+        transfer = Transfer(granted.number, self.edge, "up", size, offer.kind)
+        done_ns = max(self.arrived_ns, at_ns)
+        completion = Completion(transfer, at_ns, at_ns, at_ns)
+        whole = Whole(done_ns, self.edge, self.incoming)
+        return Carried(completion, done_ns, self.stretches), whole
+
+
+class Carried(Struct, frozen=True):
+    """A transfer is done: a row of the link log.
+
+    ``stretches``: of a native link, see Measured.
+    """
+
+    completion: Completion
+    finished_ns: int
+    stretches: Sequence[Stretch] = ()
+
+
+class Measured(Struct, frozen=True):
+    """What a native device did, or a ping: rows of measured.csv, see ``edgefl.record.files``.
+
+    ``number``: of the task; None for a ping. ``stretches``: (begin, end, amount).
+    """
+
+    what: str
+    edge: str
+    number: int | None
+    stretches: list[Stretch]
+
+
+class Rang(Struct, frozen=True):
+    """The alarm that the coordinator has set is due."""
+
+    now: int
+
+
+class Greedy(Struct, frozen=True):
+    """A peer's connection was closed, because it has sent more than it may."""
+
+    routing: bytes
+    reason: str
+
+
+class Stranger(Struct, frozen=True):
+    """Connections without a session are closed for this reason; told at the first one."""
+
+    reason: str
+
+
+class Noticed(Struct, frozen=True):
+    """A fact for the record."""
+
+    now: int
+    fact: str
+    values: dict[str, Any]
+
+
+class HostSaid(Struct, frozen=True):
+    """An edge tells about its host, at emulated ``at_ns``. This is no event of the run."""
+
+    at_ns: int
+    edge: str
+    message: HostFacts | HostReport
+
+
+class Evaluated(Struct, frozen=True):
+    """The result of an evaluation has arrived."""
+
+    version: int
+    result: Scores
+
+
+class Unevaluated(Struct, frozen=True):
+    """An evaluation could not be given to the evaluator, for example because the disk is full."""
+
+    version: int
+    error: str
+
+
+class Judged(Struct, frozen=True):
+    """What the verdict is made of so far, at emulated ``now``; a resumed run goes on with it.
+
+    ``fidelity``: a copy. ``wire``: [kind, edge, count] of wire errors. ``quarantined``: why, by
+    edge.
+    """
+
+    now: int
+    fidelity: Fidelity
+    wire: list[list[Any]]
+    quarantined: dict[str, str]
+
+
+class EvaluatorGone(Struct, frozen=True):
+    """The evaluator's process has ended: no more results will arrive."""
+
+
+class Worked(Struct, frozen=True, eq=False):
+    """A job of the strategy has ended at emulated ``now``.
+
+    ``result``: the result, or a text that says why there is none. ``error``: the error that the
+    job raised.
+    """
+
+    now: int
+    order: Any
+    result: Any = None
+    real_s: float = 0.0
+    deaths: int = 0  # of workers
+    error: str | None = None
+    users: bool = False  # the user can correct the error
+
+
+class Interrupt(Struct, frozen=True):
+    """End the run in order."""
+
+    reason: str
+
+
+# ------------------------------------------------------------------ logic -> pacing
+class Carry(Struct, frozen=True):
+    """Start a downlink transfer at emulated ``now``."""
+
+    now: int
+    edge: str
+    outgoing: Outgoing
+
+
+class CarryAll(Struct, frozen=True):
+    """Start one broadcast to several edges in these slots; (): it counts as delivered already.
+
+    ``number``: of the transfer that is emulated.
+    """
+
+    now: int
+    number: int
+    outgoings: list[tuple[str, Outgoing]]
+    slots: tuple[int, ...]
+
+
+class Granted(Struct, frozen=True):
+    """The offered update may use its uplink from ``now`` on, or in the granted slots.
+
+    ``number``: of its transfer.
+    """
+
+    now: int
+    number: int
+    grant: Grant
+
+
+class Taken(Struct, frozen=True):
+    """The update that came ahead as the edge's ``transfer`` was granted: it needs no upload."""
+
+    edge: str
+    transfer: int
+
+
+class Note(Struct, frozen=True):
+    """A small message to an edge's actor."""
+
+    now: int
+    edge: str
+    note: ToEdge
+
+
+class WakeAt(Struct, frozen=True):
+    """Wake the coordinator at this emulated moment."""
+
+    at_ns: int
+
+
+class Reject(Struct, frozen=True):
+    """An edge's update is damaged (its digest differs): end the edge's session."""
+
+    edge: str
+    reason: str

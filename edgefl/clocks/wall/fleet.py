@@ -1,0 +1,414 @@
+"""The warm parent: a process that loads torch, data and model once, calibrates the host, and then
+forks the edges of this machine.
+
+It has no zmq socket, no second thread and no real-time priority, so that forking is safe. A forked
+edge costs 15 ms and 10 MB; a cold start costs a second and 110 MB. The warm parent keeps running to
+fork replacements and to decide which edge may train.
+"""
+
+from __future__ import annotations
+
+import gc
+import heapq
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import orjson
+from safetensors.numpy import save
+
+from edgefl.clocks.ipc import Channel
+from edgefl.clocks.process_messages import (
+    FROZEN,
+    SHARES,
+    FleetReady,
+    ForkEdges,
+    InjectFault,
+    PrepareFleet,
+    ProcessExited,
+    RunRefused,
+    StartWorkers,
+    WorkerDied,
+)
+from edgefl.clocks.processes import (
+    close_all_but,
+    die_with_parent,
+    fork,
+    keep_freed_memory,
+)
+from edgefl.clocks.setup.learning import Learning, learning
+from edgefl.clocks.setup.plan import devices
+from edgefl.clocks.trial import try_out
+from edgefl.clocks.wall.coordinator.workers import serve_evaluations, serve_jobs
+from edgefl.clocks.wall.edge.host import EdgeHost
+from edgefl.clocks.wall.edge.machine import share_memory
+from edgefl.clocks.wall.edge.membership import side
+from edgefl.clocks.wall.edge.work import TURN, WANT, SharedTurns
+from edgefl.clocks.wall.run_processes import room_for_edges
+from edgefl.config.experiment import Experiment
+from edgefl.errors import TEMPORARY, UserError, written
+from edgefl.protocol.errors import Refused
+from edgefl.protocol.messages import Assignment
+from edgefl.strategies.base.strategy import LocalRule
+from emulator.host import cores
+
+SILENCE_S = 1.0  # a turn that is not given back after this time (real) is withdrawn
+JOB_WORKER = "job worker"  # cannot be an edge's name: edge ids have no spaces
+CALIBRATION_S = 0.4
+MOST_CALIBRATIONS = 10_000  # runs
+# after so long no other edge is tried
+LONGEST_CALIBRATION_S = 10.0
+JOB_NICE, EDGE_NICE, EVALUATOR_NICE = 5, 10, 19
+
+
+class Turnstile:
+    """Gives out turns to train, slices of at most 50 ms. It has no I/O."""
+
+    def __init__(self, turns: int) -> None:
+        self.turns = turns
+        self._waiting: list[tuple[int, int, str]] = []  # (due, order of asking, edge)
+        self._holders: dict[str, float] = {}  # edge -> since
+        self._asked = 0
+        self._frozen: set[str] = set()
+
+    def want(self, edge: str, due_ns: int) -> None:
+        heapq.heappush(self._waiting, (due_ns, self._asked, edge))
+        self._asked += 1
+
+    def done(self, edge: str) -> None:
+        self._holders.pop(edge, None)
+
+    def gone(self, edge: str) -> None:
+        """The edge's process has ended."""
+        self.thaw(edge)
+        self.done(edge)
+        self._waiting = [entry for entry in self._waiting if entry[2] != edge]
+        heapq.heapify(self._waiting)
+
+    def freeze(self, edge: str) -> None:
+        """The edge's process is stopped: it neither holds a turn nor gets one until ``thaw``."""
+        self.done(edge)
+        self._frozen.add(edge)
+
+    def thaw(self, edge: str) -> None:
+        self._frozen.discard(edge)
+
+    def grants(self, now_s: float) -> list[str]:
+        """Give out all free turns and return the edges that get one. ``now_s``: wall seconds."""
+        silent = [edge for edge, since in self._holders.items() if now_s - since > SILENCE_S]
+        for edge in silent:
+            del self._holders[edge]
+        granted, passed_over = [], []
+        while self._waiting and len(self._holders) < self.turns:
+            entry = heapq.heappop(self._waiting)
+            if entry[2] in self._frozen:
+                passed_over.append(entry)
+                continue
+            self._holders[entry[2]] = now_s
+            granted.append(entry[2])
+        for entry in passed_over:
+            heapq.heappush(self._waiting, entry)
+        return granted
+
+
+class Warm:
+    """Serves one run: commands over ``control``, turns over one channel per edge."""
+
+    def __init__(
+        self,
+        control: Channel,
+        evaluations: Channel,
+        jobs: Channel | None,
+        learned: Learning,
+        data_digest: str,
+    ) -> None:
+        self.control, self.evaluations, self.jobs, self.learned, self.data_digest = (
+            control,
+            evaluations,
+            jobs,
+            learned,
+            data_digest,
+        )
+        self.turnstile = Turnstile(max(cores() - 1, 1))
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(control, selectors.EVENT_READ, None)
+        self.children: dict[int, str] = {}  # pid -> "edge NAME", "evaluator" or JOB_WORKER
+        self.turns: dict[str, socket.socket] = {}
+
+    def run(self) -> None:
+        """Serve until the control channel closes."""
+        while True:
+            for key, _ in self.selector.select(0.2):
+                if key.data is not None:
+                    # otherwise a fork in this same batch has replaced that edge
+                    if self.turns.get(key.data) is key.fileobj:
+                        self._turn(key.data)
+                elif not self._command():
+                    self._end_children(set(self.children.values()))
+                    return
+            for edge in self.turnstile.grants(time.monotonic()):
+                self._grant(edge)
+            self._reap()
+
+    def fork(
+        self, name: str, work: Callable[[], int | None], nice: int, keep: tuple[int, ...]
+    ) -> None:
+        """Fork a child that runs ``work`` and exits. It keeps only the descriptors ``keep``."""
+
+        def child() -> int | None:
+            close_all_but(*keep)
+            os.nice(nice)
+            sys.setswitchinterval(0.001)  # to stamp arrivals on time while another thread trains
+            return work()
+
+        self.children[fork(name, child)] = name
+
+    # ------------------------------------------------------------------ commands
+    def _command(self) -> bool:
+        try:
+            message = self.control.receive()
+        except EOFError:
+            return False
+        match message:
+            case StartWorkers():
+                self._at_speed(message.speed)
+                self._start_workers(message.log, message.go_on)
+            case ForkEdges():
+                for edge in message.edges:
+                    self._fork_edge(edge, message.address, message.index)
+            case InjectFault():
+                self._inject(message.fault, message.edge)
+        return True
+
+    def _inject(self, fault: str, edge: str) -> None:
+        """Kill, freeze or thaw an edge's process, if it runs."""
+        if fault == "kill":
+            self._end_children({f"edge {edge}"})
+            return
+        freeze = fault == "freeze"
+        (self.turnstile.freeze if freeze else self.turnstile.thaw)(edge)
+        for pid in [pid for pid, name in self.children.items() if name == f"edge {edge}"]:
+            os.kill(pid, signal.SIGSTOP if freeze else signal.SIGCONT)
+
+    def _at_speed(self, speed: float) -> None:
+        """Set the speed, which the launcher may have chosen."""
+        experiment = self.learned.experiment.model_copy(update={"speed": speed})
+        self.learned = replace(self.learned, experiment=experiment)
+
+    def _start_workers(self, log: str, go_on: bool) -> None:
+        """Redirect stderr to the file ``log``, then fork evaluator and job worker."""
+        mode = os.O_APPEND if go_on else os.O_TRUNC
+        file = os.open(log, os.O_WRONLY | os.O_CREAT | mode, 0o666)
+        os.dup2(file, 2)
+        os.close(file)
+        self.fork(
+            "evaluator",
+            lambda: serve_evaluations(self.evaluations, self.learned.evaluate),
+            EVALUATOR_NICE,
+            keep=(self.evaluations.fileno(),),
+        )
+        self.evaluations.close()
+        if self.jobs is not None and self.learned.runs_jobs:
+            self._fork_job_worker(self.jobs)
+
+    def _fork_job_worker(self, jobs: Channel) -> None:
+        """Fork the job worker. Its end of the channel stays open here, for its replacement."""
+        turns = self._new_turns(JOB_WORKER)
+        self.fork(
+            JOB_WORKER,
+            lambda: serve_jobs(jobs, self.learned, SharedTurns(turns)),
+            JOB_NICE,
+            keep=(jobs.fileno(), turns.fileno()),
+        )
+        turns.close()
+
+    def _fork_edge(self, edge: str, address: str, index: int) -> None:
+        # an old process that missed the end of its run must not compete with the new one
+        self._end_children({f"edge {edge}"})
+        learned, theirs = self.learned, self._new_turns(edge)
+
+        def work() -> int:
+            host = EdgeHost(
+                edge,
+                address,
+                None,
+                lambda setup: side(learned, edge, index, self.data_digest, setup),
+                SharedTurns(theirs),
+            )
+            try:
+                host.run()
+            except Refused as refusal:  # or the coordinator has ended
+                print(f"{edge}: {refusal}", file=sys.stderr)
+                return 1
+            return 0
+
+        self.fork(f"edge {edge}", work, EDGE_NICE, keep=(theirs.fileno(),))
+        theirs.close()
+
+    def _end_children(self, names: set[str]) -> None:
+        for pid in [pid for pid, name in self.children.items() if name in names]:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            del self.children[pid]
+
+    # ------------------------------------------------------------------ turns
+    def _new_turns(self, name: str) -> socket.socket:
+        """Open a channel for turns, and return the end for a child that is about to be forked."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if name in self.turns:
+            self._close_turns(name)
+        self.turns[name] = ours
+        self.selector.register(ours, selectors.EVENT_READ, name)
+        return theirs
+
+    def _turn(self, edge: str) -> None:
+        try:
+            data = self.turns[edge].recv(TURN.size)
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            self._close_turns(edge)
+            return
+        sort, due_ns = TURN.unpack(data)
+        if sort == WANT:
+            self.turnstile.want(edge, due_ns)
+        else:
+            self.turnstile.done(edge)
+
+    def _grant(self, edge: str) -> None:
+        try:
+            self.turns[edge].send(b"g")
+        except (OSError, KeyError):
+            self.turnstile.done(edge)
+
+    def _close_turns(self, edge: str) -> None:
+        self.selector.unregister(self.turns[edge])
+        self.turns.pop(edge).close()
+        self.turnstile.gone(edge)
+
+    def _reap(self) -> None:
+        while self.children:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            name = self.children.pop(pid)
+            if status:
+                self.control.send(ProcessExited(name, os.waitstatus_to_exitcode(status)))
+            if status and name == JOB_WORKER and self.jobs is not None:
+                self._fork_job_worker(self.jobs)
+                self.jobs.send(WorkerDied(status))  # the coordinator sends the job again
+
+
+def _write_scratch(scratch: Path, learned: Learning, weights: np.ndarray) -> None:
+    """Write what the coordinator's process reads. UserError if there is no room."""
+    with written(f"{scratch}:", TEMPORARY):
+        (scratch / "initial.safetensors").write_bytes(save({"weights": weights}))
+        (scratch / "layout.json").write_bytes(orjson.dumps(learned.layout.to_json()))
+        # computed here once, so that no forked edge reads the whole model file again
+        if learned.frozen_digest():
+            (scratch / FROZEN).write_text(learned.frozen_digest(), encoding="utf-8")
+        (scratch / SHARES).write_bytes(orjson.dumps(learned.samples))
+        learned.keep_beside(scratch)
+
+
+def calibrate(learned: Learning) -> tuple[float | None, str]:
+    """Measure how many samples per second one core of this host trains.
+
+    This runs real steps of the first edge on which training does not fail; the first run of steps
+    does not count. Without a rate, the text says why: training failed on every edge that was
+    tried, with the first reason. It is empty if a GPU trains: CUDA must not begin in a process
+    that forks.
+    """
+    if not learned.on_cpu():
+        return None, ""
+    reasons: list[str] = []
+    until_s = time.perf_counter() + LONGEST_CALIBRATION_S
+    for edge in learned.shards:
+        rate, reason = _rate(learned, edge)
+        if rate is not None:
+            return rate, ""
+        reasons.append(f"{edge}: {reason}")
+        if _is_past(until_s):
+            break
+    count = len(reasons)
+    tried = f"{count} edge{'s' if count > 1 else ''}"
+    return None, f"a trial training failed on {tried} of {len(learned.shards)}, on {reasons[0]}"
+
+
+def _rate(learned: Learning, edge: str) -> tuple[float | None, str]:
+    """Samples per second of one core on ``edge``; None with the reason if its training fails."""
+    trainer, rule, weights = learned.trainer(edge), LocalRule(None), learned.initial_weights()
+    done, spent, number = 0, 0.0, 0
+    while spent < CALIBRATION_S and number <= MOST_CALIBRATIONS:
+        run = trainer.begin(Assignment(number, 0, {"weights": weights}), rule, {})
+        started = time.perf_counter()
+        past = partial(_is_past, started + CALIBRATION_S - spent)
+        trainer.advance(run, rule, 2 if number == 0 else None, past)
+        if number:  # the first steps include one-time set-up
+            spent += time.perf_counter() - started
+            done += run.samples
+        if run.failure is not None:  # its samples do not count: another edge may have no failure
+            return None, run.failure.reason
+        number += 1
+    return done / max(spent, 1e-9), ""
+
+
+def _is_past(moment_s: float) -> bool:
+    return time.perf_counter() > moment_s
+
+
+def main(control_fd: int, evaluations_fd: int, jobs_fd: int = -1) -> None:
+    """Load data and model, calibrate, write w_0 and its layout, then serve."""
+    control, evaluations = Channel.inherited(control_fd), Channel.inherited(evaluations_fd)
+    jobs = Channel.inherited(jobs_fd) if jobs_fd >= 0 else None
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    die_with_parent()  # also while it loads data, which may take minutes
+    keep_freed_memory()
+    try:
+        task: PrepareFleet = control.receive()
+    except EOFError:
+        return  # the launcher has ended
+    try:
+        experiment = Experiment.model_validate_json(task.experiment)
+        if task.fleet:
+            room_for_edges(len(experiment.edges.ids()))  # each has a socket here, for its turns
+        base = Path(task.base) if task.base else None
+        learned = learning(experiment, base, edges=None if task.fleet else ())
+        try_out(learned)
+        data_digest, weights = learned.data_digest(), learned.initial_weights()
+        # also makes the compiled step, once for all edges
+        engines = tuple(learned.engine(index) for index in range(len(experiment.strategies)))
+        learned.load_before_fork()
+    except UserError as error:
+        control.send(RunRefused(str(error)))
+        return
+    try:
+        _write_scratch(Path(task.scratch), learned, weights)
+    except UserError as error:
+        control.send(RunRefused(str(error)))
+        return
+    rate, not_measured = calibrate(learned) if task.calibrate else (None, "")
+    if task.fleet:
+        learned.speeds = devices(learned.experiment, learned.samples)  # once, for all edges
+    if task.fleet and experiment.network.report_s:
+        share_memory()  # forked edges report about this host
+    with suppress(ConnectionError):  # the launcher has ended: this process and its children end
+        host = (rate, cores(), learned.samples, not_measured)
+        control.send(FleetReady(data_digest, *host, engines))
+        gc.collect()  # while the coordinator opens its run
+        # these objects stay; if the collector touched their pages, every child would copy them
+        gc.freeze()
+        Warm(control, evaluations, jobs, learned, data_digest).run()
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

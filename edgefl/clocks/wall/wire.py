@@ -1,0 +1,327 @@
+"""The two ZeroMQ sockets, non-blocking. They move frames and do not interpret them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket as sockets
+import weakref
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from typing import Any, cast
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from edgefl.clocks.network_addresses import needs_ipv6, split_tcp, tcp
+from edgefl.clocks.wall.connections import NO_CONNECTION, Connection
+from edgefl.clocks.wall.keys import (
+    EdgeKeys,
+    ServerKeys,
+    edge_of,
+    secure_edge,
+    secure_server,
+)
+from edgefl.errors import UserError
+from edgefl.protocol.messages import MAX_HEADER_BYTES, MAX_PIECE_BYTES
+
+# Messages per peer. At the limit of received messages, TCP stops the peer. At the limit of messages
+# to send, the peer does not read: its session ends. Credits and windows limit a transfer's bytes.
+MOST_RECEIVED, MOST_TO_SEND = 1_000, 10_000
+# an outage of 30 s must not close a connection
+HEARTBEAT_S, SILENCE_S = 15.0, 60.0
+KEEPALIVE = {zmq.TCP_KEEPALIVE: 1, zmq.TCP_KEEPALIVE_IDLE: 30, zmq.TCP_KEEPALIVE_INTVL: 10}
+KEEPALIVE_TRIES = 6
+# Limit of the bytes of all headers received at a time. A body's byte takes 1/64 of the time of a
+# header's byte.
+MOST_HEADER_BYTES, HEADER_WEIGHT = 1 << 18, 64
+MOST_FRAME_BYTES = max(MAX_HEADER_BYTES, MAX_PIECE_BYTES)
+CURVE_BYTES = 33  # what encryption adds to a frame (CurveZMQ, ZeroMQ RFC 26: command MESSAGE)
+MOST_FRAMES = 2  # header and body; the routing id comes from libzmq
+# for smaller bodies, sharing the memory costs more than a copy: a thread of pyzmq hears when it is
+# free again
+SHARED_BYTES, ZERO_COPY_BYTES = 1 << 12, 1 << 19
+# plain ints: pyzmq's flags are slow to combine
+NOW, NOW_MORE = (int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE))
+EVENTS, POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
+KEYS_REQUIRED = "it requires keys (--keys DIR)"
+TURNED_AWAY: dict[int, str] = {
+    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: KEYS_REQUIRED,
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH: (
+        "it does not know this key (allowed.json of its --keys DIR), or has excluded this edge"
+    ),
+}
+KEYS_FOR_NOTHING = "it has no keys (omit --keys here, or start it with --keys)"
+HUNG_UP = int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
+ENDS = (HUNG_UP, int(zmq.EVENT_HANDSHAKE_SUCCEEDED), int(zmq.EVENT_DISCONNECTED))
+
+
+class Wire:
+    """What both ends share: the socket's options, and waiting for it or another descriptor."""
+
+    def __init__(self, context: zmq.Context, kind: int, keyed: bool) -> None:
+        self.socket: zmq.Socket = context.socket(kind)
+        self.socket.linger = 0
+        self.socket.sndhwm, self.socket.rcvhwm = MOST_TO_SEND, MOST_RECEIVED
+        self.socket.maxmsgsize = MOST_FRAME_BYTES + (CURVE_BYTES if keyed else 0)
+        self.socket.copy_threshold = 0  # ``_send`` decides
+        # close connections whose other end has ended without closing them
+        self.socket.heartbeat_ivl = round(1000 * HEARTBEAT_S)
+        self.socket.heartbeat_timeout = self.socket.heartbeat_ttl = round(1000 * SILENCE_S)
+        for option, value in (KEEPALIVE | {zmq.TCP_KEEPALIVE_CNT: KEEPALIVE_TRIES}).items():
+            self.socket.setsockopt(option, value)
+        self._fd = self.socket.getsockopt(zmq.FD)
+        # past a layer of pyzmq that looks at each call for options which are not used here
+        self._send_frame = zmq.backend.Socket.send.__get__(self.socket)
+        self._quiet = False  # the last wait ended without a message
+
+    @property
+    def readable(self) -> bool:
+        return bool(int(self.socket.getsockopt(EVENTS)) & POLLIN)
+
+    def wait(self, other_fd: int, timeout_s: float | None) -> bool:
+        """Wait for a message, the other descriptor, or the timeout.
+
+        Returns True if the other descriptor is readable.
+        ZeroMQ's descriptor is edge-triggered, so EVENTS must be read before each wait.
+        """
+        waits = not self.readable
+        found = select.select([self._fd, other_fd], [], [], timeout_s if waits else 0)[0]
+        self._quiet = waits and self._fd not in found
+        return other_fd in found
+
+    def _nothing(self) -> bool:
+        """Whether there is no message for sure."""
+        return self._quiet and not self.readable
+
+    def _parts(self) -> list[zmq.Frame] | None:
+        """The parts of the next message; None if there is none.
+
+        ``recv_multipart`` takes three times as long, because it asks the socket for more parts.
+        """
+        try:
+            part = self.socket.recv(NOW, copy=False)
+        except zmq.Again:
+            return None
+        parts = [part]
+        while part.more:
+            part = self.socket.recv(NOW, copy=False)
+            parts.append(part)
+        return parts
+
+    def _send(self, header: bytes, body: Any) -> None:
+        if body is None:
+            self._send_frame(header, NOW)
+        else:
+            self._send_frame(header, NOW_MORE)
+            self._send_frame(body, NOW, type(body) is memoryview and len(body) < ZERO_COPY_BYTES)
+
+    def close(self, linger_ms: int = 0) -> None:
+        self.socket.close(linger=linger_ms)
+
+
+class Router(Wire):
+    """The coordinator's end.
+
+    With ROUTER_MANDATORY ``send`` detects that a peer has disconnected. ROUTER_HANDOVER stays off:
+    with it, one key could take over another key's session.
+    """
+
+    def __init__(self, context: zmq.Context, keys: ServerKeys | None) -> None:
+        super().__init__(context, zmq.ROUTER, keys is not None)
+        self.connections: dict[bytes, Connection] = {}  # by routing id
+        self.by_fd: dict[int, Connection] = {}  # the latest with that descriptor
+        self.full: dict[bytes, None] = {}  # peers that do not read (an ordered set)
+        # the latest body that was copied, and its copy: one model often goes to many edges
+        self._copied: tuple[Callable[[], Any], zmq.Frame | None] = (lambda: None, None)
+        self.socket.router_mandatory = True
+        self.keyed = keys is not None
+        if keys is not None:
+            secure_server(self.socket, keys)
+
+    def bind(self, host: str, port: int) -> int:
+        """Listen on ``port`` (0: any free port) and return it.
+
+        UserError if the port is in use or the host is not an address of this machine.
+        """
+        self.socket.ipv6 = needs_ipv6(host)
+        try:
+            self.socket.bind(tcp(host, port or "*"))
+        except zmq.ZMQError as error:
+            raise UserError(
+                f"cannot listen on {host}:{port} (network.host, network.port): {error.strerror}"
+            ) from error
+        endpoint = cast(bytes, self.socket.getsockopt(zmq.LAST_ENDPOINT))
+        return int(endpoint.decode().rpartition(":")[2])
+
+    def send(self, routing: bytes, header: bytes, body: Any = None) -> bool:
+        """Send a message to a peer. False if it was not sent.
+
+        Either no peer has that routing id, or the peer's queue is full: then it is in ``full``.
+        """
+        try:
+            self._send_frame(routing, NOW_MORE)
+            if type(body) is memoryview and SHARED_BYTES <= len(body) < ZERO_COPY_BYTES:
+                body = self._copy(body)
+            self._send(header, body)
+            return True
+        except zmq.ZMQError as error:
+            if error.errno == zmq.EAGAIN:
+                self.full[routing] = None
+            elif error.errno != errno.EHOSTUNREACH:
+                raise
+            return False
+
+    def _copy(self, body: memoryview) -> zmq.Frame:
+        """A frame with a copy of ``body``. Its messages share it without a thread of pyzmq."""
+        of, frame = self._copied
+        if frame is None or of() is not body:
+            frame = zmq.Frame(body, copy=True)
+            self._copied = (weakref.ref(body), frame)
+        return frame
+
+    def receive(self, most: int) -> Iterator[tuple[bytes, str | None, list[zmq.Frame]]]:
+        """Yield at most ``most`` waiting messages, and a limited number of bytes.
+
+        An item is (routing id, edge of the key, frames). libzmq takes one message of each peer in
+        turn.
+        """
+        taken = 0
+        if self._nothing():
+            return
+        for _ in range(most):
+            if taken > HEADER_WEIGHT * MOST_HEADER_BYTES:
+                return
+            parts = self._parts()
+            if parts is None:
+                return
+            routing, (header, *others) = parts[0].bytes, parts[1:] or parts
+            taken += HEADER_WEIGHT * len(header) + sum(map(len, others))
+            connection = self.connections.get(routing)
+            if connection is None:
+                connection = self.connections[routing] = _connection(routing, parts[-1])
+                self.by_fd[connection.fd] = connection
+            connection.messages += 1
+            yield routing, edge_of(parts[-1]) if self.keyed else None, parts[1:]
+
+    def take_full(self) -> list[bytes]:
+        """Return, and forget, the peers whose queue was full since the last call."""
+        if not self.full:
+            return []
+        full, self.full = list(self.full), {}
+        return full
+
+    def greeted(self, routing: bytes) -> None:
+        """Mark this peer as one that has begun a session."""
+        if routing in self.connections:
+            self.connections[routing].greeted = True
+
+    def joined(self, routing: bytes) -> None:
+        """Mark this peer as a joined edge."""
+        if routing in self.connections:
+            self.connections[routing].greeted = self.connections[routing].joined = True
+
+    def cut(self, routing: bytes) -> None:
+        """Close this peer's connection if it is open. libzmq deletes the peer's queue.
+
+        The peer may connect again.
+        """
+        connection = self.connections.pop(routing, NO_CONNECTION)
+        with suppress(OSError):
+            if os.fstat(connection.fd).st_ino == connection.inode:
+                with sockets.socket(fileno=os.dup(connection.fd)) as socket:
+                    socket.shutdown(sockets.SHUT_RDWR)
+
+    def forget_others(self, routings: Collection[bytes]) -> None:
+        """Forget all connections except those of these peers."""
+        for routing in self.connections.keys() - routings:
+            connection = self.connections.pop(routing)
+            if self.by_fd.get(connection.fd) is connection:
+                del self.by_fd[connection.fd]
+
+
+def _connection(routing: bytes, frame: zmq.Frame) -> Connection:
+    """The connection on which this frame arrived."""
+    try:
+        fd = int(frame.get(zmq.SRCFD))
+        return Connection(routing, fd, os.fstat(fd).st_ino)
+    except (OSError, zmq.ZMQError):  # already closed
+        return Connection(routing, -1, 0)
+
+
+class Dealer(Wire):
+    """An edge's end. Each session has a new one, so that no old queued message reaches a new
+    coordinator before the Hello.
+    """
+
+    def __init__(self, context: zmq.Context, keys: EdgeKeys | None, address: str) -> None:
+        super().__init__(context, zmq.DEALER, keys is not None)
+        self._keyed = keys is not None
+        # connections that the other side accepted and then closed, counted by ``turned_away``
+        self.hung_up = 0
+        self._refusal: str | None = None
+        self._accepted = self._cut_off = False
+        self._monitor = self.socket.get_monitor_socket(sum(TURNED_AWAY) + sum(ENDS))
+        if keys is not None:
+            secure_edge(self.socket, keys)
+        where = split_tcp(address)
+        self.socket.ipv6 = where is not None and needs_ipv6(where[0])
+        try:
+            self.socket.connect(address)
+        except zmq.ZMQError as error:
+            raise UserError(
+                f"--connect {address}: expected tcp://HOST:PORT ({error.strerror})"
+            ) from error
+
+    def turned_away(self) -> str | None:
+        """Why the coordinator refused the connection, if the keys are the reason; otherwise None.
+
+        libzmq does not retry after such a refusal.
+        """
+        self._look()
+        return self._refusal
+
+    def cut_off(self) -> bool:
+        """Whether a connection has closed that was accepted: what was sent on it may be lost.
+
+        libzmq connects again, but it sends nothing twice.
+        """
+        self._look()
+        return self._cut_off
+
+    def _look(self) -> None:
+        while self._refusal is None and self._monitor.poll(0):
+            event = recv_monitor_message(self._monitor)["event"]
+            self.hung_up += event == HUNG_UP
+            self._cut_off |= event == zmq.EVENT_DISCONNECTED and self._accepted
+            self._accepted = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
+            if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and self._keyed:
+                self._refusal = KEYS_FOR_NOTHING
+            else:
+                self._refusal = TURNED_AWAY.get(event)
+
+    def close(self, linger_ms: int = 0) -> None:
+        self.socket.disable_monitor()
+        self._monitor.close(linger=0)  # otherwise the context would wait for it
+        super().close(linger_ms)
+
+    def send(self, header: bytes, body: Any = None) -> bool:
+        """Queue a message; False: libzmq has given up the connection, and will make no other.
+
+        It does so after an error in the protocol, such as a key that is not known any more.
+        """
+        try:
+            self._send(header, body)
+        except zmq.Again:
+            return False
+        return True
+
+    def receive(self) -> Iterator[list[zmq.Frame]]:
+        """Yield all waiting messages."""
+        if self._nothing():
+            return
+        while (parts := self._parts()) is not None:
+            yield parts
+            if not self.readable:  # an exception for it costs more than this look
+                return

@@ -1,1 +1,0 @@
-"""The two hosts. Only this package uses clocks, sockets, threads and processes."""

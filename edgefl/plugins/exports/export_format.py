@@ -1,0 +1,71 @@
+"""What a format is: a file in this folder with a ``FORMAT``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgefl import catalog
+from edgefl.errors import UserError
+from edgefl.results import rundirs
+
+PACKAGE, ATTRIBUTE = "edgefl.plugins.exports", "FORMAT"
+
+
+@dataclass(frozen=True, slots=True)
+class ExportFormat:
+    """A format that runs can be written in.
+
+    ``write(runs, out)`` writes the runs, by display name, and returns the lines that say what was
+    written. UserError if it cannot. ``out``: the default place. ``view(out)``: how to look at it.
+    ``adds``: runs are added to what is there, and nothing is replaced.
+    """
+
+    out: str
+    view: Callable[[str], str]
+    write: Callable[[Mapping[str, Path], str], list[str]]
+    adds: bool = False
+
+
+def names() -> list[str]:
+    """The names of all formats, sorted."""
+    return catalog.names(PACKAGE, ATTRIBUTE)
+
+
+def one_line(name: str) -> str:
+    """What a format is for, without importing it."""
+    return catalog.one_line(PACKAGE, name)
+
+
+def find(name: str) -> ExportFormat:
+    """Return a format. UserError names the nearest one if there is none of this name."""
+    found: ExportFormat = catalog.find(PACKAGE, name, ATTRIBUTE, what="format")
+    return found
+
+
+def runs_of(paths: Sequence[Path]) -> dict[str, Path]:
+    """Return the run directories in ``paths`` or below by a name each, such as "fedavg seed 2"."""
+    return {
+        name if len(runs) == 1 else f"{name} {run.name}": run
+        for name, runs in rundirs.find(paths).items()
+        for run in runs
+    }
+
+
+def file_path(out: str, *suffixes: str) -> Path:
+    """Return ``out`` as the path of one file. UserError for a folder, or another suffix."""
+    path = Path(out)
+    if path.is_dir() or not path.name.endswith(suffixes):
+        raise UserError(f"--out {out}: expected a file that ends in {' or '.join(suffixes)}")
+    return path
+
+
+def folder_path(out: str) -> Path:
+    """Make ``out`` a folder, if it is none yet. UserError if that is not possible."""
+    path = Path(out)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {out}: expected a folder ({error.strerror})") from error
+    return path

@@ -1,0 +1,182 @@
+"""The HTML file of ``edgefl report``: its contents are collected here, and the template lays
+them out.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgefl import __version__
+from edgefl.errors import UserError
+from edgefl.plugins.html_report import sections
+from edgefl.plugins.html_report.sections import HtmlTable, ReportedRun, of_terminal
+from edgefl.reports import gallery
+from edgefl.reports.family import drawable, families
+from edgefl.results import grid, table
+from edgefl.results.compare import replace_file
+from edgefl.results.comparison import Comparison, Question, answer
+from edgefl.results.figures.base import Plot, PlotData, drawn, open_runs, rendered
+from edgefl.results.figures.style import PlotStyle
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+HERE = Path(__file__).parent
+WIDTH = 1000  # characters: enough for all columns of the comparison
+OWN = Question()  # no baseline, and the target of the runs
+NO_FIGURES = "No figures: matplotlib was not installed (pip install 'edgefl[lab]')."
+
+
+def write(paths: Sequence[Path], out: Path, question: Question = OWN) -> None:
+    """Write the report about all runs in ``paths`` or below as one HTML file.
+
+    ``question``: a baseline or a target, if there is one. UserError if a path holds no run,
+    if a file of a run is damaged, or if ``out`` cannot be written.
+    """
+    replace_file(out, document(paths, question).encode())
+
+
+def document(paths: Sequence[Path], question: Question = OWN) -> str:
+    """Return the report as HTML that needs no other file: styles and figures are in it.
+
+    All texts are escaped, since names and reasons may come from elsewhere.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("document.html").render(contents(paths, question))
+
+
+def contents(paths: Sequence[Path], question: Question = OWN) -> dict[str, Any]:
+    """Return all that the template shows, by name."""
+    from markupsafe import Markup
+
+    found = answer(paths, question)
+    runs = sections.of_comparison(found, paths)
+    drawn, no_figures = figures(paths, question.target) if drawable() else ([], [NO_FIGURES])
+    return {
+        "title": _title(runs),
+        "version": __version__,
+        "css": Markup((HERE / "document.css").read_text(encoding="utf-8")),
+        "verdicts": tuple(table.COLOURS),
+        "glance": sections.glance(found),
+        "tables": _tables(found, paths),
+        "figures": drawn,
+        "no_figures": no_figures,
+        "strategies": sections.strategies(runs),
+        "setups": _setups(runs),
+        "differences": sections.differing(found),
+        "fidelity": sections.verdicts(runs),
+        "energy": sections.energy_of(runs),
+        "reasons": sections.reasons(runs),
+        "machines": sections.machines(runs),
+        "hosts": sections.hosts(runs),
+        "again": [
+            asdict(each) | {"download": data_uri(each.config.encode(), "application/toml")}
+            for each in sections.of_experiments(runs)
+        ],
+    }
+
+
+def _tables(found: Comparison, paths: Sequence[Path]) -> list[HtmlTable]:
+    """Return the tables of ``edgefl compare``."""
+    shown = [of_terminal(table.table(found.rows, WIDTH))]
+    if found.is_more_than_rows:
+        over_seeds = of_terminal(table.table_over_seeds(found))
+        shown.append(replace(over_seeds, notes=tuple(grid.notes(found))))
+    of_families = (family.table(paths) for family in families().values())
+    return shown + [of_terminal(each) for each in of_families if each is not None]
+
+
+def _title(runs: Sequence[ReportedRun]) -> str:
+    names = dict.fromkeys(str(run.config.get("name", run.name)) for run in runs)
+    return ", ".join(names)
+
+
+def _setups(runs: Sequence[ReportedRun]) -> list[dict[str, Any]]:
+    """Return what was run, once for all runs that had the same: their titles and the parts."""
+    groups: list[tuple[Any, list[str]]] = []
+    for run in runs:
+        parts = sections.setup(run.config)
+        same = next((titles for other, titles in groups if other == parts), None)
+        if same is None:
+            groups.append((parts, same := []))
+        same.append(run.title)
+    return [{"runs": ", ".join(titles), "parts": parts} for parts, titles in groups]
+
+
+MOST_SVG = 1_000_000  # bytes; a larger figure, of very many points, becomes a PNG
+MOST_CSV = 1_000_000  # bytes; the numbers behind a figure that has more are left out
+KINDS = {"svg": "image/svg+xml", "png": "image/png"}
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedFigure:
+    """``image`` and ``numbers`` (a CSV file, "" if it is too large) are addresses that hold the
+    data. ``width``: "column" or "page".
+    """
+
+    kind: str
+    title: str
+    width: str
+    image: str
+    numbers: str
+
+
+def figures(paths: Sequence[Path], target: float | None) -> tuple[list[EmbeddedFigure], list[str]]:
+    """Draw every figure that the runs in ``paths`` have data for.
+
+    ``target``: an accuracy in place of the runs' own.
+
+    Return the figures, and a sentence about each that these runs cannot have.
+    """
+    runs, own = open_runs(paths), PlotStyle(target=target)
+    found, left_out = [], []
+    for kind, plot in gallery.plots().items():
+        try:
+            numbers = plot.data(runs, own)
+        except UserError as error:
+            left_out.append(f"{kind}: {error}")
+            continue
+        if numbers.rows:
+            figure = drawn(plot, numbers, own)
+            found.append(_embedded(kind, plot, figure, _numbers(numbers)))
+    return found, left_out
+
+
+def _numbers(data: PlotData) -> bytes:
+    """The numbers as CSV; b"" if that is too large."""
+    found = b""
+    for piece in data.csv_pieces():
+        found += piece.encode()
+        if len(found) > MOST_CSV:
+            return b""
+    return found
+
+
+def _embedded(kind: str, plot: Plot, figure: Figure, numbers: bytes) -> EmbeddedFigure:
+    form, image = "svg", rendered(figure, "svg")
+    if len(image) > MOST_SVG:
+        form, image = "png", rendered(figure, "png")
+    return EmbeddedFigure(
+        kind=kind,
+        title=plot.about,
+        width=plot.WIDTH,
+        image=data_uri(image, KINDS[form]),
+        numbers=data_uri(numbers, "text/csv") if numbers else "",
+    )
+
+
+def data_uri(data: bytes, kind: str) -> str:
+    """Return ``data`` as an address that holds it."""
+    return f"data:{kind};base64,{base64.b64encode(data).decode('ascii')}"

@@ -1,0 +1,349 @@
+"""What a connection to a host can do, and its errors."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgefl.errors import printable
+from edgefl.plugins.launch.connections.line_splitter import LineSplitter
+from edgefl.plugins.launch.inventory import Host
+
+BLOCK_BYTES = 1 << 18
+LONGEST_LINE_BYTES = 1 << 20
+MOST_OUTPUT_BYTES = 1 << 24  # of a command; a host must not fill this machine's memory
+MOST_ERRORS_BYTES = 1 << 16  # the end of its stderr that is kept, without the ends of lines
+STALL_S = 120.0  # a copy without any progress
+MOST_SAID = 300  # characters of a host's words in an error line
+MOST_SHOWN = 80  # and of a command
+NO_ENV: Mapping[str, str] = {}
+# Commands start in the home folder. A checkout there, ~/edgefl, must not hide an installed edgefl.
+SAFE_PATH = {"PYTHONSAFEPATH": "1"}
+# $1: target, $2: mode, $3: bytes. `cat` also ends if the connection breaks, so the size is checked.
+# Parts that a killed copy of the same file has left are removed.
+PUT = """
+set -e
+umask 077
+mkdir -p -- "$(dirname -- "$1")"
+rm -f -- "$1".part[0-9]*
+part="$1.part$$"
+trap 'rm -f -- "$part"' EXIT
+trap 'exit 1' HUP INT TERM
+cat >"$part"
+[ "$(($(wc -c <"$part")))" = "$3" ] || { echo "not all of $3 bytes arrived" >&2; exit 1; }
+chmod "$2" "$part"
+mv -f -- "$part" "$1"
+"""
+
+
+class HostError(Exception):
+    """A failure of one host, in one line; other hosts go on."""
+
+    def __init__(self, host: str, reason: str) -> None:
+        super().__init__(printable(f"{host}: {reason}"))
+        self.host, self.reason = host, printable(reason)
+
+
+class UnknownHostKey(HostError):
+    """The host's key is not in known_hosts. It may be added after a person has accepted it.
+
+    ``entry``: the line for ``file``. ``question``: what ssh asks, in several lines.
+    """
+
+    def __init__(self, host: str, kind: str, fingerprint: str, file: Path, entry: str) -> None:
+        super().__init__(
+            host,
+            f"unknown host key ({kind}, fingerprint {fingerprint}): if it is the right one, answer"
+            " yes on a terminal, or --accept-new-host-keys",
+        )
+        self.kind, self.fingerprint, self.file, self.entry = kind, fingerprint, file, entry
+
+    def question(self) -> str:
+        """Return the question of ssh about this key."""
+        return (
+            f"The authenticity of host '{self.host}' can't be established.\n"
+            f"{self.kind} key fingerprint is {self.fingerprint}.\n"
+            "Are you sure you want to continue connecting (yes/no/[fingerprint])?"
+        )
+
+    def accept(self) -> None:
+        """Add the key to ``file``. OSError if that cannot be written."""
+        self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with self.file.open("a+b") as file:
+            whole = file.tell() == 0 or _last_byte(self.file) == b"\n"
+            file.write((b"" if whole else b"\n") + self.entry.encode() + b"\n")
+
+
+def _last_byte(path: Path) -> bytes:
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The end of a command on a host; a signal N gives the status 128 + N."""
+
+    status: int
+    out: bytes
+    err: bytes
+
+    def said(self) -> str:
+        """The last line of stderr, else of stdout, for an error line."""
+        lines = (self.err.strip() or self.out.strip()).decode(errors="replace").splitlines()
+        return printable(lines[-1], MOST_SAID) if lines else f"exit status {self.status}"
+
+
+class Stdin:
+    """The standard input of a process on a host."""
+
+    def __init__(self, writer: Any, lost: tuple[type[Exception], ...]) -> None:
+        self._writer, self._lost = writer, lost
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes; returns when few are waiting. BrokenPipeError if the process is gone."""
+        try:
+            self._writer.write(data)
+            await self._writer.drain()
+        except self._lost as error:
+            raise BrokenPipeError from error
+
+    def close(self) -> None:
+        """Send the end of the file. May be called twice."""
+        with suppress(OSError):
+            self._writer.write_eof()
+
+
+class RemoteProcess:
+    """A process on a host. Read ``lines`` and ``err_lines``, or it may block.
+
+    ``process``: of asyncio or of asyncssh, whose streams are alike. ``lost``: what these raise if
+    the connection is lost. ``end`` waits for the end. ``kill`` sends SIGKILL to the process and to
+    those that it started in its session.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        process: Any,
+        lost: tuple[type[Exception], ...],
+        end: Callable[[], Awaitable[Any]],
+        kill: Callable[[], None],
+    ) -> None:
+        self._host, self._process, self._lost = host, process, lost
+        self._end, self.kill = end, kill
+        self.stdin = Stdin(process.stdin, lost)
+
+    @property
+    def ended(self) -> bool:
+        return self._process.returncode is not None
+
+    def lines(self) -> AsyncIterator[bytes]:
+        """Yield the lines of stdout without their ends, until the process closes it."""
+        return lines_of(self.read)
+
+    def err_lines(self) -> AsyncIterator[bytes]:
+        """Yield the lines of stderr."""
+        return lines_of(lambda: self._read(self._process.stderr, BLOCK_BYTES))
+
+    async def read(self, most: int = BLOCK_BYTES) -> bytes:
+        """Return the next bytes of stdout, at most ``most``; b"" at its end."""
+        return await self._read(self._process.stdout, most)
+
+    async def _read(self, stream: Any, most: int) -> bytes:
+        try:
+            data: bytes = await stream.read(most)
+        except self._lost as error:
+            raise HostError(self._host.name, f"lost the connection ({error})") from error
+        return data
+
+    async def wait(self) -> int:
+        """Wait for the end, and return the status.
+
+        HostError if the connection was lost before.
+        """
+        await self._end()
+        status: int | None = self._process.returncode
+        if status is None:
+            raise HostError(self._host.name, "lost the connection")
+        return status if status >= 0 else 128 - status
+
+
+class HostConnection(ABC):
+    """A connection to one host. All methods raise HostError if the host or the network fails.
+
+    ``own_address``: the address of this machine as the host can reach it; None if it is unknown.
+    """
+
+    def __init__(self, host: Host, own_address: str | None) -> None:
+        self.host, self.own_address = host, own_address
+
+    @abstractmethod
+    async def start(self, argv: Sequence[str], *, env: Mapping[str, str] = NO_ENV) -> RemoteProcess:
+        """Start a command; "~/" at the start of a word, or of a value of ``env``, is the home."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End the connection. Processes that it started get the end of their stdin."""
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        env: Mapping[str, str] = NO_ENV,
+        timeout_s: float = 30.0,
+    ) -> Done:
+        """Run a command to its end. HostError if it takes longer than ``timeout_s``."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                process = await self.start(argv, env=env)
+                with _killed_unless_ended(process):
+                    return await self._communicate(process, _blocks(stdin))
+        except TimeoutError:
+            words = shlex.join(argv)[:MOST_SHOWN]
+            raise HostError(self.host.name, f"no end of {words} in {timeout_s:g} s") from None
+
+    async def put(
+        self,
+        source: Path | bytes,
+        target: str,
+        mode: int = 0o644,
+        sent: Callable[[int], None] = lambda size: None,
+    ) -> None:
+        """Write a file on the host, atomically; folders are made.
+
+        ``sent`` is called with the bytes of each part that was sent. HostError if the host takes
+        nothing for STALL_S; OSError if ``source`` cannot be read.
+        """
+        size = len(source) if isinstance(source, bytes) else source.stat().st_size
+        process = await self.start(["sh", "-c", PUT, "sh", target, f"{mode:o}", str(size)])
+        with self._no_stall(target), _killed_unless_ended(process):
+            done = await self._communicate(process, _blocks(source), sent, STALL_S)
+        if done.status:
+            raise HostError(self.host.name, f"{target} cannot be written ({done.said()})")
+
+    async def get(self, source: str, target: Path, most_bytes: int) -> None:
+        """Copy a file of the host to this machine, atomically; folders are made.
+
+        HostError if it cannot be read, or has more than ``most_bytes``.
+        """
+        target.parent.mkdir(parents=True, exist_ok=True)
+        process = await self.start(["cat", "--", source])
+        process.stdin.close()
+        said = asyncio.create_task(last_lines(process))
+        part = target.with_name(f"{target.name}.part{os.getpid()}")
+        try:
+            with (
+                self._no_stall(source),
+                _killed_unless_ended(process),
+                part.open("wb") as file,
+            ):
+                while block := await asyncio.wait_for(process.read(), STALL_S):
+                    if file.tell() + len(block) > most_bytes:
+                        reason = f"{source} has more than {most_bytes >> 20} MiB: not copied"
+                        raise HostError(self.host.name, reason)
+                    file.write(block)
+                ends = asyncio.gather(process.wait(), said)
+                status, errors = await asyncio.wait_for(ends, STALL_S)
+            if status:
+                reason = Done(status, b"", errors).said()
+                raise HostError(self.host.name, f"{source} cannot be read ({reason})")
+            part.replace(target)
+        finally:
+            said.cancel()
+            part.unlink(missing_ok=True)
+
+    async def _communicate(
+        self,
+        process: RemoteProcess,
+        blocks: Iterator[bytes],
+        sent: Callable[[int], None] = lambda size: None,
+        stall_s: float | None = None,
+    ) -> Done:
+        """Send ``blocks`` to the process, and wait for its end.
+
+        TimeoutError if one of these steps takes longer than ``stall_s``.
+        """
+        out = asyncio.create_task(self._output(process))
+        err = asyncio.create_task(last_lines(process))
+        try:
+            with suppress(BrokenPipeError):  # it may end before it has read everything
+                for block in blocks:
+                    async with asyncio.timeout(stall_s):
+                        await process.stdin.write(block)
+                    sent(len(block))
+            process.stdin.close()
+            async with asyncio.timeout(stall_s):
+                return Done(*await asyncio.gather(process.wait(), out, err))
+        finally:
+            out.cancel(), err.cancel()
+
+    async def _output(self, process: RemoteProcess) -> bytes:
+        found = bytearray()
+        while block := await process.read():
+            found += block
+            if len(found) > MOST_OUTPUT_BYTES:
+                limit = f"{MOST_OUTPUT_BYTES >> 20} MiB"
+                raise HostError(self.host.name, f"a command there printed more than {limit}")
+        return bytes(found)
+
+    @contextmanager
+    def _no_stall(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except TimeoutError:
+            reason = f"{path}: the copy made no progress for {STALL_S:g} s"
+            raise HostError(self.host.name, reason) from None
+
+
+def _blocks(source: Path | bytes) -> Iterator[bytes]:
+    if isinstance(source, bytes):
+        for start in range(0, len(source), BLOCK_BYTES):
+            yield source[start : start + BLOCK_BYTES]
+        return
+    with source.open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            yield block
+
+
+async def lines_of(read: Callable[[], Awaitable[bytes]]) -> AsyncIterator[bytes]:
+    """Yield lines without their ends, from a function that returns the next bytes.
+
+    A line of more than LONGEST_LINE_BYTES is cut into several.
+    """
+    splitter = LineSplitter(LONGEST_LINE_BYTES)
+    while block := await read():
+        for line in splitter.split(block):
+            yield line
+    for line in splitter.rest():
+        yield line
+
+
+async def last_lines(process: RemoteProcess) -> bytes:
+    """Read stderr to its end; return its lines, or the end of them if they are many."""
+    kept, size = deque[bytes](), 0
+    async for line in process.err_lines():
+        kept.append(line[-MOST_ERRORS_BYTES:])
+        size += len(kept[-1])
+        while size > MOST_ERRORS_BYTES:
+            size -= len(kept.popleft())
+    return b"\n".join(kept)
+
+
+@contextmanager
+def _killed_unless_ended(process: RemoteProcess) -> Iterator[None]:
+    """Kill the process if the block is left by an exception, such as a timeout."""
+    try:
+        yield
+    except BaseException:
+        process.kill()
+        raise

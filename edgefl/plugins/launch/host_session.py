@@ -1,0 +1,334 @@
+"""One host during a run: its connection and its agent, as the launcher sees them.
+
+If the connection is lost, the host's edges go on, and the session looks for them again. All
+coroutines run in one thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from edgefl import __version__
+from edgefl.clocks.processes import ONE_THREAD
+from edgefl.clocks.wall.edge.machine import HOST_NAME
+from edgefl.exit_status import BAD_INPUT
+from edgefl.plugins.launch.agent_messages import (
+    AgentOver,
+    AgentReady,
+    EdgesPrepared,
+    HostLine,
+    KillEdges,
+    PrepareEdges,
+    StartCoordinator,
+    StartEdges,
+    StillHere,
+    StopEdges,
+    from_line,
+    to_line,
+)
+from edgefl.plugins.launch.connections.connection import HostConnection, HostError, RemoteProcess
+from edgefl.plugins.launch.connections.opening import open_connection
+from edgefl.plugins.launch.inventory import Host
+from edgefl.plugins.launch.launch_plan import FileToSend
+from edgefl.plugins.launch.run_places import run_folder
+from edgefl.plugins.launch.supervisor import GRACE_S
+
+READY_S = 300.0  # for the imports of an agent, on a slow host
+PREPARED_S = 900.0  # for its data
+HELLO_EVERY_S = 10.0
+END_S, END_AT_ONCE_S = GRACE_S + 10.0, 3.0
+SOON_S = 3.0  # from the request to end until the user is told who has not answered
+LAST_S = 5.0  # from its last message to the end of an agent
+AGAIN_S = (1.0, 10.0)  # between two attempts to reach a host again: first, and at most
+MODULE = "edgefl.plugins.launch.agent"
+NO_PROGRAM = (126, 127)  # exit statuses of a shell: it cannot be run here, or it is missing
+
+# $1: process id. Another process may have got it meanwhile.
+KILL = 'grep -aq edgefl.plugins.launch.agent "/proc/$1/cmdline" && kill -9 "$1"'
+# $1: Python, $2: module of the agent, $3: folder of an earlier launch. An agent that does not
+# answer has died, and its edges with it.
+END_FORMER = """
+[ -d "$3" ] || exit 0
+"$1" -m "$2" "$3" --attach >/dev/null 2>&1 || exit 0
+n=0
+while [ -d "$3" ] && [ "$n" -lt 100 ]; do sleep 0.1; n=$((n + 1)); done
+[ ! -d "$3" ]
+"""
+MOST_UNREAD = 1000
+Item = TypeVar("Item")
+FORMER_S = 60.0  # the agent needs a Python with edgefl to be spoken with
+
+
+class Unread(Generic[Item]):
+    """The last MOST_UNREAD items for another thread: a host must not fill this machine's memory."""
+
+    def __init__(self) -> None:
+        self._items: deque[Item] = deque(maxlen=MOST_UNREAD)
+
+    def put(self, item: Item) -> None:
+        self._items.append(item)
+
+    def take(self) -> list[Item]:
+        """Return the items since the last call; for one reader."""
+        return [self._items.popleft() for _ in range(len(self._items))]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEvent:
+    """What happened to a host, in one line for the user."""
+
+    text: str
+
+
+class HostSession:
+    """One host. ``tell`` is called with every message of its agent, and with SessionEvent."""
+
+    def __init__(
+        self, host: Host, run: str, tell: Callable[[Host, Any], None], former: str = ""
+    ) -> None:
+        """``former``: the name of an earlier launch of the run, whose edges end first."""
+        self.host, self.folder = host, run_folder(host.folder, run)
+        self.former = run_folder(host.folder, former) if former else ""
+        self._tell = tell
+        self.connection: HostConnection | None = None
+        self.failed: str | None = None  # why this host takes no part any more
+        self.over = False
+        self._begun: StartCoordinator | StartEdges | None = None  # the order that began the run
+        self._agent: RemoteProcess | None = None
+        self._pid = 0
+        self.interpreter = host.interpreter
+        self._ending = False
+        self._last_words = ""  # of the agent's standard error
+        self._awaited: dict[type, asyncio.Future[Any]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # ------------------------------------------------------------------ before the run
+    async def begin(self, connection: HostConnection, interpreter: str) -> None:
+        """Start the agent with this Python.
+
+        HostError if that fails, or if it has another version of edgefl.
+        """
+        self.connection, self.interpreter = connection, interpreter
+        if self.former:
+            await self._end_former()
+        ready = self._await(AgentReady)
+        await self._start_agent()
+        self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._greet())]
+        answer: AgentReady = await self._within(ready, READY_S, "its agent did not start")
+        if answer.version != __version__:
+            raise HostError(
+                self.host.name,
+                f"it has edgefl {answer.version}, expected {__version__}: edgefl hosts install",
+            )
+
+    async def _end_former(self) -> None:
+        """End the edges that an earlier launch has left: its process was killed.
+
+        They would go on with the run next to the new ones.
+        """
+        assert self.connection is not None
+        words = [self.interpreter, MODULE, self.former]
+        order = to_line(KillEdges())
+        done = await self.connection.run(
+            ["sh", "-c", END_FORMER, "sh", *words],
+            stdin=order,
+            env=dict(self.host.env),
+            timeout_s=FORMER_S,
+        )
+        if done.status:
+            raise HostError(self.host.name, "the edges of the earlier launch have not ended yet")
+
+    async def send(self, files: Sequence[FileToSend], sent: Callable[[int], None]) -> None:
+        """Copy files into the run's folder. HostError if one cannot be written."""
+        assert self.connection is not None
+        for file in files:
+            target = f"{self.folder}/{file.target}"
+            await self.connection.put(file.source, target, file.mode, sent)
+
+    async def prepare(self, order: PrepareEdges) -> None:
+        """Let the agent load the data of its edges. HostError if they cannot take part."""
+        prepared = self._await(EdgesPrepared)
+        await self.order(order)
+        answer = await self._within(prepared, PREPARED_S, "its edges did not load their data")
+        if answer.problem:
+            raise HostError(self.host.name, answer.problem)
+
+    async def _start_agent(self, *words: str) -> None:
+        assert self.connection is not None
+        argv = [self.interpreter, "-m", MODULE, self.folder, *words]
+        env = ONE_THREAD | {HOST_NAME: self.host.name} | dict(self.host.env)
+        self._agent = await self.connection.start(argv, env=env)
+
+    def _await(self, kind: type) -> asyncio.Future[Any]:
+        self._awaited[kind] = asyncio.get_running_loop().create_future()
+        return self._awaited[kind]
+
+    async def _within(self, answer: asyncio.Future[Any], limit_s: float, failure: str) -> Any:
+        try:
+            return await asyncio.wait_for(answer, limit_s)
+        except TimeoutError:
+            raise HostError(self.host.name, f"{failure} in {limit_s:g} s") from None
+
+    # ------------------------------------------------------------------ during the run
+    async def start_coordinator(self, words: Sequence[str]) -> None:
+        await self._begin_run(StartCoordinator(tuple(words)))
+
+    async def start_edges(self, address: str) -> None:
+        await self._begin_run(StartEdges(address))
+
+    async def _begin_run(self, order: StartCoordinator | StartEdges) -> None:
+        self._begun = order
+        await self.order(order)
+
+    @property
+    def connected(self) -> bool:
+        """Whether its agent can be reached, as far as is known."""
+        return self._agent is not None
+
+    async def order(self, message: Any) -> None:
+        """Send an order. Without a connection, it is lost."""
+        if self._agent is not None:
+            with suppress(BrokenPipeError, HostError):
+                await self._agent.stdin.write(to_line(message))
+
+    async def _greet(self) -> None:
+        while True:
+            await asyncio.sleep(HELLO_EVERY_S)
+            await self.order(StillHere())
+
+    async def _listen(self) -> None:
+        """Read the agent's messages until it has ended, over one connection after the other."""
+        while self._agent is not None:
+            agent = self._agent
+            try:
+                status = await self._until_its_end(agent)
+            except HostError as lost:
+                self._agent = None
+                if self._begun is None:  # nothing runs there that is worth a wait
+                    self._fail(lost.reason)
+                else:
+                    await self._come_back(lost)
+            else:
+                self._agent = None
+                if not self.over:
+                    self._fail(self._death(status))
+
+    async def _until_its_end(self, agent: RemoteProcess) -> int:
+        texts = asyncio.create_task(self._pass_on(agent))
+        try:
+            async for line in agent.lines():
+                self._take(line)
+            await texts
+            return await agent.wait()
+        finally:
+            texts.cancel()
+            await asyncio.gather(texts, return_exceptions=True)
+
+    def _death(self, status: int) -> str:
+        said = f" ({self._last_words})" if self._last_words else ""
+        if not self._pid and status in NO_PROGRAM:
+            return f"no Python{said}: name one with `python` or `venv` in the inventory"
+        if not self._pid and status == BAD_INPUT and said:
+            return self._last_words
+        if not self._pid:
+            return f"its agent did not start{said}: edgefl hosts install puts edgefl there"
+        return f"its agent died with exit status {status}{said}, and its edges with it"
+
+    async def _pass_on(self, agent: RemoteProcess) -> None:
+        async for line in agent.err_lines():
+            self._last_words = line.decode(errors="replace")
+            self._tell(self.host, HostLine("", self._last_words))
+
+    def _take(self, line: bytes) -> None:
+        message = from_line(line)
+        if isinstance(message, AgentReady):
+            if self._pid:
+                self._say(f"reached again; {len(message.running)} edges run")
+            self._pid = message.pid
+        if isinstance(message, AgentOver):
+            self.over = True
+        answer = self._awaited.pop(type(message), None)
+        if answer is not None and not answer.done():
+            answer.set_result(message)
+        text = HostLine("", line.decode(errors="replace"))
+        self._tell(self.host, text if message is None else message)
+
+    async def _come_back(self, lost: HostError) -> None:
+        """Look for the host until it answers; its agent may have gone on."""
+        if self._ending:
+            return
+        self._say(f"{lost.reason}; its edges go on, trying to reach it again")
+        pause_s, told = AGAIN_S[0], {lost.reason}
+        while self._agent is None and not self._ending:
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, AGAIN_S[1])
+            try:
+                if self.connection is not None:
+                    await self.connection.close()
+                self.connection = await open_connection(self.host)
+                await self._start_agent("--attach")
+                await self.order(self._begun)  # it was lost with the connection, or does nothing
+            except HostError as error:
+                if error.reason not in told:  # such as a key that has changed
+                    told.add(error.reason)
+                    self._say(f"not reached again: {error.reason}")
+
+    def _fail(self, reason: str) -> None:
+        """This host takes no part any more; the others go on."""
+        self.failed = reason
+        for answer in self._awaited.values():
+            if not answer.done():
+                answer.set_exception(HostError(self.host.name, reason))
+        self._awaited.clear()
+        self._say(reason)
+
+    def _say(self, text: str) -> None:
+        self._tell(self.host, SessionEvent(text))
+
+    # ------------------------------------------------------------------ the end
+    async def end(self, at_once: bool) -> None:
+        """End edges and agent, in order or at once, and leave nothing on the host."""
+        self._ending = True
+        if self._agent is not None and not self.over:
+            over = self._await(AgentOver)
+            await self.order(KillEdges() if at_once else StopEdges())
+            await self._await_the_end(over, END_AT_ONCE_S if at_once else END_S)
+        if self.over:
+            await asyncio.wait(self._tasks[:1], timeout=LAST_S)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.connection is not None:
+            swept = self.over or await self._swept(self.connection)
+            if not swept and self._begun is not None:
+                self._say(
+                    "not reached at the end: its edges end by themselves in a minute or two, and"
+                    " then the run's files there are removed"
+                )
+            await self.connection.close()
+
+    async def _await_the_end(self, over: asyncio.Future[Any], limit_s: float) -> None:
+        rest_s = limit_s - SOON_S
+        with suppress(HostError, TimeoutError):
+            try:
+                await asyncio.wait_for(asyncio.shield(over), SOON_S)
+            except TimeoutError:
+                if rest_s > 0:
+                    self._say(f"its edges have not ended yet; waiting for {rest_s:g} s at most")
+                    await asyncio.wait_for(over, rest_s)
+
+    async def _swept(self, connection: HostConnection) -> bool:
+        """Kill an agent that does not answer, and remove its files. False if that is impossible."""
+        if self._agent is not None:
+            self._agent.kill()
+        try:
+            await connection.run(["sh", "-c", KILL, "sh", str(self._pid)], timeout_s=5.0)
+            await connection.run(["rm", "-rf", "--", self.folder], timeout_s=10.0)
+        except HostError:
+            return False
+        return True

@@ -1,0 +1,490 @@
+"""Installs edgefl on one host, through a connection, into an environment of its own.
+
+With ``python`` in the inventory, the environment is a layer on top of that Python's packages: these
+are used where their versions fit, and not changed.
+
+Every step may be interrupted: the next call goes on from there. The last one writes the fingerprint
+of what was installed, so a call without changes only reads it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Protocol
+
+import msgspec
+from msgspec import Meta, Struct
+from rich.filesize import decimal
+
+from edgefl.errors import UserError, printable
+from edgefl.plugins.launch import host_probe
+from edgefl.plugins.launch.connections.connection import HostConnection, HostError, last_lines
+from edgefl.plugins.launch.inventory import Host
+from edgefl.plugins.launch.wheels import (
+    MACHINES,
+    OwnWheel,
+    Target,
+    chosen,
+    constraints,
+    pins,
+    ranges,
+    torch_index,
+    unpacked_bytes,
+)
+
+OLDEST = (3, 11)
+STAMP = ".edgefl-install"  # in the environment: the fingerprint of what was installed
+MADE = ".edgefl-made"  # in an environment that `edgefl hosts install` made: from which Python
+LAYER = "edgefl_layer.pth"  # in site-packages: the packages of another environment
+VERSION = re.compile(r"[0-9A-Za-z.+!_-]{1,100}")
+LARGE = ("torch",)  # packages that a layer takes from below in another than the pinned version
+
+
+# Numbers that a host tells: larger ones are no answer, and would take memory to work with.
+VersionPart = Annotated[int, Meta(ge=0, le=999)]
+Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+
+
+class Facts(Struct, frozen=True, forbid_unknown_fields=True):
+    """What ``host_probe`` tells about a Python on a host."""
+
+    python: tuple[VersionPart, VersionPart, VersionPart]
+    implementation: str
+    machine: str
+    system: str
+    bits: int
+    libc: tuple[str, str]
+    executable: str
+    in_venv: bool
+    stamp: str = ""
+    made: str = ""
+    free_bytes: Count = 0
+    can_make_environments: bool = False
+    packages: dict[str, str] = {}
+    same_code: bool = False
+    site: tuple[str, ...] = ()
+
+    @property
+    def target(self) -> Target:
+        """What wheels must fit. ValueError if the C library is unknown."""
+        name, version = self.libc
+        parts = re.fullmatch(r"(\d{1,3})\.(\d{1,3})", version, re.ASCII)
+        if name != "glibc" or parts is None:
+            raise ValueError(f"expected a Linux with glibc, found {name or 'another C library'}")
+        return Target(self.machine, self.python[:2], (int(parts[1]), int(parts[2])))
+
+
+def refusal(facts: Facts, exists: bool) -> str | None:
+    """Return why this Python cannot have an environment for edges; None if it can.
+
+    ``exists``: there is an environment already.
+    """
+    version = ".".join(map(str, facts.python))
+    if facts.implementation != "cpython" or facts.python[:2] < OLDEST:
+        return (
+            f"{facts.executable} is {facts.implementation} {version}, expected CPython"
+            f" {OLDEST[0]}.{OLDEST[1]} or newer: name one with `python` in the inventory"
+        )
+    if facts.system != "Linux":
+        return f"the system is {facts.system}, expected Linux"
+    if facts.bits < 64 or facts.machine not in MACHINES:
+        return (
+            f"there is no torch for {facts.machine} with a {facts.bits}-bit Python; expected"
+            f" 64 bits and {' or '.join(MACHINES)}"
+        )
+    if not (exists or facts.can_make_environments):
+        major, minor, _ = facts.python
+        return (
+            f"{facts.executable} cannot make environments: on Debian, Ubuntu and Raspberry Pi OS,"
+            f" `sudo apt install python{major}.{minor}-venv`"
+        )
+    try:
+        facts.target  # noqa: B018  # it raises
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def fingerprint(own: OwnWheel, facts: Facts, host: Host) -> str:
+    """Return a digest of what the environment is made from: code, pins, Python, layer below.
+
+    The pins are a file of the wheel.
+    """
+    below = sorted(facts.packages.items()) if host.python else []
+    parts = [own.digest(), facts.python, facts.machine, facts.executable, below]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def made_from(facts: Facts, host: Host) -> str:
+    """Return what the environment is based on, as it is kept in the file ``MADE``."""
+    return f"{facts.executable} {'with its packages' if host.python else 'alone'}"
+
+
+def kept(facts: Facts, pins: Mapping[str, str], ranges: Mapping[str, str]) -> dict[str, str]:
+    """Return the packages below a layer that are used.
+
+    These are the ones of the pinned version, and a torch within ``ranges`` (name -> specifier). A
+    version that a host makes up names no file and no option of pip here.
+    """
+    from packaging.specifiers import SpecifierSet
+
+    return {
+        name: version
+        for name, version in facts.packages.items()
+        if VERSION.fullmatch(version)
+        and (
+            version.partition("+")[0] == pins.get(name)
+            or (name in LARGE and SpecifierSet(ranges.get(name, "")).contains(version))
+        )
+    }
+
+
+def space_needed(unpacked: Iterable[int], packed: Iterable[int]) -> int:
+    """Return bytes for wheels and what is installed from them, with a tenth more for bytecode."""
+    return round(1.1 * sum(unpacked)) + sum(packed)
+
+
+def no_room(facts: Facts, needed: int) -> str | None:
+    """Return why the files do not fit; None if they do."""
+    if facts.free_bytes >= needed:
+        return None
+    return f"{decimal(facts.free_bytes)} free on its disk, expected {decimal(needed)}"
+
+
+# ---------------------------------------------------------------------- installing
+PROBE_S, VENV_S, CHECK_S = 120.0, 300.0, 300.0
+PIP_S = 7200.0  # a slow path and a slow disk
+# What a base environment takes on a disk, if nothing of it is there yet, and pip's copies.
+BASE_BYTES, OWN_BYTES = 1_500_000_000, 100_000_000
+NO_SETTINGS = {"PIP_CONFIG_FILE": "/dev/null"}  # neither /etc/pip.conf nor the user's
+QUIET = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_NO_COLOR": "1"}
+PIWHEELS = "piwheels.org"  # wheels for 32-bit systems, in the settings of Raspberry Pi OS
+PYPI = "https://pypi.org/simple"
+CRASHES = {128 + 4: "Illegal instruction", 128 + 11: "Segmentation fault"}
+VERIFY = """
+import torch, edgefl
+from edgefl.clocks.wall.edge import host
+torch.ones(2, 2) @ torch.ones(2, 2)
+print(edgefl.__version__, torch.__version__)
+"""
+HASHES = """
+import hashlib, json, os, sys
+def digest(path):
+    try:
+        with open(os.path.expanduser(path), "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
+    except OSError:
+        return None
+print(json.dumps({path: digest(path) for path in json.load(sys.stdin)}))
+"""
+
+
+class Watcher(Protocol):
+    """What an installation tells while it works."""
+
+    def stage(self, text: str, detail: str = "") -> None:
+        """The host begins another step, or another part of the step."""
+
+    def sending(self, total_bytes: int) -> None:
+        """So many bytes are going to be sent."""
+
+    def sent(self, size: int) -> None:
+        """So many more bytes were sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """The result of one host: ``changed`` is False if everything was there."""
+
+    changed: bool
+    text: str
+
+
+@dataclass(slots=True)
+class Installer:
+    """Installs edgefl on the host of ``connection``.
+
+    ``wheels``: a wheelhouse, or None if the host gets its packages from the internet.
+    """
+
+    connection: HostConnection
+    own: OwnWheel
+    wheels: Path | None
+    watcher: Watcher
+
+    async def run(self) -> Installed:
+        """Install what is missing. HostError, in one line, if that fails."""
+        host = self.connection.host
+        self.watcher.stage("looking at its Python")
+        base = await self._probe(host.python or "python3")
+        exists = await self._is_file(self._python)
+        reason = refusal(base, exists)
+        if reason is not None:
+            raise HostError(host.name, reason)
+        wanted = fingerprint(self.own, base, host)
+        if exists and base.stamp == wanted and await self._works():
+            return Installed(False, f"unchanged: {self._python}")
+        if host.python and base.same_code and not exists and self._complete(base):
+            return Installed(False, f"unchanged: {host.python} has this edgefl")
+        try:
+            files = await asyncio.to_thread(self._files, base)
+        except UserError as error:
+            raise HostError(host.name, str(error)) from error
+        self._check_room(base, files)
+        await self._run(["rm", "-f", "--", f"{self._folder}/{STAMP}"])
+        await self._make(base, exists)
+        await self._install(base, files)
+        told = await self._verified()
+        await self.connection.put(wanted.encode(), f"{self._folder}/{STAMP}")
+        await self._run(["rm", "-rf", "--", self._parcel])
+        return Installed(True, told)
+
+    @property
+    def _folder(self) -> str:
+        return self.connection.host.environment
+
+    @property
+    def _python(self) -> str:
+        return f"{self._folder}/bin/python"
+
+    @property
+    def _parcel(self) -> str:
+        return f"{self.connection.host.folder}/wheels"
+
+    async def _probe(self, python: str) -> Facts:
+        host, names = self.connection.host, sorted(pins({"platform_machine": ""}))
+        asked = {
+            "files": dict(self.own.files),
+            "packages": names,
+            "folder": host.folder,
+            "stamp": f"{self._folder}/{STAMP}",
+            "made": f"{self._folder}/{MADE}",
+        }
+        done = await self.connection.run(
+            [python, "-c", inspect.getsource(host_probe)],
+            stdin=f"environment {json.dumps(asked)}\n".encode(),
+            timeout_s=PROBE_S,
+        )
+        if done.status in (126, 127):
+            raise HostError(host.name, f"no Python: {done.said()}; name one with `python`")
+        try:
+            return msgspec.json.decode(done.out, type=Facts)
+        except (msgspec.DecodeError, ValueError) as error:  # also no UTF-8
+            said = printable(done.said(), 120)
+            raise HostError(host.name, f"{python} does not work as a Python ({said})") from error
+
+    async def _works(self) -> bool:
+        done = await self.connection.run([self._python, "-c", "import edgefl"], timeout_s=PROBE_S)
+        return done.status == 0
+
+    def _complete(self, base: Facts) -> bool:
+        """Whether the named Python has everything that an edge needs."""
+        needed = ranges(self.own.path, base.target)
+        return needed.keys() <= kept(base, self._pins(base), needed).keys()
+
+    def _pins(self, base: Facts) -> dict[str, str]:
+        return pins(base.target.environment())
+
+    def _below(self, base: Facts) -> dict[str, str]:
+        """The packages of the named Python that the environment uses."""
+        if self.connection.host.python is None:
+            return {}
+        return kept(base, self._pins(base), ranges(self.own.path, base.target))
+
+    def _files(self, base: Facts) -> list[Path]:
+        """The wheels to send: this edgefl's, and of a wheelhouse those that the host needs."""
+        if self.wheels is None:
+            return [self.own.path]
+        found = chosen(self.own.path, base.target, self.wheels, self._below(base))
+        return [*found, self.own.path]
+
+    def _check_room(self, base: Facts, files: Sequence[Path]) -> None:
+        if self.wheels is None:
+            needed = OWN_BYTES if "torch" in self._below(base) else BASE_BYTES
+        else:
+            sizes = [path.stat().st_size for path in files]
+            needed = space_needed(map(unpacked_bytes, files), sizes)
+        reason = no_room(base, needed)
+        if reason is not None:
+            raise HostError(self.connection.host.name, reason)
+
+    async def _make(self, base: Facts, exists: bool) -> None:
+        """Make the environment, or make it again if it is ours and its Python has changed."""
+        host = self.connection.host
+        if not (exists and await self._is_of(base)):
+            if exists and not base.made:
+                raise HostError(
+                    host.name,
+                    f"{self._folder} is an environment of another Python, which `edgefl hosts"
+                    " install` did not make: remove it, or name another one with `venv`",
+                )
+            self.watcher.stage("making an environment")
+            if base.made:
+                await self._run(["rm", "-rf", "--", self._folder], timeout_s=VENV_S)
+            # first the mark: if this is interrupted, the next call knows that it is ours
+            mark = made_from(base, host).encode()
+            await self.connection.put(mark, f"{self._folder}/{MADE}")
+            shared = ["--system-site-packages"] if host.python and not base.in_venv else []
+            words = [host.python or "python3", "-m", "venv", *shared, self._folder]
+            await self._run(words, timeout_s=VENV_S)
+        if host.python and base.in_venv:
+            lines = "".join(f"import site; site.addsitedir({path!r})\n" for path in base.site)
+            major, minor, _ = base.python
+            where = f"{self._folder}/lib/python{major}.{minor}/site-packages/{LAYER}"
+            await self.connection.put(lines.encode(), where)
+
+    async def _is_of(self, base: Facts) -> bool:
+        """Whether the environment works and is based on the named Python, as that is now."""
+        if base.made not in ("", made_from(base, self.connection.host)):
+            return False
+        words = [self._python, "-c", "import sys, pip; print(*sys.version_info[:3])"]
+        done = await self.connection.run(words, timeout_s=PROBE_S)
+        return done.status == 0 and done.out.split() == [str(each).encode() for each in base.python]
+
+    async def _install(self, base: Facts, files: Sequence[Path]) -> None:
+        await self._send(files)
+        own = f"{self._parcel}/{self.own.path.name}"
+        if self.wheels is not None:
+            others = [f"{self._parcel}/{path.name}" for path in files if path != self.own.path]
+            if others:
+                await self._pip(["--no-index", "--no-deps", *others], NO_SETTINGS)
+        else:
+            await self._download(base, own)
+        # the version may be the same as before, and the code another one
+        force = ["--no-index", "--no-deps", "--force-reinstall", own]
+        await self._pip(force, NO_SETTINGS)
+
+    async def _download(self, base: Facts, own: str) -> None:
+        """Install what edgefl needs from the indexes that pip has on the host."""
+        below, known = self._below(base), self._pins(base)
+        path = f"{self._parcel}/constraints.txt"
+        await self.connection.put(constraints(known, below).encode(), path)
+        settings = await self._settings()
+        index = torch_index(base.machine, settings)
+        env = without_piwheels(settings)
+        if index is not None and "torch" not in below:
+            words = ["--no-deps", "--constraint", path, f"torch=={known['torch']}"]
+            await self._pip(words, {"PIP_INDEX_URL": index})
+        await self._pip(["--constraint", path, own], env)
+
+    async def _settings(self) -> str:
+        done = await self.connection.run([self._python, "-m", "pip", "config", "list"])
+        return done.out.decode(errors="replace")
+
+    async def _send(self, files: Sequence[Path]) -> None:
+        """Send the files that are not there yet."""
+        known = {f"{self._parcel}/{path.name}": path for path in files}
+        missing = await missing_files(self.connection, self._python, known)
+        self.watcher.stage("copying")
+        self.watcher.sending(sum(known[target].stat().st_size for target in missing))
+        for target in missing:
+            await self.connection.put(known[target], target, sent=self.watcher.sent)
+
+    async def _pip(self, words: Sequence[str], env: Mapping[str, str]) -> None:
+        """Run ``pip install`` and show its lines. HostError with its last error."""
+        command = [self._python, "-m", "pip", "install", *words]
+        process = await self.connection.start(command, env=QUIET | dict(env))
+        said = asyncio.create_task(last_lines(process))
+        try:
+            async with asyncio.timeout(PIP_S):
+                async for line in process.lines():
+                    detail = pip_step(line.decode(errors="replace"))
+                    if detail is not None:
+                        self.watcher.stage("installing", detail)
+                errors, status = (await said).decode(errors="replace"), await process.wait()
+        except TimeoutError:
+            reason = f"pip has not ended within {PIP_S / 60:g} min"
+            raise HostError(self.connection.host.name, reason) from None
+        finally:
+            said.cancel()
+            process.kill()  # if it has not ended
+        if status:
+            lines = errors.splitlines() or [""]
+            reasons = [line for line in lines if line.startswith("ERROR")] or lines
+            raise HostError(self.connection.host.name, f"pip failed: {printable(reasons[-1], 300)}")
+
+    async def _verified(self) -> str:
+        """Import what an edge needs; return the versions in words."""
+        self.watcher.stage("trying it")
+        host = self.connection.host
+        done = await self.connection.run([self._python, "-c", VERIFY], timeout_s=CHECK_S)
+        words = done.out.decode(errors="replace").split()
+        if done.status or len(words) != 2:
+            reason = CRASHES.get(done.status, done.said())
+            raise HostError(host.name, f"{self._folder} was installed, but fails: {reason}")
+        version, torch = (printable(word, 40) for word in words)
+        return f"edgefl {version}, torch {torch} in {self._folder}"
+
+    async def _is_file(self, path: str) -> bool:
+        return (await self.connection.run(["test", "-f", path])).status == 0
+
+    async def _run(self, words: Sequence[str], timeout_s: float = 30.0) -> None:
+        done = await self.connection.run(words, timeout_s=timeout_s)
+        if done.status:
+            raise HostError(self.connection.host.name, f"{' '.join(words[:3])}: {done.said()}")
+
+
+def pip_step(line: str) -> str | None:
+    """Return what a line of pip's output means for the progress display; None: nothing."""
+    word, _, rest = line.strip().partition(" ")
+    name = printable(rest.split(" ")[0].rpartition("/")[2].partition("-")[0], 40)
+    if word in ("Collecting", "Downloading", "Processing") and name:
+        return name
+    if line.startswith("Installing collected packages: "):
+        names = line.partition(": ")[2].split(", ")
+        return f"{len(names)} packages" if len(names) > 1 else printable(names[0].strip(), 40)
+    return None
+
+
+async def interpreter(connection: HostConnection) -> str:
+    """Return the Python for edges on a host: that of its environment, else the named one.
+
+    HostError if it has neither.
+    """
+    host = connection.host
+    own = f"{host.environment}/bin/python"
+    if (await connection.run(["test", "-x", own])).status == 0:
+        return own
+    if host.python is None:
+        raise HostError(host.name, f"no {own}: `edgefl hosts install` makes it")
+    return host.python
+
+
+async def missing_files(
+    connection: HostConnection, python: str, files: Mapping[str, Path]
+) -> list[str]:
+    """Return the targets of ``files`` (path on the host -> file here) whose content differs."""
+    asked = json.dumps(list(files)).encode()
+    done = await connection.run([python, "-c", HASHES], stdin=asked, timeout_s=PROBE_S)
+    try:
+        there = json.loads(done.out)
+        digests = {target: there[target] for target in files}
+    except (ValueError, KeyError, TypeError) as error:
+        raise HostError(connection.host.name, f"{python}: {done.said()}") from error
+    found = []
+    for target, path in files.items():
+        if digests[target] is not None:
+            with path.open("rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() == digests[target]:
+                    continue
+        found.append(target)
+    return found
+
+
+def without_piwheels(settings: str) -> dict[str, str]:
+    """Return variables for pip that hide piwheels, which Raspberry Pi OS adds to all indexes.
+
+    ``settings``: what ``pip config list`` prints. piwheels builds for 32-bit systems.
+    """
+    found = [line for line in settings.splitlines() if "extra-index-url" in line]
+    urls = [word for line in found for word in line.partition("=")[2].strip("'\"").split()]
+    if not any(PIWHEELS in url for url in urls):
+        return {}
+    return {"PIP_EXTRA_INDEX_URL": " ".join(url for url in urls if PIWHEELS not in url) or PYPI}

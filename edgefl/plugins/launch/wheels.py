@@ -1,0 +1,384 @@
+"""The wheels that edges need: that of this edgefl, and a folder with those of its packages.
+
+From a checkout the wheel of edgefl is built anew; an installed edgefl is packed again from its
+files. In both cases the hosts get the code that runs here.
+
+pip finds the packages for other machines. It chooses wheels by the tags of ``Target``, but
+evaluates the markers of dependencies for the machine on which it runs. So it is started with the
+values that the markers have on the other machine.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from email.parser import HeaderParser
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urlparse
+
+from edgefl.archives import DAMAGE
+from edgefl.errors import UserError, needs, printable
+
+PINS = Path(__file__).parent / "constraints.txt"  # in a checkout, a link to the file of scripts/
+TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+# Settings of pip with which it finds packages elsewhere than on PyPI. The rule for torch is that
+# of scripts/setup_env.sh: with such a setting, pip's own settings say where torch comes from.
+ELSEWHERE = ("index-url", "find-links", "no-index")
+OLDEST_GLIBC = 17  # manylinux_2_17: the oldest for which the packages have wheels
+GLIBC = (2, 28)  # of systems since 2018; torch needs it
+MACHINES = ("x86_64", "aarch64")  # for which there are wheels of torch
+CUDA = ("nvidia-", "cuda-", "triton")  # what the builds of torch for GPUs need
+# $1: the values of markers, as JSON; then the words of a pip command
+PIP_ELSEWHERE = """
+import json, sys
+from pip._vendor.packaging import markers
+there = markers.default_environment() | json.loads(sys.argv.pop(1))
+markers.default_environment = lambda: dict(there)
+from pip._internal.cli.main import main
+sys.exit(main())
+"""
+
+NAME = "edgefl"
+PACKAGES = ("edgefl/", "emulator/")
+ROOT = Path(__file__).parents[3]  # of a checkout; else the folder of installed packages
+PROJECT = "pyproject.toml"
+SOURCES = (PROJECT, "README.md", "LICENSE", "edgefl", "emulator", "configs")
+# what an installer adds to the files of a wheel
+ADDED = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
+EARLIEST = (1980, 1, 1, 0, 0, 0)  # for zip files
+
+
+@dataclass(frozen=True, slots=True)
+class OwnWheel:
+    """A wheel, and the SHA-256 (hex) of each file of its packages by path."""
+
+    path: Path
+    files: Mapping[str, str]
+
+    def digest(self) -> str:
+        """Return a digest that changes with the code, and not with dates of files."""
+        listed = "\n".join(f"{name} {digest}" for name, digest in sorted(self.files.items()))
+        return hashlib.sha256(listed.encode()).hexdigest()[:16]
+
+
+def own_wheel(folder: Path) -> OwnWheel:
+    """Write the wheel of this edgefl to ``folder``, which is new. UserError if that fails."""
+    if (ROOT / PROJECT).is_file():
+        return opened(_built(ROOT, folder))
+    try:
+        installed = distribution(NAME)
+    except PackageNotFoundError as error:
+        raise UserError(
+            f"no wheel of edgefl can be made: {ROOT} has no {PROJECT}, and edgefl is not installed"
+        ) from error
+    return opened(_packed(installed, folder))
+
+
+def opened(path: Path) -> OwnWheel:
+    """Read the digests of a wheel's files."""
+    with zipfile.ZipFile(path) as archive:
+        files = {
+            name: hashlib.sha256(archive.read(name)).hexdigest()
+            for name in archive.namelist()
+            if name.startswith(PACKAGES)
+        }
+    return OwnWheel(path, files)
+
+
+def _built(checkout: Path, folder: Path) -> Path:
+    """Build the wheel without changing the checkout, where setuptools would leave its files."""
+    source = folder / "source"
+    source.mkdir(parents=True)
+    for name in SOURCES:
+        (source / name).symlink_to(checkout / name)
+    words = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    words += ["--check-build-dependencies"]
+    done = _pip(*words, "--wheel-dir", str(folder), str(source))
+    if done.returncode:
+        raise UserError(f"{checkout}: the wheel cannot be built: {_failure(done)}")
+    shutil.rmtree(source)
+    return next(folder.glob("*.whl"))
+
+
+def _packed(installed: Distribution, folder: Path) -> Path:
+    """Write the wheel from which ``installed`` was installed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    about = f"{NAME}-{installed.version}.dist-info"
+    path = folder / f"{NAME}-{installed.version}-py3-none-any.whl"
+    record: list[tuple[str, str, str]] = []
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(installed.files or (), key=str):
+            name = file.as_posix()
+            about_it = name.startswith(about) and file.name not in ADDED
+            if "__pycache__" not in file.parts and (name.startswith(PACKAGES) or about_it):
+                record.append(_added(archive, name, Path(str(file.locate())).read_bytes()))
+        lines = io.StringIO()
+        csv.writer(lines, lineterminator="\n").writerows([*record, (f"{about}/RECORD", "", "")])
+        _added(archive, f"{about}/RECORD", lines.getvalue().encode())
+    return path
+
+
+def _added(archive: zipfile.ZipFile, name: str, content: bytes) -> tuple[str, str, str]:
+    """Add a file, and return its row in RECORD."""
+    entry = zipfile.ZipInfo(name, EARLIEST)
+    entry.external_attr = 0o644 << 16
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    archive.writestr(entry, content)
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+    return name, f"sha256={digest}", str(len(content))
+
+
+# ---------------------------------------------------------------------- other machines
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What decides which wheels fit a machine: its architecture, Python and C library."""
+
+    machine: str
+    python: tuple[int, int]
+    glibc: tuple[int, int] = GLIBC
+
+    def __str__(self) -> str:
+        return f"{self.machine} with Python {self.python[0]}.{self.python[1]}"
+
+    def options(self) -> list[str]:
+        """Return pip's options for wheels that fit, the best platforms first."""
+        (major, minor), (glibc, newest) = self.python, self.glibc
+        versions = range(newest, OLDEST_GLIBC - 1, -1)
+        platforms = [f"manylinux_{glibc}_{version}" for version in versions]
+        words = ["--only-binary=:all:", "--python-version", f"{major}.{minor}"]
+        words += ["--implementation", "cp"]
+        words += [word for abi in (f"cp{major}{minor}", "abi3", "none") for word in ("--abi", abi)]
+        for platform in (*platforms, "manylinux2014", "linux"):
+            words += ["--platform", f"{platform}_{self.machine}"]
+        return words
+
+    def environment(self) -> dict[str, str]:
+        """Return the values of markers there."""
+        dotted = ".".join(map(str, self.python))
+        return {
+            "implementation_name": "cpython",
+            "os_name": "posix",
+            "platform_machine": self.machine,
+            "platform_python_implementation": "CPython",
+            "platform_system": "Linux",
+            "python_full_version": f"{dotted}.0",
+            "python_version": dotted,
+            "sys_platform": "linux",
+            "extra": "",
+        }
+
+
+def pins(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return package name -> version for the values of markers on a machine."""
+    with needs("launch", "reading constraints.txt"):
+        from packaging.requirements import Requirement
+
+    lines = PINS.read_text(encoding="utf-8").splitlines()
+    found = [Requirement(line) for line in lines if line.strip() and not line.startswith("#")]
+    there = dict(environment)
+    return {
+        each.name: next(iter(each.specifier)).version
+        for each in found
+        if each.marker is None or each.marker.evaluate(there)
+    }
+
+
+def constraints(pins: Mapping[str, str], below: Mapping[str, str]) -> str:
+    """Return the text of a constraints file: ``below`` as it is, all else as pinned."""
+    merged = dict(pins) | dict(below)
+    return "".join(f"{name}=={version}\n" for name, version in sorted(merged.items()))
+
+
+def ranges(wheel: Path, target: Target) -> dict[str, str]:
+    """Return package name -> versions that fit, for what a wheel needs on ``target``."""
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
+        lines = HeaderParser().parsestr(archive.read(name).decode()).get_all("Requires-Dist")
+    found, there = [Requirement(line) for line in lines or []], target.environment()
+    return {
+        canonicalize_name(each.name): str(each.specifier)
+        for each in found
+        if each.marker is None or each.marker.evaluate(there)
+    }
+
+
+def torch_index(machine: str, settings: str) -> str | None:
+    """Return the index from which torch comes; None: the one that pip uses anyway.
+
+    ``settings``: what ``pip config list`` prints. On x86 the torch of PyPI brings gigabytes of CUDA
+    libraries; for other machines, ``pins`` has a version whose build on PyPI is for CPUs.
+    """
+    if machine != "x86_64" or any(word in settings for word in ELSEWHERE):
+        return None
+    return TORCH_CPU_INDEX
+
+
+def unpacked_bytes(wheel: Path) -> int:
+    """Return the size of a wheel's files."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            return sum(entry.file_size for entry in archive.infolist())
+    except (*DAMAGE, OSError) as error:
+        raise UserError(f"{wheel}: damaged, or no wheel ({error}): delete it") from error
+
+
+# ---------------------------------------------------------------------- wheelhouses
+def chosen(
+    own: Path, target: Target, folder: Path, below: Mapping[str, str] | None = None
+) -> list[Path]:
+    """Return the wheels in ``folder`` that the wheel ``own`` needs, directly or indirectly.
+
+    ``below``: packages that the machine has already (name -> version); what these need is not
+    searched. UserError names what is missing.
+    """
+    try:
+        found = _resolved(own, target, folder, below or {}, ["--no-index", "--isolated"])
+    except UserError as error:
+        version = ".".join(map(str, target.python))
+        raise UserError(
+            f"{folder}: {error}{_others(folder.glob('*.whl'))}: `edgefl hosts wheels {folder}"
+            f" --platform {target.machine} --python {version}` gets what is missing"
+        ) from None
+    return [folder / name for name in found.values()]
+
+
+def fetched(own: Path, target: Target, folder: Path, say: Callable[[str], None]) -> list[Path]:
+    """Return the wheels that the wheel ``own`` needs; download those that ``folder`` lacks."""
+    try:
+        return chosen(own, target, folder)
+    except UserError:
+        pass
+    index = torch_index(target.machine, _pip("config", "list").stdout)
+    if index is not None:
+        torch = f"torch=={pins(target.environment())['torch']}"
+        _download(folder, target, [torch], {"PIP_INDEX_URL": index}, say)
+    found = _resolved(own, target, folder, {}, [])
+    cuda = [name for name in found if name.startswith(CUDA)]
+    if cuda:
+        torch = next((name for each, name in found.items() if each.startswith("torch=")), "torch")
+        (folder / torch).unlink(missing_ok=True)  # the next call must not find it
+        raise UserError(
+            f"{torch} is a build for GPUs (it needs {cuda[0]}): expected the CPU build; let"
+            f" pip find it at {TORCH_CPU_INDEX}"
+        )
+    missing = [each for each, name in found.items() if not (folder / name).exists()]
+    if missing:
+        _download(folder, target, missing, {}, say)
+    return [folder / name for name in found.values()]
+
+
+def _resolved(
+    own: Path, target: Target, folder: Path, below: Mapping[str, str], options: Sequence[str]
+) -> dict[str, str]:
+    """Let pip find what ``own`` needs: "name==version" -> the name of its wheel.
+
+    With the option "--isolated" only in ``folder``, whatever pip's settings say.
+    """
+    env = {"PIP_CONFIG_FILE": os.devnull} if "--isolated" in options else {}
+    with tempfile.TemporaryDirectory(prefix="edgefl-pip-") as scratch:
+        have, limits = Path(scratch) / "have", Path(scratch) / "constraints.txt"
+        have.mkdir()
+        for name, version in below.items():
+            _write_stub(have, name, version)
+        limits.write_text(constraints(pins(target.environment()), below), encoding="utf-8")
+        report = Path(scratch) / "report.json"
+        words = ["install", "--dry-run", "--ignore-installed", "--report", str(report)]
+        words += ["--target", scratch, "--constraint", str(limits)]
+        words += ["--find-links", str(have), "--find-links", str(folder), *options]
+        done = _pip(*words, *target.options(), str(own), there=target, env=env)
+        if done.returncode:
+            raise _refused(done, target)
+        installs = json.loads(report.read_text(encoding="utf-8"))["install"]
+    from packaging.utils import canonicalize_name
+
+    found = {}
+    for each in installs:
+        about, url = each["metadata"], each["download_info"]["url"]
+        name = canonicalize_name(about["name"])
+        file = PurePosixPath(unquote(urlparse(url).path)).name
+        if name not in below and file != own.name:
+            found[f"{name}=={about['version']}"] = file
+    return found
+
+
+def _write_stub(folder: Path, name: str, version: str) -> None:
+    """Write a wheel without files, for a package that the machine has already."""
+    stem = f"{name.replace('-', '_')}-{version}"
+    about = f"{stem}.dist-info"
+    with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as archive:
+        archive.writestr(
+            f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        )
+        archive.writestr(
+            f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr(f"{about}/RECORD", "")
+
+
+def _download(
+    folder: Path,
+    target: Target,
+    packages: Sequence[str],
+    env: Mapping[str, str],
+    say: Callable[[str], None],
+) -> None:
+    say(f"{target}: {', '.join(packages)}")
+    words = ["download", "--quiet", "--no-deps", "--dest", str(folder), *target.options()]
+    done = _pip(*words, *packages, there=target, env=env)
+    if done.returncode:
+        raise _refused(done, target)
+
+
+def _refused(done: subprocess.CompletedProcess[str], target: Target) -> UserError:
+    """Say in one line what pip could not find."""
+    absent = re.search(r"No matching distribution found for (\S+)", done.stderr)
+    absent = absent or re.search(r"\(constraint\) (\S+)", done.stdout)  # another version is there
+    if absent:
+        return UserError(f"no wheel of {printable(absent[1], 100)} for {target}")
+    return UserError(f"{_failure(done)} (for {target})")
+
+
+def _failure(done: subprocess.CompletedProcess[str]) -> str:
+    """The first error that pip has printed, without its bare headings, else its last line."""
+    lines = [line.strip() for line in done.stderr.splitlines()] or ["pip failed"]
+    errors = [each for each in lines if re.match(r"ERROR|error", each) and each[-1] != ":"]
+    return printable((errors or lines[-1:])[0], 300)
+
+
+def _pip(
+    *words: str, there: Target | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run pip, as if on the machine ``there``."""
+    python = ["-m", "pip"]
+    if there is not None:
+        python = ["-c", PIP_ELSEWHERE, json.dumps(there.environment())]
+    more = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"} | dict(env or {})
+    return subprocess.run(
+        [sys.executable, *python, *words],
+        capture_output=True,
+        text=True,
+        env=os.environ | more,
+        check=False,
+    )
+
+
+def _others(wheels: Iterable[Path]) -> str:
+    platforms = [path.stem.rpartition("-")[2] for path in wheels]
+    machines = [each for each in MACHINES if any(name.endswith(each) for name in platforms)]
+    return f" (it has wheels for {', '.join(machines)})" if machines else ""

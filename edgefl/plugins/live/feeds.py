@@ -1,0 +1,458 @@
+"""The runs that the page can show, each followed while its files grow.
+
+They are those in the given folders, also ones that appear later.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from edgefl.clocks.setup.network import DIRECTIONS, Builder, usual_bit_s
+from edgefl.config.experiment import Experiment
+from edgefl.config.groups import parts
+from edgefl.config.links import Links
+from edgefl.errors import UserError
+from edgefl.loading.file import FACTS
+from edgefl.plugins.live.run_model import RunFacts, RunModel, Seen, metric_points
+from edgefl.plugins.live.series import CapacityAt, ThinnedItems
+from edgefl.record import files
+from edgefl.record.files import CONFIG, METRICS
+from edgefl.results import rundirs
+from edgefl.results.columns import TableReader, parsed_events, without_collection
+from edgefl.results.pace import Pace, Point
+from edgefl.results.progress import RATE_WINDOW_S
+from edgefl.results.rundirs import read_config, read_summary
+from edgefl.results.summary import BROKEN_OFF, number
+from edgefl.results.tail import TableTail, Tail, read_csv
+from emulator.capacity import Capacity
+from emulator.links.bottleneck import Bottleneck
+from emulator.tdma.channel import Channel
+from emulator.units import to_ns
+
+
+def unknown(way: str, at_s: float) -> None:
+    """The capacity of links that are not emulated, or whose config cannot be read."""
+
+
+def capacity_of(run: Path) -> CapacityAt:
+    """Return what all links of the run together can carry, from its config.toml.
+
+    Code that the config names is not loaded. If a trace is missing, the capacity is unknown.
+    """
+    config = dict(read_config(run))
+    facts = config.pop(FACTS, {})
+    try:
+        return _of(Experiment.model_validate(config), Path(facts.get("base", run)))
+    except (UserError, ValueError, OSError):  # the emulator raises ValueError for a bad trace
+        return unknown
+
+
+def _of(experiment: Experiment, base: Path) -> CapacityAt:
+    builder = Builder.of(experiment, base)
+    links = {way: _links(experiment, builder, way) for way in DIRECTIONS}
+
+    def at(way: str, at_s: float) -> float | None:
+        found, moment = links[way], to_ns(at_s)
+        if not found:
+            return None
+        own = sum(count * _bit_s(each, moment) for each, count in found.items())
+        shared = builder.media.get(way)
+        if isinstance(shared, Channel):
+            return (experiment.medium.rate_mbit_s or 0.0) * 1e6
+        return min(own, _bit_s(shared.capacity, moment)) if isinstance(shared, Bottleneck) else own
+
+    return at
+
+
+def _links(experiment: Experiment, builder: Builder, way: str) -> Counter[Any]:
+    """The capacities of all edges and how many links have each; empty if one is not emulated."""
+    found: Counter[Any] = Counter()
+    for part in parts(experiment):
+        for edge in part.ids:
+            alone = builder.alone(edge, way)
+            if alone is None:
+                return Counter()
+            found[usual_bit_s(alone) if _from_first_byte(part.links) else alone] += 1
+    return found
+
+
+def _from_first_byte(links: Links) -> bool:
+    """Whether a trace begins with the first transfer: no one knows that moment here."""
+    return links.trace_start == "first_byte"
+
+
+def _bit_s(capacity: Capacity | int, moment_ns: int) -> float:
+    return capacity if isinstance(capacity, int) else capacity.segment(moment_ns)[0]
+
+
+STEP_BYTES = 1 << 20  # of each file in one step, so that a long run needs little memory
+SILENT_S = 30.0  # without a new row: the run was killed, or is very slow
+WAITING, RUNNING, FINISHED, INTERRUPTED, SILENT = (
+    "waiting",
+    "running",
+    "finished",
+    "interrupted",
+    "silent",
+)
+FOLLOWED = (files.EVENTS, files.LINKS, files.METRICS)
+
+
+class RunFeed:
+    """Follows one run directory.
+
+    If the run begins anew, or is resumed at an earlier moment, so does the feed: ``generation``
+    rises.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self.run = run
+        self.generation = 0
+        self.state = WAITING
+        self.trouble = ""  # why its files cannot be read
+        self._begin()
+
+    def _begin(self) -> None:
+        self.generation += 1
+        self._config = self._mark()
+        self._capacity: CapacityAt | None = None  # made when it is needed: it may read traces
+        self.model = RunModel(RunFacts.of(self.run, read_config(self.run)), self._capacity_at)
+        self._events = Tail(self.run / files.EVENTS)
+        self._moves = {
+            name: TableReader(self.run / name, self.model.texts)
+            for name in (files.SLOTS, files.LINKS)
+        }
+        self._tables = {name: TableTail(self.run / name) for name in (files.METRICS, files.HOSTS)}
+        self._pace: Pace | None = None
+        self._read_at_s = 0.0
+        self._summary_mark: object = None
+
+    def _capacity_at(self, way: str, at_s: float) -> float | None:
+        self._capacity = self._capacity or capacity_of(self.run)
+        return self._capacity(way, at_s)
+
+    # ------------------------------------------------------------------ reading
+    def read(self, clock_s: float) -> bool:
+        """Read the next rows; whether more are there already. ``clock_s``: Unix time."""
+        if self._mark() != self._config:
+            self._begin()
+        try:
+            with without_collection():
+                more = self._step(clock_s)
+        except (UserError, OSError) as error:  # a damaged part, or no permission
+            self.trouble, more = str(error), False
+        readers: list[Tail | TableReader | TableTail] = [self._events]
+        readers += [*self._moves.values(), *self._tables.values()]
+        if any(reader.anew for reader in readers):
+            self._begin()
+            return True
+        self._take_summary()
+        self.state = self._state(clock_s)
+        if not more and self.state != RUNNING:
+            self.model.no_more_rows()
+        return more
+
+    def _step(self, clock_s: float) -> bool:
+        model, before = self.model, self.model.progress.emulated_s
+        chunk = self._events.read_bytes(STEP_BYTES)
+        count = chunk.count(b"\n")
+        if chunk:
+            model.take_events(parsed_events(chunk, model.texts))
+        for (name, reader), take in zip(self._moves.items(), (model.take_slots, model.take_links)):
+            if chunk and name in model.ahead:
+                continue  # its rows would wait in memory for the events
+            if (moves := reader.read_new(STEP_BYTES)).count:
+                take(moves)
+                count += moves.count
+        for table, put in zip(self._tables.values(), (model.take_metrics, model.take_hosts)):
+            if rows := table.read_new(STEP_BYTES):
+                put(rows)
+                count += len(rows)
+        if model.progress.emulated_s > before:
+            self._read_at_s = clock_s
+        self._keep_pace(clock_s)
+        return count > 0
+
+    def _keep_pace(self, clock_s: float) -> None:
+        found, stop = self.model.progress, self.model.facts.stop
+        if stop is None:
+            return
+        point = Point(clock_s, found.now_s, found.version, found.counters.updates_applied)
+        if self._pace is None:
+            if found.emulated_s > 0:
+                self._pace = Pace(stop, clock_s)
+                self._pace.start(point)
+        else:
+            self._pace.take(point)
+
+    def _take_summary(self) -> None:
+        """Read summary.json if it has changed."""
+        mark = _mark_of(self.run / files.SUMMARY)
+        if mark == self._summary_mark:
+            return
+        self._summary_mark = mark
+        self.model.health.take_summary(_summary(self.run))
+
+    def _mark(self) -> object:
+        """Changes if a run begins anew in this directory."""
+        return _mark_of(self.run / files.CONFIG)
+
+    def look(self, clock_s: float) -> None:
+        """Find out the state of a run of which nothing was read yet."""
+        if self.model.changes == 0:
+            self._take_summary()
+            self.state = self._state(clock_s)
+
+    def _state(self, clock_s: float) -> str:
+        finished = self.model.progress.finished or self.model.health.finished
+        if finished is not None:
+            return INTERRUPTED if finished in BROKEN_OFF else FINISHED
+        if self._written_s() == 0:
+            return WAITING
+        return RUNNING if clock_s - self._written_s() < SILENT_S else SILENT
+
+    def _written_s(self) -> float:
+        """The Unix time of the last row; 0 if there is none."""
+        times = [0.0]
+        for name in FOLLOWED:
+            try:
+                found = (self.run / name).stat()
+            except OSError:
+                continue
+            times += [found.st_mtime] if found.st_size else []
+        return max(times)
+
+    # ------------------------------------------------------------------ messages
+    def news(self, seen: Seen, clock_s: float) -> dict[str, Any] | None:
+        """Return the next message for a reader, see docs/reference/live.md; None without news."""
+        full = seen.generation != self.generation
+        if full:
+            seen.generation, seen.totals = self.generation, {}
+        found = self.model.news(seen, full)
+        state = self.state if seen.totals.get("state") != hash(self.state) else None
+        seen.totals["state"] = hash(self.state)
+        if not (full or found or state):
+            return None
+        finished = self.model.progress.finished
+        return {
+            "full": full,
+            **self._time(clock_s),
+            "state": self.state,
+            **({} if finished is None else {"finished": finished}),
+            **({"trouble": self.trouble} if self.trouble else {}),
+            "head": self._head(),
+            **found,
+        }
+
+    def window(self, begin_s: float, end_s: float, most: int) -> dict[str, Any]:
+        """Return the timeline between two emulated seconds, with at most ``most`` slices."""
+        marks = [mark for mark in self.model.marks.since(0) if begin_s <= mark[1] <= end_s]
+        return {
+            "from": begin_s,
+            "to": end_s,
+            **self.model.slices.window(begin_s, end_s, most),
+            "open": self.model.open_slices(),
+            "marks": marks[-most:],
+        }
+
+    def _time(self, clock_s: float) -> Mapping[str, float]:
+        """Emulated seconds now, and how many pass in a real second."""
+        progress, facts = self.model.progress, self.model.facts
+        on_the_wall = self.state == RUNNING and facts.clock != "virtual"
+        quiet_s = (clock_s - self._read_at_s) * facts.speed if on_the_wall else 0.0
+        progress.quiet_s = max(quiet_s, 0.0)
+        return {"now_s": round(progress.now_s, 6), "rate": facts.speed if on_the_wall else 0.0}
+
+    def _head(self) -> dict[str, Any]:
+        progress, pace = self.model.progress, self._pace
+        counted, running = progress.counters, self.state == RUNNING
+        rates = progress.rates_bit_s().values()
+        return {
+            "version": progress.version,
+            "accuracy": progress.accuracy,
+            "evaluated": progress.evaluated,
+            "received": counted.updates_received,
+            "applied": counted.updates_applied,
+            "discarded": counted.discards.total(),
+            "waiting": len(counted.waiting),
+            **{f"bytes_{way}": sent for way, sent in self.model.link_bins.bytes.items()},
+            "share": None if pace is None else round(pace.share, 4),
+            "left_s": None if pace is None or not running else number(pace.left_s),
+            "updates_per_s": None if pace is None or not running else pace.updates_per_s,
+            "outage_s": progress.outage_s,
+            "up_bit_s": round(sum(up for up, _ in rates)),
+            "down_bit_s": round(sum(down for _, down in rates)),
+            "rates_over_s": RATE_WINDOW_S,
+            "strange_rows": self.model.strange_rows,
+        }
+
+
+def _mark_of(path: Path) -> object:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+MOST_RUNS = 200  # served, and offered
+MOST_OF_SEED = 1000  # evaluations of a seed in a band
+DEPTH = 3  # folders below a given one in which a run may be: NAME/STRATEGY/SEED
+
+
+class Feeds:
+    """A feed for each run in ``paths`` or below, with ids r1, r2, ... in order."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.paths = [path.absolute() for path in paths]
+        self._given = {path.absolute(): path for path in paths}
+        self._feeds: dict[Path, RunFeed] = {}
+        self._ids: dict[str, Path] = {}
+        self.look()
+
+    def look(self) -> bool:
+        """Look for runs in the folders; whether a new one is there."""
+        before = len(self._feeds)
+        for path in self.paths:
+            for run in runs_below(path):
+                if run not in self._feeds and len(self._feeds) < MOST_RUNS:
+                    self._feeds[run] = RunFeed(run)
+                    self._ids[f"r{len(self._ids) + 1}"] = run
+        return len(self._feeds) > before
+
+    def add(self, text: str) -> None:
+        """Serve the runs of one more folder. UserError if it holds none, or is no folder."""
+        path = Path(text).expanduser()
+        check(path)
+        if path.absolute() not in self.paths:
+            self.paths.append(path.absolute())
+            self._given[path.absolute()] = path
+        self.look()
+
+    def get(self, name: str) -> RunFeed | None:
+        """Return the feed with this id, or None."""
+        run = self._ids.get(name)
+        return None if run is None else self._feeds[run]
+
+    def ids(self) -> list[str]:
+        return list(self._ids)
+
+    def told(self, clock_s: float) -> list[dict[str, Any]]:
+        """Return a row about each run, for the page. ``clock_s``: Unix time."""
+        names = self._names()
+        for feed in self._feeds.values():
+            feed.look(clock_s)
+        return [
+            {
+                "id": name,
+                "name": names[run],
+                "path": str(self._shown(run)),
+                "experiment": (facts := self._feeds[run].model.facts).experiment,
+                "strategy": facts.strategy,
+                "seed": facts.seed,
+                "clock": facts.clock,
+                "state": self._feeds[run].state,
+            }
+            for name, run in self._ids.items()
+            if run.is_dir()  # else a new run has taken the place of earlier ones
+        ]
+
+    def seeds(self, name: str) -> list[dict[str, Any]]:
+        """Return the evaluations of all seeds of a run's strategy; [] if it has one seed.
+
+        A row per seed: its id, ``metrics`` as the page gets them, in order of emulated time, and
+        ``end_s``, the emulated second at which it has ended; None while it runs.
+        """
+        run = self._ids.get(name)
+        if run is None or not rundirs.SEED.fullmatch(run.name):
+            return []
+        group = [each for each, its in self._ids.items() if its.parent == self._ids[name].parent]
+        if len(group) == 1:
+            return []
+        score = self._feeds[run].model.facts.score
+        found = []
+        for each in group:
+            kept: ThinnedItems[list[float | None]] = ThinnedItems(MOST_OF_SEED)
+            rows = read_csv(self._ids[each] / METRICS)
+            for point in sorted(metric_points(rows, score), key=lambda point: point[1] or 0.0):
+                kept.add(point)
+            end_s = number(_summary(self._ids[each]).get("emulated_s"))
+            found.append({"id": each, "metrics": kept.since(0), "end_s": end_s})
+        return found
+
+    def nearby(self) -> list[str]:
+        """Return folders with other runs: of the same experiments, and of those next to them."""
+        experiments: dict[Path, None] = {}
+        for path in self.paths:
+            beside = path.parent.parent if rundirs.runs_of(path) else path.parent
+            if beside != beside.parent:  # not all of the file system
+                experiments |= dict.fromkeys(_folders_in(beside))
+        schemes = (scheme for folder in experiments for scheme in _folders_in(folder))
+        others = (
+            str(scheme)
+            for scheme in schemes
+            if (runs := rundirs.runs_of(scheme)) and not any(run in self._feeds for run in runs)
+        )
+        return list(islice(others, MOST_RUNS))
+
+    def _names(self) -> dict[Path, str]:
+        """The shortest names that tell the runs apart."""
+        names: dict[Path, str] = {}
+        for run in self._feeds:
+            same = [each for each in self._feeds if rundirs.title(each) == rundirs.title(run)]
+            names[run] = rundirs.title(run) if len(same) == 1 else _longer(run)
+        return names
+
+    def _shown(self, run: Path) -> Path:
+        """The path of a run in the form that the user gave."""
+        for path, given in self._given.items():
+            if run.is_relative_to(path):
+                return given / run.relative_to(path)
+        return run
+
+
+def check(path: Path) -> None:
+    """UserError if ``path`` is no folder with a run in it."""
+    if not path.is_dir():
+        raise rundirs.missing(path)
+    if not any(True for _ in runs_below(path.absolute())):
+        raise UserError(
+            f"{path}: no run in it: expected the directory of a run, such as"
+            " runs/quickstart/fedasync, or a folder with such directories"
+        )
+
+
+def runs_below(folder: Path, depth: int = DEPTH) -> Iterable[Path]:
+    """Yield the run directories in a folder, in order of names; also those that have only begun."""
+    if rundirs.is_run(folder) or (folder / CONFIG).is_file():
+        yield folder
+        return
+    if depth == 0:
+        return
+    for each in _folders_in(folder):
+        yield from runs_below(each, depth - 1)
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    """The folders in a folder, in order of names; [] if it cannot be read."""
+    try:
+        return sorted(each for each in folder.iterdir() if each.is_dir() and each.name[0] != ".")
+    except OSError:  # no permission, or removed
+        return []
+
+
+def _summary(run: Path) -> dict[str, Any]:
+    """A run's summary.json; {} as long as it cannot be read."""
+    try:
+        return read_summary(run)
+    except OSError:
+        return {}
+
+
+def _longer(run: Path) -> str:
+    """ "quickstart/fedavg seed 3": the name with the experiment's folder."""
+    above = run.parents[1] if rundirs.SEED.fullmatch(run.name) else run.parent
+    return f"{above.name}/{rundirs.title(run)}"

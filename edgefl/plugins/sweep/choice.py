@@ -1,0 +1,197 @@
+"""Which setting is best, and which ones a sweep tries next.
+
+A sampler is a file in ``samplers/`` that binds ``sampler``. Beyond a grid: a next value at the edge
+at which the best one lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from edgefl import catalog
+from edgefl.errors import UserError, nearest
+from edgefl.plugins.sweep.metrics import Metric
+from edgefl.plugins.sweep.settings import GridAxis, Setting, ValueRange
+
+DIGITS = 4  # of a value between or beyond two others, or drawn from a span
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A setting with its ``score`` by the metric; None: the run died, or has no such number."""
+
+    setting: Setting
+    score: float | None
+
+
+def best_of(tried: Iterable[Tried], metric: Metric) -> Tried | None:
+    """Return the setting with the best score, the first of several; None if none has a score."""
+    scored = [each for each in tried if each.score is not None]
+    if not scored:
+        return None
+    most = metric.better([each.score for each in scored if each.score is not None])
+    return next(each for each in scored if each.score == most)
+
+
+@dataclass(frozen=True, slots=True)
+class GridEdge:
+    """An axis whose best value is its smallest or its largest that was tried."""
+
+    axis: GridAxis
+    value: Any
+    largest: bool
+    beyond: Any | None  # the next value; None if the key's range ends here
+
+
+def edges(axes: Sequence[GridAxis], tried: Sequence[Tried], metric: Metric) -> list[GridEdge]:
+    """Return the axes of numbers whose best value lies at an edge of what was tried.
+
+    An axis with one value has no edges: the user has fixed it.
+    """
+    best = best_of(tried, metric)
+    found = []
+    if best is None:
+        return []
+    for axis in axes:
+        values = tried_values(axis, tried) if axis.has_order else []
+        value = best.setting[axis.key]
+        if len(values) > 1 and value in (values[0], values[-1]):
+            largest = value == values[-1]
+            found.append(GridEdge(axis, value, largest, beyond(values, largest)))
+    return found
+
+
+def tried_values(axis: GridAxis, tried: Sequence[Tried]) -> list[Any]:
+    """Return the different values of an axis that were tried, from the smallest."""
+    return sorted({each.setting[axis.key] for each in tried})
+
+
+def beyond(values: Sequence[Any], largest: bool) -> Any | None:
+    """Return the next value above the largest or below the smallest of at least two.
+
+    Positive values go on with the ratio of the last two, others with their difference. None if
+    that is no new value: a whole number cannot be below 1 in this way.
+    """
+    last, before = (values[-1], values[-2]) if largest else (values[0], values[1])
+    following = last * (last / before) if min(values) > 0 else last + (last - before)
+    made = _rounded(following, values)
+    return None if made in values or (min(values) > 0 and made <= 0) else made
+
+
+def between(values: Sequence[Any], value: Any) -> Any | None:
+    """Return a new value between ``value`` and its neighbour that is further away; None if none.
+
+    Positive values are divided evenly by ratio, others by difference.
+    """
+    place = values.index(value)
+    ratio = min(values) > 0
+    gaps = [
+        (max(value, other) / min(value, other) if ratio else abs(value - other), other)
+        for other in (*values[max(place - 1, 0) : place], *values[place + 1 : place + 2])
+    ]
+    for _, other in sorted(gaps, key=lambda gap: -gap[0]):
+        middle = (value * other) ** 0.5 if ratio else (value + other) / 2
+        made = _rounded(middle, values)
+        if made not in values:
+            return made
+    return None
+
+
+def _rounded(value: float, values: Sequence[Any]) -> Any:
+    if all(isinstance(each, int) for each in values):
+        return round(value)
+    return float(f"{value:.{DIGITS}g}")
+
+
+def next_setting(
+    axes: Sequence[GridAxis],
+    tried: Sequence[Tried],
+    metric: Metric,
+    is_valid: Callable[[Setting], bool] = lambda setting: True,
+) -> Setting | None:
+    """Return one more setting next to the best: beyond the edges it lies at, else in a gap.
+
+    Beyond an edge at which the option's range ends (``is_valid``) the value stays. So several
+    methods get equal numbers of runs while one of them still moves an edge. None if there is
+    nothing more to try.
+    """
+    best = best_of(tried, metric)
+    if best is None:
+        return None
+    moved = best.setting
+    for edge in edges(axes, tried, metric):
+        if edge.beyond is not None:
+            further = moved.with_value(edge.axis.key, edge.beyond)
+            moved = further if is_valid(further) else moved
+    if moved != best.setting:
+        return moved
+    known = {each.setting for each in tried}
+    for axis in axes:
+        values = tried_values(axis, tried) if axis.has_order else []
+        if len(values) > 1:
+            middle = between(values, best.setting[axis.key])
+            made = None if middle is None else best.setting.with_value(axis.key, middle)
+            if made is not None and made not in known and is_valid(made):
+                return made
+    return None
+
+
+PACKAGE, ATTRIBUTE = "edgefl.plugins.sweep.samplers", "sampler"
+BATCH = 4  # settings that are tried before the next ones are chosen; not the number of workers,
+# on which results must not depend
+
+
+class Sampler(Protocol):
+    """Chooses settings. It depends only on its arguments, so that a sweep can be gone on with."""
+
+    def next(self, tried: Sequence[Tried]) -> list[Setting]:
+        """Return the settings to try next, given all that were tried; [] at the end.
+
+        ``tried``: every setting of earlier calls, in this order.
+        """
+        ...
+
+
+Maker = Callable[[Sequence[GridAxis], int, Metric, int], Sampler]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """All of these settings at once: a grid, or points of the user."""
+
+    settings: tuple[Setting, ...]
+
+    def next(self, tried: Sequence[Tried]) -> list[Setting]:
+        return [] if tried else list(self.settings)
+
+
+def find_sampler(name: str) -> Maker:
+    """Return what makes the sampler ``name`` of (axes, trials, metric, seed).
+
+    UserError if there is none.
+    """
+    valid = catalog.names(PACKAGE, ATTRIBUTE)
+    if name not in valid:
+        raise UserError(f"--sampler {name}: unknown sampler{nearest(name, valid)}")
+    made: Maker = catalog.find(PACKAGE, name, ATTRIBUTE)
+    return made
+
+
+def drawn(axis: GridAxis, rng: np.random.Generator) -> Any:
+    """Draw a value of an axis."""
+    if axis.span is None:
+        return axis.values[int(rng.integers(len(axis.values)))]
+    return from_share(axis.span, float(rng.random()))
+
+
+def from_share(span: ValueRange, share: float) -> Any:
+    """Return the number at ``share`` (0 to 1) of a span, with DIGITS digits."""
+    low, high = span.low, span.high
+    at = low * (high / low) ** share if span.log else low + (high - low) * share
+    if span.whole:
+        return min(max(round(at), int(low)), int(high))
+    return float(f"{min(max(at, low), high):.{DIGITS}g}")

@@ -1,0 +1,134 @@
+"""Messages between processes: what the codec carries, and what it refuses."""
+
+from __future__ import annotations
+
+import math
+import signal
+from typing import Any
+
+import orjson
+import pytest
+
+from edgefl.clocks import ipc
+from edgefl.clocks.ipc import BadMessage, Channel, Message, decode, encode
+from edgefl.clocks.process_messages import (
+    DoJob,
+    FleetReady,
+    ForkEdges,
+    JobFinished,
+    Listening,
+    RunEnded,
+    SnapshotScores,
+    StartRun,
+    StopRun,
+)
+
+START = StartRun("{}", 1, "runs/a", None, "scratch", "d", None, True, ("slow",))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        START,
+        ForkEdges(("e000", "e001"), "tcp://127.0.0.1:1", 0),
+        FleetReady("d", None, 2, {"e000": 10}),
+        FleetReady("d", 3.0, 2, {}),
+        RunEnded({"versions": 3, "wire": {"refused": 1}, "accuracy": None}),
+        SnapshotScores(3, "a.f32", (None, "nan", "0.5")),
+        DoJob("7-1", 1 << 60, "job", ["module", "Job", {"weights": {"array in file": [0]}}]),
+        JobFinished("7-1", "job.done", [{}, {"loss": None}], 0.25),
+    ],
+)
+def test_a_message_arrives_as_it_was_sent(sent: Any) -> None:
+    ours, theirs = Channel.pair()
+    ours.send(sent)
+    assert theirs.receive() == sent
+
+
+def test_whole_numbers_become_floats_where_the_field_is_one() -> None:
+    found = decode(b'{"kind": "job_finished", "order": "a", "file": "b", "result": 0, "real_s": 2}')
+    assert isinstance(found.real_s, float) and found.real_s == 2.0
+
+
+FLEET = {"kind": "fleet_ready", "data_digest": "", "samples_per_s": None, "cores": 1}
+
+
+@pytest.mark.parametrize(
+    ("row", "fault"),
+    [
+        ({"kind": "stop_everything", "reason": "x"}, "'stop_everything' - at `\\$.kind`"),
+        ({"reason": "x"}, "missing required field `kind`"),
+        ({"kind": ["stop_run"], "reason": "x"}, "Expected `str`"),
+        (["stop_run", "x"], "Expected `object`, got `array`"),
+        ({"kind": "stop_run"}, "missing required field `reason`"),
+        ({"kind": "stop_run", "reason": "x", "more": 1}, "unknown field `more`"),
+        ({"kind": "stop_run", "reason": 3}, "Expected `str`, got `int` - at `\\$.reason`"),
+        ({"kind": "listening", "port": True}, "Expected `int`, got `bool`"),
+        ({"kind": "listening", "port": 80.5}, "Expected `int`, got `float`"),
+        ({"kind": "fork_edges", "edges": "e000", "address": "", "index": 0}, "Expected `array`"),
+        ({"kind": "fork_edges", "edges": ["a", 1], "address": "", "index": 0}, "got `int`"),
+        ({"kind": "run_ended", "summary": []}, "Expected `object`, got `array`"),
+        ({**FLEET, "samples": {"a": 1}, "samples_per_s": ""}, "Expected `float | null`, got `str`"),
+        ({**FLEET, "samples": {"a": 1.5}}, "Expected `int`, got `float`"),
+    ],
+)
+def test_what_is_no_message_is_refused(row: Any, fault: str) -> None:
+    with pytest.raises(BadMessage, match=fault):
+        decode(orjson.dumps(row))
+
+
+def test_bytes_that_are_no_json_are_refused() -> None:
+    for data in (b"\xff", b"[" * 100_000, b'{"kind":"stop_run","reason":"\xff"}'):
+        with pytest.raises(BadMessage):
+            decode(data)
+
+
+def test_what_json_cannot_hold_is_refused_where_it_is_sent() -> None:
+    with pytest.raises(TypeError, match="complex"):
+        encode(RunEnded({"z": 1j}))
+    assert decode(encode(RunEnded({"loss": math.nan}))).summary == {"loss": None}
+
+
+def test_each_kind_has_the_name_of_its_class() -> None:
+    assert orjson.loads(encode(StopRun("x"))) == {"kind": "stop_run", "reason": "x"}
+    kinds = [kind.__struct_config__.tag for kind in Message.__subclasses__()]
+    assert len(set(kinds)) == len(kinds)
+
+
+def test_a_closed_channel_raises_eof_error_after_what_was_sent() -> None:
+    ours, theirs = Channel.pair()
+    assert theirs.receive(timeout_s=0) is None
+    ours.send(Listening(80))
+    ours.close()
+    assert theirs.receive() == Listening(80)
+    with pytest.raises(EOFError):
+        theirs.receive(timeout_s=0)
+    with pytest.raises(BrokenPipeError):
+        theirs.send(Listening(80))
+
+
+def test_a_message_that_a_ctrl_c_interrupts_is_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, theirs = Channel.pair()
+    ours.send(Listening(80))
+    ours.send(Listening(81))
+
+    def pressed(data: bytes) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return decode(data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ipc, "decode", pressed)
+        with pytest.raises(KeyboardInterrupt):
+            theirs.receive()
+    assert [theirs.receive(), theirs.receive()] == [Listening(80), Listening(81)]
+
+
+def test_serve_answers_until_the_other_side_is_gone() -> None:
+    ours, theirs = Channel.pair()
+    for port in (1, 2, 3):
+        ours.send(Listening(port))
+    ours.end.shutdown(1)
+    theirs.serve(lambda order: StopRun(f"port {order.port}") if order.port != 2 else None)
+    assert [ours.receive(), ours.receive()] == [StopRun("port 1"), StopRun("port 3")]

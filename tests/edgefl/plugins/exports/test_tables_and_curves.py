@@ -1,0 +1,182 @@
+"""Tests of the exports to TensorBoard, Parquet and MLflow, read back with these tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from builders import small_run
+
+from edgefl.errors import UserError
+from edgefl.plugins.exports import mlflow, parquet, tensorboard
+from edgefl.results.compare import load_run
+from edgefl.results.tail import read_csv, read_events
+from edgefl.results.timeline import of_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    _, directory = small_run(tmp_path_factory.mktemp("runs"), stop={"versions": 5})
+    return directory
+
+
+@pytest.fixture
+def killed(run: Path, tmp_path: Path) -> Path:
+    """As after kill -9: torn last lines, no summary."""
+    for name in ("events.jsonl", "links.csv", "metrics.csv", "config.toml"):
+        data = (run / name).read_bytes()
+        (tmp_path / name).write_bytes(data if name == "config.toml" else data[:-20])
+    return tmp_path
+
+
+# ---------------------------------------------------------------------- TensorBoard
+def scalars(folder: Path) -> dict[str, list[tuple[int, float, float]]]:
+    """(step, seconds, value) of each tag."""
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    found = reader.EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    found.Reload()
+    return {
+        tag: [(each.step, each.wall_time, each.value) for each in found.Scalars(tag)]
+        for tag in found.Tags()["scalars"]
+    }
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_tensorboard_has_each_point_once(run: Path, tmp_path: Path, times: int) -> None:
+    for _ in range(times):
+        (place,) = tensorboard.write({"fedavg": run}, str(tmp_path / "tb"))
+    found, rows = scalars(Path(place)), read_csv(run / "metrics.csv")
+    expected = [(int(r["version"]), float(r["emulated_s"]), float(r["accuracy"])) for r in rows]
+    assert [each[0] for each in found["accuracy/test"]] == [each[0] for each in expected]
+    for each, wanted in zip(found["accuracy/test"], expected):
+        assert each == pytest.approx(wanted, abs=1e-6)
+    gaps = of_run(run).gap_columns()
+    assert [each[2] for each in found["staleness"]] == gaps.versions.tolist()
+    assert set(found) >= {"loss/test", "bytes/up", "bytes/down"}
+
+
+def test_tensorboard_leaves_files_of_others(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "fedavg").mkdir()
+    other = tmp_path / "fedavg" / "events.out.tfevents.1.other"
+    other.touch()
+    tensorboard.write({"fedavg": run}, str(tmp_path))
+    assert other.is_file() and len(list(other.parent.iterdir())) == 2
+
+
+def test_tensorboard_of_a_killed_run(killed: Path, tmp_path: Path) -> None:
+    (place,) = tensorboard.write({"a": killed}, str(tmp_path / "tb"))
+    assert len(scalars(Path(place))["accuracy/test"]) == len(read_csv(killed / "metrics.csv")) > 2
+
+
+# ---------------------------------------------------------------------- Parquet
+def table(path: Path) -> list[dict[str, object]]:
+    return pytest.importorskip("pyarrow.parquet").read_table(path).to_pylist()
+
+
+def test_parquet_has_all_rows_with_types(run: Path, tmp_path: Path) -> None:
+    written = parquet.write({"one": run, "two": run}, str(tmp_path))
+    names = {Path(path).stem for path in written}
+    assert names >= {"events", "decisions", "metrics", "links", "slices", "instants"}
+    links, rows = table(tmp_path / "links.parquet"), read_csv(run / "links.csv")
+    assert len(links) == 2 * len(rows) and {row["run"] for row in links} == {"one", "two"}
+    first = rows[0]
+    assert links[0] == {
+        "run": "one",
+        "edge": first["edge"],
+        "direction": first["direction"],
+        "kind": first["kind"],
+        "bytes": int(first["bytes"]),
+        **{name: float(first[name]) for name in ("offered_s", "scheduled_s", "finished_s")},
+    }
+    events, lines = table(tmp_path / "events.parquet"), read_events(run / "events.jsonl")
+    assert len(events) == 2 * len(lines)
+    arrived = next(row for row in events if row["event"] == "update_arrived")
+    line = lines[arrived["line"] - 1]
+    assert (arrived["t"], arrived["edge"]) == (line["t"], line["edge"])
+    assert arrived["numbers.samples"] == line["numbers"]["samples"]
+
+
+def test_parquet_has_a_decision_per_edge(run: Path, tmp_path: Path) -> None:
+    parquet.write({"one": run}, str(tmp_path))
+    assigned = [r for r in table(tmp_path / "decisions.parquet") if r["do"] == "assign"]
+    assert [(row["edge"], row["task"]) for row in assigned][:3] == [("a", 0), ("b", 1), ("c", 2)]
+    slices = table(tmp_path / "slices.parquet")
+    found = of_run(run)
+    assert len(slices) == len(found.slices) + len(found.open_slices())
+    assert {row["lane"] for row in slices} == {"compute", "uplink", "downlink"}
+
+
+def test_parquet_of_a_killed_run(killed: Path, tmp_path: Path) -> None:
+    parquet.write({"a": killed}, str(tmp_path / "tables"))
+    rows = table(tmp_path / "tables" / "links.parquet")
+    assert len(rows) == len(read_csv(killed / "links.csv")) > 10
+
+
+def test_parquet_removes_tables_of_an_earlier_export(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "hosts.parquet").touch()
+    (tmp_path / "mine.parquet").touch()
+    parquet.write({"one": run}, str(tmp_path))
+    assert not (tmp_path / "hosts.parquet").exists() and (tmp_path / "mine.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1, None], [1, None]),
+        ([1, 0.5], [1.0, 0.5]),
+        (["a", 1, None], ["a", "1", None]),
+        ([[1, 2], None], ["[1,2]", None]),
+        ([True, False], [True, False]),
+        ([None, None], [None, None]),
+    ],
+)
+def test_a_column_of_mixed_values_has_one_type(
+    values: list[object], expected: list[object]
+) -> None:
+    pytest.importorskip("pyarrow")
+    column = parquet.Column(np.arange(len(values)), values)
+    assert parquet._column([column], len(values)).to_pylist() == expected
+
+
+def test_parquet_of_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="nothing to export: its files have no rows"):
+        parquet.write({"a": tmp_path}, str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "file").touch()
+    (tmp_path / "links.csv").write_text("edge,direction\na,up\n")
+    with pytest.raises(UserError, match=r"--out .*file: expected a folder"):
+        parquet.write({"a": tmp_path}, str(tmp_path / "file"))
+
+
+# ---------------------------------------------------------------------- MLflow
+@pytest.mark.processes  # MLflow asks for the processor's name
+def test_mlflow_has_each_run_once(run: Path, killed: Path, tmp_path: Path) -> None:
+    tracking = pytest.importorskip("mlflow.tracking")
+    place = tmp_path / "store" / "mlflow.db"
+    for _ in range(2):
+        mlflow.write({"fedavg": run, "killed": killed}, str(place))
+    client = tracking.MlflowClient(tracking_uri=f"sqlite:///{place}")
+    (experiment,) = [e for e in client.search_experiments() if e.name != "Default"]
+    found = {each.info.run_name: each for each in client.search_runs([experiment.experiment_id])}
+    assert {name: each.info.status for name, each in found.items()} == {
+        "fedavg": "FINISHED",
+        "killed": "KILLED",
+    }
+    data, row = found["fedavg"].data, load_run(run, "fedavg")
+    assert data.metrics["versions"] == row.versions == 5
+    assert data.metrics["final_accuracy"] == pytest.approx(row.final_accuracy)
+    assert data.params["links.up_mbit_s"] == "0.01"
+    assert (data.tags["strategy"], data.tags["verdict"]) == (row.strategy, row.verdict)
+    curve = client.get_metric_history(found["fedavg"].info.run_id, "accuracy")
+    assert [(each.step, each.timestamp) for each in sorted(curve, key=lambda e: e.step)] == [
+        (int(r["version"]), round(1000 * float(r["emulated_s"])))
+        for r in read_csv(run / "metrics.csv")
+    ]
+
+
+@pytest.mark.processes  # as above, and a socket
+def test_mlflow_on_a_server_that_is_not_there(run: Path) -> None:
+    pytest.importorskip("mlflow")
+    with pytest.raises(UserError, match=r"--out http://127\.0\.0\.1:9: MLflow cannot write there"):
+        mlflow.write({"a": run}, "http://127.0.0.1:9")

@@ -1,0 +1,186 @@
+"""The inventory: hosts and edges of a file, and the error line of each kind of bad input."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgefl.errors import UserError
+from edgefl.plugins.launch.inventory import Inventory, load_inventory
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "hosts.toml"
+    path.write_text(text)
+    return path
+
+
+def loaded(folder: Path, text: str) -> Inventory:
+    return load_inventory(written(folder, text))
+
+
+def refusal(folder: Path, text: str) -> str:
+    """The error line, without the folder."""
+    with pytest.raises(UserError) as caught:
+        loaded(folder, text)
+    return str(caught.value).replace(f"{folder}/", "")
+
+
+def test_a_range_that_is_none_is_told_with_its_place(tmp_path: Path) -> None:
+    line = "[8-1]: the range is empty, expected the smaller number first"
+    refused = refusal(tmp_path, '[[hosts]]\nhost = "pi-[8-1]"')
+    assert refused == f"hosts.toml: hosts[0].host: {line}"
+
+
+def test_a_host_may_have_an_ipv6_address(tmp_path: Path) -> None:
+    """Without brackets, which stand for a range."""
+    inventory = loaded(
+        tmp_path,
+        """
+        [coordinator]
+        address = "::1"
+        [[hosts]]
+        host = "fd00::[2-3]"
+        """,
+    )
+    assert [host.name for host in inventory.hosts] == ["fd00::2", "fd00::3"]
+    assert list(inventory.edge_hosts()) == ["fd00--2", "fd00--3"]
+    assert inventory.coordinator.address == "::1"
+
+
+def test_hosts_edges_and_defaults(tmp_path: Path) -> None:
+    (tmp_path / "id").write_text("")
+    inventory = loaded(
+        tmp_path,
+        """
+        [coordinator]
+        listen_port = 7700
+        [defaults]
+        user = "pi"
+        identity = "id"
+        venv = "~/fl"
+        links = "native"
+        env = {A = "1", B = "2"}
+        [[hosts]]
+        host = "pi-[1-2]"
+        edges = 2
+        env = {B = "3"}
+        [[hosts]]
+        host = "10.0.0.9"
+        user = "me"
+        python = "/opt/python"
+        devices = "pi4"
+        links = "lte"
+        allow_code = true
+        [[hosts]]
+        host = "lab-a"
+        via = "netns"
+        names = ["left", "right"]
+        """,
+    )
+    assert list(inventory.edge_hosts()) == [
+        *("pi-1-1", "pi-1-2", "pi-2-1", "pi-2-2"),
+        *("10-0-0-9", "left", "right"),
+    ]
+    first, second, address, namespace = inventory.hosts
+    assert (first.name, second.name, first.via, first.user) == ("pi-1", "pi-2", "ssh", "pi")
+    assert first.identity == tmp_path / "id" and first.env == {"A": "1", "B": "3"}
+    assert (first.links, first.devices, first.allow_code) == ("native", None, False)
+    assert (first.interpreter, first.folder) == ("~/fl/bin/python", "~/.edgefl")
+    assert (address.user, address.interpreter, address.allow_code) == ("me", "/opt/python", True)
+    assert (address.links, address.devices) == ("lte", "pi4")
+    # keys of [defaults] that only ssh has do not apply; hosts that share a disk share no folder
+    assert (namespace.user, namespace.identity) == (None, None)
+    assert namespace.folder == "~/.edgefl/lab-a"
+    assert inventory.coordinator.host.via == "local" and inventory.coordinator.listen_port == 7700
+
+
+def test_a_host_without_an_environment_gets_the_installed_one(tmp_path: Path) -> None:
+    (host,) = loaded(tmp_path, '[[hosts]]\nhost = "a"\nfolder = "~/w"').hosts
+    assert host.interpreter == "~/w/venv/bin/python"
+
+
+@pytest.mark.parametrize("via", ["netns", "local"])
+def test_a_host_on_this_machine_uses_the_python_of_the_command(tmp_path: Path, via: str) -> None:
+    login = f'[[hosts]]\nhost = "a"\nvia = "{via}"\n'
+    (host,) = loaded(tmp_path, login).hosts
+    assert host.interpreter == sys.executable
+    (host,) = loaded(tmp_path, login + 'venv = "~/w"').hosts
+    assert host.interpreter == "~/w/bin/python"
+    (host,) = loaded(tmp_path, login + 'python = "/opt/p"').hosts
+    assert host.interpreter == "/opt/p"
+
+
+A = '[[hosts]]\nhost = "a"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", "hosts: expected a table [[hosts]] for each host, found none"),
+        ("[hosts]\nhost = 'a'", "hosts: expected a table [[hosts]] for each host, found [hosts]"),
+        ("[[strategies]]", "is the config of an experiment, expected an inventory of hosts"),
+        ("hosts = []", "hosts: expected at least one"),
+        ("hosts = 3", "hosts: expected an array, found 3"),
+        ("[[hosts]]\nvia = 'ssh'", "hosts[0].host: missing"),
+        (A + "prot = 22", "hosts[0].prot: unknown key (nearest: 'port')"),
+        (A + "hostname = 'b'", "hosts[0].hostname: unknown key (nearest: 'host')"),
+        (A + "key = 'b'", "hosts[0].key: unknown key (nearest: 'identity')"),
+        ("[default]\n" + A, "default: unknown key (nearest: 'defaults')"),
+        (
+            "[defaults]\nusr = 'x'\n" + A,
+            "defaults.usr: unknown key (nearest: 'user')",
+        ),
+        (A + "via = 'shh'", "hosts[0].via: expected 'ssh', 'netns' or 'local', found 'shh'"),
+        (A + "port = '22'", "hosts[0].port: expected a whole number, found '22'"),
+        (A + "edges = 0", "hosts[0].edges: expected greater than or equal to 1, found 0"),
+        (A + "edges = 2\nnames = ['x']", "hosts[0]: names: expected edges or names, found both"),
+        (A + "names = ['X']", "hosts[0].names[0]: expected at most 32 of a-z, 0-9, _ and -"),
+        (A + A, "hosts: host 'a' is given twice"),
+        ("[[hosts]]\nhost = 'pi-[1-3]'\n[[hosts]]\nhost = 'pi-2'", "host 'pi-2' is given twice"),
+        (A + "names = ['x', 'x']", "hosts: edge 'x' is twice on host 'a'"),
+        (
+            "[[hosts]]\nhost = 'a.b'\n[[hosts]]\nhost = 'a-b'",
+            "hosts: edge 'a-b' is on hosts 'a.b' and 'a-b': give names",
+        ),
+        (
+            "[[hosts]]\nhost = 'a[1-2]'\nnames = ['x']",
+            "hosts[0].names: expected a single host, found 2 (a[1-2])",
+        ),
+        ("[[hosts]]\nhost = 'a b'", "hosts[0].host: expected a name or an address, found 'a b'"),
+        ("[[hosts]]\nhost = '-oProxyCommand=x'", "hosts[0].host: expected a name or an address"),
+        (f"[[hosts]]\nhost = '{'a' * 40}'", "hosts[0].host: no edge id can be made of 'aaaa"),
+        (A + "identity = 'id_rsa'", "hosts[0].identity: no file id_rsa (nearest: 'id_rsb')"),
+        (A + "known_hosts = 'no/where'", "hosts[0].known_hosts: no directory no"),
+        (
+            A + "links = 'lt'",
+            "hosts[0]: links: link profile 'lt' does not exist: did you mean lte?",
+        ),
+        (A + "devices = 'lte'", "hosts[0]: devices: device profile 'lte' does not exist"),
+        (A + "python = 'p'\nvenv = 'v'", "hosts[0]: venv: expected python or venv, found both"),
+        (
+            A + "via = 'netns'\nuser = 'x'",
+            'hosts[0]: user: expected only with via = "ssh", found "netns"',
+        ),
+        (A + "env = {'A B' = 'x'}", "hosts[0]: env: expected a name of letters, digits and _"),
+        (
+            "[coordinator]\nvia = 'ssh'\n" + A,
+            'coordinator: host: missing; via = "ssh" needs it',
+        ),
+        ("[coordinator]\nlisten_port = 70000\n" + A, "coordinator.listen_port: expected less"),
+        (A + "port = 99999999999999999999", "hosts[0].port: expected a whole number of at most 64"),
+        (A + "port", "hosts.toml: Expected '=' after a key"),
+    ],
+)
+def test_bad_input_is_one_line(text: str, line: str, tmp_path: Path) -> None:
+    (tmp_path / "id_rsb").write_text("")
+    said = refusal(tmp_path, text)
+    assert said.startswith("hosts.toml: ") and line in said and "\n" not in said
+
+
+def test_a_missing_inventory_names_the_nearest(tmp_path: Path) -> None:
+    path = written(tmp_path, A)
+    with pytest.raises(UserError, match=r"host\.toml: no such file \(nearest: 'hosts\.toml'\)"):
+        load_inventory(path.with_name("host.toml"))

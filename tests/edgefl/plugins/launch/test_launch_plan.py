@@ -1,0 +1,148 @@
+"""What a launch copies to each host, the order that prepares its edges, and limits of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from builders import experiment
+
+from edgefl.commands.launch import refuse_faults
+from edgefl.errors import UserError
+from edgefl.loading.file import from_json
+from edgefl.plugins.launch.inventory import CoordinatorPlace, Host, Inventory
+from edgefl.plugins.launch.launch_plan import (
+    PLAIN,
+    SECRET,
+    code_files,
+    key_files,
+    preparation,
+    refuse_code,
+    run_name,
+    upper_bounds,
+)
+
+KEYS = Path("/keys")
+LINKS = {"up_mbit_s": 1.0, "down_mbit_s": 4.0}
+
+
+def inventory(*hosts: Host) -> Inventory:
+    here = CoordinatorPlace(Host("coordinator", via="local", allow_code=True), None, 0)
+    return Inventory(Path("lab.toml"), here, hosts)
+
+
+def test_a_host_gets_its_own_secret_keys_and_no_other() -> None:
+    files = key_files(KEYS, ["pi-1-1", "pi-1-2"])
+    assert [(str(file.source), file.target) for file in files] == [
+        ("/keys/coordinator.key", "keys/coordinator.key"),
+        ("/keys/edges/pi-1-1.key_secret", "keys/edges/pi-1-1.key_secret"),
+        ("/keys/edges/pi-1-2.key_secret", "keys/edges/pi-1-2.key_secret"),
+    ]
+    assert {file.mode for file in files} == {SECRET} == {0o600}
+
+
+def test_a_file_of_code_is_sent_once_under_its_own_path() -> None:
+    (one,) = code_files(
+        {"own/algo.py:A": Path("/c/own/algo.py"), "own/algo.py:B": Path("/c/own/algo.py")}
+    )
+    assert (one.target, one.mode) == ("code/own/algo.py", PLAIN)
+
+
+@pytest.mark.parametrize("name", ["/etc/algo.py:A", "~/algo.py:A", "../algo.py:A", "a/../b.py:A"])
+def test_code_outside_the_configs_folder_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match="expected a file below the config's folder"):
+        code_files({name: Path("x.py")})
+
+
+def test_code_goes_only_to_hosts_that_allow_it() -> None:
+    hosts = inventory(Host("a", allow_code=True), Host("b"), Host("c"))
+    refuse_code(hosts, [])
+    refuse_code(inventory(Host("a", allow_code=True)), ["algo.py:A"])
+    with pytest.raises(UserError) as refused:
+        refuse_code(hosts, ["algo.py:A", "algo.py:A"])
+    assert str(refused.value) == (
+        "lab.toml: the config names 'algo.py:A', which is your own code: set allow_code = true for"
+        " b, c, if their edges may run it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("shards", "expected"),
+    [("~/.edgefl/shards/x", (None, "~/.edgefl/shards/x")), (None, ("/data", None))],
+)
+def test_edges_read_shards_or_the_data_of_their_host(
+    shards: str | None, expected: tuple[str | None, str | None]
+) -> None:
+    whole = experiment(seeds=(4, 5), edges={"names": ("pi-1", "pi-2")})
+    order = preparation(Host("pi-1", edges=("pi-1",), data="/data"), whole, shards, restarts=3)
+    assert (order.data, order.shards) == expected
+    assert (order.edges, order.keys, order.restarts, order.nice) == (("pi-1",), "../keys", 3, 0)
+    assert orjson.loads(order.config)["seed"] == 4, "the first run is that of the first seed"
+
+
+def test_a_host_is_told_no_path_of_this_machine() -> None:
+    there = {"kind": "file", "file": "/phones/times.csv"}
+    away = experiment(edges={"names": ("a",), "availability": there}, stop={"emulated_s": 9.0})
+    order = preparation(Host("a", edges=("a",)), away, None, 0)
+    assert from_json(order.config).edges.ids() == ["a"], "an edge accepts it"
+
+
+def test_a_coordinator_elsewhere_does_not_have_the_file_of_absences() -> None:
+    there = {"kind": "file", "file": "times.csv"}
+    away = experiment(edges={"names": ("a",), "availability": there}, stop={"emulated_s": 9.0})
+    with pytest.raises(UserError, match="edges.availability.file: a coordinator elsewhere"):
+        refuse_faults(away)
+    refuse_faults(experiment(edges={"names": ("a",)}))
+
+
+@pytest.mark.parametrize(("via", "nice"), [("local", 10), ("netns", 10), ("ssh", 0)])
+def test_edges_do_not_delay_a_coordinator_on_their_machine(via: str, nice: int) -> None:
+    host = Host("a", via=via, edges=("a",))  # type: ignore[arg-type]  # a parameter
+    assert preparation(host, experiment(edges={"names": ("a",)}), None, 0).nice == nice
+
+
+def test_a_runs_folder_has_a_harmless_name() -> None:
+    assert run_name("my run/..", "0a1b") == "my-run----0a1b"
+    assert len(run_name("x" * 64, "0a1b")) == 45
+
+
+@pytest.mark.parametrize(
+    ("sections", "wall_s", "up_bytes", "down_bytes"),
+    [
+        # 8 s / 2; 3 edges x 1 Mbit/s x 8 s = 3 MB up, four times as much down
+        ({"speed": 2.0, "links": LINKS, "stop": {"emulated_s": 8.0}}, 4.0, 3e6, 12e6),
+        # (10 updates + 3 edges at work) x 1000 bytes
+        ({"links": LINKS, "stop": {"updates": 10}}, None, 13_000, 13_000),
+        ({"links": LINKS, "stop": {"updates": 10, "emulated_s": 8.0}}, 8.0, 13_000, 13_000),
+        ({"links": LINKS, "stop": {"versions": 10}}, None, None, None),
+        ({"links": {"kind": "native"}, "stop": {"emulated_s": 8.0}}, 8.0, None, None),
+        (
+            {
+                "links": LINKS,
+                "medium": {"kind": "cell", "up_mbit_s": 2.0},
+                "stop": {"emulated_s": 8.0},
+            },
+            *(8.0, 2e6, 12e6),
+        ),
+        (
+            {
+                "groups": (
+                    {"name": "a", "count": 1, "links": {"up_mbit_s": 2.0}},
+                    {"name": "b", "count": 2},
+                ),
+                "links": LINKS,
+                "stop": {"emulated_s": 8.0},
+            },
+            *(8.0, 4e6, 12e6),
+        ),
+        # 3 edges x 7.6 and 29.5 Mbit/s x 8 s
+        ({"links": {"profile": "lte"}, "stop": {"emulated_s": 8.0}}, 8.0, 22.8e6, 88.5e6),
+    ],
+)
+def test_bounds_by_hand(
+    sections: dict[str, Any], wall_s: float, up_bytes: float, down_bytes: float
+) -> None:
+    found = upper_bounds(experiment(edges={"count": 3}, **sections), 1000)
+    assert (found.wall_s, found.up_bytes, found.down_bytes) == (wall_s, up_bytes, down_bytes)

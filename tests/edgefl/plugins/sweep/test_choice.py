@@ -1,0 +1,205 @@
+"""Which setting is best, what is tried next, and samplers that depend only on their arguments."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from statistics import fmean
+
+import pytest
+
+from edgefl.errors import UserError
+from edgefl.plugins.sweep.choice import (
+    BATCH,
+    Listed,
+    Sampler,
+    Tried,
+    best_of,
+    between,
+    beyond,
+    edges,
+    find_sampler,
+    from_share,
+    next_setting,
+)
+from edgefl.plugins.sweep.metrics import late_accuracy, metric
+from edgefl.plugins.sweep.settings import GridAxis, Setting, ValueRange, settings
+
+ACCURACY, LOSS = metric("final_accuracy"), metric("final_loss")
+
+
+def tried(key: str, **scores: float | None) -> list[Tried]:
+    return [Tried(Setting(((key, float(value[1:])),)), score) for value, score in scores.items()]
+
+
+def test_the_best_is_the_first_of_equals_and_never_one_without_a_number() -> None:
+    found = tried("a", _1=None, _2=0.5, _3=0.9, _4=0.9)
+    best = best_of(found, ACCURACY)
+    assert best is not None and best.setting["a"] == 3.0
+    best = best_of(found, LOSS)
+    assert best is not None and best.setting["a"] == 2.0
+    assert best_of(tried("a", _1=None), ACCURACY) is None and best_of([], ACCURACY) is None
+
+
+def test_an_unknown_metric_names_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"--metric final_acc: .*nearest: 'final_accuracy'"):
+        metric("final_acc")
+
+
+@pytest.mark.parametrize(
+    ("values", "largest", "expected"),
+    [
+        ([0.01, 0.1], True, 1.0),  # by ratio
+        ([0.01, 0.1], False, 0.001),
+        ([0.01, 0.03, 0.1], True, 0.3333),
+        ([0.0, 0.5], True, 1.0),  # 0 has no ratio: by difference
+        ([0.0, 0.5], False, -0.5),
+        ([-1, 1], True, 3),
+        ([2, 4, 8], True, 16),
+        ([1, 2], False, None),  # 1/2 rounds to a value that is there, or to no positive one
+    ],
+)
+def test_the_value_beyond_an_edge(
+    values: list[float], largest: bool, expected: float | None
+) -> None:
+    made = beyond(values, largest)
+    assert made == expected and type(made) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("values", "value", "expected"),
+    [
+        ([0.01, 0.1, 1.0], 0.1, 0.03162),  # both gaps are equal: the lower one
+        ([0.1, 0.2, 10.0], 0.2, 1.414),
+        ([-1.0, 0.0, 4.0], 0.0, 2.0),
+        ([1, 2, 3], 2, None),
+        ([1, 2, 4], 2, 3),
+    ],
+)
+def test_the_value_in_a_gap(values: list[float], value: float, expected: float | None) -> None:
+    assert between(values, value) == expected
+
+
+def test_an_edge_needs_numbers_and_several_values() -> None:
+    axes = (GridAxis("a", (1.0, 2.0)), GridAxis("b", ("x", "y")), GridAxis("c", (3,)))
+    found = [
+        Tried(Setting((("a", 1.0), ("b", "x"), ("c", 3))), 0.1),
+        Tried(Setting((("a", 2.0), ("b", "y"), ("c", 3))), 0.2),
+    ]
+    (edge,) = edges(axes, found, ACCURACY)
+    assert (edge.axis.key, edge.value, edge.largest, edge.beyond) == ("a", 2.0, True, 4.0)
+    assert edges(axes, [], ACCURACY) == []
+
+
+def test_a_method_at_an_edge_goes_on_and_one_that_is_not_fills_a_gap() -> None:
+    axes = (GridAxis("a", (0.1, 1.0, 10.0)),)
+    at_edge = tried("a", **{"_0.1": 0.1, "_1": 0.2, "_10": 0.3})
+    assert next_setting(axes, at_edge, ACCURACY) == Setting((("a", 100.0),))
+    inside = tried("a", **{"_0.1": 0.1, "_1": 0.3, "_10": 0.2})
+    assert next_setting(axes, inside, ACCURACY) == Setting((("a", 0.3162),))
+    corner = [Tried(Setting((("a", a), ("b", b))), a + b) for a in (1.0, 2.0) for b in (10.0, 20.0)]
+    both = (GridAxis("a", (1.0, 2.0)), GridAxis("b", (10.0, 20.0)))
+    assert next_setting(both, corner, ACCURACY) == Setting((("a", 4.0), ("b", 40.0)))
+    assert next_setting(both, corner, LOSS) == Setting((("a", 0.5), ("b", 5.0)))
+    ends = next_setting(both, corner, ACCURACY, lambda setting: setting["b"] <= 20.0)
+    assert ends == Setting((("a", 4.0), ("b", 20.0))), "the range of b ends at 20"
+    inner = next_setting(both, corner, ACCURACY, lambda setting: setting["a"] < 2.0)
+    assert inner == Setting((("a", 1.414), ("b", 20.0))), "no edge can move: the gap of a"
+    words = (GridAxis("b", ("x", "y")),)
+    assert next_setting(words, [Tried(Setting((("b", "x"),)), 1.0)], ACCURACY) is None
+
+
+def test_late_accuracy_weighs_by_time() -> None:
+    points = [(0.0, 0.1), (2900.0, 0.4), (3100.0, 0.6), (3400.0, 0.8)]
+    expected = (100 * 0.4 + 300 * 0.6 + 100 * 0.8) / 500
+    assert late_accuracy(points, 3500.0) == pytest.approx(expected)
+    assert late_accuracy([], 3500.0) is None
+
+
+LISTS = (GridAxis("a", (1, 2, 3)), GridAxis("b", ("x", "y")))
+SPANS = (
+    GridAxis("rate", span=ValueRange(0.001, 0.1, True)),
+    GridAxis("size", span=ValueRange(1, 9)),
+)
+ACCURACY = metric("final_accuracy")
+
+
+def test_a_list_is_tried_once() -> None:
+    one = Setting((("a", 1),))
+    assert Listed((one,)).next([]) == [one] and Listed((one,)).next([Tried(one, None)]) == []
+
+
+def test_random_settings_differ_and_are_the_same_again() -> None:
+    drawn = find_sampler("random")(SPANS, 30, ACCURACY, 11).next([])
+    assert drawn == find_sampler("random")(SPANS, 30, ACCURACY, 11).next([])
+    assert len(set(drawn)) == len(drawn) == 30
+    assert drawn != find_sampler("random")(SPANS, 30, ACCURACY, 12).next([])
+    assert all(0.001 <= each["rate"] <= 0.1 and each["size"] in range(1, 10) for each in drawn)
+    below = sum(each["rate"] < 0.01 for each in drawn)
+    assert 8 <= below <= 22, "half of the draws on a logarithmic scale"
+
+
+def test_random_settings_of_lists_are_at_most_all_of_them() -> None:
+    assert find_sampler("random")(LISTS, 6, ACCURACY, 1).next([]) == settings(LISTS)
+    some = find_sampler("random")(LISTS, 4, ACCURACY, 1).next([])
+    assert len(set(some)) == 4 and set(some) <= set(settings(LISTS))
+    few = (GridAxis("a", span=ValueRange(1, 3)),)
+    assert len(find_sampler("random")(few, 10, ACCURACY, 1).next([])) == 3, "no more whole numbers"
+
+
+@pytest.mark.parametrize(
+    ("span", "share", "expected"),
+    [
+        (ValueRange(0.0, 1.0), 0.25, 0.25),
+        (ValueRange(0.01, 100.0, True), 0.5, 1.0),
+        (ValueRange(0.01, 100.0, True), 1.0, 100.0),
+        (ValueRange(1, 4), 0.5, 2),
+        (ValueRange(1, 4), 1.0, 4),
+    ],
+)
+def test_the_number_at_a_share_of_a_span(span: ValueRange, share: float, expected: float) -> None:
+    assert from_share(span, share) == expected
+
+
+def asked(sampler: Sampler, score: Callable[[Setting], float | None]) -> list[Setting]:
+    tried: list[Tried] = []
+    while settings := sampler.next(tried):
+        assert len(settings) <= BATCH
+        tried += [Tried(each, score(each)) for each in settings]
+    return [each.setting for each in tried]
+
+
+def test_optuna_learns_and_is_the_same_again() -> None:
+    pytest.importorskip("optuna", reason="the extra optuna is not installed")
+    axes = (GridAxis("x", span=ValueRange(0.0, 1.0)),)
+
+    def score(setting: Setting) -> float | None:
+        away = abs(float(setting["x"]) - 0.7)
+        return None if away > 0.6 else -away  # None: as of a run that died
+
+    found = asked(find_sampler("optuna")(axes, 40, ACCURACY, 11), score)
+    assert len(found) == 40 and found == asked(
+        find_sampler("optuna")(axes, 40, ACCURACY, 11), score
+    )
+    away = [abs(each["x"] - 0.7) for each in found]
+    assert fmean(away[-20:]) < 0.2 < fmean(away[:10]), "the first ten are random"
+    least = find_sampler("optuna")(axes, 40, metric("final_loss"), 11)
+    assert fmean(abs(each["x"] - 0.7) for each in asked(least, score)[-20:]) > 0.2, "minimised"
+
+
+def test_optuna_takes_lists_and_whole_numbers() -> None:
+    pytest.importorskip("optuna", reason="the extra optuna is not installed")
+    lists = find_sampler("optuna")(LISTS, 5, ACCURACY, 1).next([])
+    assert len(lists) == BATCH and set(lists) <= set(settings(LISTS))
+    spans = find_sampler("optuna")(SPANS, 2, ACCURACY, 1).next([])
+    assert len(spans) == 2 and all(
+        each["size"] in range(1, 10) and 0.001 <= each["rate"] <= 0.1 for each in spans
+    )
+
+
+def test_optuna_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "optuna"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(UserError, match=r"--sampler optuna needs .*edgefl\[optuna\]"):
+        find_sampler("optuna")(SPANS, 3, ACCURACY, 1)
