@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
-from safetensors.numpy import load_file, save_file
 from text_rig import LENGTH, causal_experiment, text_data, text_experiment
 from torch import nn
 
@@ -20,7 +19,6 @@ from edgefl.data.encoding import PARTS, SECOND
 from edgefl.errors import UserError
 from edgefl.models import bert_classifier
 from edgefl.models import workspace as frozen
-from edgefl.models.evaluate import evaluate
 from edgefl.models.pretrained_options import PretrainedOptions
 from edgefl.models.token_loss import next_token_loss, right_tokens
 from edgefl.models.workspace import Workspace, layout_of
@@ -126,23 +124,6 @@ def test_training_moves_no_frozen_weight_and_ends_in_the_same_bytes() -> None:
     assert ends[0] == ends[1] != made.initial_weights().tobytes()
 
 
-def test_the_first_model_depends_on_the_seed_alone() -> None:
-    made = learning(text_experiment({"train": "lora"}), None)
-    other = learning(text_experiment({"train": "lora"}, seed=2), None)
-    assert (made.initial_weights() == made.initial_weights()).all()
-    assert (made.initial_weights() != other.initial_weights()).any()
-    assert made.frozen_digest() == other.frozen_digest()
-
-
-def test_the_digest_knows_every_frozen_weight(tmp_path: Path) -> None:
-    model = built(train="head")
-    before = frozen.frozen_digest(model)
-    model.net.bert.encoder.layer[1].output.dense.bias.data[3] += 1e-6
-    assert before != frozen.frozen_digest(model)
-    assert frozen.frozen_digest(built(train="head", dtype="bfloat16")) != before
-    assert frozen.frozen_digest(built()) == ""
-
-
 def test_a_frozen_part_that_is_trained_or_unknown_is_an_error() -> None:
     model: Any = nn.Linear(2, 2)
     model.frozen_part = frozenset({"weight"})
@@ -151,18 +132,6 @@ def test_a_frozen_part_that_is_trained_or_unknown_is_an_error() -> None:
     model.frozen_part = frozenset({"wait"})
     with pytest.raises(UserError, match="'wait' is no parameter or buffer of the model"):
         layout_of(model)
-
-
-def test_frozen_weights_in_bfloat16_train_float32_adapters() -> None:
-    made = learning(text_experiment({"train": "lora", "dtype": "bfloat16"}), None)
-    assert {p.dtype for p in made.workspace.model.parameters() if not p.requires_grad} == {
-        torch.bfloat16
-    }
-    assert made.initial_weights().dtype == np.float32
-    loss, accuracy = evaluate(made.workspace, made.initial_weights(), *made.test, made.task.loss)
-    exact = learning(text_experiment({"train": "lora"}), None)
-    near, _ = evaluate(exact.workspace, made.initial_weights(), *exact.test, exact.task.loss)
-    assert 0 < accuracy <= 1 and loss == pytest.approx(near, abs=0.02) and loss != near
 
 
 def test_frozen_weights_stay_in_the_mapped_file() -> None:
@@ -178,14 +147,6 @@ def test_frozen_weights_stay_in_the_mapped_file() -> None:
 
 
 # ------------------------------------------------------------------ batches
-def test_padding_to_the_longest_of_a_batch_changes_no_output() -> None:
-    made = learning(text_experiment({"dropout": 0.0}), None)
-    inputs = made.test[0][:8]
-    assert int((inputs[:, PARTS] > 0).sum(dim=1).max()) < LENGTH
-    with made.workspace.inference(made.initial_weights()) as model:
-        together = model(inputs)
-        alone = torch.cat([model(inputs[row : row + 1]) for row in range(8)])
-    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-6)
 
 
 def test_a_causal_model_is_trained_on_its_answers_only() -> None:
@@ -265,20 +226,6 @@ def test_what_a_directory_lacks_is_one_line(tmp_path: Path) -> None:
     refused(place, "has no config.json")
 
 
-def test_texts_that_do_not_fit_the_model() -> None:
-    with pytest.raises(UserError, match=r"data.length: expected at most 24, .* found 25"):
-        built(length=25)
-    with pytest.raises(UserError, match="has 9000 tokens, .*expected the tokenizer of this model"):
-        built(vocabulary=9000)
-
-
-def test_targets_of_adapters_that_match_nothing() -> None:
-    with pytest.raises(UserError, match=r"ends in 'quer' .nearest: 'query'"):
-        built(train="lora", lora_targets=("quer",))
-    with pytest.raises(UserError, match=r"ends in 'classifier'"):  # it is trained itself
-        built(train="lora", lora_targets=("classifier",))
-
-
 @pytest.mark.parametrize(
     ("keys", "fault"),
     [
@@ -291,33 +238,3 @@ def test_targets_of_adapters_that_match_nothing() -> None:
 def test_options_that_contradict_each_other(keys: dict[str, Any], fault: str) -> None:
     with pytest.raises(ValidationError, match=fault):
         options(**keys)
-
-
-def test_the_output_layer_of_tied_weights_is_no_head(tmp_path: Path) -> None:
-    place = tmp_path / "tied"
-    shutil.copytree(text_data() / "models" / "causal", place)
-    config = json.loads((place / "config.json").read_text())
-    (place / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": True}))
-    file = place / "model.safetensors"
-    tensors = load_file(file)
-    del tensors["lm_head.weight"]
-    save_file(tensors, file, metadata={"format": "pt"})
-    given = {"name": "causal_lm", "path": str(place), "train": "head"}
-    with pytest.raises(UserError, match="shares its weights with the embedding"):
-        learning(causal_experiment(given), None)
-    tied = learning(causal_experiment(given | {"train": "all"}), None)
-    whole = learning(causal_experiment(), None)
-    vocabulary = tied.task.dataset.vocabulary
-    assert whole.layout.size - tied.layout.size == vocabulary * 16
-
-
-def test_without_the_extra_the_line_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(UserError, match=r"'transformers', which is not .*edgefl\[text\]"):
-        built()
-    monkeypatch.undo()
-    monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(UserError, match=r"'peft', which is not installed.*edgefl\[text\]"):
-        built(train="lora")

@@ -15,7 +15,6 @@ from text_rig import causal_experiment, sums, text_experiment, write_jsonl
 from edgefl.clocks.setup.learning import Learning, learning
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.edges.training import LocalRun
-from edgefl.errors import UserError
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import Assignment
 from edgefl.strategies.base.strategy import LocalRule
@@ -89,22 +88,6 @@ def test_a_model_that_knows_twenty_sums_matches_all_of_them(folder: Path) -> Non
     assert train_loss == pytest.approx(loss, rel=1e-5), "the same texts, in the same batches"
 
 
-def test_with_shuffled_answers_it_matches_almost_none(folder: Path) -> None:
-    shuffled = [
-        {"question": row["question"], "answer": other["answer"]}
-        for row, other in zip(rows(), [*rows()[7:], *rows()[:7]])
-    ]
-    *_, match = scores(of_sums(folder, shuffled), overfitted(folder))
-    assert match < 0.2
-
-
-def test_exact_match_needs_answers_and_f1_needs_labels() -> None:
-    with pytest.raises(UserError, match="expected a causal language model"):
-        learning(text_experiment(evaluation={"metric": "exact_match"}), None)
-    with pytest.raises(UserError, match="expected data with labels"):
-        learning(causal_experiment(evaluation={"metrics": ["f1"]}), None)
-
-
 def run(given: Any, directory: Path) -> tuple[dict[str, Any], list[dict[str, str]]]:
     summary = run_virtual(learning(given, None), 0, directory)
     with (directory / "metrics.csv").open() as file:
@@ -129,18 +112,6 @@ def test_fedecho_on_a_causal_model_gives_the_same_bytes_twice(tmp_path: Path, tr
     told = (tmp_path / "one" / "events.jsonl").read_text()
     assert told.count('"teachers"') == 3, "one report for each distillation"
     assert "distillation_failed" not in told and "prediction_failed" not in told
-
-
-def test_fedecho_on_a_classifier_has_f1(tmp_path: Path) -> None:
-    given = text_experiment(
-        training=ADAMW,
-        unlabelled={"data": "mrpc", "size": 8},
-        stop={"versions": 2},
-        evaluation={"metrics": ["f1"]},
-        strategies=[{"strategy": "fedecho", **ROUNDS}],
-    )
-    summary, table = run(given, tmp_path / "run")
-    assert summary["versions"] == 2 and all(0 <= float(row["f1"]) <= 1 for row in table)
 
 
 def test_time_by_tokens_is_that_of_the_padded_batches(tmp_path: Path) -> None:

@@ -60,18 +60,6 @@ def test_modules_of_the_user_are_those_of_strategy_and_rule(
     assert all(not catalog.own_modules(catalog.load(name)) for name in catalog.strategy_names())
 
 
-def test_a_module_next_to_the_users_file_belongs_to_it(tmp_path: Path) -> None:
-    (tmp_path / "my_helper_of_state.py").write_text("class Kept: pass\n")
-    (tmp_path / "my_two_files.py").write_text(
-        "import my_helper_of_state\n"
-        "from edgefl.strategies.fedavg import FedAvg\n"
-        "class Algo(FedAvg): pass\n"
-    )
-    found = catalog.own_modules(catalog.load("my_two_files.py:Algo", tmp_path))
-    assert found[0].startswith("edgefl_own_") and found[0].endswith("_my_two_files")
-    assert found[1:] == ("my_helper_of_state",)
-
-
 @pytest.mark.parametrize(
     ("name", "options"),
     [
