@@ -269,39 +269,6 @@ def test_stop_at_a_version(tmp_path: Path) -> None:
     )
 
 
-def test_stop_at_an_emulated_moment(tmp_path: Path) -> None:
-    desk = Desk(
-        tmp_path,
-        make(FedAsync, concurrency=1),
-        stop={"emulated_s": 2.5},
-        evaluation={"every_versions": 3},
-    )
-    desk.start("a")
-    desk.update("a", 0, 1, 0, 0)
-    assert desk.coordinator.next_due() == 5 * S // 2
-    assert desk.wake(5 * S // 2) == [
-        "evaluate v1",
-        "finish: emulated_s",
-    ], "the last model is evaluated whatever the rhythm"
-
-
-def test_finish_is_the_last_decision_that_is_carried_out(tmp_path: Path) -> None:
-    script = {
-        ev.RunStarted: [
-            assign("a"),
-            do.Finish("seen enough"),
-            assign("b"),
-            do.Publish(vector(1, 1, 1)),
-        ]
-    }
-    desk = scripted(tmp_path, script)
-    assert desk.start("a", "b") == ["evaluate v0", "a <- task 0 v0 (0 0 0)", "finish: seen enough"]
-    assert [d["do"] for d in desk.events()[-2]["decisions"]] == [
-        "assign",
-        "finish",
-    ] and desk.events()[-1]["fact"] == "finished"
-
-
 @pytest.mark.parametrize(
     ("strategy", "reason"),
     [

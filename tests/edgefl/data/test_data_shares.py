@@ -10,7 +10,6 @@ import pytest
 from builders import experiment
 from idx_files import idx_bytes
 from PIL import Image
-from text_files import write_jsonl
 
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.virtual.run import run_virtual
@@ -153,25 +152,6 @@ def test_with_local_sets_every_edge_trains_on_all_of_its_own(tmp_path: Path) -> 
         and coordinator.test[1].tolist() == [7, 8]
         and coordinator.data_digest() == learned.data_digest()
     )
-
-
-def test_local_texts_want_one_vocabulary(tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "b")
-    (tmp_path / "words.txt").write_text("good\nbad\n")
-    data = {"name": "imdb", "dir": str(tmp_path), "source": "local", "length": 5}
-    with pytest.raises(
-        UserError, match='data.vocabulary_file: expected with data.source = "local"'
-    ):
-        learning(experiment(data=data, model={"name": "textcnn"}), None, ["b"])
-    data["vocabulary_file"] = str(tmp_path / "words.txt")
-    found = learning(experiment(data=data, model={"name": "textcnn"}), None, ["b"])
-    assert found.train[0][:].tolist()[0] == [1, 2, 2, 1, 0]
-    before = found.data_digest()
-    (tmp_path / "words.txt").write_text("bad\ngood\n")
-    assert (
-        learning(experiment(data=data, model={"name": "textcnn"}), None, ["b"]).data_digest()
-        != before
-    ), "other words are other data"
 
 
 # ------------------------------------------------------------------ config

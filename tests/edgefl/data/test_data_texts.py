@@ -99,22 +99,6 @@ def test_imdb_folders(tmp_path: Path, folder: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        ("Film\n", "line 1: expected one word as the tokenizer makes them, found 'Film'"),
-        ("a\nb c\n", "line 2: "),
-        ("a\n\nb\n", "line 2"),
-        ("a\na\n", "'a' occurs twice"),
-    ],
-)
-def test_a_wrong_vocabulary_file_is_named(tmp_path: Path, content: str, complaint: str) -> None:
-    write_jsonl(tmp_path)
-    (tmp_path / "own.txt").write_text(content)
-    with pytest.raises(UserError, match=f"own.txt.*{complaint}"):
-        imdb.load(tmp_path, TextOptions(vocabulary_file="own.txt"))
-
-
-@pytest.mark.parametrize(
     ("name", "content", "complaint"),
     [
         (

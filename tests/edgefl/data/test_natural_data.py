@@ -14,7 +14,7 @@ import pytest
 from idx_files import idx_bytes
 from PIL import Image
 
-from edgefl.data import celeba, emnist, imdb, leaf, shakespeare
+from edgefl.data import celeba, emnist, leaf, shakespeare
 from edgefl.data.partition import few_labels, natural
 from edgefl.errors import UserError
 from edgefl.streams import Streams
@@ -145,39 +145,6 @@ def test_speeches_are_joined_by_speaker_and_cut_into_windows(tmp_path: Path) -> 
     assert found.columns["speaker"].tolist() == [0, 0, 1, 1] and [
         known[label] for label in found.test_y
     ] == ["i", "y"]
-
-
-# ------------------------------------------------------------------ IMDb
-@pytest.mark.parametrize(
-    ("rows", "films"),
-    [
-        (
-            [
-                [0, 2, "neg/0", "tt9", "bad"],
-                [1, 9, "pos/1", "tt1", "good"],
-                [1, 9, "pos/2", "tt9", "fine"],
-            ],
-            [1, 0, 1],
-        ),
-        (
-            [
-                {"label": "neg", "text": "bad", "film": "b"},
-                {"label": "pos", "text": "good", "film": "a"},
-            ],
-            [1, 0],
-        ),
-        ([{"label": "neg", "text": "bad"}, {"label": "pos", "text": "good", "film": "a"}], None),
-    ],
-)
-def test_imdb_s_films_are_a_column_where_the_files_tell_them(
-    tmp_path: Path, rows: list[Any], films: list[int] | None
-) -> None:
-    for part in ("train", "test"):
-        (tmp_path / f"{part}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = imdb.load(tmp_path, imdb.Options(length=4))
-    assert {name: column.tolist() for name, column in found.columns.items()} == (
-        {} if films is None else {"film": films}
-    )
 
 
 # ------------------------------------------------------------------ LEAF

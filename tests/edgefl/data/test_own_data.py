@@ -6,9 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import experiment
 
-from edgefl.clocks.setup.learning import learning
 from edgefl.data import dataset as datasets
 from edgefl.data import shards
 from edgefl.data.cache import cached
@@ -48,36 +46,6 @@ def test_a_wrong_data_set_is_one_line(found: object, complaint: str) -> None:
 def test_a_good_data_set_passes_also_without_training_samples() -> None:
     check("own.py:load", Dataset(X[:0], Y[:0], X, Y, 3))
     check("own.py:load", Dataset(TEXTS, Y, TEXTS, Y, 3, vocabulary=6))
-
-
-@pytest.mark.parametrize(
-    ("changes", "complaint"),
-    [
-        (
-            {"data": {"name": "own.py:load"}},
-            r"^'own.py:load' failed: KeyError: 'x' \(own.py, line 4",
-        ),
-        (
-            {"partition": {"name": "own.py:split"}},
-            r"^'own.py:split' failed: .* \(own.py, line 8\)$",
-        ),
-        ({"model": {"name": "own.py:build"}}, "^'own.py:build' failed: TypeError: build"),
-        ({"model": {"name": "own.py:nothing"}}, "model 'own.py:nothing' returned NoneType"),
-        ({"task": "own.py:task"}, r"^'own.py:task' failed: ValueError: no \(own.py, line 20\)$"),
-    ],
-)
-def test_an_exception_in_an_own_file_is_one_line(
-    tmp_path: Path, changes: dict[str, object], complaint: str
-) -> None:
-    (tmp_path / "own.py").write_text(
-        '"""Own."""\n\ndef load(directory):\n    return {}["x"]\n\n\n'
-        "def split(labels, edges, options, rng):\n    return labels / None\n\n\n"
-        "def build():\n    return None\n\n\n"
-        "def nothing(options, shape, classes):\n    return None\n\n\n"
-        "def task():\n    raise ValueError('no')\n"
-    )
-    with pytest.raises(UserError, match=complaint):
-        learning(experiment(**changes), tmp_path)
 
 
 F = np.zeros((6, 1, 2, 2), np.float32)

@@ -214,21 +214,3 @@ def test_stl10(tmp_path: Path) -> None:
     assert found.mean[1] == pytest.approx(9 / 96**2, abs=1e-3)
     more = stl10.unlabelled(tmp_path)
     assert more.shape == (6, 3, 96, 96) and more[5, 0, 5, 7] == 5 and more[5, 1, 1, 0] == 9
-
-
-@pytest.mark.usefixtures("cache")
-@pytest.mark.parametrize(
-    ("cut", "said"),
-    [
-        (
-            {"train_X": 1},
-            "train_X.bin: truncated or no STL-10 file: expected pictures of 27648 bytes",
-        ),
-        ({"test_y": 1}, "test_y.bin: 1 labels for the 2 pictures"),
-    ],
-)
-def test_a_wrong_stl10_is_one_line(tmp_path: Path, cut: dict[str, int], said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        stl10.load(stl(tmp_path, **cut))
-    with pytest.raises(UserError, match="edgefl data get stl10"):
-        stl10.unlabelled(tmp_path / "nowhere")

@@ -357,16 +357,6 @@ def test_schedules_by_hand() -> None:
     assert [Schedule("constant", 3).factor(step, 4) for step in range(4)] == [0.25, 0.5, 0.75, 1.0]
 
 
-def test_a_schedule_over_all_tasks_goes_on() -> None:
-    plan = TrainingPlan(1, 2, 0.5, keeps_state=True, schedule=Schedule("linear", total_steps=2))
-    trainer, rule = linear_trainer(plan), LocalRule(None)
-    first = finished(trainer, rule, start_at_optimizers(0, 1, 0))
-    second = finished(
-        trainer, rule, start_at_optimizers(*first.weights.tolist()), trainer.remembered(first, rule)
-    )
-    assert second.weights.tolist() == [0.625, 1.0, 0.0]
-
-
 # ------------------------------------------------------------------ FedAC's control variate
 def test_fedacs_mean_gradient_is_the_same_from_steps_and_from_gradients() -> None:
     """A schedule that never changes the rate makes the device sum gradients itself."""

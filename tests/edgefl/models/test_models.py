@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -13,12 +10,8 @@ from torch import nn
 from edgefl.data.task import cross_entropy
 from edgefl.errors import UserError
 from edgefl.models import (
-    celeba_cnn,
-    emnist_cnn,
     lenet5,
     mlp,
-    resnet20,
-    tdma_cnn,
 )
 from edgefl.models.evaluate import evaluate
 from edgefl.models.workspace import Workspace, flat, initial, layout_of, wrap
@@ -140,59 +133,3 @@ def test_evaluation_leaves_statistics_weights_and_workspace_alone() -> None:
     assert (weights.tobytes(), mine.numpy().tobytes()) == before
     assert workspace.model.training and workspace.model.scale.data_ptr() == mine.data_ptr()
     assert workspace.model.norm.num_batches_tracked.item() == 0
-
-
-# ------------------------------------------------------------------ the order of images
-GREY, COLOURED = (1, 28, 28), (3, 32, 32)
-PAPERS = {"activation": "tanh", "pool": "average"}
-
-
-def space_of(model: ModuleType, options: dict[str, Any], shape: tuple[int, ...]) -> Workspace:
-    def build() -> nn.Module:
-        made: nn.Module = model.build(model.Options(**options), shape, 10)
-        return made
-
-    return Workspace(build)
-
-
-def batch_of(shape: tuple[int, ...], size: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
-    inputs = torch.randn(size, *shape, generator=torch.Generator().manual_seed(1))
-    return inputs, torch.arange(size) % 10
-
-
-def slope(space: Workspace, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """The gradient of a batch as the workspace has it."""
-    space.gradient.zero_()
-    output, features = space.with_features(inputs)
-    torch.autograd.backward(cross_entropy(output, targets) + features.square().mean())
-    return space.gradient.clone()
-
-
-@pytest.mark.parametrize(
-    ("model", "options", "shape"),
-    [
-        (lenet5, {}, GREY),
-        (lenet5, PAPERS, COLOURED),
-        (tdma_cnn, {}, GREY),
-        (emnist_cnn, {}, GREY),
-        (celeba_cnn, {}, COLOURED),
-        (resnet20, {"norm": "batch"}, COLOURED),
-        (resnet20, {"norm": "group"}, GREY),
-    ],
-)
-def test_channels_last_changes_the_last_bits_only(
-    model: ModuleType, options: dict[str, Any], shape: tuple[int, ...]
-) -> None:
-    """The largest difference is below a ten-thousandth of the largest element: rounding."""
-    space, (inputs, targets) = space_of(model, options, shape), batch_of(shape)
-    arranged = space.arranged(inputs)
-    assert torch.equal(arranged, inputs) and arranged.stride(1) == 1
-    entered: list[torch.Tensor] = []
-    second = [module for module in space.model.modules() if isinstance(module, nn.Conv2d)][-1:]
-    hook = second[0].register_forward_hook(lambda _, __, output: entered.append(output))
-    found = slope(space, arranged, targets)
-    hook.remove()
-    assert entered[0].is_contiguous(memory_format=torch.channels_last), "to the last convolution"
-    wanted = slope(space, inputs, targets)
-    assert wanted.abs().max() > 0
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-4 * float(wanted.abs().max()))

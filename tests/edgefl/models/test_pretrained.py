@@ -34,50 +34,6 @@ def built(vocabulary: int = 60, length: int = LENGTH, **keys: Any) -> Any:
     return bert_classifier.build(options(**keys), (vocabulary, 2, length), 2)
 
 
-# ------------------------------------------------------------------ adapters
-
-
-def test_the_gradients_of_a_whole_encoder_are_those_of_the_merged_one() -> None:
-    """Autograd through the merged weights of a new model, against the adapters' gradients."""
-    made = learning(text_experiment({"train": "lora", "dropout": 0.0, "lora_rank": 2}), None)
-    inputs, targets = made.train[0][:6], made.train[1][:6]
-    vector = torch.from_numpy(made.initial_weights())
-    torch.manual_seed(3)
-    vector += 0.05 * torch.randn(len(vector))  # B is no longer 0
-    space = made.workspace
-    space.gradient.zero_()
-    with space.frozen(vector) as model:
-        made.task.loss(model(inputs), targets).backward()
-        outputs = model(inputs).detach()
-    merged = built(dropout=0.0).net
-    weights = dict(space.model.net.named_parameters())
-    with torch.no_grad():
-        space.point(vector, space.fresh_counters())
-        for name, parameter in merged.named_parameters():
-            if name in weights:
-                parameter.copy_(weights[name])
-                continue
-            owner, _, last = name.rpartition(".")
-            parameter.copy_(weights[f"{owner}.base_layer.{last}"])
-            if f"{owner}.lora_A.default.weight" in weights and last == "weight":
-                a, b = (weights[f"{owner}.lora_{part}.default.weight"] for part in "AB")
-                parameter.add_(16.0 / 2 * b @ a)
-    merged.eval()
-    mask = (inputs[:, PARTS] > 0).long()
-    logits = merged(
-        input_ids=inputs[:, 0],
-        attention_mask=mask,
-        token_type_ids=(inputs[:, PARTS] - 1).clamp(min=0),
-    ).logits
-    torch.testing.assert_close(logits, outputs, rtol=1e-4, atol=1e-5)
-    made.task.loss(logits, targets).backward()
-    owner = "bert.encoder.layer.1.attention.self.query"
-    a, b = (weights[f"{owner}.lora_{part}.default.weight"] for part in "AB")
-    full = dict(merged.named_parameters())[f"{owner}.weight"].grad
-    torch.testing.assert_close(b.grad, 8.0 * full @ a.T, rtol=1e-3, atol=1e-6)
-    torch.testing.assert_close(a.grad, 8.0 * b.T @ full, rtol=1e-3, atol=1e-6)
-
-
 # ------------------------------------------------------------------ the flat vector
 @pytest.mark.parametrize(
     ("train", "elements"),
@@ -205,25 +161,6 @@ def test_a_directory_that_does_not_fit_is_one_line(
     with pytest.raises(UserError, match=fault) as error:
         bert_classifier.build(given, (30, 2, LENGTH), 2)
     assert "\n" not in str(error.value)
-
-
-def test_what_a_directory_lacks_is_one_line(tmp_path: Path) -> None:
-    def refused(path: Path, fault: str) -> None:
-        with pytest.raises(UserError, match=fault) as error:
-            bert_classifier.build(PretrainedOptions(path=str(path)), (60, 2, LENGTH), 2)
-        assert "\n" not in str(error.value)
-
-    refused(text_data() / "models" / "bort", "model.path: no directory .*nearest: 'bert'")
-    place = Path(changed(tmp_path))
-    (place / "model.safetensors").write_bytes(b"x" * 100)
-    refused(place, "cannot be read")
-    (place / "model.safetensors").unlink()
-    refused(place, "no model.safetensors; .*save_pretrained")
-    (place / "config.json").write_text("{")
-    (place / "model.safetensors").write_bytes(b"x")
-    refused(place, "is not JSON")
-    (place / "config.json").unlink()
-    refused(place, "has no config.json")
 
 
 @pytest.mark.parametrize(

@@ -144,56 +144,6 @@ def test_another_type_in_any_field_is_refused() -> None:
                 refused(with_field(kind, index, wrong), kind.__name__)
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
-        msgpack.packb(value)
-        for value in (
-            None,
-            1,
-            "abc",
-            {},
-            [],
-            [CODES[m.Welcome]],
-            [CODES[m.Welcome], 1],
-            [CODES[m.Welcome], 1, 2.0],
-            [CODES[m.Welcome], True, 2],
-        )
-    ],
-)
-def test_what_is_no_list_with_a_head_is_refused(header: bytes) -> None:
-    refused(header, "code, incarnation, session")
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        b"",
-        b"\xc1",
-        b"\x93\x01",
-        encode(m.Ping(1), *HEAD) + b"\x00",
-        b"\xa2\xff\xfe",
-        b"\x93\x00\x01\xdb\xff\xff\xff\xff",
-        b"\xdd\xff\xff\xff\xff",
-        b"\x94\x00\x01\x02\x81\xa1a\x01",
-        b"\xc7\x05\x2a12345",
-    ],
-    ids=[
-        "empty",
-        "never used",
-        "cut short",
-        "more behind it",
-        "not utf-8",
-        "4 GB string",
-        "4 G items",
-        "map",
-        "extension",
-    ],
-)
-def test_what_is_not_msgpack_is_refused(header: bytes) -> None:
-    refused(header)
-
-
 def exceeds(header: bytes, match: str) -> None:
     with pytest.raises(LimitExceeded, match=match):
         decode(header)

@@ -77,28 +77,6 @@ def test_inputs_come_back_with_their_arrays_and_events(tmp_path: Path, payloads:
     assert size == 8 + 8 + 2, "an array of an event that is the input's is kept once"
 
 
-def test_arrays_of_any_type_and_shape_come_back(tmp_path: Path) -> None:
-    given = {
-        "none": np.empty(0, np.float32),
-        "whole": np.arange(6, dtype=np.int64).reshape(2, 3),
-        "turned": np.arange(6, dtype=np.float64).reshape(2, 3).T,
-        "one": np.array(7, np.int8),
-        "yes": np.array([True, False]),
-        "table": np.ones((2, 2), np.float32),
-    }
-    journal = opened(tmp_path)
-    journal.input({"kind": "all"}, given, 0.0)
-    journal.close()
-    (entry,) = read(tmp_path)
-    for name, array in given.items():
-        found = entry.arrays[name]
-        assert (found.dtype, found.shape, found.tolist()) == (
-            array.dtype,
-            array.shape,
-            array.tolist(),
-        )
-
-
 # ------------------------------------------------------------------ a torn end
 def test_what_a_crash_has_torn_at_any_byte_is_cut_off_and_the_journal_goes_on(
     tmp_path: Path,
@@ -286,34 +264,6 @@ def _quietly(journal: Journal, since: int) -> list[Any]:
         _caused(journal, entry.item["of"])
         entries.append(entry)
     return entries
-
-
-def test_a_damaged_segment_before_whole_ones_is_named(tmp_path: Path) -> None:
-    journal = opened(tmp_path)
-    put(journal, 1)
-    journal.begin_segment()
-    put(journal, 2)
-    journal.close()
-    lines = tmp_path / f"{FIRST}{LINES}"
-    lines.write_bytes(lines.read_bytes()[:-5])
-    with pytest.raises(UserError, match=r"000000.jsonl: line 1 is torn"):
-        of(tmp_path)
-
-
-def test_segments_after_a_torn_one_are_dropped_if_nothing_of_it_was_durable(tmp_path: Path) -> None:
-    journal = opened(tmp_path, power=True)
-    for number in (1, 2):
-        put(journal, number)
-    journal.begin_segment()
-    put(journal, 3)
-    journal.close()
-    lines = tmp_path / f"{FIRST}{LINES}"
-    lines.write_bytes(lines.read_bytes()[:-5])
-    again = opened(tmp_path, power=True, resumed=True)
-    assert [entry.item["of"] for entry in _quietly(again, 0)] == [1]
-    put(again, 9)
-    again.close()
-    assert of(tmp_path) == [1, 9] and len(names(tmp_path)) == 2
 
 
 # ------------------------------------------------------------------ checked replays

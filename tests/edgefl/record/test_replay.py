@@ -12,7 +12,6 @@ from builders import EXAMPLES, Desk, experiment, layout, make, small_run
 from safetensors.numpy import load_file
 
 from edgefl.clocks.setup.plan import strategy
-from edgefl.clocks.setup.replay_run import replay_run
 from edgefl.errors import UserError
 from edgefl.protocol.messages import Joined
 from edgefl.record import journal as journals
@@ -95,28 +94,6 @@ def test_a_changed_strategy_is_found_at_its_first_other_decision(run: Path) -> N
         UserError, match=r"event 4 \(run_started\) decided .*'a', 'c'.*journal has .*'a', 'b', 'c'"
     ):
         again(run, strategy="fedavg", clients_per_round=2)
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("journal/layout.json", b"[["),
-        ("journal/layout.json", b"[1]"),
-        ("journal/layout.json", b"[" * 20_000),
-        ("journal/initial.safetensors", b"\xff" * 100),
-        ("model.safetensors", b""),
-        ("config.toml", b"x = " + b"[" * 20_000),
-        (
-            "config.toml",
-            b"stop = {versions = 1}\nstrategies = [{strategy = 'fedavg'}]\n",
-        ),
-    ],
-)
-def test_a_damaged_file_is_one_line(tmp_path: Path, name: str, content: bytes) -> None:
-    directory = small_run(tmp_path, **SECTIONS, strategies=[SORTS[0]])[1]
-    (directory / name).write_bytes(content)
-    with pytest.raises(UserError, match=rf"{name}: is (damaged|not valid TOML)"):
-        replay_run(directory)
 
 
 def test_a_run_without_payloads_says_what_would_have_been_needed(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from edgefl.errors import UserError
 from edgefl.results import compare, summary
 from edgefl.results.live import LiveView
 from edgefl.results.table import table
-from edgefl.results.tail import Tail, is_torn, read_csv, read_events
+from edgefl.results.tail import Tail, is_torn
 
 METRICS = "version,emulated_s,wall_s,train_loss,test_loss,accuracy,bytes_up,bytes_down\n"
 LINKS = "edge,direction,kind,bytes,offered_s,scheduled_s,finished_s\n"
@@ -78,32 +78,6 @@ def write_metrics(run: Path, points: list[tuple[float, float]], torn: str = "") 
     (run / "metrics.csv").write_text(METRICS + "".join(rows) + torn)
 
 
-def finished_run(run: Path, **changes: Any) -> Path:
-    write_metrics(run, [(0.0, 0.1), (1.0, 0.92)])
-    facts = {
-        "strategy": "fedavg",
-        "clock": "wall",
-        "seed": 1,
-        "versions": 2,
-        "updates_applied": 17,
-        "updates_discarded": {"round closed": 2, "not finite": 1},
-        "emulated_s": 12.5,
-        "wall_s": 1.25,
-        "final_accuracy": 0.92,
-        "convergence_accuracy": 0.51,
-        "best_accuracy": 0.92,
-        "target_accuracy": 0.9,
-        "time_to_target_s": 1.0,
-        "bytes_up": 1_500_000,
-        "bytes_down": 3_000_000,
-        "staleness": {"0": 12, "1": 4, "3": 1},
-        "fidelity": {"verdict": "faithful", "reasons": []},
-        **changes,
-    }
-    (run / "summary.json").write_text(json.dumps(facts))
-    return run
-
-
 def shown(renderable: Any, width: int = 80, height: int = 40) -> str:
     console = Console(width=width, height=height, color_system=None)
     with console.capture() as capture:
@@ -124,20 +98,6 @@ def test_tail_gives_complete_lines_only(tmp_path: Path) -> None:
     path.write_bytes(b"new\n")
     assert tail.read_new() == ["new"] and not is_torn(path)  # the file was written anew
     assert not is_torn(tmp_path / "missing")
-
-
-def test_readers_of_ended_runs(tmp_path: Path) -> None:
-    write_events(tmp_path, EVENTS[:2], torn='{"t": 9, "ev')
-    assert [event["edge"] for event in read_events(tmp_path / "events.jsonl")] == ["e000", "e001"]
-    assert (
-        read_events(tmp_path / "missing.jsonl") == [] and read_csv(tmp_path / "missing.csv") == []
-    )
-    (tmp_path / "events.jsonl").write_text('{"t": 0}\nrubbish\n{"t": 1}\n')
-    with pytest.raises(UserError, match=r"events.jsonl: line 2 is no row of events"):
-        read_events(tmp_path / "events.jsonl")
-    (tmp_path / "t.csv").write_text("a,b\n1,2\n3\n4,5\n")
-    with pytest.raises(UserError, match=r"t.csv: row 3 has 1 fields, expected 2 \(a,b\)"):
-        read_csv(tmp_path / "t.csv")
 
 
 def test_outcome() -> None:
@@ -205,21 +165,6 @@ def test_the_verdict_names_failures_first(changes: dict[str, Any], told: str) ->
     assert summary.verdict(facts | changes) == told
 
 
-def test_counters_from_events() -> None:
-    links = [{"direction": "up", "bytes": "500"}, {"direction": "down", "bytes": "400"}]
-    assert summary.counters(EVENTS, links) == {
-        "versions": 2,
-        "updates_received": 3,
-        "updates_applied": 2,
-        "updates_discarded": {"too stale": 1},
-        "staleness": {"0": 1, "1": 1},
-        "bytes_up": 500,
-        "bytes_down": 400,
-        "emulated_s": 5.5,
-    }
-    assert summary.counters([])["versions"] == 0
-
-
 @pytest.mark.parametrize("summary_text", [None, '{"strategy": "fed'])
 def test_unfinished_run_is_read_as_far_as_it_got(tmp_path: Path, summary_text: str | None) -> None:
     run = tmp_path / "fedbuff"
@@ -247,40 +192,6 @@ def test_unfinished_run_is_read_as_far_as_it_got(tmp_path: Path, summary_text: s
         5.5,
     )
     assert "unfinished" in shown(table([row]))
-
-
-def test_table_fits_80_columns_and_tells_the_reasons(tmp_path: Path) -> None:
-    finished_run(tmp_path / "fedavg")
-    finished_run(
-        tmp_path / "fedasync",
-        time_to_target_s=None,
-        fidelity={"verdict": "strained", "reasons": ["transfer lag p99 12 ms, limit 5 ms"]},
-    )
-    text = shown(table(compare.load(tmp_path)))
-    fedasync, fedavg = (
-        next(line for line in text.splitlines() if line.startswith(name + " "))
-        for name in ("fedasync", "fedavg")
-    )
-    assert fedavg.split() == [
-        "fedavg",
-        "0.920",
-        "0.920",
-        "1.00",
-        "2",
-        "17",
-        "3",
-        "1.50",
-        "3.00",
-        "0.4/3",
-        "12.5",
-        "faithful",
-    ]
-    assert fedasync.split()[3] == "-" and fedasync.split()[-1] == "strained"
-    assert (
-        "fedasync: strained: transfer lag p99 12 ms, limit 5 ms" in text
-        and "to 0.9" in text
-        and "…" not in text
-    )
 
 
 def test_live_view_follows_the_run(tmp_path: Path) -> None:

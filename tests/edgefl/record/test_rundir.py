@@ -9,7 +9,7 @@ import pytest
 from builders import experiment, layout, vector
 
 from edgefl.clocks.setup.plan import fidelity
-from edgefl.clocks.setup.rundir import OpenRun, RunSoFar, clear, git_commit
+from edgefl.clocks.setup.rundir import OpenRun, RunSoFar, clear
 from edgefl.errors import UserError
 
 
@@ -104,17 +104,3 @@ def commit(top: Path) -> None:
     who = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
     for command in (["init", "-q"], ["add", "file"], [*who, "commit", "-q", "-m", "m"]):
         subprocess.run(["git", *command], cwd=top, check=True)
-
-
-def test_the_commit_is_ours_or_unknown(tmp_path: Path) -> None:
-    """If edgefl is installed inside a user's repository, that commit is not its own."""
-    package = tmp_path / "site-packages" / "edgefl"
-    commit(tmp_path)
-    assert git_commit(package) == "unknown"
-    for text in ('[project]\nname = "other"', "[tool.x]", "project = 1", "not toml"):
-        (tmp_path / "pyproject.toml").write_text(text)
-        assert git_commit(package) == "unknown"
-    (tmp_path / "pyproject.toml").write_text('[project]\nname = "edgefl"')
-    assert len(git_commit(package)) == 12
-    (tmp_path / "file").write_text("changed")
-    assert git_commit(package)[12:] == "+"

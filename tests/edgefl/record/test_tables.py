@@ -94,20 +94,6 @@ def test_parts_that_a_checkpoint_needs_stay(tmp_path: Path) -> None:
     assert names(tmp_path) == ["rows-000004.csv.gz", "rows.csv"] and file.deleted() == 3
 
 
-def test_a_part_that_was_not_packed_before_a_crash_is_packed_by_the_next_record(
-    tmp_path: Path,
-) -> None:
-    works: Works = []
-    file = grown(tmp_path / "rows.csv", 3, Rotation(10, later=works.append))
-    file.flush()
-    sizes = file.sizes()
-    assert names(tmp_path) == ["rows-000001.csv", "rows-000002.csv", "rows.csv"]
-    assert Tail(tmp_path / "rows.csv").read_new() == ["row 00000", "row 00001", "row 00002"]
-    (tmp_path / "rows-000001.csv.gz.part").write_bytes(b"half")
-    RotatedFile(tmp_path / "rows.csv", OwnDisk(), Rotation(10), sizes).close()
-    assert {"rows-000001.csv.gz", "rows-000002.csv.gz", "rows.csv"} == set(names(tmp_path))
-
-
 def test_full_parts_survive_a_loss_of_power_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,40 +156,6 @@ def test_a_run_with_parts_has_the_same_rows_summary_and_display(
     assert row.verdict == "unfinished" and unfinished(tmp_path / "packed")
     clear(tmp_path / "packed")
     assert not packed.exists(), "a rerun removes all parts"
-
-
-@pytest.mark.parametrize("most", [1, 10, 15, 25, 1000])
-def test_a_reader_in_small_steps_returns_each_row_once(tmp_path: Path, most: int) -> None:
-    path = tmp_path / "rows.csv"
-    file, tail, seen = grown(path, 40, Rotation(25)), Tail(path), list[str]()
-    file.flush()
-    while new := tail.read_new(most):
-        assert len(new) <= max(most // 10, 1)  # a row has 10 bytes, and one is always returned
-        seen += new
-    file.write(b"row 00040\n")
-    file.close()
-    assert [*seen, *tail.read_new(most)] == [f"row {number:05d}" for number in range(41)]
-    assert tail.anew == 0
-
-
-@pytest.mark.parametrize("part_bytes", [10, 23, 24, 1000])
-def test_rows_written_together_are_in_the_same_parts(tmp_path: Path, part_bytes: int) -> None:
-    rows = [b"number %d\n" % number for number in range(7)]
-    for name in ("alone", "together"):
-        file = RotatedFile(tmp_path / name, OwnDisk(), Rotation(part_bytes), head=b"head\n")
-        if name == "together":
-            file.write_all(rows[:3])
-            file.write_all(rows[3:])
-        else:
-            for row in rows:
-                file.write(row)
-        file.close()
-    found = [
-        [unpacked(path, OwnDisk()) for path in parts(tmp_path / name, OwnDisk()).values()]
-        + [(tmp_path / name).read_bytes()]
-        for name in ("alone", "together")
-    ]
-    assert found[0] == found[1] and b"".join(found[0]).replace(b"head\n", b"") == b"".join(rows)
 
 
 # ------------------------------------------------------------------ a full disk

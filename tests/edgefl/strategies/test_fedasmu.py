@@ -42,9 +42,7 @@ from edgefl.strategies.dissemination.learned import (
     weight,
 )
 from edgefl.strategies.dissemination.refresh_points import (
-    ANY_REFRESH_POINT,
     MetaModel,
-    RefreshPoints,
 )
 from edgefl.strategies.fedasmu import FedASMU, FedASMUOptions
 from edgefl.strategies.fedasmu_0 import FedASMU0
@@ -638,24 +636,6 @@ def test_a_device_is_given_refresh_points_until_its_first_merge() -> None:
     assert told(server)["a"]["refresh_point"] == points[-1]
 
 
-def test_draws_are_keyed_by_edge_and_task() -> None:
-    runs = []
-    for _ in range(2):
-        points = RefreshPoints(FedASMUOptions(epsilon=0.5), Streams(1))
-        runs.append(
-            [
-                decision.numbers
-                for _ in range(10)
-                for decision in points.assign(["a", "b"], FRESH_REFRESH_POINTS)
-            ]
-        )
-    assert runs[0] == runs[1] and len({numbers["draw"] for numbers in runs[0]}) == 20
-    assert {numbers["refresh_point"] == ANY_REFRESH_POINT for numbers in runs[0]} == {
-        True,
-        False,
-    }, "epsilon = 1/2: any point, half of the time"
-
-
 # ------------------------------------------------------------------ when the request comes
 @pytest.mark.parametrize(
     ("selector", "epochs", "point"),
@@ -677,16 +657,6 @@ def test_draws_are_keyed_by_edge_and_task() -> None:
 def test_heuristic_refresh_points(selector: str, epochs: int, point: int) -> None:
     """H1: l = 1, H2: floor(L / 2), H3: L - 1 finished epochs of three steps each."""
     assert rule(selector=selector).checkpoint(local_run(0.0, epochs=epochs)) == 3 * point
-
-
-@pytest.mark.parametrize("selector", ["learned", "h1", "h2", "h3", "fixed"])
-def test_with_one_epoch_a_device_does_not_ask(selector: str) -> None:
-    options = {"selector": selector} | ({"refresh_point": 1} if selector == "fixed" else {})
-    run = local_run(1.0, 1.0, 1.0, epochs=1, refresh_point=1.0, draw=0.05)
-    run.checkpoint = rule(**options).checkpoint(run)
-    assert run.checkpoint is None
-    numbers = rule(**options).payload(run)[1]
-    assert (numbers["asked"], numbers["merged"]) == (0, 0) and "refresh_point" not in numbers
 
 
 # ------------------------------------------------------------------ the device's table
