@@ -464,7 +464,11 @@ class Downlink:
             self.context.send(transfer.edge, Delivered(transfer.number, at_ns))
         if transfer.kind == TASK:
             self.training.begins(transfer.edge, task, at_ns)
-            self.context.tell(messages.Heard(at_ns, transfer.edge, Started(task)))
+            started = messages.Heard(at_ns, transfer.edge, Started(task))
+            if at_ns <= self.context.clock.now():
+                self.context.tell(started)
+            else:  # a broadcast's last slot goes on; what is due before comes first
+                self.context.agenda.add(at_ns, lambda now: self.context.tell(started))
 
 
 @dataclass(slots=True, eq=False)
