@@ -17,6 +17,7 @@ from edgefl.clocks.virtual.pool.scheduler import (
     WorkerPool,
     WorkerReport,
 )
+from edgefl.edges.training import TrainingPlan
 from edgefl.errors import UserError
 from edgefl.jobs import Train
 from edgefl.protocol.messages import Assignment
@@ -82,7 +83,13 @@ class Noted:
 def deferred(number: int, weights: np.ndarray | None = None) -> DeferredRun:
     task = Assignment(number, 0, {"weights": vector(0, 0, 0) if weights is None else weights})
     return DeferredRun(
-        task=task, local_samples=40, batch_size=10, steps=4, index=0, edge="a", kept={}
+        task=task,
+        plan=TrainingPlan(1, 10, 0.1),
+        local_samples=40,
+        steps=4,
+        index=0,
+        edge="a",
+        kept={},
     )
 
 
