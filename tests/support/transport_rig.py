@@ -62,7 +62,10 @@ class Rig:
     thread.
     """
 
-    def __init__(self, rate: int | None = RATE, latency_ns: int = 0, stamped: bool = True) -> None:
+    def __init__(
+        self, rate: int | None = RATE, latency_ns: int = 0, stamped: bool = True, **options: Any
+    ) -> None:
+        """``options``: of Transport."""
         self.clock, self.agenda, self.fidelity, self.network = (
             Clock(),
             Agenda(),
@@ -97,6 +100,7 @@ class Rig:
             latency_ns=dict.fromkeys("ab", latency_ns),
             most_bytes=MOST,
             reports=ReportAllowance(2 * NS_PER_S, 4 * NS_PER_S),
+            **options,
         )
         self.downlink, self.uplink = self.transport.downlink, self.transport.uplink
         for edge in "ab":

@@ -71,22 +71,6 @@ class SleepWatch:
         return slept_ns
 
 
-class TurnOutbox:
-    """Collects what a thread tells another one in a turn, so that the other wakes once."""
-
-    def __init__(self, put: Callable[[Any], None]) -> None:
-        self._put, self._items = put, list[Any]()
-
-    def __call__(self, item: Any) -> None:
-        self._items.append(item)
-
-    def send(self) -> None:
-        """Put all items, in order."""
-        for item in self._items:
-            self._put(item)
-        self._items.clear()
-
-
 class Mailbox:
     """A queue with a descriptor that becomes readable when an item is in it.
 

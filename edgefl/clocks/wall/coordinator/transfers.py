@@ -10,9 +10,10 @@ from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from edgefl.clocks.exchange import Answers, ends, pays_latency
+from edgefl.clocks.fault_lives import FaultLives
 from edgefl.clocks.setup.network import DIRECTIONS, usual_bit_s
 from edgefl.clocks.wall.coordinator import thread_messages as messages
 from edgefl.clocks.wall.coordinator.limits import (
@@ -486,30 +487,24 @@ class Waiting:
     stamps: list[tuple[int, int]] = field(default_factory=list)
 
 
-class UplinkFaults(Protocol):
-    """The injected faults that concern the uplink."""
-
-    def damaged(self, edge: str, body: Any) -> Any:
-        """The bytes of a piece as they are received, perhaps damaged."""
-
-    def repeats(self, edge: str) -> bool:
-        """Whether this edge's update arrives twice."""
-
-
 class Uplink:
-    """Uploads; runs in the pacing thread. ``faults``: set before a run with injected faults.
+    """Uploads; runs in the pacing thread. ``faults``: of a run with injected faults.
 
     ``gives_ahead``: the strategy does not schedule uploads, so an edge may send the first bytes of
     an update together with its Offer if nothing on its way is emulated.
     """
 
-    gives_ahead = False
-    faults: UplinkFaults | None = None
-    forgives_past_slots = False  # in a resumed run
-
-    def __init__(self, context: TransferContext, most_bytes: int) -> None:
+    def __init__(
+        self,
+        context: TransferContext,
+        most_bytes: int,
+        gives_ahead: bool = False,
+        faults: FaultLives | None = None,
+        resumed: bool = False,
+    ) -> None:
         """``most_bytes``: of the body of one update."""
         self.context, self.training, self.most_bytes = context, context.training, most_bytes
+        self.gives_ahead, self.faults, self.resumed = gives_ahead, faults, resumed
         # edge -> its transfer number -> offered update
         self.waiting: defaultdict[str, dict[int, Waiting]] = defaultdict(dict)
         # edge -> bytes of ended transfers that were credited and may still come
@@ -536,7 +531,7 @@ class Uplink:
     def _usable(self, edge: str, slots: tuple[int, ...] | None, now: int) -> tuple[int, ...] | None:
         """The granted slots. Those of a grant before a resumption may have passed."""
         link = self.context.pacer.network.link(edge, "up")
-        if slots is None or not self.forgives_past_slots or not isinstance(link, ChannelLink):
+        if slots is None or not self.resumed or not isinstance(link, ChannelLink):
             return slots
         return tuple(slot for slot in slots if link.channel.grid.begins(slot) >= now)
 
@@ -665,8 +660,9 @@ class Uplink:
         WireError for bytes beyond the credit. Pieces of an unknown transfer change nothing, as long
         as they are no more than the credit of those that have just ended.
         """
-        if self.faults is not None:
-            body = self.faults.damaged(session.edge, body)
+        if self.faults is not None and len(body) and self.faults.take("corrupt", session.edge):
+            body = bytearray(body)
+            body[-1] ^= 0xFF  # its digest then fails, and the edge sends the update again
         waiting = self.waiting[session.edge].get(piece.transfer)
         if waiting is None:
             if not 0 < len(body) <= self._late_bytes[session.edge]:
@@ -699,7 +695,7 @@ class Uplink:
         waiting = self.waiting[edge].pop(incoming.offer.transfer)
         if waiting.ready is not None:  # a grant of before a resumption may be earlier than this
             self.context.agenda.cancel(waiting.ready)
-        twice = self.faults is not None and self.faults.repeats(edge)
+        twice = self.faults is not None and self.faults.take("duplicate", edge)
         # a copy, because the logic thread frees the body of the first one
         for each in (incoming, copy(incoming)) if twice else (incoming,):
             self.context.tell(messages.Whole(at_ns, edge, each))
@@ -724,7 +720,8 @@ class OpenNote:
 class Transport:
     """All transfers of a run, in the pacing thread.
 
-    ``reports``: how often edges may report about their hosts.
+    ``reports``: how often edges may report about their hosts. ``resumed``: the run goes on, so
+    edges may know tasks that this process has never given. The others: see Uplink.
     """
 
     def __init__(
@@ -734,13 +731,16 @@ class Transport:
         latency_ns: Mapping[str, int],
         most_bytes: int,
         reports: ReportAllowance,
+        gives_ahead: bool = False,
+        faults: FaultLives | None = None,
+        resumed: bool = False,
     ) -> None:
         self.context, self.probes, self.latency_ns = context, probes, latency_ns
         self.pacer, self.training = context.pacer, context.training
         self.allowances, self.reports = context.allowances, reports
-        self.uplink = Uplink(context, most_bytes)
+        self.uplink = Uplink(context, most_bytes, gives_ahead, faults, resumed)
         self.downlink = Downlink(context, self.uplink.allow_ahead)
-        self.resumed = False
+        self.resumed = resumed
         self.notes: dict[tuple[str, type], OpenNote] = {}  # an edge's latest of each kind
 
     def end(self, edge: str, note: ToEdge, now: int) -> None:
@@ -832,7 +832,6 @@ class Transport:
     # ------------------------------------------------------------------ sessions
     def go_on(self, continuation: Continuation) -> None:
         """Go on with the transfers of a run that was broken off; no edge has joined yet."""
-        self.resumed = self.uplink.forgives_past_slots = True
         self.downlink.go_on(continuation)
 
     def entered(self, session: Session, join: Join) -> None:
