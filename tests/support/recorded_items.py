@@ -124,7 +124,7 @@ class HandRun:
         paper: Any = self.paper
         self.logic = Logic(core, paper, Fidelity(), paper, paper, wall_s=opened.wall_s)
         self.writer = opened.writer(paper, self.said.append, OWN_SYSTEM)
-        self.logic._clock_s = lambda: self.seconds
+        self.logic.elapsed_s = lambda: self.seconds  # type: ignore[method-assign]
         self.seconds = opened.wall_s
         if resume:
             journal = self.run.record.journal

@@ -60,25 +60,22 @@ class Logic:
         evaluator: Evaluator | None = None,
         job_worker: Jobs | None = None,
         checkpoints: CheckpointWriter | None = None,
-        begun: Callable[[], None] = lambda: None,
         at_start: Callable[[], Any] = lambda: None,
         between_turns: bool = False,
         wall_s: float = 0.0,
         system: System = OWN_SYSTEM,
     ) -> None:
-        """``begun`` is called when the run begins, or goes on. ``at_start``: in its own thread.
-
-        ``wall_s``: the run's seconds so far, if it goes on.
-        """
+        """``at_start`` is called in the logic's own thread. ``wall_s``: of the run so far."""
         self.core, self.said, self.fidelity = core, said, fidelity
         self.evaluator, self.job_worker, self.checkpoints = evaluator, job_worker, checkpoints
-        self.begun, self.at_start, self.between_turns = begun, at_start, between_turns
+        self.at_start, self.between_turns = at_start, between_turns
         self.system, self.inbox = system, system.inbox()
         self.record, self.journal = core.record, core.record.journal
         self.committer = Committer(self.journal, self._disk_refuses, at_start, system)
         # rows have the time of the item that caused them, also when it is repeated
-        self._clock_s, self.wall_s = self.record.wall_s, wall_s
+        self.wall_s = self._done_s = wall_s
         self.record.wall_s = lambda: self.wall_s
+        self._start_clock()
         self.error: BaseException | None = None
         self._thread: Thread | None = None
         self._asked: list[Any] = []  # of the pacing thread, between two of its turns
@@ -171,6 +168,14 @@ class Logic:
                 return True
         return False
 
+    # ------------------------------------------------------------------ time
+    def elapsed_s(self) -> float:
+        """Wall seconds of the run, without the joining phase and without outages."""
+        return self.system.monotonic_s() - self._second_0_s
+
+    def _start_clock(self) -> None:
+        self._second_0_s = self.system.monotonic_s() - self._done_s
+
     # ------------------------------------------------------------------ the end and the beginning
 
     def settle(self, timeout_s: float) -> None:
@@ -208,6 +213,8 @@ class Logic:
             self.record.release()
         if self.checkpoints is not None:
             self.checkpoints.repeated(self.system.monotonic_ns() - started)
+        self._done_s = self.wall_s
+        self._start_clock()
         return self.core.unix_at_0_s + self.wall_s
 
     def go_on(self) -> None:
@@ -249,9 +256,9 @@ class Logic:
             return
         begins = isinstance(item, (messages.Begin, messages.Resumed))
         if begins:
-            self.begun()
+            self._start_clock()
         started, worked_ns = self.system.monotonic_ns(), self.system.thread_ns()
-        self.wall_s = self._clock_s()
+        self.wall_s = self.elapsed_s()
         wishes = self._handle(item)
         self._keep(item)
         if self.evaluator is not None:

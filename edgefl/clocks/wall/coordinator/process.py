@@ -50,7 +50,7 @@ from edgefl.clocks.process_messages import (
     StartRun,
     frozen_digest,
 )
-from edgefl.clocks.processes import end_soon, keep_freed_memory
+from edgefl.clocks.processes import end_soon, keep_freed_memory, room_for_edges
 from edgefl.clocks.room import WaitForRoom
 from edgefl.clocks.setup.network import DIRECTIONS, latencies, network
 from edgefl.clocks.setup.plan import emulated_devices, fidelity
@@ -74,7 +74,6 @@ from edgefl.clocks.wall.coordinator.transfers import (
     Transport,
 )
 from edgefl.clocks.wall.coordinator.workers import Evaluator, Jobs
-from edgefl.clocks.wall.run_processes import room_for_edges
 from edgefl.clocks.wall.system import OWN_SYSTEM, Mailbox, System
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import revives, schedule
@@ -417,7 +416,6 @@ class CoordinatorProcess:
         self.run, strategy = opened.run, opened.run.coordinator.strategy
         self.fidelity = fidelity(experiment)
         self.clock = WallClock(experiment.chosen_speed, system.monotonic_ns)
-        self.done_s = opened.wall_s  # wall seconds of the run before it was broken off
         # ---- the sessions
         self.run_id = run_id(job, system)
         incarnation = system.random_bits(32) + 1
@@ -432,7 +430,6 @@ class CoordinatorProcess:
             evaluator,
             worker,
             opened.writer(evaluator, say, system),
-            begun=lambda: self.run.start_wall(self.done_s),
             at_start=lambda: self._ask(LOGIC_PRIORITY),
             between_turns=self._is_quick(weights.nbytes, links),
             wall_s=opened.wall_s,
@@ -508,8 +505,6 @@ class CoordinatorProcess:
         with writable(self.job.directory, resumed=True):
             ended_unix_s = self.logic.replay(journal.replay(opened.since, self.launcher.say))
             self.run.record.flush()  # a display must not take these rows for new ones
-        self.done_s = self.logic.wall_s
-        self.run.start_wall(self.done_s)
         if core.judged is not None:
             self.fidelity.take_counts(core.judged.fidelity.counts())
             self.sessions.go_on(core.judged.wire, core.judged.quarantined)
@@ -565,7 +560,7 @@ class CoordinatorProcess:
                 " (network.join_timeout_s)"
             )
         self.logic.join()
-        wall_s = self.run.wall_s
+        wall_s = self.logic.elapsed_s()
         self.logic.settle(SETTLE_S)
         if self.run.coordinator.finished not in BROKEN_OFF:
             self.run.record.hold(None)
