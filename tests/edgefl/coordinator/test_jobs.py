@@ -18,7 +18,8 @@ from processes import SMALL, patiently
 
 from edgefl.clocks.ipc import Channel
 from edgefl.clocks.setup.replay_run import replay_run
-from edgefl.clocks.wall.coordinator.run_logic import JobOrder, JobTable
+from edgefl.clocks.wall.coordinator.run_logic import JobTable
+from edgefl.clocks.wall.coordinator.thread_messages import JobOrder
 from edgefl.clocks.wall.coordinator.workers import Jobs
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.coordinator.checks import result_fault
