@@ -162,7 +162,7 @@ def _start_check(experiment: Experiment, base: Path | None, learned: Learning) -
     from emulator.host import cores
 
     rate, not_measured = calibrate(learned)
-    host: FleetReady = FleetReady("", rate, cores(), learned.samples, not_measured)
+    host: FleetReady = FleetReady("", rate, cores(), learned.samples, not_measured, ())
     speed = auto_speed(experiment, base, host) if experiment.speed == "auto" else experiment.speed
     at_speed = experiment.model_copy(update={"speed": speed})
     have = host_per_s(host)

@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 from edgefl.clocks.setup import rundir
 from edgefl.clocks.setup.learning import Learning, learning
 from edgefl.clocks.wall.coordinator import durability
-from edgefl.clocks.wall.coordinator.opening import CoordinatorTask
+from edgefl.clocks.wall.coordinator.process import CoordinatorTask
 from edgefl.clocks.wall.edge.membership import side
 from edgefl.clocks.wall.edge.work import EdgeSide
 from edgefl.config.experiment import Experiment

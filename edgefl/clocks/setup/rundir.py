@@ -229,18 +229,11 @@ class OpenRun:
             made, experiment, self.record, shares, limits, book, away, packed
         )
 
-    def start_wall(self, done_s: float = 0.0) -> None:
-        """Count wall seconds from now on, without the joining phase.
-
-        ``done_s``: those of the run before it was broken off.
-        """
-        self._started_s = time.monotonic() - done_s
-
     def begin(
         self, clock: str, fidelity: Fidelity, more: Mapping[str, Any] = MappingProxyType({})
     ) -> None:
         """Write config.toml: the experiment, which code and host run it, and ``more`` facts."""
-        self.start_wall()
+        self._started_s = time.monotonic()
         facts: dict[str, Any] = {
             "strategy": self.entry.name,
             "clock": clock,

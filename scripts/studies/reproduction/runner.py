@@ -266,6 +266,7 @@ class EntryRunner:
         )
         of = run.scale, run.part.name, run.method.shown, run.seed
         self.tables.put(row, files.curve_of(directory, *of) if run.role == RESULT else ())
+        time_file(directory).unlink(missing_ok=True)  # the row has it
         return True
 
     def _do_wall(self, runs: Sequence[PlannedRun]) -> Did:

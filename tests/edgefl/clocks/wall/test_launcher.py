@@ -17,11 +17,11 @@ import psutil
 import pytest
 from builders import experiment
 
+from edgefl.clocks import processes
 from edgefl.clocks.ipc import Channel
 from edgefl.clocks.process_messages import InjectFault, RunEnded, StopRun
-from edgefl.clocks.wall import run_processes
+from edgefl.clocks.processes import COORDINATOR, WARM, RunProcesses
 from edgefl.clocks.wall.launcher import Interrupted, LaunchOptions, ProcessDied, WallRun
-from edgefl.clocks.wall.run_processes import COORDINATOR, WARM, RunProcesses
 
 
 def test_a_run_ends_in_order_when_its_display_cannot_be_written(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Started]:
         made.append(Started(*given, **more))
         return made[-1]
 
-    monkeypatch.setattr(run_processes, "spawn", spawn)
+    monkeypatch.setattr(processes, "spawn", spawn)
     monkeypatch.setattr(Started, "wait", lambda self, timeout=None: self.kill() or 0)
     return made
 
@@ -316,7 +316,7 @@ import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (%d, %d))
 %s
 """
-ROOM = "from edgefl.clocks.wall.run_processes import room_for_edges\n"
+ROOM = "from edgefl.clocks.processes import room_for_edges\n"
 LEFT = ROOM + "print(room_for_edges(20), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
 RUN = "from edgefl.cli import main; sys.argv[1:] = ['run', 'many.toml']; main()"
 

@@ -19,11 +19,8 @@ from recorded_items import HandRun, items
 
 from edgefl import disk as disks
 from edgefl.clocks.setup import rundir
-from edgefl.clocks.wall.coordinator import items as rows
 from edgefl.clocks.wall.coordinator import thread_messages as messages
-from edgefl.clocks.wall.coordinator.items import item as of_row
-from edgefl.clocks.wall.coordinator.items import row
-from edgefl.clocks.wall.coordinator.run_logic import JobOrder, RunLogic
+from edgefl.clocks.wall.coordinator.run_logic import RunLogic
 from edgefl.clocks.wall.coordinator.workers import Evaluator
 from edgefl.clocks.wall.system import System
 from edgefl.disk import OwnDisk
@@ -116,10 +113,10 @@ def test_a_checkpoint_has_the_model_of_an_evaluation_that_waits_for_the_disk(
 
 def test_whole_numbers_of_a_job_stay_whole_in_the_journal() -> None:
     job: Any = object()
-    order = JobOrder(1, job, 0, 1)
+    order = messages.JobOrder(1, job, 0, 1)
     given = {"clusters": 3, "loss": float("inf")}
-    row, arrays = rows.row(messages.Worked(1, order, ({"x": np.zeros(1, np.float32)}, given)))
-    found = rows.item(orjson.loads(orjson.dumps(row)), arrays, {1: order})
+    row, arrays = messages.row(messages.Worked(1, order, ({"x": np.zeros(1, np.float32)}, given)))
+    found = messages.from_row(orjson.loads(orjson.dumps(row)), arrays, {1: order})
     assert found.result[1] == given and isinstance(found.result[1]["clusters"], int)
 
 
@@ -381,7 +378,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def as_row(item: Any) -> tuple[bytes, dict[str, Any]]:
-    found, arrays = row(item)
+    found, arrays = messages.row(item)
     return orjson.dumps(found), {name: array.copy() for name, array in arrays.items()}
 
 
@@ -411,7 +408,7 @@ def test_a_run_that_is_killed_after_any_input_is_repeated(
         assert again.files() == files, number
         if number % 5 == 0:
             for row, arrays in rows[number + 1 :]:
-                again.give(of_row(orjson.loads(row), arrays, again.open_jobs))
+                again.give(messages.from_row(orjson.loads(row), arrays, again.open_jobs))
             assert again.paper.lines[: len(run.paper.lines) - said] == run.paper.lines[said:]
             assert again.files() == run.files()
         again.close()

@@ -13,7 +13,7 @@ SAMPLES = {"a": 10, "b": 10, "c": 10}
 
 
 def host(samples_per_s: float | None, cores: int = 2, not_measured: str = "") -> FleetReady:
-    return FleetReady("d", samples_per_s, cores, SAMPLES, not_measured)
+    return FleetReady("d", samples_per_s, cores, SAMPLES, not_measured, ())
 
 
 @pytest.mark.parametrize(

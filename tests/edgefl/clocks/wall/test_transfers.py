@@ -26,6 +26,7 @@ from edgefl.clocks.wall.coordinator.thread_messages import (
 )
 from edgefl.clocks.wall.coordinator.transfers import MOST_BEHIND_S, SPARE, TrainingTimes
 from edgefl.clocks.wall.edge.transfers import EdgeTransfers
+from edgefl.exchange.fault_lives import FaultLives
 from edgefl.exchange.pacer import (
     LEAST_NS,
     MOST_STRETCHES,
@@ -63,6 +64,7 @@ from edgefl.protocol.messages import (
 )
 from edgefl.protocol.transfers import Outgoing
 from edgefl.strategies.base.events_and_decisions import Grant
+from emulator.faults import Fault
 from emulator.fidelity import Fidelity
 from emulator.links.network import Completion, Transfer
 from emulator.units import FOREVER, NS_PER_S
@@ -642,31 +644,23 @@ def test_what_is_on_record_is_forgotten_and_frees_its_link(rig: Rig) -> None:
 
 
 # ------------------------------------------------------------------ injected faults
-class Faults:
-    """Each fault affects the next piece or the next update."""
-
-    def __init__(self, corrupt: bool = False, duplicate: bool = False) -> None:
-        self.corrupt, self.duplicate = corrupt, duplicate
-
-    def damaged(self, edge: str, body: Any) -> Any:
-        struck, self.corrupt = self.corrupt, False
-        return bytes(byte ^ 0xFF for byte in body) if struck else body
-
-    def repeats(self, edge: str) -> bool:
-        struck, self.duplicate = self.duplicate, False
-        return struck
+def struck(kind: str) -> Rig:
+    """A rig in which a fault of this kind has struck edge a."""
+    lives = FaultLives("ab", revives=False)
+    assert not list(lives.strike(Fault(0, "a", kind), 0))
+    return Rig(faults=lives)
 
 
-def test_a_damaged_piece_is_found_out_by_the_digest(rig: Rig) -> None:
-    rig.transport.faults = Faults(corrupt=True)
+def test_a_damaged_piece_is_found_out_by_the_digest() -> None:
+    rig = struck("corrupt")
     rig.answers(rig.granted(), NS_PER_S)
     (whole,) = rig.heard(Whole)
     with pytest.raises(WireError, match="does not match its digest"):
         whole.incoming.message()
 
 
-def test_an_update_that_comes_twice_has_its_own_bytes_each_time(rig: Rig) -> None:
-    rig.transport.faults = Faults(duplicate=True)
+def test_an_update_that_comes_twice_has_its_own_bytes_each_time() -> None:
+    rig = struck("duplicate")
     rig.answers(rig.granted(), NS_PER_S)
     first, second = rig.heard(Whole)
     assert (first.now, first.edge) == (second.now, second.edge)
@@ -681,8 +675,7 @@ ALL_BIT_S = ALL * 8 * 5  # the update takes as long as one piece may
 
 def native(stamped: bool = False, gives_ahead: bool = True) -> Rig:
     """A rig whose edge a has sent an update in 20 ms over its native uplink, at 8 Mbit/s."""
-    rig = Rig(rate=None, stamped=stamped)
-    rig.transport.gives_ahead = gives_ahead
+    rig = Rig(rate=None, stamped=stamped, gives_ahead=gives_ahead)
     first = rig.granted()
     rig.until(0)
     rig.upload(first, 0, 20_000)
