@@ -307,9 +307,9 @@ class Invariants:
             return
         transport = pacing.transport
         held = {
-            id(waiting.ready)
-            for offers in transport.uplink.waiting.values()
-            for waiting in offers.values()
+            id(flow.ready)
+            for flows in transport.exchange.uploads.values()
+            for flow in flows.values()
         }
         held |= {id(ticket) for note in transport.notes.values() for ticket in note.tickets}
         for entry in pacing.agenda._heap:
@@ -326,8 +326,8 @@ class Invariants:
             "agenda": (len(pacing.agenda), 8 * edges + FEW),
             "alarms of the pacing thread": (len(pacing.alarms), 1),
             "notes": (len(transport.notes), 2 * edges),
-            "offers": (sum(map(len, transport.uplink.waiting.values())), 8 * edges),
-            "flows": (len(transport.pacer.flows), 4 * edges + FEW),
+            "offers": (sum(map(len, transport.exchange.uploads.values())), 8 * edges),
+            "flows": (len(transport.exchange.flows), 4 * edges + FEW),
             "sessions": (len(coordinator.sessions.by_routing), 3 * edges + FEW),
             "joined sessions": (len(coordinator.sessions.by_edge), edges),
         }

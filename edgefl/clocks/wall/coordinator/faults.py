@@ -10,12 +10,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from edgefl.clocks.fault_lives import Effect, FaultLives
 from edgefl.clocks.ipc import Channel
 from edgefl.clocks.process_messages import InjectFault
 from edgefl.clocks.wall.coordinator.pacing import Pacing
 from edgefl.clocks.wall.coordinator.thread_messages import Interrupt, Noticed
 from edgefl.config.faults import PROCESS_KINDS, told
+from edgefl.exchange.fault_lives import Effect, FaultLives
 from emulator.faults import Fault, Schedule
 from emulator.units import FOREVER, NS_PER_S
 
@@ -27,7 +27,7 @@ HEAD_START_S = 0.1
 class WallFaults:
     """Injects the faults of ``schedule``. ``control``: channel to the launcher.
 
-    ``lives`` also tells the uplink which updates are damaged or arrive twice.
+    ``lives`` also tells the transport which updates are damaged or arrive twice.
     """
 
     def __init__(

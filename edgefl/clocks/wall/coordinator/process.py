@@ -38,7 +38,6 @@ from safetensors.numpy import load_file
 import edgefl
 from edgefl.checkpoints.codec import CannotDecode, decode
 from edgefl.checkpoints.files import Checkpoint, Checkpoints
-from edgefl.clocks.fault_lives import FaultLives
 from edgefl.clocks.ipc import Channel
 from edgefl.clocks.process_messages import (
     SHARES,
@@ -62,7 +61,6 @@ from edgefl.clocks.wall.coordinator.durability import CheckpointWriter
 from edgefl.clocks.wall.coordinator.faults import WallFaults
 from edgefl.clocks.wall.coordinator.limits import Quarantine, ReportAllowance
 from edgefl.clocks.wall.coordinator.logic import DISK_FULL, SMALL_BYTES, Logic
-from edgefl.clocks.wall.coordinator.pacer import Pacer, PiecePlan
 from edgefl.clocks.wall.coordinator.pacing import Bundles, Pacing
 from edgefl.clocks.wall.coordinator.run_logic import JobTable, RunLogic
 from edgefl.clocks.wall.coordinator.sessions import WHOLE_RUN, Expected, Sessions
@@ -70,7 +68,6 @@ from edgefl.clocks.wall.coordinator.thread_messages import Greedy, Interrupt, No
 from edgefl.clocks.wall.coordinator.transfers import (
     Probes,
     TrainingTimes,
-    TransferContext,
     Transport,
 )
 from edgefl.clocks.wall.coordinator.workers import Evaluator, Jobs
@@ -80,6 +77,9 @@ from edgefl.config.faults import revives, schedule
 from edgefl.config.toml import parsed
 from edgefl.disk import Disk, PatientDisk
 from edgefl.errors import Bug, UserError, undamaged
+from edgefl.exchange.fault_lives import FaultLives
+from edgefl.exchange.machine import Exchange
+from edgefl.exchange.pacer import PacedFlow, Pacer, PiecePlan
 from edgefl.loading.file import FACTS, shared_digest, to_json
 from edgefl.protocol.messages import Setup
 from edgefl.protocol.transfers import most_body
@@ -442,20 +442,17 @@ class CoordinatorProcess:
         edges = experiment.edges.ids()
         lives = FaultLives(edges, revives(experiment.faults)) if experiment.faults else None
         bundles, told, agenda = Bundles(self.router, self.sessions), list[Any](), Agenda[Any]()
-        context = TransferContext(
-            Pacer(links, piece_plan(experiment), self.fidelity),
+        exchange: Exchange[PacedFlow] = Exchange(links, latencies(experiment))
+        transport = Transport(
+            Pacer(exchange, piece_plan(experiment), self.fidelity),
             self.clock,
             agenda,
             bundles.to_edge,
             told.append,
             self.sessions.by_edge,
-            TrainingTimes(self.fidelity, emulated_devices(experiment)),
             self.sessions.useless,
-        )
-        transport = Transport(
-            context,
+            TrainingTimes(self.fidelity, emulated_devices(experiment)),
             Probes(links, experiment.chosen_speed, self.fidelity, bundles.to_edge, system),
-            latencies(experiment),
             most_body(weights.nbytes),
             ReportAllowance(to_ns(section.report_s), to_ns(section.liveness_s)),
             gives_ahead=not strategy.schedules_uplink,

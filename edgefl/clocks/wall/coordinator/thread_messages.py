@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct, convert, to_builtins
 from msgspec.structs import asdict
 
-from edgefl.clocks.wall.coordinator.pacer import Stretch
+from edgefl.exchange.pacer import Stretch
 from edgefl.jobs import Job, Scores
 from edgefl.protocol.messages import (
     FreshRequest,
