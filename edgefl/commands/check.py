@@ -431,7 +431,7 @@ def profile(run: NativeRun, out: RepeatOut = None, match: Matched = Match.time) 
 
     The config repeats the same experiment on one machine, on either clock.
     """
-    from edgefl.clocks.setup.plan import devices
+    from edgefl.clocks.setup.devices import devices
     from edgefl.plugins.profile import repeat
 
     found = repeat.read(run)

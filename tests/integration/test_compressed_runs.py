@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.setup.plan import timetable
-from edgefl.clocks.setup.replay_run import replay_run
+from edgefl.clocks.setup.rundir import replay_run
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.errors import UserError

@@ -18,9 +18,9 @@ from rich.console import Console
 from safetensors.numpy import load_file
 from transport_rig import MS
 
+from edgefl.clocks.setup.devices import devices
 from edgefl.clocks.setup.learning import learning
-from edgefl.clocks.setup.plan import devices
-from edgefl.clocks.setup.replay_run import replay_run
+from edgefl.clocks.setup.rundir import replay_run
 from edgefl.clocks.virtual.pool.engine import InProcessEngine
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun

@@ -17,7 +17,7 @@ from paths import SUPPORT
 from processes import SMALL, patiently
 
 from edgefl.clocks.ipc import Channel
-from edgefl.clocks.setup.replay_run import replay_run
+from edgefl.clocks.setup.rundir import replay_run
 from edgefl.clocks.wall.coordinator.run_logic import JobOrder, JobTable
 from edgefl.clocks.wall.coordinator.workers import Jobs
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun

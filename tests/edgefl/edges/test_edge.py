@@ -19,7 +19,7 @@ from trainers import linear_trainer
 from transport_rig import Rig
 
 from edgefl.actor import COORDINATOR, Output, Run, Send
-from edgefl.clocks.setup.replay_run import replay_run
+from edgefl.clocks.setup.rundir import replay_run
 from edgefl.edges.edge import ASKING, TRANSITIONS, Edge, Phase, PhaseEvent, PhaseMachine
 from edgefl.edges.training import TrainingFailure, TrainingPlan
 from edgefl.errors import Bug

@@ -13,7 +13,7 @@ from builders import EXAMPLES, Desk, experiment, layout, make, small_run, vector
 from safetensors.numpy import load_file
 
 from edgefl.clocks.setup.plan import strategy
-from edgefl.clocks.setup.replay_run import replay_run
+from edgefl.clocks.setup.rundir import replay_run
 from edgefl.errors import UserError
 from edgefl.protocol.messages import Joined
 from edgefl.record import journal as journals

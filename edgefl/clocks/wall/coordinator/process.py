@@ -34,8 +34,9 @@ from edgefl.clocks.process_messages import (
 )
 from edgefl.clocks.processes import end_soon, keep_freed_memory
 from edgefl.clocks.room import WaitForRoom
+from edgefl.clocks.setup.devices import emulated_devices
 from edgefl.clocks.setup.network import latencies, network
-from edgefl.clocks.setup.plan import emulated_devices, fidelity
+from edgefl.clocks.setup.plan import fidelity
 from edgefl.clocks.setup.resumption import digest_facts
 from edgefl.clocks.setup.rundir import writable
 from edgefl.clocks.wall import keys as curve
