@@ -421,7 +421,7 @@ def replay(
 
     Reports the first difference, if any.
     """
-    from edgefl.clocks.setup.replay_run import replay_run
+    from edgefl.clocks.setup.rundir import replay_run
 
     result = replay_run(run, show.line)
     show.line(

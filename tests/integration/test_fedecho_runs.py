@@ -15,7 +15,7 @@ from builders import EXAMPLES, experiment, small_run
 from processes import SMALL, patiently
 
 from edgefl.clocks.setup.learning import learning
-from edgefl.clocks.setup.replay_run import replay_run
+from edgefl.clocks.setup.rundir import replay_run
 from edgefl.clocks.virtual.pool.engine import open_pool
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
