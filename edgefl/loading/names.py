@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from edgefl import catalog
 from edgefl.compression.compressor import ATTRIBUTE as BUILD

@@ -35,11 +35,40 @@ versions = 2
 strategy = "plain-mean"
 clients_per_round = 2
 """
+CORE = """
+name = "core"
+edges = { count = 2 }
+stop = { versions = 1 }
+strategies = [{ strategy = "fedasync" }]
+"""
 FAILS = """
 [edgefl.commands]
 broken = broken_package.absent:command
 [edgefl.strategies]
 broken = broken_package.strategy:Strategy
+"""
+STATUS = {  # of each command
+    "check core.toml": 0,
+    "run core.toml": 0,
+    "run core.toml --clock virtual --overwrite": 0,
+    "compare runs/core": 0,
+    "plot runs/core --list": 0,
+    "strategies": 0,
+    "run core.toml --overwrite --live": 2,
+    "launch": 2,
+    "--help": 0,
+}
+SEVERAL = f"""
+import sys
+from edgefl import cli
+status = {{}}
+for words in {[*STATUS]}:
+    sys.argv = ["edgefl", *words.split()]
+    try:
+        cli.main()
+    except SystemExit as end:
+        status[words] = end.code
+print(status)
 """
 Edgefl = Callable[..., tuple[int, str, str]]
 
@@ -121,3 +150,25 @@ def test_a_plug_in_that_fails_is_named_and_takes_nothing_down(edgefl: Edgefl) ->
     assert err.startswith(f"edgefl: warning: {fails}.strategy:Strategy") and err.count("\n") == 1
     status, out, err = edgefl("broken")
     assert (status, out) == (2, "") and err.startswith(f"edgefl: {fails}") and err.count("\n") == 1
+
+
+def test_the_core_runs_without_the_plug_ins_that_come_with_it(tmp_path: Path) -> None:
+    for name in ("edgefl", "emulator"):
+        ignored = shutil.ignore_patterns("plugins" if name == "edgefl" else "", "__pycache__")
+        shutil.copytree(ROOT / name, tmp_path / "tree" / name, ignore=ignored)
+    (tmp_path / "core.toml").write_text(CORE)
+    (tmp_path / "several.py").write_text(SEVERAL)
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "tree"), "COLUMNS": "200"}
+    done = subprocess.run(
+        [sys.executable, "several.py"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        check=False,
+    )
+    end = ": the plug-in for it is not installed"
+    assert done.stderr.splitlines() == [
+        f"edgefl: {each}: {absent}" for each in ("--live", "launch")
+    ]
+    assert done.stdout.splitlines()[-1] == str(STATUS)
