@@ -13,7 +13,7 @@ from edgefl.clocks.wall.coordinator import durability
 from edgefl.clocks.wall.coordinator.durability import CheckpointWriter, Committer
 from edgefl.clocks.wall.coordinator.logic import Logic
 from edgefl.clocks.wall.coordinator.sessions import Sessions
-from edgefl.clocks.wall.coordinator.transfers import Uplink
+from edgefl.clocks.wall.coordinator.transfers import Transport
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.coordinator.tasks import Deadlines, GraceOver, OpenTask, Tasks
 from edgefl.protocol.messages import Acknowledged
@@ -86,14 +86,7 @@ def task_never_closed() -> list[Change]:
 
 def agenda_outlives_offers() -> list[Change]:
     """An offer that is forgotten leaves its entry in the agenda."""
-    forget = Uplink._forget
-
-    def forgetful(self: Uplink, edge: str, offers: list[Any]) -> None:
-        for waiting in offers:
-            waiting.ready = None
-        forget(self, edge, offers)
-
-    return [(Uplink, "_forget", forgetful)]
+    return [(Transport, "_not_ready", lambda self, flow: None)]
 
 
 def late_hello() -> list[Change]:

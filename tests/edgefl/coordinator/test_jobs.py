@@ -15,7 +15,7 @@ from job_strategies import Forbidden, Halving
 from paths import SUPPORT
 from processes import SMALL, patiently
 
-from edgefl.clocks.setup.replay_run import replay_run
+from edgefl.clocks.setup.rundir import replay_run
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.coordinator.checks import result_fault
 from edgefl.errors import Bug
