@@ -22,7 +22,7 @@ import numpy as np
 import orjson
 
 from edgefl.errors import UserError, undamaged
-from edgefl.record.old_names import renamed, renamed_keys
+from edgefl.record.rows import renamed, renamed_keys
 from edgefl.results.summary import number
 from edgefl.results.tail import AT_ONCE, Tail, iter_csv, iter_events, parse_events
 

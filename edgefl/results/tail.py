@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from edgefl.errors import UserError, undamaged
-from edgefl.record.old_names import renamed
+from edgefl.record.rows import renamed
 from edgefl.record.tables import PACKED, parts, unpacked
 
 AT_ONCE = 1 << 22  # bytes of a file that are read at a time
