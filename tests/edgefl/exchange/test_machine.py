@@ -200,8 +200,9 @@ def test_a_broadcast_is_one_transfer_of_the_largest_size_and_each_edge_gets_its_
     machine.broadcast(carrier, copies, (3,), 0)
     assert (carrier.transfer.edge, carrier.transfer.size) == (ALL_EDGES, 102)
     machine.end("b", CancelTask(1), 0)
-    assert not machine.arrived(copies[0], 61 * MS)
-    assert machine.carried(80 * MS) == [carrier, copies[0]]
+    assert not machine.arrived(copies[0], 60 * MS)
+    assert machine.carried(61 * MS) == [carrier] and machine.next_due() == 80 * MS
+    assert machine.carried(80 * MS) == [copies[0]]
     assert carrier.completion is not None and copies[0].completion is not None
     assert carrier.completion.due_ns == 60 * MS + 102 * 8 * 500
     assert copies[0].completion.due_ns == 80 * MS and copies[1].completion is None
