@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from search import scenario, system
 from search.run import Run
-from search.scenario import EDGES, EVENTS_FILE, SCHEMES, Scenario, World, rows_of
+from search.scenario import EDGES, EVENTS_FILE, STRATEGIES, Scenario, World, rows_of
 from search.story import Story
 
 from edgefl.clocks.virtual.run import run_virtual
@@ -76,7 +76,7 @@ def both(world: World, played: Scenario, directory: Path) -> tuple[list[Any], li
     return first, second
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", STRATEGIES)
 def test_every_strategy_decides_the_same_at_the_same_moments(
     name: str, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,7 +89,7 @@ def test_every_strategy_decides_the_same_at_the_same_moments(
 def test_so_it_is_on_shared_links_and_with_faults_and_absences(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(SCHEMES, name, OTHERS[name])
+    monkeypatch.setitem(STRATEGIES, name, OTHERS[name])
     (tmp_path / "task.py").write_bytes((scenario.FOLDER / "task.py").read_bytes())
     (tmp_path / "away.csv").write_text(AWAY)
     monkeypatch.setattr(scenario, "FOLDER", tmp_path)

@@ -27,6 +27,7 @@ from edgefl.protocol.messages import (
     NothingNewer,
     Ready,
     Started,
+    TaskFailed,
     ToCoordinator,
     ToEdge,
     TooLate,
@@ -155,7 +156,7 @@ def test_an_answer_may_come_until_its_moment_or_for_ever() -> None:
         (NothingNewer(1), 7 * MS),
         (UrgeTask(1), 7 * MS),
         *((note, 0) for note in (Acknowledged(1), CancelTask(1), TooLate(1), Ready(1))),
-        *((note, 0) for note in (Started(1), Update(1, 0, {}))),
+        *((note, 0) for note in (Started(1), TaskFailed(1, "", ""), Update(1, 0, {}))),
     ],
 )
 def test_notes_of_an_algorithm_pay_latency_and_those_of_the_testbed_are_free(
