@@ -35,8 +35,8 @@ from edgefl.errors import Bug, UserError, listed, printable
 from edgefl.loading.file import base_of, load
 from edgefl.loading.names import strategy_warnings
 from edgefl.plugins.profile.repeat import Match
-from edgefl.results.forms import plain_table
-from edgefl.results.pace import clock
+from edgefl.results.progress import clock
+from edgefl.results.tables import plain_table
 from edgefl.vectors import read_only
 from emulator.calibrate import Timing, measure
 from emulator.commands.calibrate import BUSY_LOAD

@@ -27,7 +27,7 @@ from edgefl.plugins.launch.launch_plan import (
     upper_bounds,
 )
 from edgefl.plugins.launch.run_places import run_folder
-from edgefl.results.pace import clock
+from edgefl.results.progress import clock
 
 if TYPE_CHECKING:
     from edgefl.commands.launch import Launch

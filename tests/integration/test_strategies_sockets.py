@@ -18,7 +18,7 @@ from edgefl.clocks.wall.edge.membership import SideBuilder
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load, to_json
 from edgefl.protocol.messages import Setup
-from edgefl.results.tail import read_csv, read_events
+from edgefl.results.read import read_csv, read_events
 from edgefl.strategies.base.strategy import LocalRule
 from edgefl.strategies.moon import Contrast
 from edgefl.strategies.syncdrop import SubModel

@@ -26,9 +26,9 @@ from edgefl.clocks.virtual.run import run_virtual
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.jobs import Train
 from edgefl.loading.file import load
-from edgefl.reports.dissemination import table
-from edgefl.reports.family import SectionRow
-from edgefl.results.tail import read_csv, read_events
+from edgefl.results.families import SectionRow
+from edgefl.results.families.dissemination import table
+from edgefl.results.read import read_csv, read_events
 from emulator.units import to_ns
 
 RUN: dict[str, Any] = {

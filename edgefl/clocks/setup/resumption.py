@@ -34,7 +34,7 @@ from edgefl.loading.file import FACTS, dump, load
 from edgefl.loading.names import own_names
 from edgefl.plugins.flower.app_folder import app_digest, is_flower
 from edgefl.record.files import CONFIG, EVENTS, EXPERIMENT, SWEEP
-from edgefl.results.rundirs import read_config, runs_of, seed_name, title
+from edgefl.results.run_files import read_config, runs_of, seed_name, title
 from edgefl.results.summary import BROKEN_OFF
 
 

@@ -31,7 +31,7 @@ from edgefl.disk import Disk, OwnDisk, PatientDisk
 from edgefl.errors import UserError
 from edgefl.record.files import CHECKPOINTS
 from edgefl.record.tables import lost_rows
-from edgefl.results.rundirs import title
+from edgefl.results.run_files import title
 from edgefl.results.summary import BROKEN_OFF
 from edgefl.strategies.base.catalog import own_modules
 from edgefl.streams import Streams

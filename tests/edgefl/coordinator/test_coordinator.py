@@ -25,7 +25,7 @@ from edgefl.protocol.messages import (
     Update,
     UrgeTask,
 )
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 from edgefl.strategies.base import events_and_decisions as do
 from edgefl.strategies.base import events_and_decisions as ev
 from edgefl.strategies.base.catalog import load

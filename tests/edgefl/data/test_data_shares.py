@@ -19,7 +19,7 @@ from edgefl.data import edge_data as material
 from edgefl.data.partition import dirichlet
 from edgefl.errors import UserError
 from edgefl.loading.file import load
-from edgefl.results.tail import read_csv
+from edgefl.results.read import read_csv
 
 CONFIG = """
 name = "shares"

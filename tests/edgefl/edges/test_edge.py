@@ -39,7 +39,7 @@ from edgefl.protocol.messages import (
     Welcome,
 )
 from edgefl.protocol.transfers import Outgoing
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 from edgefl.strategies.base import events_and_decisions as do
 from edgefl.strategies.base.strategy import LocalRule, Strategy
 from emulator.compute import Device, Native, Rate

@@ -18,8 +18,8 @@ from edgefl.protocol.messages import Update
 from edgefl.record.journal import BLOBS, LINES, OLD, Journal, read, segment_name
 from edgefl.record.old_names import renamed
 from edgefl.record.replay import replay
-from edgefl.reports import dissemination
-from edgefl.results.tail import read_events
+from edgefl.results.families import dissemination
+from edgefl.results.read import read_events
 from edgefl.strategies.fedasmu import FedASMU, FedASMUOptions
 
 OPTIONS: dict[str, Any] = {"dispatch": "replace", "concurrency": 1, "meta_rate": 0.5}
@@ -83,7 +83,7 @@ def test_a_summary_of_old_is_shown(tmp_path: Path) -> None:
     (tmp_path / "run" / "summary.json").write_text(
         json.dumps({"strategy": "fedasmu", "seed": 1, "dissemination": section})
     )
-    (cost,) = dissemination.load([tmp_path])
+    (cost,) = dissemination.FAMILY.rows([tmp_path])
     assert cost.section["refresh_points"] == {"2": 4, "10": 1} and "slots" not in cost.section
 
 

@@ -19,12 +19,12 @@ from edgefl.coordinator.coordinator import Ledger
 from edgefl.errors import UserError
 from edgefl.record.record import Record
 from edgefl.record.rows import event_row
-from edgefl.reports import gallery
-from edgefl.results import compare, rundirs, summary
-from edgefl.results.live import LiveView
+from edgefl.results import compare, run_files, summary
+from edgefl.results.figures import gallery
+from edgefl.results.progress import LiveView
+from edgefl.results.read import Tail, is_torn, read_csv, read_events
 from edgefl.results.summary import one_line, scores_not_finite
-from edgefl.results.table import table
-from edgefl.results.tail import Tail, is_torn, read_csv, read_events
+from edgefl.results.tables import table
 from edgefl.strategies.base.events_and_decisions import EdgeJoined, EdgeLost, Event, JobFailed
 
 METRICS = "version,emulated_s,wall_s,train_loss,test_loss,accuracy,bytes_up,bytes_down\n"
@@ -351,12 +351,12 @@ def test_find_names_runs_apart(tmp_path: Path) -> None:
     finished_run(tmp_path / "two" / "fedbuff")
     (tmp_path / "two" / "figures").mkdir()
     assert list(
-        rundirs.find([tmp_path / "one", tmp_path / "two", tmp_path / "two" / "fedbuff"])
+        run_files.find([tmp_path / "one", tmp_path / "two", tmp_path / "two" / "fedbuff"])
     ) == ["one/fedavg", "two/fedavg", "fedbuff"]
     with pytest.raises(UserError, match="no such directory"):
-        rundirs.find([tmp_path / "three"])
+        run_files.find([tmp_path / "three"])
     with pytest.raises(UserError, match="no run in it"):
-        rundirs.find([tmp_path])
+        run_files.find([tmp_path])
 
 
 @pytest.mark.parametrize(("most", "scale", "left"), [(10, "linear", 0.0), (11, "log", 1.0)])

@@ -11,7 +11,7 @@ from builders import experiment, layout, vector
 from edgefl.clocks.setup.plan import fidelity
 from edgefl.clocks.setup.rundir import OpenRun, RunSoFar, clear, git_commit
 from edgefl.errors import UserError
-from edgefl.reports import family
+from edgefl.results import families
 
 
 def opened(directory: Path, payloads: bool = True) -> OpenRun:
@@ -100,7 +100,7 @@ def test_a_rerun_clears_what_the_reports_left(tmp_path: Path) -> None:
         "aggregation.csv",
         "figures/aggregation.png",
         "figures/aggregation.pdf",
-        *family.files(),
+        *families.files(),
     ]
     for name in left:
         (tmp_path / name).touch()

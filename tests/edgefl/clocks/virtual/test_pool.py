@@ -26,7 +26,7 @@ from edgefl.clocks.virtual.pool.scheduler import WorkerPool
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.clocks.virtual.run_batch import ParallelRuns
 from edgefl.errors import UserError
-from edgefl.results.tail import read_csv
+from edgefl.results.read import read_csv
 from edgefl.strategies.base.catalog import load, strategy_names
 
 
