@@ -18,7 +18,7 @@ from search.scenario import EDGES, EVENTS_FILE, STRATEGIES, Scenario, World, row
 from search.story import Story
 
 from edgefl.clocks.virtual.run import run_virtual
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 
 AWAY = "e0,0,1.3\ne0,2.1,9\ne1,0.9,2.3\ne1,3.2,9\ne2,0,2.7\ne2,3.9,9\ne3,0,9\n"
 FEDBUFF: dict[str, Any] = {"strategy": "fedbuff", "concurrency": 3, "buffer_size": 2}

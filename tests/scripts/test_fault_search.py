@@ -96,7 +96,8 @@ def test_without_emulated_links_the_coordinator_has_one_thread(
     run = Run(World(tmp_path), Story(5, scenario, tuple(faults)))
     outcome = run.play()
     assert outcome.broken is None and outcome.simulated_s > 10.0
-    assert run.coordinator is not None and (run.coordinator.one_thread is not None) == one
+    threads = {thread.name for thread in run.processes["coordinator"].threads}
+    assert ("logic" not in threads) == one
 
 
 @pytest.mark.parametrize("durability", ["process", "power"])

@@ -561,7 +561,7 @@ def _print_duration(experiment: Experiment, base: Path) -> None:
 def _bound_lines(experiment: Experiment, learned: Learning, seeds: int) -> list[str]:
     """What the config allows at most, in words."""
     from edgefl.plugins.launch.launch_plan import upper_bounds
-    from edgefl.results.pace import clock
+    from edgefl.results.progress import clock
 
     bounds = upper_bounds(experiment, 4 * learned.layout.size)
     runs = seeds * len(experiment.strategies)

@@ -31,7 +31,7 @@ from edgefl.commands import show
 from edgefl.commands.options import AcceptKeys, ConfigOrNone, InventoryPath, OverridesAsForRun
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import FAILED, NOT_MET
-from edgefl.results.forms import plain_table
+from edgefl.results.tables import plain_table
 
 if TYPE_CHECKING:
     from edgefl.plugins.launch.connections.connection import HostConnection, HostError

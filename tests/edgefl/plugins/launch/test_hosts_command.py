@@ -18,8 +18,8 @@ from tiny_wheels import write_wheel
 from typer.testing import CliRunner
 
 from edgefl.cli import app
-from edgefl.plugins.launch.hosts_command import clock_text, hosts_progress, print_tables, rate_text
 from edgefl.plugins.launch import host_probe
+from edgefl.plugins.launch.hosts_command import clock_text, hosts_progress, print_tables, rate_text
 from edgefl.plugins.launch.installer import MachineFacts
 from edgefl.plugins.launch.survey import ClockOffset, Goodput, Survey
 
