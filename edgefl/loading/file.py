@@ -28,7 +28,7 @@ from edgefl.loading import packaged
 from edgefl.loading.names import check as check_names
 from edgefl.loading.names import check_own_file, own_names
 from edgefl.loading.packaged import EXTENDS
-from edgefl.plugins.flower.app_folder import is_flower
+from edgefl.task_kinds import kind_of
 from emulator.compute import read_device_table
 from emulator.plain_text import read_text
 
@@ -414,7 +414,7 @@ def _problem(name: str, allowed: bool) -> str | None:
     """Why this machine cannot import it; if it is not allowed, only its file is checked."""
     try:
         check_own_file(name, (Path.cwd(),))
-        if allowed and not is_flower(name):
+        if allowed and kind_of(name) is None:
             load_dotted(name)
     except UserError as error:
         return str(error)

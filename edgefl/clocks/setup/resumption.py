@@ -32,10 +32,10 @@ from edgefl.disk import OwnDisk, free_name
 from edgefl.errors import UserError, listed, undamaged
 from edgefl.loading.file import FACTS, dump, load
 from edgefl.loading.names import own_names
-from edgefl.plugins.flower.app_folder import app_digest, is_flower
 from edgefl.record.files import CONFIG, EVENTS, EXPERIMENT, SWEEP
 from edgefl.results.rundirs import read_config, runs_of, seed_name, title
 from edgefl.results.summary import BROKEN_OFF
+from edgefl.task_kinds import kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +107,20 @@ def origin_of(folder: Path) -> Origin:
 def digests(experiment: Experiment, base: Path) -> dict[str, str]:
     """Return a digest of each file of the user's code, and of each trace, by its name.
 
-    "" if there is no such file now. Files that the code imports are not followed; of a Flower app,
-    all its files count.
+    "" if there is no such file now. Files that the code imports are not followed; of a task of a
+    plug-in's kind, such as a Flower app, all its files count.
     """
-    named = own_names(experiment)
-    files = {
-        name.rpartition(":")[0]: source_of(name, base) for name in named if not is_flower(name)
-    }
-    read = (*traces(experiment), *availability_file(experiment))
-    files |= {name: base / Path(name).expanduser() for name in read}
-    apps = {name: app_digest(name, (base, Path.cwd())) for name in named if is_flower(name)}
-    return {name: _digest(path) for name, path in files.items()} | apps
+    files: dict[str, Path | None] = {}
+    of_kinds: dict[str, str] = {}
+    for name in own_names(experiment):
+        kind = kind_of(name)
+        if kind is None:
+            files[name.rpartition(":")[0]] = source_of(name, base)
+        else:
+            of_kinds[name] = kind.digest(name, (base, Path.cwd()))
+    for name in (*traces(experiment), *availability_file(experiment)):
+        files[name] = base / Path(name).expanduser()
+    return {name: _digest(path) for name, path in files.items()} | of_kinds
 
 
 def _digest(path: Path | None) -> str:

@@ -33,7 +33,6 @@ from edgefl.disk import Disk, OwnDisk
 from edgefl.errors import UserError
 from edgefl.loading.file import FACTS, dump
 from edgefl.loading.names import own_names
-from edgefl.plugins.flower.app_folder import is_flower
 from edgefl.record import files
 from edgefl.record.counters import Counters
 from edgefl.record.energy import EnergyBook
@@ -48,6 +47,7 @@ from edgefl.results.energy import MEASURED, joules_to_target
 from edgefl.results.summary import BROKEN_OFF, outcome, scores_not_finite
 from edgefl.results.tail import read_csv
 from edgefl.results.warnings import warnings
+from edgefl.task_kinds import kind_of
 from edgefl.vectors import Layout
 from emulator.energy.power import EdgePower
 from emulator.fidelity import Fidelity
@@ -202,7 +202,8 @@ class OpenRun:
         self._started_s = self._flushed_s - (0.0 if done is None else done.wall_s)
         # before anything is written: it may raise UserError
         made = strategy(experiment, self.entry, base, weights, layout)
-        section = experiment.record
+        section, kind = experiment.record, kind_of(experiment.task)
+        by_client = kind is not None and kind.clients_evaluate
         keep = None if section.keep == "all" else section.keep
         with writable(directory, "made", done is not None):
             self.disk.make_folder(directory)
@@ -219,7 +220,7 @@ class OpenRun:
                 Rotation(keep=keep, later=later, durable=inputs and section.durability == "power"),
                 joules=book is not None,
                 further=experiment.evaluation.further,
-                clients=experiment.edges.ids() if is_flower(experiment.task) else (),
+                clients=experiment.edges.ids() if by_client else (),
             )
         limits = task_limits(experiment, self.entry, base, shares or {})
         away = absent_times(experiment, base)
