@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,15 @@ from edgefl.vectors import aligned
 TOLERANCE = 1e-5
 AFTER_MANY = 2e-3  # of the weights after 500 steps
 X86 = platform.machine() in ("x86_64", "AMD64")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Threads of torch that wait for a core spin, which takes minutes on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def processors() -> list[Processor]:
