@@ -45,17 +45,10 @@ def test_the_speed_played_is_that_of_the_90th_percentile_rounded_down() -> None:
     assert Playable.on(Timing(1, (3 * MS,)), cores=2) == Playable(330.0, 1)
 
 
-@pytest.mark.parametrize(
-    ("speed", "count"), [(6400.0, 3), (6401.0, 0), (5000.0, 3), (640.0, 30), (4800.0, 4)]
-)
+@pytest.mark.parametrize(("speed", "count"), [(6400.0, 3), (6401.0, 0), (640.0, 30), (4800.0, 4)])
 def test_how_many_at_a_time(speed: float, count: int) -> None:
     """Never more than all cores together provide, and no device that needs more than one core."""
     assert Playable(6400.0, 3).at_a_time(speed) == count
-
-
-def test_the_named_devices_it_plays() -> None:
-    counts = Playable(5000.0, 1).profiles()
-    assert (counts["pi4"], counts["pi5"], counts["laptop"]) == (2, 1, 0)
 
 
 @settings(deadline=None)
@@ -64,16 +57,6 @@ def test_two_digits_down(number: float) -> None:
     down = two_digits_down(number)
     assert number / 1.1 <= down * (1 + 1e-9) and down <= number * (1 + 1e-9)
     assert float(f"{down:.2g}") == down
-
-
-def test_two_digits_down_by_hand() -> None:
-    assert [two_digits_down(number) for number in (5713, 5700, 99.99, 0.0678, 0)] == [
-        5700,
-        5700,
-        99,
-        0.067,
-        0,
-    ]
 
 
 def test_only_the_runs_that_count_are_timed() -> None:
@@ -102,7 +85,6 @@ def test_a_command_is_run_once_more_than_it_counts(tmp_path: Path) -> None:
     [
         (f"{PYTHON} -c \"import sys; sys.exit('boom')\"", "exit status 1, last error line: boom"),
         ("no-such-program-here --x", "No such file"),
-        ("", "expected a program"),
         ("'open", "No closing quotation"),
     ],
 )
@@ -110,12 +92,6 @@ def test_a_command_that_fails_is_one_line(command: str, words: str) -> None:
     with pytest.raises(BadValue) as caught:
         time_command(command, repeat=1)
     assert words in str(caught.value) and "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("samples", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_run_works_through_something(samples: float) -> None:
-    with pytest.raises(BadValue, match="samples"):
-        time_command("true", samples=samples)
 
 
 def test_the_built_in_step_trains_and_leaves_torch_as_it_was() -> None:
@@ -131,9 +107,9 @@ def test_the_built_in_step_trains_and_leaves_torch_as_it_was() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.nn, "CrossEntropyLoss", Recorded)
-        timing = time_step(repeat=130)
+        timing = time_step(repeat=20)
     assert losses[-1] < losses[0], "a training step, not an empty loop"
-    assert (timing.samples, len(timing.times_ns)) == (32, 130) and min(timing.times_ns) > 0
+    assert (timing.samples, len(timing.times_ns)) == (32, 20) and min(timing.times_ns) > 0
     assert torch.get_num_threads() == threads and torch.equal(torch.get_rng_state(), state)
 
 
@@ -179,22 +155,6 @@ def test_the_report_by_hand() -> None:
     assert said[-1] == "samples_per_s = 6400"
 
 
-def test_the_report_of_a_slow_command_on_a_busy_single_core() -> None:
-    said = "\n".join(lines(Report("train.py", Timing(1, (90_000 * MS,)), 3.2, HOST | {"cores": 1})))
-    assert (
-        "host     1 core, shared with the network: expect overruns" in said and "load 3.2" in said
-    )
-    assert "pi4" not in said  # the speed of a Pi 4 for this program is not known
-    assert said.endswith("samples_per_s = 0.011")
-
-
-def test_numbers_to_paste_have_no_exponent() -> None:
-    for ns in (1, 10**3, 10**9, 10**14):
-        assert "e" not in lines(Report("x", Timing(1, (ns,)), 0.0, HOST))[-1].removeprefix(
-            "samples_per_s = "
-        )
-
-
 @pytest.mark.processes
 def test_the_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "speed.json"
@@ -223,10 +183,7 @@ def test_the_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFix
     [
         (["--samples", "3"], "expected only with --command"),
         (["--repeat", "0"], "repeat 0"),
-        (["--command", "nosuchprogram"], "nosuchprogram"),
         (["--command", "true", "--json", "no/such/folder/x.json"], "expected a file in a folder"),
-        (["--command", "true", "--json", "."], "expected a file"),
-        (["--repeat", "many"], "valid integer"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(

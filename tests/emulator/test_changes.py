@@ -22,13 +22,6 @@ from emulator.links.network import Network, Transfer
 from emulator.units import FOREVER
 
 
-class Off:
-    """A capacity that never serves: a link that was cut."""
-
-    def segment(self, t_ns: int) -> tuple[int, int]:
-        return 0, FOREVER
-
-
 class Steps:
     """A capacity whose steps are known in advance: (from_ns, rate_bit_s)."""
 
@@ -77,27 +70,6 @@ def test_a_rate_that_doubles_in_the_middle(kind: str) -> None:
     assert [net.progress(first, at * MS) for at in (64, 65, 66, 85)] == [59, 60, 62, 100]
     assert (net.started(first), net.started(second)) == (0, 80 * MS)
     assert due(net) == [(1, 85 * MS), (2, 95 * MS)]
-
-
-@kinds
-def test_a_cut_and_its_repair_give_no_burst(kind: str) -> None:
-    net, (model, behind) = offered(kind, 100, 10)
-    net.change("a", "up", Off(), at=30 * MS)
-    assert net.next_due() == net.due_at(behind, 1) == FOREVER
-    assert net.progress(model, 500 * MS) == 30
-    net.change("a", "up", Constant(BYTE_PER_MS), at=500 * MS)
-    assert net.progress(model, 501 * MS) == 31
-    assert due(net) == [(1, 570 * MS), (2, 580 * MS)]
-
-
-@kinds
-def test_a_change_while_the_session_is_broken(kind: str) -> None:
-    net, (model,) = offered(kind, 100)
-    net.suspend(model, 20, 30 * MS)
-    net.change("a", "up", Constant(10 * BYTE_PER_MS), at=40 * MS)
-    assert net.next_due() == FOREVER
-    net.resume(model, 50 * MS)
-    assert due(net) == [(1, 58 * MS)]
 
 
 @kinds
@@ -176,13 +148,6 @@ def periods(capacity: Capacity, count: int) -> list[tuple[int, int]]:
         found.append((at_ns, rate_bit_s))
         at_ns = until_ns
     return found
-
-
-def test_replanned_transfers_are_told_once() -> None:
-    net, (model,) = offered("plain", 10)
-    assert net.take_replanned() == []
-    net.change("a", "up", Constant(1), at=5)
-    assert net.take_replanned() == [model] and net.take_replanned() == []
 
 
 stories = st.lists(

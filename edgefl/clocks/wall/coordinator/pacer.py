@@ -19,6 +19,7 @@ from edgefl.protocol.messages import MAX_PAIRS, MAX_PIECE_BYTES
 from edgefl.protocol.transfers import Incoming, Outgoing
 from emulator.capacity.service import WORK_PER_BYTE, Steady
 from emulator.fidelity import Fidelity
+from emulator.links.bottleneck import SharedLink
 from emulator.links.link import Booking, Link
 from emulator.links.network import Completion, Network, Transfer
 from emulator.units import FOREVER, NS_PER_S
@@ -391,7 +392,7 @@ def _rate_bit_s(network: Network, transfer: Transfer, pace: PiecePlan, now: int)
     """The link's rate at ``now``; on a shared link, the transfer's share as its service begins."""
     link = network.link(transfer.edge, transfer.direction)
     assert link.capacity is not None
-    first_ns = network.due_at(transfer, 1) if link.bottleneck is not None else FOREVER
+    first_ns = network.due_at(transfer, 1) if isinstance(link, SharedLink) else FOREVER
     if first_ns >= FOREVER:
         return link.capacity.segment(now)[0]
     return network.progress(transfer, first_ns + pace.piece_ns) * 8 * NS_PER_S // pace.piece_ns
