@@ -123,10 +123,7 @@ class Distill:
             )
             for old in (self.first, self.second)
         )
-        adam = Adam(
-            first, second, self.steps, self.learning_rate, self.beta1, self.beta2, self.epsilon
-        )
-        recipe = distil.Recipe(self.passes, self.batch, self.alpha_min, self.alpha_max, self.clip)
+        adam = Adam(first, second, self.steps, self.beta1, self.beta2, self.epsilon)
         teacher: distil.Teacher
         if self.top_teachers:
             of_devices = [self.top_teachers[edge] for edge in sorted(self.top_teachers)]
@@ -135,7 +132,7 @@ class Distill:
         else:
             teacher = distil.SampleLogits(space.placed(self.teacher).view(len(inputs), -1))
         numbers = distil.distil(
-            space, weights, adam, inputs, teacher, recipe, Streams(self.seed).rng("distil batches")
+            space, weights, adam, inputs, teacher, self, Streams(self.seed).rng("distil batches")
         )
         vectors = {"weights": weights, "first": adam.first, "second": adam.second}
         return {name: vector.numpy(force=True) for name, vector in vectors.items()}, numbers | {

@@ -155,6 +155,10 @@ class Coordinator:
                 data_digest="data",
                 keys=None,
                 more=False,
+                strains=(),
+                speed_auto=False,
+                resume=False,
+                engine="",
             )
         )
         self.port = self.hear().port
