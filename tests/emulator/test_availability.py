@@ -21,7 +21,7 @@ from emulator.availability import (
 )
 from emulator.errors import BadValue
 from emulator.faults import Fault
-from emulator.units import FOREVER, NS_PER_S
+from emulator.units import NS_PER_S
 
 S = NS_PER_S
 
@@ -42,13 +42,6 @@ def test_a_pattern_by_hand() -> None:
     over_the_end = presence([(0, 2), (9, 10)], 10, "p")
     assert first(periodic_absences("e", over_the_end), 2) == [(2, 9), (12, 19)]
     assert pattern.share == 0.4 == 1 - away_share(periodic_absences("e", pattern), 10 * S)
-
-
-def test_always_and_never() -> None:
-    assert list(periodic_absences("e", presence([(0, 10)], 10, "p"))) == []
-    assert list(periodic_absences("e", presence([(0, 4), (4, 10)], 10, "p"))) == []
-    (never,) = periodic_absences("e", presence([(3, 3)], 10, "p"))
-    assert (never.at_ns, never.until_ns) == (0, FOREVER)
 
 
 def test_scaled_and_moved() -> None:

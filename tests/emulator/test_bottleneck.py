@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -162,50 +161,6 @@ def test_completions_are_those_of_a_fluid(
         elapsed = moment - min(at for at, _, _ in told)
         # each epoch may cost a ns, and a share is a whole number of bit/s (at least 200,000 here)
         assert abs(popped[number] - 3 * MS - moment) <= 30 + elapsed / 100_000
-
-
-@settings(deadline=None)
-@given(
-    st.lists(
-        st.one_of(
-            st.none(),
-            st.integers(10**5, 10**7).map(Constant),
-            st.just(OnOff(10**7, 3 * MS, 10 * MS)),
-        ),
-        min_size=3,
-        max_size=3,
-    ),
-    offers,
-    st.data(),
-)
-def test_the_bottleneck_carries_its_rate_no_more_and_no_less(
-    caps: list[object | None], offers: list[tuple[int, int, int]], data: st.DataObject
-) -> None:
-    rate = 5_000_000
-    net, shared = cell(Constant(rate), caps)
-    items, now = [], 0
-    for number, (pause_ns, edge, size) in enumerate(offers):
-        now += pause_ns // 10
-        items.append(transfer(number, size, edge % 3))
-        net.offer(items[-1], now)
-    last = max(net.due_at(item, item.size) for item in items)
-    assert last < FOREVER
-    marks = sorted(data.draw(st.lists(st.integers(now, max(last, now)), min_size=2, max_size=8)))
-    for begin, end in pairwise(marks):
-        carried = sum(net.progress(item, end) - net.progress(item, begin) for item in items)
-        most = rate * (end - begin) / (8 * NS_PER_S)
-        assert carried <= most + len(items)
-        open_all_along = [
-            item
-            for item in items
-            if caps[int(item.edge)] is None
-            and net.due_at(item, item.size) >= end
-            and (net.started(item) or 0) <= begin
-        ]
-        if open_all_along:
-            assert carried >= most - len(items) - 1
-    assert sum(net.progress(item, last) for item in items) == sum(item.size for item in items)
-    assert len(due(net)) == len(items) and shared.bookings() == []
 
 
 # ------------------------------------------------------------------ a link alone is a plain one

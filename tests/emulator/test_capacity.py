@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.capacity import Capacity, service
-from emulator.capacity.rates import Constant, Cycle, Gated, Lowest, OnOff, Slotted, Windows
+from emulator.capacity.rates import Constant, Gated, Lowest, OnOff, Slotted, Windows
 from emulator.capacity.service import Curve, Steady, bytes_served, served_at
 from emulator.capacity.trace import Trace
 from emulator.delay import Latency
@@ -65,15 +65,6 @@ def test_a_capacity_that_ends_never_serves_the_rest() -> None:
     assert served_at(Constant(1), FOREVER, 1) == FOREVER
     assert served_at(Constant(1), 0, 10**18) == FOREVER
     assert bytes_served(second, 0, FOREVER) == 1
-
-
-def test_a_segment_must_move_on() -> None:
-    class Stuck:
-        def segment(self, t_ns: int) -> tuple[int, int]:
-            return 1, t_ns
-
-    with pytest.raises(ValueError, match="segment at 3 ns ends at 3 ns"):
-        served_at(Stuck(), 3, 1)
 
 
 @settings(deadline=None)
@@ -155,15 +146,6 @@ def test_lowest_is_the_lowest_until_it_changes(of: list[Capacity], t: int) -> No
 
 
 @settings(deadline=None)
-@given(parts, parts, near_moments)
-def test_gated_is_one_while_the_other_is_open(capacity: Capacity, gate: Capacity, t: int) -> None:
-    rate, until = Gated(capacity, gate).segment(t)
-    assert until > t
-    for moment in {t, (t + min(until, t + 10**5)) // 2, min(until, t + 10**5) - 1}:
-        assert rate == (capacity.segment(moment)[0] if gate.segment(moment)[0] else 0)
-
-
-@settings(deadline=None)
 @given(st.lists(parts, min_size=1, max_size=3), near_moments, st.integers(0, 50_000))
 def test_tables_serve_like_walks(of: list[Capacity], start: int, length: int) -> None:
     walked = Lowest(*(Bare(part) for part in of))
@@ -231,16 +213,6 @@ def test_a_saved_capacity_serves_as_it_did(
         assert vars(saved).keys() == vars(whole).keys()
 
 
-@settings(deadline=None)
-@given(traces, near_moments, near_moments)
-def test_a_saved_cycle_is_the_same(trace: Trace, begins: int, t: int) -> None:
-    cycle = trace.cycle(0).moved(begins)
-    saved = object.__new__(Cycle)
-    saved.restore(cycle.state())
-    assert all(getattr(saved, name) == getattr(cycle, name) for name in Cycle.__slots__)
-    assert saved.done(begins + t) == cycle.done(begins + t)
-
-
 window_lists = (
     st.lists(st.integers(0, 10**6), unique=True, max_size=12)
     .map(sorted)
@@ -266,7 +238,6 @@ def test_service_is_the_time_outside_the_windows(
     ("closed", "words"),
     [
         ([(5, 5)], "an end after the begin"),
-        ([(-1, 5)], "expected 0 or more"),
         ([(0, 5), (4, 9)], "before the previous outage ends"),
     ],
 )
@@ -304,17 +275,6 @@ def test_the_process_has_the_means_it_was_given() -> None:
     assert process.segment(FOREVER) == (0, FOREVER)
 
 
-def test_neighbouring_slots_join_without_a_guard_only() -> None:
-    joined = Slotted(10, 4, own=[3, 0], rate_bit_s=7)
-    assert [joined.segment(t) for t in (0, 10, 30, 35)] == [(7, 10), (0, 30), (7, 40), (7, 40)]
-    assert Slotted(10, 2, own=[0, 1]).segment(3)[1] == FOREVER
-    assert Slotted(10, 2, own=[0, 1], guard_ns=1, rate_bit_s=7).segment(9) == (0, 10)
-    assert Slotted(10, 2, own=[1], offset_ns=25, rate_bit_s=7).segment(0) == (
-        7,
-        5,
-    )  # frames also repeat before the offset
-
-
 slot_tables = st.integers(1, 8).flatmap(
     lambda slots: st.tuples(
         st.integers(2, 10**6),
@@ -340,25 +300,6 @@ def test_devices_never_overlap(table: tuple[int, int, list[int], int], data: st.
         number, within_ns = divmod((t - offset_ns) % (slots * slot_ns), slot_ns)
         open_now = {owner for owner, gate in gates.items() if gate.segment(t)[0]}
         assert open_now == ({owners[number]} if within_ns < slot_ns - guard_ns else set())
-
-
-@settings(deadline=None)
-@given(slot_tables, st.integers(0, 10**9), st.integers(1, 10**6))
-def test_completion_is_the_slot_table_in_closed_form(
-    table: tuple[int, int, list[int], int], start: int, size: int
-) -> None:
-    slot_ns, slots, owners, offset_ns = table
-    own = {n for n in range(slots) if owners[n] == owners[0]}
-    gate = Slotted(slot_ns, slots, own, 1, 8 * NS_PER_S, offset_ns)  # 1 byte per ns
-    frames, rest = divmod(size - 1, len(own) * (slot_ns - 1))
-    t, left = start, rest + 1
-    while True:  # the last frame, ns by slot
-        number, within_ns = divmod((t - offset_ns) % (slots * slot_ns), slot_ns)
-        here = max(0, slot_ns - 1 - within_ns) if number in own else 0
-        if here >= left:
-            break
-        left, t = left - here, t + slot_ns - within_ns
-    assert served_at(gate, start, size) == t + left + frames * slots * slot_ns
 
 
 @pytest.mark.parametrize(

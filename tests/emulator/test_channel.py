@@ -91,39 +91,6 @@ def test_slots_are_granted_in_any_order_and_completions_follow_the_slots() -> No
     assert [use.slot for use in channel.log()] == [5, 9]
 
 
-def test_two_never_get_the_same_slot_nor_anybody_one_that_is_past() -> None:
-    channel = ten()
-    net = network(channel)
-    mine, yours = transfer(1, 30), transfer(2, 30, "b", "down")
-    net.offer(mine, 0)
-    net.offer(yours, 0)
-    net.grant(mine, [4, 5], 0)
-    for slots, now in (([3, 5], 0), ([2, 3], 21 * MS), ([-1], 0)):
-        with pytest.raises(ValueError):
-            net.grant(yours, slots, now)
-    assert net.next_due() == FOREVER and [use.slot for use in channel.log()] == [
-        4,
-        5,
-    ]  # nothing of a refused grant is taken
-    assert channel.user(5) == Use(5, "a", "up", 1) and channel.user(3) is None
-    assert net.grant(yours, [2, 3], 20 * MS) == [2, 3]
-
-
-def test_a_number_of_slots_per_transfer_whatever_its_size() -> None:
-    net = network(ten(guard_ms=1, slots_per_transfer=3))
-    for number, size in enumerate((1, 7, 10**6)):
-        item = transfer(number, size)
-        net.offer(item, 0)
-        assert net.grant(item, [10 * number + place for place in (1, 2, 5, 6)], 0) == [
-            10 * number + place for place in (1, 2, 5)
-        ]
-        assert net.due_at(item, size) == (10 * number + 5) * 10 * MS + 9 * MS
-    assert net.due_at(transfer(2, 10**6), 500_000) == 22 * 10 * MS + 4_500_000
-    net.offer(transfer(9, 0), 0)
-    net.grant(transfer(9, 0), [0], 0)
-    assert due(net)[0] == (9, 0)
-
-
 def test_automatic_grants_are_the_next_free_slots_in_order_of_offer() -> None:
     channel = ten(automatic=True)
     net = network(channel)
@@ -317,24 +284,6 @@ def test_a_long_run_forgets_slots_that_are_long_past_and_never_gives_them_again(
     )
 
 
-def test_a_link_with_places_gets_no_others_of_a_frame() -> None:
-    """Frames of 4 slots of 10 ms: a has the second place, b the first and the last."""
-    channel, net = ten(automatic=True), Network()
-    net.add_link("a", "up", channel.link(places=[1]))
-    net.add_link("b", "up", channel.link(places=[3, 0]))
-    for number, edge in enumerate("ab"):
-        net.offer(transfer(number, 25, edge), 1 * MS)
-    assert [(use.slot, use.device) for use in channel.log()] == [
-        (1, "a"),
-        (3, "b"),
-        (4, "b"),
-        (5, "a"),
-        (7, "b"),
-        (9, "a"),
-    ]
-    assert due(net) == [(1, 75 * MS), (0, 95 * MS)]
-
-
 def test_slots_too_short_for_a_transfer_are_refused_instead_of_counted_for_ever() -> None:
     net = Network()
     net.add_link("a", "up", Channel(Grid(1), BYTE_PER_MS, automatic=True).link())
@@ -390,16 +339,6 @@ def on_channel(grid: Grid, rate_bit_s: int = BYTE_PER_MS, delay_ns: int = 0) -> 
     net = Network()
     net.add_link("a", "up", Channel(grid, rate_bit_s).link(Latency(delay_ns)))
     return net
-
-
-def test_after_an_interruption_stretches_count_from_the_confirmed_byte() -> None:
-    net, model = on_channel(Grid(10 * MS)), Transfer(1, "a", "up", 20, "update")
-    net.offer(model, 0)
-    net.grant(model, [0, 1], 0)
-    net.suspend(model, 4, 5 * MS)
-    net.resume(model, 30 * MS)
-    net.grant(model, [3, 5], 30 * MS)
-    assert [net.stretch_bytes(model, n) for n in (0, 4, 13, 14)] == [14, 14, 14, 20]
 
 
 @given(st.data())

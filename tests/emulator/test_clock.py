@@ -7,8 +7,6 @@ import sys
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from emulator.clock import Agenda, VirtualClock, WallClock, precise_timers
 from emulator.errors import BadValue
@@ -36,18 +34,6 @@ def test_what_is_cancelled_does_not_come_out() -> None:
     agenda.cancel(second)  # it was popped: no effect, now or at the second call
     agenda.cancel(third), agenda.cancel(third)
     assert (agenda.next_due(), len(agenda), agenda.pop_due(FOREVER)) == (FOREVER, 0, [])
-
-
-@given(st.lists(st.tuples(st.integers(0, 5), st.booleans())))
-def test_pending_items_are_those_that_come_out(entries: list[tuple[int, bool]]) -> None:
-    agenda: Agenda[object] = Agenda()
-    for at, cancelled in entries:
-        ticket = agenda.add(at, object())  # items need no order here either
-        if cancelled:
-            agenda.cancel(ticket)
-    pending = agenda.pending()
-    assert len(pending) == len(agenda)
-    assert pending == agenda.pop_due(FOREVER)
 
 
 def test_cancelled_entries_take_no_room() -> None:

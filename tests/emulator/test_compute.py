@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgefl.edges.edge import Edge
-from edgefl.protocol.messages import Assignment, NothingNewer
 from emulator.compute import (
     LONG,
     MEDIUM,
@@ -109,18 +106,6 @@ def test_a_task_stays_in_its_class(runtime: RuntimeClass, seed: int, start_ns: i
     assert device.duration_ns(0, start_ns) == 0
 
 
-def test_draws_differ_from_task_to_task_and_cover_the_range() -> None:
-    device = Drawn(SHORT, task_samples=100, seed=7)
-    times = [device.duration_ns(100, 5 * start * S) / S for start in range(400)]
-    assert len(set(times)) == 400
-    assert np.mean(times) == pytest.approx(15, abs=0.5) and min(times) < 10.2 and max(times) > 19.8
-    assert Drawn(SHORT, 100, 8).duration_ns(100, 0) != device.duration_ns(100, 0)
-    assert device.duration_ns(100, 7 * S) == device.duration_ns(100, 7 * S + 3_000_000), (
-        "a task that begins 3 ms late on the wall clock"
-    )
-    assert device.samples_per_s == 10.0
-
-
 def classes(sizes: Sequence[float], seed: int = 3, gamma: float = 1.0) -> list[str]:
     return [each.name for each in runtime_classes(sizes, LONG, seeded(seed), gamma)]
 
@@ -139,24 +124,6 @@ def test_devices_with_much_data_tend_to_be_slow() -> None:
         and large["long"] == 40
     )
     assert drawn == classes(sizes) != classes(sizes, seed=4)
-
-
-def test_the_smaller_gamma_the_more_the_size_decides() -> None:
-    """FedEcho, 5: "a smaller gamma indicates a stronger dependence of runtime on the number of
-    local samples".
-    """
-    sizes = [float(size) for size in range(50, 1050, 10)]
-    means = []
-    for gamma in (0.1, 1.0, 1e9):
-        found = [classes(sizes, seed, gamma) for seed in range(20)]
-        means.append(
-            np.mean(
-                [size for drawn in found for size, name in zip(sizes, drawn) if name == "short"]
-            )
-        )
-    assert means[0] < means[1] - 50 < means[2] - 100 and means[2] == pytest.approx(
-        np.mean(sizes), rel=0.05
-    )
 
 
 @settings(deadline=None)
@@ -309,30 +276,6 @@ def _done(pace: Bursts, now: int, end: int) -> Fraction:
 
 
 # ---------------------------------------------------------------------- callers
-
-
-def test_an_edge_says_when_it_starts() -> None:
-    """On a device with half speed from 10 s on, work after a fresh-model request takes twice as
-    long.
-    """
-    run = SimpleNamespace(
-        steps=2,
-        step=0,
-        checkpoint=1,
-        failure=None,
-        work_until=lambda step: 100 * (step - run.step),
-    )
-    trainer, rule = (
-        SimpleNamespace(begin=lambda task, rule, memory: run),
-        SimpleNamespace(work=1.0, on_request="wait"),
-    )
-    edge = Edge("e000", trainer, rule, Bursty(100.0, Steps([10 * S], [0.5])))
-    (begun,) = edge.receive(Assignment(number=1, version=0, vectors={}, numbers={}), now=3 * S)
-    assert begun.duration_ns == S
-    run.step = 1
-    edge.job_done(begun.job, None, now=11 * S)  # it asks
-    (went_on,) = edge.receive(NothingNewer(task=1), now=12 * S)
-    assert went_on.duration_ns == 2 * S
 
 
 TABLE = """Model, AI Score ,Latency ms

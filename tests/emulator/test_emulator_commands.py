@@ -72,6 +72,7 @@ def test_the_pages_name_every_command() -> None:
     }
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("words", command_lines("emulator"), ids=" ".join)
 def test_the_options_that_the_pages_use_exist(
     words: list[str], capsys: pytest.CaptureFixture[str]
@@ -81,6 +82,7 @@ def test_the_options_that_the_pages_use_exist(
     assert [word for word in own if word.startswith("--") and word not in options] == []
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "words",
     [words for words in command_lines("emulator") if words[0] in ("transfer", "tdma", "profiles")],
@@ -195,6 +197,7 @@ def test_a_dead_stretch_is_a_warning_and_a_proxy_begins_and_ends_with_a_hint(
     assert last.startswith("Next: ") and "--log FILE" in last
 
 
+@pytest.mark.rest
 def test_links_of_one_s_own(capsys: pytest.CaptureFixture[str]) -> None:
     """The car's goodput under 1 % loss: 2.17 Mbit/s in the first second, 0.99 in the next two.
 

@@ -86,15 +86,6 @@ def test_only_the_task_that_is_computed_can_end_it() -> None:
     assert account.compute_ends("a", None, 6 * S) == []
 
 
-def test_a_pause_that_is_known_later_is_taken_back() -> None:
-    account = joined(PLAIN, "a")
-    account.compute_begins("a", 1, 0)
-    account.total.at(5 * S)
-    account.compute_ends("a", 1, 4 * S)
-    account.compute_begins("a", 1, 6 * S)
-    assert account.total.at(7 * S) == (7 + 16 + 4) * J
-
-
 def test_bytes_cost_energy_of_their_own_and_slots_only_their_own_time() -> None:
     account = joined(EdgePower(0, 0, 2 * W, 0, send_fj_bit=J // 10**6), "a")  # 1 J per Mbit
     account.transferred("a", "up", 0, 4 * S, 250_000)
@@ -123,15 +114,6 @@ def test_a_tail_begins_after_the_last_of_two_transfers_at_once() -> None:
     account.end(30 * S)
     assert sums(account, "a", 30 * S) == {"send": 10, "receive": 1, "tail": 5}
     assert account.total.at(30 * S) == 16 * J
-
-
-def test_a_change_in_the_past_is_made_up_for() -> None:
-    total = RunningTotal()
-    total.change(2, 0)
-    assert total.at(100) == 200
-    total.change(3, 60)
-    total.change(-3, 90)  # 90 more, all of it in the past
-    assert total.at(100) == 290 and total.at(101) == 292
 
 
 def test_the_order_of_changes_does_not_matter() -> None:
@@ -171,12 +153,6 @@ def test_every_number_has_a_source_and_every_source_a_number() -> None:
     assert {figure.source for figure in figures} == set(POWER_SOURCES)
     assert all(figure.remark for figure in figures)
     assert all("https://" in text for text in POWER_SOURCES.values())
-
-
-def test_one_lte_packet_costs_what_its_paper_says() -> None:
-    """Huang et al. give 12.76 J for one packet, promotion (0.31 J) and tail included."""
-    radio = radio_power("lte")
-    assert radio.tail_w * radio.tail_s == pytest.approx(12.76 - 0.31, abs=0.2)
 
 
 def test_any_number_can_be_overridden() -> None:

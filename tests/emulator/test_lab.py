@@ -23,7 +23,7 @@ from emulator.cli import run
 from emulator.errors import Unavailable
 from emulator.lab import commands
 from emulator.lab.commands import batches, burst_bytes, framed_rate
-from emulator.lab.relay import HELD_BYTES, DelayLine, line
+from emulator.lab.relay import DelayLine, line
 from emulator.lab.system import System, choose, require_tools
 from emulator.lab.topology import (
     UNSHAPED,
@@ -34,7 +34,6 @@ from emulator.lab.topology import (
     LabLink,
     LabTraffic,
     changed,
-    kernel_ways,
 )
 from emulator.lab.wiring import LabNames, Wiring, wiring
 from emulator.units import FOREVER
@@ -272,16 +271,6 @@ def test_full_frames_carry_the_payload_rate(rate_bit_s: int) -> None:
     assert burst_bytes(framed_bit_s) * 8000 >= framed_bit_s and burst_bytes(framed_bit_s) > 1514
 
 
-def test_a_relay_stands_between_two_taps() -> None:
-    veth = words(commands.build(TWO, shapes(TWO)))
-    taps = words(commands.build(TWO, shapes(TWO, delay="relay")))
-    assert taps[4:6] == [
-        "ip link set dev lab3-0a netns emulator-lab3-a name eth0",
-        "ip link set dev lab3-0b netns emulator-lab3-b name eth0",
-    ]
-    assert taps[:4] + taps[6:] == veth[:4] + veth[5:]
-
-
 def test_this_machine_has_an_interface_and_no_namespace() -> None:
     plan = wired(hosts=[{"name": "a"}, {"name": "me", "here": True}], links=[between("a", "me")])
     steps = words(commands.build(plan, shapes(plan)))
@@ -451,16 +440,6 @@ def test_a_change_touches_only_what_differs(
     assert changes(before, before) == []
 
 
-def test_a_shared_rate_changes_with_all_its_shares() -> None:
-    before = shapes(CELL)["cell"]
-    after = KernelShape(KernelWay(18 * MBIT), before.down)
-    found = changes(before, after, CELL)
-    assert [step.split("classid ")[1].split(" burst")[0] for step in found] == [
-        "1:1 htb rate 18820442bit ceil 18820442bit",
-        *(f"1:{number} htb rate 6273481bit ceil 18820442bit" for number in (2, 3, 4)),
-    ]
-
-
 def test_cut_and_down_are_undone_by_what_undoes_them() -> None:
     wire = TWO.wires[0]
     assert words(commands.cut(wire)) == [
@@ -572,13 +551,6 @@ def test_ways_that_make_no_sense(fields: dict[str, float]) -> None:
         KernelWay(**fields)
 
 
-def test_without_a_profile_what_is_not_said_is_not_shaped() -> None:
-    assert kernel_ways(None, down="3mbit", latency="5ms", loss=None) == (
-        KernelWay(None, 5 * MS),
-        KernelWay(3 * MBIT, 5 * MS),
-    )
-
-
 # The relay's arithmetic
 
 
@@ -620,16 +592,6 @@ def test_jitter_keeps_order_and_no_frame_vanishes(
         taken.append(way.take(due_ns))
     assert taken == sorted(taken) and dues == sorted(dues)
     assert len(taken) + way.lost == len(gaps_ns) and (loss or not way.lost)
-
-
-def test_what_is_under_way_is_bounded() -> None:
-    way, frame = DelayLine(Latency(1), 0.0, never), bytes(2**20)
-    for _ in range(HELD_BYTES // 2**20 + 3):
-        way.put(frame, 0)
-    assert way.overflowed == 3
-    assert way.take(1) is frame
-    way.put(frame, 1)
-    assert way.overflowed == 3
 
 
 PAGE = ROOT / "docs" / "how-to" / "lab.md"

@@ -72,19 +72,6 @@ def test_a_broken_session_keeps_what_was_confirmed() -> None:
     ]
 
 
-def test_the_receivers_count_may_come_later() -> None:
-    net = network()
-    model = transfer(1, 100)
-    net.offer(model, 0)
-    net.suspend(model, 0, 40 * MS)
-    net.suspend(model, 35, 500 * MS)
-    net.resume(model, 500 * MS)
-    assert net.next_due() == 565 * MS
-    net.suspend(model, 40, 510 * MS)
-    net.resume(model, 600 * MS)
-    assert due(net, 700 * MS) == [(1, 660 * MS)]
-
-
 @pytest.mark.parametrize(
     ("victim", "now_ms", "expected"),
     [
@@ -164,24 +151,6 @@ capacities = st.one_of(
 )
 sizes = st.integers(1, 20_000)
 delays = st.integers(0, 10**9)
-
-
-@settings(deadline=None)
-@given(
-    capacities, delays, st.lists(st.tuples(st.integers(0, 10**9), sizes), min_size=1, max_size=8)
-)
-def test_a_queue_is_served_in_order_and_without_a_gap(
-    capacity: object, delay_ns: int, offers: list[tuple[int, int]]
-) -> None:
-    net = network(delay_ns, capacity=capacity)
-    now, free, expected = 0, 0, []
-    for number, (pause, size) in enumerate(offers):
-        now += pause
-        net.offer(transfer(number, size), now)
-        start = max(now, free)
-        free = served_at(capacity, start, size)
-        expected.append(Completion(transfer(number, size), now, start, free + delay_ns))
-    assert net.pop_due(FOREVER) == expected
 
 
 @settings(deadline=None)

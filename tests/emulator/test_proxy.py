@@ -216,20 +216,6 @@ def test_a_server_that_is_not_there_is_a_reset(servers: Servers, tmp_path: Path)
     assert connection["end"] == "server: Connection refused"
 
 
-def test_two_hundred_connections_at_once(servers: Servers) -> None:
-    running = servers.proxy(servers.serve(echo), up=80 * 10**6, down=80 * 10**6, delay_ns=1_000_000)
-    socks = [running.connect() for _ in range(200)]
-    words = [os.urandom(5000) for _ in socks]
-    for sock, word in zip(socks, words):
-        sock.sendall(word)
-        sock.shutdown(socket.SHUT_WR)
-    assert [read_all(sock) for sock in socks] == words
-    for sock in socks:
-        sock.close()
-    running.settle()
-    assert running.proxy.traffic.totals.failed == 0
-
-
 def test_a_stalled_connection_harms_no_other_and_holds_little(servers: Servers) -> None:
     poured = []
 
@@ -261,53 +247,6 @@ def _stands_still(amounts: list[int]) -> bool:
     before = sum(amounts)
     time.sleep(0.2)
     return sum(amounts) == before
-
-
-def test_a_shared_bottleneck_above_two_links(servers: Servers) -> None:
-    received = [0, 0]
-
-    def counting(index: int) -> Handler:
-        def count(sock: socket.socket) -> None:
-            while part := sock.recv(1 << 16):
-                received[index] += len(part)
-
-        return count
-
-    running = servers.proxy(
-        servers.serve(counting(0)),
-        servers.serve(counting(1)),
-        up=100 * 10**6,
-        shared_up=Constant(16 * 10**6),
-    )
-    senders = [running.connect(index) for index in range(2)]
-    began = time.monotonic()
-    for sock in senders:
-        threading.Thread(target=_send_until_closed, args=(sock,), daemon=True).start()
-    wait_until(lambda: sum(received) > 1_000_000)
-    assert time.monotonic() - began >= 0.4  # 1 MB at 16 Mbit/s take half a second
-    assert min(received) > 0.8 * max(received) - 100_000
-    for sock in senders:
-        reset(sock)
-
-
-def _send_until_closed(sock: socket.socket) -> None:
-    try:
-        while True:
-            sock.sendall(bytes(1 << 16))
-    except OSError:
-        pass
-
-
-def test_stopping_resets_what_is_open(servers: Servers) -> None:
-    running = servers.proxy(servers.serve(echo))
-    with running.connect() as sock:
-        sock.sendall(b"x")
-        assert sock.recv(1) == b"x"
-        running.stop()
-        with pytest.raises(ConnectionResetError):
-            sock.recv(1)
-    with pytest.raises(ConnectionRefusedError):
-        running.connect()
 
 
 def test_the_command_carries_ends_and_says_so(servers: Servers, tmp_path: Path) -> None:

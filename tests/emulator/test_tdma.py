@@ -54,18 +54,6 @@ def test_intentional_delay(
     assert delayed.models_by(20_000) == tdma.models_by(20_000)
 
 
-def test_figure_2() -> None:
-    """N = 6, S = 2, tau_comp = 2, r = 1: round 0 in slots 2, 3 and 4; round 1 in 5, 6 and 7 (the
-    text says 6, 7 and 7).
-    """
-    first, second, third = rounds(Tdma(6, 2, 1, 2), 3)
-    assert [(upload.device, upload.slot) for upload in first.uploads] == [(0, 2), (1, 3)]
-    assert (first.broadcast_slot, first.end_slot, first.receivers) == (4, 5, (0, 1))
-    assert [(upload.device, upload.slot) for upload in second.uploads] == [(2, 5), (3, 6)]
-    assert (second.broadcast_slot, second.staleness) == (7, (1, 1))
-    assert third.staleness == (2, 2)
-
-
 def test_staleness_is_mixed_if_s_does_not_divide_n() -> None:
     tdma = Tdma(7, 2, 1, 4)
     assert tdma.settled_staleness() == (2, 3)
@@ -120,20 +108,6 @@ def test_the_auto_delay_is_the_longest_without_extra_slots(tdma: Tdma) -> None:
     if tdma.auto_delay + 1 < tdma.groups:
         longer = rounds(replace(tdma, delay=tdma.auto_delay + 1), count)
         assert longer[-1].end_slot > plain[-1].end_slot or tdma.compute_slots == 0
-
-
-@settings(deadline=None)
-@given(evens, st.data())
-def test_start_bases_follow_the_corrected_equation_31(tdma: Tdma, data: st.DataObject) -> None:
-    delay = data.draw(st.integers(0, tdma.groups - 1))
-    last: dict[int, int] = {}
-    for done in rounds(replace(tdma, delay=delay), 3 * tdma.groups):
-        for upload in done.uploads:
-            first = max(0, done.number - tdma.groups + delay + 1)
-            assert upload.base == (
-                last[upload.device] + delay + 1 if upload.device in last else first
-            )
-            last[upload.device] = done.number
 
 
 @settings(deadline=None)

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.capacity.rates import Cycle, constant
 from emulator.capacity.service import Curve, bytes_served, served_at
 from emulator.capacity.trace import Trace, mahimahi_steps, read_trace
 from emulator.errors import BadValue
-from emulator.units import FOREVER, NS_PER_S
+from emulator.units import NS_PER_S
 
 MS = NS_PER_S // 1000
 MBIT = 1_000_000
@@ -171,19 +170,3 @@ def test_a_missing_file_is_said_so(tmp_path: Path) -> None:
         read_trace(tmp_path / "nothing")
     with pytest.raises(BadValue, match="longer than 0"):
         Trace([(1, 0)])
-
-
-def test_cycles() -> None:
-    cycle = Cycle(5, 10, [0, 2, 4], [3, 3, 0])
-    assert list(cycle.starts_ns) == [0, 4]
-    assert [cycle.segment(t) for t in (5, 8, 9, 14, 15, 4)] == [
-        (3, 9),
-        (3, 9),
-        (0, 15),
-        (0, 15),
-        (3, 19),
-        (0, 5),
-    ]
-    assert [cycle.done(t) for t in (5, 7, 9, 12, 15, 16)] == [0, 6, 12, 12, 12, 15]
-    assert [cycle.when_done(work) for work in (1, 12, 13, 24)] == [6, 9, 16, 19]
-    assert constant(0).when_done(1) == FOREVER and constant(7, 3).segment(9) == (7, FOREVER)

@@ -76,9 +76,8 @@ def test_every_format_is_tried_here_and_known_by_its_first_line(tmp_path: Path) 
     assert [format_of(tmp_path / name) for name in ("a.trace", "a.csv")] == ["mahimahi", "csv"]
 
 
-def test_hsdpa_is_bytes_over_ms(tmp_path: Path) -> None:
-    steps = read("hsdpa", HSDPA, tmp_path).steps
-    assert steps == [
+def test_hsdpa_is_bytes_over_ms_and_nyu_mets_has_a_unit_in_each_row(tmp_path: Path) -> None:
+    steps = [
         (round(248069 * 8000 / 1008), 1_008_000_000),
         (round(191698 * 8000 / 1080), 1_080_000_000),
         (round(280579 * 8000 / 1001), 1_001_000_000),
@@ -87,9 +86,6 @@ def test_hsdpa_is_bytes_over_ms(tmp_path: Path) -> None:
     assert read("hsdpa", HSDPA + empty, tmp_path) == Recording(
         steps, ("1 lines of 0 ms are left out",)
     )
-
-
-def test_nyu_mets_has_a_unit_in_each_row(tmp_path: Path) -> None:
     assert read("nyu-mets", METS, tmp_path).steps == [(3_970_000, S), (375_000, S), (0, S)]
 
 
@@ -314,21 +310,6 @@ def test_what_is_wrong_with_a_get(
     assert "hsdpa-bus.json: expected the file that a get wrote; delete it" in told(
         ["get", "hsdpa-bus", *origin, *to], 2, capsys
     )
-
-
-def test_a_download_is_checked_and_removed_if_it_is_another_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pooch = pytest.importorskip("pooch")
-
-    def retrieve(url: str, known_hash: None, fname: str, path: Path) -> str:
-        (path / fname).write_text(METS)
-        return str(path / fname)
-
-    monkeypatch.setattr(pooch, "retrieve", retrieve)
-    words = ["get", "nyu-mets-bus", "--to", str(tmp_path)]
-    assert "differs from the published" in told(words, 2, capsys)
-    assert not (tmp_path / "raw" / "bus57.csv").exists()
 
 
 def test_the_catalog_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
