@@ -5,6 +5,10 @@
 Every transfer in the queue has a closed-form plan from its offer on. So queries change nothing, and
 a host that asks late gets the same moments as one that asks in time. Capacities and delays can be
 replaced while in use; the past does not change.
+
+Not modelled: packets and headers (bytes are a fluid; a rate is that of the payload), slow start and
+congestion (links/loss.py has the steady state only), and the opening of connections. Transfers
+of a few packets notice it; models of 1 MB and more do not (docs/explanation/emulator-accuracy.md).
 """
 
 from __future__ import annotations
