@@ -21,7 +21,6 @@ from edgefl.clocks.setup.learning import Learning
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.data.task import cross_entropy
 from edgefl.errors import Bug, UserError, told, users_place
-from edgefl.plugins.flower.app_folder import is_flower
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +35,7 @@ def try_out(learned: Learning) -> None:
 
     A strategy is not tried with native links or devices.
     """
-    if is_flower(learned.experiment.task):
+    if learned.trains_itself:
         return
     experiment = learned.experiment
     if any(map(is_own, (experiment.task or "", experiment.model.name, experiment.data.name))):

@@ -1,12 +1,11 @@
 """Checks of an experiment as a whole: the names that select a plug-in, and its options.
 
-With what a Flower app and edges that come and go cannot do. Needs neither flwr nor torch.
+With what edges that come and go cannot do. Needs no torch.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,11 @@ from edgefl.config.groups import check as check_groups
 from edgefl.config.groups import parts
 from edgefl.config.section import Section
 from edgefl.errors import UserError, near_file, nearest
-from edgefl.plugins.flower.app_folder import app_folder, is_flower
 from edgefl.reports import family
 from edgefl.strategies.base.catalog import load as load_strategy
 from edgefl.strategies.base.catalog import misnamed
-from edgefl.strategies.base.events_and_decisions import Urge
-from edgefl.strategies.base.strategy import LocalRule, Strategy
-from edgefl.strategies.fedprox import Pull
+from edgefl.strategies.base.strategy import LocalRule
+from edgefl.task_kinds import kind_of
 from emulator.availability import recorded_presence
 
 PARTS = {  # table -> package of its plug-ins, attribute that a plug-in binds, word for messages
@@ -38,6 +35,28 @@ PARTS = {  # table -> package of its plug-ins, attribute that a plug-in binds, w
 }
 DIRECTORY_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 SEED_NAME = r"seed\d+"
+
+
+def with_plugins(experiment: Experiment) -> Experiment:
+    """Return the experiment with the place of its code for each plug-in of another package."""
+
+    def named(section: Any, package: str, key: str = "name", **others: Any) -> Any:
+        place = catalog.place(package, getattr(section, key))
+        changed = place != getattr(section, key)
+        return section.model_copy(update={key: place, **others}) if changed else section
+
+    unlabelled = experiment.unlabelled
+    return experiment.model_copy(
+        update={
+            "data": named(experiment.data, "edgefl.data"),
+            "model": named(experiment.model, "edgefl.models"),
+            "unlabelled": unlabelled and named(unlabelled, "edgefl.data", "data"),
+            "strategies": tuple(
+                named(entry, "edgefl.strategies", "strategy", label=entry.name)
+                for entry in experiment.strategies
+            ),
+        }
+    )
 
 
 def check(experiment: Experiment, source: Source, base: Path | None) -> None:
@@ -53,7 +72,11 @@ def check(experiment: Experiment, source: Source, base: Path | None) -> None:
             "expected different names, found"
             f" {next(name for name in ids if ids.count(name) > 1)!r} twice",
         )
-    _check_flower(experiment, source, base)
+    kind = kind_of(experiment.task)
+    if kind is not None:
+        kind.check(experiment, source, base)
+    elif experiment.flower is not None:
+        raise source.error(("flower",), 'expected task = "flower:PATH" with this table')
     if experiment.task is not None:
         _check_own(experiment.task, ("task",), source, base)
     else:
@@ -231,10 +254,11 @@ def _check_own(name: str, loc: Loc, source: Source, base: Path | None) -> None:
 def check_own_file(name: str, folders: Sequence[Path]) -> None:
     """UserError unless ``name`` has the form of user code and its file, if any, is in a folder.
 
-    A Flower app needs its pyproject.toml.
+    A task of a plug-in's kind needs what its kind needs.
     """
-    if is_flower(name):
-        app_folder(name, folders)
+    kind = kind_of(name)
+    if kind is not None:
+        kind.check_name(name, folders)
         return
     place, _, attribute = name.rpartition(":")
     if not (place and attribute):
@@ -336,66 +360,6 @@ def _check_channel(
         )
 
 
-def _check_flower(experiment: Experiment, source: Source, base: Path | None) -> None:
-    """UserError for the first thing that a Flower app cannot do, or that is missing for it."""
-    section = experiment.flower
-    if experiment.task is None or not is_flower(experiment.task):
-        if section is not None:
-            raise source.error(("flower",), 'expected task = "flower:PATH" with this table')
-        return
-    if section is None:
-        raise source.error(
-            ("flower",), 'missing; task = "flower:PATH" needs flower.samples, of each edge'
-        )
-    edges = len(experiment.edges.ids())
-    given = len(section.samples_of(edges))
-    if given != edges:
-        raise source.error(
-            ("flower", "samples"),
-            f"expected one number, or one for each of the {edges} edges, found {given}",
-        )
-    _check_overrides(experiment, source, base)
-    for loc, wrong, expected in _other_keys(experiment):
-        if wrong:
-            raise source.error(loc, f"expected {expected} with a Flower app")
-    for number, entry in enumerate(experiment.strategies):
-        strategy = load_strategy(entry.strategy, base)
-        why = refusal(strategy, strategy.Options.model_validate(entry.options()))
-        if why is not None:
-            raise source.error(("strategies", number), f"{entry.strategy}: {why}")
-
-
-def _check_overrides(experiment: Experiment, source: Source, base: Path | None) -> None:
-    assert experiment.task is not None and experiment.flower is not None
-    folders = [folder for folder in (base, Path.cwd()) if folder is not None]
-    with source.at("task"):
-        folder = app_folder(experiment.task, folders)
-    with source.at("flower", "run_config"):
-        folder.run_config(experiment.flower.run_config)
-
-
-def _other_keys(experiment: Experiment) -> list[tuple[Loc, bool, str]]:
-    """Keys of the data and the training that are the app's business: key, wrong, expected."""
-    evaluation, training = experiment.evaluation, experiment.training
-    tokens = any(part.devices.unit == "tokens" for part in parts(experiment))
-    return [
-        (("data", "source"), experiment.data.source != "partition", '"partition"'),
-        (("data", "scale"), experiment.data.scale != "standard", '"standard"'),
-        (("unlabelled",), experiment.unlabelled is not None, "no such table"),
-        (("evaluation", "by_label"), evaluation.by_label, "false"),
-        (("evaluation", "metric"), bool(evaluation.further), 'only the metric "accuracy"'),
-        (("training", "batches_per_epoch"), training.batches_per_epoch is not None, "no such key"),
-        (("training", "drop_last"), training.drop_last, "false"),
-        (
-            ("training", "device"),
-            training.device not in (None, "cpu"),
-            '"cpu" (the app chooses its own)',
-        ),
-        (("training", "optimizer_state"), training.optimizer_state == "kept", '"fresh"'),
-        (("devices", "unit"), tokens, '"samples"'),
-    ]
-
-
 AT = ("edges", "availability")
 
 
@@ -440,26 +404,3 @@ def _check_absences(experiment: Experiment, source: Source, base: Path | None) -
             f"availability {path}: no interval of edge {missing[0]!r}, but of others: expected all"
             " edges, or none of their ids",
         )
-
-
-HOOKS = ("unpack", "begin", "extra_loss", "adjust", "checkpoint", "merge", "payload")
-
-
-def refusal(strategy: type[Strategy], options: Any) -> str | None:
-    """Return why a Flower app cannot train for this strategy with these options, or None."""
-    rule = strategy.rule
-    own = [name for name in HOOKS if getattr(rule, name) is not getattr(LocalRule, name)]
-    if issubclass(rule, Pull) and not own and options.mu:
-        return (
-            f"mu: expected 0 with a Flower app, which trains without our term, found {options.mu}"
-        )
-    if own or rule.remembers or not rule.moves:
-        does = f"its edge half ({rule.__name__}) has {own[0]}()" if own else "edges send gradients"
-        return f"cannot train with a Flower app: {does}, and the app trains by itself"
-    if strategy.needs_unlabelled or strategy.runs_jobs:
-        return "cannot train with a Flower app: its server needs the model and the data"
-    # it ends tasks early: an app trains all its epochs in one call
-    modules = [sys.modules.get(each.__module__) for each in strategy.__mro__]
-    if any(value is Urge for module in modules if module for value in vars(module).values()):
-        return "cannot train with a Flower app: it ends tasks early, and an app trains in one call"
-    return None

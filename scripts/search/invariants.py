@@ -9,6 +9,7 @@ from typing import Any
 
 from exactly_once import ExactlyOnce
 
+from edgefl.coordinator.tasks import DeadlineOver, GraceOver
 from edgefl.edges.edge import MOST_UNACKNOWLEDGED
 from edgefl.protocol.codec import decode, decode_note, says, transfer_meta, unbundled
 from edgefl.protocol.messages import TASK, Acknowledged, Offer, Stamped
@@ -271,15 +272,15 @@ class Invariants:
         """Each open task has an alarm that ends it, and no alarm is late."""
         for task in actor.tasks.open.values():
             names = actor.alarms.at
-            if task.lost and f"close {task.number}" not in names:
+            if task.edge not in actor.present and GraceOver(task.number) not in names:
                 raise Broken(f"task {task.number}: its edge is lost, and no alarm closes it")
             runs = task.since_ns is not None and task.left_ns < FOREVER
-            if runs and f"deadline {task.number}" not in names:
+            if runs and DeadlineOver(task.number) not in names:
                 raise Broken(f"task {task.number}: its time runs, without a deadline")
         due_ns = actor.next_due()
         if due_ns < now - LATE_NS:
             late_s = (now - due_ns) / NS_PER_S
-            raise Broken(f"an alarm is late by {late_s:.1f} s: {sorted(actor.alarms.at)[:5]}")
+            raise Broken(f"an alarm is late by {late_s:.1f} s: {list(actor.alarms.at)[:5]}")
 
     def _check_spent(self, actor: Any, now: int) -> None:
         """A task whose phases have one limit never gets more time, not even if its edge returns."""

@@ -15,7 +15,7 @@ from edgefl.clocks.wall.coordinator.logic import Logic
 from edgefl.clocks.wall.coordinator.sessions import Sessions
 from edgefl.clocks.wall.coordinator.transfers import Transport
 from edgefl.coordinator.coordinator import Coordinator
-from edgefl.coordinator.tasks import Deadlines, OpenTask, Tasks
+from edgefl.coordinator.tasks import Deadlines, GraceOver, OpenTask, Tasks
 from edgefl.protocol.messages import Acknowledged
 from edgefl.record.tables import RowFile
 from edgefl.strategies.base.strategy import Strategy
@@ -78,7 +78,7 @@ def task_never_closed() -> list[Change]:
         outputs = lost(self, edge, now)
         task = self.tasks.by_edge.get(edge)
         if task is not None:
-            self.alarms.drop(f"close {task.number}")
+            self.alarms.drop(GraceOver(task.number))
         return outputs
 
     return [(Coordinator, "_lost", patient)]
@@ -144,7 +144,7 @@ def deadline_restarts() -> list[Change]:
     """The time of a task begins anew when its edge returns."""
 
     def anew(self: Deadlines, task: OpenTask, now: int) -> None:
-        if task.goes_on:
+        if task.held:
             assert self.limits is not None
             task.left_ns = self.limits.total_ns or task.limit_ns
             self._set(task, now)

@@ -145,7 +145,7 @@ def experiment(scenario: Scenario) -> Experiment:
     if scenario.native:
         sections["links"] = {"kind": "native"}
     if "medium" in more:
-        sections["links"] = {"latency_ms": 10.0}
+        del sections["links"]
     ways = {"up": scenario.up, "down": scenario.down}
     if any(ways.values()):
         sections["compression"] = {way: name for way, name in ways.items() if name}
@@ -173,9 +173,13 @@ class World:
         ):
             yield
 
+    def experiment(self, scenario: Scenario) -> Experiment:
+        """The scenario's experiment."""
+        return experiment(scenario)
+
     def learned(self, scenario: Scenario) -> Learning:
         """The data and the model, for this scenario's experiment."""
-        found, strategy = experiment(scenario), scenario.strategy
+        found, strategy = self.experiment(scenario), scenario.strategy
         if strategy not in self._learned:
             self._learned[strategy] = made = learning(found, FOLDER)
             layout = orjson.dumps(made.layout.to_json())
@@ -186,7 +190,7 @@ class World:
     def coordinator_task(self, scenario: Scenario, resume: bool) -> CoordinatorTask:
         learned = self.learned(scenario)
         return CoordinatorTask(
-            experiment(scenario),
+            learned.experiment,
             index=0,
             directory=RUN,
             base=FOLDER,

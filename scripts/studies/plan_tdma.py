@@ -18,7 +18,8 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
-from edgefl.clocks.setup.plan import devices, timetable
+from edgefl.clocks.setup.devices import devices
+from edgefl.clocks.setup.plan import timetable
 from edgefl.errors import UserError
 from edgefl.exit_status import BAD_INPUT, FAILED
 from edgefl.loading.file import load

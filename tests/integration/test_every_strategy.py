@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 from sent_elements import DOWN, MODEL, MOST_HEADER, UP
 from state_relay import Relay, begun
 
-from edgefl.clocks.setup.replay_run import replay_run
+from edgefl.clocks.setup.rundir import replay_run
 from edgefl.commands import lists as listings
 from edgefl.record.replay import replay
 from edgefl.results import compare as results

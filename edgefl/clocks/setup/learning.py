@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from edgefl.catalog import find, load_dotted, own_code
-from edgefl.clocks.setup.message_packing import packing
+from edgefl.clocks.setup.devices import DeviceMaker, devices, in_tokens, training_plan
 from edgefl.clocks.setup.network import interruptions
-from edgefl.clocks.setup.plan import DeviceMaker, devices, in_tokens, options, training_plan
+from edgefl.clocks.setup.plan import options, packing
 from edgefl.compiled.network import Unsuited, first_weights, network_of
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import slowed
@@ -42,9 +42,9 @@ from edgefl.errors import UserError
 from edgefl.jobs import Evaluate, Scores, check_server_samples
 from edgefl.models import scores
 from edgefl.models.pretrained_options import PretrainedOptions
-from edgefl.plugins.flower.app_folder import is_flower
 from edgefl.strategies.base.strategy import LocalRule, Strategy, StrategyOptions
 from edgefl.streams import Streams
+from edgefl.task_kinds import kind_of
 from edgefl.vectors import Layout
 from emulator.compute import Device
 
@@ -208,7 +208,12 @@ class Made:
 
 @dataclass(slots=True)
 class Learning:
-    """One process's data and model. The trainers of all its edges share them."""
+    """One process's data and model. The trainers of all its edges share them.
+
+    ``trains_itself``: what trains, if it is not our trainer that steps through torch's model.
+    """
+
+    trains_itself: ClassVar[str] = ""
 
     experiment: Experiment
     base: Path | None
@@ -485,7 +490,7 @@ class Learning:
         return rule
 
     def edge_maker(
-        self, index: int, trainer: Callable[[str], TrainerLike[Any]] | None = None
+        self, index: int, trainer: Callable[[str], TrainerLike] | None = None
     ) -> Callable[[str], Edge]:
         """What makes an edge's actor for the strategy at ``index`` of the experiment.
 
@@ -646,10 +651,10 @@ def learning(
     experiment: Experiment, base: Path | None, edges: Sequence[str] | None = None
 ) -> Learning:
     """Load the data of ``edges`` (``edgefl.data.edge_data``) and build the model."""
-    if is_flower(experiment.task):
-        from edgefl.clocks.setup.flower_learning import flower_learning  # it derives from Learning
-
-        return flower_learning(experiment, base)
+    kind = kind_of(experiment.task)
+    if kind is not None:
+        learned: Learning = kind.learning(experiment, base)
+        return learned
     if not on_cpu(experiment):
         from edgefl.models.torch_device import chosen
 

@@ -53,19 +53,6 @@ class AppFolder:
         return state.hexdigest()[:16]
 
 
-def is_flower(task: str | None) -> bool:
-    """Whether ``task`` names a Flower app."""
-    return task is not None and task.startswith(FLOWER)
-
-
-def app_digest(task: str, folders: Sequence[Path]) -> str:
-    """Return a digest of the app's files; "" if there is no such app now."""
-    try:
-        return app_folder(task, folders).digest({})
-    except UserError:
-        return ""
-
-
 def app_folder(task: str, folders: Sequence[Path]) -> AppFolder:
     """Read the app that ``task`` names, relative to the first of ``folders`` that has it.
 

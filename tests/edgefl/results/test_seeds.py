@@ -308,8 +308,8 @@ def test_the_partition_the_speeds_and_the_first_model_depend_on_the_seed() -> No
     pytest.importorskip("torch")
     from builders import EXAMPLES
 
+    from edgefl.clocks.setup.devices import devices
     from edgefl.clocks.setup.learning import learning, with_experiment
-    from edgefl.clocks.setup.plan import devices
 
     one, two = experiment(
         task="my_task.py:build", seeds=[1, 2], devices={"slowest_ratio": 5.0}

@@ -10,8 +10,7 @@ from typing import Any, Literal, Protocol
 from edgefl.clocks.setup.learning import Learning
 from edgefl.clocks.setup.plan import options
 from edgefl.clocks.virtual.pool.executor import DeferredRun, Executor, GroupCounts, Stretch
-from edgefl.clocks.virtual.pool.forked import ForkedBackend, NoRoom
-from edgefl.clocks.virtual.pool.scheduler import WorkerBackend, WorkerPool
+from edgefl.clocks.virtual.pool.workers import ForkedBackend, WorkerBackend, WorkerPool
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 from edgefl.jobs import Train
@@ -162,23 +161,20 @@ def open_pool(
         yield InProcessEngine(learned)
         return
     backend: WorkerBackend
-    try:
-        if engine == "ray":
-            # an extra that may not be installed
-            from edgefl.clocks.virtual.pool.ray import RayBackend
+    if engine == "ray":
+        # an extra that may not be installed
+        from edgefl.clocks.virtual.pool.ray import RayBackend
 
-            workers = max(workers, 1)
-            backend = RayBackend(learned, workers, ray_address)
-        elif sys.platform.startswith("linux"):
-            backend = ForkedBackend(learned, workers)
-        else:
-            raise NoRoom(f"they need Linux, and this is {sys.platform}")
-        pool = WorkerPool(backend, workers)
-    except NoRoom as reason:
-        yield InProcessEngine(learned, f"no workers: {reason}; training in this process")
+        workers = max(workers, 1)
+        backend = RayBackend(learned, workers, ray_address)
+    elif sys.platform.startswith("linux"):
+        backend = ForkedBackend(learned)
+    else:
+        why = f"no workers: they need Linux, and this is {sys.platform}"
+        yield InProcessEngine(learned, f"{why}; training in this process")
         return
+    pool = WorkerPool(backend, workers, _idle(learned, workers))
     try:
-        pool.note = _idle(learned, pool.workers)
         yield pool
     finally:
         pool.close()

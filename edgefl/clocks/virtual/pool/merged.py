@@ -35,7 +35,6 @@ from edgefl.errors import UserError
 from edgefl.jobs import Train
 from edgefl.models.torch_device import CPU, RandomStates, drawing_from, seeded
 from edgefl.models.workspace import Workspace
-from edgefl.plugins.flower.app_folder import is_flower
 from edgefl.strategies.base.strategy import LocalRule, owns
 
 CLOSE = 1e-3  # the gradients of the check agree to this share of their largest element
@@ -205,7 +204,7 @@ class _Group:
         """
         ahead = {
             row: (
-                run.step // batches(run.pass_samples, run.batch_size),
+                run.step // batches(run.pass_samples, run.plan.batch_size),
                 -run.samples_until(run.step + 1),
             )
             for row, run in enumerate(self.runs)
@@ -399,8 +398,8 @@ class MergedTasks:
     # ------------------------------------------------------------------ what can be merged
     def _reason_against_all(self) -> str | None:
         training, learned = self.learned.experiment.training, self.learned
-        if is_flower(learned.experiment.task):
-            return "a Flower app trains itself"
+        if learned.trains_itself:
+            return f"{learned.trains_itself} trains itself"
         keys = {
             'trainer = "none"': training.trainer == "none",
             'optimizer = "adamw"': training.optimizer == "adamw",

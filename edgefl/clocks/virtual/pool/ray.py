@@ -1,8 +1,7 @@
 """Workers on a Ray cluster: actors of one CPU each, which load data and model on their machine.
 
-Vectors go through Ray's object store; one that several waiting orders share is stored once. Ray
-pickles its messages: anyone who can reach a Ray cluster can run code on it. Our own protocol uses
-no pickle.
+Vectors go through Ray's object store. Ray pickles its messages: anyone who can reach a Ray cluster
+can run code on it. Our own protocol uses no pickle.
 """
 
 from __future__ import annotations
@@ -19,15 +18,7 @@ import numpy as np
 from edgefl.clocks.network_addresses import bare
 from edgefl.clocks.setup.learning import Learning, learning
 from edgefl.clocks.virtual.pool.executor import Executor
-from edgefl.clocks.virtual.pool.scheduler import (
-    WorkerOrder,
-    WorkerReport,
-    failure,
-    job,
-    plain,
-    plain_outcome,
-    stretch,
-)
+from edgefl.clocks.virtual.pool.workers import WorkerReport, done
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 from edgefl.vectors import ALIGNMENT, aligned_copy
@@ -52,22 +43,9 @@ class RayWorker:
     def load(self) -> None:
         """Return once the constructor has loaded everything."""
 
-    def work(self, row: list[Any]) -> tuple[Any, Any]:
-        """Do an order, and return (failure, result). Vectors arrive as references."""
-        import ray
-
-        row = exchanged(
-            row, lambda leaf: _aligned(ray.get(leaf)) if isinstance(leaf, ray.ObjectRef) else leaf
-        )
-        try:
-            if row[0] == "do":
-                return None, self.executor.do(job(row))
-            outcome = self.executor.train(row[1], stretch(row))
-            return None, plain_outcome(outcome)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            return failure(error), None
+    def work(self, order: list[Any]) -> tuple[list[Any] | None, Any]:
+        """Do an order; see ``done``."""
+        return done(self.executor, with_arrays(order, _aligned))
 
     def forget(self, number: int) -> None:
         self.executor.forget(number)
@@ -118,8 +96,6 @@ class RayBackend:
         self._refs: dict[Any, tuple[Any, int]] = {}  # reference of a result -> actor and order
         self._loading: dict[Any, Any] = {}  # reference of ``load`` -> actor
         self._actors: list[Any] = []
-        # id of a vector -> its reference, and the vector: referenced, so that its id is not reused
-        self._inputs: dict[int, tuple[Any, np.ndarray]] = {}
         self._failed_starts = 0
 
     def add_worker(self) -> None:
@@ -127,11 +103,8 @@ class RayBackend:
         self._actors.append(actor)
         self._loading[actor.load.remote()] = actor
 
-    def send(self, worker: Any, order: WorkerOrder) -> None:
-        row = exchanged(
-            plain(order), lambda leaf: self._input(leaf) if isinstance(leaf, np.ndarray) else leaf
-        )
-        self._refs[worker.work.remote(row)] = worker, order.number
+    def send(self, worker: Any, order: list[Any]) -> None:
+        self._refs[worker.work.remote(order)] = worker, order[1]
 
     def forget(self, worker: Any, number: int) -> None:
         """Drop an order. If it has begun, it is trained to its end: Ray cannot interrupt it."""
@@ -156,16 +129,12 @@ class RayBackend:
         ready, _ = self._ray.wait(asked, num_returns=len(asked), timeout=0) if first else ([], [])
         return [report for ref in ready for report in self._reports(ref)]
 
-    def release(self, array: np.ndarray) -> None:
-        self._inputs.pop(id(array), None)  # the object store drops unreferenced objects
-
     def close(self) -> None:
         for actor in self._actors:
             with suppress(self._ray.exceptions.RayError):
                 self._ray.kill(actor)
         self._refs.clear()
         self._loading.clear()
-        self._inputs.clear()
         if self._ours:
             self._ray.shutdown()
 
@@ -176,12 +145,13 @@ class RayBackend:
             return []  # its actor has just been lost
         actor, number = self._refs.pop(ref)
         try:
-            fault, result = self._ray.get(ref)
+            failure, result = self._ray.get(ref)
         except self._ray.exceptions.TaskCancelledError:
             return [WorkerReport(actor, number)]
         except self._ray.exceptions.RayError as error:
             return [self._lost(actor, error)]
-        return [WorkerReport(actor, number, fault or _taken(result))]
+        # copied out of the object store
+        return [WorkerReport(actor, number, failure, with_arrays(result, _copy))]
 
     def _loaded(self, ref: Any, actor: Any) -> WorkerReport:
         try:
@@ -201,24 +171,14 @@ class RayBackend:
         self._refs = {ref: at for ref, at in self._refs.items() if at[0] is not actor}
         return WorkerReport(actor, lost=type(error).__name__)
 
-    def _input(self, vector: np.ndarray) -> Any:
-        if id(vector) not in self._inputs:
-            self._inputs[id(vector)] = self._ray.put(vector), vector
-        return self._inputs[id(vector)][0]
 
-
-def exchanged(value: Any, change: Callable[[Any], Any]) -> Any:
-    """``value`` with ``change`` applied to every leaf of its lists and dicts."""
-    if isinstance(value, list):
-        return [exchanged(part, change) for part in value]
+def with_arrays(value: Any, change: Callable[[np.ndarray], np.ndarray]) -> Any:
+    """``value`` with ``change`` applied to every array in its lists, tuples and dicts."""
+    if isinstance(value, (list, tuple)):
+        return [with_arrays(part, change) for part in value]
     if isinstance(value, dict):
-        return {key: exchanged(part, change) for key, part in value.items()}
-    return change(value)
-
-
-def _taken(result: Any) -> Any:
-    """A result with its vectors copied out of the object store."""
-    return exchanged(result, lambda leaf: _copy(leaf) if isinstance(leaf, np.ndarray) else leaf)
+        return {key: with_arrays(part, change) for key, part in value.items()}
+    return change(value) if isinstance(value, np.ndarray) else value
 
 
 def _aligned(vector: np.ndarray) -> np.ndarray:

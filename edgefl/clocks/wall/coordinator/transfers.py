@@ -419,7 +419,11 @@ class Transport:
             self.send(edge, Delivered(number, at_ns))
         if flow.transfer.kind == TASK:
             self.training.begins(edge, flow.task, at_ns)
-            self.tell(messages.Heard(at_ns, edge, Started(flow.task)))
+            started = messages.Heard(at_ns, edge, Started(flow.task))
+            if at_ns <= self.clock.now():
+                self.tell(started)
+            else:  # a broadcast's last slot goes on; what is due before comes first
+                self.agenda.add(at_ns, lambda now: self.tell(started))
 
     def native(self, edge: str) -> list[bool]:
         """Whether the edge's link is native, for each direction."""

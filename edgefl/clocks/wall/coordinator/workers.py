@@ -91,20 +91,44 @@ def _take(path: Path, value: Any) -> Any:
     return array.reshape(shape)
 
 
-class Evaluator:
-    """The coordinator's end of the evaluator. ``submit`` writes a snapshot, and never waits for the
-    evaluator: evaluation may lag behind.
+class WorkerEnd:
+    """The coordinator's end of a worker process.
+
+    A thread sends the orders, one at a time, and waits for the outcome of each: the logic thread
+    never waits for a worker.
     """
+
+    gone: Any = None  # what is told if the process has ended
 
     def __init__(self, channel: Channel, scratch: Path, system: System = OWN_SYSTEM) -> None:
         self.channel, self.scratch, self.system = channel, scratch, system
-        self._orders: Inbox = system.inbox()  # of EvaluateSnapshot
-        self._unwritten: dict[int, np.ndarray] = {}  # weights of snapshots that are no files yet
+        self._orders: Inbox = system.inbox()
 
     def listen(self, tell: Callable[[Any], None]) -> None:
-        """Start the thread, which passes every result to ``tell``."""
-        listen = Thread(target=self._listen, args=(tell,), name="evaluations", daemon=True)
-        self.system.start(listen)
+        """Start the thread, which passes the outcome of each order to ``tell``."""
+        name = type(self).__name__.lower()
+        self.system.start(Thread(target=self._serve, args=(tell,), name=name, daemon=True))
+
+    def _serve(self, tell: Callable[[Any], None]) -> None:
+        try:
+            while True:
+                tell(self._outcome(self._orders.get()))
+        except (EOFError, ConnectionError):
+            if self.gone is not None:
+                tell(self.gone)
+
+    def _outcome(self, order: Any) -> Any:
+        raise NotImplementedError
+
+
+class Evaluator(WorkerEnd):
+    """Writes snapshots, whose evaluation may lag behind."""
+
+    gone = EvaluatorGone()
+
+    def __init__(self, channel: Channel, scratch: Path, system: System = OWN_SYSTEM) -> None:
+        super().__init__(channel, scratch, system)
+        self._unwritten: dict[int, np.ndarray] = {}  # weights of snapshots that are no files yet
 
     def expect(self, job: Evaluate) -> None:
         """Its snapshot will be submitted, maybe later by another thread."""
@@ -137,19 +161,12 @@ class Evaluator:
     def _path(self, version: int) -> Path:
         return self.scratch / f"snapshot-{os.getpid()}-{version}.f32"
 
-    def _listen(self, tell: Callable[[Any], None]) -> None:
-        try:
-            while True:
-                order = self._orders.get()
-                self.channel.send(order)
-                result: SnapshotScores = self.channel.receive()
-                while (
-                    result.file != order.file
-                ):  # a late one, for an earlier strategy's coordinator
-                    result = self.channel.receive()
-                tell(Evaluated(result.version, numbers(result.scores)))
-        except (EOFError, OSError):
-            tell(EvaluatorGone())
+    def _outcome(self, order: EvaluateSnapshot) -> Evaluated:
+        self.channel.send(order)
+        while True:
+            result: SnapshotScores = self.channel.receive()
+            if result.file == order.file:  # not a late one, for an earlier strategy's coordinator
+                return Evaluated(result.version, numbers(result.scores))
 
 
 def serve_evaluations(channel: Channel, evaluate: Callable[[Evaluate], Scores]) -> None:
@@ -164,38 +181,17 @@ def serve_evaluations(channel: Channel, evaluate: Callable[[Evaluate], Scores]) 
     channel.serve(evaluated)
 
 
-class Jobs:
-    """The coordinator's end of the job worker, which runs the strategy's jobs one by one.
-
-    ``JobTable`` keeps what is open. Another thread sends orders and receives results, so that the
-    logic thread never waits.
-    """
+class Jobs(WorkerEnd):
+    """Has the strategy's jobs run one by one. ``JobTable`` keeps what is open."""
 
     def __init__(
-        self,
-        channel: Channel,
-        scratch: Path,
-        now: Callable[[], int],
-        system: System = OWN_SYSTEM,
+        self, channel: Channel, scratch: Path, now: Callable[[], int], system: System = OWN_SYSTEM
     ) -> None:
-        self.channel, self.scratch, self.now = channel, scratch, now
-        self.system = system
-        self._orders: Inbox = system.inbox()  # of JobOrder
-
-    def listen(self, tell: Callable[[Any], None]) -> None:
-        """Start the thread, which passes the outcome of each order to ``tell``."""
-        self.system.start(Thread(target=self._listen, args=(tell,), name="jobs", daemon=True))
+        super().__init__(channel, scratch, system)
+        self.now = now
 
     def submit(self, order: JobOrder) -> None:
         self._orders.put(order)
-
-    # ------------------------------------------------------------------ the thread
-    def _listen(self, tell: Callable[[Any], None]) -> None:
-        try:
-            while True:
-                tell(self._outcome(self._orders.get()))
-        except (EOFError, ConnectionError):
-            return  # the run's processes are ending
 
     def _outcome(self, order: JobOrder) -> Worked:
         """Return one Worked for each order, also after an error: the strategy waits for it."""

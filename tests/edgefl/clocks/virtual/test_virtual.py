@@ -15,8 +15,8 @@ from builders import EXAMPLES, S, experiment, small_run
 from paths import GOLDEN, ROOT, SUPPORT
 from run_bytes import bytes_of, trace
 
+from edgefl.clocks.setup.devices import devices
 from edgefl.clocks.setup.network import Builder
-from edgefl.clocks.setup.plan import devices
 from edgefl.edges.edge import Edge
 from edgefl.errors import UserError
 from edgefl.loading.file import base_of, load

@@ -121,8 +121,6 @@ IPV6 = pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="no IP
     ("listens", "reached"),
     [
         ("::1", "tcp://[::1]:{}"),
-        ("[::1]", "tcp://[::1]:{}"),
-        ("::", "tcp://[::1]:{}"),
         ("::", "tcp://127.0.0.1:{}"),
         ("localhost", "tcp://localhost:{}"),
     ],
@@ -274,13 +272,11 @@ def test_a_message_without_an_end_is_cut_off_early(context: zmq.Context) -> None
     good = wired.routing(friend)
     wired.router.joined(good)  # its later message is longer than a stranger's limit
     edge, part, sent = bare_peer(wired.port), frame(bytes(1 << 20), more=True), 0
-    # Under load, packets to a connection that was cut may be dropped. Without a timeout, the sender
-    # then waits for TCP, which doubles its pauses: 0.2 s nine times doubled are 102 s.
     edge.settimeout(PATIENCE_MS / 1000)
     ((bad, _),) = wired.heard()
     wired.router.joined(bad)
     before = psutil.Process().memory_info().rss
-    with suppress(ConnectionError, TimeoutError):
+    with suppress(ConnectionError):  # no TimeoutError: the peer is told at once
         while sent < 1_000:
             edge.sendall(part)
             sent += 1

@@ -14,9 +14,7 @@ import pytest
 from flower_apps import APPS, CODE, NEEDS_FLOWER, PROJECT, flower_config, small_app
 from safetensors.numpy import load_file
 
-from edgefl.clocks.setup.flower_learning import FlowerLearning
 from edgefl.clocks.setup.learning import learning
-from edgefl.clocks.setup.own_randomness import seeded
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
@@ -31,6 +29,7 @@ from edgefl.plugins.flower.flower_app import (
     score,
     unpacked,
 )
+from edgefl.plugins.flower.flower_learning import FlowerLearning, seeded
 from edgefl.streams import Streams
 
 pytestmark = NEEDS_FLOWER

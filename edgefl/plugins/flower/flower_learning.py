@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import nn
 
 from edgefl.clocks.setup.learning import EdgeShares, Learning
-from edgefl.clocks.setup.own_randomness import seeded
 from edgefl.config.experiment import Experiment, FlowerSection
 from edgefl.data.dataset import Dataset
 from edgefl.data.task import Task
@@ -64,6 +65,8 @@ class AppModel(nn.Module):
 @dataclass(slots=True)
 class FlowerLearning(Learning):
     """The app of one process. Its clients are the edges: partition i is the i-th edge."""
+
+    trains_itself: ClassVar[str] = "a Flower app"
 
     tasks: AppTasks = field(kw_only=True)
 
@@ -242,3 +245,23 @@ class FlowerTrainer(Trainer):
 
     def remembered(self, run: LocalRun, rule: LocalRule) -> dict[str, np.ndarray]:
         return {STATE: run.memory[STATE].numpy()} if run.failure is None else {}
+
+
+@contextmanager
+def seeded(streams: Streams, purpose: str, *keys: int | str) -> Iterator[None]:
+    """Seed the generators of Python, numpy and torch for ``purpose``, and restore them at the end.
+
+    An app draws from the generators of its process. The same seed, purpose and keys give the same
+    numbers in every process.
+    """
+    seed = int(streams.rng(purpose, *keys).integers(2**32))
+    python, arrays = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(arrays)
