@@ -20,7 +20,7 @@ from processes import SMALL, happened, start, wait_for
 from terminals import Terminals, end, family, gone
 
 from edgefl import cli
-from edgefl.clocks.setup.replay_run import replay_run
+from edgefl.clocks.setup.rundir import replay_run
 from edgefl.exit_status import REFUSED
 
 pytestmark = pytest.mark.alone

@@ -10,7 +10,7 @@ from paths import SUPPORT
 
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 
 pytestmark = pytest.mark.processes
 

@@ -51,8 +51,9 @@ from edgefl.clocks.process_messages import (
 )
 from edgefl.clocks.processes import end_soon, keep_freed_memory, room_for_edges
 from edgefl.clocks.room import WaitForRoom
+from edgefl.clocks.setup.devices import emulated_devices
 from edgefl.clocks.setup.network import DIRECTIONS, latencies, network
-from edgefl.clocks.setup.plan import emulated_devices, fidelity
+from edgefl.clocks.setup.plan import fidelity
 from edgefl.clocks.setup.resumption import digest_facts
 from edgefl.clocks.setup.rundir import OpenRun, RunSoFar, externals, writable
 from edgefl.clocks.wall import keys as curve
