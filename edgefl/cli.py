@@ -7,39 +7,39 @@ from __future__ import annotations
 
 import errno
 import importlib
-import importlib.util
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import cache
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from edgefl import __version__
+from edgefl import __version__, entry_points
 from edgefl.clocks.ctrl_c import ended_like_ctrl_c
+from edgefl.entry_points import entries
 from edgefl.errors import UNREADABLE, Bug, UserError, nearest, printable, told, users_place
 from edgefl.exit_status import BAD_INPUT, FAILED, INTERRUPTED, OVER
 from emulator.errors import BadValue
 
-COMMANDS = {  # name -> where it is; `edgefl --help` lists them in this order
+COMMANDS = {  # name -> where it is, None: in a plug-in; `edgefl --help` lists them in this order
     "run": "edgefl.commands.run:run",
-    "sweep": "edgefl.commands.sweep:sweep",
+    "sweep": None,
     "check": "edgefl.commands.check:check",
     "coordinator": "edgefl.commands.run:coordinator",
     "edge": "edgefl.commands.edge:edge",
-    "launch": "edgefl.commands.launch:launch",
+    "launch": None,
     "compare": "edgefl.commands.look:compare",
     "plot": "edgefl.commands.look:plot",
-    "view": "edgefl.commands.look:view",
-    "report": "edgefl.commands.look:report",
-    "export": "edgefl.commands.look:export",
+    "view": None,
+    "report": None,
+    "export": None,
     "replay": "edgefl.commands.look:replay",
-    "profile": "edgefl.commands.check:profile",
+    "profile": None,
     "jobs": "edgefl.commands.check:jobs",
     "configs": "edgefl.commands.lists:configs",
     "new": "edgefl.commands.lists:new",
@@ -48,9 +48,10 @@ COMMANDS = {  # name -> where it is; `edgefl --help` lists them in this order
     "datasets": "edgefl.commands.lists:datasets",
     "data": "edgefl.commands.data:app",
     "keys": "edgefl.commands.edge:app",
-    "hosts": "edgefl.commands.hosts:app",
+    "hosts": None,
 }
-WITH_LIVE_PAGE = ("run", "coordinator", "launch")
+GROUP = "edgefl.commands"  # of the entry points of other commands: a function, or a typer.Typer
+LIVE = "--live"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_TEMPORARY = "No usable temporary directory"  # of tempfile: no folder that it knows takes a file
 
@@ -59,22 +60,53 @@ APP = "app"  # what a module calls its group of commands
 DOCSTRING = re.compile(r'\) -> None:\n    """(.+?)(?:\n\n|""")', re.DOTALL)  # first paragraph
 
 
+def command_names() -> list[str]:
+    """Return the names of all commands, those of plug-ins too, in the order of the help."""
+    added = entries(GROUP)
+    core = [name for name, place in COMMANDS.items() if place is not None or name in added]
+    return [*core, *sorted(added.keys() - COMMANDS)]
+
+
+class Command(TyperCommand):
+    """A command. Its --live, if it has that option, may stand without a value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if any(LIVE in each.opts for each in self.params):
+            args = [*with_value(args)]
+        return super().parse_args(ctx, args)
+
+
+def with_value(args: Sequence[str]) -> Iterator[str]:
+    """Give a bare --live an empty value, unless a port follows it."""
+    for word, following in zip(args, [*args[1:], ""]):
+        yield f"{LIVE}=" if word == LIVE and not following.isdecimal() else word
+
+
 class Commands(TyperGroup):
     """All commands. Its help and completion import none of them.
 
     Prints a line after Ctrl-C, which Typer does not.
     """
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings | {"commands": dict.fromkeys(COMMANDS)})
-        self._loads = True
+    _loads = True
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return command_names()
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in COMMANDS:
-            return None
+        place = COMMANDS.get(cmd_name)
+        if place is None:
+            names: Any = dict.fromkeys(command_names())
+            self.commands = names  # typer looks for a near one in these
+            if cmd_name not in names:
+                return None
         if self._loads:
             return loaded(cmd_name)
-        return TyperCommand(name=cmd_name, help=first_paragraph(COMMANDS[cmd_name]))
+        try:
+            return TyperCommand(name=cmd_name, help=first_paragraph(cmd_name))
+        except UserError as error:  # a plug-in that cannot be loaded
+            print(f"edgefl: warning: {error}", file=sys.stderr)
+            return None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         self._loads = False
@@ -83,6 +115,11 @@ class Commands(TyperGroup):
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         self._loads = False
         return super().shell_complete(ctx, incomplete)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and COMMANDS.get(args[0], "") is None and args[0] not in entries(GROUP):
+            raise UserError(f"{args[0]}: the plug-in for it is not installed")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -94,38 +131,37 @@ class Commands(TyperGroup):
 
 @cache
 def loaded(name: str) -> Any:
-    """Import the command ``name``, or the group of commands."""
-    module, _, attribute = COMMANDS[name].partition(":")
-    found = getattr(importlib.import_module(module), attribute)
-    if attribute == APP:
+    """Import the command ``name``, or the group of commands. UserError if a plug-in fails."""
+    place = COMMANDS.get(name)
+    if place is None:
+        found = entry_points.loaded(entries(GROUP)[name])
+    else:
+        module, _, attribute = place.partition(":")
+        found = getattr(importlib.import_module(module), attribute)
+    if isinstance(found, typer.Typer):
         group = typer.main.get_command(found)
         group.name = name
         return group
-    cls: type[TyperCommand] | None = None
-    if name in WITH_LIVE_PAGE:
-        from edgefl.commands.run import LiveCommand
-
-        cls = LiveCommand
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(name, cls=cls)(found)
+    alone.command(name, cls=Command)(found)
     return typer.main.get_command(alone)
 
 
-def first_paragraph(place: str) -> str:
-    """Return the first paragraph of the help of the command at ``place``, without importing it.
+def first_paragraph(name: str) -> str:
+    """Return the first paragraph of a command's help, without importing the command if possible.
 
     The help of a group of commands is that of its callback. Parsing all files would take as long
-    as everything else that `edgefl --help` does; so this searches in their text.
+    as everything else that `edgefl --help` does; so this searches in their text. A command of
+    another package that is written in another form is imported.
     """
-    module, _, attribute = place.partition(":")
-    spec = importlib.util.find_spec(module)
-    assert spec is not None and spec.origin is not None  # a module of this package
+    place = COMMANDS.get(name) or entries(GROUP)[name].value
+    attribute = place.partition(":")[2]
     begin = f"@{APP}.callback()\ndef " if attribute == APP else f"\ndef {attribute}("
-    source = Path(spec.origin).read_text(encoding="utf-8").partition(begin)[2]
-    found = DOCSTRING.search(source)
-    if found is None:
-        raise LookupError(place)
-    return found[1]
+    try:
+        text = DOCSTRING.search(entry_points.source(place).partition(begin)[2])
+    except Exception:  # the packages of a plug-in fail; the line about it is that of ``loaded``
+        text = None
+    return text[1] if text is not None else (loaded(name).help or "").partition("\n\n")[0]
 
 
 def _version(wanted: bool) -> None:
@@ -277,11 +313,12 @@ def _commands_with(option: str, context: Any) -> list[str]:
     above = context.parent
     if above is None:  # an option before the command
         return []
-    return [
-        f"{above.command_path} {name}"
-        for name in sorted(above.command.list_commands(above))
-        if any(option in each.opts for each in above.command.get_command(above, name).params)
-    ]
+    found = []
+    for name in sorted(above.command.list_commands(above)):
+        with suppress(UserError):  # a plug-in that cannot be loaded
+            if any(option in each.opts for each in above.command.get_command(above, name).params):
+                found.append(f"{above.command_path} {name}")
+    return found
 
 
 def _near(given: str, valid: Sequence[str]) -> str:

@@ -123,10 +123,9 @@ class Distill:
             )
             for old in (self.first, self.second)
         )
-        adam = Adam(
-            first, second, self.steps, self.learning_rate, self.beta1, self.beta2, self.epsilon
-        )
-        recipe = distil.Recipe(self.passes, self.batch, self.alpha_min, self.alpha_max, self.clip)
+        adam = Adam(first, second, self.steps, self.beta1, self.beta2, self.epsilon)
+        alphas = self.alpha_min, self.alpha_max
+        recipe = distil.Recipe(self.passes, self.batch, self.learning_rate, *alphas, self.clip)
         teacher: distil.Teacher
         if self.top_teachers:
             of_devices = [self.top_teachers[edge] for edge in sorted(self.top_teachers)]

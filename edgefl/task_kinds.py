@@ -2,26 +2,20 @@
 
 The core trains a torch module on arrays. A plug-in may bring something else that edges can train,
 such as a Flower app. It registers an object with the methods of ``TaskKind`` as an entry point of
-GROUP, with the word before the colon as its name.
+the group ``edgefl.task_kinds``, with the word before the colon as its name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from edgefl.errors import UserError
+from edgefl.entry_points import entries, loaded
 
 if TYPE_CHECKING:
     from edgefl.config.errors import Source
     from edgefl.config.experiment import Experiment
-
-GROUP = "edgefl.task_kinds"
-BUILT_IN = {"flower": "edgefl.plugins.flower.task_kind:FLOWER"}
 
 
 class TaskKind(Protocol):
@@ -48,22 +42,11 @@ class TaskKind(Protocol):
 
 
 def kind_of(task: str | None) -> TaskKind | None:
-    """Return the kind of ``task``; None if it is one of the core's, or there is no task."""
+    """Return the kind of ``task``; None if it is one of the core's, or there is no task.
+
+    UserError if its plug-in cannot be loaded.
+    """
     name, colon, _ = (task or "").partition(":")
-    return _named(name) if colon else None
-
-
-@cache
-def _named(name: str) -> TaskKind | None:
-    registered = next(iter(entry_points(group=GROUP, name=name)), None)
-    place = BUILT_IN.get(name) if registered is None else registered.value
-    if place is None:
-        return None
-    module, _, attribute = place.partition(":")
-    try:
-        kind: TaskKind = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UserError(
-            f'task = "{name}:...": its plug-in {place} cannot be loaded ({error})'
-        ) from error
+    entry = entries("edgefl.task_kinds").get(name) if colon else None
+    kind: TaskKind | None = None if entry is None else loaded(entry)
     return kind

@@ -7,7 +7,7 @@ The package does not depend on federated learning and can be used alone. Start a
     tdma/          the slotted channel, and the closed forms of its rounds
     compute.py     how long devices compute; energy/: what it costs; availability.py, faults.py
     profiles.py    named links and devices; traces/: recordings of real links
-    proxy/         links in front of any TCP program; kernel/, lab/: links by the Linux kernel
+    proxy/         links in front of any TCP program; lab/: hosts and links by the Linux kernel
     fidelity.py    whether the host was fast enough; calibrate.py: how fast it is
     clock.py       time, and a queue of items by moment; units.py: texts with a unit
     commands/      the command line; figures.py: its drawings
@@ -60,8 +60,7 @@ if TYPE_CHECKING:
     )
     from emulator.fidelity import Fidelity, Quantiles, Thresholds
     from emulator.host import host_facts
-    from emulator.lab.attached import AttachedLab, LabConnection, LabMachine, attach
-    from emulator.lab.lab_state import lab_namespace
+    from emulator.lab.attached import AttachedLab, LabConnection, LabMachine, attach, lab_namespace
     from emulator.lab.running import Lab
     from emulator.lab.topology import Topology, parse_topology, read_topology
     from emulator.links.bottleneck import Bottleneck, SharedLink
@@ -200,8 +199,7 @@ _MODULES = {  # module: the names that it defines
     "emulator.faults": "Fault Outages Schedule Slowed Timeline poisson_faults single_fault",
     "emulator.fidelity": "Fidelity Thresholds Quantiles",
     "emulator.host": "host_facts",
-    "emulator.lab.attached": "AttachedLab LabConnection LabMachine attach",
-    "emulator.lab.lab_state": "lab_namespace",
+    "emulator.lab.attached": "AttachedLab LabConnection LabMachine attach lab_namespace",
     "emulator.lab.running": "Lab",
     "emulator.lab.topology": "Topology parse_topology read_topology",
     "emulator.links.bottleneck": "Bottleneck SharedLink",

@@ -1,9 +1,11 @@
-"""The error for invalid user input, and the check of a name."""
+"""The error for invalid user input, and the checks that many modules share."""
 
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable
+from typing import Any
 
 
 class BadValue(ValueError):
@@ -27,3 +29,24 @@ def valid_name(what: str, name: str, valid: Iterable[str]) -> str:
     ] or difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     hint = f": did you mean {near[0]}?" if near else ""
     raise BadValue(f"{what} {name!r} does not exist{hint} (valid: {', '.join(names)})")
+
+
+def check_whole(
+    what: str, value: Any, least: int = 0, most: int | None = None, unit: str = ""
+) -> None:
+    """Raise BadValue unless ``value`` is an int from ``least`` to ``most`` (None: no limit)."""
+    if (
+        not isinstance(value, int)
+        or isinstance(value, bool)
+        or value < least
+        or (most is not None and value > most)
+    ):
+        limits = f", {least} or more" if most is None else f" from {least} to {most}"
+        number = f"a whole number{f' of {unit}' if unit else ''}"
+        raise BadValue(f"{what} {value!r}: expected {number}{limits}")
+
+
+def check_positive(what: str, value: float) -> None:
+    """Raise BadValue unless ``value`` is a finite number above 0."""
+    if not 0 < value < math.inf:
+        raise BadValue(f"{what} {value}: expected a number above 0")

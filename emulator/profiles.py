@@ -247,34 +247,38 @@ class DeviceProfile:
     samples_per_s: float
 
 
-def link_profile(name: str, **overrides: Any) -> LinkProfile:
-    """Return the named link, with any of up, down, latency, jitter and loss overridden.
+def link_fields(profile: str | None, **overrides: Any) -> dict[str, Any]:
+    """Return the fields of a LinkProfile, except its name, by their names.
 
-    An override is text with a unit ("2mbit", "30ms", "1%") or a number in bit/s, ns or as a
-    share. None keeps the value of the profile.
+    They are those of the named profile, with any of up, down, latency, jitter and loss overridden.
+    Without a profile only the overridden ones are there. An override is text with a unit ("2mbit",
+    "30ms", "1%") or a number in bit/s, ns or as a share; None is no override.
     """
-    figures = LINKS[valid_name("link profile", name, LINKS)]
-    said = _overridden(name, overrides, figures)
-    values = {
-        key: _LINK_FIELDS[key](said.get(key, figure.value)) for key, figure in figures.items()
-    }
-    return LinkProfile(
-        name, values["up"], values["down"], values["latency"], values["jitter"], values["loss"]
-    )
+    figures = {} if profile is None else LINKS[valid_name("link profile", profile, LINKS)]
+    values = {key: figure.value for key, figure in figures.items()}
+    values |= _overrides(f"profile {profile}: field" if profile else "field", overrides, _FIELDS)
+    return {_FIELDS[key][0]: _FIELDS[key][1](value) for key, value in values.items()}
+
+
+def link_profile(name: str, **overrides: Any) -> LinkProfile:
+    """Return the named link with its fields overridden, as ``link_fields`` says."""
+    return LinkProfile(name, **link_fields(name, **overrides))
 
 
 def device_profile(name: str, **overrides: Any) -> DeviceProfile:
     """Return the named device, with samples_per_s overridden unless it is None."""
     figure = DEVICES[valid_name("device profile", name, DEVICES)]
-    said = _overridden(name, overrides, ["samples_per_s"])
-    return DeviceProfile(name, _number("samples_per_s", said.get("samples_per_s", figure.value)))
+    values = {"samples_per_s": figure.value}
+    values |= _overrides(f"profile {name}: field", overrides, ["samples_per_s"])
+    return DeviceProfile(name, _number("samples_per_s", values["samples_per_s"]))
 
 
-def _overridden(name: str, overrides: Mapping[str, Any], fields: Iterable[str]) -> dict[str, Any]:
-    said = {key: value for key, value in overrides.items() if value is not None}
-    for key in said:
-        valid_name(f"profile {name}: field", key, fields)
-    return said
+def _overrides(what: str, overrides: Mapping[str, Any], valid: Iterable[str]) -> dict[str, Any]:
+    """The overrides that are not None."""
+    values = {key: value for key, value in overrides.items() if value is not None}
+    for key in values:
+        valid_name(what, key, valid)
+    return values
 
 
 def _whole(what: str, least: int, parse: Callable[[str], int]) -> Callable[[Any], int]:
@@ -314,10 +318,11 @@ def _number(what: str, value: Any, least: float | None = None) -> float:
     return number
 
 
-_LINK_FIELDS: Mapping[str, Callable[[Any], Any]] = {
-    "up": _whole("up", 1, parse_rate),
-    "down": _whole("down", 1, parse_rate),
-    "latency": _whole("latency", 0, parse_duration),
-    "jitter": _whole("jitter", 0, parse_duration),
-    "loss": _share,
+# override: (field, what reads it)
+_FIELDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
+    "up": ("up_bit_s", _whole("up", 1, parse_rate)),
+    "down": ("down_bit_s", _whole("down", 1, parse_rate)),
+    "latency": ("latency_ns", _whole("latency", 0, parse_duration)),
+    "jitter": ("jitter_ns", _whole("jitter", 0, parse_duration)),
+    "loss": ("loss", _share),
 }

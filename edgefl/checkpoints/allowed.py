@@ -33,8 +33,7 @@ MODULES = (
     "edgefl.coordinator",
     "edgefl.edges.edge",
     "edgefl.edges.training",
-    "edgefl.clocks.exchange",
-    "edgefl.clocks.fault_lives",
+    "edgefl.exchange",
     "edgefl.clocks.setup.network",
     "edgefl.clocks.virtual.host",
     "edgefl.clocks.virtual.pool.executor",
@@ -64,12 +63,12 @@ MODULES = (
 )
 # What a run keeps to call it later, by class: events of the agenda, and hooks of the network.
 METHODS = {
-    "edgefl.clocks.fault_lives:FaultLives": {"_in_life"},
+    "edgefl.exchange.fault_lives:FaultLives": {"_in_life"},
     "edgefl.clocks.setup.network:Builder": {"supply"},
     "edgefl.clocks.virtual.host:DeferredEdges": {"fresh"},
-    "edgefl.clocks.virtual.host:VirtualFaults": {"_miss", "_miss_frozen", "_strike", "_thaw"},
     "edgefl.clocks.virtual.host:VirtualHost": {
-        *("_end", "_given", "_hear", "_too_late", "tell"),
+        *("_end", "_hear", "_heard", "_miss", "_miss_frozen"),
+        *("_strike", "_tell", "_thaw", "_too_late"),
     },
     "emulator.links.network:Network": {"_announce", "_mark"},
 }

@@ -18,6 +18,7 @@ from edgefl.clocks.network_addresses import split_tcp
 from edgefl.commands import show
 from edgefl.commands.options import located
 from edgefl.config.experiment import EDGE_ID, PATTERNS, Edges
+from edgefl.entry_points import behind
 from edgefl.errors import UserError
 from edgefl.exit_status import NO_ANSWER, REFUSED
 from edgefl.protocol.errors import Refused, Unreachable
@@ -196,15 +197,11 @@ def _find(
             raise UserError(f"edge: {name!r}: a name is for --discover, not for --connect")
         show.warning(must_have_keys(_host(connect), keys, insecure, said="--connect"))
         return lambda patience_s: connect
-    from edgefl.plugins.discovery import check_installed
-    from edgefl.plugins.discovery import discover as search
-
-    check_installed("--discover")
-    warned = ""
+    search, warned = behind("--discover")(name or "", keys is not None), ""
 
     def find(patience_s: float) -> str:
         nonlocal warned
-        found, address = search(name or "", keys is not None, patience_s)
+        found, address = search(patience_s)
         warning = must_have_keys(_host(address), keys, insecure, said=f"--discover: {found!r}")
         if warning != warned:  # once, not at each attempt
             show.warning(warning)

@@ -1,4 +1,4 @@
-"""The commands that look at runs: compare, plot, view, report, export, replay."""
+"""The commands that look at runs: compare, plot, replay."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import shlex
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,9 +15,8 @@ import typer
 from rich.console import Console
 
 from edgefl.commands import show
-from edgefl.commands.options import OverwriteFiles, Runs, kept_aside, port_of
+from edgefl.commands.options import OverwriteFiles, Runs, kept_aside
 from edgefl.errors import UserError, nearest
-from edgefl.plugins.exports import export_format
 from edgefl.reports.family import families
 from edgefl.results.figures.style import FORMATS, WIDTHS, Limits, PlotStyle
 
@@ -409,111 +407,6 @@ def _list(directories: Sequence[Path]) -> None:
     shown = " ".join(map(str, directories))
     example = there[-1] if there else "accuracy"
     return show.hint(f"edgefl plot {shown} --kind {example} --width column")
-
-
-PORT_OPTION = "--port"
-
-
-def view(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="DIR...", help="Run directories, or folders of runs, such as runs/quickstart."
-        ),
-    ],
-    port: Annotated[
-        str,
-        typer.Option(
-            PORT_OPTION,
-            metavar="PORT",
-            help="Port of 127.0.0.1; 0: any free one.",
-            show_default="8050, or the next free one",
-        ),
-    ] = "",
-    open_: Annotated[bool, typer.Option("--open", help="Open the page in your browser.")] = False,
-) -> None:
-    """Show runs, running or finished, on a page in the browser, until Ctrl-C.
-
-    The page is served on this machine only. Its address has a random token.
-    """
-    from edgefl.plugins.live.feeds import check
-    from edgefl.plugins.live.serve import address, listen, needed, new_token, serve
-
-    needed("edgefl view")
-    for run in runs:
-        check(run)
-    token = new_token()
-    with listen(port_of(port, PORT_OPTION), PORT_OPTION) as listening:
-        where = address(listening, token)
-        show.line(f"page: {where}")
-        show.line("Ctrl-C ends it")
-        if open_:
-            import webbrowser
-
-            webbrowser.open(where)
-        with suppress(KeyboardInterrupt):
-            serve(listening, token, runs)
-    show.hint_about("report", runs)
-
-
-SUFFIXES = (".html", ".htm")
-
-
-def report(
-    runs: Runs,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE.html", help="The report.")] = Path(
-        "report.html"
-    ),
-    baseline: Baseline = None,
-    target: Target = None,
-    overwrite: OverwriteFiles = False,
-) -> None:
-    """Write one HTML file about runs that opens without a server: tables, figures, verdicts."""
-    check_target(target)
-    if out.suffix not in SUFFIXES or out.is_dir():
-        raise UserError(f"--out {out}: expected a file that ends in .html")
-
-    from edgefl.plugins.html_report.document import write
-    from edgefl.results.comparison import Question
-
-    with kept_aside([out], overwrite):
-        write(runs, out, Question(baseline, target=target))
-    size = out.stat().st_size / 1e6
-    show.line(f"{out}: {size:.2g} MB; open it in a browser, or send it: it needs no other file")
-    show.hint_about("export", runs, "--to", "perfetto")
-
-
-EXPORT_FORMATS = export_format.names()
-
-
-def export(
-    runs: Runs,
-    to: Annotated[
-        str | None,
-        typer.Option("--to", metavar="FORMAT", help=f"One of {', '.join(EXPORT_FORMATS)}."),
-    ] = None,
-    out: Annotated[
-        str | None,
-        typer.Option(
-            "--out",
-            metavar="PATH",
-            help="The file or folder; with mlflow also the address of a server.",
-            show_default="named after the format, here",
-        ),
-    ] = None,
-    overwrite: OverwriteFiles = False,
-) -> None:
-    """Write runs, finished or not, in a format that other tools open."""
-    if to is None:
-        show.rows([(name, export_format.one_line(name)) for name in EXPORT_FORMATS])
-        raise UserError("--to: missing: one of these formats")
-    found = export_format.find(to)
-    place = found.out if out is None else out
-    with kept_aside([] if found.adds else [Path(place)], overwrite):
-        lines = found.write(export_format.runs_of(runs), place)
-    for line in lines:
-        show.line(line)
-    show.hint(found.view(place))
 
 
 def replay(

@@ -13,15 +13,15 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from edgefl.clocks.choices import COORDINATOR, RUN, VIRTUAL, WALL, EngineName, Power
 from edgefl.commands import show
 from edgefl.commands.lists import listing
 from edgefl.commands.options import MOST_PORT, ConfigOrNone, port_of
+from edgefl.entry_points import behind
 from edgefl.errors import UserError, nearest, printable
 from edgefl.exit_status import FAILED, INTERRUPTED, NOT_MET
 from edgefl.results.summary import FAITHFUL
@@ -104,7 +104,7 @@ ShowTable = Annotated[
 ]
 
 
-LIVE = "--live"
+LIVE, METRICS_PORT, ANNOUNCE = "--live", "--metrics-port", "--announce"
 
 Live = Annotated[
     str | None,
@@ -119,7 +119,7 @@ Live = Annotated[
 MetricsPort = Annotated[
     int | None,
     typer.Option(
-        "--metrics-port",
+        METRICS_PORT,
         metavar="PORT",
         min=0,
         max=MOST_PORT,
@@ -253,7 +253,7 @@ def coordinator(
 ) -> None:
     """Start a coordinator and wait for edges from other terminals or machines (`edgefl edge`)."""
     from edgefl.clocks.wall.keys import load_server, must_have_keys
-    from edgefl.commands.running import Screen, announced, run_seeds
+    from edgefl.commands.running import Screen, run_seeds
 
     demands = requirements(require or ())
     refuse_both(resume, overwrite)
@@ -271,7 +271,7 @@ def coordinator(
     show.warning(must_have_keys(experiment.network.host, secrets, insecure))
     task.tell()
     with (
-        announced(experiment, keys is not None) if announce else nullcontext() as listening,
+        behind(ANNOUNCE)(experiment, keys is not None) if announce else nullcontext() as listening,
         watched(task.folder, experiment, live_port, metrics_port),
     ):
         to_the_end = run_seeds(task, Screen(listening), fleet=False, keys=keys)
@@ -329,19 +329,6 @@ def power_of(clock: str, workers: int, engine: EngineName, ray_address: str | No
     return Power(workers, engine, ray_address)
 
 
-class LiveCommand(TyperCommand):
-    """A command whose --live may stand without a value."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, [*with_value(args)])
-
-
-def with_value(args: Sequence[str]) -> Iterator[str]:
-    """Give a bare --live an empty value, unless a port follows it."""
-    for word, following in zip(args, [*args[1:], ""]):
-        yield f"{LIVE}=" if word == LIVE and not following.isdecimal() else word
-
-
 @contextmanager
 def watched(
     folder: Path, experiment: Experiment, live_port: str | None, metrics_port: int | None
@@ -353,15 +340,12 @@ def watched(
     from edgefl.commands.running import hint_after_ctrl_c
 
     with ExitStack() as servers:
-        if live_port is not None or metrics_port is not None:
-            from edgefl.plugins.live.serve import live_page, metrics_page
-
-            if live_port is not None:
-                page = live_page(folder, port_of(live_port, LIVE))
-                show.line(f"live page: {servers.enter_context(page)}")
-            if metrics_port is not None:
-                metrics = metrics_page(folder, metrics_port)
-                show.line(f"metrics: {servers.enter_context(metrics)}")
+        if live_port is not None:
+            page = behind(LIVE)(folder, port_of(live_port, LIVE))
+            show.line(f"live page: {servers.enter_context(page)}")
+        if metrics_port is not None:
+            metrics = behind(METRICS_PORT)(folder, metrics_port)
+            show.line(f"metrics: {servers.enter_context(metrics)}")
         servers.enter_context(hint_after_ctrl_c(folder, experiment))
         yield
 

@@ -392,29 +392,6 @@ class ProgressLines:
 Listening = Callable[[int], None]  # called again and again with the coordinator's port
 
 
-@contextmanager
-def announced(experiment: Experiment, keyed: bool) -> Iterator[Listening]:
-    """Announce the run on the local network from when its coordinator listens until the block ends.
-
-    UserError if that is not possible. A failure during the run is one warning.
-    """
-    from edgefl.plugins.discovery import Announcement
-
-    announcement, told = Announcement(experiment.name, experiment.network.host, keyed), ""
-
-    def listening(port: int) -> None:
-        nonlocal told
-        failure = announcement.listening(port)
-        if failure and failure != told:
-            told = failure
-            show.warning(failure)
-
-    try:
-        yield listening
-    finally:
-        announcement.close()
-
-
 def run_seeds(task: RunTask, screen: Screen | None = None, **where: Any) -> bool:
     """Run every seed on the wall clock, or those until Ctrl-C; False after a Ctrl-C.
 

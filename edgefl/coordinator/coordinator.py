@@ -24,11 +24,23 @@ from edgefl.coordinator.checks import (
     update_fault,
 )
 from edgefl.coordinator.tasks import (
+    IN_TRAINING,
     TASK_CLOSED,
     TASK_TIMED_OUT,
+    WAITING,
+    Alarm,
     Alarms,
+    DeadlineOver,
     Deadlines,
+    EdgeLeaves,
+    EdgeReturns,
+    EvaluateAgain,
+    GraceOver,
     OpenTask,
+    Phase,
+    StopRun,
+    StrategyAlarm,
+    TaskEvent,
     TaskLimits,
     Tasks,
 )
@@ -65,218 +77,14 @@ from emulator.links.network import Completion
 from emulator.units import FOREVER, to_ns
 
 STORY_LENGTH = 20  # events shown with a bug
-
-
-class Ledger:
-    """Counts, keeps the latest events for reports of bugs, and passes all on to ``recorder``.
-
-    ``energy`` None: the run has no model of its energy.
-    """
-
-    def __init__(self, recorder: Record, energy: EnergyBook | None = None) -> None:
-        self.recorder, self.energy = recorder, energy
-        self.counters = Counters()
-        self._story: deque[tuple[int, Row]] = deque(maxlen=STORY_LENGTH)
-
-    def begin(self, now: int, event: Event) -> dict[str, Any]:
-        """Begin an event, before the strategy gets it. Returns its row."""
-        row = event_row(event)
-        self._story.append((now, row))
-        return row
-
-    def event(
-        self,
-        now: int,
-        version: int,
-        event: Event,
-        row: Row,
-        decisions: list[Decision],
-        numbers: list[list[int]],
-    ) -> None:
-        """Record the strategy's decisions on an event.
-
-        ``version``: before the event. ``row``: the event's ``event_row``. ``numbers``: the task
-        numbers of each Assign.
-        """
-        whole = event_line(row, version, decisions, numbers)
-        self.counters.take(whole)
-        self.recorder.event(now, event, decisions, whole)
-        if self.energy is not None:
-            self._spend(self.energy, now, whole)
-
-    def joined(self, now: int, version: int, events: Sequence[EdgeJoined]) -> None:
-        """Record joined edges on which the strategy decided nothing."""
-        if not events:
-            return
-        rows = joined_lines(events, version)
-        self._story.extend((now, event_row(event)) for event in events[-STORY_LENGTH:])
-        self.counters.joined(version, [event.edge for event in events])
-        self.recorder.joined(now, events, rows)
-        if self.energy is not None:
-            for row in rows:
-                self._spend(self.energy, now, row)
-
-    def fact(self, now: int, fact: str, **values: Any) -> None:
-        """Record something that is not an event for the strategy."""
-        row = {"fact": fact, **values}
-        self.counters.take(row)
-        self.recorder.fact(now, row)
-        if self.energy is not None:
-            self._spend(self.energy, now, row)
-
-    def link(self, completion: Completion, finished_ns: int) -> None:
-        """Record the end of a transfer, and count its bytes."""
-        self.counters.link(completion.transfer.direction, completion.transfer.size)
-        self.recorder.link(completion, finished_ns)
-        for fields in () if self.energy is None else self.energy.link(completion, finished_ns):
-            self.recorder.energy(fields)
-
-    def _spend(self, energy: EnergyBook, now: int, row: Row) -> None:
-        for fields in energy.take(now, row):
-            self.recorder.energy(fields)
-
-    def story(self) -> list[str]:
-        """The latest events, one line each."""
-        return [f"{at} {row}" for at, row in self._story]
-
-
-LEAVES, RETURNS = "leaves ", "returns "  # with the edge's id: names of alarms
 EDGE_LEFT = "edge left"  # why the task of an edge is closed that leaves and loses it
 MOST_TRACES = 20  # tracebacks kept in the record, one for each reason
-
-
-@dataclass(slots=True)
-class Absences:
-    """``times``: each edge's absences in order of time. Sets alarms for their beginnings and ends.
-
-    ``connected``: edges with a connection, and their samples, if there are absences. An edge can be
-    connected and away: its host has a connection all the time, the device that it stands for has
-    none. ``held``: what came from an edge that is away; it counts when the edge is back.
-    """
-
-    times: Mapping[str, Iterator[Fault]]
-    alarms: Alarms
-    away: set[str] = field(default_factory=set)
-    connected: dict[str, int] = field(default_factory=dict)
-    held: dict[str, list[ToCoordinator]] = field(default_factory=dict)
-    _next: dict[str, Fault] = field(default_factory=dict)
-
-    def start(self) -> None:
-        """Plan the first absence of each edge. An edge that is away at 0 does not join then."""
-        for edge in self.times:
-            self._plan(edge)
-            if edge in self._next and self._next[edge].at_ns == 0:
-                self.leaves(edge)
-
-    def connects(self, edge: str, samples: int) -> bool:
-        """The edge has a connection. Returns whether it is away all the same."""
-        if self.times:
-            self.connected[edge] = samples
-        return edge in self.away
-
-    def leaves(self, edge: str) -> None:
-        """The edge is away from now on, until the end of the absence that was planned."""
-        self.away.add(edge)
-        self.alarms.drop(f"{LEAVES}{edge}")
-        self.alarms.set(f"{RETURNS}{edge}", self._next[edge].until_ns)
-
-    def returns(self, edge: str) -> list[ToCoordinator]:
-        """The edge is there again. Returns what it has said meanwhile."""
-        self.away.discard(edge)
-        self._plan(edge)
-        return self.held.pop(edge, [])
-
-    def hold(self, edge: str, message: ToCoordinator) -> bool:
-        """Whether the message has to wait, because its edge is away."""
-        if edge not in self.away:
-            return False
-        # after a broken session the edge says it again
-        waiting = [each for each in self.held.get(edge, []) if type(each) is not type(message)]
-        self.held[edge] = [*waiting, message]
-        return True
-
-    def _plan(self, edge: str) -> None:
-        absence = next(self.times[edge], None)
-        if absence is None:
-            self._next.pop(edge, None)
-        else:
-            self._next[edge] = absence
-            self.alarms.set(f"{LEAVES}{edge}", absence.at_ns)
-
-
-@dataclass(slots=True)
-class Failures:
-    """Failures of training. ``failing``: the edges whose latest training has failed.
-
-    Texts from edges are made printable.
-    """
-
-    failing: set[str] = field(default_factory=set)
-    _traced: set[str] = field(default_factory=set)
-
-    def add(self, edge: str, reason: str, trace: str) -> tuple[str, dict[str, str]]:
-        """Count a failure. Returns the reason in one line.
-
-        For a new reason it also returns {"trace": the traceback}.
-        """
-        self.failing.add(edge)
-        reason = printable(" ".join(reason.split()), MOST_REASON)
-        if reason in self._traced or len(self._traced) >= MOST_TRACES:
-            return reason, {}
-        self._traced.add(reason)
-        return reason, {"trace": "\n".join(map(printable, trace.splitlines()))}
-
-    def over(self, edge: str) -> None:
-        """The edge has delivered an update."""
-        self.failing.discard(edge)
-
-    def of_most(self, edges: int) -> bool:
-        """Whether more than half of ``edges`` edges fail."""
-        return 2 * len(self.failing) > edges
-
-
-class OpenJobs:
-    """Open jobs, by identity. ``allowed``: the hosts have workers for jobs."""
-
-    def __init__(self, allowed: bool) -> None:
-        self.allowed = allowed
-        self.names: dict[Job, str] = {}
-
-    def open(self, decision: do.RunJob) -> Run:
-        """Open a job, and return the order for the host.
-
-        ValueError if there are no workers, or if another job of that name is open.
-        """
-        if not self.allowed:
-            raise ValueError(
-                f"cannot run job {decision.name!r}: only a strategy with runs_jobs = True has"
-                " workers for jobs"
-            )
-        if decision.name in self.names.values():
-            raise ValueError(f"cannot run job {decision.name!r}: a job of that name is under way")
-        self.names[decision.job] = decision.name
-        return Run(decision.job, decision.cost_ns)
-
-    def end(self, job: Job, result: Result | str) -> ev.JobDone | ev.JobFailed | None:
-        """Close a job, and return the strategy's event: its result, or why there is none.
-
-        None if the job is already closed: a job may be done twice.
-        """
-        name = self.names.pop(job, None)
-        if name is None:
-            return None
-        fault = result if isinstance(result, str) else result_fault(*result)
-        if isinstance(result, str) or fault is not None:
-            return ev.JobFailed(name, fault or "")
-        read_only(result[0].values())
-        return ev.JobDone(name, *result)
 
 
 class Coordinator:
     """Gets events (``start``, ``receive``, ``wake``, ``job_done``) and returns outputs.
 
-    ``now`` is emulated ns. Its own alarms are "stop", "evaluate", "close NUMBER" and "deadline
-    NUMBER"; names of the strategy's alarms have the prefix "strategy ".
+    ``now`` is emulated ns.
     """
 
     def __init__(
@@ -308,7 +116,7 @@ class Coordinator:
         self.alarms = Alarms()
         self.jobs = OpenJobs(strategy.runs_jobs)
         self.failures = Failures()
-        self.deadlines = Deadlines(self.alarms, limits)
+        self.deadlines = Deadlines(self.alarms, limits, self.present)
         self.absences = Absences(absent or {}, self.alarms)
         self.evaluated = -1
         self.finished: str | None = None
@@ -321,9 +129,9 @@ class Coordinator:
             return []  # interrupted before the start
         evaluation = self.experiment.evaluation
         if self.stop_ns < FOREVER:
-            self.alarms.set("stop", self.stop_ns)
+            self.alarms.set(StopRun(), self.stop_ns)
         if evaluation.every_s is not None:
-            self.alarms.set("evaluate", now + to_ns(evaluation.every_s))
+            self.alarms.set(EvaluateAgain(), now + to_ns(evaluation.every_s))
         outputs = self._evaluate(now)
         self.absences.start()
         outputs += self._all_joined(edges, now)
@@ -348,7 +156,7 @@ class Coordinator:
                     self.record.fact(now, "edge_away", edge=edge)
                     continue
                 self.present.add(edge)
-                outputs += self._join_quietly(ev.EdgeJoined(edge, samples), quiet, now)
+                outputs += self._ask(ev.EdgeJoined(edge, samples), now, quiet)
         finally:
             self._record_joined(quiet, now)
         return outputs
@@ -386,9 +194,9 @@ class Coordinator:
     def wake(self, now: int) -> list[Output]:
         """Ring the alarms that are due."""
         outputs: list[Output] = []
-        for name in self.alarms.due(now):
+        for alarm in self.alarms.due(now):
             if not self.finished:
-                outputs += self._ring(name, now)
+                outputs += self._ring(alarm, now)
         if not self.finished and self.record.energy is not None and self.record.energy.reached(now):
             outputs += self.finish("target_joules", now)
         return outputs
@@ -435,16 +243,15 @@ class Coordinator:
             outputs += self._close(task, "edge restarted or lost its task", now)
         samples = self._believed(edge, message.samples, now)
         away = self.absences.connects(edge, samples)
-        return outputs if away else outputs + self._there(edge, samples, now)
+        return outputs if away else outputs + self._takes_part(edge, samples, now)
 
-    def _there(self, edge: str, samples: int, now: int) -> list[Output]:
+    def _takes_part(self, edge: str, samples: int, now: int) -> list[Output]:
         """The edge takes part from now on. Its task, if it is still open, goes on."""
+        self.present.add(edge)
         task = self.tasks.by_edge.get(edge)
         if task is not None:
-            task.lost = False
-            self.alarms.drop(f"close {task.number}")
+            self.alarms.drop(GraceOver(task.number))
             self.deadlines.back(task, now)
-        self.present.add(edge)
         return self._ask(ev.EdgeJoined(edge, samples), now)
 
     def _leaves(self, edge: str, now: int) -> list[Output]:
@@ -459,11 +266,11 @@ class Coordinator:
         return [*outputs, Send(edge, CancelTask(task.number)), *self._close(task, EDGE_LEFT, now)]
 
     def _returns(self, edge: str, now: int) -> list[Output]:
-        """The edge is there again. What it has said while it was away counts now."""
+        """The edge is back. What it has sent while it was away counts now."""
         held = self.absences.returns(edge)
         if edge not in self.absences.connected:
             return []  # its process is gone, too: it joins when that is back
-        outputs = self._there(edge, self.absences.connected[edge], now)
+        outputs = self._takes_part(edge, self.absences.connected[edge], now)
         for message in held:
             outputs += self.receive(edge, message, now)
         return outputs
@@ -475,16 +282,16 @@ class Coordinator:
         """
         if task is None or task.message is None:
             return []
-        task.resumed = True
+        task.move(TaskEvent.BACK)
         if task.number not in message.tasks:
-            if task.ready:  # its grant was given, or is still to come: the time counts from then
-                self.deadlines.stop(task, now)
-            else:
+            if task.move(TaskEvent.SENT_AGAIN):
                 self.deadlines.assigned(task, size_of(task.message), None, now)
+            else:  # its grant was given, or is still to come: the time counts from then
+                self.deadlines.stop(task, now)
             again = Send(task.edge, task.message)
             # a channel with slots has no free one for it: it counts as delivered
             return [Broadcast((again,), ()) if self.strategy.schedules_slots else again]
-        urge = task.urged and not task.ready
+        urge = task.urged and task.phase in IN_TRAINING
         return [Send(task.edge, UrgeTask(task.number))] if urge else []
 
     def _believed(self, edge: str, samples: int, now: int) -> int:
@@ -502,15 +309,15 @@ class Coordinator:
         self.present.discard(edge)
         task = self.tasks.by_edge.get(edge)
         if task is not None:
-            task.lost = True
             self.deadlines.lost(task, now)
-            self.alarms.set(f"close {task.number}", now + to_ns(self.experiment.network.grace_s))
+            grace_ns = to_ns(self.experiment.network.grace_s)
+            self.alarms.set(GraceOver(task.number), now + grace_ns)
         return self._ask(ev.EdgeLost(edge), now)
 
     def _started(self, edge: str, number: int, now: int) -> list[Output]:
         self.record.fact(now, "task_started", edge=edge, task=number)
         task = self.tasks.of(edge, number)
-        if task is not None:
+        if task is not None and task.move(TaskEvent.STARTED):
             self.deadlines.started(task, self.strategy.known.get(edge, 1), now)
         return []
 
@@ -519,22 +326,20 @@ class Coordinator:
         task = self.tasks.of(edge, number)
         if task is None:
             return self._settled(edge, number, now)
-        if task.ready and task.resumed:  # offered again: a grant that was given holds
-            task.resumed = False
-            if task.granted is None:
-                return []
-            if task.granted.slots is None:
+        before, grant = task.phase, task.granted
+        task.move(TaskEvent.OFFERED)
+        if before is Phase.OFFERED_BEFORE:
+            return []
+        if before is Phase.GRANTED_BEFORE and grant is not None:
+            if grant.slots is None:
                 self.deadlines.granted(task, now)
-            return [task.granted]
-        task.ready, task.resumed, task.size_bytes = True, False, message.size_bytes
+            return [grant]
+        task.size_bytes = message.size_bytes
         if self.strategy.schedules_uplink:
             self.deadlines.stop(task, now)
-            task.waits = True
             return self._ask(ev.UpdateReady(edge, number), now)
         self.record.fact(now, "update_ready", edge=edge, task=number)
-        self.deadlines.granted(task, now)
-        task.granted = do.Grant(edge, number)  # nothing schedules the uplink: grant at once
-        return [task.granted]
+        return [self._grant(task, None, now)]  # nothing schedules the uplink: grant at once
 
     def _settled(self, edge: str, number: int, now: int) -> list[Output]:
         """Record and acknowledge an update of a task that is not open, so that the edge drops it.
@@ -555,10 +360,9 @@ class Coordinator:
             return self._settled(edge, update.number, now)
         acknowledged = Send(edge, Acknowledged(update.number))
         self.failures.over(edge)
-        packed, fault = self.packing, None
-        more: dict[str, Any] = {}
-        if packed is not None:
-            update, fault = packed.unpacked(
+        fault, details = None, dict[str, Any]()
+        if self.packing is not None:
+            update, fault = self.packing.unpacked(
                 update, task.base, lambda name: self.strategy.update_size(edge, name)
             )
         capped = self.claims.capped(edge, update.numbers)
@@ -567,11 +371,11 @@ class Coordinator:
         update = replace(update, numbers={**update.numbers, **capped}) if capped else update
         norm_bound = self.experiment.updates.norm_bound
         if fault is None:
-            fault, more = update_fault(task, update, self.strategy, norm_bound)
+            fault, details = update_fault(task, update, self.strategy, norm_bound)
         if fault is None:
             fault = self.claims.names_fault(edge, update.numbers)
         if fault:
-            self.record.fact(now, "discarded", edge=edge, task=task.number, reason=fault, **more)
+            self.record.fact(now, "discarded", edge=edge, task=task.number, reason=fault, **details)
             return [acknowledged, *self._close(task, fault, now, delivered=True)]
         self._forget(task, delivered=True)
         read_only(update.vectors.values())
@@ -588,16 +392,16 @@ class Coordinator:
         """Handle a training failure. The run ends if training fails on most edges."""
         acknowledged = Send(edge, Acknowledged(message.task))
         task = self.tasks.of(edge, message.task)
-        if task is None or task.ready:  # closed, or an urged edge has already offered an update
-            return [acknowledged]
+        if task is None or task.phase not in IN_TRAINING:
+            return [acknowledged]  # closed, or an urged edge has already offered an update
         reason, trace = self.failures.add(edge, message.reason, message.trace)
         self.record.fact(
             now, "training_failed", edge=edge, task=task.number, reason=reason, **trace
         )
-        told = f"edge {edge}, {reason}"
-        outputs = [acknowledged, *self._close(task, f"training failed: {told}", now, True)]
-        if self.failures.of_most(len(self.strategy.known)):
-            outputs += self.finish(f"training fails on most edges: {told}", now)
+        cause = f"edge {edge}, {reason}"
+        outputs = [acknowledged, *self._close(task, f"training failed: {cause}", now, True)]
+        if self.failures.exceed_half(len(self.strategy.known)):
+            outputs += self.finish(f"training fails on most edges: {cause}", now)
         return outputs
 
     def _fresh_requested(self, edge: str, message: FreshRequest, now: int) -> list[Output]:
@@ -608,36 +412,37 @@ class Coordinator:
         if 0 < message.until_ns <= now:
             self.record.fact(now, "request_too_late", edge=edge, task=task.number)
             return []  # an answer would arrive after the edge's last merge
-        if not message.until_ns:
-            task.asked = True
+        if not message.until_ns and task.move(TaskEvent.ASKED):
             self.deadlines.stop(task, now)
         return self._ask(
             ev.FreshRequested(edge, task.number, task.version, message.step, message.until_ns), now
         )
 
-    def _ring(self, name: str, now: int) -> list[Output]:
-        if name == "stop":
-            return self.finish("emulated_s", now)
-        if name == "evaluate":
-            every_s = self.experiment.evaluation.every_s
-            assert every_s is not None  # otherwise that alarm would not be set
-            self.alarms.set("evaluate", now + to_ns(every_s))
-            return self._evaluate(now) if self.evaluated != self.version else []
-        if name.startswith("close "):
-            return self._grace_over(int(name.removeprefix("close ")), now)
-        if name.startswith(LEAVES):
-            return self._leaves(name.removeprefix(LEAVES), now)
-        if name.startswith(RETURNS):
-            return self._returns(name.removeprefix(RETURNS), now)
-        if name.startswith("deadline "):
-            return self._timed_out(self.tasks.open[int(name.removeprefix("deadline "))], now)
-        return self._ask(ev.AlarmRang(name.removeprefix("strategy ")), now)
+    def _ring(self, alarm: Alarm, now: int) -> list[Output]:
+        match alarm:
+            case StopRun():
+                return self.finish("emulated_s", now)
+            case EvaluateAgain():
+                every_s = self.experiment.evaluation.every_s
+                assert every_s is not None  # otherwise that alarm would not be set
+                self.alarms.set(alarm, now + to_ns(every_s))
+                return self._evaluate(now) if self.evaluated != self.version else []
+            case GraceOver(number):
+                return self._grace_over(number, now)
+            case EdgeLeaves(edge):
+                return self._leaves(edge, now)
+            case EdgeReturns(edge):
+                return self._returns(edge, now)
+            case DeadlineOver(number):
+                return self._timed_out(self.tasks.open[number], now)
+            case StrategyAlarm(name):
+                return self._ask(ev.AlarmRang(name), now)
 
     # ------------------------------------------------------------------ tasks
     def _grace_over(self, number: int, now: int) -> list[Output]:
         """Close the task of a lost edge."""
         task = self.tasks.open.get(number)
-        if task is None or not task.lost:
+        if task is None or task.edge in self.present:
             return []
         # an edge that is only away hears it; another one is told when it joins again
         away = task.edge in self.absences.away and task.edge in self.absences.connected
@@ -647,7 +452,7 @@ class Coordinator:
     def _timed_out(self, task: OpenTask, now: int) -> list[Output]:
         """Close a task whose connected edge does not deliver. The edge can get another task."""
         reason, cancel = self.deadlines.reason(task), Send(task.edge, CancelTask(task.number))
-        self.record.fact(now, "task_timed_out", edge=task.edge, task=task.number, phase=task.phase)
+        self.record.fact(now, "task_timed_out", edge=task.edge, task=task.number, phase=task.stage)
         return [cancel, *self._close(task, reason, now, late=TASK_TIMED_OUT)]
 
     def _close(
@@ -662,65 +467,46 @@ class Coordinator:
         return self._ask(ev.TaskClosed(task.edge, task.number, reason), now)
 
     # ------------------------------------------------------------------ asking the strategy
-    def _ask(self, event: ev.Event, now: int) -> list[Output]:
-        """Give the event to the strategy, record both, and carry the decisions out in order."""
+    def _ask(
+        self, event: ev.Event, now: int, quiet: list[ev.EdgeJoined] | None = None
+    ) -> list[Output]:
+        """Give the event to the strategy, record both, and carry the decisions out in order.
+
+        ``quiet``: joined edges that are not recorded yet. If the strategy decides nothing, the
+        event only joins them.
+        """
         if self.finished:
             return []
-        row = self.record.begin(now, event)
+        before = self.version
+        row = self.record.begin(now, event) if quiet is None else None
         try:
-            decisions = self.strategy.handle(event, now)
+            decisions = do.up_to_finish(self.strategy.handle(event, now))
+            if quiet is not None and isinstance(event, ev.EdgeJoined) and not decisions:
+                quiet.append(event)
+                return []
+            row = row or self._begin_after(quiet, event, now)
+            outputs, numbers = self._carry_out(decisions, event, now)
         except (UserError, KeyboardInterrupt):
             raise  # for example a full disk: not the algorithm's mistake
         except BaseException as error:  # also SystemExit
-            raise self._bug(row) from error
-        return self._decided(event, row, decisions, now)
-
-    def _decided(
-        self, event: ev.Event, row: dict[str, Any], given: list[do.Decision], now: int
-    ) -> list[Output]:
-        """Carry out what the strategy has decided on an event, and record both."""
-        before = self.version
-        try:
-            decisions = do.up_to_finish(given)
-            outputs, numbers = self._carry_out(decisions, event, now)
-        except (UserError, KeyboardInterrupt):
-            raise
-        except BaseException as error:  # also SystemExit
-            raise self._bug(row) from error
+            raise self._bug(row or self._begin_after(quiet, event, now)) from error
         self.record.event(now, before, event, row, decisions, numbers)
         if decisions and isinstance(decisions[-1], do.Finish):
             return outputs + self.finish(decisions[-1].reason, now)
-        return outputs + self.finish("versions", now) if self._all_versions else outputs
-
-    @property
-    def _all_versions(self) -> bool:
         most = self.experiment.stop.versions
-        return most is not None and self.version >= most
+        return outputs + self.finish("versions", now) if most and self.version >= most else outputs
+
+    def _begin_after(
+        self, quiet: list[ev.EdgeJoined] | None, event: ev.Event, now: int
+    ) -> dict[str, Any]:
+        self._record_joined(quiet or [], now)
+        return self.record.begin(now, event)
 
     def _bug(self, row: dict[str, Any]) -> Bug:
         """A strategy's failure at an event; the story has the numbers."""
         kind = type(self.strategy)
         short = {key: value for key, value in row.items() if key != "numbers"}
         return Bug(f"{kind.__name__} failed at {short}", self.record.story(), kind)
-
-    def _join_quietly(
-        self, event: ev.EdgeJoined, quiet: list[ev.EdgeJoined], now: int
-    ) -> list[Output]:
-        """As ``_ask``, but an event without a decision only goes to ``quiet``."""
-        if self.finished:
-            return []
-        try:
-            decisions = self.strategy.handle(event, now)
-        except (UserError, KeyboardInterrupt):
-            raise
-        except BaseException as error:  # also SystemExit
-            self._record_joined(quiet, now)
-            raise self._bug(self.record.begin(now, event)) from error
-        if decisions == [] and not self._all_versions:
-            quiet.append(event)
-            return []
-        self._record_joined(quiet, now)
-        return self._decided(event, self.record.begin(now, event), decisions, now)
 
     def _record_joined(self, quiet: list[ev.EdgeJoined], now: int) -> None:
         self.record.joined(now, self.version, quiet)
@@ -736,7 +522,7 @@ class Coordinator:
 
     def _forget(self, task: OpenTask, delivered: bool, late: str = TASK_CLOSED) -> None:
         self.tasks.remove(task, delivered, late)
-        self.alarms.drop(f"close {task.number}")
+        self.alarms.drop(GraceOver(task.number))
         self.deadlines.over(task)
 
     def _carry_out(
@@ -772,7 +558,7 @@ class Coordinator:
                     outputs.append(self.jobs.open(decision))
                     read_only(array for _, array in arrays(decision.job))  # it may be done later
                 case do.SetAlarm():
-                    self.alarms.set(f"strategy {decision.name}", decision.at_ns)
+                    self.alarms.set(StrategyAlarm(decision.name), decision.at_ns)
                 case do.Grant():
                     outputs.append(self._grant(self._held(decision), decision.slots, now))
                 case do.SendFresh():
@@ -804,8 +590,7 @@ class Coordinator:
         is at most that.
         """
         task = self._held(decision)
-        if task.asked:
-            task.asked = False
+        if task.move(TaskEvent.ANSWERED):
             self.deadlines.started(
                 task, self.strategy.known.get(task.edge, 1), now, self.weights.nbytes
             )
@@ -816,12 +601,12 @@ class Coordinator:
         return Send(decision.edge, self._message(fresh))
 
     def _grant(self, task: OpenTask, slots: tuple[int, ...] | None, now: int) -> do.Grant:
-        if not task.waits:
+        if task.phase not in WAITING:
             raise ValueError(
                 f"cannot grant the uplink for task {task.number}: edge {task.edge!r} does not wait"
                 " for it"
             )
-        task.waits = False
+        task.move(TaskEvent.GRANTED)
         if slots is None:  # a strategy that grants slots watches them itself
             self.deadlines.granted(task, now)
         task.granted = do.Grant(task.edge, task.number, slots)
@@ -859,3 +644,201 @@ class Coordinator:
             self.record.fact(now, "diverged", version=self.version)
         every = self.experiment.evaluation.every_versions
         return self._evaluate(now) if every and self.version % every == 0 else []
+
+
+# ---------------------------------------------------------------------- its parts
+class Ledger:
+    """Counts, keeps the latest events for reports of bugs, and passes all on to ``recorder``.
+
+    ``energy`` None: the run has no model of its energy.
+    """
+
+    def __init__(self, recorder: Record, energy: EnergyBook | None = None) -> None:
+        self.recorder, self.energy = recorder, energy
+        self.counters = Counters()
+        self._story: deque[tuple[int, Row]] = deque(maxlen=STORY_LENGTH)
+
+    def begin(self, now: int, event: Event) -> dict[str, Any]:
+        """Begin an event, before the strategy gets it. Returns its row."""
+        row = event_row(event)
+        self._story.append((now, row))
+        return row
+
+    def event(
+        self,
+        now: int,
+        version: int,
+        event: Event,
+        row: Row,
+        decisions: list[Decision],
+        numbers: list[list[int]],
+    ) -> None:
+        """Record the strategy's decisions on an event.
+
+        ``version``: before the event. ``row``: the event's ``event_row``. ``numbers``: the task
+        numbers of each Assign.
+        """
+        line = event_line(row, version, decisions, numbers)
+        self.counters.take(line)
+        self.recorder.event(now, event, decisions, line)
+        self._spend(now, line)
+
+    def joined(self, now: int, version: int, events: Sequence[EdgeJoined]) -> None:
+        """Record joined edges on which the strategy decided nothing."""
+        if not events:
+            return
+        rows = joined_lines(events, version)
+        self._story.extend((now, event_row(event)) for event in events[-STORY_LENGTH:])
+        self.counters.joined(version, [event.edge for event in events])
+        self.recorder.joined(now, events, rows)
+        for row in rows:
+            self._spend(now, row)
+
+    def fact(self, now: int, fact: str, **values: Any) -> None:
+        """Record something that is not an event for the strategy."""
+        row = {"fact": fact, **values}
+        self.counters.take(row)
+        self.recorder.fact(now, row)
+        self._spend(now, row)
+
+    def link(self, completion: Completion, finished_ns: int) -> None:
+        """Record the end of a transfer, and count its bytes."""
+        self.counters.link(completion.transfer.direction, completion.transfer.size)
+        self.recorder.link(completion, finished_ns)
+        for fields in () if self.energy is None else self.energy.link(completion, finished_ns):
+            self.recorder.energy(fields)
+
+    def _spend(self, now: int, row: Row) -> None:
+        for fields in () if self.energy is None else self.energy.take(now, row):
+            self.recorder.energy(fields)
+
+    def story(self) -> list[str]:
+        """The latest events, one line each."""
+        return [f"{at} {row}" for at, row in self._story]
+
+
+@dataclass(slots=True)
+class Absences:
+    """``times``: each edge's absences in order of time. Sets alarms for their beginnings and ends.
+
+    ``connected``: edges with a connection, and their samples, if there are absences. An edge can be
+    connected and away: its host has a connection all the time, the device that it stands for has
+    none. ``held``: what came from an edge that is away; it counts when the edge is back.
+    """
+
+    times: Mapping[str, Iterator[Fault]]
+    alarms: Alarms
+    away: set[str] = field(default_factory=set)
+    connected: dict[str, int] = field(default_factory=dict)
+    held: dict[str, list[ToCoordinator]] = field(default_factory=dict)
+    _next: dict[str, Fault] = field(default_factory=dict)
+
+    def start(self) -> None:
+        """Plan the first absence of each edge. An edge that is away at 0 does not join then."""
+        for edge in self.times:
+            self._plan(edge)
+            if edge in self._next and self._next[edge].at_ns == 0:
+                self.leaves(edge)
+
+    def connects(self, edge: str, samples: int) -> bool:
+        """The edge has a connection. Returns whether it is away all the same."""
+        if self.times:
+            self.connected[edge] = samples
+        return edge in self.away
+
+    def leaves(self, edge: str) -> None:
+        """The edge is away from now on, until the end of the absence that was planned."""
+        self.away.add(edge)
+        self.alarms.drop(EdgeLeaves(edge))
+        self.alarms.set(EdgeReturns(edge), self._next[edge].until_ns)
+
+    def returns(self, edge: str) -> list[ToCoordinator]:
+        """The edge is back. Returns the messages that it has sent meanwhile."""
+        self.away.discard(edge)
+        self._plan(edge)
+        return self.held.pop(edge, [])
+
+    def hold(self, edge: str, message: ToCoordinator) -> bool:
+        """Whether the message has to wait, because its edge is away."""
+        if edge not in self.away:
+            return False
+        # after a broken session the edge sends it again
+        others = [held for held in self.held.get(edge, []) if type(held) is not type(message)]
+        self.held[edge] = [*others, message]
+        return True
+
+    def _plan(self, edge: str) -> None:
+        absence = next(self.times[edge], None)
+        if absence is None:
+            self._next.pop(edge, None)
+        else:
+            self._next[edge] = absence
+            self.alarms.set(EdgeLeaves(edge), absence.at_ns)
+
+
+@dataclass(slots=True)
+class Failures:
+    """Failures of training. ``failing``: the edges whose latest training has failed.
+
+    Texts from edges are made printable.
+    """
+
+    failing: set[str] = field(default_factory=set)
+    _traced: set[str] = field(default_factory=set)
+
+    def add(self, edge: str, reason: str, trace: str) -> tuple[str, dict[str, str]]:
+        """Count a failure. Returns the reason in one line.
+
+        For a new reason it also returns {"trace": the traceback}.
+        """
+        self.failing.add(edge)
+        reason = printable(" ".join(reason.split()), MOST_REASON)
+        if reason in self._traced or len(self._traced) >= MOST_TRACES:
+            return reason, {}
+        self._traced.add(reason)
+        return reason, {"trace": "\n".join(map(printable, trace.splitlines()))}
+
+    def over(self, edge: str) -> None:
+        """The edge has delivered an update."""
+        self.failing.discard(edge)
+
+    def exceed_half(self, edges: int) -> bool:
+        """Whether more than half of ``edges`` edges fail."""
+        return 2 * len(self.failing) > edges
+
+
+class OpenJobs:
+    """Open jobs, by identity. ``allowed``: the hosts have workers for jobs."""
+
+    def __init__(self, allowed: bool) -> None:
+        self.allowed = allowed
+        self.names: dict[Job, str] = {}
+
+    def open(self, decision: do.RunJob) -> Run:
+        """Open a job, and return the order for the host.
+
+        ValueError if there are no workers, or if another job of that name is open.
+        """
+        if not self.allowed:
+            raise ValueError(
+                f"cannot run job {decision.name!r}: only a strategy with runs_jobs = True has"
+                " workers for jobs"
+            )
+        if decision.name in self.names.values():
+            raise ValueError(f"cannot run job {decision.name!r}: a job of that name is under way")
+        self.names[decision.job] = decision.name
+        return Run(decision.job, decision.cost_ns)
+
+    def end(self, job: Job, result: Result | str) -> ev.JobDone | ev.JobFailed | None:
+        """Close a job, and return the strategy's event: its result, or why there is none.
+
+        None if the job is already closed: a job may be done twice.
+        """
+        name = self.names.pop(job, None)
+        if name is None:
+            return None
+        fault = result if isinstance(result, str) else result_fault(*result)
+        if isinstance(result, str) or fault is not None:
+            return ev.JobFailed(name, fault or "")
+        read_only(result[0].values())
+        return ev.JobDone(name, *result)

@@ -1,13 +1,15 @@
-"""The coordinator's open tasks, their deadlines, and its alarms."""
+"""The coordinator's open tasks with their phases and deadlines, and its alarms."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Protocol
 
 import numpy as np
+from msgspec import Struct
 
 from edgefl.protocol.messages import Assignment
 from edgefl.strategies.base.events_and_decisions import Grant
@@ -19,40 +21,107 @@ UNKNOWN_TASK = "unknown task"  # of a part of the run that was lost with the coo
 # how many tasks closed without an update are remembered; a late update of an older task counts as
 # a duplicate
 MOST_CLOSED = 10_000
-DOWNLOAD, TRAINING, UPLOAD = "download", "training", "upload"  # phases of a task
+
+
+class Phase(Enum):
+    """How far an open task is. The value is the name of its deadline.
+
+    After a resumption an edge comes back with an update that it had offered before. It offers that
+    again, and the grant of the first offer holds.
+    """
+
+    __hash__ = object.__hash__  # Enum's own is computed in Python, at each look into the table
+
+    DOWNLOAD = "download"
+    TRAINING = "training"
+    PAUSED = "pause"  # training stands still until the answer to its request
+    OFFERED = "offer"  # the update waits for a grant of the uplink
+    UPLOAD = "upload"
+    OFFERED_BEFORE = "offer before the resumption"
+    GRANTED_BEFORE = "upload before the resumption"
+
+
+class TaskEvent(Enum):
+    """What changes the phase of a task."""
+
+    __hash__ = object.__hash__
+
+    STARTED = "the edge has the model"
+    ASKED = "the edge asks for a fresher model, and waits"
+    ANSWERED = "the answer was sent"
+    OFFERED = "the update is ready"
+    GRANTED = "the update may be sent"
+    BACK = "the edge is back after a resumption"
+    SENT_AGAIN = "the model was sent again, because the edge had lost it"
+
+
+AT_WORK = {
+    TaskEvent.STARTED: Phase.TRAINING,
+    TaskEvent.ASKED: Phase.PAUSED,
+    TaskEvent.OFFERED: Phase.OFFERED,
+    TaskEvent.SENT_AGAIN: Phase.DOWNLOAD,
+}
+# All transitions. An edge's other messages leave the phase as it is: it may send anything.
+TRANSITIONS: dict[Phase, dict[TaskEvent, Phase]] = {
+    Phase.DOWNLOAD: AT_WORK,
+    Phase.TRAINING: AT_WORK,
+    Phase.PAUSED: AT_WORK | {TaskEvent.ANSWERED: Phase.TRAINING},
+    Phase.OFFERED: {
+        TaskEvent.OFFERED: Phase.OFFERED,  # after a broken session: it is scheduled again
+        TaskEvent.GRANTED: Phase.UPLOAD,
+        TaskEvent.BACK: Phase.OFFERED_BEFORE,
+    },
+    Phase.UPLOAD: {
+        TaskEvent.OFFERED: Phase.OFFERED,
+        TaskEvent.BACK: Phase.GRANTED_BEFORE,
+    },
+    Phase.OFFERED_BEFORE: {
+        TaskEvent.OFFERED: Phase.OFFERED,
+        TaskEvent.GRANTED: Phase.GRANTED_BEFORE,
+    },
+    Phase.GRANTED_BEFORE: {TaskEvent.OFFERED: Phase.UPLOAD},
+}
+IN_TRAINING = (Phase.DOWNLOAD, Phase.TRAINING, Phase.PAUSED)
+WAITING = (Phase.OFFERED, Phase.OFFERED_BEFORE)  # for a grant
 
 
 @dataclass(slots=True)
 class OpenTask:
     """A task from Assign until its update arrives, or it is closed or cancelled.
 
-    ``base``: the model from which the edge started. ``lost``: its edge is not connected now.
-    ``ready``: its update, of ``size_bytes``, was offered. ``waits``: that update waits for a grant
-    of the uplink. ``granted``: that grant, once it was given. ``urged``: the edge was told to end
-    its work early. ``message``: the Assignment that was sent.
+    ``base``: the model from which the edge started. ``message``: the Assignment that was sent.
+    ``size_bytes``: of its update, once that was offered. ``granted``: the grant of the uplink.
+    ``urged``: the edge was told to end its work early.
 
-    Deadline: ``phase`` and its limit ``limit_ns``, the remaining time ``left_ns``, and since when
-    that time runs (``since_ns``; None: it is stopped).
+    Deadline: ``limit_ns`` of the present phase, the remaining time ``left_ns``, and since when that
+    time runs (``since_ns``; None: it is stopped). ``held``: it goes on when the edge is back.
     """
 
     number: int
     edge: str
     version: int
     base: np.ndarray
-    lost: bool = False
-    ready: bool = False
-    waits: bool = False
+    message: Assignment | None = field(default=None, repr=False)
+    phase: Phase = Phase.DOWNLOAD
+    size_bytes: int = 0
     granted: Grant | None = None
     urged: bool = False
-    resumed: bool = False  # the edge came back after a resumption, and has offered nothing since
-    asked: bool = False  # training pauses until the answer to its request
-    message: Assignment | None = field(default=None, repr=False)
-    size_bytes: int = 0
-    phase: str = ""
     limit_ns: int = FOREVER
     left_ns: int = FOREVER
     since_ns: int | None = None
-    goes_on: bool = False  # the deadline's time ran when the edge was lost
+    held: bool = False
+
+    def move(self, event: TaskEvent) -> bool:
+        """Move to the phase to which ``event`` leads; False if it leads to none from here."""
+        phase = TRANSITIONS[self.phase].get(event)
+        if phase is not None:
+            self.phase = phase
+        return phase is not None
+
+    @property
+    def stage(self) -> str:
+        """The name of the deadline, for the user."""
+        return self.phase.value.partition(" ")[0]
 
 
 @dataclass(slots=True)
@@ -135,33 +204,77 @@ class Tasks:
         return self.closed.pop(number)[1]
 
 
+# ---------------------------------------------------------------------- alarms
+class StopRun(Struct, frozen=True):
+    """The run has reached ``stop.emulated_s``."""
+
+
+class EvaluateAgain(Struct, frozen=True):
+    """The interval of ``evaluation.every_s`` is over."""
+
+
+class GraceOver(Struct, frozen=True):
+    """The edge of a task has been lost for ``network.grace_s``."""
+
+    task: int
+
+
+class DeadlineOver(Struct, frozen=True):
+    """The time of a task's phase, or of the whole task, is over."""
+
+    task: int
+
+
+class EdgeLeaves(Struct, frozen=True):
+    """An absence of ``edges.availability`` begins."""
+
+    edge: str
+
+
+class EdgeReturns(Struct, frozen=True):
+    """An absence ends."""
+
+    edge: str
+
+
+class StrategyAlarm(Struct, frozen=True):
+    """An alarm that the strategy has set."""
+
+    name: str
+
+
+Alarm = (
+    StopRun | EvaluateAgain | GraceOver | DeadlineOver | EdgeLeaves | EdgeReturns | StrategyAlarm
+)
+
+
 @dataclass(slots=True)
 class Alarms:
-    """Named moments. Setting a name again moves it."""
+    """Alarms and their moments. Setting an equal one again moves it."""
 
-    agenda: Agenda[str] = field(default_factory=Agenda)
-    at: dict[str, tuple[int, Ticket]] = field(default_factory=dict)
+    agenda: Agenda[Alarm] = field(default_factory=Agenda)
+    at: dict[Alarm, tuple[int, Ticket]] = field(default_factory=dict)
 
-    def set(self, name: str, at_ns: int) -> None:
-        if name in self.at:
-            self.drop(name)
-        self.at[name] = at_ns, self.agenda.add(at_ns, name)
+    def set(self, alarm: Alarm, at_ns: int) -> None:
+        self.drop(alarm)
+        self.at[alarm] = at_ns, self.agenda.add(at_ns, alarm)
 
-    def drop(self, name: str) -> None:
-        if name in self.at:
-            self.agenda.cancel(self.at.pop(name)[1])
+    def drop(self, alarm: Alarm) -> None:
+        if alarm in self.at:
+            self.agenda.cancel(self.at.pop(alarm)[1])
 
-    def due(self, now: int) -> Iterator[str]:
-        """Yield the names that are due at ``now``.
+    def due(self, now: int) -> Iterator[Alarm]:
+        """Yield the alarms that are due at ``now``.
 
-        The caller's reaction to one name may move or drop later ones.
+        The caller's reaction to one may move or drop later ones.
         """
-        for at_ns, name in self.agenda.pop_due(now):
-            if name in self.at and self.at[name][0] == at_ns:
-                del self.at[name]
-                yield name
+        for at_ns, alarm in self.agenda.pop_due(now):
+            if alarm in self.at and self.at[alarm][0] == at_ns:
+                del self.at[alarm]
+                yield alarm
 
 
+# ---------------------------------------------------------------------- deadlines
 class TaskLimits(Protocol):
     """Time limits of a task's phases, in emulated ns; FOREVER if nothing is known."""
 
@@ -178,14 +291,15 @@ class TaskLimits(Protocol):
 
 
 class Deadlines:
-    """Sets the alarm "deadline NUMBER" while the time of a task counts; ``limits`` None: never.
+    """Sets a ``DeadlineOver`` while the time of a task counts; ``limits`` None: never.
 
     Download, training and upload count. Waiting for a grant, for slots or for the answer to a
     request does not count. The time of a lost edge does not count either: it has its own limit.
+    ``present``: the edges that are connected.
     """
 
-    def __init__(self, alarms: Alarms, limits: TaskLimits | None) -> None:
-        self.alarms, self.limits = alarms, limits
+    def __init__(self, alarms: Alarms, limits: TaskLimits | None, present: Collection[str]) -> None:
+        self.alarms, self.limits, self.present = alarms, limits, present
 
     def assigned(
         self, task: OpenTask, size_bytes: int, slots: tuple[int, ...] | None, now: int
@@ -193,68 +307,63 @@ class Deadlines:
         if self.limits is not None:
             if self.limits.total_ns is not None:
                 task.left_ns = self.limits.total_ns
-            self._run(
-                task, DOWNLOAD, self.limits.download_ns(task.edge, size_bytes, slots, now), now
-            )
+            self._run(task, self.limits.download_ns(task.edge, size_bytes, slots, now), now)
 
     def started(self, task: OpenTask, samples: int, now: int, answer_bytes: int = 0) -> None:
         """Training has started, or it continues once the answer of ``answer_bytes`` arrives."""
-        if self.limits is None or task.ready or task.message is None:
+        if self.limits is None or task.message is None:
             return
         limit_ns = self.limits.training_ns(task.edge, samples, task.message, now)
         if answer_bytes:
             limit_ns += self.limits.download_ns(task.edge, answer_bytes, None, now)
-        self._run(task, TRAINING, min(limit_ns, FOREVER), now)
+        self._run(task, min(limit_ns, FOREVER), now)
 
     def granted(self, task: OpenTask, now: int) -> None:
         if self.limits is not None:
-            self._run(task, UPLOAD, self.limits.upload_ns(task.edge, task.size_bytes, now), now)
+            self._run(task, self.limits.upload_ns(task.edge, task.size_bytes, now), now)
 
     def stop(self, task: OpenTask, now: int) -> None:
         """Stop the task's time: it waits for something that its edge does not control."""
-        task.goes_on = False
+        task.held = False
         if task.since_ns is not None:
-            self.alarms.drop(f"deadline {task.number}")
+            self.over(task)
             if task.left_ns < FOREVER:
                 task.left_ns = max(0, task.left_ns - (now - task.since_ns))
             task.since_ns = None
 
     def lost(self, task: OpenTask, now: int) -> None:
-        """The task's edge is lost: stop its time, because the grace time runs now."""
+        """The task's edge is lost: hold its time, because the grace time runs now."""
         runs = task.since_ns is not None
         self.stop(task, now)
-        task.goes_on = runs
+        task.held = runs
 
     def back(self, task: OpenTask, now: int) -> None:
         """The task's edge is back: continue with the remaining time."""
-        if task.goes_on:
+        if task.held:
             self._set(task, now)
 
     def over(self, task: OpenTask) -> None:
-        self.alarms.drop(f"deadline {task.number}")
+        self.alarms.drop(DeadlineOver(task.number))
 
     def reason(self, task: OpenTask) -> str:
         """Why the task is closed when its deadline passes."""
         assert self.limits is not None
         total_ns = self.limits.total_ns
         if total_ns is not None:
-            return f"timed out: network.task_timeout_s = {total_ns / NS_PER_S:g}, in {task.phase}"
-        return f"timed out: {task.phase} took more than {task.limit_ns / NS_PER_S:g} s"
+            return f"timed out: network.task_timeout_s = {total_ns / NS_PER_S:g}, in {task.stage}"
+        return f"timed out: {task.stage} took more than {task.limit_ns / NS_PER_S:g} s"
 
-    def _run(self, task: OpenTask, phase: str, limit_ns: int, now: int) -> None:
+    def _run(self, task: OpenTask, limit_ns: int, now: int) -> None:
         assert self.limits is not None
-        if task.since_ns is not None:
-            self.stop(task, now)
-        task.phase = phase
+        self.stop(task, now)
         if self.limits.total_ns is None:
             task.left_ns = task.limit_ns = limit_ns
         self._set(task, now)
 
     def _set(self, task: OpenTask, now: int) -> None:
         """Start the time of the task; if its edge is lost, ``back`` starts it."""
-        if task.lost:
-            task.goes_on = True
-            return
-        task.since_ns, task.goes_on = now, False
-        if task.left_ns < FOREVER:
-            self.alarms.set(f"deadline {task.number}", now + task.left_ns)
+        task.held = task.edge not in self.present
+        if not task.held:
+            task.since_ns = now
+            if task.left_ns < FOREVER:
+                self.alarms.set(DeadlineOver(task.number), now + task.left_ns)

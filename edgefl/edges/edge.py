@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 
 from edgefl.actor import COORDINATOR, Output, Run, Send
 from edgefl.by_name import ByName
 from edgefl.compression.packing import Packing
-from edgefl.edges.training import BEFORE, Course, TrainingFailure, training_failure
+from edgefl.edges.training import BEFORE, TrainingFailure, training_failure
 from edgefl.errors import Bug
 from edgefl.jobs import Train
 from edgefl.protocol.messages import (
@@ -35,7 +35,7 @@ from edgefl.strategies.base.strategy import LocalRule
 from edgefl.vectors import read_only
 from emulator.compute import Device
 
-MOST_TOLD = 20  # transitions that the message of a bug shows
+MOST_SHOWN = 20  # transitions that the message of a bug shows
 
 
 class Phase(Enum):
@@ -100,7 +100,7 @@ class PhaseMachine:
     def __init__(self, name: str) -> None:
         self.name = name
         self.phase = Phase.IDLE
-        self._told: deque[tuple[PhaseEvent, Phase]] = deque(maxlen=MOST_TOLD)
+        self._latest: deque[tuple[PhaseEvent, Phase]] = deque(maxlen=MOST_SHOWN)
 
     def move(self, event: PhaseEvent) -> None:
         """Move to the phase to which ``event`` leads. Bug if the table has no such transition."""
@@ -109,16 +109,13 @@ class PhaseMachine:
             raise Bug(
                 f"edge {self.name}: {event.value!r} in phase {self.phase.value!r}, expected one of"
                 f" {', '.join(repr(each.value) for each in expected)}",
-                [f"{told.value} -> {phase.value}" for told, phase in self._told],
+                [f"{event.value} -> {phase.value}" for event, phase in self._latest],
             )
         self.phase = expected[event]
-        self._told.append((event, self.phase))
+        self._latest.append((event, self.phase))
 
 
-CourseT = TypeVar("CourseT", bound=Course)
-
-
-class TrainerLike(Protocol[CourseT]):
+class TrainerLike(Protocol):
     """Makes runs of tasks. The host decides who advances them.
 
     It needs no torch, because under the virtual clock edges only describe their training.
@@ -126,49 +123,33 @@ class TrainerLike(Protocol[CourseT]):
     whose numbers are invalid.
     """
 
-    def begin(self, task: Assignment, rule: LocalRule, memory: Mapping[str, np.ndarray]) -> CourseT:
+    def begin(self, task: Assignment, rule: LocalRule, memory: Mapping[str, np.ndarray]) -> Any:
         """Make a run at its first step, with its ``checkpoint`` set."""
         ...
 
-    def merge(self, run: CourseT, rule: LocalRule, fresh: np.ndarray, version: int) -> None:
+    def merge(self, run: Any, rule: LocalRule, fresh: np.ndarray, version: int) -> None:
         """Merge a fresher global model at the run's present step."""
         ...
 
-    def merge_at(self, run: CourseT, step: int, fresh: np.ndarray, version: int) -> None:
+    def merge_at(self, run: Any, step: int, fresh: np.ndarray, version: int) -> None:
         """Merge a fresher global model after ``step`` steps."""
         ...
 
-    def kept(self, run: CourseT) -> CourseT:
+    def kept(self, run: Any) -> Any:
         """Copy the run in its present state."""
         ...
 
-    def payload(
-        self, run: CourseT, rule: LocalRule
-    ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    def payload(self, run: Any, rule: LocalRule) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         """The vectors and numbers of the update."""
         ...
 
-    def remembered(self, run: CourseT, rule: LocalRule) -> dict[str, np.ndarray]:
+    def remembered(self, run: Any, rule: LocalRule) -> dict[str, np.ndarray]:
         """The vectors that the edge keeps for its next task."""
         ...
 
 
-class SlicedTrainer(TrainerLike[CourseT], Protocol[CourseT]):
-    """Trains in the edge's own process, slice by slice."""
-
-    def advance(
-        self,
-        run: CourseT,
-        rule: LocalRule,
-        until_step: int | None = None,
-        deadline: Callable[[], bool] | None = None,
-    ) -> bool:
-        """Train to ``until_step``, or until ``deadline()``. Returns True at ``until_step``."""
-        ...
-
-
 @dataclass(slots=True, eq=False)
-class ConcurrentRefresh(Generic[CourseT]):
+class ConcurrentRefresh:
     """The rest of a run after its request at ``asked_ns``. The answer does not change its end.
 
     Training continues while a requested fresher model is downloaded: this is ``on_request =
@@ -180,7 +161,7 @@ class ConcurrentRefresh(Generic[CourseT]):
     last step.
     """
 
-    kept: CourseT
+    kept: Any
     device: Device
     work: float
     asked_ns: int
@@ -199,7 +180,7 @@ class ConcurrentRefresh(Generic[CourseT]):
 
     def step_at(self, arrived_ns: int) -> int:
         """Steps done when a model that arrives at ``arrived_ns`` (< ``until_ns``) is merged."""
-        first = self.kept.step
+        first: int = self.kept.step
         step = first + bisect_left(range(first, self.kept.steps - 1), arrived_ns, key=self.done_ns)
         # the last call is for the whole run: a device may remember its last stretch of work
         self.done_ns(self.kept.steps)
@@ -207,8 +188,8 @@ class ConcurrentRefresh(Generic[CourseT]):
 
 
 def concurrent_refresh(
-    kept: CourseT, device: Device, work: float, now: int, after: float = 0.0
-) -> ConcurrentRefresh[CourseT] | None:
+    kept: Any, device: Device, work: float, now: int, after: float = 0.0
+) -> ConcurrentRefresh | None:
     """The rest of the run ``kept`` from ``now`` on.
 
     None for a native device: the times of its steps are not known in advance.
@@ -239,7 +220,7 @@ class Latest:
     done_ns: int | None = None
 
 
-class Edge(Generic[CourseT]):
+class Edge:
     """One device. ``now`` is emulated ns and comes from the coordinator; the edge owns no clock.
 
     Its phases are those of ``edgefl.edges.edge``. Between a FreshRequest and its answer, training
@@ -252,7 +233,7 @@ class Edge(Generic[CourseT]):
     def __init__(
         self,
         name: str,
-        trainer: TrainerLike[CourseT],
+        trainer: TrainerLike,
         rule: LocalRule,
         device: Device,
         packing: Packing | None = None,
@@ -268,12 +249,12 @@ class Edge(Generic[CourseT]):
         self._learned: dict[int, dict[str, np.ndarray]] = {}
         self._phases = PhaseMachine(name)
         self.task: Assignment | None = None
-        self.run: CourseT | None = None
+        self.run: Any = None  # None: no task is at hand
         self.latest: Latest | None = None
         # a task whose model has not arrived yet, and the moment when it was urged
         self.urged: tuple[int, int] | None = None
         self.ask_at: int | None = None
-        self.refresh: ConcurrentRefresh[CourseT] | None = None  # if its run continues in training
+        self.refresh: ConcurrentRefresh | None = None  # if its run continues in training
         self.too_late = False  # no answer to its request arrived in time
         self.unacknowledged: dict[int, Update] = {}
         # by task, until the coordinator acknowledges the failure or cancels the task
@@ -339,17 +320,12 @@ class Edge(Generic[CourseT]):
             case UrgeTask():
                 return self._cut_short(message.task, now, now)
             case CancelTask():
-                self.failed.pop(message.task, None)
-                # its offer is void, too: nothing would ever acknowledge it
-                self.unacknowledged.pop(message.task, None)
-                self._learned.pop(message.task, None)
+                self._forget(message.task)  # its offer is void, too: nothing would acknowledge it
                 if self.task is not None and self.task.number == message.task:
                     self._phases.move(PhaseEvent.CANCELLED)
                     self.task = self.run = self.latest = self.refresh = None
             case Acknowledged():
-                self.failed.pop(message.task, None)
-                self.unacknowledged.pop(message.task, None)
-                self.memory |= self._learned.pop(message.task, {})
+                self.memory |= self._forget(message.task)
                 if self.latest is not None and self.latest.task.number == message.task:
                     self.latest = None
         return []
@@ -369,13 +345,15 @@ class Edge(Generic[CourseT]):
         if self.packing is not None and update.vectors:
             start = task.vectors["weights"]
             update, kept = self.packing.update(update, start, self.memory, self.name)
-            learned = learned | kept
+            learned |= kept
         self.task = self.run = self.refresh = None
         if run.failure is not None:
             return [self._fail(task, run.failure)]
         self.unacknowledged[update.number] = update
         self._learned[update.number] = learned
-        self._give_up_oldest()
+        if len(self.unacknowledged) > MOST_UNACKNOWLEDGED:
+            self._forget(next(iter(self.unacknowledged)))
+            self.given_up += 1
         return [Send(COORDINATOR, update)]
 
     def _fail(self, task: Assignment, failure: TrainingFailure) -> Send:
@@ -383,7 +361,7 @@ class Edge(Generic[CourseT]):
         self.failed[task.number] = failed = TaskFailed(task.number, failure.reason, failure.trace)
         return Send(COORDINATOR, failed)
 
-    def _update(self, task: Assignment, run: CourseT) -> Update:
+    def _update(self, task: Assignment, run: Any) -> Update:
         """The run's update.
 
         An update that exceeds the limits of messages is sent empty. The coordinator then discards
@@ -398,11 +376,11 @@ class Edge(Generic[CourseT]):
         self.beyond = beyond
         return Update(task.number, task.version, {}, {})
 
-    def _give_up_oldest(self) -> None:
-        while len(self.unacknowledged) > MOST_UNACKNOWLEDGED:
-            oldest = next(iter(self.unacknowledged))
-            del self.unacknowledged[oldest], self._learned[oldest]
-            self.given_up += 1
+    def _forget(self, task: int) -> dict[str, np.ndarray]:
+        """Drop a task's update or failure. Returns what it would have added to the memory."""
+        self.failed.pop(task, None)
+        self.unacknowledged.pop(task, None)
+        return self._learned.pop(task, {})
 
     def _waits_for(self, task: int, now: int | None) -> bool:
         """Whether an answer that arrives ``now`` can still be used."""
@@ -415,7 +393,7 @@ class Edge(Generic[CourseT]):
         read_only(fresh.vectors.values())
         weights, version = fresh.vectors["weights"], fresh.version
         if self.refresh is None:
-            run = self._run_at_hand()
+            run = self.run
             self.trainer.merge(run, self.rule, weights, version)
             return self._train(run, run.steps, now)
         self.run = run = self.refresh.kept
@@ -424,15 +402,11 @@ class Edge(Generic[CourseT]):
 
     def _go_on(self, answer: PhaseEvent, now: int) -> list[Output]:
         """Continue without a merge."""
-        run, held = self._run_at_hand(), self.phase is Phase.HELD
+        run, held = self.run, self.phase is Phase.HELD
         self._phases.move(answer)
         if self.refresh is None:
             return [self._train(run, run.steps, now)]
         return [Run(Train(run, run.steps), self.refresh.end_ns - now)] if held else []
-
-    def _run_at_hand(self) -> CourseT:
-        assert self.run is not None
-        return self.run
 
     def _begin(self, task: Assignment, now: int) -> list[Output]:
         self._phases.move(PhaseEvent.BEGUN)
@@ -474,7 +448,7 @@ class Edge(Generic[CourseT]):
         if latest.task.number > number or latest.asks or reported:
             return []
         if latest.done_ns is None:  # native device: the steps done so far stay
-            run = self._run_at_hand()
+            run = self.run
             run.steps = max(1, run.step)
             return []
         return self._begin_again(latest, latest.done_ns, urged_ns, now)
@@ -494,9 +468,7 @@ class Edge(Generic[CourseT]):
         if end_ns >= due_ns:
             return []
         self._phases.move(PhaseEvent.URGED)
-        self.failed.pop(latest.task.number, None)
-        self.unacknowledged.pop(latest.task.number, None)
-        self._learned.pop(latest.task.number, None)
+        self._forget(latest.task.number)
         self.task, self.ask_at, latest.done_ns = latest.task, None, end_ns
         self.run = self.trainer.begin(
             replace(latest.task, numbers={**latest.task.numbers, "most_steps": float(steps)}),
@@ -505,7 +477,7 @@ class Edge(Generic[CourseT]):
         )
         return [Run(Train(self.run, steps), end_ns - now)]
 
-    def _ask(self, task: Assignment, run: CourseT, now: int) -> list[Output]:
+    def _ask(self, task: Assignment, run: Any, now: int) -> list[Output]:
         """Ask for a fresher model before the run's next step.
 
         Then continue training if the rule wants that and the end of the run is known in advance.
@@ -521,7 +493,7 @@ class Edge(Generic[CourseT]):
         self._phases.move(PhaseEvent.ASKED if self.refresh is None else PhaseEvent.ASKED_ON)
         return [request] if self.refresh is None else [request, self._train(run, run.steps, now)]
 
-    def _train(self, run: CourseT, until_step: int, now: int) -> Run:
+    def _train(self, run: Any, until_step: int, now: int) -> Run:
         if until_step == run.steps:
             self.ask_at = None
         work = run.work_until(until_step) * self.rule.work

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from edgefl.compiled.step import CompiledStep
     from edgefl.data.dataset import NormalisedRows
-    from edgefl.models.adam import Adam
     from edgefl.models.module_state import Changes
     from edgefl.models.torch_device import RandomStates
     from edgefl.models.workspace import Workspace
@@ -67,6 +67,28 @@ def _text(data: bytes) -> str:
     return data.decode(errors="ignore")  # the first or last character may be cut
 
 
+@contextmanager
+def guarded(run: Course, rule: LocalRule, where: str | None = None) -> Iterator[None]:
+    """An exception of the rule, the model or the loss becomes the run's ``failure``.
+
+    The first one counts. ``where``: as in ``training_failure``; None: in the present step.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # also SystemExit
+        if run.failure is None:
+            place = _this_step(run) if where is None else where
+            run.failure = training_failure(error, place, type(rule).__module__)
+
+
+def _this_step(run: Course) -> str:
+    size = run.samples_until(run.step + 1)
+    batch = f"batch of {size} sample{'' if size == 1 else 's'}"
+    return f"step {run.step + 1} of {run.steps}, {batch}"
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """A factor of the learning rate for each step, the first of which has number 0.
@@ -94,7 +116,7 @@ class Schedule:
 
 
 # names of an optimizer's state in the edge's memory; no rule uses them
-OPTIMIZER_STATE = FIRST, SECOND, STEPS = "optimizer first", "optimizer second", "optimizer steps"
+MOMENTS, STEPS = ("optimizer first", "optimizer second"), "optimizer steps"
 MOST_EPOCHS = 100_000  # of one task
 
 
@@ -157,7 +179,7 @@ class TrainingPlan:
     @property
     def remembers(self) -> tuple[str, ...]:
         """Names of the vectors that an edge may keep of the optimizer between tasks."""
-        return OPTIMIZER_STATE if self.keeps_state else ()
+        return (*MOMENTS, STEPS) if self.keeps_state else ()
 
     def epochs_of(self, task: Assignment) -> int:
         """Epochs of ``task``: its own number or the plan's, times its scale, rounded, at least 1.
@@ -206,12 +228,10 @@ class Course:
     """
 
     task: Assignment
+    plan: TrainingPlan
     local_samples: int
-    batch_size: int
     steps: int
-    batches_per_epoch: int | None = None  # None: an epoch is a pass over the samples
-    drop_last: bool = False  # a pass leaves out its last batch if that is smaller
-    # every batch has batch_size samples; a device with fewer samples repeats them
+    # every batch has plan.batch_size samples; a device with fewer samples repeats them
     whole_batches: bool = False
     step: int = 0
     checkpoint: int | None = None  # the step before which the rule wants a fresher model
@@ -221,12 +241,12 @@ class Course:
 
     @property
     def steps_per_epoch(self) -> int:
-        return self.batches_per_epoch or batches(self.pass_samples, self.batch_size)
+        return self.plan.steps_per_epoch(self.local_samples)
 
     @property
     def pass_samples(self) -> int:
         """Samples that a pass uses."""
-        return pass_samples(self.local_samples, self.batch_size, self.drop_last)
+        return self.plan.pass_samples(self.local_samples)
 
     @property
     def samples(self) -> int:
@@ -236,8 +256,8 @@ class Course:
     def samples_at(self, step: int) -> int:
         """Samples processed after ``step`` steps. The last batch of a pass may be smaller."""
         if self.whole_batches:
-            return step * self.batch_size
-        return samples_after(step, self.pass_samples, self.batch_size)
+            return step * self.plan.batch_size
+        return samples_after(step, self.pass_samples, self.plan.batch_size)
 
     def samples_until(self, step: int) -> int:
         """Samples to process from here to ``step``."""
@@ -291,8 +311,6 @@ class LocalRun(Course):
     loss_sum: float = 0.0
     coming: Merge | None = None  # ``Trainer.advance`` will merge it
     gradient: torch.Tensor | None = None  # set at the end of a run whose rule does not move
-    # each step is w <- w - learning_rate g, or SGD's with momentum
-    plain_sgd: bool = True
     # set while a fresher model is merged, see ``LocalRule.merge``
     probe: Callable[[torch.Tensor], tuple[float, torch.Tensor]] | None = None
     _order: torch.Tensor | None = field(default=None, repr=False)
@@ -302,6 +320,11 @@ class LocalRun(Course):
     def parameters(self) -> int:
         """Number of trainable elements at the front of every vector."""
         return self.layout.parameters
+
+    @property
+    def plain_sgd(self) -> bool:
+        """Whether each step is w <- w - learning_rate g, or SGD's with momentum."""
+        return self.plan.is_plain_sgd
 
     @property
     def start(self) -> torch.Tensor:
@@ -364,12 +387,8 @@ class LocalRun(Course):
 
 def set_checkpoint(run: Course, rule: LocalRule) -> None:
     """Ask the rule before which step it wants a fresher model, and store the answer."""
-    try:
+    with guarded(run, rule, BEFORE):
         run.checkpoint = rule.checkpoint(run)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        run.failure = run.failure or training_failure(error, BEFORE, type(rule).__module__)
 
 
 def sample_order(
@@ -377,7 +396,7 @@ def sample_order(
 ) -> np.ndarray:
     """The indices of samples: as many shuffled passes over ``members`` as the steps need."""
     rng = streams.rng("batches", edge, task)
-    batch, steps = course.batch_size, course.steps
+    batch, steps = course.plan.batch_size, course.steps
     if course.whole_batches:
         used, passes = len(members), -(-steps * batch // len(members))
     else:
@@ -413,8 +432,8 @@ class Optimizer(Protocol):
         """Copy the state."""
         ...
 
-    def vectors(self) -> dict[str, torch.Tensor]:
-        """The state but for ``steps``, by name."""
+    def moments(self) -> tuple[torch.Tensor, ...]:
+        """The state but for ``steps``: at most two vectors."""
         ...
 
 
@@ -437,34 +456,8 @@ class SGD:
         velocity = None if self.velocity is None else self.velocity.clone()
         return SGD(self.momentum, velocity, self.steps)
 
-    def vectors(self) -> dict[str, torch.Tensor]:
-        return {} if self.velocity is None else {FIRST: self.velocity}
-
-
-@dataclass(slots=True)
-class AdamW:
-    """Adam with weight decay that is no part of the gradient (``edgefl.models.adam``)."""
-
-    adam: Adam
-
-    @property
-    def steps(self) -> int:
-        return self.adam.steps
-
-    @steps.setter
-    def steps(self, steps: int) -> None:
-        self.adam.steps = steps
-
-    def step(self, weights: torch.Tensor, gradient: torch.Tensor, learning_rate: float) -> None:
-        self.adam.learning_rate = learning_rate
-        self.adam.step(weights, gradient)
-
-    def copied(self) -> AdamW:
-        adam = self.adam
-        return AdamW(replace(adam, first=adam.first.clone(), second=adam.second.clone()))
-
-    def vectors(self) -> dict[str, torch.Tensor]:
-        return {FIRST: self.adam.first, SECOND: self.adam.second}
+    def moments(self) -> tuple[torch.Tensor, ...]:
+        return () if self.velocity is None else (self.velocity,)
 
 
 def optimizer(
@@ -474,24 +467,22 @@ def optimizer(
 
     ``tensor()``: the trainable elements; SGD without momentum does not ask for them.
     """
-    found: Optimizer
-    velocity = tensor().new_zeros(len(tensor())) if plan.momentum else None
+    made: Optimizer
     if plan.optimizer == "adamw":
         from edgefl.models.adam import Adam
 
         first, second = (tensor().new_zeros(len(tensor())) for _ in range(2))
-        found = AdamW(
-            Adam(first, second, 0, 0.0, plan.beta1, plan.beta2, plan.epsilon, plan.weight_decay)
-        )
+        made = Adam(first, second, 0, plan.beta1, plan.beta2, plan.epsilon, plan.weight_decay)
     else:
-        found = SGD(plan.momentum, velocity)
+        velocity = tensor().new_zeros(len(tensor())) if plan.momentum else None
+        made = SGD(plan.momentum, velocity)
     if plan.keeps_state and STEPS in memory:
-        for name, vector in found.vectors().items():
-            from edgefl.models.workspace import wrap
+        from edgefl.models.workspace import wrap
 
+        for name, vector in zip(MOMENTS, made.moments()):
             vector.copy_(wrap(memory[name]))
-        found.steps = int(memory[STEPS][0])
-    return found
+        made.steps = int(memory[STEPS][0])
+    return made
 
 
 def kept_state(plan: TrainingPlan, of: Optimizer) -> dict[str, np.ndarray]:
@@ -500,13 +491,12 @@ def kept_state(plan: TrainingPlan, of: Optimizer) -> dict[str, np.ndarray]:
     A state that is not finite is not kept: the server refuses its update, so it must not affect
     later tasks either.
     """
-    vectors = of.vectors()
-    if not plan.keeps_state or not all(bool(each.isfinite().all()) for each in vectors.values()):
+    moments = of.moments()
+    if not plan.keeps_state or not all(bool(vector.isfinite().all()) for vector in moments):
         return {}
+    kept = {name: aligned_copy(of.numpy(force=True)) for name, of in zip(MOMENTS, moments)}
     # float32 has all whole numbers up to 16 million
-    steps = aligned_copy(np.array([of.steps], dtype=np.float32))
-    kept = {name: aligned_copy(each.numpy(force=True)) for name, each in vectors.items()}
-    return kept | {STEPS: steps}
+    return kept | {STEPS: aligned_copy(np.array([of.steps], dtype=np.float32))}
 
 
 MOST_STEPS = 64  # of a compiled call, whose samples may be normalised for it
@@ -600,30 +590,21 @@ class Trainer:
 
         ValueError if the task's numbers are invalid.
         """
-        received, failure = self._start(task, rule)
-        compiled = self._compiled_for(rule)
-        on_gpu = None
-        # a workspace on a GPU is there already
-        if not callable(self._workspace) and self._workspace.device.type != "cpu":
-            start = self._workspace.placed(received)
-            on_gpu = start, start.clone()  # the model to start from and a copy of it to train
-        steps = self.plan.steps(task, rule, len(self.members))
+        compiled, received = self._compiled_for(rule), aligned(self.layout.size)
+        received[:] = 0
         run = LocalRun(
             task=task,
             layout=self.layout,
             received=received,
-            trained=aligned_copy(received) if on_gpu is None else None,
-            on_gpu=on_gpu,
+            trained=None,
             memory={
                 name: self.workspace.placed(aligned_copy(memory[name]))
                 for name in rule.remembers
                 if name in memory
             },
+            plan=self.plan,
             local_samples=len(self.members),
-            batch_size=self.plan.batch_size,
-            batches_per_epoch=self.plan.batches_per_epoch,
-            drop_last=self.plan.drop_last,
-            steps=steps,
+            steps=self.plan.steps(task, rule, len(self.members)),
             whole_batches=not rule.moves,
             learning_rate=self.plan.learning_rate_of(task),
             order=np.zeros(0, dtype=np.int64),
@@ -632,17 +613,20 @@ class Trainer:
             draw_seed=lambda: int(
                 self.streams.rng("torch", self.edge, task.number).integers(2**63)
             ),
-            failure=failure,
-            plain_sgd=self.plan.is_plain_sgd,
         )
+        with guarded(run, rule, BEFORE):
+            vector = self._checked(rule.unpack(task, self.layout))
+            run.received = np.ascontiguousarray(vector, np.float32)
+        # a workspace on a GPU is there already
+        if not callable(self._workspace) and self._workspace.device.type != "cpu":
+            start = self._workspace.placed(run.received)
+            run.on_gpu = start, start.clone()  # the model to start from and a copy of it to train
+        else:
+            run.trained = aligned_copy(run.received)
         run.optimizer = optimizer(self.plan, lambda: run.trainable, memory)
         self._draw(run)
-        try:
+        with guarded(run, rule, BEFORE):
             rule.begin(run)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            self._fail(run, rule, error, BEFORE)
         set_checkpoint(run, rule)
         return run
 
@@ -654,20 +638,6 @@ class Trainer:
 
     def _fresh_counters(self, compiled: Compiled | None) -> list[torch.Tensor]:
         return [] if compiled else self.workspace.fresh_counters()
-
-    def _start(
-        self, task: Assignment, rule: LocalRule
-    ) -> tuple[np.ndarray, TrainingFailure | None]:
-        """Return the model to start from; if the rule fails, zeros and the failure."""
-        try:
-            vector = self._checked(rule.unpack(task, self.layout))
-            return np.ascontiguousarray(vector, np.float32), None
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            zeros = aligned(self.layout.size)
-            zeros[:] = 0
-            return zeros, training_failure(error, BEFORE, type(rule).__module__)
 
     def advance(
         self,
@@ -692,78 +662,55 @@ class Trainer:
     def _advance(
         self, run: LocalRun, rule: LocalRule, stop: int, deadline: Callable[[], bool] | None
     ) -> bool:
-        if run.step >= stop or run.failure is not None:
-            return True
         compiled = self._compiled_for(rule)
-        if compiled is not None:
-            return self._advance_compiled(compiled, run, rule, stop, deadline)
-        self.workspace.point(run.weights, run.counters)
-        self.workspace.resume(run.changes)
-        from edgefl.models.torch_device import drawing_from
-
-        try:
-            with drawing_from(run.random_states, self.workspace.device) as states:
-                while run.step < stop and run.failure is None:
-                    try:
+        # the compiled steps go on without a look at each gradient, so nothing draws
+        plain = isinstance(run.optimizer, SGD) and rule.moves and not owns(rule, "adjust")
+        with ExitStack() as stack:
+            if run.step < stop and run.failure is None:
+                if compiled is None:
+                    stack.enter_context(self._in_module(run, rule))
+                if compiled is None or not plain:
+                    stack.enter_context(self._drawing(run))
+                stack.enter_context(guarded(run, rule))
+                while run.step < stop:
+                    if compiled is None:
                         self._step(run, rule)
-                    except KeyboardInterrupt:
-                        raise
-                    except BaseException as error:
-                        self._fail(run, rule, error, _this_step(run))
+                    elif plain:
+                        # the same numbers in one call as in one for each step
+                        steps = MOST_STEPS if deadline is None else 1
+                        self._compiled_steps(compiled, run, rule, min(stop, run.step + steps))
+                    else:
+                        value, gradient = self._compiled_gradient(
+                            compiled, run, run.weights_array()
+                        )
+                        self._finish_step(run, rule, value, gradient)
                     if deadline is not None and deadline():
                         break
-                run.states = states()
+        return run.step >= stop or run.failure is not None
+
+    @contextmanager
+    def _in_module(self, run: LocalRun, rule: LocalRule) -> Iterator[None]:
+        """Train in the module. What the run needs of it stays with the run afterwards."""
+        self.workspace.point(run.weights, run.counters)
+        self.workspace.resume(run.changes)
+        try:
+            yield
         finally:
-            self._leave(run, rule, f"after step {run.step} of {run.steps}")
-        return run.step >= stop or run.failure is not None
+            with guarded(run, rule, f"after step {run.step} of {run.steps}"):
+                run.changes = self.workspace.leave()
 
-    def _advance_compiled(
-        self,
-        compiled: Compiled,
-        run: LocalRun,
-        rule: LocalRule,
-        stop: int,
-        deadline: Callable[[], bool] | None,
-    ) -> bool:
-        if not isinstance(run.optimizer, SGD) or not rule.moves or owns(rule, "adjust"):
-            from edgefl.models.torch_device import drawing_from
+    @contextmanager
+    def _drawing(self, run: LocalRun) -> Iterator[None]:
+        """Let torch's generators go on from the run's states: the model or the rule may draw."""
+        from edgefl.models.torch_device import drawing_from
 
-            with drawing_from(run.random_states, run.weights.device) as states:  # the rule may draw
-                self._compiled_loop(compiled, run, rule, stop, deadline, plain=False)
-                run.states = states()
-        else:
-            self._compiled_loop(compiled, run, rule, stop, deadline, plain=True)
-        return run.step >= stop or run.failure is not None
+        with drawing_from(run.random_states, run.weights.device) as states:
+            yield
+            run.states = states()
 
     def _compiled_for(self, rule: LocalRule) -> Compiled | None:
         """The compiled step, if it is there and takes this rule."""
         return None if self.compiled is None or Compiled.takes(rule) else self.compiled
-
-    def _compiled_loop(
-        self,
-        compiled: Compiled,
-        run: LocalRun,
-        rule: LocalRule,
-        stop: int,
-        deadline: Callable[[], bool] | None,
-        plain: bool,
-    ) -> None:
-        """``plain``: the rule does not see the gradient of each step."""
-        while run.step < stop and run.failure is None:
-            # the same numbers in one call as in one for each step
-            steps = min(stop - run.step, MOST_STEPS) if plain and deadline is None else 1
-            try:
-                if plain:
-                    self._compiled_steps(compiled, run, rule, run.step + steps)
-                else:
-                    value, gradient = self._compiled_gradient(compiled, run, run.weights_array())
-                    self._finish_step(run, rule, value, gradient)
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:
-                self._fail(run, rule, error, _this_step(run))
-            if deadline is not None and deadline():
-                break
 
     def _compiled_steps(
         self, compiled: Compiled, run: LocalRun, rule: LocalRule, stop: int
@@ -812,26 +759,14 @@ class Trainer:
             return compiled.inputs.whole, compiled.labels, index
         return compiled.inputs[index], compiled.labels[index], np.arange(len(index))
 
-    def _leave(self, run: LocalRun, rule: LocalRule, where: str) -> None:
-        """Take the module back to what it held before; what the run needs of it stays with it."""
-        try:
-            run.changes = self.workspace.leave()
-        except UserError as error:
-            self._fail(run, rule, error, where)
-
     def merge(self, run: LocalRun, rule: LocalRule, fresh: np.ndarray, version: int) -> None:
         """Let the rule merge a fresher global model into the run, between two slices."""
         if run.failure is not None:
             return
         run.probe = lambda weights: self._probe(run, weights, self._compiled_for(rule))
-        try:
+        with guarded(run, rule, f"a fresher model before step {run.step + 1}"):
             rule.merge(run, self._checked(fresh), version)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            self._fail(run, rule, error, f"a fresher model before step {run.step + 1}")
-        finally:
-            run.probe = None
+        run.probe = None
 
     def kept(self, run: LocalRun) -> LocalRun:
         """Copy the run in its present state. The copy does not change if the run continues."""
@@ -861,16 +796,12 @@ class Trainer:
             "steps": run.step,
             "loss": run.loss_sum / max(run.step, 1),
         }
-        try:
+        with guarded(run, rule, f"its update, after step {run.step}"):
             vectors, numbers = rule.payload(run)
             return {name: _copied(vector) for name, vector in vectors.items()}, {
                 name: float(value) for name, value in {**numbers, **counted}.items()
             }
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            self._fail(run, rule, error, f"its update, after step {run.step}")
-            return {}, {}
+        return {}, {}
 
     def remembered(self, run: LocalRun, rule: LocalRule) -> dict[str, np.ndarray]:
         """Copies of the vectors that the edge keeps for its next task.
@@ -879,15 +810,11 @@ class Trainer:
         once this task's update is acknowledged.
         """
         state = kept_state(self.plan, run.optimizer) if rule.moves else {}
-        try:
+        with guarded(run, rule, f"what it remembers, after step {run.step}"):
             return state | {
                 name: _copied(run.memory[name]) for name in rule.remembers if name in run.memory
             }
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            self._fail(run, rule, error, f"what it remembers, after step {run.step}")
-            return {}
+        return {}
 
     def forward(self, weights: np.ndarray | torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
         """Outputs of the model at another flat vector, in evaluation mode without gradients.
@@ -902,10 +829,6 @@ class Trainer:
         """The inputs of the last linear layer; otherwise like ``forward``."""
         with self.workspace.inference(weights):
             return self.workspace.with_features(self.workspace.arranged(inputs))[1]
-
-    def _fail(self, run: LocalRun, rule: LocalRule, error: BaseException, where: str) -> None:
-        """Record a failure of the run; the first one counts."""
-        run.failure = run.failure or training_failure(error, where, type(rule).__module__)
 
     def _step(self, run: LocalRun, rule: LocalRule) -> None:
         gradient = self.workspace.gradient
@@ -944,9 +867,9 @@ class Trainer:
 
         parts = list(zip(torch.split(batch[0], size), torch.split(batch[1], size)))
         terms = [self.terms(targets) for _, targets in parts]
-        whole = sum(terms)
+        total = sum(terms)
         return sum(
-            self._backward(run, rule, part, (count / whole, len(part[1]) / len(batch[1])))
+            self._backward(run, rule, part, (count / total, len(part[1]) / len(batch[1])))
             for part, count in zip(parts, terms)
             if count
         )
@@ -1047,12 +970,6 @@ class NullTrainer(Trainer):
         if not rule.moves and run.gradient is None:
             run.gradient = run.trainable.new_zeros(run.parameters)
         return True
-
-
-def _this_step(run: LocalRun) -> str:
-    size = run.samples_until(run.step + 1)
-    batch = f"batch of {size} sample{'' if size == 1 else 's'}"
-    return f"step {run.step + 1} of {run.steps}, {batch}"
 
 
 def adjust(rule: LocalRule, run: LocalRun, gradient: torch.Tensor) -> None:

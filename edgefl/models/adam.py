@@ -6,7 +6,7 @@ algorithm 2, as torch computes it: the decay is multiplied by the learning rate.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -21,20 +21,23 @@ class Adam:
     first: torch.Tensor
     second: torch.Tensor
     steps: int
-    learning_rate: float
     beta1: float
     beta2: float
     epsilon: float
     weight_decay: float = 0.0
 
-    def step(self, weights: torch.Tensor, gradient: torch.Tensor) -> None:
-        """Move ``weights`` in place."""
+    def step(self, weights: torch.Tensor, gradient: torch.Tensor, learning_rate: float) -> None:
+        """Move ``weights`` in place. The decay is no part of the gradient."""
         self.steps += 1
         if self.weight_decay:
-            weights.mul_(1 - self.learning_rate * self.weight_decay)
+            weights.mul_(1 - learning_rate * self.weight_decay)
         self.first.mul_(self.beta1).add_(gradient, alpha=1 - self.beta1)
         self.second.mul_(self.beta2).addcmul_(gradient, gradient, value=1 - self.beta2)
         scale = (self.second / (1 - self.beta2**self.steps)).sqrt_().add_(self.epsilon)
-        weights.addcdiv_(
-            self.first, scale, value=-self.learning_rate / (1 - self.beta1**self.steps)
-        )
+        weights.addcdiv_(self.first, scale, value=-learning_rate / (1 - self.beta1**self.steps))
+
+    def copied(self) -> Adam:
+        return replace(self, first=self.first.clone(), second=self.second.clone())
+
+    def moments(self) -> tuple[torch.Tensor, ...]:
+        return self.first, self.second

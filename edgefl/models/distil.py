@@ -105,6 +105,7 @@ class Recipe:
 
     passes: int
     batch: int
+    learning_rate: float
     alpha_min: float
     alpha_max: float
     clip: float
@@ -133,7 +134,7 @@ def distil(
             value = taught.teach(model(inputs[rows]), alpha)
             value.backward()
             norm = clipped(workspace.gradient, recipe.clip)
-            adam.step(trainable, workspace.gradient)
+            adam.step(trainable, workspace.gradient, recipe.learning_rate)
             noted.append((alpha, uncertain, value.item(), norm, float(norm > recipe.clip)))
     names = ("alpha", "entropy", "loss", "gradient_norm", "clipped")
     return {name: math.fsum(values) / len(noted) for name, values in zip(names, zip(*noted))}

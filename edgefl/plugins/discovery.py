@@ -12,10 +12,11 @@ import re
 import socket
 import time
 from asyncio import run_coroutine_threadsafe
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -23,12 +24,15 @@ import psutil
 from edgefl import __version__
 from edgefl.clocks.network_addresses import ANY, ANY_IPV6, bare, is_loopback, needs_ipv6, tcp
 from edgefl.clocks.wall.wire import KEYS_FOR_NOTHING, KEYS_REQUIRED
+from edgefl.commands import show
 from edgefl.errors import UserError, nearest, needs, printable
 from edgefl.protocol.errors import Refused, Unreachable
 from edgefl.protocol.messages import PROTOCOL
 
 if TYPE_CHECKING:
     from zeroconf import ServiceInfo, Zeroconf
+
+    from edgefl.config.experiment import Experiment
 
 EXTRA = "discover"
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -179,6 +183,28 @@ class Announcement:
         self._zeroconf.close()
 
 
+@contextmanager
+def announced(experiment: Experiment, keyed: bool) -> Iterator[Callable[[int], None]]:
+    """Announce the run on the local network from when its coordinator listens until the block ends.
+
+    Yields what is called again and again with the coordinator's port. UserError if announcing is
+    not possible. A failure during the run is one warning.
+    """
+    announcement, told = Announcement(experiment.name, experiment.network.host, keyed), ""
+
+    def listening(port: int) -> None:
+        nonlocal told
+        failure = announcement.listening(port)
+        if failure and failure != told:
+            told = failure
+            show.warning(failure)
+
+    try:
+        yield listening
+    finally:
+        announcement.close()
+
+
 def label(experiment: str, machine: str) -> str:
     """Return the label of an announcement: ``EXPERIMENT@MACHINE``, without dots, which DNS splits.
 
@@ -226,6 +252,15 @@ def _interfaces() -> list[ipaddress.IPv4Interface | ipaddress.IPv6Interface]:
 
 
 # ------------------------------------------------------------------ the edge's end
+def finder(name: str, keyed: bool) -> Callable[[float], tuple[str, str]]:
+    """Return what looks for a coordinator: ``discover`` of the patience in seconds.
+
+    UserError if zeroconf is not installed.
+    """
+    check_installed("--discover")
+    return partial(discover, name, keyed)
+
+
 def discover(name: str, keyed: bool, patience_s: float) -> tuple[str, str]:
     """Look for a coordinator for up to ``patience_s``, and return its label and address.
 

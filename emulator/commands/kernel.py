@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from emulator.commands import options
 from emulator.errors import BadValue
-
-if TYPE_CHECKING:
-    from emulator.kernel.commands import KernelShape
 
 Command = Annotated[
     list[str], typer.Argument(help="The program and its arguments, after --.", metavar="COMMAND")
@@ -69,13 +66,17 @@ def run(
     EMULATOR_HOST_ADDRESS and its own in EMULATOR_OWN_ADDRESS. Servers on this host must listen on
     EMULATOR_HOST_ADDRESS or 0.0.0.0.
     """
-    from emulator.kernel import run as kernel
+    from emulator.lab.programs import run_behind_link
+    from emulator.lab.topology import kernel_ways
 
-    shape = _shape(
-        profile, {"up": up, "down": down, "latency": latency, "jitter": jitter, "loss": loss}
-    )
-    return kernel.run(
-        shape,
+    link = {"up": up, "down": down, "latency": latency, "jitter": jitter, "loss": loss}
+    if profile is None and all(value is None for value in link.values()):
+        raise BadValue(
+            "nothing to emulate: give --profile, or one of --up, --down, --latency, --jitter,"
+            " --loss"
+        )
+    return run_behind_link(
+        kernel_ways(profile, **link),
         command,
         shaper=shaper,
         latency=not no_latency,
@@ -91,48 +92,20 @@ def check() -> int:
 
     Exit status 0: it can shape rates. Exit status 2: it cannot, and the message says why.
     """
-    from emulator.kernel import probe as kernel_check
-    from emulator.kernel.commands import KernelShape, KernelWay
+    from emulator.lab.attached import examine
+    from emulator.lab.system import choose, require_tools
+    from emulator.lab.topology import UNSHAPED, KernelWay
 
-    system = kernel_check.examine()
+    system = examine()
     for line in system.lines():
         typer.echo(line)
-    kernel_check.require_tools(system)
-    rated = KernelShape(KernelWay(1_000_000), KernelWay())
-    delayed = KernelShape(KernelWay(None, 1_000_000), KernelWay())
-    typer.echo(f"rates         {kernel_check.choose(system, rated, None).shaper}")
+    require_tools(system, "kernel mode")
+    shaper = choose(system, KernelWay(1_000_000), UNSHAPED).shaper
+    typer.echo(f"rates         {shaper}")
     try:
-        typer.echo(f"latency       {kernel_check.choose(system, delayed, None).delay}")
+        delay = choose(system, KernelWay(None, 1_000_000), UNSHAPED).delay
+        typer.echo(f"latency       {delay}")
     except BadValue as error:
         typer.echo(f"latency       no: {error}")
     typer.echo("Next: emulator kernel run --up 2mbit --down 20mbit --latency 30ms -- COMMAND")
     return 0
-
-
-def _shape(profile: str | None, said: dict[str, str | None]) -> KernelShape:
-    """Both directions, from a profile with overrides or only from the options."""
-    from emulator import profiles
-    from emulator.kernel.commands import KernelShape, KernelWay
-    from emulator.profiles import LINKS
-
-    if profile is None and all(value is None for value in said.values()):
-        raise BadValue(
-            "nothing to emulate: give --profile, or one of --up, --down, --latency, --jitter,"
-            " --loss"
-        )
-    # Without a profile, fields that are not given mean "not shaped". Any profile serves to check
-    # the texts.
-    link = profiles.link_profile(profile or next(iter(LINKS)), **said)
-    rest = {
-        name: getattr(link, name) if profile or said[key] is not None else 0
-        for key, name in _FIELDS.items()
-    }
-    rates = [
-        rate if profile or said[key] is not None else None
-        for key, rate in (("up", link.up_bit_s), ("down", link.down_bit_s))
-    ]
-    up, down = (KernelWay(rate, **rest) for rate in rates)
-    return KernelShape(up, down)
-
-
-_FIELDS = {"latency": "latency_ns", "jitter": "jitter_ns", "loss": "loss"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from emulator.commands.options import NoLatency
-from emulator.errors import BadValue
+from emulator.errors import BadValue, valid_name
 
 if TYPE_CHECKING:
     from emulator.lab.attached import AttachedLab
@@ -78,7 +78,7 @@ def run(
     COMMAND gets the lab's name in EMULATOR_LAB. Without COMMAND the lab stays until Ctrl-C. What a
     killed run has left, the next call of emulator lab removes.
     """
-    from emulator.lab.running import run_lab
+    from emulator.lab.programs import run_lab
 
     return run_lab(
         topology,
@@ -95,7 +95,7 @@ def run(
 @app.command(epilog="Example: emulator lab up cells.toml")
 def up(topology: TopologyFile, name: NewName = None, no_latency: NoLatency = False) -> int:
     """Make a lab that stays in the background until emulator lab down."""
-    from emulator.lab.running import start_detached
+    from emulator.lab.programs import start_detached
 
     options = [*(["--name", name] if name else []), *(["--no-latency"] if no_latency else [])]
     lab = start_detached(topology, options, _say)
@@ -107,7 +107,7 @@ def up(topology: TopologyFile, name: NewName = None, no_latency: NoLatency = Fal
 @app.command(epilog="Example: emulator lab down cells")
 def down(lab: OldName = None) -> int:
     """End a lab, whether emulator lab up or run started it, and remove it."""
-    from emulator.lab.running import end_lab
+    from emulator.lab.programs import end_lab
 
     typer.echo(f"lab {end_lab(lab)} has ended")
     return 0
@@ -120,7 +120,7 @@ def down(lab: OldName = None) -> int:
 )
 def exec_(host: HostName, command: Command = None, lab: LabName = None) -> int:
     """Run COMMAND on a host of a running lab, and return its exit status."""
-    from emulator.lab.running import program
+    from emulator.lab.programs import program
 
     machine = _attached(lab).host(host)
     argv = machine.argv(program(_program(command)))
@@ -140,30 +140,27 @@ def link(link: LinkName, action: Action, values: Values = None, lab: LabName = N
     cut: frames are lost, as with a cut cable, and interfaces stay up. down: interfaces go down, and
     programs get errors. restore: undo both. set: change rates and delays.
     """
-    from emulator.lab.attached import valid_action
-
     connection = _attached(lab).link(link)
-    valid_action(action)
+    valid_name("action", action, ["cut", "down", "restore", "set"])
     if action == "set":
         connection.set(**_pairs(values or []))
     elif values:
         raise BadValue(f"{action} {' '.join(values)}: {action} takes no values")
     else:
         {"cut": connection.cut, "down": connection.down, "restore": connection.restore}[action]()
-    typer.echo(_attached(lab).link_line(connection.name))
+    typer.echo(str(connection))
     return 0
 
 
 @app.command("list", epilog="Example: emulator lab list")
 def list_() -> int:
     """List the running labs with their hosts, links and background traffic."""
-    from emulator.lab.attached import AttachedLab
-    from emulator.lab.lab_state import running
+    from emulator.lab.attached import running_labs
 
     _require()
-    labs = [AttachedLab(state.number) for state in running()]
+    labs = running_labs()
     for lab in labs:
-        typer.echo("\n".join(lab.lines()))
+        typer.echo(str(lab))
     if not labs:
         typer.echo("no lab is running")
     return 0
@@ -174,9 +171,9 @@ def _say(line: str) -> None:
 
 
 def _require() -> None:
-    from emulator.kernel.probe import require_tools, tools
+    from emulator.lab.system import require_tools, tools
 
-    require_tools(tools(), "emulator lab")
+    require_tools(tools())
 
 
 def _attached(name: str | None) -> AttachedLab:

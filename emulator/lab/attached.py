@@ -1,22 +1,196 @@
-"""A running lab, from any process: programs on its hosts, and changes of its links."""
+"""The labs of this machine, from any process: programs on their hosts, and changes of their links.
+
+What a lab has is in a file, which exists while it runs. A lock protects its number, so that what a
+killed owner left is recognised and removed by the next call. The kernel releases a lock when the
+process of its owner ends, also when it is killed.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import shutil
+import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from emulator.errors import BadValue, valid_name
-from emulator.kernel.commands import KernelShape, KernelWay
-from emulator.lab import lab_commands as commands
-from emulator.lab.lab_commands import carry_out
-from emulator.lab.lab_relay import ask
-from emulator.lab.lab_state import CUT, DOWN, ENVIRONMENT, UP, LabState, changing, find, load, save
-from emulator.lab.topology import changed
-from emulator.lab.wiring import Wire
+from emulator.lab import commands
+from emulator.lab.commands import carry_out
+from emulator.lab.relay import ask
+from emulator.lab.system import (
+    INTERFACE_FILES,
+    NAMESPACE_FILES,
+    System,
+    end_processes,
+    execute,
+    probe,
+    tools,
+)
+from emulator.lab.topology import DELAYS, KernelShape, Topology, changed
+from emulator.lab.wiring import HOSTS_FILES, LABS, LabNames, Wiring, wiring
+
+ENVIRONMENT = "EMULATOR_LAB"
+"""The environment variable with the name of the lab that a command is for."""
+CUT, DOWN, UP = "cut", "down", "up"
+
+
+@dataclass(frozen=True, slots=True)
+class LabState:
+    """A running lab.
+
+    ``shapes`` and ``conditions`` ("up", "cut" or "down") are by name of link; ``fair``: rates
+    of bridges are shared fairly.
+    """
+
+    number: int
+    name: str
+    owner_pid: int
+    topology: Topology
+    shapes: dict[str, KernelShape]
+    conditions: dict[str, str]
+    fair: bool = True
+
+    @property
+    def names(self) -> LabNames:
+        return LabNames(self.number)
+
+    @property
+    def wiring(self) -> Wiring:
+        return wiring(self.topology, self.names, self.fair)
+
+    def changed(self, link: str, shape: KernelShape, condition: str) -> LabState:
+        """The state with another shape and condition of a link."""
+        shapes = self.shapes | {link: shape}
+        return replace(self, shapes=shapes, conditions=self.conditions | {link: condition})
+
+
+def save(state: LabState) -> None:
+    """Write the file, in one step."""
+    target = state.names.state_file
+    fresh = target.with_suffix(".new")
+    fresh.write_bytes(msgspec.json.format(msgspec.json.encode(state), indent=1) + b"\n")
+    fresh.replace(target)
+
+
+def load(number: int) -> LabState:
+    """Read the file. BadValue if this lab does not run (any more)."""
+    try:
+        content = LabNames(number).state_file.read_bytes()
+    except FileNotFoundError:
+        raise BadValue(f"lab number {number} has ended") from None
+    return msgspec.json.decode(content, type=LabState)
+
+
+@contextmanager
+def changing(number: int) -> Iterator[LabState]:
+    """The state, while no other process changes the lab. The caller saves what it changed."""
+    try:
+        folder = os.open(LabNames(number).folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise BadValue(f"lab number {number} has ended") from None
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield load(number)
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def claimed() -> Iterator[int]:
+    """Claim a number that no other process has; at the end, clear it.
+
+    First clear what killed processes have left. BadValue if all numbers are in use.
+    """
+    sweep()
+    for number in range(LABS):
+        lock = _lock(LabNames(number).lock_file, create=True)
+        if lock is not None:
+            break
+    else:
+        raise BadValue(f"lab: {LABS} at once is the maximum on this host")
+    try:
+        yield number
+    finally:
+        _give_back(number, lock)
+
+
+def examine() -> System:
+    """Find what this system has; with root and the tools, this makes and removes a namespace."""
+    if not tools().can_try:
+        return tools()
+    with claimed() as number:
+        return probe(LabNames(number).namespace("probe"))
+
+
+def sweep() -> None:
+    """Clear what killed processes have left."""
+    for number in range(LABS):
+        lock = _lock(LabNames(number).lock_file)
+        if lock is not None:
+            _give_back(number, lock)
+
+
+def _lock(file: Path, create: bool = False) -> int | None:
+    """Lock the file and return its descriptor; None if it is missing or a live process has it."""
+    try:
+        lock = os.open(file, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Between open and lock the last owner may have removed the file; then the lock protects
+        # nothing.
+        if os.stat(file).st_ino == os.fstat(lock).st_ino:
+            return lock
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(lock)
+    return None
+
+
+def _give_back(number: int, lock: int) -> None:
+    try:
+        _clear(LabNames(number))
+        # Last, so that the next call tries again if something is left.
+        LabNames(number).lock_file.unlink(missing_ok=True)
+    finally:
+        os.close(lock)
+
+
+def _clear(names: LabNames) -> None:
+    """Remove everything of a lab, whatever is left of it; end the processes of its namespaces."""
+    namespaces = names_with(names.namespace_prefix, NAMESPACE_FILES)
+    for namespace in namespaces:
+        end_processes(namespace, signal.SIGKILL)
+    for interface in names_with(names.prefix, INTERFACE_FILES):
+        # Its peer may go meanwhile with a namespace, and then it goes too.
+        try:
+            execute(["ip", "link", "del", "dev", interface])
+        except BadValue:
+            if (INTERFACE_FILES / interface).exists():
+                raise
+    for namespace in namespaces:
+        execute(["ip", "netns", "del", namespace])
+    for folder in names_with(names.namespace_prefix, HOSTS_FILES):
+        shutil.rmtree(HOSTS_FILES / folder, ignore_errors=True)
+    with suppress(OSError):  # others may use it
+        HOSTS_FILES.rmdir()
+    shutil.rmtree(names.folder, ignore_errors=True)
+
+
+def names_with(prefix: str, folder: Path) -> list[str]:
+    """What begins with ``prefix`` in a folder that may be missing."""
+    if not folder.is_dir():
+        return []
+    return sorted(name for name in os.listdir(folder) if name.startswith(prefix))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +212,12 @@ class LabMachine:
         return [*inside, *command]
 
     def environment(self) -> dict[str, str]:
-        """The environment of programs on this host: EMULATOR_LAB, EMULATOR_OWN_ADDRESS."""
-        return os.environ | {ENVIRONMENT: self.lab, "EMULATOR_OWN_ADDRESS": self.address}
+        """The environment of programs on this host: EMULATOR_LAB, EMULATOR_OWN_ADDRESS.
+
+        EMULATOR_HOST_ADDRESS is the address of this machine itself, if the host reaches it.
+        """
+        outside = {"EMULATOR_HOST_ADDRESS": self.outside_address} if self.outside_address else {}
+        return os.environ | {ENVIRONMENT: self.lab, "EMULATOR_OWN_ADDRESS": self.address} | outside
 
     def run(self, command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[Any]:
         """Run a program on this host and wait for its end; options are those of subprocess.run."""
@@ -58,47 +236,68 @@ class LabMachine:
 
 @dataclass(frozen=True, slots=True)
 class LabConnection:
-    """A link of a running lab, or the shared capacity of a bridge."""
+    """A link of a running lab, or the shared capacity of a bridge. As text: what it does now."""
 
     name: str
     lab_number: int
 
-    def cut(self) -> None:
-        """Let both ends lose all frames, as a cable that is cut somewhere; interfaces stay up."""
-        self._become(CUT)
+    def __str__(self) -> str:
+        state = load(self.lab_number)
+        wire, shape = state.wiring.wire(self.name), state.shapes[self.name]
+        by = {"relay": ", by the relay", "netem": ", by netem"}.get(shape.delay, "")
+        ends = f"{wire.lower.node} to {wire.upper.node}"
+        if wire.lower.node == wire.upper.node:
+            ends = f"shared by {len(wire.sharers)} hosts"
+        condition = state.conditions[self.name]
+        now = "" if condition == UP else f" [{condition}]"
+        return f"{self.name}: {ends}, up {shape.up}, down {shape.down}{by}{now}"
 
-    def down(self) -> None:
-        """Switch the interfaces of both ends off: programs get errors such as "unreachable"."""
-        self._become(DOWN)
+    def cut(self) -> ExitStack:
+        """Let both ends lose all frames, as a cable that is cut somewhere; interfaces stay up.
+
+        ``with link.cut():`` restores the link at the end of the block; without ``with`` it stays.
+        """
+        return self._become(CUT)
+
+    def down(self) -> ExitStack:
+        """Switch the interfaces of both ends off: programs get errors such as "unreachable".
+
+        ``with link.down():`` restores the link at the end of the block; without ``with`` it stays.
+        """
+        return self._become(DOWN)
 
     def restore(self) -> None:
         """Undo ``cut`` and ``down``."""
         self._become(UP)
 
-    def set(self, **said: str) -> None:
+    def set(self, **values: str) -> None:
         """Change rate, up, down, latency, jitter or loss (text with a unit; "none" for a rate).
 
         Frames on their way keep their delay, and order is kept. BadValue for what is wrong.
         """
         with changing(self.lab_number) as state:
-            wire = state.wiring.wire(self.name)
-            before = state.shapes[wire.link.name]
-            link = changed(replace(wire.link, up=before.up, down=before.down), said)
+            wire, before = state.wiring.wire(self.name), state.shapes[self.name]
+            link = changed(replace(wire.link, up=before.up, down=before.down), values)
             after = replace(before, up=link.up, down=link.down)
-            _check_delays(self.name, before, after)
-            if state.conditions[wire.link.name] != CUT:
+            if after.delay == "netem" and (after.up.jitter_ns or after.down.jitter_ns):
+                raise BadValue(
+                    f"link {self.name}: its latency is made by netem, which reorders frames under"
+                    " jitter; give it a jitter in the topology, and the relay makes both"
+                )
+            if state.conditions[self.name] != CUT:
                 carry_out(commands.change(wire, before, after))
-            if after.delay == "relay" and _delays(before) != _delays(after):
-                ask(state.names.relay_socket, {"link": wire.link.name} | _as_json(after))
-            save(state.changed(wire.link.name, after, state.conditions[wire.link.name]))
+            if after.delay == "relay" and any(key in values for key in DELAYS):
+                ways = {
+                    key: {name: getattr(way, name) for name in ("latency_ns", "jitter_ns", "loss")}
+                    for key, way in (("up", after.up), ("down", after.down))
+                }
+                ask(state.names.relay_socket, {"link": self.name} | ways)
+            save(state.changed(self.name, after, state.conditions[self.name]))
 
-    def _become(self, condition: str) -> None:
+    def _become(self, condition: str) -> ExitStack:
         with changing(self.lab_number) as state:
-            plan = state.wiring
+            plan, shape, before = state.wiring, state.shapes[self.name], state.conditions[self.name]
             wire = plan.wire(self.name)
-            shape, before = state.shapes[wire.link.name], state.conditions[wire.link.name]
-            if condition == before and condition != UP:
-                return
             steps = commands.mend(wire, shape) if before == CUT else []
             if before == DOWN or condition == UP:
                 steps += commands.bring_up(plan, wire)
@@ -106,15 +305,30 @@ class LabConnection:
                 steps += commands.cut(wire)
             elif condition == DOWN:
                 steps += commands.take_down(wire)
-            carry_out(steps)
-            save(state.changed(wire.link.name, shape, condition))
+            if condition != before or condition == UP:
+                carry_out(steps)
+                save(state.changed(self.name, shape, condition))
+        guard = ExitStack()
+        guard.callback(self.restore)
+        return guard
 
 
 class AttachedLab:
-    """A running lab by its number; ``attach`` finds it by its name."""
+    """A running lab by its number; ``attach`` finds it by its name. As text: all that it has."""
 
     def __init__(self, number: int) -> None:
         self.number = number
+
+    def __str__(self) -> str:
+        state = self.state
+        lines = [f"lab {state.name} (process {state.owner_pid})"]
+        for host, address in state.wiring.addresses.items():
+            here = state.topology.host(host).here
+            where = "this machine" if here else f"namespace {state.names.namespace(host)}"
+            lines.append(f"  host {host}: {address}, {where}")
+        links = [LabConnection(wire.link.name, self.number) for wire in state.wiring.wires]
+        lines += [f"  link {link}" for link in links]
+        return "\n".join([*lines, *(f"  {line}" for line in traffic_lines(self.traffic()))])
 
     @property
     def state(self) -> LabState:
@@ -147,84 +361,58 @@ class AttachedLab:
     def traffic(self) -> list[dict[str, Any]]:
         """The background flows, with the datagrams and bytes that were sent and have arrived."""
         state = self.state
-        found = []
+        flows = []
         for number, flow in enumerate(state.topology.traffic):
-            told: dict[str, Any] = {"from": flow.sender, "to": flow.receiver}
+            counts: dict[str, Any] = {"from": flow.sender, "to": flow.receiver}
             for end in ("sent", "arrived"):
                 file = state.names.counts_file(number, end)
                 if file.exists():
-                    told[end] = json.loads(file.read_text(encoding="utf-8"))
-            found.append(told)
-        return found
+                    counts[end] = json.loads(file.read_text(encoding="utf-8"))
+            flows.append(counts)
+        return flows
 
-    def link_line(self, name: str) -> str:
-        """One line about a link."""
-        state = self.state
-        wire = state.wiring.wire(name)
-        name = wire.link.name
-        return described(wire, state.shapes[name], state.conditions[name])
 
-    def lines(self) -> list[str]:
-        """What the lab has and does, for people."""
-        state = self.state
-        found = [f"lab {state.name} (process {state.owner_pid})"]
-        for host, address in state.wiring.addresses.items():
-            here = state.topology.host(host).here
-            where = "this machine" if here else f"namespace {state.names.namespace(host)}"
-            found.append(f"  host {host}: {address}, {where}")
-        found += [f"  link {self.link_line(wire.link.name)}" for wire in state.wiring.wires]
-        for flow in self.traffic():
-            sent, arrived = (flow.get(key, {}).get("bytes", 0) for key in ("sent", "arrived"))
-            found.append(
-                f"  traffic {flow['from']} to {flow['to']}: {sent} bytes sent, {arrived} arrived"
-            )
-        return found
+def traffic_lines(flows: Sequence[dict[str, Any]]) -> list[str]:
+    """One line about each background flow of ``AttachedLab.traffic``."""
+    lines = []
+    for flow in flows:
+        sent, arrived = (flow.get(key, {}).get("bytes", 0) for key in ("sent", "arrived"))
+        lines.append(
+            f"traffic {flow['from']} to {flow['to']}: {sent} bytes sent, {arrived} arrived"
+        )
+    return lines
+
+
+def running_labs() -> list[AttachedLab]:
+    """The labs that run, in order of their numbers. First remove what killed ones have left.
+
+    Without root, nothing can be removed.
+    """
+    if os.geteuid() == 0:
+        sweep()
+    return [AttachedLab(number) for number in range(LABS) if LabNames(number).state_file.exists()]
 
 
 def attach(name: str | None = None) -> AttachedLab:
-    """The running lab ``name``; without a name that of EMULATOR_LAB, or else the only one."""
-    return AttachedLab(find(name).number)
+    """The running lab ``name``; without a name that of EMULATOR_LAB, or else the only one.
+
+    BadValue, in one line, if there is none or there are several.
+    """
+    labs = {lab.name: lab for lab in running_labs()}
+    wanted = name or os.environ.get(ENVIRONMENT)
+    if not labs:
+        raise BadValue("no lab is running; start one with emulator lab run TOPOLOGY -- COMMAND")
+    if wanted is not None:
+        return labs[valid_name("lab", wanted, labs)]
+    if len(labs) > 1:
+        raise BadValue(f"several labs are running ({', '.join(labs)}): give --lab NAME")
+    return next(iter(labs.values()))
 
 
-def described(wire: Wire, shape: KernelShape, condition: str) -> str:
-    """One line about a link: its ends, what it does in each direction, and its condition."""
-    ways = [f"{name} {_way_text(way)}" for name, way in (("up", shape.up), ("down", shape.down))]
-    by = {"relay": ", by the relay", "netem": ", by netem"}.get(shape.delay, "")
-    ends = (
-        f"{wire.lower.node} to {wire.upper.node}"
-        if wire.lower.node != wire.upper.node
-        else (f"shared by {len(wire.sharers)} hosts")
-    )
-    state = "" if condition == UP else f" [{condition}]"
-    return f"{wire.link.name}: {ends}, {', '.join(ways)}{by}{state}"
+def lab_namespace(host: str, lab: str | None = None) -> str | None:
+    """The network namespace of a lab's host, for ``ip netns exec``; None if it is this machine.
 
-
-def _way_text(way: KernelWay) -> str:
-    rate = "not shaped" if way.rate_bit_s is None else f"{way.rate_bit_s / 1e6:g} Mbit/s"
-    delay = f" {way.latency_ns / 1e6:g} ms" if way.delays else ""
-    jitter = f" +- {way.jitter_ns / 1e6:g} ms" if way.jitter_ns else ""
-    return f"{rate}{delay}{jitter}" + (f" loss {100 * way.loss:g} %" if way.loss else "")
-
-
-def _delays(shape: KernelShape) -> list[tuple[int, int, float]]:
-    return [(way.latency_ns, way.jitter_ns, way.loss) for way in (shape.up, shape.down)]
-
-
-def _as_json(shape: KernelShape) -> dict[str, Any]:
-    return {
-        key: {name: getattr(way, name) for name in ("latency_ns", "jitter_ns", "loss")}
-        for key, way in (("up", shape.up), ("down", shape.down))
-    }
-
-
-def _check_delays(name: str, before: KernelShape, after: KernelShape) -> None:
-    if after.delay == "netem" and (after.up.jitter_ns or after.down.jitter_ns):
-        raise BadValue(
-            f"link {name}: its latency is made by netem, which reorders frames under jitter; give"
-            " it a jitter in the topology, and the relay makes both"
-        )
-
-
-def valid_action(action: str) -> str:
-    """Return what can be done to a link, or raise BadValue with the nearest word."""
-    return valid_name("action", action, ["cut", "down", "restore", "set"])
+    ``lab`` is the name of a running lab; without it, the environment variable EMULATOR_LAB or else
+    the only lab counts. BadValue, with the nearest name, if there is none.
+    """
+    return attach(lab).host(host).namespace

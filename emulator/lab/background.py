@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 
 from emulator.clock import precise_timers
-from emulator.kernel.commands import FRAME_BYTES, PAYLOAD_BYTES
+from emulator.lab.commands import FRAME_BYTES, PAYLOAD_BYTES
 from emulator.units import NS_PER_S
 
 DATAGRAM = bytes(FRAME_BYTES - 14 - 20 - 8)  # a frame less the headers of Ethernet, IP and UDP

@@ -1,36 +1,40 @@
-"""Run a lab: make it, keep it while its owner lives, and remove everything.
-
-The functions at the end are what ``emulator lab run``, ``up`` and ``down`` do.
-"""
+"""A lab that this process owns: make it, keep it, and remove everything."""
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
-from emulator.errors import BadValue
-from emulator.host import host_facts
-from emulator.kernel.commands import KernelShape
-from emulator.kernel.namespaces import NAMESPACE_FILES, end_processes
-from emulator.kernel.probe import System, choose, examine, require_tools, tools
-from emulator.kernel.relay import RelayedLink
-from emulator.kernel.run import Signals
 from emulator.lab import background
-from emulator.lab.attached import AttachedLab, LabMachine, attach
-from emulator.lab.lab_commands import build, carry_out
-from emulator.lab.lab_relay import RelayProcess, own_environment
-from emulator.lab.lab_state import CLAIMS, UP, LabState, free_name, names_with, save
-from emulator.lab.topology import LabLink, Topology, check_name, parse_topology, read_topology
+from emulator.lab.attached import (
+    UP,
+    AttachedLab,
+    LabMachine,
+    LabState,
+    claimed,
+    names_with,
+    running_labs,
+    save,
+)
+from emulator.lab.commands import build, carry_out
+from emulator.lab.relay import RelayedLink, RelayProcess, own_environment
+from emulator.lab.system import (
+    NAMESPACE_FILES,
+    System,
+    choose,
+    end_processes,
+    probe,
+    require_tools,
+    tools,
+)
+from emulator.lab.topology import KernelShape, Topology, check_name, parse_topology, read_topology
 from emulator.lab.wiring import LabNames, Wiring, wiring
 
 TERM_S = 2.0  # time for programs to end after SIGTERM
@@ -41,8 +45,9 @@ class Lab(AttachedLab):
     """A lab that this process owns; use it as a context manager.
 
     ``topology`` is a TOML file, a dict of the same form, or a Topology. With ``latency`` False,
-    latency, jitter and loss are left out. BadValue, in one line, if it cannot be made: Linux, root
-    and ip and tc are needed. What an owner that was killed left, the next lab removes.
+    latency, jitter and loss are left out. ``shaper`` is htb or tbf; None: htb if the kernel has it.
+    BadValue, in one line, if it cannot be made: Linux, root and ip and tc are needed. What an owner
+    that was killed left, the next lab removes.
     """
 
     def __init__(
@@ -51,6 +56,7 @@ class Lab(AttachedLab):
         *,
         name: str | None = None,
         latency: bool = True,
+        shaper: str | None = None,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
         if isinstance(topology, Path | str):
@@ -59,19 +65,17 @@ class Lab(AttachedLab):
             topology = parse_topology(topology)
         self.topology = topology
         self._wanted = check_name("name", name or topology.name)
-        self._latency = latency
-        self._say = say
+        self._latency, self._shaper, self._say = latency, shaper, say
         self._relay: RelayProcess | None = None
         self._flows: list[subprocess.Popen[bytes]] = []
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        require_tools(tools(), "emulator lab")
-        system = examine()
+        require_tools(tools())
         with ExitStack() as stack:
-            super().__init__(stack.enter_context(CLAIMS.claimed()))
+            super().__init__(stack.enter_context(claimed()))
             stack.callback(self._end)
-            self._make(system)
+            self._make(probe(LabNames(self.number).namespace("probe")))
             self._stack = stack.pop_all()
         return self
 
@@ -87,7 +91,15 @@ class Lab(AttachedLab):
         names = LabNames(self.number)
         plan = wiring(self.topology, names, system.cls_u32)
         shapes = {
-            wire.link.name: shape_for(system, wire.link, self._latency) for wire in plan.wires
+            wire.link.name: choose(
+                system,
+                wire.link.up,
+                wire.link.down,
+                shaper=self._shaper,
+                latency=self._latency,
+                delayed=wire.link.delayed,
+            )
+            for wire in plan.wires
         }
         for line in _remarks(system, plan, shapes, self._latency):
             self._say(line)
@@ -95,16 +107,16 @@ class Lab(AttachedLab):
         self._relay = _relay(plan, shapes)
         carry_out(build(plan, shapes, system.ipv6))
         _write_hosts(plan)
-        state = LabState(
-            self.number,
-            free_name(self._wanted),
-            os.getpid(),
-            self.topology,
-            shapes,
-            dict.fromkeys(shapes, UP),
-            system.cls_u32,
+        taken, number, name = {lab.name for lab in running_labs()}, 1, self._wanted
+        while name in taken:
+            number += 1
+            name = f"{self._wanted}-{number}"
+        conditions = dict.fromkeys(shapes, UP)
+        save(
+            LabState(
+                self.number, name, os.getpid(), self.topology, shapes, conditions, system.cls_u32
+            )
         )
-        save(state)
         for number in range(len(self.topology.traffic)):
             self._start_flow(number)
 
@@ -157,19 +169,6 @@ class Lab(AttachedLab):
             self._relay.end()
 
 
-def shape_for(system: System, link: LabLink, latency: bool = True) -> KernelShape:
-    """How this system makes a link. BadValue if it cannot.
-
-    A link that names latency, jitter or loss gets what makes them, also where they are 0 now.
-    """
-    shaper = "htb" if system.sch_htb else "tbf"
-    up, down = link.up, link.down
-    if link.delayed and not (up.delays or down.delays):
-        up = replace(up, latency_ns=1)
-    shape = choose(system, KernelShape(up, down, shaper), None, latency)
-    return replace(shape, up=link.up, down=link.down)
-
-
 def _relay(plan: Wiring, shapes: Mapping[str, KernelShape]) -> RelayProcess | None:
     links = [
         RelayedLink(
@@ -216,152 +215,3 @@ def _write_hosts(plan: Wiring) -> None:
             file = plan.names.hosts_file(host.name)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text("\n".join(lines) + "\n" + own_lines, encoding="utf-8")
-
-
-ASK_S = 0.2
-DOWN_S = 60.0
-MOST_LATE = 5  # links that are named
-_READY = "is running"
-
-
-def run_lab(
-    topology: Path,
-    command: list[str],
-    *,
-    name: str | None,
-    on: str | None,
-    latency: bool,
-    log: Path | None,
-    say: Callable[[str], None],
-    detached: bool = False,
-) -> int:
-    """Run ``command`` in a lab and return its exit status; without one wait for a signal.
-
-    ``on`` is the host of the command. Call it from the main thread, because it handles signals.
-    """
-    require_tools(tools(), "emulator lab")
-    lab = Lab(topology, name=name, latency=latency, say=say)
-    if on is not None:
-        lab.topology.host(on)
-    if command:
-        program(command)
-    elif on is not None:
-        raise BadValue(f"--on {on}: expected a COMMAND to run there, after --")
-    if log is not None and (log.is_dir() or not log.parent.is_dir()):
-        raise BadValue(f"--log {log}: expected a file in a directory that exists")
-    with Signals().caught() as signals, lab:
-        hosts, links = len(lab.topology.hosts), len(lab.topology.links)
-        say(f"lab {lab.name} {_READY}: {hosts} hosts, {links} links")
-        if detached:
-            _leave_terminal()
-        status = _carry(lab, command, on, signals) if signals.received is None else None
-        found = {"traffic": lab.stop_traffic(), "relay": None if lab.failed else lab.relay()}
-        record = {"command": command, "status": status, "host": host_facts(), **found}
-        record["lab"] = asdict(lab.state)
-        for line in [*([lab.failed] if lab.failed else []), *_report(found)]:
-            say(line)
-        failed = bool(lab.failed)
-    if log is not None:
-        log.write_text(json.dumps(record, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    if status is None:  # stopped by a signal, which is the only end without a command
-        return 128 + (signals.received or 0) if command else int(failed)
-    return status or int(failed)
-
-
-def program(command: list[str]) -> list[str]:
-    """Return ``command``. BadValue if there is no such program."""
-    if not command or shutil.which(command[0]) is None:
-        raise BadValue(f"COMMAND {command[0] if command else ''!r}: no such program")
-    return command
-
-
-def start_detached(topology: Path, options: list[str], say: Callable[[str], None]) -> str:
-    """Start ``emulator lab run`` in the background; return the lab's name when it is ready."""
-    require_tools(tools(), "emulator lab")
-    command = [sys.executable, "-m", "emulator.cli", "lab", "run", *options, "--detached"]
-    process = subprocess.Popen(
-        [*command, str(topology)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env=own_environment(),
-        start_new_session=True,
-        text=True,
-    )
-    assert process.stderr is not None
-    with process.stderr as lines:
-        for line in lines:
-            told = line.removeprefix("emulator: ").rstrip()
-            words = told.split()
-            if words[:1] == ["lab"] and f" {_READY}:" in told:
-                return words[1]
-            if process.poll() is None:
-                say(told)
-            else:
-                raise BadValue(told)
-    raise BadValue(f"the lab did not start (status {process.wait()})")
-
-
-def end_lab(name: str | None) -> str:
-    """End a running lab and wait until it is removed; return its name."""
-    require_tools(tools(), "emulator lab")
-    state = attach(name).state
-    os.kill(state.owner_pid, signal.SIGTERM)
-    until_s = time.monotonic() + DOWN_S
-    while state.names.folder.exists():
-        if time.monotonic() > until_s:
-            raise BadValue(
-                f"lab {state.name}: its owner, process {state.owner_pid}, has not ended within"
-                f" {DOWN_S:g} s"
-            )
-        time.sleep(ASK_S / 4)
-    return state.name
-
-
-def _carry(lab: Lab, command: list[str], on: str | None, signals: Signals) -> int | None:
-    """Wait for the command, a signal, or a failure of the lab; return the command's status."""
-    if not command:
-        while signals.received is None and not lab.failed:
-            time.sleep(ASK_S)
-        return None
-    machine = lab.host(on) if on else None
-    environment = os.environ | {"EMULATOR_LAB": lab.name}
-    process = machine.start(command) if machine else subprocess.Popen(command, env=environment)
-    signals.pass_to(process)
-    while True:
-        try:
-            status = process.wait(ASK_S)
-            return status if status >= 0 else 128 - status
-        except subprocess.TimeoutExpired:
-            if lab.failed and signals.received is None:
-                process.terminate()
-                signals.received = signal.SIGTERM
-            if time.monotonic() >= signals.kill_at_s:
-                process.kill()
-
-
-def _leave_terminal() -> None:
-    """Close what connects to the starter, which has read that the lab is ready."""
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for file in (1, 2):
-        os.dup2(nothing, file)
-    os.close(nothing)
-
-
-def _report(found: dict[str, Any]) -> list[str]:
-    """Lines about the background traffic, and about a relay that was late."""
-    lines = []
-    for flow in found["traffic"]:
-        sent, arrived = (flow.get(key, {}).get("bytes", 0) for key in ("sent", "arrived"))
-        lines.append(
-            f"traffic {flow['from']} to {flow['to']}: {sent} bytes sent, {arrived} arrived"
-        )
-    relay = found["relay"]
-    late = relay["strain"].split(", ") if relay and relay["strain"] else []
-    if late:
-        more = f" and {len(late) - MOST_LATE} more" if len(late) > MOST_LATE else ""
-        lines.append(
-            "this host is too slow or too busy for the relay: 1 % of the frames left later than"
-            f" {', '.join(late[:MOST_LATE])}{more} after they were due"
-        )
-    return lines

@@ -17,17 +17,71 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from emulator.errors import BadValue, valid_name
-from emulator.kernel.commands import KernelWay
+from emulator.errors import BadValue, check_whole, valid_name
 from emulator.plain_text import read_text
-from emulator.profiles import LINKS, link_profile
+from emulator.profiles import link_fields
 from emulator.ranges import expanded
 from emulator.units import parse_duration, parse_rate
 
 MOST_HOSTS = 254  # each has an address of its own in 198.18.N.0/24
 MOST_LINKS = 500  # two taps each, and select() waits for files below number 1024
-UNSHAPED = KernelWay()
+LEAST_RATE_BIT_S = 8  # tc uses whole bytes/s, and 0 means no rate
+MAX_RATE_BIT_S = 100_000_000_000
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelWay:
+    """One direction of a link: payload rate, one-way delay, its spread, and share of lost frames.
+
+    With rate None it is not shaped.
+    """
+
+    rate_bit_s: int | None = None
+    latency_ns: int = 0
+    jitter_ns: int = 0
+    loss: float = 0.0
+
+    def __post_init__(self) -> None:
+        if (
+            self.rate_bit_s is not None
+            and not LEAST_RATE_BIT_S <= self.rate_bit_s <= MAX_RATE_BIT_S
+        ):
+            raise BadValue(
+                f"rate {self.rate_bit_s} bit/s: kernel mode supports {LEAST_RATE_BIT_S} bit/s to"
+                " 100 gbit"
+            )
+        check_whole("latency", self.latency_ns, unit="ns")
+        check_whole("jitter", self.jitter_ns, unit="ns")
+        if not 0 <= self.loss < 1:
+            raise BadValue(f"loss {self.loss}: expected a share from 0 to below 1")
+
+    def __str__(self) -> str:
+        rate = "not shaped" if self.rate_bit_s is None else f"{self.rate_bit_s / 1e6:g} Mbit/s"
+        delay = f" {self.latency_ns / 1e6:g} ms" if self.delays else ""
+        jitter = f" +- {self.jitter_ns / 1e6:g} ms" if self.jitter_ns else ""
+        return f"{rate}{delay}{jitter}" + (f" loss {100 * self.loss:g} %" if self.loss else "")
+
+    @property
+    def delays(self) -> bool:
+        """Whether it needs latency, jitter or loss, which only netem or the relay can provide."""
+        return bool(self.latency_ns or self.jitter_ns or self.loss)
+
+
+UNSHAPED = KernelWay()
+
+
+@dataclass(frozen=True, slots=True)
+class KernelShape:
+    """Both directions of a link, and how it is made.
+
+    ``shaper`` is htb or tbf; ``delay`` is netem, relay or none.
+    """
+
+    up: KernelWay
+    down: KernelWay
+    shaper: str = "htb"
+    delay: str = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,20 +175,13 @@ def check_name(what: str, name: object) -> str:
     return name
 
 
-def _bridge_names(topology: Topology) -> list[str]:
-    return [bridge.name for bridge in topology.bridges]
-
-
-def _nodes(topology: Topology) -> list[str]:
-    return [*(host.name for host in topology.hosts), *_bridge_names(topology)]
-
-
 def _check_names(topology: Topology) -> None:
     check_name("name", topology.name)
+    bridges = [bridge.name for bridge in topology.bridges]
     for what, names in (
-        ("host or bridge", _nodes(topology)),
+        ("host or bridge", [*(host.name for host in topology.hosts), *bridges]),
         # A bridge's shared capacity can be changed like a link, so it needs a name of its own.
-        ("link", [*(link.name for link in topology.links), *_bridge_names(topology)]),
+        ("link", [*(link.name for link in topology.links), *bridges]),
     ):
         for name in names:
             check_name(what, name)
@@ -143,7 +190,7 @@ def _check_names(topology: Topology) -> None:
         raise BadValue("no hosts: a lab needs at least one [[hosts]] with a name")
     for what, count, most in (
         ("hosts", len(topology.hosts), MOST_HOSTS),
-        ("links and bridges", len(topology.links) + len(topology.bridges), MOST_LINKS),
+        ("links and bridges", len(topology.links) + len(bridges), MOST_LINKS),
     ):
         if count > most:
             raise BadValue(f"{count} {what}: {most} is the maximum of one lab")
@@ -166,8 +213,10 @@ def _refuse_twice(what: str, names: Iterable[str]) -> None:
 
 
 def _check_links(topology: Topology) -> None:
-    nodes = _nodes(topology)
+    bridges = {bridge.name for bridge in topology.bridges}
+    nodes = [*(host.name for host in topology.hosts), *bridges]
     pairs: dict[frozenset[str], str] = {}
+    joined = {name: {name} for name in bridges}  # the bridges that links join to each one
     for link in topology.links:
         for key, end in (("from", link.lower), ("to", link.upper)):
             valid_name(f"link {link.name} {key}: host or bridge", end, nodes)
@@ -180,44 +229,28 @@ def _check_links(topology: Topology) -> None:
                 " expected one"
             )
         pairs[pair] = link.name
+        if pair <= bridges:
+            if link.upper in joined[link.lower]:  # frames would circulate
+                raise BadValue(
+                    f"link {link.name}: bridges {link.lower} and {link.upper} form a loop with the"
+                    " links above: expected one way between two"
+                )
+            both = joined[link.lower] | joined[link.upper]
+            joined |= dict.fromkeys(both, both)
 
 
 def _check_bridges(topology: Topology) -> None:
-    """Refuse a loop of bridges, in which frames would circulate, and a capacity without ends."""
-    bridges = {bridge.name: bridge for bridge in topology.bridges}
-    above: dict[str, set[str]] = {name: set() for name in bridges}
-    for link in topology.links:
-        if link.lower in bridges and link.upper in bridges:
-            above[link.lower].add(link.upper)
-            above[link.upper].add(link.lower)
-    for loop in _loops(above):
-        raise BadValue(f"bridges {' - '.join(loop)} form a loop: expected one way between two")
-    for name, bridge in bridges.items():
-        sides = {"below": any(link.upper == name for link in topology.links)}
-        sides["above"] = any(link.lower == name for link in topology.links)
-        missing = [side for side, there in sides.items() if not there]
-        if bridge.shared and missing:
-            raise BadValue(
-                f"bridge {name}: its shared rate needs a link {missing[0]} it, with"
-                f" {'to' if missing[0] == 'below' else 'from'} = {name!r}"
-            )
-
-
-def _loops(near: dict[str, set[str]]) -> Iterable[list[str]]:
-    """Each loop that a depth-first walk finds, as the names along it."""
-    seen: set[str] = set()
-
-    def walk(node: str, path: list[str]) -> Iterable[list[str]]:
-        seen.add(node)
-        for other in sorted(near[node] - set(path[-1:])):
-            if other in path:
-                yield [*path[path.index(other) :], node, other]
-            elif other not in seen:
-                yield from walk(other, [*path, node])
-
-    for start in near:
-        if start not in seen:
-            yield from walk(start, [])
+    """Refuse a shared capacity without links on both sides."""
+    for bridge in topology.bridges:
+        for side, key, ends in (
+            ("below", "to", [link.upper for link in topology.links]),
+            ("above", "from", [link.lower for link in topology.links]),
+        ):
+            if bridge.shared and bridge.name not in ends:
+                raise BadValue(
+                    f"bridge {bridge.name}: its shared rate needs a link {side} it, with"
+                    f" {key} = {bridge.name!r}"
+                )
 
 
 Table = Mapping[str, Any]
@@ -251,8 +284,7 @@ def parse_topology(content: Table) -> Topology:
     for key in content:
         valid_name("key", key, _TOP)
     seed = content.get("seed", 0)
-    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-        raise BadValue(f"seed {seed!r}: expected a whole number of 0 or more")
+    check_whole("seed", seed)
     return Topology(
         hosts=tuple(_each(content, "hosts", _hosts)),
         bridges=tuple(_each(content, "bridges", _bridges)),
@@ -335,13 +367,11 @@ def _links(table: Table) -> list[LabLink]:
     names = expanded(_text(table, "name")) if "name" in table else [f"{a}-{b}" for a, b in pairs]
     if len(names) != len(pairs):
         raise BadValue(f"name stands for {len(names)} names, from and to for {len(pairs)} links")
-    profile, start = table.get("profile"), (UNSHAPED, UNSHAPED)
-    if profile is not None:
-        known = link_profile(_text(table, "profile"))
-        delays = (known.latency_ns, known.jitter_ns, known.loss)
-        start = (KernelWay(known.up_bit_s, *delays), KernelWay(known.down_bit_s, *delays))
+    start = (UNSHAPED, UNSHAPED)
+    if "profile" in table:
+        start = kernel_ways(_text(table, "profile"))
     up, down = _ways(table, start)
-    delayed = profile is not None or any(key in table for key in DELAYS)
+    delayed = any(key in table for key in ("profile", *DELAYS))
     return [LabLink(name, *pair, up, down, delayed) for name, pair in zip(names, pairs)]
 
 
@@ -360,23 +390,24 @@ def _traffic(table: Table) -> list[LabTraffic]:
     ]
 
 
+def kernel_ways(profile: str | None, **texts: Any) -> tuple[KernelWay, KernelWay]:
+    """Both directions (up, down) of a link, as ``profiles.link_fields`` reads them."""
+    fields = link_fields(profile, **texts)
+    up_bit_s, down_bit_s = fields.pop("up_bit_s", None), fields.pop("down_bit_s", None)
+    return KernelWay(up_bit_s, **fields), KernelWay(down_bit_s, **fields)
+
+
 def _ways(table: Table, ways: tuple[KernelWay, KernelWay]) -> tuple[KernelWay, KernelWay]:
     """``ways`` (up, down) with the rates and delays that ``table`` gives."""
     if "rate" in table and ("up" in table or "down" in table):
         raise BadValue("rate is for both directions: expected rate, or up and down")
-    # Any profile serves to check the texts.
-    delays = {key: table[key] for key in DELAYS if key in table}
-    read = link_profile(next(iter(LINKS)), **delays)
-    fields = {key: _FIELDS[key] for key in delays}
-    made = []
+    delays = link_fields(None, **{key: table[key] for key in DELAYS if key in table})
+    changed_ways = []
     for direction, way in zip(("up", "down"), ways):
-        values: dict[str, Any] = {name: getattr(read, name) for name in fields.values()}
+        rate: dict[str, Any] = {}
         for key in ("rate", direction):
             if key in table:
                 text = _text(table, key)
-                values["rate_bit_s"] = None if text == "none" else parse_rate(text)
-        made.append(replace(way, **values))
-    return made[0], made[1]
-
-
-_FIELDS = {"latency": "latency_ns", "jitter": "jitter_ns", "loss": "loss"}
+                rate["rate_bit_s"] = None if text == "none" else parse_rate(text)
+        changed_ways.append(replace(way, **delays, **rate))
+    return changed_ways[0], changed_ways[1]

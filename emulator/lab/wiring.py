@@ -8,17 +8,16 @@ along a shortest path.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from emulator.errors import BadValue, valid_name
-from emulator.kernel.commands import VethEnd
-from emulator.kernel.namespaces import LOCKS
 from emulator.lab.topology import LabLink, Topology
 
 LABS = 256
+LOCKS = Path("/run")
 HOSTS_FILES = Path("/etc/netns")
 """``ip netns exec`` shows a file of /etc/netns/NAMESPACE in place of that of /etc."""
 
@@ -27,7 +26,8 @@ HOSTS_FILES = Path("/etc/netns")
 class LabNames:
     """The names of everything that lab ``number`` makes.
 
-    Interfaces of this machine begin with ``prefix``; inside namespaces they have short names.
+    Interfaces of this machine begin with ``prefix``; inside namespaces they have short names. The
+    number determines all names, so it is enough to remove everything.
     """
 
     number: int
@@ -39,6 +39,10 @@ class LabNames:
     @property
     def namespace_prefix(self) -> str:
         return f"emulator-lab{self.number}-"
+
+    @property
+    def lock_file(self) -> Path:
+        return LOCKS / f"emulator-lab-{self.number}.lock"
 
     @property
     def folder(self) -> Path:
@@ -81,10 +85,17 @@ Device = tuple[str, str]  # (bridge, its device)
 
 @dataclass(frozen=True, slots=True)
 class LabEnd:
-    """One end of a link: its interface, and the bridge device that it belongs to, if any."""
+    """One end of a link: an interface, and the bridge device that it belongs to, if any.
+
+    ``inside``: the options of ip and tc for its namespace. ``made_as``: its name on this machine,
+    before it moves into the namespace. A bridge's end has no address.
+    """
 
     node: str
-    interface: VethEnd
+    name: str
+    address: str
+    mac: str
+    inside: tuple[str, ...]
     made_as: str
     device: str | None = None
 
@@ -179,17 +190,19 @@ def _wires(
     topology: Topology, names: LabNames, addresses: Mapping[str, str], here: set[str]
 ) -> tuple[Wire, ...]:
     shared = {bridge.name: bridge.shared for bridge in topology.bridges}
-    used: dict[str, int] = {}
+    used: Counter[str] = Counter()
 
-    def end(number: int, side: int, node: str) -> LabEnd:
-        device = (("high", "low")[side] if shared[node] else "br") if node in shared else None
+    def end(number: int, side: int, node: str, name: str = "", device: str = "") -> LabEnd:
+        if node in shared and not device:
+            device = ("high", "low")[side] if shared[node] else "br"
         made_as = names.interface(number, side)
-        own = f"{'port' if node in shared else 'eth'}{used.get(node, 0)}"
-        used[node] = used.get(node, 0) + 1
+        if not name:
+            name = f"{'port' if node in shared else 'eth'}{used[node]}"
+            used[node] += 1
         inside = () if node in here else ("-n", names.namespace(node))
-        name = made_as if node in here else own
-        veth = VethEnd(name, addresses.get(node, ""), names.mac(number, side), inside)
-        return LabEnd(node, veth, made_as, device)
+        name = made_as if node in here else name
+        address, mac = addresses.get(node, ""), names.mac(number, side)
+        return LabEnd(node, name, address, mac, inside, made_as, device or None)
 
     wires = [
         Wire(link, end(number, 0, link.lower), end(number, 1, link.upper))
@@ -199,18 +212,8 @@ def _wires(
         if bridge.shared:
             link = LabLink(bridge.name, bridge.name, bridge.name, bridge.up, bridge.down)
             # "up" sends up, from the device that the links below have to that of the links above
-            ends = [
-                LabEnd(
-                    bridge.name,
-                    VethEnd(
-                        name, "", names.mac(number, side), ("-n", names.namespace(bridge.name))
-                    ),
-                    names.interface(number, side),
-                    device,
-                )
-                for side, (name, device) in enumerate((("up", "low"), ("down", "high")))
-            ]
-            wires.append(Wire(link, ends[0], ends[1]))
+            low = end(number, 0, bridge.name, "up", "low")
+            wires.append(Wire(link, low, end(number, 1, bridge.name, "down", "high")))
     return tuple(wires)
 
 
@@ -263,7 +266,7 @@ class _Segments:
         for end, other in self._host_ends():
             for _, device, port in self.reached(end, other):
                 if device is not None:
-                    ports[device].append((end.interface.mac, port))
+                    ports[device].append((end.mac, port))
         return {device: tuple(found) for device, found in ports.items()}
 
     def with_sharers(self, wire: Wire) -> Wire:
@@ -271,7 +274,7 @@ class _Segments:
         if wire.lower.node != wire.upper.node:
             return wire
         below = [
-            found.interface.address
+            found.address
             for found, device, _ in self.reached(wire.upper, wire.lower)
             if device is None
         ]

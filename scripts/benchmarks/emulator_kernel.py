@@ -19,8 +19,9 @@ from emulator_rows import Bound, Cell, Extent, Shot, as_child, end, error_rows
 from table import Row, say
 
 from emulator.errors import BadValue
-from emulator.kernel.commands import KernelShape, KernelWay
-from emulator.kernel.probe import choose, examine, require_tools
+from emulator.lab.attached import examine
+from emulator.lab.system import choose, require_tools, tools
+from emulator.lab.topology import KernelWay
 
 G7 = Bound("%", 1.5)
 PATIENCE_S = 60.0
@@ -86,9 +87,8 @@ class KernelLinks:
 def why_not() -> str | None:
     """Return the reason why kernel mode cannot be measured here, or None."""
     try:
-        system = examine()
-        require_tools(system)
-        choose(system, KernelShape(KernelWay(1_000_000), KernelWay(1_000_000)), None)
+        require_tools(tools(), "kernel mode")
+        choose(examine(), KernelWay(1_000_000), KernelWay(1_000_000))
     except BadValue as error:
         return str(error)
     return None

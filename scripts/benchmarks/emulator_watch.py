@@ -14,9 +14,9 @@ from typing import Any
 import orjson
 
 from edgefl.clocks.wall.coordinator import process as coordinator_process
-from edgefl.clocks.wall.coordinator.pacer import Flow
 from edgefl.clocks.wall.coordinator.sessions import Session
 from edgefl.clocks.wall.coordinator.transfers import Transport
+from edgefl.exchange.pacer import PacedFlow
 from edgefl.protocol.messages import Arrived, Piece
 from emulator.tdma.channel import ChannelLink
 
@@ -38,21 +38,24 @@ class Watched(Transport):
         super().frame(session, message, body)
 
     def _note_piece(self, session: Session, piece: Piece, size: int) -> None:
-        waiting = self.uplink.waiting[session.edge].get(piece.transfer)
-        if waiting is not None and waiting.flow is not None:
-            end = waiting.flow.meta + piece.offset + size
-            ARRIVALS.append((waiting.flow.transfer.number, end, self.context.clock.now()))
+        flow = self.exchange.uploads[session.edge].get(piece.transfer)
+        if flow is not None and flow.granted:
+            end = flow.meta + piece.offset + size
+            ARRIVALS.append((flow.transfer.number, end, self.clock.now()))
 
     def _note_arrivals(self, arrived: Arrived) -> None:
-        flow = self.pacer.flows.get(arrived.transfer)
+        flow = self.exchange.flows.get(arrived.transfer)
         if flow is not None:
             ARRIVALS.extend(
-                (arrived.transfer, flow.meta + size, self.context.clock.at_monotonic(stamp))
+                (arrived.transfer, flow.meta + size, self.clock.at_monotonic(stamp))
                 for size, stamp in arrived.curve
             )
 
-    def done(self, flow: Flow) -> None:
+    def done(self, flow: PacedFlow) -> None:
         transfer, completion = flow.transfer, flow.completion
+        if not flow.awaits_bytes:  # a broadcast, of which each receiver has a copy
+            super().done(flow)
+            return
         assert completion is not None
         link = self.pacer.network.link(transfer.edge, transfer.direction)
         uses = link.channel.log() if isinstance(link, ChannelLink) else []

@@ -25,9 +25,9 @@ from table import TIMES, Row, arguments, host_line, report, say
 from table import run as run_bench
 
 from edgefl.clocks.processes import keep_freed_memory
-from edgefl.clocks.wall.coordinator.pacer import LARGEST_PIECE, SMALLEST_PIECE, PiecePlan
 from edgefl.config.experiment import NetworkSection
 from edgefl.errors import UserError
+from edgefl.exchange.pacer import LARGEST_PIECE, SMALLEST_PIECE, PiecePlan
 from emulator.units import NS_PER_S, to_ns
 
 CASES = {"2x2": (2, 2.0), "100x2": (100, 2.0), "300x1": (300, 1.0)}  # links, Mbit/s

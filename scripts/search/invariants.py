@@ -9,6 +9,7 @@ from typing import Any
 
 from exactly_once import ExactlyOnce
 
+from edgefl.coordinator.tasks import DeadlineOver, GraceOver
 from edgefl.edges.edge import MOST_UNACKNOWLEDGED
 from edgefl.protocol.codec import decode, decode_note, says, transfer_meta, unbundled
 from edgefl.protocol.messages import TASK, Acknowledged, Offer, Stamped
@@ -270,15 +271,15 @@ class Invariants:
         """Each open task has an alarm that ends it, and no alarm is late."""
         for task in actor.tasks.open.values():
             names = actor.alarms.at
-            if task.lost and f"close {task.number}" not in names:
+            if task.edge not in actor.present and GraceOver(task.number) not in names:
                 raise Broken(f"task {task.number}: its edge is lost, and no alarm closes it")
             runs = task.since_ns is not None and task.left_ns < FOREVER
-            if runs and f"deadline {task.number}" not in names:
+            if runs and DeadlineOver(task.number) not in names:
                 raise Broken(f"task {task.number}: its time runs, without a deadline")
         due_ns = actor.next_due()
         if due_ns < now - LATE_NS:
             late_s = (now - due_ns) / NS_PER_S
-            raise Broken(f"an alarm is late by {late_s:.1f} s: {sorted(actor.alarms.at)[:5]}")
+            raise Broken(f"an alarm is late by {late_s:.1f} s: {list(actor.alarms.at)[:5]}")
 
     def _check_spent(self, actor: Any, now: int) -> None:
         """A task whose phases have one limit never gets more time, not even if its edge returns."""
@@ -307,9 +308,9 @@ class Invariants:
             return
         transport = pacing.transport
         held = {
-            id(waiting.ready)
-            for offers in transport.uplink.waiting.values()
-            for waiting in offers.values()
+            id(flow.ready)
+            for flows in transport.exchange.uploads.values()
+            for flow in flows.values()
         }
         held |= {id(ticket) for note in transport.notes.values() for ticket in note.tickets}
         for entry in pacing.agenda._heap:
@@ -326,8 +327,8 @@ class Invariants:
             "agenda": (len(pacing.agenda), 8 * edges + FEW),
             "alarms of the pacing thread": (len(pacing.alarms), 1),
             "notes": (len(transport.notes), 2 * edges),
-            "offers": (sum(map(len, transport.uplink.waiting.values())), 8 * edges),
-            "flows": (len(transport.pacer.flows), 4 * edges + FEW),
+            "offers": (sum(map(len, transport.exchange.uploads.values())), 8 * edges),
+            "flows": (len(transport.exchange.flows), 4 * edges + FEW),
             "sessions": (len(coordinator.sessions.by_routing), 3 * edges + FEW),
             "joined sessions": (len(coordinator.sessions.by_edge), edges),
         }

@@ -13,9 +13,9 @@ from edgefl.clocks.wall.coordinator import durability
 from edgefl.clocks.wall.coordinator.durability import CheckpointWriter, Committer
 from edgefl.clocks.wall.coordinator.logic import Logic
 from edgefl.clocks.wall.coordinator.sessions import Sessions
-from edgefl.clocks.wall.coordinator.transfers import Uplink
+from edgefl.clocks.wall.coordinator.transfers import Transport
 from edgefl.coordinator.coordinator import Coordinator
-from edgefl.coordinator.tasks import Deadlines, OpenTask, Tasks
+from edgefl.coordinator.tasks import Deadlines, GraceOver, OpenTask, Tasks
 from edgefl.protocol.messages import Acknowledged
 from edgefl.record.tables import RowFile
 from edgefl.strategies.base.strategy import Strategy
@@ -78,7 +78,7 @@ def task_never_closed() -> list[Change]:
         outputs = lost(self, edge, now)
         task = self.tasks.by_edge.get(edge)
         if task is not None:
-            self.alarms.drop(f"close {task.number}")
+            self.alarms.drop(GraceOver(task.number))
         return outputs
 
     return [(Coordinator, "_lost", patient)]
@@ -86,14 +86,7 @@ def task_never_closed() -> list[Change]:
 
 def agenda_outlives_offers() -> list[Change]:
     """An offer that is forgotten leaves its entry in the agenda."""
-    forget = Uplink._forget
-
-    def forgetful(self: Uplink, edge: str, offers: list[Any]) -> None:
-        for waiting in offers:
-            waiting.ready = None
-        forget(self, edge, offers)
-
-    return [(Uplink, "_forget", forgetful)]
+    return [(Transport, "_not_ready", lambda self, flow: None)]
 
 
 def late_hello() -> list[Change]:
@@ -151,7 +144,7 @@ def deadline_restarts() -> list[Change]:
     """The time of a task begins anew when its edge returns."""
 
     def anew(self: Deadlines, task: OpenTask, now: int) -> None:
-        if task.goes_on:
+        if task.held:
             assert self.limits is not None
             task.left_ns = self.limits.total_ns or task.limit_ns
             self._set(task, now)

@@ -91,9 +91,11 @@ class Run:
     ``coordinator``: of the process that runs now. ``hosts``: of the edges' latest processes.
     """
 
-    def __init__(self, world: World, story: Story, verbose: bool = False) -> None:
+    def __init__(
+        self, world: World, story: Story, verbose: bool = False, calm: bool = False
+    ) -> None:
         self.world, self.story = world, story
-        self.sim = Simulation(story.seed, verbose)
+        self.sim = Simulation(story.seed, verbose, calm)
         self.network = SimulatedNetwork(self.sim)
         self.disk = SimulatedDisk(self.sim)
         self.processes: dict[str, Process] = {}

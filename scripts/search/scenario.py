@@ -173,9 +173,13 @@ class World:
         ):
             yield
 
+    def experiment(self, scenario: Scenario) -> Experiment:
+        """The scenario's experiment."""
+        return experiment(scenario)
+
     def learned(self, scenario: Scenario) -> Learning:
         """The data and the model, for this scenario's experiment."""
-        found, scheme = experiment(scenario), scenario.scheme
+        found, scheme = self.experiment(scenario), scenario.scheme
         if scheme not in self._learned:
             self._learned[scheme] = made = learning(found, FOLDER)
             layout = orjson.dumps(made.layout.to_json())
@@ -186,7 +190,7 @@ class World:
     def coordinator_task(self, scenario: Scenario, resume: bool) -> CoordinatorTask:
         learned = self.learned(scenario)
         return CoordinatorTask(
-            experiment(scenario),
+            learned.experiment,
             index=0,
             directory=RUN,
             base=FOLDER,

@@ -247,8 +247,7 @@ def _parts(found: Any) -> Iterator[tuple[str, Any]]:
             for place, value in enumerate(found):
                 yield f"[{place}]", value
         case _ if hasattr(found, "state") and hasattr(found, "restore"):
-            for key, value in found.state().items():
-                yield f".{key}", value
+            yield ".state()", found.state()
         case _:
             yield from _attributes(found)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 from itertools import pairwise
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 from transfers import BYTE_PER_MS, MS, AnyTransfers, OnOff, due
 
-from edgefl.clocks.wall.coordinator.pacer import Pacer, PiecePlan
+from edgefl.exchange.machine import Exchange
+from edgefl.exchange.pacer import PacedFlow, Pacer, PiecePlan
 from emulator.capacity.rates import Constant
 from emulator.delay import Latency
 from emulator.fidelity import Fidelity
@@ -344,23 +344,24 @@ TestLate.settings = settings(max_examples=80, stateful_step_count=30, deadline=N
 # ------------------------------------------------------------------ the pacer is notified
 def test_the_pacer_follows_when_others_come_and_go() -> None:
     net, _shared = cell(Constant(2_000_000), [None, None])
-    pacer = Pacer(net, PiecePlan(20 * MS, 10 * MS), Fidelity())
+    pacer = Pacer(Exchange(net, {}), PiecePlan(20 * MS, 10 * MS), Fidelity())
     moments: list[tuple[int, int, int]] = []
 
     def until(t_ns: int) -> None:
         while (at := pacer.next_due()) <= t_ns:
             moments.extend((at, flow.transfer.number, end) for flow, _, end in pacer.release(at))
-            pacer.completed(at)
+            pacer.carried(at)
 
     flows = []
     for edge, at in ((0, 0), (1, 200 * MS)):
         until(at)
-        flows.append(pacer.start(transfer(edge, 250_000, edge), 0, SimpleNamespace(), 0, at, at))
+        flows.append(PacedFlow(transfer(edge, 250_000, edge), 1, None))
+        pacer.begin(flows[-1], 0, at, at)
     until(600 * MS)
     for flow in flows:
         ahead = flow.released - net.progress(flow.transfer, 600 * MS)
         assert 0 <= ahead <= 20 * MS * 1_000_000 // (8 * NS_PER_S) + 1
-    pacer.drop(flows[1], 600 * MS, 600 * MS)
+    pacer.cancel(flows[1], 600 * MS, 600 * MS)
     until(5 * NS_PER_S)
     assert [at for at, number, end in moments if (number, end) == (0, 250_000)] == [1180 * MS]
     assert pacer.fidelity.wake_lag.max == 0
@@ -369,14 +370,15 @@ def test_the_pacer_follows_when_others_come_and_go() -> None:
 def test_the_pacer_follows_a_link_that_was_changed() -> None:
     net = Network()
     net.add_link("0", "up", Link(Constant(2_000_000)))
-    pacer = Pacer(net, PiecePlan(20 * MS, 10 * MS), Fidelity())
-    flow = pacer.start(transfer(0, 250_000), 0, SimpleNamespace(), 0, 0, 0)
+    pacer = Pacer(Exchange(net, {}), PiecePlan(20 * MS, 10 * MS), Fidelity())
+    flow = PacedFlow(transfer(0, 250_000), 1, None)
+    pacer.begin(flow, 0, 0, 0)
     moments = {}
     while (at := pacer.next_due()) < FOREVER:
         if at >= 500 * MS and net.next_due() > 900 * MS:
             net.change("0", "up", Constant(4_000_000), at=500 * MS)
             continue
         moments.update({end: at for _, _, end in pacer.release(at)})
-        pacer.completed(at)
+        pacer.carried(at)
     assert (moments[250_000], pacer.fidelity.wake_lag.max) == (730 * MS, 0)
     assert flow.completion is not None and flow.completion.due_ns == 750 * MS

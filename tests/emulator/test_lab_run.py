@@ -5,10 +5,13 @@ If this host cannot make a lab, each test checks that the command gives the reas
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from functools import cache
@@ -20,9 +23,8 @@ from paths import ROOT
 
 from emulator import BadValue, Lab, attach, lab_namespace
 from emulator.cli import run
-from emulator.kernel.namespaces import INTERFACE_FILES, NAMESPACE_FILES
-from emulator.kernel.probe import require_tools, tools
-from emulator.lab.lab_state import CLAIMS
+from emulator.lab import running
+from emulator.lab.system import INTERFACE_FILES, NAMESPACE_FILES, require_tools, tools
 from emulator.lab.wiring import HOSTS_FILES, LabNames
 
 pytestmark = [pytest.mark.processes, pytest.mark.alone]
@@ -62,7 +64,7 @@ print(sock.recv(100).decode(), time.monotonic() - began)
 def refusal() -> str:
     """The reason why this host cannot make a lab; '' if it can."""
     try:
-        require_tools(tools(), "emulator lab")
+        require_tools(tools())
         with Lab(PAIR, name="trial"):
             return ""
     except BadValue as error:
@@ -70,9 +72,13 @@ def refusal() -> str:
 
 
 @pytest.fixture
-def pair() -> Iterator[Lab]:
+def able() -> None:
     if refusal():
         pytest.skip(refusal())
+
+
+@pytest.fixture
+def pair(able: None) -> Iterator[Lab]:
     with Lab(PAIR, name="pair") as lab:
         yield lab
 
@@ -80,7 +86,7 @@ def pair() -> Iterator[Lab]:
 def traces(number: int) -> list[str]:
     """Everything that is left of a lab."""
     names = LabNames(number)
-    found = [CLAIMS.lock_file(number), names.folder]
+    found = [names.lock_file, names.folder]
     for folder, prefix in (
         (NAMESPACE_FILES, names.namespace_prefix),
         (HOSTS_FILES, names.namespace_prefix),
@@ -124,11 +130,12 @@ def test_a_link_is_cut_restored_and_changed_while_bytes_are_on_their_way(pair: L
     sender = pair.host("a").start(
         python(SEND, "b", "300000"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    link.cut()
-    time.sleep(0.5)
-    assert pair.state.conditions == {"a-b": "cut"} and sender.poll() is None
-    link.set(rate="16mbit", latency="1ms", loss="0%")
-    link.restore()
+    with link.cut():
+        time.sleep(0.5)
+        assert pair.state.conditions == {"a-b": "cut"} and sender.poll() is None
+        assert str(link).startswith("a-b: a to b, up 8 Mbit/s 5 ms, down 8 Mbit/s 5 ms, by ")
+        assert str(link).endswith(" [cut]")
+        link.set(rate="16mbit", latency="1ms", loss="0%")
     out, err = sender.communicate(timeout=30)
     assert out.split()[0] == "300000", err
     assert pair.state.conditions == {"a-b": "up"}
@@ -164,9 +171,8 @@ CELL = {
 }
 
 
+@pytest.mark.usefixtures("able")
 def test_a_bridge_background_traffic_and_this_machine() -> None:
-    if refusal():
-        pytest.skip(refusal())
     with Lab(CELL) as lab:
         lab.host("server").start(python(SERVE))
         done = lab.host("e2").run(
@@ -187,9 +193,8 @@ def test_a_bridge_background_traffic_and_this_machine() -> None:
     assert traces(number) == []
 
 
+@pytest.mark.usefixtures("able")
 def test_programs_that_still_run_end_with_the_lab() -> None:
-    if refusal():
-        pytest.skip(refusal())
     with Lab(PAIR) as lab:
         process = lab.host("a").start(["sleep", "77"])
         stubborn = lab.host("b").start(
@@ -246,22 +251,10 @@ def started(topology: Path, *command: str) -> tuple[subprocess.Popen[str], int]:
 SLEEPS = ("sh", "-c", "echo $EMULATOR_LAB; exec sleep 77")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_command_and_leaves_nothing(
-    number: signal.Signals, topology: Path
-) -> None:
-    if refusal():
-        pytest.skip(refusal())
-    process, lab = started(topology, *SLEEPS)
-    process.send_signal(number)
-    assert process.wait(30) == 128 + number and traces(lab) == []
-
-
+@pytest.mark.usefixtures("able")
 def test_what_a_killed_owner_left_is_removed_by_the_next_call(
     topology: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    if refusal():
-        pytest.skip(refusal())
     process, lab = started(topology, *SLEEPS)
     sleeper = attach("two").host("a").start(["sleep", "78"])
     process.kill()
@@ -272,19 +265,17 @@ def test_what_a_killed_owner_left_is_removed_by_the_next_call(
     assert f"{LabNames(lab).namespace_prefix}a" not in capfd.readouterr().out
 
 
+@pytest.mark.usefixtures("able")
 def test_the_command_runs_on_a_host_and_passes_its_status_on(
     topology: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    if refusal():
-        pytest.skip(refusal())
     words = ["--on", "b", str(topology), "--", "sh", "-c", "echo $EMULATOR_OWN_ADDRESS; exit 7"]
     assert run(["lab", "run", *words]) == 7
     assert capfd.readouterr().out.startswith("198.18.")
 
 
+@pytest.mark.usefixtures("able")
 def test_a_lab_in_the_background(topology: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    if refusal():
-        pytest.skip(refusal())
     assert run(["lab", "up", "--name", "mine", str(topology)]) == 0
     number = attach("mine").number
     words = [sys.executable, "-m", "emulator.cli", "lab", "exec", "--lab", "mine", "a", "--"]
@@ -325,7 +316,7 @@ def test_bad_input_is_one_line_and_status_2(
     assert (refusal() or reason) in error or reason in error
 
 
-@pytest.mark.parametrize("words", [["run", "{}", "--", "true"], ["list"], ["up", "{}"], ["down"]])
+@pytest.mark.parametrize("words", [["run", "{}", "--", "true"], ["list"], ["up", "{}"]])
 def test_without_root_nothing_is_tried(
     words: list[str],
     topology: Path,
@@ -340,11 +331,8 @@ def test_without_root_nothing_is_tried(
     )
 
 
+@pytest.mark.usefixtures("able")
 def test_a_step_that_fails_is_named_and_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    if refusal():
-        pytest.skip(refusal())
-    from emulator.lab import running
-
     build, numbers = running.build, []
 
     def broken(plan: Any, *more: Any) -> list[list[str]]:
@@ -358,3 +346,116 @@ def test_a_step_that_fails_is_named_and_nothing_is_left(monkeypatch: pytest.Monk
     ):
         raise AssertionError
     assert traces(numbers[0]) == []
+
+
+# One program behind a link: emulator kernel
+
+
+def test_check_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    status = run(["kernel", "check"])
+    out, error = capsys.readouterr()
+    names = "linux root ip tc namespaces veth sch_tbf sch_htb sch_netem"
+    assert [line.split()[0] for line in out.splitlines()][:9] == names.split()
+    assert (status, bool(error)) == ((2, True) if refusal() else (0, False))
+
+
+def kernel_run(*words: str) -> tuple[subprocess.Popen[str], str, int]:
+    """Run a command behind a link in a process; return it, its first line, and the lab's number."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "emulator.cli", "kernel", "run", "--up", "4mbit", *words],
+        env=ENVIRON,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    process.stdout.close()
+    return process, line, int(line.split()[0].split(".")[2])
+
+
+@pytest.mark.usefixtures("able")
+def test_a_command_behind_a_link_has_its_addresses_and_passes_its_status_on(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log.json"
+    script = "echo $EMULATOR_HOST_ADDRESS $EMULATOR_OWN_ADDRESS; sleep 77 >/dev/null 2>&1 & exit 7"
+    words = f"--up 2mbit --down 20mbit --log {log} -- sh -c".split()
+    assert run(["kernel", "run", *words, script]) == 7
+    host, own = capfd.readouterr().out.split()
+    record, number = json.loads(log.read_text()), int(own.split(".")[2])
+    assert (host, traces(number)) == (f"198.18.{number}.1", [])
+    assert (record["status"], record["signal"], record["relay"]) == (7, None, None)
+    assert (record["shaper"], record["delay"], record["own_address"]) == ("htb", "none", own)
+    assert (record["up"]["rate_bit_s"], record["down"]["rate_bit_s"]) == (2 * 10**6, 20 * 10**6)
+    kinds = {end: [qdisc["kind"] for qdisc in record["qdiscs"][end]] for end in ("host", "own")}
+    assert kinds == {"host": ["htb", "pfifo"], "own": ["htb", "pfifo"]}
+    assert record["congestion_control"]["own"] and record["tcp_timestamps"]["own"] in (0, 1)
+
+
+SEND_AND_GO = """
+import os, socket
+s = socket.create_connection((os.environ["EMULATOR_HOST_ADDRESS"], {port}))
+s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1000000)
+s.setblocking(False)
+print(s.send(bytes(200000)))
+"""
+
+
+@pytest.mark.usefixtures("able")
+def test_what_a_command_sent_before_it_ended_still_arrives(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with socket.create_server(("0.0.0.0", 0)) as server:
+        received: list[int] = []
+
+        def serve() -> None:
+            peer, _ = server.accept()
+            with peer:
+                received.append(sum(map(len, iter(lambda: peer.recv(65536), b""))))
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        script = SEND_AND_GO.format(port=server.getsockname()[1])
+        words = ["--up", "4mbit", "--latency", "5ms", "--", sys.executable, "-c", script]
+        assert run(["kernel", "run", *words]) == 0
+        thread.join(20)
+    out, err = capfd.readouterr()
+    assert "were not delivered" not in err and received == [int(out)]
+
+
+@pytest.mark.usefixtures("able")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_command_and_leaves_nothing(number: signal.Signals) -> None:
+    script = "echo $EMULATOR_OWN_ADDRESS; exec sleep 77"
+    process, _, lab = kernel_run("--", "sh", "-c", script)
+    process.send_signal(number)
+    assert process.wait(30) == 128 + number and traces(lab) == []
+
+
+@pytest.mark.usefixtures("able")
+def test_a_command_that_ignores_the_signal_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = 'trap "" TERM; kill -TERM $PPID; while :; do sleep 0.1; done'
+    monkeypatch.setattr("emulator.lab.programs.GRACE_S", 0.1)
+    assert run(["kernel", "run", "--up", "4mbit", "--", "sh", "-c", script]) == 128 + signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--", "true"), "nothing to emulate: give --profile"),
+        (("--up", "2mbit", "--", "no-such-program"), "COMMAND 'no-such-program': no such program"),
+        (("--up", "2mbit", "--shaper", "cake", "--", "true"), "no sch_cake"),
+        (
+            ("--up", "2mbit", "--log", "no/such.json", "--", "true"),
+            "expected a file in a directory",
+        ),
+    ],
+)
+def test_a_run_that_cannot_begin_is_one_line(
+    words: tuple[str, ...], reason: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["kernel", "run", *words]) == 2
+    out, error = capfd.readouterr()
+    assert (out, error.count("\n")) == ("", 1) and (reason in error or "needs" in error)

@@ -16,8 +16,6 @@ from safetensors.numpy import load_file
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.setup.plan import timetable
 from edgefl.clocks.setup.rundir import replay_run
-from edgefl.clocks.virtual.run import run_virtual
-from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.errors import UserError
 from edgefl.loading.file import load as load_config
 from edgefl.results.compare import load_run
@@ -123,30 +121,6 @@ def test_a_killed_run_goes_on_with_its_errors(tmp_path: Path) -> None:
     steps = whole_run(learned, tmp_path / "whole")
     killed_run(learned, tmp_path / "killed", some(range(1, steps + 1)))
     assert files_of(tmp_path / "killed") == files_of(tmp_path / "whole")
-
-
-@pytest.mark.alone
-@pytest.mark.processes
-def test_both_clocks_make_the_same_model(warm_python: None, tmp_path: Path) -> None:
-    (tmp_path / "packed.toml").write_text(CONFIG)
-    given = load_config(tmp_path / "packed.toml", [])
-    wall = WallRun(given, LaunchOptions(tmp_path / "runs", tmp_path), print)
-    wall.run(lambda *_: None)
-    run_virtual(learning(wall.experiment, tmp_path), 0, tmp_path / "virtual")
-    both = wall.directory(0), tmp_path / "virtual"
-    orders = [
-        [
-            (row["edge"], row["task"])
-            for row in read_events(each / "events.jsonl")
-            if row.get("event") == "update_arrived"
-        ]
-        for each in both
-    ]
-    assert sorted(set(sent(both[0], "update"))) == sorted(set(sent(both[1], "update")))
-    if orders[0] != orders[1]:
-        pytest.skip("this machine was too busy to keep the order of arrivals")
-    models = [load_file(each / "model.safetensors")["weights"].tobytes() for each in both]
-    assert models[0] == models[1]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ import orjson
 import psutil
 import pytest
 from processes import NS_PER_S, SMALL, Coordinator, Peer, happened, wait_for
-from safetensors.numpy import load_file
 
 from edgefl.clocks.process_messages import ForkEdges
 from edgefl.clocks.setup.learning import learning
@@ -42,7 +41,6 @@ pytestmark = pytest.mark.alone
 LATE = re.compile(
     "late by more than|overran their emulated time|no message from edge|real path of edge"
 )
-TRIES = 3  # of a run that is faithful on an idle machine: this machine may be busy
 
 
 def small(folder: Path, *overrides: str) -> WallRun:
@@ -57,10 +55,8 @@ def small(folder: Path, *overrides: str) -> WallRun:
 def pair(warm_python: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Run directories of the same config on the wall clock and under the virtual clock."""
     folder = tmp_path_factory.mktemp("pair")
-    for _ in range(TRIES):
-        wall = small(folder, "record.payloads=true")
-        if wall.run(lambda *_: None)[0]["fidelity"]["verdict"] == "faithful":
-            break
+    wall = small(folder, "record.payloads=true")
+    wall.run(lambda *_: None)
     run_virtual(learning(wall.experiment, folder), 0, folder / "virtual")
     return wall.directory(0), folder / "virtual"
 
@@ -69,51 +65,11 @@ def summary(directory: Path) -> dict[str, Any]:
     return orjson.loads((directory / "summary.json").read_bytes())
 
 
-def story(directory: Path) -> list[dict[str, Any]]:
-    """The strategy's events and decisions, without the times."""
-    return [
-        {key: value for key, value in line.items() if key != "t"}
-        for line in read_events(directory / "events.jsonl")
-        if "event" in line
-    ]
-
-
-def order(directory: Path) -> list[int]:
-    return [line["task"] for line in happened(directory, event="update_arrived")]
-
-
-def test_an_idle_short_run_is_faithful(pair: tuple[Path, Path]) -> None:
+def test_a_short_run_is_faithful_or_late(pair: tuple[Path, Path]) -> None:
     """A busy machine may be late, and then the run reports it; there must be no other reason."""
     found = summary(pair[0])["fidelity"]
     assert (found["verdict"] == "faithful") == (found["reasons"] == [])
     assert not [reason for reason in found["reasons"] if not LATE.search(reason)]
-    if found["reasons"]:
-        pytest.skip(f"this machine was too busy: {found['reasons']}")
-
-
-def test_both_clocks_make_the_same_run(pair: tuple[Path, Path]) -> None:
-    wall, virtual = pair
-    arrivals = [line["t"] for line in happened(virtual, event="update_arrived")]
-    assert min(np.diff(arrivals)) > 0.02, (
-        "arrivals too close for their order to be the same on both clocks"
-    )
-    if summary(wall)["fidelity"]["reasons"] and order(wall) != order(virtual):
-        pytest.skip("this machine was too busy to keep the order of arrivals")
-    assert story(wall) == story(virtual)
-    assert (
-        load_file(wall / "model.safetensors")["weights"].tobytes()
-        == load_file(virtual / "model.safetensors")["weights"].tobytes()
-    )
-    same = (
-        "versions",
-        "updates_applied",
-        "updates_discarded",
-        "final_accuracy",
-        "bytes_up",
-        "bytes_down",
-        "staleness",
-    )
-    assert {key: summary(wall)[key] for key in same} == {key: summary(virtual)[key] for key in same}
 
 
 def test_a_run_leaves_every_file(pair: tuple[Path, Path]) -> None:
@@ -152,7 +108,8 @@ def test_a_run_leaves_every_file(pair: tuple[Path, Path]) -> None:
 
 def test_a_socket_run_replays_bit_equal(pair: tuple[Path, Path]) -> None:
     result = replay_run(pair[0])
-    assert result.version == 8 and result.events == len(story(pair[0]))
+    events = [line for line in read_events(pair[0] / "events.jsonl") if "event" in line]
+    assert result.version == 8 and result.events == len(events)
 
 
 @pytest.mark.usefixtures("warm_python")

@@ -12,10 +12,8 @@ from typing import Any
 
 import pytest
 from builders import EXAMPLES, experiment, small_run
-from paths import SUPPORT
 from processes import happened
 from rich.console import Console
-from safetensors.numpy import load_file
 from transport_rig import MS
 
 from edgefl.clocks.setup.devices import devices
@@ -23,9 +21,7 @@ from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.setup.rundir import replay_run
 from edgefl.clocks.virtual.pool.engine import InProcessEngine
 from edgefl.clocks.virtual.run import run_virtual
-from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.jobs import Train
-from edgefl.loading.file import load
 from edgefl.reports.dissemination import table
 from edgefl.reports.family import SectionRow
 from edgefl.results.tail import read_csv, read_events
@@ -290,65 +286,3 @@ def test_what_is_half_duplex_waits(tmp_path: Path) -> None:
         for row in found
         if row["update"]["numbers"]["merged_at"] >= 0
     } == {0}
-
-
-# ------------------------------------------------------------------ both clocks
-@pytest.mark.alone
-@pytest.mark.usefixtures("warm_python")
-def test_both_clocks_merge_at_the_same_step(tmp_path: Path) -> None:
-    """On real sockets the edges have trained to their end when the model arrives.
-
-    Arrivals are 40 ms from the next step; that of task 4 is too late.
-    """
-    lines = [
-        'name = "onward"',
-        "seed = 3",
-        f'task = "{SUPPORT / "own_task.py"}:build"',
-        "edges = {count = 3}",
-    ]
-    lines += [
-        "training = {epochs = 2, batch_size = 8}",
-        "devices = {samples_per_s = 100.0, slowest_ratio = 2.0}",
-        "stop = {versions = 7}",
-    ]
-    lines += ["links = {up_mbit_s = 0.5, down_mbit_s = 0.0178, latency_ms = 5.0}"]
-    lines += [
-        'groups = [{name = "far", count = 1, links = {down_mbit_s = 0.006}}, {name = "near", count'
-        " = 2}]"
-    ]
-    lines += ["record = {payloads = true}"]
-    lines += [
-        f'strategies = [{{strategy = "{SUPPORT / "own_strategies.py"}:Onwards", concurrency = 3}}]'
-    ]
-    (tmp_path / "onward.toml").write_text("\n".join(lines))
-    wall = WallRun(
-        load(tmp_path / "onward.toml", []), LaunchOptions(tmp_path / "runs", tmp_path), print
-    )
-    verdict = wall.run(lambda *_: None)[0]["fidelity"]["verdict"]
-    run_virtual(learning(wall.experiment, tmp_path), 0, tmp_path / "virtual")
-    expected, found = (
-        {
-            task: (numbers["merged_at"], "too_late" in numbers)
-            for task, row in tasks(directory).items()
-            if (numbers := row["update"]["numbers"])
-        }
-        for directory in (tmp_path / "virtual", wall.directory(0))
-    )
-    assert replay_run(wall.directory(0)).version == 7
-    assert expected == {
-        0: (-1, False),
-        1: (-1, False),
-        2: (-1, False),
-        3: (13, False),
-        4: (-1, True),
-        5: (11, False),
-        6: (-1, False),
-    }, "from step 9"
-    if verdict != "faithful" or list(found) != list(expected):
-        pytest.skip("this machine was too busy to keep the moments of arrivals")
-    assert found == expected
-    ends = [
-        load_file(directory / "model.safetensors")["weights"].tobytes()
-        for directory in (wall.directory(0), tmp_path / "virtual")
-    ]
-    assert ends[0] == ends[1]

@@ -6,7 +6,8 @@ from itertools import count
 
 import numpy as np
 
-from edgefl.clocks.wall.coordinator.pacer import Flow, Pacer, PiecePlan
+from edgefl.exchange.machine import Exchange
+from edgefl.exchange.pacer import PacedFlow, Pacer, PiecePlan
 from edgefl.protocol.messages import Assignment
 from edgefl.protocol.transfers import Outgoing
 from emulator.capacity.rates import Constant
@@ -38,10 +39,12 @@ class Rig:
                 self.network.add_link(
                     edge, direction, Link(rate_bit_s and Constant(rate_bit_s), Latency(latency_ns))
                 )
-        self.pacer = Pacer(self.network, PiecePlan(window_ns, PIECE_NS, grain_ns), self.fidelity)
+        self.exchange = Exchange(self.network, {})
+        pace = PiecePlan(window_ns, PIECE_NS, grain_ns)
+        self.pacer = Pacer(self.exchange, pace, self.fidelity)
         self.now, self.numbers = 0, count(1)
         self.sent: list[tuple[int, int, int, int]] = []  # (time, transfer, from, to)
-        self.done: list[Flow] = []
+        self.done: list[PacedFlow] = []
 
     def start(
         self,
@@ -50,14 +53,14 @@ class Rig:
         at: int | None = None,
         rtt_ns: int = 0,
         vectors: int = 1,
-    ) -> Flow:
+    ) -> PacedFlow:
         """Start a downlink transfer that was offered at ``at``; the host learns it now."""
         named = {str(n): np.zeros(elements, np.float32) for n in range(vectors)}
         outgoing = Outgoing(next(self.numbers), Assignment(1, 0, named), "digest")
         transfer = Transfer(outgoing.number, edge, "down", outgoing.size, outgoing.kind)
-        return self.pacer.start(
-            transfer, len(outgoing.meta), outgoing, rtt_ns, self.now if at is None else at, self.now
-        )
+        flow = PacedFlow(transfer, 1, outgoing, meta=len(outgoing.meta))
+        self.pacer.begin(flow, rtt_ns, self.now if at is None else at, self.now)
+        return flow
 
     def step(self, late_ns: int = 0) -> bool:
         """Wake for the next event, ``late_ns`` too late; return False if there is none."""
@@ -69,7 +72,7 @@ class Rig:
             (self.now, flow.transfer.number, first, end)
             for flow, first, end in self.pacer.release(self.now)
         ]
-        self.done += self.pacer.completed(self.now)
+        self.done += self.pacer.carried(self.now)
         return True
 
     def until(self, t_ns: int) -> None:
@@ -78,11 +81,11 @@ class Rig:
             self.step()
         self.now = t_ns
 
-    def ahead(self, flow: Flow) -> int:
+    def ahead(self, flow: PacedFlow) -> int:
         """Return how many bytes the flow is ahead of its curve now."""
         return flow.meta + flow.released - self.network.progress(flow.transfer, self.now)
 
-    def allowed(self, flow: Flow, rate_bit_s: int) -> int:
+    def allowed(self, flow: PacedFlow, rate_bit_s: int) -> int:
         """Return the smaller of the window and a quarter, but at least one piece.
 
         The meta, which is sent first, is included.

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 
 from edgefl.clocks.wall.coordinator.limits import ReportAllowance
-from edgefl.clocks.wall.coordinator.pacer import Pacer, PiecePlan
 from edgefl.clocks.wall.coordinator.sessions import Session
 from edgefl.clocks.wall.coordinator.thread_messages import Heard
 from edgefl.clocks.wall.coordinator.transfers import (
     Probes,
     TrainingTimes,
-    TransferContext,
     Transport,
 )
+from edgefl.exchange.machine import Exchange
+from edgefl.exchange.pacer import Pacer, PiecePlan
 from edgefl.protocol.messages import Arrived, Assignment, Credit, Join, Piece, Ping, Ready, Update
-from edgefl.protocol.transfers import Incoming, Outgoing
+from edgefl.protocol.transfers import Outgoing
 from edgefl.strategies.base.events_and_decisions import Grant
 from emulator.capacity.rates import Constant
 from emulator.clock import Agenda
@@ -62,7 +62,13 @@ class Rig:
     thread.
     """
 
-    def __init__(self, rate: int | None = RATE, latency_ns: int = 0, stamped: bool = True) -> None:
+    def __init__(
+        self,
+        rate: int | None = RATE,
+        latency_ns: int = 0,
+        stamped: bool = True,
+        gives_ahead: bool = False,
+    ) -> None:
         self.clock, self.agenda, self.fidelity, self.network = (
             Clock(),
             Agenda(),
@@ -74,31 +80,28 @@ class Rig:
                 self.network.add_link(
                     edge, direction, Link(rate and Constant(rate), Latency(latency_ns))
                 )
-        self.pacer = Pacer(self.network, PiecePlan(50 * MS, 15 * MS), self.fidelity)
+        self.exchange = Exchange(self.network, dict.fromkeys("ab", latency_ns))
+        self.pacer = Pacer(self.exchange, PiecePlan(50 * MS, 15 * MS), self.fidelity)
         self.sessions: dict[str, Session] = {}
         self.numbers = count(1)  # of transfers
         self.sent: defaultdict[str, list[tuple[int, Any, int]]] = defaultdict(list)
         self.told: list[Any] = []
         probes = Probes(self.network, 1.0, self.fidelity, self.send)
-        context = TransferContext(
+        self.useless: list[tuple[str, str]] = []
+        self.transport = Transport(
             self.pacer,
             self.clock,
             self.agenda,
             lambda *frame: self.send(*frame),  # a test may replace it
             self.told.append,
             self.sessions,
-            TrainingTimes(self.fidelity, "ab" if stamped else ""),
             lambda edge, what: self.useless.append((edge, what)),
-        )
-        self.useless: list[tuple[str, str]] = []
-        self.transport = Transport(
-            context,
+            TrainingTimes(self.fidelity, "ab" if stamped else ""),
             probes,
-            latency_ns=dict.fromkeys("ab", latency_ns),
-            most_bytes=MOST,
-            reports=ReportAllowance(2 * NS_PER_S, 4 * NS_PER_S),
+            MOST,
+            ReportAllowance(2 * NS_PER_S, 4 * NS_PER_S),
+            gives_ahead,
         )
-        self.downlink, self.uplink = self.transport.downlink, self.transport.uplink
         for edge in "ab":
             for task in range(GIVEN):
                 self.transport.allowances.given(edge, task)
@@ -142,7 +145,7 @@ class Rig:
         outgoing = Outgoing(
             next(self.numbers), kind(number, 0, {"weights": np.zeros(elements, np.float32)})
         )
-        self.downlink.carry(edge, outgoing, self.clock.ns)
+        self.transport.carry(edge, outgoing, self.clock.ns)
         return outgoing
 
     def arrived(self, edge: str, outgoing: Outgoing, at_ns: int | None = None) -> None:
@@ -167,7 +170,7 @@ class Rig:
         return outgoing
 
     def grant(self, grant: Grant, now: int) -> None:
-        self.uplink.grant(grant, next(self.numbers), now)
+        self.transport.grant(grant, next(self.numbers), now)
 
     def granted(self, task: int = 1) -> Outgoing:
         """Return an offer of edge a that may be sent from now on."""
@@ -204,14 +207,14 @@ class Rig:
     @property
     def downloads(self) -> dict[int, int]:
         """Return the task of each flow on the downlink."""
-        flows = self.pacer.flows.items()
-        return {n: flow.side.task for n, flow in flows if isinstance(flow.side, Outgoing)}
+        flows = self.exchange.flows.items()
+        return {n: flow.task for n, flow in flows if flow.transfer.direction == "down"}
 
     @property
     def uploads(self) -> dict[int, int]:
         """Return the edge's own transfer number of each flow on the uplink."""
-        flows = self.pacer.flows.items()
-        return {n: flow.side.offer.transfer for n, flow in flows if isinstance(flow.side, Incoming)}
+        flows = self.exchange.flows.items()
+        return {n: flow.offer for n, flow in flows if flow.transfer.direction == "up"}
 
     def heard(self, kind: type) -> list[Any]:
         return [item for item in self.told if isinstance(item, kind)]

@@ -490,7 +490,7 @@ class Learning:
         return rule
 
     def edge_maker(
-        self, index: int, trainer: Callable[[str], TrainerLike[Any]] | None = None
+        self, index: int, trainer: Callable[[str], TrainerLike] | None = None
     ) -> Callable[[str], Edge]:
         """What makes an edge's actor for the strategy at ``index`` of the experiment.
 

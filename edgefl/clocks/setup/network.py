@@ -199,7 +199,6 @@ def _means(experiment: Experiment, section: Availability, away_s: float) -> dict
 
 BIT_PER_MBIT = 1_000_000
 DIRECTIONS = ("up", "down")
-ALL = ALL_EDGES  # a broadcast's link, up to the moment when it leaves the channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +350,8 @@ class Builder:
 def network(
     experiment: Experiment, base: Path | None, granted: bool = False, at_first_use: bool = False
 ) -> Network:
-    """Build every edge's uplink and downlink, and on a TDMA channel the link of ALL.
+    """Build every edge's uplink and downlink, and on a TDMA channel the broadcasts' link, up to the
+    moment when one leaves the channel.
 
     Paths of traces are relative to ``base``. ``granted``: on a TDMA channel bytes move only in
     slots that a strategy grants. ``at_first_use``: build each link when it is first used, but the
@@ -368,7 +368,7 @@ def network(
             for direction in DIRECTIONS:
                 links.add_link(edge, direction, builder.link(edge, direction))
     if isinstance(channel := builder.media.get("down"), Channel):
-        links.add_link(ALL, "down", channel.link())
+        links.add_link(ALL_EDGES, "down", channel.link())
     return links
 
 

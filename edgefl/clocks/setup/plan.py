@@ -254,10 +254,8 @@ class EmulatedLimits:
             return FOREVER
         course = Course(
             task=task,
+            plan=self.plan,
             local_samples=samples,
-            batch_size=self.plan.batch_size,
-            batches_per_epoch=self.plan.batches_per_epoch,
-            drop_last=self.plan.drop_last,
             steps=steps,
             whole_batches=not self.rule.moves,
         )

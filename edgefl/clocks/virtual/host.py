@@ -5,33 +5,32 @@ A transfer is one event, not one event per piece.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from edgefl.actor import COORDINATOR, Broadcast, Output, Run, Send
-from edgefl.clocks.exchange import (
-    Answers,
-    ends,
-    heard_ns,
-    offer_broadcast,
-    pays_latency,
-    play_moment,
-)
-from edgefl.clocks.fault_lives import Effect, FaultLives
 from edgefl.clocks.setup.learning import Learning
-from edgefl.clocks.setup.network import ALL
 from edgefl.clocks.virtual.pool.engine import Engine
 from edgefl.clocks.virtual.pool.executor import Describer
 from edgefl.config.faults import told
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.edges.edge import Edge
+from edgefl.exchange.fault_lives import Effect, FaultLives
+from edgefl.exchange.machine import (
+    Exchange,
+    Flow,
+    broadcast_transfer,
+    closes_ns,
+    heard_ns,
+    play_moment,
+)
 from edgefl.jobs import Evaluate, Train
 from edgefl.protocol.codec import size_of
 from edgefl.protocol.messages import (
-    DROPPED,
-    UPDATE,
     Assignment,
     Fresh,
     FreshRequest,
@@ -39,13 +38,12 @@ from edgefl.protocol.messages import (
     Ready,
     Started,
     ToCoordinator,
-    ToEdge,
     Update,
 )
 from edgefl.strategies.base.events_and_decisions import EdgeLost, Finish, Grant
 from emulator.clock import Agenda, VirtualClock
 from emulator.faults import Fault, Schedule
-from emulator.links.network import Completion, Network, Transfer
+from emulator.links.network import Transfer
 from emulator.units import FOREVER
 
 
@@ -92,29 +90,29 @@ class VirtualHost:
     """Runs one coordinator and its edges in one thread. The same seed gives the same bytes.
 
     The ``pool`` does the work. A job is started when an actor asks for it and collected at its
-    emulated end. So jobs that overlap in emulated time can run in parallel. ``faults``: set before
-    ``run`` if the run has injected faults.
-    """
+    emulated end. So jobs that overlap in emulated time can run in parallel.
 
-    faults: VirtualFaults | None = None
+    It injects the faults of ``schedule`` exact to the nanosecond: edges die, come back and freeze.
+    The capacities and devices model link cuts, slow periods, and the effect of a freeze on links
+    and computing; here these are only recorded. ``liveness_ns`` (emulated): after this silence an
+    edge is lost.
+    """
 
     def __init__(
         self,
         coordinator: Coordinator,
         edges: DeferredEdges,
-        network: Network,
-        latency_ns: Mapping[str, int],
+        exchange: Exchange[Flow],
         pool: Engine,
+        schedule: Schedule,
+        lives: FaultLives,
+        liveness_ns: int,
     ) -> None:
-        self.coordinator, self.edges, self.network = coordinator, edges, network
-        self.latency_ns, self.pool = latency_ns, pool
+        self.coordinator, self.edges, self.exchange = coordinator, edges, exchange
+        self.pool, self.schedule, self.lives, self.liveness_ns = pool, schedule, lives, liveness_ns
         self.clock = VirtualClock()
         self.agenda: Agenda[Callable[[int], None]] = Agenda()
         self.ended = False
-        # by edge and transfer number
-        self._moving: defaultdict[str, dict[int, tuple[Transfer, Any]]] = defaultdict(dict)
-        self._offered: defaultdict[str, dict[int, Update]] = defaultdict(dict)  # by edge and task
-        self._answers = Answers()
         # by edge: its latest training job, until its run ends
         self._training: dict[str, Train] = {}
         # by edge: a job that waits for the answer to a FreshRequest, and when it is due
@@ -122,15 +120,15 @@ class VirtualHost:
         self._evaluations: deque[Evaluate] = deque()  # not recorded yet
         self.evaluation_s = 0.0  # the workers' time for those that are recorded
         self._transfers = 0
+        self._lost: set[str] = set()  # edges that the coordinator has lost
+        self._wait_for_fault()
 
-    def run(
-        self, samples: Mapping[str, int], progress: Callable[[int], None] | None = None
-    ) -> None:
-        """Run from the joining of edges (``samples`` by edge) to the end.
+    def run(self, progress: Callable[[int], None] | None = None) -> None:
+        """Run from the joining of edges to the end.
 
-        ``progress(now)`` is called after each step. Ctrl-C ends the run in order.
+        ``progress(now)`` is called after each step. Ctrl-C stops the run cleanly.
         """
-        self._play(partial(self._begin, samples), progress)
+        self._play(self._begin, progress)
 
     def go_on(self, progress: Callable[[int], None] | None = None) -> None:
         """Continue a run that was saved after a step: as ``run``, from there on."""
@@ -149,8 +147,8 @@ class VirtualHost:
             self._finish("interrupted")
         self._record(wait=True)
 
-    def _begin(self, samples: Mapping[str, int]) -> None:
-        self._do(COORDINATOR, self.coordinator.start(dict(samples), 0), 0)
+    def _begin(self) -> None:
+        self._do(COORDINATOR, self.coordinator.start(dict(self.edges.learned.samples), 0), 0)
 
     def _start_jobs(self) -> None:
         """Start in the pool what was under way when the run was saved.
@@ -168,37 +166,9 @@ class VirtualHost:
             if not unused and not waits:
                 self.pool.start(job, due_ns)
 
-    # ------------------------------------------------------------------ also called by faults
-    def tell(self, edge: str, message: ToCoordinator | EdgeLost, now: int) -> None:
+    def _tell(self, edge: str, message: ToCoordinator | EdgeLost, now: int) -> None:
         """Pass an edge's message to the coordinator."""
         self._do(COORDINATOR, self.coordinator.receive(edge, message, now), now)
-
-    def offer(self, edge: str, update: Update, now: int) -> None:
-        """Offer an update; it waits for its grant."""
-        self._offered[edge][update.number] = update
-        self.tell(edge, Ready(update.number, size_of(update)), now)
-
-    def replace(self, edge: str, actor: Edge, now: int) -> None:
-        """Replace an edge whose process has died, and drop its run and its transfers.
-
-        ``actor`` has no task, so it ignores messages that still arrive.
-        """
-        self.edges[edge] = actor
-        self._drop_unused_run(edge)
-        for transfer, _ in self._moving.pop(edge, {}).values():
-            self.network.cancel(transfer, now)
-
-    def forget_offers(self, edge: str) -> None:
-        self._offered.pop(edge, None)
-
-    def open_tasks(self, edge: str) -> list[int]:
-        """Tasks that the edge has, and tasks whose models it is receiving."""
-        coming = [
-            message.number
-            for transfer, message in self._moving[edge].values()
-            if transfer.direction == "down"
-        ]
-        return sorted({*self.edges[edge].open_tasks, *coming})
 
     # ------------------------------------------------------------------ time
     def _finish(self, reason: str) -> None:
@@ -208,7 +178,7 @@ class VirtualHost:
     def _step(self) -> None:
         due = self._next_due()
         now = min(due, self.coordinator.next_due())
-        if now >= FOREVER or (self.faults is not None and self.faults.nothing_left()):
+        if now >= FOREVER or self._nothing_left():
             self._finish("nothing left to do")
             return
         self.clock.advance(now)
@@ -220,16 +190,35 @@ class VirtualHost:
 
     def _next_due(self) -> int:
         """The next moment of an event other than an alarm; FOREVER after the end."""
-        return FOREVER if self.ended else min(self.agenda.next_due(), self.network.next_due())
+        if self.ended:
+            return FOREVER
+        return min(self.agenda.next_due(), self.exchange.network.next_due())
+
+    def _nothing_left(self) -> bool:
+        """Whether only faults are left and no edge comes back, or all edges are down for good."""
+        if len(self.agenda) > 1 or self.lives.some_return:
+            return False
+        others = min(self.exchange.network.next_due(), self.coordinator.next_due())
+        return others >= FOREVER or self._deserted
+
+    @property
+    def _deserted(self) -> bool:
+        """Whether all edges are down for good in a run without a stop time.
+
+        Such a run must end here: repeated alarms (periodic evaluation) would keep it going.
+        """
+        coordinator = self.coordinator
+        return (
+            coordinator.experiment.stop.emulated_s is None
+            and self.lives.deserted
+            and not coordinator.tasks.open
+            and self.exchange.network.next_due() >= FOREVER
+        )
 
     def _happen(self, now: int) -> None:
-        whole = [
-            (completion, self._moving[completion.transfer.edge].pop(completion.transfer.number)[1])
-            for completion in self.network.pop_due(now)
-        ]
         # all are removed first: a transfer that has arrived cannot be cancelled
-        for completion, message in whole:
-            self._arrived(completion, message, now)
+        for flow in self.exchange.carried(now):
+            self._arrived(flow, now)
         for _, call in self.agenda.pop_due(now):
             call(now)
 
@@ -249,13 +238,7 @@ class VirtualHost:
                     else:
                         self._to_edge(output.to, output.message, now)
                 case Grant():
-                    self._carry(
-                        output.edge,
-                        "up",
-                        self._offered[output.edge].pop(output.task),
-                        now,
-                        output.slots,
-                    )
+                    self._grant(output, now)
                 case Run(job=Evaluate()):  # costs no emulated time; only the record waits for it
                     self.pool.start(output.job, now)
                     self._evaluations.append(output.job)
@@ -268,31 +251,24 @@ class VirtualHost:
                     self.ended = True
 
     def _to_edge(self, edge: str, message: Any, now: int) -> None:
+        exchange = self.exchange
         if isinstance(message, (Assignment, Fresh)):
-            if not self._answers.too_late(edge, message.kind, message.number):
-                self._carry(edge, "down", message, now)
+            down = edge in self.lives.down
+            if not down and not exchange.too_late(edge, message.kind, message.number):
+                transfer = self._transfer(edge, message)
+                exchange.begin(Flow(transfer, message.number, message), now)
             return
-        for transfer in self._take_ended(edge, message):
-            self.network.cancel(transfer, now)
-        delay_ns = self.latency_ns[edge] if pays_latency(message) else 0
-        self.agenda.add(now + delay_ns, partial(self._hear, edge, message))
+        exchange.end(edge, message, now)
+        due_ns = exchange.note_due_ns(edge, message, now)
+        self.agenda.add(due_ns, partial(self._hear, edge, message))
 
-    def _take_ended(self, edge: str, note: ToEdge) -> list[Transfer]:
-        """Forget the offers and transfers that ``note`` ends.
+    def _transfer(self, edge: str, message: Any) -> Transfer:
+        return Transfer(self._number(), edge, "down", size_of(message), message.kind)
 
-        Returns the transfers, which the caller must cancel in the network.
-        """
-        offered, moving = self._offered[edge], self._moving[edge]
-        for task in [task for task in offered if ends(note, UPDATE, task)]:
-            del offered[task]
-        ended = [
-            transfer
-            for transfer, message in moving.values()
-            if ends(note, transfer.kind, message.number)
-        ]
-        for transfer in ended:
-            del moving[transfer.number]
-        return ended
+    def _number(self) -> int:
+        """The number of the next transfer."""
+        self._transfers += 1
+        return self._transfers - 1
 
     def _hear(self, edge: str, message: Any, now: int) -> None:
         actor = self.edges[edge]
@@ -307,88 +283,85 @@ class VirtualHost:
 
     def _to_coordinator(self, edge: str, message: Any, now: int) -> None:
         if isinstance(message, Update):
-            self.offer(edge, message, now)
+            self._offer(edge, message, now)
             return
-        if isinstance(message, FreshRequest):
-            closes_ns = self._answers.closes_ns(message)
-            if closes_ns is not None:
-                self.agenda.add(closes_ns, partial(self._too_late, edge, message.task))
-        delay_ns = self.latency_ns[edge] if pays_latency(message) else 0
-        self.agenda.add(now + delay_ns, partial(self.tell, edge, message))
+        if isinstance(message, FreshRequest) and (at_ns := closes_ns(message)) is not None:
+            self.agenda.add(at_ns, partial(self._too_late, edge, message.task))
+        due_ns = self.exchange.note_due_ns(edge, message, now)
+        self.agenda.add(due_ns, partial(self._tell, edge, message))
 
-    def _carry(
-        self,
-        edge: str,
-        direction: str,
-        message: Any,
-        now: int,
-        slots: tuple[int, ...] | None = None,
-    ) -> None:
-        if self.faults is not None and self.faults.is_down(edge):
+    def _offer(self, edge: str, update: Update, now: int) -> None:
+        """Offer an update; it waits for its grant."""
+        size = size_of(update)
+        transfer = Transfer(-1, edge, "up", size, update.kind)
+        self.exchange.offer(Flow(transfer, update.number, update, offer=update.number))
+        self._tell(edge, Ready(update.number, size), now)
+
+    def _grant(self, grant: Grant, now: int) -> None:
+        flow = self.exchange.offered(grant.edge, grant.task)
+        assert flow is not None  # a coordinator grants what was offered
+        if grant.edge in self.lives.down:
+            self.exchange.cancel(flow, now)
             return
-        transfer = Transfer(self._transfers, edge, direction, size_of(message), message.kind)
-        self._transfers += 1
-        self._moving[edge][transfer.number] = transfer, message
-        self.network.offer(transfer, now)
-        if slots is not None:
-            self.network.grant(transfer, slots, now)
+        flow.transfer = replace(flow.transfer, number=self._number())
+        self.exchange.begin(flow, now, grant.slots)
 
     def _broadcast(self, broadcast: Broadcast, now: int) -> None:
         if not broadcast.slots:
             for send in broadcast.sends:
-                self._given(send, now)
+                self._heard(send, now)
             return
         sizes = [size_of(cast(Assignment, send.message)) for send in broadcast.sends]
-        transfer = offer_broadcast(self.network, self._transfers, sizes, broadcast.slots, now)
-        self._transfers += 1
-        self._moving[ALL][transfer.number] = transfer, broadcast
+        carrier = Flow(broadcast_transfer(self._number(), sizes), 0, broadcast)
+        self.exchange.begin(carrier, now, broadcast.slots)
 
-    def _given(self, send: Send, now: int) -> None:
+    def _heard(self, send: Send, now: int) -> None:
         """A broadcast task has reached an edge, which begins it if the task is still open."""
-        if self.faults is not None and self.faults.is_down(send.to):
+        if send.to in self.lives.down or self.ended:
             return
         task = cast(Assignment, send.message)
-        if not self.ended and self.coordinator.tasks.of(send.to, task.number) is not None:
+        if self.coordinator.tasks.of(send.to, task.number) is not None:
             self._begins(send.to, task, now)
 
     def _begins(self, edge: str, task: Any, now: int) -> None:
-        self.tell(edge, Started(task.number), now)
+        self._tell(edge, Started(task.number), now)
         self._hear(edge, task, now)
 
     def _too_late(self, edge: str, task: int, now: int) -> None:
-        """Close a request whose answer has not arrived in time.
-
-        The answer's download ends, and the bytes carried so far count.
-        """
+        """Close a request whose answer has not arrived in time; the bytes so far count."""
         if self.ended:
             return
-        note = self._answers.close(edge, task)
-        for transfer in self._take_ended(edge, note):
-            self.coordinator.record.link(self.network.carried(transfer, now, DROPPED), now)
-            self.network.cancel(transfer, now)
+        note, ended = self.exchange.close(edge, task, now)
+        for flow in ended:
+            assert flow.completion is not None
+            self.coordinator.record.link(flow.completion, now)
         self._hear(edge, note, now)
 
-    def _arrived(self, completion: Completion, message: Any, now: int) -> None:
-        edge = completion.transfer.edge
-        self.coordinator.record.link(completion, now)
-        match message:
-            case Broadcast():
-                for send in message.sends:
-                    heard = heard_ns(self.network, send.to, now)
-                    self.agenda.add(heard, partial(self._given, send))
-            case Update():
-                self._received(edge, message, now)
-            case Assignment():
-                self._begins(edge, message, now)
-            case _:
+    def _arrived(self, flow: Flow, now: int) -> None:
+        assert flow.completion is not None
+        self.coordinator.record.link(flow.completion, now)
+        edge = flow.transfer.edge
+        match flow.content:
+            case Broadcast(sends=sends):
+                for send in sends:
+                    heard = heard_ns(self.exchange.network, send.to, now)
+                    self.agenda.add(heard, partial(self._heard, send))
+            case Update() as update:
+                self._received(edge, update, now)
+            case Assignment() as task:
+                self._begins(edge, task, now)
+            case message:
                 self._hear(edge, message, now)
 
     def _received(self, edge: str, update: Update, now: int) -> None:
-        if self.faults is not None and self.faults.spoils(edge, update, now):
+        if self.lives.take("corrupt", edge):  # its session ends, and it is offered again
+            self._miss(edge, now)
+            self._join(edge, self.edges[edge].open_tasks, now)
+            self._offer(edge, update, now)
             return
-        self.tell(edge, update, now)
-        if self.faults is not None and self.faults.repeats(edge):
-            self.tell(edge, update, now)
+        self._tell(edge, update, now)
+        if self.lives.take("duplicate", edge):
+            self._tell(edge, update, now)
 
     def _start(self, actor: str, job: Any, due_ns: int) -> None:
         if isinstance(job, Train):
@@ -425,91 +398,34 @@ class VirtualHost:
             now = self.clock.now()
             self._do(COORDINATOR, self.coordinator.job_done(job, scores, now), now)
 
-
-class VirtualFaults:
-    """Injects the faults of ``schedule`` into the edges of ``host``, exact to the nanosecond: edges
-    die, come back and freeze.
-
-    The capacities and devices model link cuts, slow periods, and the effect of a freeze on links
-    and computing. This class only records these.
-    ``fresh(edge)`` makes an edge that has just started. ``liveness_ns`` (emulated): after this
-    silence an edge is lost. ``samples``: by edge.
-    """
-
-    def __init__(
-        self,
-        host: VirtualHost,
-        schedule: Schedule,
-        lives: FaultLives,
-        fresh: Callable[[str], Edge],
-        liveness_ns: int,
-        samples: Mapping[str, int],
-    ) -> None:
-        self.host, self.schedule, self.lives, self.fresh = host, schedule, lives, fresh
-        self.liveness_ns, self.samples = liveness_ns, samples
-        self._lost: set[str] = set()  # edges that the coordinator has lost
-        self._wait()
-
-    # ------------------------------------------------------------------ the host's questions
-    def nothing_left(self) -> bool:
-        """Whether only faults are left and no edge comes back, or all edges are down for good."""
-        host = self.host
-        if len(host.agenda) > 1 or self.lives.some_return:
-            return False
-        others = min(host.network.next_due(), host.coordinator.next_due())
-        return others >= FOREVER or self._deserted
-
-    @property
-    def _deserted(self) -> bool:
-        """Whether all edges are down for good in a run without a stop time.
-
-        Such a run must end here: repeated alarms (periodic evaluation) would keep it going.
-        """
-        coordinator = self.host.coordinator
-        return (
-            coordinator.experiment.stop.emulated_s is None
-            and self.lives.deserted
-            and not coordinator.tasks.open
-            and self.host.network.next_due() >= FOREVER
-        )
-
-    def is_down(self, edge: str) -> bool:
-        return edge in self.lives.down
-
-    def spoils(self, edge: str, update: Update, now: int) -> bool:
-        """Whether the update arrives damaged. If so, its session ends, and it is offered again."""
-        if not self.lives.take("corrupt", edge):
-            return False
-        self._miss(edge, now)
-        self._join(edge, self.host.edges[edge].open_tasks, now)
-        self.host.offer(edge, update, now)
-        return True
-
-    def repeats(self, edge: str) -> bool:
-        """Whether this edge's update arrives twice."""
-        return self.lives.take("duplicate", edge)
-
     # ------------------------------------------------------------------ the faults
-    def _wait(self) -> None:
-        self.host.agenda.add(self.schedule.next_due(), self._strike)
+    def _wait_for_fault(self) -> None:
+        self.agenda.add(self.schedule.next_due(), self._strike)
 
     def _strike(self, now: int) -> None:
         for fault in self.schedule.pop_due(now):
-            if self.host.ended:
+            if self.ended:
                 return
-            self.host.coordinator.record.fact(now, "fault", **told(fault))
+            self.coordinator.record.fact(now, "fault", **told(fault))
             for effect in self.lives.strike(fault, now):
                 self._carry_out(effect, fault, now)
-        self._wait()
+        self._wait_for_fault()
 
     def _carry_out(self, effect: Effect, fault: Fault, now: int) -> None:
         edge = fault.target
         match effect:
             case Effect.DIED:  # the coordinator learns of it after the liveness timeout
-                self.host.replace(edge, self.fresh(edge), now)
+                # without a task, the new actor ignores messages that still arrive
+                self.edges[edge] = self.edges.fresh(edge)
+                self._drop_unused_run(edge)
+                for flow in self.exchange.under_way(edge):
+                    if flow.granted:
+                        self.exchange.cancel(flow, now)
                 self._later(now + self.liveness_ns, edge, self._miss)
             case Effect.CAME_BACK:  # in a new session, which ends a former one that is still open
-                self.host.forget_offers(edge)
+                for flow in self.exchange.under_way(edge):
+                    if not flow.granted:
+                        self.exchange.cancel(flow, now)
                 self._miss(edge, now)
                 self._join(edge, [], now)
             case Effect.FROZE:
@@ -523,18 +439,23 @@ class VirtualFaults:
             self._miss(edge, now)
 
     def _thaw(self, edge: str, now: int) -> None:
-        """The edge continues its work. If it was lost, it joins again with its open tasks."""
+        """The edge continues its work. If it was lost, it joins again with its open tasks.
+
+        These are the tasks that it has, and those whose models it is receiving.
+        """
         if self.lives.frozen_until(edge) <= now and edge in self._lost:
-            self._join(edge, self.host.open_tasks(edge), now)
+            flows = self.exchange.under_way(edge)
+            coming = [flow.task for flow in flows if flow.transfer.direction == "down"]
+            self._join(edge, sorted({*self.edges[edge].open_tasks, *coming}), now)
 
     def _miss(self, edge: str, now: int) -> None:
         if edge not in self._lost:
             self._lost.add(edge)
-            self.host.tell(edge, EdgeLost(edge), now)
+            self._tell(edge, EdgeLost(edge), now)
 
     def _join(self, edge: str, tasks: list[int], now: int) -> None:
         self._lost.discard(edge)
-        self.host.tell(edge, Joined(self.samples[edge], tasks), now)
+        self._tell(edge, Joined(self.edges.learned.samples[edge], tasks), now)
 
     def _later(self, at_ns: int, edge: str, call: Callable[[str, int], None]) -> None:
-        self.host.agenda.add(at_ns, self.lives.in_this_life(edge, call))
+        self.agenda.add(at_ns, self.lives.in_this_life(edge, call))

@@ -10,13 +10,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from edgefl.checkpoints.codec import CannotDecode, CannotEncode, decode, encode
 from edgefl.checkpoints.files import Checkpoint, Checkpoints
-from edgefl.clocks.fault_lives import FaultLives
 from edgefl.clocks.processes import keep_freed_memory
 from edgefl.clocks.room import WaitForRoom
 from edgefl.clocks.setup.learning import Learning
@@ -24,11 +22,13 @@ from edgefl.clocks.setup.network import latencies, network
 from edgefl.clocks.setup.plan import fidelity, refuse_native
 from edgefl.clocks.setup.resumption import digest_facts
 from edgefl.clocks.setup.rundir import OpenRun, RunSoFar, externals
-from edgefl.clocks.virtual.host import DeferredEdges, VirtualFaults, VirtualHost
+from edgefl.clocks.virtual.host import DeferredEdges, VirtualHost
 from edgefl.clocks.virtual.pool.engine import Engine, InProcessEngine
 from edgefl.config.faults import revives, schedule
 from edgefl.disk import Disk, OwnDisk, PatientDisk
 from edgefl.errors import UserError
+from edgefl.exchange.fault_lives import FaultLives
+from edgefl.exchange.machine import Exchange, Flow
 from edgefl.record.files import CHECKPOINTS
 from edgefl.record.tables import lost_rows
 from edgefl.results.rundirs import title
@@ -209,21 +209,19 @@ class DelayedInterrupt:
 
 
 def _host(learned: Learning, index: int, run: OpenRun, pool: Engine) -> VirtualHost:
-    experiment, samples = learned.experiment, learned.samples
-    edges, ids = DeferredEdges(learned, index), list(samples)
+    experiment, samples = learned.experiment, list(learned.samples)
     slots = run.coordinator.strategy.schedules_slots
     links = network(experiment, learned.base, slots, at_first_use=True)
-    host = VirtualHost(run.coordinator, edges, links, latencies(experiment), pool)
-    if experiment.faults:
-        host.faults = VirtualFaults(
-            host,
-            schedule(experiment.faults, ids, Streams(experiment.seed)),
-            FaultLives(ids, revives(experiment.faults)),
-            fresh=edges.fresh,
-            liveness_ns=to_ns(experiment.network.liveness_s * experiment.chosen_speed),
-            samples=samples,
-        )
-    return host
+    exchange: Exchange[Flow] = Exchange(links, latencies(experiment))
+    return VirtualHost(
+        run.coordinator,
+        DeferredEdges(learned, index),
+        exchange,
+        pool,
+        schedule(experiment.faults, samples, Streams(experiment.seed)),
+        FaultLives(samples, revives(experiment.faults)),
+        to_ns(experiment.network.liveness_s * experiment.chosen_speed),
+    )
 
 
 @contextmanager
@@ -256,7 +254,7 @@ def _opened(
     digests = digest_facts(learned.data_digest(), learned.frozen_digest())
     run.begin("virtual", book, {**digests, **learned.device_facts()})
     learned.keep_beside(directory)
-    return run, host, partial(host.run, samples)
+    return run, host, host.run
 
 
 def run_virtual(

@@ -16,9 +16,9 @@ from compared_runs import evaluated_run
 from paths import CONFIGS, SUPPORT
 from typer.testing import CliRunner
 
-from edgefl.cli import app
+from edgefl.cli import app, with_value
 from edgefl.clocks.wall import launcher, run_processes
-from edgefl.commands.run import port_of, requirements, unmet, with_value
+from edgefl.commands.run import port_of, requirements, unmet
 from edgefl.commands.running import ProgressLines
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError

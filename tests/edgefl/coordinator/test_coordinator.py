@@ -13,7 +13,7 @@ from builders import Desk, S, experiment, make, plain, vector
 
 from edgefl.actor import Send
 from edgefl.coordinator.coordinator import MOST_TRACES, Coordinator, Failures
-from edgefl.coordinator.tasks import MOST_CLOSED, Tasks
+from edgefl.coordinator.tasks import MOST_CLOSED, DeadlineOver, Tasks
 from edgefl.errors import Bug, UserError
 from edgefl.protocol.messages import (
     Assignment,
@@ -811,7 +811,7 @@ def test_the_time_of_a_lost_edge_does_not_count(desk: Desk) -> None:
     desk.hear("c", Joined(1, [2]), 13 * S)
     for edge, number in (("a", 0), ("b", 1)):
         desk.update(edge, number, 1, 1, 1, now=13 * S)
-    assert desk.coordinator.alarms.at["deadline 2"][0] == 13 * S + S // 2 + 6 * S
+    assert desk.coordinator.alarms.at[DeadlineOver(2)][0] == 13 * S + S // 2 + 6 * S
     desk.hear("c", EdgeLost("c"), 14 * S)
     desk.wake(24 * S)
     assert closed(desk) == [(24.0, "c", "edge lost")], "the grace time is the limit then"
@@ -821,18 +821,9 @@ def test_an_upload_granted_to_a_lost_edge_has_its_time_when_the_edge_is_back(des
     """The update was announced before the connection broke, and is ready while it is broken."""
     desk.hear("c", EdgeLost("c"), 4 * S)
     desk.hear("c", Ready(2), 5 * S)
-    assert "deadline 2" not in desk.coordinator.alarms.at
+    assert DeadlineOver(2) not in desk.coordinator.alarms.at
     desk.hear("c", Joined(1, [2]), 9 * S)
-    assert desk.coordinator.alarms.at["deadline 2"][0] == 11 * S
-
-
-def test_a_wait_for_the_uplink_goes_on_when_its_edge_comes_back(tmp_path: Path) -> None:
-    """A deadline that was stopped before does not begin to run."""
-    desk = desk_of(tmp_path, Limits())
-    task = desk.coordinator.tasks.open[2]
-    desk.coordinator.deadlines.stop(task, 2 * S)
-    desk.hear("c", EdgeLost("c"), 4 * S), desk.hear("c", Joined(1, [2]), 5 * S)
-    assert "deadline 2" not in desk.coordinator.alarms.at
+    assert desk.coordinator.alarms.at[DeadlineOver(2)][0] == 11 * S
 
 
 @pytest.mark.parametrize("limits", [None, Limits(training=FOREVER)])

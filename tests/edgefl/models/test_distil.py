@@ -35,12 +35,14 @@ def space() -> Workspace:
 
 def recipe(**changes: Any) -> distil.Recipe:
     return distil.Recipe(
-        **{"passes": 1, "batch": 8, "alpha_min": 0.2, "alpha_max": 0.8, "clip": 5.0} | changes
+        **{"passes": 1, "batch": 8, "learning_rate": 0.1}
+        | {"alpha_min": 0.2, "alpha_max": 0.8, "clip": 5.0}
+        | changes
     )
 
 
-def adam(size: int, learning_rate: float = 0.1) -> Adam:
-    return Adam(torch.zeros(size), torch.zeros(size), 0, learning_rate, 0.9, 0.999, 1e-8)
+def adam(size: int) -> Adam:
+    return Adam(torch.zeros(size), torch.zeros(size), 0, 0.9, 0.999, 1e-8)
 
 
 # ------------------------------------------------------------------ eq. 3
@@ -130,7 +132,7 @@ def test_first_clipped_then_adam_c1() -> None:
         for gradient in gradients:
             given = gradient.clone()
             assert distil.clipped(given, norm) == pytest.approx(float(gradient.norm()))
-            optimiser.step(weights, given)
+            optimiser.step(weights, given, 0.1)
         return weights
 
     parameter = nn.Parameter(torch.tensor([1.0, 2.0]))

@@ -93,10 +93,8 @@ class Describer:
         steps = self.plan.steps(task, rule, self.samples)
         run = DeferredRun(
             task=task,
+            plan=self.plan,
             local_samples=self.samples,
-            batch_size=self.plan.batch_size,
-            batches_per_epoch=self.plan.batches_per_epoch,
-            drop_last=self.plan.drop_last,
             steps=steps,
             whole_batches=not rule.moves,
             index=self.index,

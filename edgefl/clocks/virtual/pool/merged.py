@@ -204,7 +204,7 @@ class _Group:
         """
         ahead = {
             row: (
-                run.step // batches(run.pass_samples, run.batch_size),
+                run.step // batches(run.pass_samples, run.plan.batch_size),
                 -run.samples_until(run.step + 1),
             )
             for row, run in enumerate(self.runs)

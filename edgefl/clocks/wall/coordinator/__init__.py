@@ -5,7 +5,7 @@ thread with the coordinator actor and the record. ::
     opening          what it runs, and its run directory
     pacing           the pacing thread's turns
     sessions, limits which edge is connected, and what a peer may send
-    transfers, pacer models and updates on the wire, and which bytes may be sent when
+    transfers        models and updates on the wire; edgefl.exchange says which bytes when
     faults           injected faults
     logic            the logic thread
     run_logic        what it does with each input, as a function of its inputs

@@ -11,12 +11,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from edgefl.clocks.fault_lives import Effect, FaultLives
 from edgefl.clocks.ipc import Channel
 from edgefl.clocks.process_messages import InjectFault
 from edgefl.clocks.wall.coordinator.pacing import Pacing
 from edgefl.clocks.wall.coordinator.thread_messages import Interrupt, Noticed
 from edgefl.config.faults import PROCESS_KINDS, told
+from edgefl.exchange.fault_lives import Effect, FaultLives
 from emulator.faults import Fault, Schedule
 from emulator.units import FOREVER, NS_PER_S
 
@@ -28,7 +28,7 @@ HEAD_START_S = 0.1
 class WallFaults:
     """Injects the faults of ``schedule``. ``control``: channel to the launcher.
 
-    The uplink asks this class which pieces are damaged and which updates arrive twice.
+    The transport asks this class which pieces are damaged and which updates arrive twice.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class WallFaults:
     def _later(self, at_ns: int, edge: str, call: Callable[[str, int], None]) -> None:
         self.pacing.agenda.add(at_ns, self.lives.in_this_life(edge, call))
 
-    # ------------------------------------------------------------------ the uplink's questions
+    # ------------------------------------------------------------------ the transport's questions
     def damaged(self, edge: str, body: Any) -> Any:
         """Change the last byte of the piece if the edge's update is to be damaged.
 

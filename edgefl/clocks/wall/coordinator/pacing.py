@@ -9,7 +9,6 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
-from edgefl.clocks.exchange import pays_latency, play_moment
 from edgefl.clocks.wall.coordinator import thread_messages as messages
 from edgefl.clocks.wall.coordinator.limits import MOST_RECORDS, PerSecond
 from edgefl.clocks.wall.coordinator.run_logic import Continuation
@@ -27,6 +26,7 @@ from edgefl.clocks.wall.coordinator.sessions import (
 from edgefl.clocks.wall.coordinator.transfers import Transport
 from edgefl.clocks.wall.system import OWN_SYSTEM, Mailbox, SleepWatch, System
 from edgefl.clocks.wall.wire import MOST_FRAMES, Router, Wire
+from edgefl.exchange.machine import play_moment
 from edgefl.protocol.codec import MOST_BUNDLED, MOST_BUNDLED_BYTES, bundle, encode, encode_note
 from edgefl.protocol.errors import LimitExceeded, WireError
 from edgefl.protocol.messages import BROKEN_OFF_ENDS, Joined, Setup, Stamped, Welcome
@@ -348,13 +348,13 @@ class Pacing:
                 self._release()
             match wish:
                 case messages.Carry():
-                    self.transport.downlink.carry(wish.edge, wish.outgoing, wish.now)
+                    self.transport.carry(wish.edge, wish.outgoing, wish.now)
                 case messages.Granted():
-                    self.transport.uplink.grant(wish.grant, wish.number, wish.now)
+                    self.transport.grant(wish.grant, wish.number, wish.now)
                 case messages.Taken():
-                    self.transport.uplink.taken(wish.edge, wish.transfer)
+                    self.transport.taken(wish.edge, wish.transfer)
                 case messages.CarryAll():
-                    self.transport.downlink.carry_all(wish)
+                    self.transport.carry_all(wish)
                 case messages.Note():
                     self._note(wish)
                 case messages.WakeAt():
@@ -388,8 +388,9 @@ class Pacing:
 
     def _note(self, wish: messages.Note) -> None:
         self.transport.end(wish.edge, wish.note, wish.now)
-        if pays_latency(wish.note):
-            self.agenda.add(wish.now + self.transport.latency_ns[wish.edge], wish)
+        due_ns = self.transport.exchange.note_due_ns(wish.edge, wish.note, wish.now)
+        if due_ns > wish.now:
+            self.agenda.add(due_ns, wish)
         else:
             self.send(wish.edge, Stamped(wish.now, encode_note(wish.note)), waits=True)
 

@@ -21,7 +21,6 @@ import orjson
 import zmq
 from safetensors.numpy import load_file
 
-from edgefl.clocks.fault_lives import FaultLives
 from edgefl.clocks.ipc import Channel
 from edgefl.clocks.process_messages import (
     BugFound,
@@ -52,14 +51,12 @@ from edgefl.clocks.wall.coordinator.opening import (
     expected,
     run_id,
 )
-from edgefl.clocks.wall.coordinator.pacer import Pacer, PiecePlan
 from edgefl.clocks.wall.coordinator.pacing import Pacing
 from edgefl.clocks.wall.coordinator.sessions import WHOLE_RUN, Sessions
 from edgefl.clocks.wall.coordinator.thread_messages import Greedy, Interrupt, Noticed, Stranger
 from edgefl.clocks.wall.coordinator.transfers import (
     Probes,
     TrainingTimes,
-    TransferContext,
     Transport,
 )
 from edgefl.clocks.wall.coordinator.workers import Evaluator, Jobs
@@ -68,6 +65,9 @@ from edgefl.clocks.wall.system import OWN_SYSTEM, System, TurnOutbox
 from edgefl.config.faults import revives, schedule
 from edgefl.disk import PatientDisk
 from edgefl.errors import Bug, UserError
+from edgefl.exchange.fault_lives import FaultLives
+from edgefl.exchange.machine import Exchange
+from edgefl.exchange.pacer import PacedFlow, Pacer, PiecePlan
 from edgefl.protocol.transfers import most_body
 from edgefl.results.summary import BROKEN_OFF
 from edgefl.streams import Streams
@@ -374,7 +374,7 @@ class CoordinatorProcess:
         lives = FaultLives(edges, revives(experiment.faults))
         since_ns = self.clock.now()  # it stands still until the run begins or goes on
         faults = WallFaults(self.pacing, planned, lives, self.control, since_ns)
-        self.pacing.transport.uplink.faults = faults
+        self.pacing.transport.faults = faults
 
     def _pacing(self, weights: np.ndarray) -> Pacing:
         experiment = self.job.experiment
@@ -400,25 +400,21 @@ class CoordinatorProcess:
         )
         pacing.turn_ends = tell.send
         probes = Probes(links, experiment.chosen_speed, self.fidelity, pacing.send, self.system)
-        context = TransferContext(
-            Pacer(links, pace, self.fidelity),
+        exchange: Exchange[PacedFlow] = Exchange(links, latencies(experiment))
+        pacing.transport = Transport(
+            Pacer(exchange, pace, self.fidelity),
             self.clock,
             pacing.agenda,
             pacing.send,
             tell,
             self.sessions.by_edge,
-            TrainingTimes(self.fidelity, emulated_devices(experiment)),
             self.sessions.useless,
-        )
-        pacing.transport = Transport(
-            context,
+            TrainingTimes(self.fidelity, emulated_devices(experiment)),
             probes,
-            latencies(experiment),
             most_body(weights.nbytes),
             ReportAllowance(to_ns(section.report_s), to_ns(section.liveness_s)),
+            gives_ahead=not self.run.coordinator.strategy.schedules_uplink,
         )
-        schedules = self.run.coordinator.strategy.schedules_uplink
-        pacing.transport.uplink.gives_ahead = not schedules
         return pacing
 
 

@@ -7,7 +7,7 @@ run that was broken off is repeated from its journal. This module opens no file 
 from __future__ import annotations
 
 import weakref
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -16,12 +16,12 @@ import numpy as np
 from msgspec.structs import asdict
 
 from edgefl.actor import Broadcast, Output, Run, Send
-from edgefl.clocks.exchange import ends
 from edgefl.clocks.wall.coordinator import thread_messages as messages
 from edgefl.clocks.wall.coordinator.thread_messages import Carried, Heard, Worked
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.coordinator.tasks import OpenTask
 from edgefl.errors import Bug, UserError
+from edgefl.exchange.machine import Deliveries, ends
 from edgefl.jobs import Evaluate, Job, Result
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import FRESH, TASK, Assignment, Fresh, HostFacts, Started, ToEdge
@@ -35,7 +35,6 @@ from emulator.clock import Agenda
 from emulator.fidelity import Quantiles, spread_ms
 from emulator.units import FOREVER, NS_PER_S, seconds_text
 
-REMEMBERED = 4  # deliveries per edge that can be repeated after a broken session
 MOST_EVALUATIONS = 100  # snapshots waiting for the evaluator
 NO_WEIGHTS = np.empty(0, np.float32)
 # they change no moment at which there is something to do
@@ -59,12 +58,11 @@ class Downloads:
     """Downloads that are on their way, and those whose delivery the edge may not know yet.
 
     After a resumption the pacing thread goes on with them. ``under_way``: by edge and kind, because
-    an edge has one task. ``delivered``: the latest transfers of each edge -> moments of their
-    deliveries (emulated ns).
+    an edge has one task.
     """
 
     under_way: dict[tuple[str, str], ModelDownload] = field(default_factory=dict)
-    delivered: dict[str, OrderedDict[int, int]] = field(default_factory=dict)
+    delivered: Deliveries = field(default_factory=Deliveries)
 
     def begin(self, download: ModelDownload) -> None:
         self.under_way[download.edge, download.message.kind] = download
@@ -95,10 +93,7 @@ class Downloads:
 
     def _end(self, download: ModelDownload, at_ns: int) -> None:
         del self.under_way[download.edge, download.message.kind]
-        told = self.delivered.setdefault(download.edge, OrderedDict())
-        told[download.number] = at_ns
-        while len(told) > REMEMBERED:
-            told.popitem(last=False)
+        self.delivered.add(download.edge, download.number, at_ns)
 
 
 @dataclass(slots=True, eq=False)
@@ -413,7 +408,7 @@ class RunLogic:
                 (each, self.packed(each.number, each.message))
                 for each in self.downloads.open(coordinator.tasks.open)
             ),
-            self.downloads.delivered,
+            self.downloads.delivered.of_edge,
         )
 
     def forget_weights(self) -> None:

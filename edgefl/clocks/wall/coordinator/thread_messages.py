@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from edgefl.clocks.wall.coordinator.pacer import Stretch
+from edgefl.exchange.pacer import Stretch
 from edgefl.jobs import Scores
 from edgefl.protocol.messages import HostFacts, HostReport, Ready, ToCoordinator, ToEdge
 from edgefl.protocol.transfers import Incoming, Outgoing

@@ -1,18 +1,16 @@
-"""Transfers over the wire, in the pacing thread: models to edges, updates and notes from them.
-
-``Transport`` has them all. It passes each frame, note and flow to ``Downlink`` or ``Uplink``.
-"""
+"""Transfers over the wire, in the pacing thread: models to edges, updates and notes from them."""
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from edgefl.clocks.exchange import Answers, ends, pays_latency
+from msgspec.structs import replace
+
 from edgefl.clocks.setup.network import DIRECTIONS, usual_bit_s
 from edgefl.clocks.wall.coordinator import thread_messages as messages
 from edgefl.clocks.wall.coordinator.limits import (
@@ -20,21 +18,21 @@ from edgefl.clocks.wall.coordinator.limits import (
     ReportAllowance,
     moment,
 )
-from edgefl.clocks.wall.coordinator.pacer import (
+from edgefl.clocks.wall.coordinator.run_logic import Continuation
+from edgefl.clocks.wall.coordinator.sessions import UNKNOWN_RTT, Answered, Session
+from edgefl.clocks.wall.system import OWN_SYSTEM, System
+from edgefl.exchange.machine import Deliveries, closes_ns
+from edgefl.exchange.pacer import (
     ONE_PIECE_NS,
-    Flow,
+    PacedFlow,
     Pacer,
     native_ahead,
     rate_between,
     stretches,
 )
-from edgefl.clocks.wall.coordinator.run_logic import REMEMBERED, Continuation
-from edgefl.clocks.wall.coordinator.sessions import UNKNOWN_RTT, Answered, Session
-from edgefl.clocks.wall.system import OWN_SYSTEM, System
 from edgefl.protocol.codec import decode_note, encode_note
 from edgefl.protocol.errors import LimitExceeded, WireError
 from edgefl.protocol.messages import (
-    DROPPED,
     FRESH,
     MAX_PIECE_BYTES,
     TASK,
@@ -123,82 +121,6 @@ class TrainingTimes:
             self.fidelity.task(now - working.due_ns, working.due_ns - began_ns)
 
 
-@dataclass(frozen=True, slots=True)
-class TransferContext:
-    """What the transfers of the pacing thread work with.
-
-    ``send(edge, message, body)`` sends to an edge. ``tell`` sends to the logic thread. ``agenda``
-    holds emulated moments. ``sessions``: of the connected edges. ``useless(edge, what)``: called
-    for a message that changes nothing.
-    """
-
-    pacer: Pacer
-    clock: WallClock
-    agenda: Agenda[Any]
-    send: Callable[..., None]
-    tell: Callable[[Any], None]
-    sessions: dict[str, Session]
-    training: TrainingTimes
-    useless: Callable[[str, str], None]
-    allowances: Allowances = field(default_factory=Allowances)
-
-    def start(
-        self,
-        transfer: Transfer,
-        meta: int,
-        side: Outgoing | Incoming,
-        now: int,
-        slots: tuple[int, ...] | None = None,
-    ) -> Flow:
-        """Begin to pace this transfer. Its link is suspended while the edge is not connected."""
-        edge = transfer.edge
-        flow = self.pacer.start(
-            transfer, meta, side, self.rtt_ns(edge), now, self.clock.now(), slots
-        )
-        self.suspend_absent(edge, now)
-        return flow
-
-    def start_native(self, transfer: Transfer, meta: int, side: Outgoing, now: int) -> Flow | None:
-        """Begin a download that is due at once; None if its link emulates something, or the edge
-        is not connected.
-        """
-        edge = transfer.edge
-        if not side.body or edge not in self.sessions:
-            return None
-        if not self.pacer.network.at_once(edge, transfer.direction, now):
-            return None
-        return self.pacer.start_native(transfer, meta, side, now)
-
-    def suspend_absent(self, edge: str, now: int) -> None:
-        if edge not in self.sessions:
-            self.pacer.suspend(edge, now)
-
-    def drop(self, flow: Flow, now: int) -> None:
-        self.pacer.drop(flow, now, self.clock.now())
-
-    def check_ahead(self, flow: Flow, body_bytes: int, at_ns: int, session: Session) -> None:
-        """Count, in the verdict, bytes that arrived too early.
-
-        At ``at_ns`` the receiver has ``body_bytes`` in total.
-        """
-        tolerance_ns = self._tolerance_ns(session)
-        self.pacer.fidelity.ahead(flow.ahead(self.pacer.network, body_bytes, at_ns, tolerance_ns))
-
-    def rtt_ns(self, edge: str) -> int:
-        """The round-trip time of the real path, in emulated ns; 0 while it is unknown."""
-        session = self.sessions.get(edge)
-        if session is None or session.rtt_ns == UNKNOWN_RTT:
-            return 0
-        return self._tolerance_ns(session)
-
-    def _tolerance_ns(self, session: Session) -> int:
-        """The largest error (emulated ns) of an arrival's stamp.
-
-        The two clocks are compared by a ping, so the error is below its round-trip time.
-        """
-        return int(session.rtt_ns * self.clock.speed)
-
-
 @dataclass(slots=True)
 class Probe:
     """One edge's measurement so far: the best rate of its tries."""
@@ -281,432 +203,14 @@ class Probes:
         return int(max(rates) * self.speed) if rates else None
 
 
-class Downlink:
-    """Downloads; runs in the pacing thread. Methods that return flows return finished ones."""
-
-    def __init__(self, context: TransferContext, ahead: Callable[[str, int], int]) -> None:
-        """``ahead(edge, task)``: bytes of the update that may follow its Offer at once."""
-        self.context, self.training, self.ahead = context, context.training, ahead
-        self.answers = Answers()
-        # edge -> transfer -> moment of delivery
-        self._delivered: defaultdict[str, OrderedDict[int, int]] = defaultdict(OrderedDict)
-
-    # ------------------------------------------------------------------ the logic thread's requests
-    def carry(self, edge: str, outgoing: Outgoing, now: int) -> None:
-        """Start to send a model, unless it answers a closed request."""
-        if self.answers.too_late(edge, outgoing.kind, outgoing.task):
-            return
-        context = self.context
-        transfer, meta = self._transfer(edge, outgoing), len(outgoing.meta)
-        flow = context.start_native(transfer, meta, outgoing, now)
-        if flow is None:
-            flow = context.start(transfer, meta, outgoing, now)
-        flow.starts = (
-            not flow.shaped and outgoing.kind == TASK and edge not in self.training.stamped
-        )
-        ahead = self.ahead(edge, outgoing.task) if flow.starts else 0
-        context.send(edge, outgoing.offer(now, ahead, flow.starts))
-        if not flow.shaped:  # nothing to wait for: the Offer's arrival is that of the first byte
-            first, end = flow.release(context.pacer.network, context.clock.now())
-            self.send_pieces(flow, first, end)
-
-    def carry_all(self, wish: messages.CarryAll) -> None:
-        """Start a broadcast: one transfer is emulated, and each receiver is offered a real copy."""
-        context = self.context
-        copies = [
-            (self._transfer(edge, outgoing), outgoing, context.rtt_ns(edge))
-            for edge, outgoing in wish.outgoings
-        ]
-        context.pacer.broadcast(copies, wish.slots, wish.number, wish.now, context.clock.now())
-        for edge, outgoing in wish.outgoings:
-            context.send(edge, outgoing.offer(wish.now))
-            context.suspend_absent(edge, wish.now)
-
-    def _transfer(self, edge: str, outgoing: Outgoing) -> Transfer:
-        if outgoing.kind == TASK:
-            self.context.allowances.given(edge, outgoing.task)
-        return Transfer(outgoing.number, edge, "down", outgoing.size, outgoing.kind)
-
-    def end(self, edge: str, note: ToEdge, now: int) -> None:
-        """Drop the transfers that ``note`` ends."""
-        for flow in self._ended(edge, note):
-            self.context.drop(flow, now)
-
-    def close(self, edge: str, task: int, now: int) -> None:
-        """Close a request for a fresher model whose answer has not arrived in time.
-
-        The answer's download ends, and the bytes carried so far count. The edge gets a TooLate.
-        """
-        note, network = self.answers.close(edge, task), self.context.pacer.network
-        for flow in self._ended(edge, note):
-            brought = flow.completion or network.carried(flow.transfer, now, DROPPED)
-            self.context.tell(messages.Carried(brought, now))
-            self.context.drop(flow, now)
-        self.context.send(edge, Stamped(now, encode_note(note)))
-
-    def answering(self, edge: str, task: int) -> bool:
-        """Whether a fresher model for this task is being sent."""
-        return any(
-            flow.transfer.kind == FRESH and flow.side.task == task for flow in self._flows(edge)
-        )
-
-    def _ended(self, edge: str, note: ToEdge) -> list[Flow]:
-        return [
-            flow for flow in self._flows(edge) if ends(note, flow.transfer.kind, flow.side.task)
-        ]
-
-    def _flows(self, edge: str) -> list[Flow]:
-        """The downloads of this edge."""
-        flows = self.context.pacer.of_edge[edge].values()
-        return [flow for flow in flows if isinstance(flow.side, Outgoing)]
-
-    # ------------------------------------------------------------------ sessions
-    def go_on(self, continuation: Continuation) -> None:
-        """Offer again what was under way when the run was broken off.
-
-        Copies of a broadcast count as delivered: their slots may have passed.
-        """
-        now = continuation.at_ns
-        for edge, told in continuation.delivered.items():
-            self._delivered[edge] = OrderedDict(told)
-        for download, outgoing in continuation.downloads:
-            if download.slotted:
-                self.carry_all(messages.CarryAll(now, 0, [(download.edge, outgoing)], ()))
-            else:
-                self.carry(download.edge, outgoing, now)
-
-    def entered(
-        self, edge: str, held: dict[int, int], tasks: Collection[int], now: int
-    ) -> list[Flow]:
-        """Continue the downloads of an edge that has joined again.
-
-        ``held``: received bytes by transfer. Flows that the edge does not know are dropped. The
-        others continue at the byte that the edge needs next. ``tasks``: that the edge has. If it
-        has one whose model is still under way, the coordinator was killed just after its delivery.
-        """
-        done = []
-        for flow in self._flows(edge):
-            number = flow.transfer.number
-            if number not in held or held[number] > flow.body:
-                if flow.transfer.kind == TASK and flow.side.task in tasks:
-                    self._was_delivered(flow, now)
-                self.context.drop(flow, now)
-                continue
-            self.context.pacer.resume(flow, held[number], now)
-            if held[number] == flow.body and flow.last_byte_ns is None:
-                done += self.context.pacer.last_byte(flow, now)
-        return done
-
-    def _was_delivered(self, flow: Flow, now: int) -> None:
-        """The task has started at its edge, but this run does not know it."""
-        transfer = flow.transfer
-        if not flow.known:
-            self.context.tell(messages.Carried(Completion(transfer, now, now, now), now))
-        self.context.tell(messages.Heard(now, transfer.edge, Started(flow.side.task)))
-
-    def tell_again(self, edge: str, held: dict[int, int]) -> None:
-        """Repeat the deliveries of which the edge has not learned."""
-        for number in held:
-            if number in self._delivered[edge]:
-                self.context.send(edge, Delivered(number, self._delivered[edge][number]))
-
-    # ------------------------------------------------------------------ the wire
-    def send_pieces(self, flow: Flow, first: int, end: int) -> None:
-        """Send body bytes [first, end)."""
-        for border in flow.cuts(first, end):
-            while first < border:
-                view = flow.side.piece(first, min(border - first, MAX_PIECE_BYTES))
-                self.context.send(flow.transfer.edge, Piece(flow.transfer.number, first), view)
-                first += len(view)
-
-    def arrived(self, session: Session, arrived: Arrived) -> list[Flow]:
-        """Process the edge's arrival stamps of a whole download.
-
-        WireError if the stamps are impossible. The arrival of an unknown transfer, or one that is
-        told again, changes nothing.
-        """
-        context = self.context
-        flow = context.pacer.flows.get(arrived.transfer)
-        if (
-            flow is None
-            or flow.transfer.edge != session.edge
-            or not isinstance(flow.side, Outgoing)
-            or flow.last_byte_ns is not None
-        ):
-            self.context.useless(session.edge, "the arrival of an unknown transfer")
-            return []
-        if not arrived.curve or arrived.curve[-1][0] != flow.body or flow.released < flow.body:
-            raise WireError(
-                f"transfer {arrived.transfer}: arrivals end at {arrived.curve[-1:]},"
-                f" {flow.released} of {flow.body} bytes were sent"
-            )
-        now, at = context.clock.now(), 0
-        for size, stamp in arrived.curve:
-            at = now
-            if session.rtt_ns != UNKNOWN_RTT:
-                moment_ns = context.clock.at_monotonic(stamp - session.offset_ns)
-                flow.arrived(size, moment_ns)  # one clock, so the time between two is exact
-                at = min(moment_ns, now)
-            context.check_ahead(flow, size, at, session)
-        return context.pacer.last_byte(flow, at)
-
-    def done(self, flow: Flow, at_ns: int) -> None:
-        """Report the flow as delivered at ``at_ns``, to the edge and to the logic thread.
-
-        An edge whose task has started knows it.
-        """
-        transfer, task = flow.transfer, flow.side.task
-        if not flow.starts:
-            told = self._delivered[transfer.edge]
-            told[transfer.number] = at_ns
-            while len(told) > REMEMBERED:
-                told.popitem(last=False)
-            self.context.send(transfer.edge, Delivered(transfer.number, at_ns))
-        if transfer.kind == TASK:
-            self.training.begins(transfer.edge, task, at_ns)
-            self.context.tell(messages.Heard(at_ns, transfer.edge, Started(task)))
-
-
-@dataclass(slots=True, eq=False)
-class Waiting:
-    """An offered update: when its training began, if known, and its flow once it is granted.
-
-    ``ahead``: bytes that may come before the grant. ``stamps``: their arrivals, see Flow.
-    ``ready_ns``: when it is ready. ``ready``: the agenda's entry that reports this; None: reported.
-    """
-
-    offer: Offer
-    task: int
-    incoming: Incoming
-    began_ns: int | None = None
-    flow: Flow | None = None
-    ready_ns: int = 0
-    ready: Ticket | None = None
-    ahead: int = 0
-    stamps: list[tuple[int, int]] = field(default_factory=list)
-
-
-class UplinkFaults(Protocol):
-    """The injected faults that concern the uplink."""
+class UploadFaults(Protocol):
+    """The injected faults that concern uploads."""
 
     def damaged(self, edge: str, body: Any) -> Any:
         """The bytes of a piece as they are received, perhaps damaged."""
 
     def repeats(self, edge: str) -> bool:
         """Whether this edge's update arrives twice."""
-
-
-class Uplink:
-    """Uploads; runs in the pacing thread. ``faults``: set before a run with injected faults.
-
-    ``gives_ahead``: the strategy does not schedule uploads, so an edge may send the first bytes of
-    an update together with its Offer if nothing on its way is emulated.
-    """
-
-    gives_ahead = False
-    faults: UplinkFaults | None = None
-    forgives_past_slots = False  # in a resumed run
-
-    def __init__(self, context: TransferContext, most_bytes: int) -> None:
-        """``most_bytes``: of the body of one update."""
-        self.context, self.training, self.most_bytes = context, context.training, most_bytes
-        # edge -> its transfer number -> offered update
-        self.waiting: defaultdict[str, dict[int, Waiting]] = defaultdict(dict)
-        # edge -> bytes of ended transfers that were credited and may still come
-        self._late_bytes: Counter[str] = Counter()
-        self._ahead: dict[str, tuple[int, int]] = {}  # edge -> the task and bytes of allow_ahead
-
-    # ------------------------------------------------------------------ the logic thread's requests
-    def grant(self, grant: Grant, number: int, now: int) -> None:
-        """Start the upload of an offered update, as transfer ``number``."""
-        edge = grant.edge
-        for waiting in self.waiting[edge].values():
-            if waiting.task == grant.task and waiting.flow is None:
-                offer = waiting.offer
-                meta = len(offer.meta)
-                transfer = Transfer(number, edge, "up", meta + offer.size, offer.kind)
-                slots = self._usable(edge, grant.slots, now)
-                flow = self.context.start(transfer, meta, waiting.incoming, now, slots)
-                waiting.flow = flow
-                if waiting.stamps:
-                    flow.released, flow.stamps = waiting.ahead, waiting.stamps
-                if waiting.ahead and waiting.incoming.complete:
-                    flow.last_byte_ns = waiting.stamps[-1][1]
-
-    def _usable(self, edge: str, slots: tuple[int, ...] | None, now: int) -> tuple[int, ...] | None:
-        """The granted slots. Those of a grant before a resumption may have passed."""
-        link = self.context.pacer.network.link(edge, "up")
-        if slots is None or not self.forgives_past_slots or not isinstance(link, ChannelLink):
-            return slots
-        return tuple(slot for slot in slots if link.channel.grid.begins(slot) >= now)
-
-    def end(self, edge: str, note: ToEdge) -> None:
-        """Forget the updates that ``note`` ends."""
-        self._forget(edge, [each for each in self._of(edge) if ends(note, UPDATE, each.task)])
-
-    def _of(self, edge: str) -> list[Waiting]:
-        return list(self.waiting[edge].values())
-
-    def _forget(self, edge: str, offers: list[Waiting]) -> None:
-        for waiting in offers:
-            del self.waiting[edge][waiting.offer.transfer]
-            if waiting.ready is not None:
-                self.context.agenda.cancel(waiting.ready)
-            credited = waiting.ahead if waiting.flow is None else waiting.flow.released
-            self._late_bytes[edge] += max(credited - waiting.incoming.received, 0)
-            if waiting.flow is not None:
-                self.context.drop(waiting.flow, self.context.clock.now())
-
-    # ------------------------------------------------------------------ offers
-    def entered(self, edge: str, tasks: list[int]) -> None:
-        """The edge has joined with these open tasks. Forget its offers for other tasks.
-
-        The remaining uploads are suspended until the edge offers them again.
-        """
-        self._forget(edge, [each for each in self._of(edge) if each.task not in tasks])
-        self._late_bytes.pop(edge, None)  # they were lost with the former session
-        self._ahead.pop(edge, None)
-        for waiting in self._of(edge):
-            waiting.ahead = waiting.incoming.received  # the rest was lost with the session
-
-    def allow_ahead(self, edge: str, task: int) -> int:
-        """How many bytes of the update of ``task`` may follow its Offer without a Credit.
-
-        This is one piece, so none until the path was measured.
-        """
-        bit_s = self.context.pacer.native_bit_s.get((edge, "up"))
-        if bit_s is None or not self.gives_ahead or edge in self.training.stamped:
-            return 0
-        self._ahead[edge] = (task, native_ahead(bit_s))
-        return native_ahead(bit_s)
-
-    def offered(self, edge: str, offer: Offer) -> None:
-        """Handle an offer: an update is ready, or the edge offers it again in a new session."""
-        incoming = Incoming(offer, self.most_bytes)
-        task, now = incoming.task, self.context.clock.now()
-        known = self._known(edge, offer, task)
-        self.context.allowances.count(edge, task, "offers")
-        due_ns = moment(offer.due_ns, now)
-        if known is not None and known.offer.digest == offer.digest:
-            if known.flow is not None and known.flow.suspended:
-                self.context.pacer.resume(known.flow, known.flow.side.received, now)
-            return
-        began_ns = self._began(edge, task)
-        # an urged edge makes a new offer, which replaces the former one
-        self._forget(edge, [each for each in self._of(edge) if each is known or each.task == task])
-        if known is None and began_ns is not None:  # a repeated offer does not count as late again
-            self.training.done(edge, began_ns, due_ns, now)
-        self.waiting[edge][offer.transfer] = waiting = Waiting(offer, task, incoming, began_ns)
-        waiting.ready_ns = reported_ns = max(due_ns, now)
-        if offer.ahead:
-            waiting.ahead, waiting.stamps = offer.ahead, [(0, now)]
-            if offer.ahead == offer.size and self.faults is None:
-                reported_ns += ONE_PIECE_NS  # together with its bytes, if these come by then
-        ready = partial(self._ready, edge, waiting)
-        waiting.ready = self.context.agenda.add(reported_ns, ready)
-
-    def _known(self, edge: str, offer: Offer, task: int) -> Waiting | None:
-        """The edge's earlier offer with this number, or None.
-
-        WireError if the edge may not offer this, LimitExceeded if too many of its offers wait.
-        """
-        waiting = self.waiting[edge]
-        if offer.kind != UPDATE:
-            raise WireError(f"offer of a {offer.kind!r} by an edge")
-        if offer.starts:
-            raise WireError("an update that starts, which only a task does")
-        if offer.ahead:
-            of, most = self._ahead.pop(edge, (None, 0))
-            if of != task or offer.ahead > min(most, offer.size):
-                raise WireError(f"{offer.ahead} bytes behind an offer, which were not allowed")
-        if len(waiting) >= MOST_OFFERS and offer.transfer not in waiting:
-            raise LimitExceeded(f"an offer by an edge with {len(waiting)} waiting")
-        return waiting.get(offer.transfer)
-
-    def _began(self, edge: str, task: int) -> int | None:
-        """When the training of an offered update began; None if unknown."""
-        began_ns = self.training.offered(edge, task)
-        if began_ns is not None:
-            return began_ns
-        return next((each.began_ns for each in self._of(edge) if each.task == task), None)
-
-    def _ready(self, edge: str, waiting: Waiting, now: int) -> None:
-        """Report the update as ready: its emulated moment has come."""
-        waiting.ready = None
-        self.context.tell(messages.Heard(waiting.ready_ns, edge, _ready(waiting)))
-
-    def _came_ahead(self, edge: str, waiting: Waiting, now: int) -> None:
-        """Report the update as ready and whole. It waits here until it is taken or granted."""
-        if waiting.ready is None:
-            return  # it was reported as ready before
-        self.context.agenda.cancel(waiting.ready)
-        waiting.ready = None
-        stamps, incoming = waiting.stamps, waiting.incoming
-        measured = rate_between(stamps)
-        if measured is not None:
-            self.context.pacer.native_bit_s[edge, "up"] = measured
-        ready, found = _ready(waiting), stretches(stamps)
-        self.context.tell(messages.CameAhead(waiting.ready_ns, edge, ready, incoming, now, found))
-
-    def taken(self, edge: str, transfer: int) -> None:
-        """The logic thread has taken an update that came ahead."""
-        self.waiting[edge].pop(transfer, None)
-
-    # ------------------------------------------------------------------ bytes
-    def credit(self, flow: Flow, first: int, end: int) -> None:
-        """Allow the edge to send body bytes [first, end)."""
-        number, received = flow.side.offer.transfer, flow.side.received
-        for limit in flow.cuts(first, end):
-            self.context.send(flow.transfer.edge, Credit(number, received, limit))
-
-    def piece(self, session: Session, piece: Piece, body: Any) -> list[Flow]:
-        """Receive a piece. Returns the flow if it is done.
-
-        WireError for bytes beyond the credit. Pieces of an unknown transfer change nothing, as long
-        as they are no more than the credit of those that have just ended.
-        """
-        if self.faults is not None:
-            body = self.faults.damaged(session.edge, body)
-        waiting = self.waiting[session.edge].get(piece.transfer)
-        if waiting is None:
-            if not 0 < len(body) <= self._late_bytes[session.edge]:
-                self.context.useless(session.edge, "bytes of an unknown transfer")
-            else:
-                self._late_bytes[session.edge] -= len(body)
-            return []
-        flow, end = waiting.flow, piece.offset + len(body)
-        credited = waiting.ahead if flow is None else flow.released
-        if end > credited:
-            raise WireError(
-                f"bytes up to {end} of transfer {piece.transfer} came, up to {credited} were"
-                " credited"
-            )
-        now, incoming = self.context.clock.now(), waiting.incoming
-        incoming.add(piece.offset, body)
-        if flow is None:
-            waiting.stamps.append((incoming.received, now))
-            if incoming.complete and self.faults is None and waiting.ready_ns <= now:
-                self._came_ahead(session.edge, waiting, now)
-            return []
-        flow.arrived(incoming.received, now)
-        self.context.check_ahead(flow, incoming.received, now, session)
-        self.context.pacer.took(flow, now)
-        return self.context.pacer.last_byte(flow, now) if incoming.complete else []
-
-    def done(self, flow: Flow, at_ns: int) -> None:
-        """Pass the update, complete at ``at_ns``, to the logic thread. A new offer starts anew."""
-        edge, incoming = flow.transfer.edge, flow.side
-        waiting = self.waiting[edge].pop(incoming.offer.transfer)
-        if waiting.ready is not None:  # a grant of before a resumption may be earlier than this
-            self.context.agenda.cancel(waiting.ready)
-        twice = self.faults is not None and self.faults.repeats(edge)
-        # a copy, because the logic thread frees the body of the first one
-        for each in (incoming, copy(incoming)) if twice else (incoming,):
-            self.context.tell(messages.Whole(at_ns, edge, each))
-
-
-def _ready(waiting: Waiting) -> Ready:
-    return Ready(waiting.task, len(waiting.offer.meta) + waiting.offer.size)
 
 
 @dataclass(slots=True)
@@ -722,94 +226,232 @@ class OpenNote:
 
 
 class Transport:
-    """All transfers of a run, in the pacing thread.
+    """All transfers of a run, in the pacing thread: drives the exchange with real bytes.
 
-    ``reports``: how often edges may report about their hosts.
+    ``send(edge, message, body)`` sends to an edge. ``tell`` sends to the logic thread. ``agenda``
+    holds emulated moments. ``sessions``: of the connected edges. ``useless(edge, what)``: called
+    for a message that changes nothing. ``most_bytes``: of the body of one update. ``reports``: how
+    often edges may report about their hosts. ``gives_ahead``: the strategy does not schedule
+    uploads, so an edge may send the first bytes of an update together with its Offer if nothing on
+    its way is emulated. ``faults``: set before a run with injected faults.
     """
+
+    faults: UploadFaults | None = None
 
     def __init__(
         self,
-        context: TransferContext,
+        pacer: Pacer,
+        clock: WallClock,
+        agenda: Agenda[Any],
+        send: Callable[..., None],
+        tell: Callable[[Any], None],
+        sessions: dict[str, Session],
+        useless: Callable[[str, str], None],
+        training: TrainingTimes,
         probes: Probes,
-        latency_ns: Mapping[str, int],
         most_bytes: int,
         reports: ReportAllowance,
+        gives_ahead: bool = False,
     ) -> None:
-        self.context, self.probes, self.latency_ns = context, probes, latency_ns
-        self.pacer, self.training = context.pacer, context.training
-        self.allowances, self.reports = context.allowances, reports
-        self.uplink = Uplink(context, most_bytes)
-        self.downlink = Downlink(context, self.uplink.allow_ahead)
-        self.resumed = False
+        self.pacer, self.exchange, self.network = pacer, pacer.exchange, pacer.network
+        self.clock, self.agenda, self.send, self.tell = clock, agenda, send, tell
+        self.sessions, self.useless = sessions, useless
+        self.training, self.probes, self.most_bytes = training, probes, most_bytes
+        self.reports, self.gives_ahead = reports, gives_ahead
+        self.allowances = Allowances()
+        self.resumed = False  # edges may know tasks that this history never gave
         self.notes: dict[tuple[str, type], OpenNote] = {}  # an edge's latest of each kind
+        self.deliveries = Deliveries()
+        # edge -> bytes of ended transfers that were credited and may still come
+        self._late_bytes: Counter[str] = Counter()
+        # edge -> a task, and how many bytes of its update may follow its Offer without a Credit
+        self._ahead: dict[str, tuple[int, int]] = {}
+
+    # ------------------------------------------------------------------ the logic thread's requests
+    def carry(self, edge: str, outgoing: Outgoing, now: int) -> None:
+        """Start to send a model, unless it answers a closed request."""
+        if self.exchange.too_late(edge, outgoing.kind, outgoing.task):
+            return
+        flow = self._download(edge, outgoing)
+        if outgoing.body and edge in self.sessions and self.network.at_once(edge, "down", now):
+            self.pacer.begin_native(flow, now)
+        else:
+            self._begin(flow, now)
+        flow.starts = (
+            not flow.shaped and outgoing.kind == TASK and edge not in self.training.stamped
+        )
+        ahead = self._allow_ahead(edge, outgoing.task) if flow.starts else 0
+        self.send(edge, outgoing.offer(now, ahead, flow.starts))
+        if not flow.shaped:  # nothing to wait for: the Offer's arrival is that of the first byte
+            self._send_pieces(flow, *flow.release(self.network, self.clock.now()))
+
+    def carry_all(self, wish: messages.CarryAll) -> None:
+        """Start a broadcast: one transfer is emulated, and each receiver is offered a real copy."""
+        copies = [
+            (self._download(edge, outgoing), self._rtt_ns(edge))
+            for edge, outgoing in wish.outgoings
+        ]
+        self.pacer.broadcast(copies, wish.slots, wish.number, wish.now, self.clock.now())
+        for edge, outgoing in wish.outgoings:
+            self.send(edge, outgoing.offer(wish.now))
+            self._suspend_absent(edge, wish.now)
+
+    def grant(self, grant: Grant, number: int, now: int) -> None:
+        """Start the upload of an offered update, as transfer ``number``."""
+        flow = self.exchange.offered(grant.edge, grant.task)
+        if flow is None:
+            return
+        flow.transfer = replace(flow.transfer, number=number)
+        if flow.released and flow.content.complete:
+            flow.last_byte_ns = flow.stamps[-1][1]
+        self._begin(flow, now, self._usable(grant.edge, grant.slots, now))
+
+    def taken(self, edge: str, offer: int) -> None:
+        """The logic thread has taken an update that came ahead: it needs no upload."""
+        flow = self.exchange.uploads[edge].get(offer)
+        if flow is not None:
+            self.exchange.cancel(flow, self.clock.now())
 
     def end(self, edge: str, note: ToEdge, now: int) -> None:
         """Stop what ``note`` ends at this edge."""
-        self.downlink.end(edge, note, now)
-        self.uplink.end(edge, note)
+        for flow in self.exchange.end(edge, note, now):
+            self._cancelled(flow)
         if isinstance(note, CancelTask):
             self.training.working.pop(edge, None)
         if isinstance(note, (CancelTask, Acknowledged)):
             self._forget_notes(edge, lambda task: task == note.task)
 
+    def _close(self, edge: str, task: int, now: int) -> None:
+        """Close a request for a fresher model whose answer has not arrived in time."""
+        note, ended = self.exchange.close(edge, task, now)
+        for flow in ended:
+            assert flow.completion is not None
+            self.tell(messages.Carried(flow.completion, now))
+            self._cancelled(flow)
+        self.send(edge, Stamped(now, encode_note(note)))
+
+    # ------------------------------------------------------------------ beginnings and ends
+    def _download(self, edge: str, outgoing: Outgoing) -> PacedFlow:
+        if outgoing.kind == TASK:
+            self.allowances.given(edge, outgoing.task)
+        transfer = Transfer(outgoing.number, edge, "down", outgoing.size, outgoing.kind)
+        return PacedFlow(transfer, outgoing.task, outgoing, meta=len(outgoing.meta))
+
+    def _begin(self, flow: PacedFlow, now: int, slots: tuple[int, ...] | None = None) -> None:
+        """Begin to pace this transfer. Its link is suspended while the edge is not connected."""
+        edge = flow.transfer.edge
+        self.pacer.begin(flow, self._rtt_ns(edge), now, self.clock.now(), slots)
+        self._suspend_absent(edge, now)
+
+    def _suspend_absent(self, edge: str, now: int) -> None:
+        if edge not in self.sessions:
+            self.pacer.suspend(edge, now)
+
+    def _usable(self, edge: str, slots: tuple[int, ...] | None, now: int) -> tuple[int, ...] | None:
+        """The granted slots. Those of a grant before a resumption may have passed."""
+        link = self.network.link(edge, "up")
+        if slots is None or not self.resumed or not isinstance(link, ChannelLink):
+            return slots
+        return tuple(slot for slot in slots if link.channel.grid.begins(slot) >= now)
+
+    def _cancel(self, flow: PacedFlow, now: int) -> None:
+        self.exchange.cancel(flow, now)
+        self._cancelled(flow)
+
+    def _cancelled(self, flow: PacedFlow) -> None:
+        """The exchange has cancelled this transfer: forget what else is known of it."""
+        self.pacer.cancelled(flow, self.clock.now())
+        if flow.offer is not None:
+            self._not_ready(flow)
+            self._late_bytes[flow.transfer.edge] += max(flow.released - flow.received, 0)
+
+    def _not_ready(self, flow: PacedFlow) -> None:
+        """Do not report this upload as ready any more."""
+        if flow.ready is not None:
+            self.agenda.cancel(flow.ready)
+            flow.ready = None
+
     # ------------------------------------------------------------------ time
     def release(self, now: int) -> None:
         """Send and credit the bytes that may be sent by ``now``."""
         for flow, first, end in self.pacer.release(now):
-            if isinstance(flow.side, Outgoing):
-                self.downlink.send_pieces(flow, first, end)
+            if flow.transfer.direction == "down":
+                self._send_pieces(flow, first, end)
             else:
-                self.uplink.credit(flow, first, end)
+                self._credit(flow, first, end)
+
+    def _send_pieces(self, flow: PacedFlow, first: int, end: int) -> None:
+        """Send body bytes [first, end)."""
+        for border in flow.cuts(first, end):
+            while first < border:
+                view = flow.content.piece(first, min(border - first, MAX_PIECE_BYTES))
+                self.send(flow.transfer.edge, Piece(flow.transfer.number, first), view)
+                first += len(view)
+
+    def _credit(self, flow: PacedFlow, first: int, end: int) -> None:
+        """Allow the edge to send body bytes [first, end)."""
+        assert flow.offer is not None
+        for limit in flow.cuts(first, end):
+            self.send(flow.transfer.edge, Credit(flow.offer, flow.received, limit))
 
     def complete(self, now: int) -> None:
         """Report the transfers that are due by ``now`` and complete."""
-        self._finish(self.pacer.completed(now))
-        for completion in self.pacer.take_broadcasts():
-            self.context.tell(messages.Carried(completion, completion.due_ns))
-
-    def _finish(self, flows: list[Flow]) -> None:
-        for flow in flows:
+        for flow in self.pacer.carried(now):
             self.done(flow)
 
-    def done(self, flow: Flow) -> None:
-        """Report a flow that is due and complete."""
-        at = flow.finished_ns()
-        assert at is not None and flow.completion is not None
+    def done(self, flow: PacedFlow) -> None:
+        """Report a transfer that is delivered."""
+        at_ns = flow.finished_ns()
+        assert at_ns is not None and flow.completion is not None
         if flow.broadcast is None and not flow.known:
-            found = [] if flow.broken else stretches(flow.stamps)
-            self.context.tell(messages.Carried(flow.completion, at, found))
-        direction = self.downlink if isinstance(flow.side, Outgoing) else self.uplink
-        direction.done(flow, at)
+            measured = [] if flow.broken else stretches(flow.stamps)
+            self.tell(messages.Carried(flow.completion, at_ns, measured))
+        if flow.transfer.direction == "up":
+            self._not_ready(flow)  # a grant of before a resumption may be earlier than this
+            edge, contents = flow.transfer.edge, [flow.content]
+            if self.faults is not None and self.faults.repeats(edge):
+                contents.append(copy(flow.content))  # the logic thread frees the first one's body
+            for content in contents:
+                self.tell(messages.Whole(at_ns, edge, content))
+        elif flow.awaits_bytes:
+            self._delivered(flow, at_ns)
+
+    def _delivered(self, flow: PacedFlow, at_ns: int) -> None:
+        """Report a download to the edge and to the logic thread.
+
+        An edge whose task has started knows it.
+        """
+        edge, number = flow.transfer.edge, flow.transfer.number
+        if not flow.starts:
+            self.deliveries.add(edge, number, at_ns)
+            self.send(edge, Delivered(number, at_ns))
+        if flow.transfer.kind == TASK:
+            self.training.begins(edge, flow.task, at_ns)
+            started = messages.Heard(at_ns, edge, Started(flow.task))
+            if at_ns <= self.clock.now():
+                self.tell(started)
+            else:  # a broadcast's last slot goes on; what is due before comes first
+                self.agenda.add(at_ns, lambda now: self.tell(started))
 
     def native(self, edge: str) -> list[bool]:
         """Whether the edge's link is native, for each direction."""
-        return [self.pacer.network.link(edge, way).capacity is None for way in DIRECTIONS]
+        return [self.network.link(edge, way).capacity is None for way in DIRECTIONS]
 
     def answered(self, answered: Answered) -> None:
         """Report the round trip of a heartbeat if the edge's path is not emulated."""
         if any(self.native(answered.edge)):
-            sent_ns = self.context.clock.at_monotonic(answered.sent_ns)
-            ended_ns = self.context.clock.at_monotonic(answered.sent_ns + answered.rtt_ns)
-            self.context.tell(
-                messages.Measured(PING, answered.edge, None, [(sent_ns, ended_ns, 0)])
-            )
-
-    def _trained(self, edge: str, trained: Trained) -> None:
-        self.allowances.count(edge, trained.task, "reports")
-        clock = self.context.clock
-        ended_ns, spent_ns = clock.now(), int(trained.spent_ns * clock.speed)
-        if edge not in self.training.stamped and 0 < spent_ns <= ended_ns:
-            stretch = (ended_ns - spent_ns, ended_ns, trained.samples)
-            self.context.tell(messages.Measured(TRAINING, edge, trained.task, [stretch]))
+            sent_ns = self.clock.at_monotonic(answered.sent_ns)
+            ended_ns = self.clock.at_monotonic(answered.sent_ns + answered.rtt_ns)
+            self.tell(messages.Measured(PING, answered.edge, None, [(sent_ns, ended_ns, 0)]))
 
     def overdue(self, now: int) -> None:
         """At the end of the run, count what is late and incomplete, and report unmeasured paths."""
         for edge in list(self.training.working):
             self.training.overdue(edge, now)
-        for edge in self.context.sessions:
-            for flow in self.pacer.of_edge[edge].values():
+        for edge in self.sessions:
+            for flow in self.exchange.of_edge[edge].values():
                 self.pacer.count_late(flow, now)
-        self.probes.judge(list(self.context.sessions))
+        self.probes.judge(list(self.sessions))
 
     def behind_s(self) -> float:
         """How long (s) the models that were sent and have not arrived may still take.
@@ -818,10 +460,10 @@ class Transport:
         queues are short.
         """
         behind: Counter[str] = Counter()
-        for flow in self.pacer.flows.values():
+        for flow in self.exchange.flows.values():
             edge = flow.transfer.edge
-            under_way = isinstance(flow.side, Outgoing) and flow.last_byte_ns is None
-            if under_way and not flow.shaped and edge in self.context.sessions:
+            under_way = flow.transfer.direction == "down" and flow.last_byte_ns is None
+            if under_way and not flow.shaped and edge in self.sessions:
                 behind[edge] += 8 * flow.released
         slowest_s = 0.0
         for edge, bits in behind.items():
@@ -831,22 +473,67 @@ class Transport:
 
     # ------------------------------------------------------------------ sessions
     def go_on(self, continuation: Continuation) -> None:
-        """Go on with the transfers of a run that was broken off; no edge has joined yet."""
-        self.resumed = self.uplink.forgives_past_slots = True
-        self.downlink.go_on(continuation)
+        """Offer again what was under way when the run was broken off; no edge has joined yet.
+
+        Copies of a broadcast count as delivered: their slots may have passed.
+        """
+        now, self.resumed = continuation.at_ns, True
+        for edge, latest in continuation.delivered.items():
+            for number, at_ns in latest.items():
+                self.deliveries.add(edge, number, at_ns)
+        for download, outgoing in continuation.downloads:
+            if download.slotted:
+                self.carry_all(messages.CarryAll(now, 0, [(download.edge, outgoing)], ()))
+            else:
+                self.carry(download.edge, outgoing, now)
 
     def entered(self, session: Session, join: Join) -> None:
-        """An edge has joined. Continue with the open tasks and transfers that its Join names."""
-        edge, held = session.edge, {pair[0]: pair[1] for pair in join.held}
+        """An edge has joined. Continue with the open tasks and transfers that its Join names.
+
+        Its uploads are suspended until it offers them again.
+        """
+        edge, now = session.edge, self.clock.now()
+        held = {number: received for number, received, *_ in join.held}
         self.allowances.new_session(edge)
         if self.resumed:
             self.allowances.knows(edge, join.tasks)
         self.reports.new_session(edge)
-        self.uplink.entered(edge, join.tasks)
+        self._ahead.pop(edge, None)
+        for flow in self.exchange.under_way(edge):
+            if flow.transfer.direction == "down":
+                self._go_on_sending(flow, held, join.tasks, now)
+            elif flow.task not in join.tasks:
+                self._cancel(flow, now)
+            elif not flow.granted:
+                flow.released = flow.received  # the rest was lost with the session
+        self._late_bytes.pop(edge, None)  # they were lost with the former session
         self._forget_notes(edge, lambda task: task not in join.tasks)
-        self._finish(self.downlink.entered(edge, held, join.tasks, self.context.clock.now()))
-        self.downlink.tell_again(edge, held)
+        latest: Mapping[int, int] = self.deliveries.of_edge.get(edge, {})
+        for number in held:  # the edge has not learned of these deliveries
+            if number in latest:
+                self.send(edge, Delivered(number, latest[number]))
         self.probes.begin(edge)
+
+    def _go_on_sending(
+        self, flow: PacedFlow, held: dict[int, int], tasks: Collection[int], now: int
+    ) -> None:
+        """Continue a download at the byte that the edge needs next, or drop it.
+
+        ``held``: received bytes by transfer; without the flow, the edge does not know it. Then, if
+        the edge has its task, the coordinator was killed just after its delivery.
+        """
+        received = held.get(flow.transfer.number)
+        if received is None or received > flow.body:
+            if flow.transfer.kind == TASK and flow.task in tasks:
+                if not flow.known:
+                    completion = Completion(flow.transfer, now, now, now)
+                    self.tell(messages.Carried(completion, now))
+                self.tell(messages.Heard(now, flow.transfer.edge, Started(flow.task)))
+            self._cancel(flow, now)
+            return
+        self.pacer.resume(flow, received, now)
+        if received == flow.body and flow.last_byte_ns is None:
+            self._last_byte(flow, now)
 
     def gone(self, edge: str, now: int) -> None:
         self.pacer.suspend(edge, now)
@@ -854,35 +541,203 @@ class Transport:
     # ------------------------------------------------------------------ frames
     def frame(self, session: Session, message: Any, body: Any) -> None:
         """Handle a frame of a joined edge. WireError if edges may not send it."""
+        edge, now = session.edge, self.clock.now()
         match message:
             case Piece() if body is not None:
-                self._finish(self.uplink.piece(session, message, body))
+                self._piece(session, message, body)
             case Arrived():
-                self._finish(self.downlink.arrived(session, message))
+                self._arrived(session, message)
             case Offer():
-                self.uplink.offered(session.edge, message)
+                self._offered(edge, message)
             case Trained():
-                self._trained(session.edge, message)
+                self._trained(edge, message)
             case Working():
-                self.allowances.count(session.edge, message.task, "begins")
-                self.training.working[session.edge] = message
+                self.allowances.count(edge, message.task, "begins")
+                self.training.working[edge] = message
             case Stamped():
-                self._note(session.edge, message)
+                self._note(edge, message)
             case HostFacts():
-                self.reports.facts(session.edge)
-                self._host_said(session.edge, message)
+                self.reports.facts(edge)
+                self.tell(messages.HostSaid(now, edge, message))
             case HostReport():
-                self.reports.report(session.edge, session.heard_ns)
-                self._host_said(session.edge, message)
+                self.reports.report(edge, session.heard_ns)
+                self.tell(messages.HostSaid(now, edge, message))
             case Pong() if body is not None:
                 if not self.probes.came(session, message, len(body)):
-                    self.context.useless(session.edge, "a Pong with bytes")
+                    self.useless(edge, "a Pong with bytes")
             case _:
                 raise WireError(f"{type(message).__name__} from an edge")
 
-    def _host_said(self, edge: str, message: HostFacts | HostReport) -> None:
-        self.context.tell(messages.HostSaid(self.context.clock.now(), edge, message))
+    def _trained(self, edge: str, trained: Trained) -> None:
+        self.allowances.count(edge, trained.task, "reports")
+        ended_ns, spent_ns = self.clock.now(), int(trained.spent_ns * self.clock.speed)
+        if edge not in self.training.stamped and 0 < spent_ns <= ended_ns:
+            stretch = (ended_ns - spent_ns, ended_ns, trained.samples)
+            self.tell(messages.Measured(TRAINING, edge, trained.task, [stretch]))
 
+    def _last_byte(self, flow: PacedFlow, at_ns: int) -> None:
+        for each in self.pacer.last_byte(flow, at_ns):
+            self.done(each)
+
+    def _arrived(self, session: Session, arrived: Arrived) -> None:
+        """Process the edge's arrival stamps of a complete download.
+
+        WireError if the stamps are impossible. The arrival of an unknown transfer, or one that is
+        told again, changes nothing.
+        """
+        flow = self.exchange.of_edge[session.edge].get(arrived.transfer)
+        if flow is None or flow.transfer.direction == "up" or flow.last_byte_ns is not None:
+            self.useless(session.edge, "the arrival of an unknown transfer")
+            return
+        if not arrived.curve or arrived.curve[-1][0] != flow.body or flow.released < flow.body:
+            raise WireError(
+                f"transfer {arrived.transfer}: arrivals end at {arrived.curve[-1:]},"
+                f" {flow.released} of {flow.body} bytes were sent"
+            )
+        now, at_ns = self.clock.now(), 0
+        for size, stamp in arrived.curve:
+            at_ns = now
+            if session.rtt_ns != UNKNOWN_RTT:
+                moment_ns = self.clock.at_monotonic(stamp - session.offset_ns)
+                flow.arrived(size, moment_ns)  # one clock, so the time between two is exact
+                at_ns = min(moment_ns, now)
+            self._check_ahead(flow, size, at_ns, session)
+        self._last_byte(flow, at_ns)
+
+    def _piece(self, session: Session, piece: Piece, body: Any) -> None:
+        """Receive a piece of an update.
+
+        WireError for bytes beyond the credit. Pieces of an unknown transfer change nothing, as long
+        as they are no more than the credit of those that have just ended.
+        """
+        edge = session.edge
+        if self.faults is not None:
+            body = self.faults.damaged(edge, body)
+        flow = self.exchange.uploads[edge].get(piece.transfer)
+        if flow is None:
+            if not 0 < len(body) <= self._late_bytes[edge]:
+                self.useless(edge, "bytes of an unknown transfer")
+            else:
+                self._late_bytes[edge] -= len(body)
+            return
+        end = piece.offset + len(body)
+        if end > flow.released:
+            raise WireError(
+                f"bytes up to {end} of transfer {piece.transfer} came, up to {flow.released} were"
+                " credited"
+            )
+        now, incoming = self.clock.now(), flow.content
+        incoming.add(piece.offset, body)
+        flow.arrived(incoming.received, now)
+        if not flow.granted:
+            if incoming.complete and self.faults is None and flow.ready_ns <= now:
+                self._came_ahead(edge, flow, now)
+            return
+        self._check_ahead(flow, incoming.received, now, session)
+        self.pacer.took(flow, now)
+        if incoming.complete:
+            self._last_byte(flow, now)
+
+    def _check_ahead(self, flow: PacedFlow, body_bytes: int, at_ns: int, session: Session) -> None:
+        """Count, in the verdict, bytes that arrived too early.
+
+        At ``at_ns`` the receiver has ``body_bytes`` in total.
+        """
+        early = flow.ahead(self.network, body_bytes, at_ns, self._tolerance_ns(session))
+        self.pacer.fidelity.ahead(early)
+
+    def _rtt_ns(self, edge: str) -> int:
+        """The round-trip time of the real path, in emulated ns; 0 while it is unknown."""
+        session = self.sessions.get(edge)
+        if session is None or session.rtt_ns == UNKNOWN_RTT:
+            return 0
+        return self._tolerance_ns(session)
+
+    def _tolerance_ns(self, session: Session) -> int:
+        """The largest error (emulated ns) of an arrival's stamp.
+
+        The two clocks are compared by a ping, so the error is below its round-trip time.
+        """
+        return int(session.rtt_ns * self.clock.speed)
+
+    # ------------------------------------------------------------------ offers
+    def _allow_ahead(self, edge: str, task: int) -> int:
+        """How many bytes of the update of ``task`` may follow its Offer without a Credit.
+
+        This is one piece, so none until the path was measured.
+        """
+        bit_s = self.pacer.native_bit_s.get((edge, "up"))
+        if bit_s is None or not self.gives_ahead or edge in self.training.stamped:
+            return 0
+        self._ahead[edge] = (task, native_ahead(bit_s))
+        return native_ahead(bit_s)
+
+    def _offered(self, edge: str, offer: Offer) -> None:
+        """Handle an offer: an update is ready, or the edge offers it again in a new session."""
+        incoming = Incoming(offer, self.most_bytes)
+        task, now = incoming.task, self.clock.now()
+        self._check_offer(edge, offer, task)
+        self.allowances.count(edge, task, "offers")
+        due_ns = moment(offer.due_ns, now)
+        uploads = self.exchange.uploads[edge]
+        known = uploads.get(offer.transfer)
+        if known is not None and known.content.offer.digest == offer.digest:
+            if known.suspended:
+                self.pacer.resume(known, known.received, now)
+            return
+        # an urged edge makes a new offer, which replaces the former one
+        former = [flow for flow in uploads.values() if flow is known or flow.task == task]
+        began_ns = self.training.offered(edge, task)
+        if began_ns is None:
+            began_ns = next((flow.began_ns for flow in former if flow.task == task), None)
+        for flow in former:
+            self._cancel(flow, now)
+        if known is None and began_ns is not None:  # a repeated offer does not count as late again
+            self.training.done(edge, began_ns, due_ns, now)
+        meta = len(offer.meta)
+        transfer = Transfer(-1, edge, "up", meta + offer.size, offer.kind)
+        flow = PacedFlow(transfer, task, incoming, offer=offer.transfer, meta=meta)
+        flow.began_ns, flow.ready_ns = began_ns, max(due_ns, now)
+        self.exchange.offer(flow)
+        reported_ns = flow.ready_ns
+        if offer.ahead:
+            flow.released, flow.stamps = offer.ahead, [(0, now)]
+            if offer.ahead == offer.size and self.faults is None:
+                reported_ns += ONE_PIECE_NS  # together with its bytes, if these come by then
+        flow.ready = self.agenda.add(reported_ns, partial(self._ready, edge, flow))
+
+    def _check_offer(self, edge: str, offer: Offer, task: int) -> None:
+        """WireError if the edge may not offer this, LimitExceeded if too many offers wait."""
+        uploads = self.exchange.uploads[edge]
+        if offer.kind != UPDATE:
+            raise WireError(f"offer of a {offer.kind!r} by an edge")
+        if offer.starts:
+            raise WireError("an update that starts, which only a task does")
+        if offer.ahead:
+            of, most = self._ahead.pop(edge, (None, 0))
+            if of != task or offer.ahead > min(most, offer.size):
+                raise WireError(f"{offer.ahead} bytes behind an offer, which were not allowed")
+        if len(uploads) >= MOST_OFFERS and offer.transfer not in uploads:
+            raise LimitExceeded(f"an offer by an edge with {len(uploads)} waiting")
+
+    def _ready(self, edge: str, flow: PacedFlow, now: int) -> None:
+        """Report the update as ready: its emulated moment has come."""
+        flow.ready = None
+        ready = Ready(flow.task, flow.transfer.size)
+        self.tell(messages.Heard(flow.ready_ns, edge, ready))
+
+    def _came_ahead(self, edge: str, flow: PacedFlow, now: int) -> None:
+        """Report the update as ready and complete. It waits here until it is taken or granted."""
+        if flow.ready is None:
+            return  # it was reported as ready before
+        self._not_ready(flow)
+        bit_s = rate_between(flow.stamps)
+        if bit_s is not None:
+            self.pacer.native_bit_s[edge, "up"] = bit_s
+        ready, measured = Ready(flow.task, flow.transfer.size), stretches(flow.stamps)
+        self.tell(messages.CameAhead(flow.ready_ns, edge, ready, flow.content, now, measured))
+
+    # ------------------------------------------------------------------ notes
     def _note(self, edge: str, stamped: Stamped) -> None:
         """Handle a note: the edge asks for a fresher model, or its training has failed.
 
@@ -890,24 +745,25 @@ class Transport:
         does not get it again.
         """
         self.training.working.pop(edge, None)
-        note, now = decode_note(stamped.note), self.context.clock.now()
+        note, now = decode_note(stamped.note), self.clock.now()
         if not isinstance(note, (FreshRequest, TaskFailed)):
             raise WireError(f"{type(note).__name__} from an edge")
         self.allowances.count(edge, note.task, "notes")
-        delay_ns = self.latency_ns[edge] if pays_latency(note) else 0
-        due_ns = moment(stamped.at_ns, now) + delay_ns  # at the coordinator
+        due_ns = self.exchange.note_due_ns(edge, note, moment(stamped.at_ns, now))
         self.training.asked(edge, note.task, stamped.at_ns, now - due_ns)
         entries: list[tuple[int, Any]] = []
-        if isinstance(note, FreshRequest):
-            closes_ns = self.downlink.answers.closes_ns(note)
-            if closes_ns is not None:
-                close = partial(self.downlink.close, edge, note.task)
-                entries.append((moment(closes_ns, now), close))
-        if isinstance(note, TaskFailed) or not self.downlink.answering(edge, note.task):
+        if isinstance(note, FreshRequest) and (at_ns := closes_ns(note)) is not None:
+            entries.append((moment(at_ns, now), partial(self._close, edge, note.task)))
+        if isinstance(note, TaskFailed) or not self._is_answering(edge, note.task):
             entries.append((due_ns, (edge, note)))
         self._forget_note((edge, type(note)))
-        tickets = [self.context.agenda.add(max(at_ns, now), item) for at_ns, item in entries]
+        tickets = [self.agenda.add(max(at_ns, now), item) for at_ns, item in entries]
         self.notes[edge, type(note)] = OpenNote(note.task, tickets)
+
+    def _is_answering(self, edge: str, task: int) -> bool:
+        """Whether a fresher model for this task is being sent."""
+        flows = self.exchange.of_edge[edge].values()
+        return any(flow.transfer.kind == FRESH and flow.task == task for flow in flows)
 
     def _forget_notes(self, edge: str, of: Callable[[int], bool]) -> None:
         """Forget the edge's notes on the tasks for which ``of(task)`` holds."""
@@ -918,4 +774,4 @@ class Transport:
     def _forget_note(self, key: tuple[str, type]) -> None:
         if key in self.notes:
             for ticket in self.notes.pop(key).tickets:
-                self.context.agenda.cancel(ticket)
+                self.agenda.cancel(ticket)

@@ -267,7 +267,7 @@ class StateKeeper(Thread):
         self.system.start(self)
         return state
 
-    def look(self, edge: Edge[Any], uploads: Iterable[OfferedUpdate]) -> None:
+    def look(self, edge: Edge, uploads: Iterable[OfferedUpdate]) -> None:
         """Write what has changed since the last call. ``uploads``: of all updates of ``edge``."""
         gone = [task for task, update in self._kept.items() if edge.kept_update(task) is not update]
         if self._differs(edge.memory):  # before its updates are removed, so that nothing is lost
@@ -283,7 +283,7 @@ class StateKeeper(Thread):
             self._training = training
             self._put(self.folder.training, self.run_id, training)
 
-    def _keep(self, edge: Edge[Any], upload: OfferedUpdate) -> None:
+    def _keep(self, edge: Edge, upload: OfferedUpdate) -> None:
         task = upload.outgoing.task
         update = edge.kept_update(task)
         if update is None or task in self._kept:

@@ -21,7 +21,8 @@ from edgefl.actor import Output, Run, Send
 from edgefl.clocks.wall.edge.state import KeptState, StateKeeper
 from edgefl.clocks.wall.edge.transfers import EdgeTransfers
 from edgefl.clocks.wall.system import OWN_SYSTEM, Inbox, Mailbox, System
-from edgefl.edges.edge import Edge, SlicedTrainer
+from edgefl.edges.edge import Edge
+from edgefl.edges.training import Trainer
 from edgefl.jobs import Train
 from edgefl.protocol.codec import encode_note
 from edgefl.protocol.messages import (
@@ -117,7 +118,7 @@ class TrainingThread(Thread):
         super().__init__(name="training", daemon=True)
         self.edge, self.turns, self.speed, self.results = edge, turns, speed, results
         # on this host every edge's trainer trains in slices
-        self.trainer = cast(SlicedTrainer[Any], edge.trainer)
+        self.trainer = cast(Trainer, edge.trainer)
         self.system = system
         self.orders: Inbox = system.inbox()  # of TrainOrder, or None: end
         self.ended = False
@@ -176,12 +177,12 @@ class OpenNotes:
     working: Working | None = None
     trained: deque[Trained] = field(default_factory=lambda: deque(maxlen=MOST_TRAINED))
 
-    def add_failed(self, task: int, note: Stamped, edge: Edge[Any]) -> None:
+    def add_failed(self, task: int, note: Stamped, edge: Edge) -> None:
         """Add a failure, and forget those that are no longer open."""
         self.failed = {each: told for each, told in self.failed.items() if each in edge.failed}
         self.failed[task] = note
 
-    def repeated(self, edge: Edge[Any]) -> Iterator[Any]:
+    def repeated(self, edge: Edge) -> Iterator[Any]:
         """Yield what a new session repeats."""
         task = None if edge.task is None else edge.task.number
         if self.working is not None and self.working.task == task and not edge.asking:
@@ -198,7 +199,7 @@ class OpenNotes:
 class EdgeSide:
     """What an edge has built for a run: its actor, and what its Join tells the coordinator."""
 
-    edge: Edge[Any]
+    edge: Edge
     config_digest: str
     layout_digest: str
     data_digest: str

@@ -31,6 +31,7 @@ from edgefl.clocks.virtual.pool.workers import (
 )
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.clocks.virtual.run_batch import ParallelRuns
+from edgefl.edges.training import TrainingPlan
 from edgefl.errors import UserError
 from edgefl.jobs import Train
 from edgefl.protocol.messages import Assignment
@@ -95,7 +96,13 @@ def deferred(number: int) -> DeferredRun:
     task = Assignment(number, 0, {"weights": vector(0, 0, 0)})
     edge = str(number)
     return DeferredRun(
-        task=task, local_samples=40, batch_size=10, steps=STEPS, index=0, edge=edge, kept={}
+        task=task,
+        plan=TrainingPlan(1, 10, 0.1),
+        local_samples=40,
+        steps=STEPS,
+        index=0,
+        edge=edge,
+        kept={},
     )
 
 

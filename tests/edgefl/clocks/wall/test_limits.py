@@ -269,7 +269,7 @@ def ask(rig: Rig, task: int = 1, step: int = 1, at_ns: int = FAR_NS, until_ns: i
 def test_endless_offers_of_a_task_leave_one_entry(rig: Rig) -> None:
     said = until_too_many(lambda number: rig.offer(number=number, due_ns=FAR_NS + number))
     assert said == limits.MOST_OF_TASK["offers"]
-    assert (len(rig.agenda), len(rig.uplink.waiting["a"])) == (1, 1)
+    assert (len(rig.agenda), len(rig.exchange.uploads["a"])) == (1, 1)
 
 
 def test_offers_of_many_tasks_are_bounded(rig: Rig) -> None:

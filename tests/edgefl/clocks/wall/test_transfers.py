@@ -14,14 +14,6 @@ from host_reports import FACTS, REPORT
 from msgspec.structs import replace
 from transport_rig import AHEAD_NS, MOST, MS, READY, Rig, take
 
-from edgefl.clocks.wall.coordinator.pacer import (
-    LEAST_NS,
-    MOST_STRETCHES,
-    NATIVE_PIECE_BYTES,
-    NATIVE_WINDOW,
-    ONE_PIECE_NS,
-    stretches,
-)
 from edgefl.clocks.wall.coordinator.sessions import Answered, Session
 from edgefl.clocks.wall.coordinator.thread_messages import (
     CameAhead,
@@ -34,6 +26,14 @@ from edgefl.clocks.wall.coordinator.thread_messages import (
 )
 from edgefl.clocks.wall.coordinator.transfers import MOST_BEHIND_S, SPARE, TrainingTimes
 from edgefl.clocks.wall.edge.transfers import EdgeTransfers
+from edgefl.exchange.pacer import (
+    LEAST_NS,
+    MOST_STRETCHES,
+    NATIVE_PIECE_BYTES,
+    NATIVE_WINDOW,
+    ONE_PIECE_NS,
+    stretches,
+)
 from edgefl.protocol.codec import encode, encode_note
 from edgefl.protocol.errors import LimitExceeded, WireError
 from edgefl.protocol.messages import (
@@ -101,7 +101,7 @@ def test_a_download_is_offered_paced_and_delivered_when_it_is_due(rig: Rig) -> N
         carried.completion.due_ns,
         carried.completion.transfer.size,
     ) == (due, due, outgoing.size)
-    assert rig.fidelity.verdict == "faithful" and not rig.pacer.flows
+    assert rig.fidelity.verdict == "faithful" and not rig.exchange.flows
 
 
 def test_an_arrival_cannot_lie_in_the_future(rig: Rig) -> None:
@@ -124,7 +124,7 @@ def test_without_a_ping_the_edges_clock_is_not_believed(rig: Rig) -> None:
 def test_arrivals_ahead_of_what_was_sent_strain_the_run(rig: Rig) -> None:
     outgoing = rig.carry()
     rig.until(NS_PER_S // 8)
-    flow = rig.pacer.flows[outgoing.number]
+    flow = rig.exchange.flows[outgoing.number]
     early = {30_000: 75 * MS}  # a quarter is 40 ms, a piece 15 ms
     curve = [
         [size, due + AHEAD_NS - early.get(size, 0)]
@@ -179,7 +179,7 @@ def test_a_piece_never_holds_bytes_of_two_vectors(rig: Rig) -> None:
     outgoing = Outgoing(
         0, Assignment(1, 0, {"a": np.zeros(1000, np.float32), "b": np.zeros(5000, np.float32)})
     )
-    rig.downlink.carry("a", outgoing, 0)
+    rig.transport.carry("a", outgoing, 0)
     rig.until(NS_PER_S)
     pieces = [(message.offset, size) for _, message, size in rig.sent["a"][1:]]
     assert (
@@ -194,7 +194,7 @@ def test_calling_a_task_off_stops_its_download_and_lets_the_next_one_go(rig: Rig
     rig.until(40 * MS)
     before = len(rig.sent["a"])
     rig.transport.end("a", Acknowledged(1), 40 * MS)
-    assert len(rig.pacer.flows) == 3
+    assert len(rig.exchange.flows) == 3
     rig.transport.end("a", CancelTask(1), 40 * MS)
     rig.until(40 * MS + take(other.size))
     assert {message.transfer for _, message, _ in rig.sent["a"][before:]} == {
@@ -207,7 +207,7 @@ def test_a_request_closes_at_its_very_nanosecond_and_what_has_come_by_then_count
     rig.says("a", Stamped(0, encode_note(FreshRequest(1, 0, 3, until_ns=50 * MS))))
     rig.carry(kind=Fresh), rig.carry("b", kind=Fresh)
     rig.until(50 * MS - 1)
-    assert len(rig.pacer.flows) == 2 and not rig.heard(Carried)
+    assert len(rig.exchange.flows) == 2 and not rig.heard(Carried)
     rig.until(50 * MS)
     (carried,) = rig.heard(Carried)
     brought = carried.completion.transfer
@@ -215,9 +215,9 @@ def test_a_request_closes_at_its_very_nanosecond_and_what_has_come_by_then_count
     assert brought.size == 12_500 and list(rig.downloads.values()) == [1]
     assert rig.sent["a"][-1][:2] == (50 * MS, Stamped(50 * MS, encode_note(TooLate(1))))
     rig.carry(kind=Fresh)
-    assert len(rig.pacer.flows) == 1
+    assert len(rig.exchange.flows) == 1
     rig.carry(kind=Fresh, number=2), rig.carry()
-    assert len(rig.pacer.flows) == 3
+    assert len(rig.exchange.flows) == 3
 
 
 # ----------------------------------------------------- native links, notes, and frames out of place
@@ -347,8 +347,8 @@ def test_the_last_messages_wait_for_the_models_before_them() -> None:
 def test_an_upload_goes_on_where_it_broke(rig: Rig) -> None:
     outgoing = rig.granted()
     rig.answers(outgoing, 80 * MS)  # 20,000 bytes are due
-    received = rig.pacer.flows[1].side.received
-    kept = rig.network.progress(rig.pacer.flows[1].transfer, 80 * MS)
+    received = rig.exchange.flows[1].content.received
+    kept = rig.network.progress(rig.exchange.flows[1].transfer, 80 * MS)
     rig.breaks("a")
     rig.until(NS_PER_S)
     assert rig.pays()[-1][0] <= 80 * MS
@@ -371,7 +371,7 @@ def test_an_upload_with_another_content_starts_at_byte_0(rig: Rig) -> None:
     rig.joins("a", tasks=[1])
     other = rig.offer(value=1.0, due_ns=80 * MS)
     rig.until(80 * MS)
-    assert rig.told == [Heard(0, "a", READY), Heard(80 * MS, "a", READY)] and not rig.pacer.flows
+    assert rig.told == [Heard(0, "a", READY), Heard(80 * MS, "a", READY)] and not rig.exchange.flows
     rig.grant(Grant("a", 1), 80 * MS)
     rig.until(80 * MS)
     assert rig.pays()[-1] == (80 * MS, 0, 7500)
@@ -385,10 +385,10 @@ def test_a_restarted_edges_transfers_are_dropped(rig: Rig) -> None:
     rig.carry("b")
     rig.breaks("a")
     rig.joins("a")
-    assert [flow.transfer.edge for flow in rig.pacer.flows.values()] == ["b"]
-    assert not rig.uplink.waiting["a"] and not rig.uploads and list(rig.downloads.values()) == [1]
+    assert [flow.transfer.edge for flow in rig.exchange.flows.values()] == ["b"]
+    assert not rig.exchange.uploads["a"] and not rig.uploads and list(rig.downloads.values()) == [1]
     outgoing = rig.granted(4)  # its link is free at once, its numbers start again
-    assert rig.pacer.network.started(rig.uplink.waiting["a"][5].flow.transfer) == 80 * MS
+    assert rig.pacer.network.started(rig.exchange.uploads["a"][5].transfer) == 80 * MS
     rig.answers(outgoing, NS_PER_S)
     assert [whole.incoming.message().number for whole in rig.heard(Whole)] == [4]
 
@@ -396,7 +396,7 @@ def test_a_restarted_edges_transfers_are_dropped(rig: Rig) -> None:
 def test_a_download_goes_on_from_what_the_edge_has(rig: Rig) -> None:
     outgoing = rig.carry()
     rig.until(80 * MS)
-    kept = rig.network.progress(rig.pacer.flows[1].transfer, 80 * MS)
+    kept = rig.network.progress(rig.exchange.flows[1].transfer, 80 * MS)
     rig.breaks("a")
     rig.until(NS_PER_S)
     before = len(rig.sent["a"])
@@ -437,7 +437,7 @@ def test_a_download_that_the_edge_does_not_hold_is_dropped(rig: Rig, held: list[
     rig.until(80 * MS)
     rig.breaks("a")
     rig.joins("a", held=held)
-    assert not rig.pacer.flows and not rig.downloads
+    assert not rig.exchange.flows and not rig.downloads
 
 
 # ------------------------------------------------------------------ both ends together
@@ -466,7 +466,7 @@ class BothEnds:
 
     def assign(self) -> None:
         task = Assignment(1, 0, {"weights": self.weights})
-        self.rig.downlink.carry("a", Outgoing(next(self.rig.numbers), task), self.rig.clock.ns)
+        self.rig.transport.carry("a", Outgoing(next(self.rig.numbers), task), self.rig.clock.ns)
 
     def flow(self) -> None:
         """Deliver the frames on the wire to the other end."""
@@ -520,7 +520,9 @@ def test_both_ends_agree_through_any_number_of_broken_sessions(seed: int) -> Non
             ends.flow()
     (whole,) = rig.heard(Whole)
     assert np.array_equal(whole.incoming.message().vectors["weights"], ends.weights + 1)
-    assert rig.fidelity.ahead_of_curve == 0 and len(rig.heard(Carried)) == 2 and not rig.pacer.flows
+    assert (
+        rig.fidelity.ahead_of_curve == 0 and len(rig.heard(Carried)) == 2 and not rig.exchange.flows
+    )
 
 
 # ------------------------------------------------------------------ uplink
@@ -539,7 +541,7 @@ def test_an_update_waits_for_its_due_moment_and_comes_up_by_credits(rig: Rig) ->
     carried, whole = rig.told[1:]
     assert carried.finished_ns == due and (whole.now, whole.edge) == (due, "a")
     assert np.array_equal(whole.incoming.message().vectors["weights"], np.zeros(10_000, np.float32))
-    assert rig.fidelity.verdict == "faithful" and not rig.uplink.waiting["a"] and not rig.uploads
+    assert rig.fidelity.verdict == "faithful" and not rig.exchange.uploads["a"] and not rig.uploads
 
 
 def test_another_offer_of_a_task_takes_the_first_one_s_place(rig: Rig) -> None:
@@ -547,7 +549,7 @@ def test_another_offer_of_a_task_takes_the_first_one_s_place(rig: Rig) -> None:
     rig.offer(due_ns=300 * MS, number=5, value=1.0)
     rig.until(100 * MS)
     outgoing = rig.offer(due_ns=200 * MS, number=6, value=2.0)
-    assert list(rig.uplink.waiting["a"]) == [6]
+    assert list(rig.exchange.uploads["a"]) == [6]
     rig.until(200 * MS)
     rig.grant(Grant("a", 1), 200 * MS)
     rig.answers(outgoing, NS_PER_S)
@@ -625,7 +627,7 @@ def test_offers_that_cannot_be_are_refused(rig: Rig, change: dict[str, Any]) -> 
     offer = Outgoing(1, Update(1, 0, {"weights": np.zeros(10, np.float32)})).offer(0)
     with pytest.raises(WireError):
         rig.says("a", replace(offer, **change))
-    assert not rig.uplink.waiting["a"]
+    assert not rig.exchange.uploads["a"]
 
 
 def test_what_is_on_record_is_forgotten_and_frees_its_link(rig: Rig) -> None:
@@ -656,7 +658,7 @@ class Faults:
 
 
 def test_a_damaged_piece_is_found_out_by_the_digest(rig: Rig) -> None:
-    rig.uplink.faults = Faults(corrupt=True)
+    rig.transport.faults = Faults(corrupt=True)
     rig.answers(rig.granted(), NS_PER_S)
     (whole,) = rig.heard(Whole)
     with pytest.raises(WireError, match="does not match its digest"):
@@ -664,12 +666,12 @@ def test_a_damaged_piece_is_found_out_by_the_digest(rig: Rig) -> None:
 
 
 def test_an_update_that_comes_twice_has_its_own_bytes_each_time(rig: Rig) -> None:
-    rig.uplink.faults = Faults(duplicate=True)
+    rig.transport.faults = Faults(duplicate=True)
     rig.answers(rig.granted(), NS_PER_S)
     first, second = rig.heard(Whole)
     assert (first.now, first.edge) == (second.now, second.edge)
     first.incoming.body = None  # as the logic thread does
-    assert second.incoming.message().number == 1 and not rig.uplink.waiting["a"]
+    assert second.incoming.message().number == 1 and not rig.exchange.uploads["a"]
 
 
 # ------------------------------------------------------------------ ahead
@@ -680,7 +682,7 @@ ALL_BIT_S = ALL * 8 * 5  # the update takes as long as one piece may
 def native(stamped: bool = False, gives_ahead: bool = True) -> Rig:
     """A rig whose edge a has sent an update in 20 ms over its native uplink, at 8 Mbit/s."""
     rig = Rig(rate=None, stamped=stamped)
-    rig.uplink.gives_ahead = gives_ahead
+    rig.transport.gives_ahead = gives_ahead
     first = rig.granted()
     rig.until(0)
     rig.upload(first, 0, 20_000)
@@ -718,7 +720,7 @@ def test_bytes_ahead_arrive_before_the_grant_and_are_measured() -> None:
     rig.until(23 * MS)
     rig.upload(outgoing, 0, ALL)
     rig.until(300 * MS)
-    assert len(rig.pays()) == began and not rig.pacer.flows
+    assert len(rig.pays()) == began and not rig.exchange.flows
     (came,) = rig.heard(CameAhead)
     assert (came.now, came.edge, came.ready) == (20 * MS, "a", Ready(2, outgoing.size))
     assert came.incoming.complete and not rig.heard(Whole)[1:]
@@ -731,8 +733,8 @@ def test_bytes_ahead_arrive_before_the_grant_and_are_measured() -> None:
         [(20 * MS, 23 * MS, ALL)],
     )
     assert whole == Whole(23 * MS, "a", came.incoming)  # not the moment of the grant
-    rig.uplink.taken("a", outgoing.number)
-    assert not rig.uplink.waiting["a"]
+    rig.transport.taken("a", outgoing.number)
+    assert not rig.exchange.uploads["a"]
 
 
 def test_an_update_that_came_ahead_waits_for_a_later_grant() -> None:
@@ -745,11 +747,11 @@ def test_an_update_that_came_ahead_waits_for_a_later_grant() -> None:
     rig.until(24 * MS)
     rig.grant(Grant("a", 2), 24 * MS)
     rig.until(25 * MS)
-    assert rig.heard(Whole)[-1].now == 24 * MS and not rig.pacer.flows
+    assert rig.heard(Whole)[-1].now == 24 * MS and not rig.exchange.flows
     carried = rig.heard(Carried)[-1]
     assert (carried.completion.offered_ns, carried.finished_ns) == (24 * MS, 24 * MS)
     assert carried.stretches == [(20 * MS, 23 * MS, ALL)]
-    rig.uplink.taken("a", outgoing.number)  # of another update, or too late
+    rig.transport.taken("a", outgoing.number)  # of another update, or too late
 
 
 def test_a_slow_update_is_ready_before_its_bytes_have_come() -> None:
@@ -825,7 +827,7 @@ def test_a_task_that_has_started_counts_as_delivered_if_its_arrival_was_lost() -
     rig.until(10 * MS)
     rig.breaks("a")
     rig.joins("a", tasks=[2])
-    assert rig.heard(Heard) == [Heard(10 * MS, "a", Started(2))] and not rig.pacer.flows
+    assert rig.heard(Heard) == [Heard(10 * MS, "a", Started(2))] and not rig.exchange.flows
     assert [each.completion.transfer.number for each in rig.heard(Carried)] == [down.number]
 
 
@@ -935,7 +937,7 @@ def test_an_emulated_link_is_not_measured() -> None:
     rig.answers(up, NS_PER_S)
     rig.arrived("a", down)
     rig.transport.answered(Answered("a", 5, 7))
-    assert rig.heard(Measured) == [] and not rig.pacer.flows
+    assert rig.heard(Measured) == [] and not rig.exchange.flows
     assert [carried.stretches for carried in rig.heard(Carried)] == [[], []]
 
 
@@ -948,7 +950,7 @@ def test_a_transfer_whose_session_broke_is_not_measured() -> None:
     rig.joins("a", tasks=[1], held=[[down.number, 1024]])
     rig.until(500 * MS)
     rig.says("a", Arrived(down.number, [[0, AHEAD_NS], [40_000, AHEAD_NS + 400 * MS]]))
-    assert rig.heard(Carried)[0].stretches == [] and not rig.pacer.flows
+    assert rig.heard(Carried)[0].stretches == [] and not rig.exchange.flows
 
 
 # ------------------------------------------------------------------ pings and training

@@ -1,23 +1,19 @@
-"""All flows of a run: which bytes may be sent now, and which transfers are done.
+"""Pieces and credit: which bytes of the transfers under way may be sent now, on the wall clock.
 
-A flow is one transfer with its emulated plan and its real bytes. This module sends nothing itself.
+This module sends nothing itself.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
-from msgspec.structs import replace
-
-from edgefl.clocks.exchange import heard_ns, offer_broadcast
+from edgefl.exchange.machine import Exchange, Flow, broadcast_transfer
 from edgefl.protocol.messages import MAX_PAIRS, MAX_PIECE_BYTES
-from edgefl.protocol.transfers import Incoming, Outgoing
 from emulator.capacity.service import WORK_PER_BYTE, Steady
+from emulator.clock import Ticket
 from emulator.fidelity import Fidelity
 from emulator.links.link import Booking, Link
 from emulator.links.network import Completion, Network, Transfer
@@ -94,33 +90,32 @@ class PiecePlan:
 
 
 @dataclass(slots=True, eq=False)
-class Flow:
-    """One transfer in pieces. A downlink flow holds an Outgoing, an uplink flow an Incoming.
+class PacedFlow(Flow):
+    """A transfer in pieces. ``content``: an Outgoing to an edge, an Incoming from one.
 
-    ``stamps``: of a native transfer, (body bytes, emulated moment) at each arrival, on the
-    receiver's clock. ``broken``: its session ended before it was whole. ``starts``: see Offer.
+    ``starts``: see Offer. ``stamps``: of a native transfer, (body bytes, emulated moment) at each
+    arrival, on the receiver's clock. ``broken``: its session ended before all of it arrived.
 
     Body bytes exclude the ``meta`` bytes, which travel in the Offer. ``released``: body bytes that
     were sent or credited. ``release_at``: when the next piece may be sent. ``due_at``: for the end
     of each released piece (total body bytes), the moment at which these bytes are at the receiver
     by the service curve. ``piece_ns``: link time of the first piece.
+
+    Of an upload: ``began_ns``, when its training began, if known; ``ready_ns``, when it is ready;
+    ``ready``, the entry of an agenda that reports this (None: it is reported).
     """
 
-    transfer: Transfer
-    meta: int
-    piece: int
-    window_ns: int
-    shaped: bool
-    grain_ns: int
-    side: Any  # Outgoing or Incoming; the flow's owner knows which
+    awaits_bytes: bool = True
+    meta: int = 0
+    piece: int = MAX_PIECE_BYTES
+    window_ns: int = 0
+    shaped: bool = False
+    grain_ns: int = 1
     released: int = 0
     release_at: int = FOREVER
     piece_ns: int = 0
     due_at: dict[int, int] = field(default_factory=dict)
-    completion: Completion | None = None
-    last_byte_ns: int | None = None  # emulated moment at which the last byte arrived
     suspended: bool = False
-    broadcast: Transfer | None = None  # for a copy of a broadcast: the transfer that carries it
     known: bool = False  # counts as delivered when due, even if its bytes arrive later
     stamps: list[tuple[int, int]] = field(default_factory=list)
     broken: bool = False
@@ -128,6 +123,52 @@ class Flow:
     rate_bit_s: int = 0
     planned: tuple[int, int] | None = None  # of ``_plan_steady``: (end of next piece, its due_at)
     length_ns: int = FOREVER  # link time of a piece's body, as planned; native ones do not grow
+    began_ns: int | None = None
+    ready_ns: int = 0
+    ready: Ticket | None = None
+
+    def shape(
+        self,
+        network: Network,
+        pace: PiecePlan,
+        rtt_ns: int,
+        now: int,
+        native_bit_s: int | None = None,
+    ) -> None:
+        """Choose the pieces of a transfer whose link has it since ``now``.
+
+        ``native_bit_s``: the rate of the last transfer on this path, if it is native.
+        """
+        if network.link(self.transfer.edge, self.transfer.direction).capacity is None:
+            self.shape_native(native_bit_s)
+            return
+        self.shaped, self.rate_bit_s = True, self._link_bit_s(network, pace, now)
+        rate, self.length_ns = self.rate_bit_s, pace.piece_ns
+        by_length = rate * pace.piece_ns // (8 * NS_PER_S)
+        self.piece = min(max(by_length, SMALLEST_PIECE), LARGEST_PIECE)
+        self.piece_ns = (self.meta + self.piece) * 8 * NS_PER_S // rate if rate else pace.piece_ns
+        self.window_ns = pace.window_ns + rtt_ns
+
+    def shape_native(self, native_bit_s: int | None) -> None:
+        """Choose the pieces of a transfer on a native link; ``native_bit_s``: see ``shape``."""
+        if native_bit_s is None:
+            self.piece = _native_piece(self.body // NATIVE_PIECES)
+        elif self.body <= native_ahead(native_bit_s):
+            self.piece = max(self.body, 1)
+        else:
+            self.piece = _native_piece(native_bit_s * NATIVE_PIECE_NS // (8 * NS_PER_S))
+
+    def _link_bit_s(self, network: Network, pace: PiecePlan, now: int) -> int:
+        """The link's rate at ``now``; on a shared link, the share as the service begins."""
+        link = network.link(self.transfer.edge, self.transfer.direction)
+        assert link.capacity is not None
+        first_ns = FOREVER
+        if link.bottleneck is not None:
+            first_ns = network.due_at(self.transfer, 1)
+        if first_ns >= FOREVER:
+            return link.capacity.segment(now)[0]
+        served = network.progress(self.transfer, first_ns + pace.piece_ns)
+        return served * 8 * NS_PER_S // pace.piece_ns
 
     @property
     def carrier(self) -> Transfer:
@@ -139,11 +180,17 @@ class Flow:
         return self.transfer.size - self.meta
 
     @property
+    def received(self) -> int:
+        """Body bytes of an upload that have arrived."""
+        received: int = self.content.received
+        return received
+
+    @property
     def _window_full(self) -> bool:
         return (
             not self.shaped
-            and isinstance(self.side, Incoming)
-            and self.released - self.side.received >= NATIVE_WINDOW
+            and self.transfer.direction == "up"
+            and self.released - self.received >= NATIVE_WINDOW
         )
 
     def lengthen(self, length_ns: int) -> bool:
@@ -250,7 +297,7 @@ class Flow:
         if self.shaped or self.known:
             yield end
             return
-        if first == 0 and end > SMALLEST_PIECE and isinstance(self.side, Incoming):
+        if first == 0 and end > SMALLEST_PIECE and self.transfer.direction == "up":
             first = SMALLEST_PIECE
             yield first
         while first < end:
@@ -316,65 +363,12 @@ class Flow:
         return max(self.last_byte_ns, self.completion.due_ns)
 
 
-def make_flow(
-    network: Network,
-    transfer: Transfer,
-    meta: int,
-    side: Outgoing | Incoming,
-    pace: PiecePlan,
-    rtt_ns: int,
-    now: int,
-    native_bit_s: int | None = None,
-) -> Flow:
-    """Make the flow of a transfer that was offered to the network at ``now``.
-
-    ``native_bit_s``: the rate of the last transfer on this path, if it is native.
-    """
-    capacity = network.link(transfer.edge, transfer.direction).capacity
-    if capacity is None:
-        return native_flow(transfer, meta, side, pace, native_bit_s)
-    rate = _rate_bit_s(network, transfer, pace, now)
-    piece = min(max(rate * pace.piece_ns // (8 * NS_PER_S), SMALLEST_PIECE), LARGEST_PIECE)
-    piece_ns = (meta + piece) * 8 * NS_PER_S // rate if rate else pace.piece_ns
-    flow = Flow(
-        transfer, meta, piece, pace.window_ns + rtt_ns, True, pace.grain_ns, side, piece_ns=piece_ns
-    )
-    flow.rate_bit_s, flow.length_ns = rate, pace.piece_ns
-    return flow
-
-
-def native_flow(
-    transfer: Transfer,
-    meta: int,
-    side: Outgoing | Incoming,
-    pace: PiecePlan,
-    native_bit_s: int | None,
-) -> Flow:
-    """Make the flow of a transfer on a native link; ``native_bit_s``: see ``make_flow``."""
-    body = transfer.size - meta
-    if native_bit_s is None:
-        piece = _native_piece(body // NATIVE_PIECES)
-    else:
-        piece = native_piece(native_bit_s, body)
-    return Flow(transfer, meta, piece, 0, False, pace.grain_ns, side)
-
-
 def rate_between(stamps: Sequence[tuple[int, int]]) -> int | None:
     """The rate (bit/s) between the first and the last arrival; None if nothing was measured."""
     if not stamps or stamps[-1][1] <= stamps[0][1]:
         return None
     (first, began_ns), (last, ended_ns) = stamps[0], stamps[-1]
     return max((last - first) * 8 * NS_PER_S // (ended_ns - began_ns), 0)
-
-
-def native_piece(bit_s: int, body: int) -> int:
-    """The size of the pieces (bytes) of a native transfer of ``body`` bytes.
-
-    ``bit_s``: what its path carries.
-    """
-    if body <= native_ahead(bit_s):
-        return max(body, 1)
-    return _native_piece(bit_s * NATIVE_PIECE_NS // (8 * NS_PER_S))
 
 
 def native_ahead(bit_s: int) -> int:
@@ -387,36 +381,16 @@ def _native_piece(wanted: int) -> int:
     return min(max(wanted, least), most)
 
 
-def _rate_bit_s(network: Network, transfer: Transfer, pace: PiecePlan, now: int) -> int:
-    """The link's rate at ``now``; on a shared link, the transfer's share as its service begins."""
-    link = network.link(transfer.edge, transfer.direction)
-    assert link.capacity is not None
-    first_ns = network.due_at(transfer, 1) if link.bottleneck is not None else FOREVER
-    if first_ns >= FOREVER:
-        return link.capacity.segment(now)[0]
-    return network.progress(transfer, first_ns + pace.piece_ns) * 8 * NS_PER_S // pace.piece_ns
-
-
-def _known(flow: Flow, now: int) -> Flow:
-    """Mark a copy as delivered ``now``: it is unshaped and costs no emulated time."""
-    flow.shaped, flow.known, flow.piece = False, True, MAX_PIECE_BYTES
-    flow.completion = Completion(flow.transfer, now, now, now)
-    return flow
-
-
 class Pacer:
-    """Plans all flows of a run, by transfer number. ``now`` is emulated ns.
+    """Plans the pieces of all transfers under way. ``now`` is emulated ns.
 
-    The moments of release are in one heap; stale entries are skipped.
+    The moments of release are in one heap; stale entries are skipped. ``host_now`` may be later
+    than ``now``: this counts as transfer lag, not as wake lag.
     """
 
-    def __init__(self, network: Network, pace: PiecePlan, fidelity: Fidelity) -> None:
-        self.network, self.pace, self.fidelity = network, pace, fidelity
-        self.flows: dict[int, Flow] = {}
-        self.of_edge: defaultdict[str, dict[int, Flow]] = defaultdict(dict)
-        # copies of broadcasts, by the number of the transfer that carries them
-        self._copies: dict[int, list[Flow]] = {}
-        self._broadcasts: list[Completion] = []  # that have left the channel
+    def __init__(self, exchange: Exchange[PacedFlow], pace: PiecePlan, fidelity: Fidelity) -> None:
+        self.exchange, self.network = exchange, exchange.network
+        self.pace, self.fidelity = pace, fidelity
         self.shaped_flows = 0
         self.native_bit_s: dict[tuple[str, str], int] = {}  # (edge, direction) -> last measured
         self._heap: list[tuple[int, int]] = []
@@ -427,71 +401,60 @@ class Pacer:
         """The emulated time between two wake-ups for pieces that can wait."""
         return self.pace.rounded_to_ns(self.shaped_flows)
 
-    def start(
+    def begin(
         self,
-        transfer: Transfer,
-        meta: int,
-        side: Outgoing | Incoming,
+        flow: PacedFlow,
         rtt_ns: int,
         now: int,
         host_now: int,
         slots: tuple[int, ...] | None = None,
-    ) -> Flow:
-        """Offer the transfer to its link at ``now``.
+    ) -> None:
+        """Put the transfer on its link at ``now``. ``slots``: see ``Exchange.begin``."""
+        self.exchange.begin(flow, now, slots)
+        flow.shape(self.network, self.pace, rtt_ns, now, self._native_bit_s(flow))
+        self._begun(flow, now, host_now)
 
-        ``host_now`` may be later: this counts as transfer lag, not as wake lag. ``slots``: slots
-        of the TDMA channel that are granted to the transfer.
-        """
-        self.network.offer(transfer, now)
-        if slots is not None:
-            self.network.grant(transfer, slots, now)
-        measured = self.native_bit_s.get((transfer.edge, transfer.direction))
-        flow = make_flow(self.network, transfer, meta, side, self.pace, rtt_ns, now, measured)
-        return self._begin(flow, now, host_now)
-
-    def start_native(self, transfer: Transfer, meta: int, side: Outgoing, now: int) -> Flow:
+    def begin_native(self, flow: PacedFlow, now: int) -> None:
         """Begin a download on an idle native link: it is due now, so the network need not know."""
-        measured = self.native_bit_s.get((transfer.edge, transfer.direction))
-        flow = native_flow(transfer, meta, side, self.pace, measured)
-        flow.completion, flow.release_at = Completion(transfer, now, now, now), now
-        self.flows[transfer.number] = self.of_edge[transfer.edge][transfer.number] = flow
-        return flow
+        self.exchange.add(flow)
+        flow.shape_native(self._native_bit_s(flow))
+        flow.completion, flow.release_at = Completion(flow.transfer, now, now, now), now
 
     def broadcast(
         self,
-        copies: list[tuple[Transfer, Outgoing, int]],
+        copies: list[tuple[PacedFlow, int]],
         slots: tuple[int, ...],
         number: int,
         now: int,
         host_now: int,
     ) -> None:
-        """Start transfer ``number`` in ``slots`` for all ``copies``, each (transfer, side, rtt).
+        """Start transfer ``number`` in ``slots`` for all ``copies``, each (transfer, rtt).
 
-        Without slots the copies count as delivered.
+        Without slots the copies count as delivered ``now``: they cost no emulated time.
         """
-        flows = [
-            make_flow(self.network, transfer, len(side.meta), side, self.pace, rtt_ns, now)
-            for transfer, side, rtt_ns in copies
-        ]
+        flows = [flow for flow, _ in copies]
         if slots:
-            sizes = [flow.transfer.size for flow in flows]
-            carrier = offer_broadcast(self.network, number, sizes, slots, now)
-            self._copies[carrier.number] = flows
-        for flow in flows:
+            transfer = broadcast_transfer(number, (flow.transfer.size for flow in flows))
+            carrier = PacedFlow(transfer, 0, None, awaits_bytes=False)
+            self.exchange.broadcast(carrier, flows, slots, now)
+        for flow, rtt_ns in copies:
             if slots:
-                flow.broadcast = carrier
-            self._begin(flow if slots else _known(flow, now), now, host_now)
+                flow.shape(self.network, self.pace, rtt_ns, now)
+            else:
+                self.exchange.add(flow)
+                flow.known, flow.completion = True, Completion(flow.transfer, now, now, now)
+            self._begun(flow, now, host_now)
 
-    def _begin(self, flow: Flow, now: int, host_now: int) -> Flow:
-        transfer = flow.transfer
-        self.flows[transfer.number] = self.of_edge[transfer.edge][transfer.number] = flow
+    def _native_bit_s(self, flow: PacedFlow) -> int | None:
+        return self.native_bit_s.get((flow.transfer.edge, flow.transfer.direction))
+
+    def _begun(self, flow: PacedFlow, now: int, host_now: int) -> None:
         self.shaped_flows += flow.shaped
         flow.lengthen(self.pace.length_ns(self.shaped_flows))
         flow.grain_ns = self.grain_ns
         if flow.body == 0:
             flow.last_byte_ns = now
         self._replan(flow, host_now)
-        return flow
 
     def next_due(self) -> int:
         """The next moment at which ``release`` or ``completed`` has work."""
@@ -509,7 +472,7 @@ class Pacer:
         """Whether ``release`` may have work at ``now``; cheap."""
         return bool(self._heap) and self._heap[0][0] <= now
 
-    def release(self, now: int) -> Iterator[tuple[Flow, int, int]]:
+    def release(self, now: int) -> Iterator[tuple[PacedFlow, int, int]]:
         """Yield (flow, from, to): body bytes to send or to credit now.
 
         The delay of each release counts as wake lag.
@@ -521,7 +484,7 @@ class Pacer:
             entry = heapq.heappop(self._heap)
             if self._stale(entry):
                 continue
-            flow = self.flows[entry[1]]
+            flow = self.exchange.flows[entry[1]]
             if flow.shaped:
                 self.fidelity.wake(now - entry[0])
             flow.grain_ns = grain_ns
@@ -532,55 +495,38 @@ class Pacer:
                 heapq.heappush(self._heap, (flow.release_at, entry[1]))
             yield flow, first, end
 
-    def completed(self, now: int) -> list[Flow]:
-        """Remove and return the flows that are done: due by ``now``, with all bytes received."""
-        done = []
-        for completion in self.network.pop_due(now):
-            own = self.flows.get(completion.transfer.number)
-            for flow, one in (
-                [(own, completion)] if own is not None else self._copies_of(completion)
-            ):
-                flow.completion = one
-                if flow.last_byte_ns is not None and flow.transfer.number in self.flows:
-                    done.append(self._finish(flow))
-        return done
+    def carried(self, now: int) -> list[PacedFlow]:
+        """Remove and return the transfers that are delivered, see ``Exchange.carried``."""
+        delivered = self.exchange.carried(now)
+        for flow in delivered:
+            if flow.awaits_bytes:
+                self._judge(flow)
+        return delivered
 
-    def _copies_of(self, broadcast: Completion) -> list[tuple[Flow, Completion]]:
-        """The copies of a broadcast, each with its completion, due when its receiver hears it."""
-        self._broadcasts.append(broadcast)
-        found = []
-        for flow in self._copies.pop(broadcast.transfer.number, []):
-            due_ns = heard_ns(self.network, flow.transfer.edge, broadcast.due_ns)
-            found.append((flow, replace(broadcast, transfer=flow.transfer, due_ns=due_ns)))
-        return found
-
-    def take_broadcasts(self) -> list[Completion]:
-        """Return broadcasts that have left the channel since the last call, for the link log."""
-        sent, self._broadcasts = self._broadcasts, []
-        return sent
-
-    def took(self, flow: Flow, now: int) -> None:
+    def took(self, flow: PacedFlow, now: int) -> None:
         """Bytes of an uplink flow have arrived: move the window of a native link."""
         if not flow.shaped and flow.release_at == FOREVER:
             self._replan(flow, now)
 
-    def last_byte(self, flow: Flow, at_ns: int) -> list[Flow]:
-        """The flow's last byte arrived at emulated ``at_ns``. Returns the flow if it is done."""
-        flow.last_byte_ns = at_ns
-        return [self._finish(flow)] if flow.completion is not None else []
+    def last_byte(self, flow: PacedFlow, at_ns: int) -> list[PacedFlow]:
+        """The last byte arrived at emulated ``at_ns``. Returns the flow if this delivers it."""
+        if not self.exchange.arrived(flow, at_ns):
+            return []
+        self._judge(flow)
+        return [flow]
 
     def suspend(self, edge: str, now: int) -> None:
         """Suspend the edge's links, because its session is broken."""
-        for flow in self.of_edge[edge].values():
+        for flow in self.exchange.of_edge[edge].values():
             flow.suspended = flow.broken = True
-            if (
-                flow.completion is None and flow.broadcast is None
-            ):  # a broadcast continues without this receiver
-                received = flow.side.received if isinstance(flow.side, Incoming) else flow.released
+            # a broadcast continues without this receiver
+            if flow.completion is None and flow.broadcast is None:
+                upload = flow.transfer.direction == "up"
+                received = flow.received if upload else flow.released
                 self.network.suspend(flow.transfer, flow.meta + received, now)
             self._replan(flow, now)
 
-    def resume(self, flow: Flow, body_bytes: int, now: int) -> None:
+    def resume(self, flow: PacedFlow, body_bytes: int, now: int) -> None:
         """Continue after the first ``body_bytes`` bytes, which the receiver has."""
         flow.released, flow.suspended = body_bytes, False
         flow.due_at.clear()
@@ -590,14 +536,18 @@ class Pacer:
         self._replan(flow, now)
         self._replan_behind(flow, now)
 
-    def drop(self, flow: Flow, now: int, host_now: int) -> None:
-        """Cancel this transfer at ``now``; the host may be late, as in ``start``."""
-        if flow.completion is None and flow.broadcast is None:
-            self.network.cancel(flow.transfer, now)
-        self._forget(flow)
-        self._replan_behind(flow, host_now)
+    def cancel(self, flow: PacedFlow, now: int, host_now: int) -> None:
+        """Cancel this transfer at ``now``."""
+        self.exchange.cancel(flow, now)
+        self.cancelled(flow, host_now)
 
-    def count_late(self, flow: Flow, now: int) -> None:
+    def cancelled(self, flow: PacedFlow, host_now: int) -> None:
+        """The exchange has cancelled this transfer: others of its link may start now."""
+        if flow.granted:
+            self.shaped_flows -= flow.shaped
+            self._replan_behind(flow, host_now)
+
+    def count_late(self, flow: PacedFlow, now: int) -> None:
         """At the end of the run, count the lag of a flow that is due and incomplete."""
         completion = flow.completion
         if flow.shaped and completion is not None and flow.last_byte_ns is None:
@@ -605,8 +555,9 @@ class Pacer:
                 now - completion.due_ns, completion.due_ns - completion.offered_ns
             )
 
-    def _finish(self, flow: Flow) -> Flow:
-        self._forget(flow)
+    def _judge(self, flow: PacedFlow) -> None:
+        """Count a transfer that is delivered in the verdict."""
+        self.shaped_flows -= flow.shaped
         completion = flow.completion
         assert completion is not None and flow.last_byte_ns is not None
         if flow.shaped:
@@ -617,12 +568,6 @@ class Pacer:
             self.fidelity.lead(max(-late, 0))
         elif (measured := flow.measured_bit_s()) is not None:
             self.native_bit_s[flow.transfer.edge, flow.transfer.direction] = measured
-        return flow
-
-    def _forget(self, flow: Flow) -> None:
-        if self.flows.pop(flow.transfer.number, None) is not None:
-            self.shaped_flows -= flow.shaped
-        self.of_edge[flow.transfer.edge].pop(flow.transfer.number, None)
 
     def _hear(self, host_now: int) -> None:
         self._host_now = max(self._host_now, host_now)
@@ -630,23 +575,24 @@ class Pacer:
     def _replan_shared(self) -> None:
         """Replan transfers whose plan another transfer has changed, on a shared medium or link."""
         for transfer in self.network.take_replanned():
-            own, copies = self.flows.get(transfer.number), self._copies.get(transfer.number, [])
-            for flow in copies if own is None else [own]:
+            own = self.exchange.flows.get(transfer.number)
+            copies = self.exchange.copies_of(transfer.number)
+            for flow in copies or ([] if own is None else [own]):
                 if (
                     flow.completion is None and flow.release_at > self._host_now
                 ):  # otherwise it is sent at once anyway
                     self._replan(flow, self._host_now)
 
-    def _replan(self, flow: Flow, host_now: int) -> None:
+    def _replan(self, flow: PacedFlow, host_now: int) -> None:
         self._hear(host_now)
         flow.plan_release(self.network)
         flow.release_at = max(flow.release_at, host_now)
         if flow.release_at < FOREVER:
             heapq.heappush(self._heap, (flow.release_at, flow.transfer.number))
 
-    def _replan_behind(self, flow: Flow, host_now: int) -> None:
+    def _replan_behind(self, flow: PacedFlow, host_now: int) -> None:
         """Replan the link's other transfers: they may start at other moments now."""
-        for other in self.of_edge[flow.transfer.edge].values():
+        for other in self.exchange.of_edge[flow.transfer.edge].values():
             if (
                 other is not flow
                 and other.transfer.direction == flow.transfer.direction
@@ -655,5 +601,5 @@ class Pacer:
                 self._replan(other, host_now)
 
     def _stale(self, entry: tuple[int, int]) -> bool:
-        flow = self.flows.get(entry[1])
+        flow = self.exchange.flows.get(entry[1])
         return flow is None or flow.release_at != entry[0]

@@ -165,7 +165,7 @@ def launch(
     keys = keys or inventory.with_suffix(KEYS_SUFFIX)
     task = Launch(given, hosts, keys, sync, restarts, partial, accept_new_host_keys)
     if dry_run:
-        from edgefl.commands.launch_preview import preview
+        from edgefl.plugins.launch.preview import preview
 
         preview(task, overrides or ())
         return

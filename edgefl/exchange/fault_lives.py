@@ -1,6 +1,7 @@
-"""The state of edges under injected faults: alive, down or frozen. Both hosts use it.
+"""The state of edges under injected faults: alive, down or frozen. Both clocks use it.
 
-This module has no I/O and no clock. A host reports each fault and carries out its effects.
+This module has no I/O and no clock. The host of the run reports each fault and carries out
+its effects.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class FaultLives:
     """
 
     def __init__(self, edges: Collection[str], revives: bool) -> None:
-        self.edges, self.revives = tuple(edges), revives
+        self.revives, self._edges = revives, len(edges)
         self.down: set[str] = set()
         self._lives: defaultdict[str, int] = defaultdict(int)  # deaths and returns so far
         self._frozen_until: dict[str, int] = {}
@@ -90,4 +91,4 @@ class FaultLives:
     @property
     def deserted(self) -> bool:
         """Whether all edges are down and the schedule brings none back."""
-        return not self.revives and len(self.down) == len(self.edges)
+        return not self.revives and len(self.down) == self._edges

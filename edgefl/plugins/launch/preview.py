@@ -30,7 +30,7 @@ from edgefl.plugins.launch.run_places import run_folder
 from edgefl.results.pace import clock
 
 if TYPE_CHECKING:
-    from edgefl.commands.launch import Launch
+    from edgefl.plugins.launch.command import Launch
 
 MB = 1e6
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pacer_rig import MBIT, MS, PIECE_NS, Rig
 from transport_rig import Rig as TransportRig
 
-from edgefl.clocks.wall.coordinator.pacer import LARGEST_PIECE, SMALLEST_PIECE, Flow, PiecePlan
+from edgefl.exchange.pacer import LARGEST_PIECE, SMALLEST_PIECE, PacedFlow, PiecePlan
 from edgefl.protocol.messages import Update
 from edgefl.protocol.transfers import Outgoing
 from emulator.capacity.rates import Constant
@@ -172,7 +172,7 @@ def test_a_transfer_ends_at_its_due_moment_if_the_bytes_were_there_before() -> N
     rig.until(due - 1)
     assert rig.pacer.last_byte(flow, due - 7 * MS) == [] and not rig.done
     rig.until(due)
-    assert rig.done == [flow] and flow.finished_ns() == due and not rig.pacer.flows
+    assert rig.done == [flow] and flow.finished_ns() == due and not rig.exchange.flows
     assert (rig.fidelity.transfer_lag.max, rig.fidelity.last_byte_lead.max) == (0, 7 * MS)
 
 
@@ -224,10 +224,10 @@ def test_arrivals_ahead_of_the_service_curve_are_seen() -> None:
 
 
 def test_a_pacer_that_lets_go_too_early_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def at_once(flow: Flow, network: Network) -> None:
+    def at_once(flow: PacedFlow, network: Network) -> None:
         flow.release_at = 0 if flow.released < flow.body else FOREVER
 
-    monkeypatch.setattr(Flow, "plan_release", at_once)
+    monkeypatch.setattr(PacedFlow, "plan_release", at_once)
     rig = Rig(2 * MBIT)
     flow = rig.start(62_500)
     rig.until(1 * MS)
@@ -275,7 +275,7 @@ def test_the_next_transfer_takes_the_place_of_one_that_was_dropped(suspended: bo
     rig.until(40 * MS)
     if suspended:
         rig.pacer.suspend("a", rig.now)
-    rig.pacer.drop(first, 40 * MS, 41 * MS)
+    rig.pacer.cancel(first, 40 * MS, 41 * MS)
     if suspended:
         rig.now = 70 * MS
         rig.pacer.resume(second, 0, 70 * MS)
@@ -287,7 +287,7 @@ def test_the_next_transfer_takes_the_place_of_one_that_was_dropped(suspended: bo
     assert second.completion is not None and second.completion.due_ns == begin + take(
         2 * MBIT, second.transfer.size
     )
-    assert rig.fidelity.wake_lag.max == 0 and list(rig.pacer.flows) == [2]
+    assert rig.fidelity.wake_lag.max == 0 and list(rig.exchange.flows) == [2]
 
 
 def test_what_waits_behind_a_broken_transfer_moves_with_it() -> None:
@@ -314,11 +314,11 @@ def test_what_waits_behind_a_broken_transfer_moves_with_it() -> None:
 def test_whatever_happens_every_transfer_that_is_not_dropped_comes_to_its_end(seed: int) -> None:
     rng = np.random.default_rng(seed)
     rig, gone = Rig(latency_ns=int(rng.integers(0, 50 * MS)), edges="ab"), set()
-    flows: list[Flow] = []
+    flows: list[PacedFlow] = []
     for _ in range(80):
         rig.until(rig.now + int(rng.integers(0, 30 * MS)))
         edge = str(rng.choice(["a", "b"]))
-        mine = [flow for flow in rig.pacer.flows.values() if flow.transfer.edge == edge]
+        mine = [flow for flow in rig.exchange.flows.values() if flow.transfer.edge == edge]
         match rng.integers(5):
             case 0:
                 flows.append(rig.start(int(rng.integers(1, 8_000)), edge))
@@ -326,7 +326,7 @@ def test_whatever_happens_every_transfer_that_is_not_dropped_comes_to_its_end(se
                     rig.pacer.suspend(edge, rig.now)
             case 1 if mine:
                 dropped = mine[int(rng.integers(len(mine)))]
-                rig.pacer.drop(dropped, rig.now, rig.now)
+                rig.pacer.cancel(dropped, rig.now, rig.now)
                 flows.remove(dropped)
             case 2 | 3:
                 rig.pacer.suspend(edge, rig.now)
@@ -335,7 +335,7 @@ def test_whatever_happens_every_transfer_that_is_not_dropped_comes_to_its_end(se
                 gone.discard(edge)
                 for flow in mine:
                     rig.pacer.resume(flow, int(rng.integers(0, flow.released + 1)), rig.now)
-    for flow in [flow for flow in rig.pacer.flows.values() if flow.suspended]:
+    for flow in [flow for flow in rig.exchange.flows.values() if flow.suspended]:
         rig.pacer.resume(flow, flow.released // 2, rig.now)
     rig.until(rig.now + 60 * NS_PER_S)
     assert flows and all(
@@ -348,7 +348,7 @@ def test_whatever_happens_every_transfer_that_is_not_dropped_comes_to_its_end(se
 MANY = [f"e{number}" for number in range(130)]
 
 
-def many(elements: int, edges: int = 40, grain_ns: int = 1) -> tuple[Rig, list[Flow]]:
+def many(elements: int, edges: int = 40, grain_ns: int = 1) -> tuple[Rig, list[PacedFlow]]:
     """A rig whose first ``edges`` edges begin a transfer at once, and their flows."""
     rig = Rig(edges="", grain_ns=grain_ns)
     for edge in MANY:
@@ -363,7 +363,7 @@ def test_pieces_longer_than_the_window_are_neither_too_early_nor_late_at_their_e
     window = 50 * MS * 2 * MBIT // (8 * NS_PER_S)
     while rig.pacer.next_due() < FOREVER:
         rig.step()
-        for flow in rig.pacer.flows.values():
+        for flow in rig.exchange.flows.values():
             if flow.completion is None:
                 assert rig.ahead(flow) <= window + 1
                 assert not any(
@@ -519,7 +519,7 @@ def played(story: dict[str, Any], link: type[Link]) -> list[Any]:
             rig.pacer.suspend("a", rig.now)
             rig.now += 3 * MS
             for flow in flows:
-                if flow.transfer.number in rig.pacer.flows:
+                if flow.transfer.number in rig.exchange.flows:
                     rig.pacer.resume(flow, int(story["share"] * flow.released), rig.now)
     return [rig.sent, [flow.due_at for flow in flows], [flow.completion for flow in flows]]
 

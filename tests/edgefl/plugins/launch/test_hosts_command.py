@@ -17,7 +17,7 @@ from tiny_wheels import write_wheel
 from typer.testing import CliRunner
 
 from edgefl.cli import app
-from edgefl.commands.hosts import clock_text, hosts_progress, print_tables, rate_text
+from edgefl.plugins.launch.hosts_command import clock_text, hosts_progress, print_tables, rate_text
 from edgefl.plugins.launch.survey import (
     READ_PROGRAM,
     ClockOffset,

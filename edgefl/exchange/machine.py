@@ -1,0 +1,300 @@
+"""The state machine of all transfers of a run, and the rules of notes.
+
+A model moves down to its edge. An update is offered, waits until it is granted, and moves up::
+
+    download            MOVING -> CARRIED or ARRIVED -> DELIVERED
+    upload   OFFERED -> MOVING -> CARRIED or ARRIVED -> DELIVERED
+
+A transfer is delivered once its link has carried it and its last byte has arrived. Under the
+virtual clock both happen at once. Until then a note, or the end of its edge, may cancel it.
+
+A note has no bytes: it takes the link's latency, or no emulated time at all.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+from msgspec.structs import replace
+
+from edgefl.protocol.messages import (
+    DROPPED,
+    FRESH,
+    TASK,
+    UPDATE,
+    Acknowledged,
+    CancelTask,
+    FreshRequest,
+    NothingNewer,
+    ToCoordinator,
+    ToEdge,
+    TooLate,
+    UrgeTask,
+)
+from edgefl.record.files import ALL_EDGES
+from emulator.links.network import Completion, Network, Transfer
+from emulator.tdma.channel import ChannelLink
+
+# Requests, refusals and urges are part of an algorithm. The other notes are part of the testbed's
+# own protocol, which must cost no emulated time.
+CHARGED = (FreshRequest, NothingNewer, UrgeTask)
+
+# kinds of transfer that a note ends
+ENDED: Mapping[type, Sequence[str]] = {
+    CancelTask: (TASK, FRESH, UPDATE),
+    Acknowledged: (UPDATE,),
+    TooLate: (FRESH,),
+}
+REMEMBERED = 4  # deliveries per edge that can be repeated after a broken session
+
+
+def play_moment(
+    at_ns: int,
+    next_due: Callable[[], int],
+    happen: Callable[[int], None],
+    ring: Callable[[int], None],
+) -> None:
+    """Process everything that is due at ``at_ns``, then ring the alarms of ``at_ns``.
+
+    So a strategy that has set an alarm decides with all that has arrived by that moment.
+    ``happen(at_ns)`` does what is due. Its effects may be due at the same moment.
+    """
+    while next_due() <= at_ns:
+        happen(at_ns)
+    ring(at_ns)
+
+
+def ends(note: ToEdge, kind: str, task: int) -> bool:
+    """Whether ``note`` ends a transfer of this kind and task that is not delivered yet."""
+    return kind in ENDED.get(type(note), ()) and getattr(note, "task", None) == task
+
+
+def closes_ns(request: FreshRequest) -> int | None:
+    """The moment from which an answer is too late: the request is closed then.
+
+    None: the edge does nothing until the answer arrives.
+    """
+    return request.until_ns or None
+
+
+def broadcast_transfer(number: int, sizes: Iterable[int]) -> Transfer:
+    """One transfer for many edges. The largest of the receivers' ``sizes`` (bytes) counts.
+
+    They may differ by a few bytes, because task numbers differ in length.
+    """
+    return Transfer(number, ALL_EDGES, "down", max(sizes), TASK)
+
+
+def heard_ns(network: Network, edge: str, sent_ns: int) -> int:
+    """When ``edge`` uses what left a TDMA channel at ``sent_ns``: at the first slot boundary after
+    its arrival at the edge.
+    """
+    link = network.link(edge, "down")
+    assert isinstance(link, ChannelLink)
+    grid = link.channel.grid
+    return grid.begins(grid.next_at(link.delay.arrival(sent_ns)))
+
+
+class Deliveries:
+    """The latest deliveries to each edge, transfer -> moment (emulated ns).
+
+    The edge may not have learned of them when its session broke.
+    """
+
+    def __init__(self) -> None:
+        self.of_edge: dict[str, OrderedDict[int, int]] = {}
+
+    def add(self, edge: str, number: int, at_ns: int) -> None:
+        latest = self.of_edge.setdefault(edge, OrderedDict())
+        latest[number] = at_ns
+        while len(latest) > REMEMBERED:
+            latest.popitem(last=False)
+
+
+class Phase(Enum):
+    """How far a transfer is."""
+
+    OFFERED = "offered"  # it waits for its grant
+    MOVING = "moving"  # it is on its link, or in its queue
+    CARRIED = "carried"  # its link has carried it; bytes are still missing
+    ARRIVED = "arrived"  # its bytes have arrived, earlier than its link carries them
+    DELIVERED = "delivered"
+
+
+@dataclass(slots=True, eq=False)
+class Flow:
+    """One transfer, from its offer to its delivery.
+
+    ``transfer``: an upload gets its number with its grant. ``content``: what it carries.
+    ``completion``: set when its link has carried it. ``last_byte_ns``: when its last byte arrived.
+    ``awaits_bytes``: its bytes are really sent; otherwise they arrive when they are due.
+    ``offer``: an upload's number in the offers of its edge. ``broadcast``: for a copy of a
+    broadcast, the transfer that is emulated for all copies.
+    """
+
+    transfer: Transfer
+    task: int
+    content: Any
+    offer: int | None = None
+    awaits_bytes: bool = False
+    granted: bool = False
+    completion: Completion | None = None
+    last_byte_ns: int | None = None
+    broadcast: Transfer | None = None
+
+    @property
+    def phase(self) -> Phase:
+        if not self.granted:
+            return Phase.OFFERED
+        if self.completion is None:
+            return Phase.MOVING if self.last_byte_ns is None else Phase.ARRIVED
+        return Phase.CARRIED if self.last_byte_ns is None else Phase.DELIVERED
+
+
+FlowT = TypeVar("FlowT", bound=Flow)
+
+
+class Exchange(Generic[FlowT]):
+    """All transfers of a run that are offered or under way. ``latency_ns``: of notes, by edge."""
+
+    def __init__(self, network: Network, latency_ns: Mapping[str, int]) -> None:
+        self.network, self.latency_ns = network, latency_ns
+        self.flows: dict[int, FlowT] = {}  # granted, by number
+        self.of_edge: defaultdict[str, dict[int, FlowT]] = defaultdict(dict)  # the same, by edge
+        # by edge and number of the offer, also while they move
+        self.uploads: defaultdict[str, dict[int, FlowT]] = defaultdict(dict)
+        self._copies: dict[int, list[FlowT]] = {}  # by the number of their broadcast
+        self._closed: dict[str, int] = {}  # edge -> the latest task whose request is closed
+
+    # ------------------------------------------------------------------ offered and moving
+    def offer(self, flow: FlowT) -> None:
+        """An update is ready; it waits for its grant."""
+        assert flow.offer is not None
+        self.uploads[flow.transfer.edge][flow.offer] = flow
+
+    def offered(self, edge: str, task: int) -> FlowT | None:
+        """The update of this task that waits for its grant."""
+        for flow in self.uploads[edge].values():
+            if flow.task == task and not flow.granted:
+                return flow
+        return None
+
+    def begin(self, flow: FlowT, now: int, slots: tuple[int, ...] | None = None) -> None:
+        """Put a transfer on its link. ``slots``: of the TDMA channel, which are granted to it."""
+        self.network.offer(flow.transfer, now)
+        if slots is not None:
+            self.network.grant(flow.transfer, slots, now)
+        self.add(flow)
+
+    def add(self, flow: FlowT) -> None:
+        """Add a transfer that is granted. The network does not know it, or has it already."""
+        flow.granted = True
+        transfer = flow.transfer
+        self.flows[transfer.number] = self.of_edge[transfer.edge][transfer.number] = flow
+
+    def broadcast(
+        self, carrier: FlowT, copies: list[FlowT], slots: tuple[int, ...], now: int
+    ) -> None:
+        """Put one transfer for many edges on the channel, see ``carrier``.
+
+        Its ``copies``, which the network does not know, are carried when their edges hear it.
+        """
+        self.begin(carrier, now, slots)
+        self._copies[carrier.transfer.number] = copies
+        for copy in copies:
+            copy.broadcast = carrier.transfer
+            self.add(copy)
+
+    def copies_of(self, number: int) -> list[FlowT]:
+        """The copies of a broadcast that is on the channel."""
+        return self._copies.get(number, [])
+
+    # ------------------------------------------------------------------ carried and arrived
+    def carried(self, now: int) -> list[FlowT]:
+        """Remove and return the transfers that are delivered: their links have carried them by
+        ``now``, and all their bytes are there.
+        """
+        delivered: list[FlowT] = []
+        for completion in self.network.pop_due(now):
+            number = completion.transfer.number
+            self._carried(self.flows[number], completion, delivered)
+            for copy in self._copies.pop(number, ()):
+                due_ns = heard_ns(self.network, copy.transfer.edge, completion.due_ns)
+                own = replace(completion, transfer=copy.transfer, due_ns=due_ns)
+                if copy.transfer.number in self.flows:  # otherwise it was cancelled
+                    self._carried(copy, own, delivered)
+        return delivered
+
+    def _carried(self, flow: FlowT, completion: Completion, delivered: list[FlowT]) -> None:
+        flow.completion = completion
+        if not flow.awaits_bytes:
+            flow.last_byte_ns = completion.due_ns
+        if flow.last_byte_ns is not None:
+            self._remove(flow)
+            delivered.append(flow)
+
+    def arrived(self, flow: FlowT, at_ns: int) -> bool:
+        """The last byte has arrived. Returns whether this delivers the transfer."""
+        flow.last_byte_ns = at_ns
+        if flow.completion is None:
+            return False
+        self._remove(flow)
+        return True
+
+    # ------------------------------------------------------------------ cancelled
+    def under_way(self, edge: str) -> list[FlowT]:
+        """The edge's uploads from their offer on, and its downloads."""
+        downloads = (flow for flow in self.of_edge[edge].values() if flow.offer is None)
+        return [*self.uploads[edge].values(), *downloads]
+
+    def end(self, edge: str, note: ToEdge, now: int) -> list[FlowT]:
+        """Cancel and return the transfers that ``note`` ends."""
+        ended = [flow for flow in self.under_way(edge) if ends(note, flow.transfer.kind, flow.task)]
+        for flow in ended:
+            self.cancel(flow, now)
+        return ended
+
+    def cancel(self, flow: FlowT, now: int) -> None:
+        if flow.granted and flow.completion is None and flow.broadcast is None:
+            self.network.cancel(flow.transfer, now)
+        self._remove(flow)
+
+    def _remove(self, flow: FlowT) -> None:
+        edge = flow.transfer.edge
+        if flow.granted:
+            self.flows.pop(flow.transfer.number, None)
+            self.of_edge[edge].pop(flow.transfer.number, None)
+        if flow.offer is not None:
+            self.uploads[edge].pop(flow.offer, None)
+
+    # ------------------------------------------------------------------ notes
+    def note_due_ns(self, edge: str, note: ToEdge | ToCoordinator, at_ns: int) -> int:
+        """When a note that is sent at ``at_ns`` arrives, in either direction."""
+        return at_ns + self.latency_ns[edge] if isinstance(note, CHARGED) else at_ns
+
+    def close(self, edge: str, task: int, now: int) -> tuple[TooLate, list[FlowT]]:
+        """Close a request for a fresher model whose answer has not arrived in time.
+
+        The answer's download ends; what was carried so far is its completion. Returns the note for
+        the edge, and the transfers that have ended.
+        """
+        self._closed[edge] = task
+        note = TooLate(task)
+        brought = {
+            flow.transfer.number: flow.completion
+            or self.network.carried(flow.transfer, now, DROPPED)
+            for flow in self.under_way(edge)
+            if ends(note, flow.transfer.kind, flow.task)
+        }
+        ended = self.end(edge, note, now)
+        for flow in ended:
+            flow.completion = brought[flow.transfer.number]
+        return note, ended
+
+    def too_late(self, edge: str, kind: str, task: int) -> bool:
+        """Whether this transfer answers a closed request: it must not start."""
+        return kind == FRESH and self._closed.get(edge) == task

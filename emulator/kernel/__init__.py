@@ -1,1 +1,0 @@
-"""Links around any program, shaped by the Linux kernel; needs root."""

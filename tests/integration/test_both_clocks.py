@@ -1,0 +1,155 @@
+"""Both clocks make the same run: decisions, moments, transfers and weights are equal.
+
+The coordinator and the edges of the wall clock run on the simulated machine of the fault search
+(``scripts/search``), which is never late by chance. So this does not depend on how busy this
+machine is. What real sockets and processors add, ``scripts/benchmarks/agreement.py`` measures.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from search import scenario
+from search.run import Run
+from search.scenario import EDGES, RUN, SCHEMES, SLOTS, Scenario, World, rows_of
+from search.story import Story
+
+from edgefl.clocks.virtual.run import run_virtual
+from edgefl.config.experiment import Experiment
+from edgefl.record.files import EVENTS, LINKS, METRICS, MODEL
+
+Files = Mapping[str, bytes]
+SAME = (LINKS, MODEL)  # files that are equal as bytes
+
+
+class Changed(World):
+    """Data, model and experiments of the fault search, with other sections."""
+
+    def __init__(self, scratch: Path, sections: Mapping[str, Any]) -> None:
+        super().__init__(scratch)
+        self.sections = sections
+
+    def experiment(self, scenario_: Scenario) -> Experiment:
+        plain = scenario.experiment(scenario_).model_dump(exclude_defaults=True)
+        return Experiment.model_validate(plain | self.sections)
+
+
+def on_both(folder: Path, name: str, sections: Mapping[str, Any]) -> tuple[Files, Files]:
+    """Run a strategy on the wall clock and under the virtual one; return the files of both."""
+    world, of = Changed(folder, sections), Scenario(name, "process")
+    run = Run(world, Story(1, of, ()), calm=True)
+    outcome = run.play()
+    assert outcome.broken is None, [outcome.broken, *outcome.told]
+    run_virtual(world.learned(of), 0, folder / "virtual")
+    virtual = {path.name: path.read_bytes() for path in (folder / "virtual").glob("*.*")}
+    return {path: bytes(run.disk.inode(RUN / path).data) for path in virtual}, virtual
+
+
+def story(files: Files) -> list[Mapping[str, Any]]:
+    """All events with their moments, numbers and decisions."""
+    return [row for row in rows_of(files[EVENTS]) if "event" in row]
+
+
+def scores(files: Files) -> list[dict[str, str]]:
+    rows = csv.DictReader(io.StringIO(files[METRICS].decode()))
+    return [{key: value for key, value in row.items() if key != "wall_s"} for row in rows]
+
+
+def assert_equal(wall: Files, virtual: Files) -> None:
+    for one, other in zip(story(wall), story(virtual), strict=True):
+        assert one == other
+    assert scores(wall) == scores(virtual)
+    for name in (*SAME, *({"slots.csv"} & virtual.keys())):
+        assert wall[name] == virtual[name], name
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_every_strategy(name: str, tmp_path: Path) -> None:
+    assert_equal(*on_both(tmp_path, name, {}))
+
+
+LINK = {"up_mbit_s": 0.1, "down_mbit_s": 0.2, "latency_ms": 10.0}
+SHARED = {"up_mbit_s": 0.2, "down_mbit_s": 0.3}
+PATIENT = scenario.experiment(Scenario("fedavg", "process")).network.model_dump(
+    exclude_defaults=True
+)
+COMING_AND_GOING = {"kind": "exponential", "there_s": 4.0, "away_s": 1.0}
+
+
+def network(**more: Any) -> dict[str, Any]:
+    plain = scenario.experiment(Scenario("fedavg", "process")).network
+    return {"network": plain.model_dump(exclude_defaults=True) | more}
+
+
+def faults(kind: str, **more: Any) -> dict[str, Any]:
+    return {"faults": [{"kind": kind, "every_s": 3.0, **more}]}
+
+
+def away(on_leave: str) -> dict[str, Any]:
+    return {"edges": {"names": EDGES, "availability": COMING_AND_GOING | {"on_leave": on_leave}}}
+
+
+def training_on(down_mbit_s: float) -> dict[str, Any]:
+    """Devices that go on training while a fresher model is under way."""
+    entry = {"strategy": "fedasmu", **SCHEMES["fedasmu"][0], "on_request": "train_on"}
+    return {
+        "strategies": [entry],
+        "links": LINK | {"down_mbit_s": down_mbit_s},
+        "training": {"batch_size": 4, "epochs": 3},
+    }
+
+
+FEATURES: dict[str, tuple[str, dict[str, Any]]] = {
+    "no latency": ("fedbuff", {"links": {"up_mbit_s": 0.1, "down_mbit_s": 0.2}}),
+    "jitter": ("fedbuff", {"links": LINK | {"jitter_ms": 4.0}}),
+    "loss": ("fedbuff", {"links": LINK | {"loss": 0.05}}),
+    "a cell": ("fedbuff", {"medium": {"kind": "cell", **SHARED}}),
+    "a bottleneck": ("fedasmu", {"medium": {"kind": "bottleneck", **SHARED}}),
+    "slots and fresher models": ("fedasmu", {"links": {"latency_ms": 5.0}, **SLOTS}),
+    "training on": ("fedasmu", training_on(0.2)),
+    "fresher models that are late": ("fedasmu", training_on(0.02)),
+    "edges leave, tasks stay": ("fedbuff", away("keep")),
+    "edges leave, tasks are lost": ("fedasync", away("lose")),
+    "cut links": ("fedbuff", faults("cut", for_s=1.0)),
+    "slow devices": ("fedbuff", faults("slow", for_s=1.0, factor=0.4)),
+    "updates twice": ("fedbuff", faults("duplicate")),
+    "tasks that take too long": ("fedbuff", network(task_timeout_s=1.5)),
+    "float16 up": ("fedbuff", {"compression": {"up": "float16"}}),
+    "signs up": ("fedbuff", {"compression": {"up": "sign"}}),
+    "random_k up": ("fedbuff", {"compression": {"up": {"name": "random_k", "share": 0.5}}}),
+    "top_k up, int8 down": (
+        "fedbuff",
+        {"compression": {"up": {"name": "top_k", "share": 0.2}, "down": "int8"}},
+    ),
+    "three times as fast": ("fedasync", {"speed": 3.0}),
+    "devices that differ": (
+        "fedbuff",
+        {"devices": {"samples_per_s": 60.0, "spread": "lognormal", "sigma": 0.5}},
+    ),
+}
+
+
+# what the record must have, so that a case says something
+SEEN = {
+    "training on": b'"merged":1.0',
+    "fresher models that are late": b'"too_late":1.0',
+    "edges leave, tasks stay": b'"edge_lost"',
+    "edges leave, tasks are lost": b'"task_closed"',
+    "cut links": b'"kind":"cut"',
+    "slow devices": b'"kind":"slow"',
+    "updates twice": b'"fact":"duplicate"',
+    "tasks that take too long": b"timed out",
+}
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_features(feature: str, tmp_path: Path) -> None:
+    name, sections = FEATURES[feature]
+    wall, virtual = on_both(tmp_path, name, sections)
+    assert SEEN.get(feature, b"") in wall[EVENTS]
+    assert_equal(wall, virtual)
