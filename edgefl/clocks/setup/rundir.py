@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
@@ -43,7 +43,6 @@ from edgefl.record.files import METRICS, SUMMARY
 from edgefl.record.journal import Journal
 from edgefl.record.record import TABLES as TABLE_COLUMNS
 from edgefl.record.record import Record, journal_sizes
-from edgefl.record.replay import Replay, replay
 from edgefl.record.tables import Later, Rotation, at_once, parts, write_whole
 from edgefl.reports import family
 from edgefl.reports.family import sections
@@ -56,6 +55,9 @@ from edgefl.vectors import Layout, aligned_copy
 from emulator.energy.power import EdgePower
 from emulator.fidelity import Fidelity
 from emulator.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from edgefl.record.replay import Replay
 
 # Regular expressions, like those that follow.
 AT_THE_END = (re.escape(files.SUMMARY), re.escape(files.MODEL))
@@ -558,6 +560,8 @@ def replay_run(run: Path, say: Callable[[str], None] = lambda line: None) -> Rep
     ``say`` gets a line if the end of its journal is torn. UserError if a file is missing, a
     decision differs, or the last weights differ from model.safetensors.
     """
+    from edgefl.record.replay import replay  # only this command needs it
+
     journal = run / "journal"
     for path in (run / "config.toml", journal / "initial.safetensors", journal / "layout.json"):
         if not path.exists():
