@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from edgefl.config.errors import Source
     from edgefl.config.experiment import Experiment
 
+GROUP = "edgefl.task_kinds"
+
 
 class TaskKind(Protocol):
     """What the core asks of a kind of tasks. Only ``learning`` may import what is optional."""
@@ -47,6 +49,5 @@ def kind_of(task: str | None) -> TaskKind | None:
     UserError if its plug-in cannot be loaded.
     """
     name, colon, _ = (task or "").partition(":")
-    entry = entries("edgefl.task_kinds").get(name) if colon else None
-    kind: TaskKind | None = None if entry is None else loaded(entry)
-    return kind
+    entry = entries(GROUP).get(name) if colon else None
+    return None if entry is None else loaded(entry)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from edgefl import catalog
 from edgefl.compression.compressor import ATTRIBUTE as BUILD
@@ -34,6 +35,28 @@ PARTS = {  # table -> package of its plug-ins, attribute that a plug-in binds, w
 DIRECTORY_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 SEED_NAME = r"seed\d+"
 BESIDE = r"figures|.*\.(csv|toml)"  # what an experiment's folder holds beside its runs
+
+
+def with_plugins(experiment: Experiment) -> Experiment:
+    """Return the experiment with the place of its code for each plug-in of another package."""
+
+    def named(section: Any, package: str, key: str = "name", **others: Any) -> Any:
+        place = catalog.place(package, getattr(section, key))
+        changed = place != getattr(section, key)
+        return section.model_copy(update={key: place, **others}) if changed else section
+
+    unlabelled = experiment.unlabelled
+    return experiment.model_copy(
+        update={
+            "data": named(experiment.data, "edgefl.data"),
+            "model": named(experiment.model, "edgefl.models"),
+            "unlabelled": unlabelled and named(unlabelled, "edgefl.data", "data"),
+            "strategies": tuple(
+                named(entry, "edgefl.strategies", "strategy", label=entry.name)
+                for entry in experiment.strategies
+            ),
+        }
+    )
 
 
 def check(experiment: Experiment, source: Source, base: Path | None) -> None:

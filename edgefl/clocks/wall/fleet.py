@@ -44,6 +44,7 @@ from edgefl.clocks.processes import (
     die_with_parent,
     fork,
     keep_freed_memory,
+    room_for_edges,
 )
 from edgefl.clocks.setup.devices import devices
 from edgefl.clocks.setup.learning import Learning, learning
@@ -53,7 +54,6 @@ from edgefl.clocks.wall.edge.host import EdgeHost
 from edgefl.clocks.wall.edge.machine import share_memory
 from edgefl.clocks.wall.edge.membership import side
 from edgefl.clocks.wall.edge.work import TURN, WANT, SharedTurns
-from edgefl.clocks.wall.run_processes import room_for_edges
 from edgefl.config.experiment import Experiment
 from edgefl.errors import TEMPORARY, UserError, written
 from edgefl.protocol.errors import Refused

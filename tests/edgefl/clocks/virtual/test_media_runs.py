@@ -10,7 +10,7 @@ import pytest
 from builders import S, small_run
 from media import ALONE, PAIR, transfers
 
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 from emulator.units import to_ns
 
 MS = S // 1000

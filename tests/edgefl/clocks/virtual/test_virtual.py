@@ -19,7 +19,7 @@ from edgefl.clocks.setup.devices import devices
 from edgefl.clocks.setup.network import Builder
 from edgefl.edges.edge import Edge
 from edgefl.errors import UserError
-from edgefl.results.tail import read_csv, read_events
+from edgefl.results.read import read_csv, read_events
 from emulator.units import to_ns
 
 SPREAD: dict[str, Any] = {
