@@ -28,14 +28,15 @@ from edgefl.clocks.setup.network import absent_times, latencies
 from edgefl.clocks.setup.plan import packing, strategy, task_limits
 from edgefl.compression.packing import Packing
 from edgefl.config.experiment import Evaluation, Experiment
+from edgefl.config.file import FACTS, dump, load
 from edgefl.config.groups import availability_file, traces
 from edgefl.config.groups import parts as groups
+from edgefl.config.names import own_names
+from edgefl.config.task_kinds import kind_of
 from edgefl.config.toml import parsed
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.disk import Disk, OwnDisk
 from edgefl.errors import UserError, undamaged
-from edgefl.loading.file import FACTS, dump, load
-from edgefl.loading.names import own_names
 from edgefl.record import files
 from edgefl.record.counters import Counters
 from edgefl.record.energy import EnergyBook
@@ -48,7 +49,6 @@ from edgefl.results import families
 from edgefl.results.energy import MEASURED, joules_to_target
 from edgefl.results.read import read_csv
 from edgefl.results.summary import BROKEN_OFF, outcome, scores_not_finite, warnings
-from edgefl.task_kinds import kind_of
 from edgefl.vectors import Layout, aligned_copy
 from emulator.energy.power import EdgePower
 from emulator.fidelity import Fidelity

@@ -73,7 +73,7 @@ def check(
     With a CONFIG, also whether the hosts are enough for their part of the experiment. Exit status
     3 if a host cannot be reached or does not fit.
     """
-    from edgefl.loading.file import base_of
+    from edgefl.config.file import base_of
     from edgefl.plugins.launch.connections.opening import asker
     from edgefl.plugins.launch.inventory import load_inventory
     from edgefl.plugins.launch.placement import load_placed
@@ -213,7 +213,7 @@ def install(
     accept_new_host_keys: AcceptKeys = False,
 ) -> None:
     """Install this edgefl on all hosts, and with a CONFIG also send their shares of its data."""
-    from edgefl.loading.file import base_of
+    from edgefl.config.file import base_of
     from edgefl.plugins.launch.connections.opening import asker
     from edgefl.plugins.launch.host_data import DataSync
     from edgefl.plugins.launch.inventory import load_inventory

@@ -9,10 +9,10 @@ from pathlib import Path, PurePosixPath
 
 from edgefl.clocks.setup.network import shape_of
 from edgefl.config.experiment import Experiment
+from edgefl.config.file import to_json
 from edgefl.config.groups import parts
+from edgefl.config.names import own_names
 from edgefl.errors import UserError, listed
-from edgefl.loading.file import to_json
-from edgefl.loading.names import own_names
 from edgefl.plugins.launch.agent_messages import CODE, KEYS, PrepareEdges
 from edgefl.plugins.launch.inventory import Host, Inventory
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from edgefl.config.errors import Source, validated
 from edgefl.config.experiment import Experiment
+from edgefl.config.file import load
 from edgefl.config.groups import parts
 from edgefl.config.links import Group
 from edgefl.errors import UserError, listed, nearest
-from edgefl.loading.file import load
 from edgefl.plugins.launch.inventory import NATIVE, Host, Inventory
 
 

@@ -13,8 +13,8 @@ from builders import experiment
 
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.trial import try_out
+from edgefl.config.names import strategy_warnings
 from edgefl.errors import UserError
-from edgefl.loading.names import strategy_warnings
 
 MODELS = """
 import math, random, sys

@@ -11,12 +11,12 @@ import pytest
 from paths import CONFIGS
 from pydantic import BaseModel
 
+from edgefl.config import file
+from edgefl.config import file as config_file
 from edgefl.config.errors import ALIASES, meant, sections
+from edgefl.config.file import base_of, load
 from edgefl.data.partition.dirichlet import Options
 from edgefl.errors import UserError
-from edgefl.loading import file
-from edgefl.loading import file as config_file
-from edgefl.loading.file import base_of, load
 
 GOOD = """
 [stop]
@@ -428,7 +428,7 @@ def test_damage_on_the_wire(text: str, line: str) -> None:
 def test_loading_imports_neither_torch_nor_zmq() -> None:
     code = f"""
 import pathlib, sys
-from edgefl.loading import file
+from edgefl.config import file
 file.load(pathlib.Path({str(QUICKSTART)!r}))
 print({{'torch', 'zmq'}} & set(sys.modules))
 """

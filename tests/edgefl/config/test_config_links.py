@@ -14,9 +14,9 @@ from edgefl.clocks.setup.devices import devices, emulated_devices
 from edgefl.clocks.setup.network import latencies, network, shape_of, usual_bit_s
 from edgefl.clocks.setup.plan import fidelity, refuse_native
 from edgefl.clocks.setup.rundir import OpenRun
+from edgefl.config import file as config_file
 from edgefl.config.groups import parts, warnings
 from edgefl.errors import UserError
-from edgefl.loading import file as config_file
 from emulator.capacity.rates import Constant
 from emulator.capacity.trace import Trace
 from emulator.compute import Bursty, Drawn, Memoryless, Native, Rate, Throttled

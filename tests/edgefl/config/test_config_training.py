@@ -9,12 +9,12 @@ import pytest
 from builders import experiment, small_run
 
 from edgefl.clocks.setup.devices import devices, in_tokens, longest_text, training_plan
+from edgefl.config import file as config_file
 from edgefl.config.groups import parts
+from edgefl.config.names import strategy_warnings
 from edgefl.data.dataset import Dataset
 from edgefl.edges.training import Schedule, TrainingPlan
 from edgefl.errors import UserError
-from edgefl.loading import file as config_file
-from edgefl.loading.names import strategy_warnings
 from edgefl.strategies.base import catalog
 from emulator.compute import Rate
 

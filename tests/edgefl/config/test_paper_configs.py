@@ -15,7 +15,7 @@ from paths import CONFIGS
 from edgefl.clocks.setup.devices import devices
 from edgefl.clocks.setup.plan import slots_of_model, timetable
 from edgefl.config.experiment import Experiment
-from edgefl.loading.file import load
+from edgefl.config.file import load
 from edgefl.strategies.base.slotted import SlottedOptions
 from edgefl.vectors import Layout, LayoutEntry
 from emulator.tdma.closed_form import Tdma

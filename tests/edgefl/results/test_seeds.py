@@ -13,8 +13,8 @@ from builders import experiment
 from drawn import of_runs
 from rich.console import Console
 
+from edgefl.config.file import dump, load
 from edgefl.errors import UserError
-from edgefl.loading.file import dump, load
 from edgefl.results import compare, run_files
 from edgefl.results.figures import curves
 from edgefl.results.tables import table

@@ -18,8 +18,8 @@ from edgefl.clocks.setup.network import (
     absence,
     with_patterns,
 )
+from edgefl.config.file import from_json, to_json
 from edgefl.errors import UserError
-from edgefl.loading.file import from_json, to_json
 from edgefl.results.read import read_csv, read_events
 
 

@@ -9,8 +9,8 @@ import pytest
 import tomli_w
 from builders import small_run
 
+from edgefl.config.file import load
 from edgefl.errors import UserError
-from edgefl.loading.file import load
 from edgefl.record.files import ENERGY, METRICS
 from edgefl.results import energy
 from edgefl.results.compare import load_run

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgefl.config.errors import Source
+from edgefl.config.names import check
 from edgefl.errors import UserError
-from edgefl.loading.names import check
 from edgefl.results.read import read_events
 from emulator.compute import Rate
 from emulator.errors import BadValue

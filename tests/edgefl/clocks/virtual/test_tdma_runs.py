@@ -16,9 +16,9 @@ from tdma_rounds import play, rounds, slotted
 from edgefl.clocks.setup.plan import strategy
 from edgefl.clocks.setup.rundir import written
 from edgefl.config.errors import Source
+from edgefl.config.names import check
 from edgefl.disk import OwnDisk
 from edgefl.errors import UserError
-from edgefl.loading.names import check
 from edgefl.results.read import read_csv, read_events
 from edgefl.vectors import Layout, LayoutEntry, aligned
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import orjson
 import pytest
 
+from edgefl.config import file
 from edgefl.config.toml import MOST_NESTED
 from edgefl.errors import UserError
-from edgefl.loading import file
 
 MINE = 'name = "mine"\nstop = {versions = 1}\nstrategies = [{strategy = "fedavg"}]\n'
 DOTTED = ".".join("a" * 20_000)

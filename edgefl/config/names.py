@@ -19,11 +19,11 @@ from edgefl.config.experiment import Compression, Experiment, Named, StrategyEnt
 from edgefl.config.groups import check as check_groups
 from edgefl.config.groups import parts
 from edgefl.config.section import Section
+from edgefl.config.task_kinds import kind_of
 from edgefl.errors import UserError, near_file, nearest
 from edgefl.strategies.base.catalog import load as load_strategy
 from edgefl.strategies.base.catalog import misnamed
 from edgefl.strategies.base.strategy import LocalRule
-from edgefl.task_kinds import kind_of
 from emulator.availability import recorded_presence
 
 PARTS = {  # table -> package of its plug-ins, attribute that a plug-in binds, word for messages

@@ -10,8 +10,8 @@ import pytest
 from paths import ROOT
 
 from edgefl.clocks.wall.edge.membership import SideBuilder
+from edgefl.config import file
 from edgefl.errors import UserError
-from edgefl.loading import file
 from edgefl.protocol.messages import Setup
 
 QUICKSTART = ROOT / "configs" / "quickstart.toml"

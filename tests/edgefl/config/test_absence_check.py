@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from edgefl.config.experiment import Experiment
+from edgefl.config.file import load
 from edgefl.errors import UserError
-from edgefl.loading.file import load
 
 HEAD = """
 edges = {count = 2, availability = {AVAILABILITY}}
