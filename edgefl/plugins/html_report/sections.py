@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from edgefl.config.experiment import StrategyEntry
+from edgefl.config.file import FACTS
 from edgefl.config.toml import parsed
 from edgefl.errors import listed
-from edgefl.loading.file import FACTS
 from edgefl.record.files import EXPERIMENT
 from edgefl.results import energy
 from edgefl.results.compare import Comparison, Row, SeedEstimate, against

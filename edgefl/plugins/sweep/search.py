@@ -9,8 +9,8 @@ from itertools import count
 from pathlib import Path
 
 from edgefl.config.experiment import Experiment, Stop
+from edgefl.config.file import base_of, load
 from edgefl.errors import UserError
-from edgefl.loading.file import base_of, load
 from edgefl.plugins.sweep.choice import (
     GridEdge,
     Listed,

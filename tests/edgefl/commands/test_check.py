@@ -14,8 +14,8 @@ from edgefl.clocks import processes
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.commands import check
+from edgefl.config.file import load
 from edgefl.errors import UserError
-from edgefl.loading.file import load
 from edgefl.plugins.profile.command import profile
 from edgefl.plugins.profile.repeat import Match
 from emulator.calibrate import Timing

@@ -15,8 +15,8 @@ from trace_check import check_trace
 
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.virtual.run import run_virtual
+from edgefl.config.file import load
 from edgefl.errors import UserError
-from edgefl.loading.file import load
 from edgefl.plugins.exports.perfetto import write
 from edgefl.results.read import read_csv
 from edgefl.results.timeline import of_run, rates_bit_s

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from flower_apps import PROJECT, flower_config, small_app
 
+from edgefl.config.file import from_json, shared_digest, to_json
 from edgefl.errors import UserError
-from edgefl.loading.file import from_json, shared_digest, to_json
 from edgefl.plugins.flower.app_folder import app_folder, flat
 
 

@@ -10,9 +10,9 @@ import pytest
 from flower_apps import NEEDS_FLOWER
 
 from edgefl.catalog import is_own
+from edgefl.config.file import from_json, load, to_json
 from edgefl.data.edge_data import edge_data
 from edgefl.errors import UserError
-from edgefl.loading.file import from_json, load, to_json
 
 EDGES = {"DistributionPartitioner": 10}  # the others: 5
 CONFIG = """

@@ -17,8 +17,8 @@ from edgefl.clocks.choices import RUN, VIRTUAL
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.setup.resumption import Origin
 from edgefl.clocks.virtual.run import run_virtual
+from edgefl.config.file import load
 from edgefl.errors import UserError
-from edgefl.loading.file import load
 from edgefl.plugins.html_report import document as of_report
 from edgefl.plugins.html_report.document import document, write
 from edgefl.record.files import EXPERIMENT

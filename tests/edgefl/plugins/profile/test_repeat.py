@@ -10,9 +10,9 @@ from native_runs import write_run
 
 from edgefl.clocks.setup.devices import devices
 from edgefl.clocks.setup.plan import refuse_native
+from edgefl.config.file import load
 from edgefl.config.groups import parts
 from edgefl.errors import UserError
-from edgefl.loading.file import load
 from edgefl.plugins.profile.repeat import (
     EdgeTables,
     Match,

@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 import pytest
 
+from edgefl.config.file import FACTS, dump
 from edgefl.errors import UserError
-from edgefl.loading.file import FACTS, dump
 from edgefl.plugins.sweep.metrics import metric
 from edgefl.plugins.sweep.search import Sweep, SweepPlan, free_seed
 from edgefl.plugins.sweep.settings import GridAxis

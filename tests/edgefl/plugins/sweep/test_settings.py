@@ -46,7 +46,7 @@ def test_commas_in_brackets_and_quotes_separate_no_values() -> None:
     "value", [True, 3, -0.5, 1e-05, "cnn", "true", "1", "", "a b", [1, [2.5, "x"]], {"a": "b,c"}]
 )
 def test_a_value_as_text_is_read_as_the_same_value(value: object) -> None:
-    from edgefl.loading.file import toml_value
+    from edgefl.config.file import toml_value
 
     read = toml_value(toml_text(value))
     assert read == value and type(read) is type(value)

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from edgefl.cli import app
 from edgefl.clocks.virtual import run_batch
 from edgefl.commands.running import ProgressLines
+from edgefl.config.file import load
 from edgefl.errors import UserError
-from edgefl.loading.file import load
 
 CONFIG = f"""
 name = "tiny"

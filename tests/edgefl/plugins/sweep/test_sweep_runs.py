@@ -10,8 +10,8 @@ from paths import SUPPORT
 
 from edgefl.clocks.choices import Power
 from edgefl.clocks.setup.resumption import RunStage
+from edgefl.config.file import load
 from edgefl.errors import UserError
-from edgefl.loading.file import load
 from edgefl.plugins.sweep.command import SweepLines, TimeLeft
 from edgefl.plugins.sweep.sweep_runs import SharedData, SweepRun, do
 
