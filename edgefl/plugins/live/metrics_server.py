@@ -6,10 +6,7 @@ asks for the metrics, so nothing is read without a request.
 
 from __future__ import annotations
 
-import os
 import socket
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -17,15 +14,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-import orjson
-
 from edgefl.config.scores import ACCURACY, SCORES
 from edgefl.errors import UserError
 from edgefl.plugins.exports.export_format import runs_of
 from edgefl.plugins.live.feeds import RunFeed
 from edgefl.plugins.live.guard import LOOPBACK
 from edgefl.plugins.live.run_model import RunModel
-from edgefl.plugins.live.serve import NICE
+from edgefl.plugins.live.serve import after_parent, companion
 from edgefl.results.progress import STATES
 from edgefl.results.summary import number
 
@@ -202,22 +197,14 @@ def serve_metrics(listening: socket.socket, folder: Path, parent: int) -> None:
     server.server_name, server.server_port = listening.getsockname()[:2]
     server.setup_environ()
     server.set_app(metrics_app(folder))
-    threading.Thread(target=_end_with, args=(parent, server), daemon=True).start()
+    after_parent(parent, server.shutdown)
     server.serve_forever()
-
-
-def _end_with(parent: int, server: WSGIServer) -> None:
-    while os.read(parent, 1):
-        pass
-    server.shutdown()
 
 
 def main() -> None:
     """Serve beside a run: ``python -m edgefl.plugins.live.metrics_server FD``, JSON on stdin."""
-    os.nice(NICE)
-    told = orjson.loads(sys.stdin.buffer.readline())
-    with socket.socket(fileno=int(sys.argv[1])) as listening:
-        serve_metrics(listening, Path(told["runs"]), sys.stdin.fileno())
+    with companion() as (listening, told, parent):
+        serve_metrics(listening, Path(told["runs"]), parent)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import pytest
 
 from edgefl.plugins.profile.edge_profile import (
     STEP_S,
-    LinkModel,
     LinkProfile,
     LinkRate,
     MeasuredRun,
@@ -110,8 +109,9 @@ def test_the_emulator_reads_the_trace_with_the_bytes_that_were_measured(tmp_path
     assert (slow, fast) == (8000, 32_000) and (slow_ns, fast_ns) == (4 * 10**9, 4 * 10**9)
 
 
-# 1000 bytes take 1 s down and 2 s up, and 0.1 s of latency
-MODEL = LinkModel({"down": 8000.0, "up": 4000.0}, 0.1)
+def model_s(row: dict[str, str]) -> float:
+    """1000 bytes take 1 s down and 2 s up, and 0.1 s of latency."""
+    return int(row["bytes"]) / {"down": 1000, "up": 500}[row["direction"]] + 0.1
 
 
 def row(kind: str, offered_s: float, finished_s: float, size: int = 1000) -> dict[str, str]:
@@ -144,7 +144,7 @@ def test_a_task_is_a_download_and_the_upload_after_it() -> None:
 def test_a_native_device_pays_for_the_round_trips_of_the_protocol() -> None:
     """Confirmed after 0.2 s, trained for 3 s, offered after 0.1 s, granted after 0.2 s."""
     (task,) = tasks([row("task", 0.0, 1.1), row("update", 4.4, 6.6)])
-    down_s, up_s, whole_s = beyond(task, [Span(1.3, 4.3, 64)], [], MODEL)
+    down_s, up_s, whole_s = beyond(task, [Span(1.3, 4.3, 64)], [], model_s, 0.1)
     assert (down_s, whole_s) == pytest.approx((0.0, 6.6))
     # between the download and the grant 3.3 s for 3 s of training; 2.2 s for 2.1 s on the link
     assert up_s == pytest.approx(0.3 + 0.1)
@@ -155,7 +155,7 @@ def test_a_request_and_its_answer_are_explained() -> None:
     rows = [row("task", 0.0, 1.1), row("fresh", 2.1, 3.2), row("update", 5.0, 7.1)]
     (task,) = tasks(rows)
     training = [Span(1.1, 2.0, 32), Span(3.2, 5.0, 32)]
-    assert beyond(task, training, [2.1], MODEL) == pytest.approx((0.0, 0.0, 7.1))
+    assert beyond(task, training, [2.1], model_s, 0.1) == pytest.approx((0.0, 0.0, 7.1))
 
 
 def test_the_rest_is_a_mean_over_tasks_without_outages() -> None:
