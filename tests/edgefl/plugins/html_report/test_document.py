@@ -17,10 +17,9 @@ from edgefl.clocks.choices import RUN, VIRTUAL
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.setup.resumption import Origin
 from edgefl.clocks.virtual.run import run_virtual
-from edgefl.errors import UserError
 from edgefl.loading.file import load
 from edgefl.plugins.html_report import document as of_report
-from edgefl.plugins.html_report.document import document, write
+from edgefl.plugins.html_report.document import document
 from edgefl.record.files import EXPERIMENT
 from edgefl.results import compare
 from edgefl.results.comparison import Question
@@ -276,14 +275,6 @@ def test_several_seeds_have_one_line_and_their_own_verdicts(folder: Path) -> Non
     assert "runs 2 of 1 scheme" in shown.text
 
 
-def test_no_run_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no run in it"):
-        write([tmp_path], tmp_path / "report.html")
-    with pytest.raises(UserError, match="no such directory"):
-        write([tmp_path / "nowhere"], tmp_path / "report.html")
-    assert not (tmp_path / "report.html").exists()
-
-
 @UNDRAWN
 def test_runs_that_differ_in_the_seed_are_run_again_together(folder: Path, tmp_path: Path) -> None:
     for seed in (1, 2):
@@ -299,11 +290,3 @@ def test_runs_that_differ_in_the_seed_are_run_again_together(folder: Path, tmp_p
     shutil.copy(EXAMPLES / "my_task.py", tmp_path)
     assert load(tmp_path / "seen.toml").seeds == (1, 2)
     assert "seen: fedavg With" in shown.text and "seen: fedasync With" in shown.text
-
-
-def test_a_run_that_has_only_begun(tmp_path: Path) -> None:
-    (tmp_path / "begun").mkdir()
-    (tmp_path / "begun" / "events.jsonl").touch()
-    shown = page(tmp_path / "begun")
-    assert shown.wrong == [] and "begun: unfinished no complete summary.json" in shown.text
-    assert "differences" not in shown.ids and "img" not in shown.tags
