@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import pickle
 import signal
 from collections.abc import Iterator
 from functools import partial
@@ -14,11 +15,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 import pytest
 from kills import KILLS, files_of, killed_run, some, whole_run
 from pools import RUNS, SPREAD, learned_of
 
+from edgefl.checkpoints.codec import OBJECTS, Encoded
 from edgefl.checkpoints.files import Checkpoints
 from edgefl.clocks.setup import rundir
 from edgefl.clocks.setup.learning import Learning
@@ -26,6 +29,7 @@ from edgefl.clocks.virtual import run as virtual_run
 from edgefl.clocks.virtual.host import VirtualHost
 from edgefl.clocks.virtual.pool.engine import open_pool
 from edgefl.clocks.virtual.run import MOST_SHARE, SavedRun, Saving, run_virtual
+from edgefl.disk import OwnDisk
 from edgefl.edges.edge import ASKING
 from edgefl.errors import UserError
 from edgefl.record.files import CHECKPOINTS
@@ -59,6 +63,30 @@ def resumed(learned: Learning, folder: Path) -> list[str]:
     said: list[str] = []
     run_virtual(learned, 0, folder, resume=True, saving=Saving(say=said.append))
     return said
+
+
+def test_a_checkpoint_that_names_a_function_is_refused(learned: Learning, tmp_path: Path) -> None:
+    """What a pickle names is called as soon as it is read. Its author could run a command."""
+    mark = tmp_path / "ran"
+    files = Checkpoints(OwnDisk(), broken(learned, tmp_path / "run"))
+    found = files.latest(print)
+    assert found is not None
+    evil = pickle.dumps({"run": Evil(f"touch {mark}")})
+    arrays = found.encoded.arrays | {OBJECTS: np.frombuffer(evil, np.uint8)}
+    files.write(found.number + 1, Encoded(found.encoded.tree, arrays), found.meta)
+    with pytest.raises(UserError, match=r"checkpoints: checkpoint 5 names posix:system; expected"):
+        resumed(learned, tmp_path / "run")
+    assert not mark.exists()
+
+
+class Evil:
+    """Its pickle runs a command."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+
+    def __reduce__(self) -> Any:
+        return os.system, (self.command,)
 
 
 def names(folder: Path) -> list[str]:
