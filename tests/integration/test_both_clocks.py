@@ -2,7 +2,8 @@
 
 The coordinator and the edges of the wall clock run on the simulated machine of the fault search
 (``scripts/search``): messages take up to a millisecond on their way, a slice of training up to
-20 ms. So this does not depend on how busy this machine is. What real sockets and processors add, ``scripts/benchmarks/agreement.py`` measures.
+20 ms. So this does not depend on how busy this machine is. What real sockets and processors add,
+``scripts/benchmarks/agreement.py`` measures.
 """
 
 from __future__ import annotations
