@@ -47,7 +47,7 @@ from edgefl.config.experiment import Experiment
 from edgefl.config.faults import PROCESS_KINDS
 from edgefl.errors import UserError
 from edgefl.record.files import SUMMARY
-from edgefl.results.rundirs import title
+from edgefl.results.run_files import title
 from edgefl.results.summary import one_line
 
 POLL_S = 0.25

@@ -20,7 +20,7 @@ from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.coordinator.checks import result_fault
 from edgefl.errors import Bug
 from edgefl.loading.file import load
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 
 OWN = "../support/job_strategies.py:Halving"
 SECTIONS: dict[str, Any] = {

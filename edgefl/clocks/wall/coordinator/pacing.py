@@ -329,7 +329,7 @@ class Pacing:
 
     def _next_due(self) -> int:
         """The next known moment, without alarms."""
-        return min(self.agenda.next_due(), self.transport.pacer.network.next_due())
+        return min(self.agenda.next_due(), self.transport.exchange.next_due())
 
     def _happen(self, now: int) -> None:
         self.transport.complete(now)

@@ -48,7 +48,7 @@ from edgefl.protocol.messages import Acknowledged, Joined, Ready, Started, Updat
 from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.record.journal import Journal
 from edgefl.results import energy
-from edgefl.results.tail import read_csv
+from edgefl.results.read import read_csv
 from edgefl.strategies.base.events_and_decisions import EdgeLost, Finish
 from emulator.fidelity import Fidelity
 from emulator.units import FOREVER, NS_PER_S

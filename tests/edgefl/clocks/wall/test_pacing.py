@@ -42,7 +42,7 @@ class Completions:
 
     def __init__(self, told: list[Any], *moments: int) -> None:
         self.told, self.agenda = told, Agenda()
-        self.pacer = self.network = self
+        self.pacer = self.exchange = self
         for at in moments:
             self.agenda.add(at, f"completion {at}")
 

@@ -11,10 +11,8 @@ import pytest
 from drawn import of_runs
 from rich.console import Console
 
-from edgefl.reports import dissemination as controls_plot
-from edgefl.reports import dissemination as dissemination
-from edgefl.reports import dissemination as dissemination_table
-from edgefl.reports import gallery
+from edgefl.results.families import dissemination
+from edgefl.results.figures import gallery
 
 
 def joined(edge: str) -> dict[str, Any]:
@@ -212,28 +210,6 @@ def test_negligible_merging_is_said(betas: tuple[float, ...], note: str | None) 
     assert found is not None and found["note"] == note
 
 
-def test_a_request_that_is_repeated_in_a_new_session_counts_once() -> None:
-    events = [joined("a"), asked(1.0, "a", 0, 0, 2, 2), asked(3.0, "a", 0, 0, 4, 4)]
-    found = dissemination.section(events, [link("a", "down", "fresh", 10, 3.0, 3.5)], 5.0)
-    assert found is not None and (found["requests"], found["newer"], found["waiting_total_s"]) == (
-        1,
-        1,
-        2.5,
-    )
-
-
-def test_an_answer_that_never_arrived_is_no_waiting_time_and_no_merge() -> None:
-    found = dissemination.section([joined("a"), asked(1.0, "a", 0, 0, 2, 2)], [], 5.0)
-    assert found is not None and (
-        found["waiting_total_s"],
-        found["waiting_mean_s"],
-        found["merges"],
-        found["beta_median"],
-        found["note"],
-    ) == (0.0, None, 0, None, None)
-    assert found["staleness_before"] is None
-
-
 def request(t: float, task: int, until_s: float) -> dict[str, Any]:
     until_ns = round(until_s * 1e9)
     return asked(t, "a", task, 0, 2, 2) | {"until_ns": until_ns, "decisions": []}
@@ -284,12 +260,6 @@ def test_what_became_of_each_request() -> None:
     assert found["staleness_after"] == {"mean": 1.0, "median": 1.0}, "6 - 5, without fresh_version"
 
 
-def test_a_stopped_download_is_too_late_before_its_update_arrives() -> None:
-    events = [joined("a"), request(1.0, 0, until_s=9.0), answered(2.0, 0, 5)]
-    found = dissemination.section(events, [link("a", "down", "dropped", 9, 2.0, 9.0)], 10.0)
-    assert found is not None and (found["too_late"], found["waiting_total_s"]) == (1, 0.0)
-
-
 def test_numbers_that_contradict_the_events_are_named() -> None:
     events = [
         joined("a"),
@@ -330,8 +300,8 @@ def shown(renderable: Any) -> str:
 def test_the_table_shows_schemes_that_asked_and_no_others(tmp_path: Path) -> None:
     run_directory(tmp_path / "fedasmu", EVENTS)
     run_directory(tmp_path / "fedasync", EVENTS[:2])
-    costs = dissemination_table.load([tmp_path])
-    text = shown(dissemination_table.table(costs))
+    costs = dissemination.FAMILY.rows([tmp_path])
+    text = shown(dissemination.table(costs))
     assert "fedasync" not in text and "negligible" not in text
     line = next(line for line in text.splitlines() if line.startswith("fedasmu"))
     assert line.split() == [
@@ -360,11 +330,9 @@ def test_seeds_are_averaged_in_the_table_and_apart_in_the_csv(tmp_path: Path) ->
     ]
     for seed in (1, 2):
         run_directory(tmp_path / "fedasmu" / f"seed{seed}", weak, seed)
-    costs = dissemination_table.load([tmp_path])
-    assert "fedasmu: merging was negligible (median beta 0.01)" in shown(
-        dissemination_table.table(costs)
-    )
-    dissemination_table.write_csv(costs, tmp_path / "dissemination.csv")
+    costs = dissemination.FAMILY.rows([tmp_path])
+    assert "fedasmu: merging was negligible (median beta 0.01)" in shown(dissemination.table(costs))
+    dissemination.FAMILY.write_csv(costs, tmp_path / "dissemination.csv")
     with (tmp_path / "dissemination.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [
@@ -384,7 +352,7 @@ def test_seeds_are_averaged_in_the_table_and_apart_in_the_csv(tmp_path: Path) ->
 
 
 def test_the_parameters_over_time(tmp_path: Path) -> None:
-    found = controls_plot.series(EVENTS)
+    found = dissemination.series(EVENTS)
     assert found["alpha"] == [(5.0, 0.5)] and found["lambda"] == [(5.0, 1.0)]
     assert found["beta"] == [(5.0, 0.25), (8.0, 0.75)] and found["reward"] == [
         (5.0, 0.125),
@@ -408,11 +376,6 @@ def test_a_parameter_that_hardly_moves_is_drawn_as_its_change(tmp_path: Path) ->
     alpha, changed = of_runs("controls", tmp_path).axes[:2]
     assert (alpha.get_title(), changed.get_title()) == ("alpha, weight of an update", "lambda - 1")
     assert sorted(set(changed.lines[0].get_ydata().round(8))) == pytest.approx([3e-7, 1e-5])
-
-
-def test_no_figure_without_such_parameters(tmp_path: Path) -> None:
-    run_directory(tmp_path / "fedavg", EVENTS[:2])
-    assert gallery.leave([tmp_path], {"controls": tmp_path / "controls"}) == []
 
 
 def test_the_histogram_of_refresh_points(tmp_path: Path) -> None:

@@ -10,16 +10,11 @@ from builders import EXAMPLES, small_run
 from drawn import of_runs
 from paths import STUDIES
 from tdma_rounds import play, slotted
-from typer.testing import CliRunner
 
-from edgefl.cli import app
 from edgefl.clocks.setup.learning import learning
 from edgefl.config.experiment import Experiment
-from edgefl.errors import UserError
-from edgefl.reports import gallery
-from edgefl.reports import slots as slots
-from edgefl.reports.slots import Bar
-from edgefl.results.tail import read_csv, read_events
+from edgefl.results.families import slots as slots
+from edgefl.results.read import read_csv, read_events
 
 SLOTS: dict[str, Any] = {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 10.0, "rate_mbit_s": 0.01}
 
@@ -65,38 +60,13 @@ def test_the_bars_are_those_of_the_papers_figure(folder: Path) -> None:
     """
     for strategy, receives in (("tdma-fl", 4), ("idfl", 7)):
         found = slots.bars_until(read_events(folder / strategy / "events.jsonl"), 1.0, 10.0)
-        mine = [bar for bar in found if bar.edge == "e000"]
-        assert (
-            Bar("e000", "transmit", 2, 3) in mine
-            and Bar("e000", "receive", receives, receives + 1) in mine
-        )
-        computes = [(bar.begin, bar.end) for bar in mine if bar.what == "compute"]
+        mine = [bar[1:] for bar in found if bar[0] == "e000"]
+        assert ("transmit", 2, 3) in mine and ("receive", receives, receives + 1) in mine
+        computes = [bar[1:] for bar in mine if bar[0] == "compute"]
         assert computes[0] == (0.0, 1.5) and computes[1] == (
             receives + 1,
             receives + 2.5,
         ), "ready in the middle of the second slot"
-
-
-def test_the_figures_are_drawn(folder: Path, tmp_path: Path) -> None:
-    for name in ("slots", "slot-staleness", "slot-loss", "timeline"):
-        files = gallery.write(name, [folder], tmp_path / name)
-        assert [path.suffix for path in files] == [".png", ".pdf"] and all(
-            path.stat().st_size > 5_000 for path in files
-        )
-
-
-def test_the_command_draws_them(folder: Path, tmp_path: Path) -> None:
-    said = CliRunner().invoke(
-        app, ["plot", str(folder), "--kind", "timeline", "--out", str(tmp_path / "t.png")]
-    )
-    assert said.exit_code == 0 and (tmp_path / "t.png").exists() and (tmp_path / "t.pdf").exists()
-
-
-def test_without_slots_there_is_nothing_to_draw(tmp_path: Path) -> None:
-    _, directory = small_run(tmp_path, stop={"versions": 1})
-    for kind, of in (("slots", "slotted"), ("slot-staleness", "slotted"), ("slot-loss", "TDMA")):
-        with pytest.raises(UserError, match=f"{kind}: nothing to draw.*{of}"):
-            gallery.write(kind, [directory], tmp_path / "x")
 
 
 @pytest.mark.parametrize(("worst", "scale"), [(3.0, "linear"), (300.0, "log")])
