@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import signal
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,14 +14,11 @@ from emulator.capacity import Capacity
 from emulator.capacity.rates import Constant
 from emulator.clock import precise_timers
 from emulator.commands import options
-from emulator.delay import Jitter
 from emulator.errors import BadValue
 from emulator.host import host_facts, real_time_priority
-from emulator.links.loss import Lossy
 from emulator.proxy.record import BusyFile, Log
 from emulator.proxy.routes import (
     Address,
-    ProxyWay,
     Route,
     address_text,
     parse_address,
@@ -33,8 +29,6 @@ from emulator.units import parse_rate
 
 if TYPE_CHECKING:
     from emulator.proxy.proxy import Proxy
-
-UNSHAPED = "not shaped"
 
 Listen = Annotated[
     str | None, typer.Option(help="Where programs connect to, such as 127.0.0.1:9000.")
@@ -87,16 +81,6 @@ BusyFileName = Annotated[
 Seed = Annotated[int, typer.Option(help="Seed of the jitter.", min=0)]
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
-    """The options of one direction of the links: "up" or "down"."""
-
-    name: str
-    rate: str | None
-    trace: Path | None
-    shared: str | None
-
-
 def proxy(
     listen: Listen = None,
     to: To = None,
@@ -124,18 +108,17 @@ def proxy(
     """
     if seconds is not None and not 0 < seconds < 1e9:
         raise BadValue(f"seconds {seconds:g}: expected a number above 0")
-    sides = Side("up", up, trace_up, shared_up), Side("down", down, trace_down, shared_down)
-    routes = _routes(
-        _addresses(listen, to, maps or []),
-        sides,
-        profile,
-        {"latency": latency, "jitter": jitter, "loss": loss},
-        seed,
-    )
-    shared = [
-        Constant(parse_rate(side.shared)) if side.shared is not None else None for side in sides
+    link = {"up": up, "down": down, "latency": latency, "jitter": jitter, "loss": loss}
+    pairs = _addresses(listen, to, maps or [])
+    traces = [_trace(file) for file in (trace_up, trace_down)]
+    routes = [
+        Route(*pair, *proxy_ways(profile, link, seed * 2**20 + 2 * index, traces))
+        for index, pair in enumerate(pairs)
     ]
-    _serve(routes, shared[0], shared[1], seconds, log, busy)
+    shared = [
+        None if text is None else Constant(parse_rate(text)) for text in (shared_up, shared_down)
+    ]
+    _serve(routes, shared, seconds, log, busy)
 
 
 def _addresses(
@@ -154,28 +137,12 @@ def _addresses(
     return pairs
 
 
-def _routes(
-    pairs: list[tuple[Address, Address]],
-    sides: tuple[Side, Side],
-    profile: str | None,
-    said: dict[str, str | None],
-    seed: int,
-) -> list[Route]:
-    """One route per pair with the same link options."""
-    traces = [_trace(side) for side in sides]
-    given = said | {side.name: side.rate for side in sides}
-    return [
-        Route(listen, to, *proxy_ways(profile, given, seed * 2**20 + 2 * index, traces))
-        for index, (listen, to) in enumerate(pairs)
-    ]
-
-
-def _trace(side: Side) -> Capacity | None:
-    if side.trace is None:
+def _trace(file: Path | None) -> Capacity | None:
+    if file is None:
         return None
     from emulator.capacity.trace import read_trace
 
-    trace = read_trace(side.trace)
+    trace = read_trace(file)
     typer.echo(f"emulator: {trace.name} {trace.repeats}", err=True)
     for warning in trace.warnings:
         typer.echo(f"emulator: warning: {warning}", err=True)
@@ -184,8 +151,7 @@ def _trace(side: Side) -> Capacity | None:
 
 def _serve(
     routes: list[Route],
-    shared_up: Capacity | None,
-    shared_down: Capacity | None,
+    shared: list[Constant | None],
     seconds: float | None,
     log_path: Path | None,
     busy_path: Path | None,
@@ -197,7 +163,7 @@ def _serve(
     log = None if log_path is None else Log(log_path)
     try:
         busy = None if busy_path is None else BusyFile(busy_path)
-        proxy = Proxy(routes, shared_up, shared_down, log, busy)
+        proxy = Proxy(routes, shared[0], shared[1], log, busy)
     except BaseException:
         if log is not None:
             log.abandon()
@@ -210,10 +176,10 @@ def _serve(
     for address, route in zip(proxy.addresses, routes):
         typer.echo(
             f"listening on {address_text(address)}, to {address_text(route.to)}: up"
-            f" {_text(route.up)}, down {_text(route.down)}"
+            f" {route.up}, down {route.down}"
         )
-    for direction, capacity in (("up", shared_up), ("down", shared_down)):
-        if isinstance(capacity, Constant):
+    for direction, capacity in zip(("up", "down"), shared):
+        if capacity is not None:
             typer.echo(f"shared by all {direction}: {capacity.rate_bit_s / 1e6:g} Mbit/s")
     typer.echo(f"priority {priority}, timer slack {slack}")
     typer.echo(
@@ -258,24 +224,3 @@ def _report(proxy: Proxy, log: Log | None) -> None:
         typer.echo(
             f"Next: see the record of every connection and the lateness of chunks in {log.path}"
         )
-
-
-def _text(way: ProxyWay) -> str:
-    """Describe one direction in words."""
-    capacity, kind = way.capacity, way.delay
-    named = capacity.capacity if isinstance(capacity, Lossy) else capacity
-    rate = (
-        UNSHAPED
-        if named is None
-        else f"{named.rate_bit_s / 1e6:g} Mbit/s"
-        if isinstance(named, Constant)
-        else "by its trace"
-    )
-    less = f", loss {100 * capacity.loss:g} %" if isinstance(capacity, Lossy) else ""
-    late = f", {getattr(kind, 'delay_ns', 0) / 1e6:g} ms"
-    return (
-        rate
-        + late
-        + (f" +- {kind.jitter_ns / 1e6:g} ms" if isinstance(kind, Jitter) else "")
-        + less
-    )

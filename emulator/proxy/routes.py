@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from emulator.capacity import Capacity
 from emulator.capacity.rates import Constant, Lowest
-from emulator.delay import Delay, delay_of
+from emulator.delay import Delay, Jitter, delay_of
 from emulator.errors import BadValue
 from emulator.links.loss import Lossy
-from emulator.profiles import LINKS, link_profile
+from emulator.profiles import link_fields
 
 Address = tuple[str, int]
 
@@ -21,6 +21,16 @@ class ProxyWay:
 
     capacity: Capacity | None
     delay: Delay
+
+    def __str__(self) -> str:
+        lossy = self.capacity if isinstance(self.capacity, Lossy) else None
+        whole, delay = lossy.capacity if lossy else self.capacity, self.delay
+        rate = "not shaped" if whole is None else "by its trace"
+        if isinstance(whole, Constant):
+            rate = f"{whole.rate_bit_s / 1e6:g} Mbit/s"
+        jitter = f" +- {delay.jitter_ns / 1e6:g} ms" if isinstance(delay, Jitter) else ""
+        loss = f", loss {100 * lossy.loss:g} %" if lossy else ""
+        return f"{rate}, {getattr(delay, 'delay_ns', 0) / 1e6:g} ms{jitter}{loss}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +69,12 @@ def proxy_ways(
     is not said and has no profile is not emulated. A trace of a direction replaces the rate of the
     profile; a rate that is said caps it. The jitters have the seeds ``seed`` and ``seed`` + 1.
     """
-    # Without a profile, any profile serves to parse the texts.
-    link = link_profile(profile or next(iter(LINKS)), **said)
-
-    def told(key: str) -> bool:
-        return bool(profile) or said.get(key) is not None
-
-    latency_ns = link.latency_ns if told("latency") else 0
-    jitter_ns = link.jitter_ns if told("jitter") else 0
-    loss = link.loss if told("loss") else 0.0
-    ways = []
-    for number, (key, rate_bit_s) in enumerate((("up", link.up_bit_s), ("down", link.down_bit_s))):
-        capacity: Capacity | None = Constant(rate_bit_s) if told(key) else None
-        trace = traces[number]
+    fields = link_fields(profile, **said)
+    latency_ns, jitter_ns = fields.get("latency_ns", 0), fields.get("jitter_ns", 0)
+    loss, ways = fields.get("loss", 0.0), []
+    for number, (key, trace) in enumerate(zip(("up", "down"), traces)):
+        rate_bit_s = fields.get(f"{key}_bit_s")
+        capacity: Capacity | None = None if rate_bit_s is None else Constant(rate_bit_s)
         if trace is not None:
             capped = capacity is not None and said.get(key) is not None
             capacity = Lowest(capacity, trace) if capacity is not None and capped else trace

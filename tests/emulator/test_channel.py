@@ -350,13 +350,13 @@ def test_pieces_cut_by_stretches_lie_in_one_slot_each_and_fill_it(data: st.DataO
     )  # from 80 ns per byte (several slots) to 4 bytes per ns
     net, model = (
         on_channel(grid, rate_bit_s),
-        Transfer(1, "a", "up", data.draw(st.integers(1, 60)), "update"),
+        Transfer(1, "a", "up", data.draw(st.integers(1, 20)), "update"),
     )
     net.offer(model, 0)
     net.grant(
         model,
         data.draw(st.sets(st.integers(0, 10_000), min_size=0, max_size=40))
-        | set(range(20_000, 25_000)),
+        | set(range(20_000, 21_700)),
         0,
     )
     first = 0
