@@ -149,9 +149,9 @@ class Coordinator:
             StartRun(
                 experiment=self.experiment.model_dump_json(),
                 index=0,
-                directory=str(self.directory),
+                directory=self.directory,
                 base=None,
-                scratch=str(folder),
+                scratch=folder,
                 data_digest="data",
                 keys=None,
                 more=False,

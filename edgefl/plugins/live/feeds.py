@@ -110,11 +110,11 @@ class RunFeed:
         self.run = run
         self.generation = 0
         self.state = WAITING
-        self.trouble = ""  # why its files cannot be read
         self._begin()
 
     def _begin(self) -> None:
         self.generation += 1
+        self.trouble = ""  # why its files cannot be read
         self._config = self._mark()
         self._capacity: CapacityAt | None = None  # made when it is needed: it may read traces
         self.model = RunModel(RunFacts.of(self.run, read_config(self.run)), self._capacity_at)

@@ -29,13 +29,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "DirichletPartitioner": {"alpha": 0.5, "seed": 3, "self_balancing": True},
     "IidPartitioner": {},
     "InnerDirichletPartitioner": {"partition_sizes": [300, 300, 300, 300, 200], "alpha": 0.3},
-    "LinearPartitioner": {},
-    "ExponentialPartitioner": {},
-    "SquarePartitioner": {},
     "PathologicalPartitioner": {"num_classes_per_partition": 2, "seed": 9},
-    "ShardPartitioner": {"num_shards_per_partition": 2},
     "SizePartitioner": {"partition_sizes": [100, 200, 300, 400, 437]},
-    "ContinuousPartitioner": {"strictness": 0.7},
     "DistributionPartitioner": {
         "distribution_array": [[1.0, 2.0, 3.0, 4.0]] * 10,
         "num_unique_labels_per_partition": 4,
