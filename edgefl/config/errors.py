@@ -314,9 +314,8 @@ def _problem(detail: ErrorDetails, valid: list[str], source: Source, whole: Loc)
     expected = EXPECTED.get(kind) or _plain(detail["msg"])
     if kind == "string_pattern_mismatch" and detail["ctx"]["pattern"] in PATTERNS:
         expected = f"expected {PATTERNS[detail['ctx']['pattern']]}"
-    return (
-        f"{expected}, found {found(value)}{_nearest_value(detail)}{_counterpart(key, value, valid)}"
-    )
+    near = _nearest_of(value, _words(detail)) if kind == "literal_error" else ""
+    return f"{expected}, found {found(value)}{near}{_counterpart(key, value, valid)}"
 
 
 def _counterpart(key: str, value: Any, valid: Sequence[str]) -> str:
@@ -338,11 +337,6 @@ def _plain(message: str) -> str:
                 + message.removeprefix(start)
             )
     return message[:1].lower() + message[1:]
-
-
-def _nearest_value(detail: ErrorDetails) -> str:
-    """The nearest of the words that a key accepts."""
-    return _nearest_of(detail["input"], _words(detail)) if detail["type"] == "literal_error" else ""
 
 
 def _words(detail: ErrorDetails) -> list[str]:

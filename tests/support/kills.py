@@ -14,7 +14,7 @@ from edgefl.clocks.virtual.pool.engine import Engine
 from edgefl.clocks.virtual.run import Saving, run_virtual
 from edgefl.record.files import CHECKPOINTS
 
-KILLS = 10
+KILLS = 5
 REAL_TIME = ("wall_s", "evaluation_s", "evaluation_share")  # of summary.json
 
 

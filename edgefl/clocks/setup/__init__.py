@@ -1,1 +1,10 @@
-"""Build the parts of a run from an experiment; both hosts use them."""
+"""From a checked experiment to the parts of a run, the same on both clocks and on every machine.
+
+Start here: ``plan`` builds the strategy and the deadlines of tasks.
+
+- ``plan``: what needs no torch; ``devices``: how fast the edges train; ``network``: their links,
+  and what interrupts them
+- ``learning``: data, model, trainers and evaluation of one process
+- ``rundir``: the directory of one run; ``resumption``: the folder of an experiment, and how its
+  runs go on
+"""

@@ -82,19 +82,15 @@ def absence(experiment: Experiment, base: Path | None) -> FaultSource | None:
     A path is relative to ``base``. UserError for a file that is no availability.
     """
     section = experiment.edges.availability
-    match None if section is None else section.kind:
-        case "file":
-            assert section is not None
-            return RecordedAbsence(_of_file(experiment, section, base))
-        case "day_night":
-            assert section is not None
-            return RecordedAbsence(_days(experiment, section))
-        case "exponential":
-            assert section is not None and section.there_s and section.away_s
-            return RandomAbsence(
-                max(1, to_ns(section.there_s)), _means(experiment, section, section.away_s)
-            )
-    return None
+    if section is None or section.kind == "always":
+        return None
+    if section.kind == "exponential":
+        assert section.there_s and section.away_s
+        away_ns = _means(experiment, section, section.away_s)
+        return RandomAbsence(max(1, to_ns(section.there_s)), away_ns)
+    if section.kind == "file":
+        return RecordedAbsence(_of_file(experiment, section, base))
+    return RecordedAbsence(_days(experiment, section))
 
 
 def interruptions(experiment: Experiment, base: Path | None) -> tuple[FaultSource, ...]:
@@ -236,8 +232,7 @@ class Builder:
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint: links that are made later share the capacities of earlier ones."""
-        kept = self.experiment, self.base, self.media, self.kept
-        return dict(zip(("experiment", "base", "media", "kept"), kept))
+        return {key: getattr(self, key) for key in ("experiment", "base", "media", "kept")}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.experiment, self.base = state["experiment"], state["base"]
@@ -374,13 +369,10 @@ def network(
 
 def latencies(experiment: Experiment) -> dict[str, int]:
     """Each edge's one-way latency (ns). An algorithm's notes take it, too."""
-    of_part = [
-        (part.ids, 0 if part.links.kind == "native" else shape_of(part.links).latency_ns)
-        for part in parts(experiment)
-    ]
     found: dict[str, int] = {}
-    for ids, latency_ns in of_part:
-        found.update(dict.fromkeys(ids, latency_ns))
+    for part in parts(experiment):
+        native = part.links.kind == "native"
+        found |= dict.fromkeys(part.ids, 0 if native else shape_of(part.links).latency_ns)
     return found
 
 

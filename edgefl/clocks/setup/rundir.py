@@ -504,21 +504,15 @@ def git_commit(folder: Path = Path(__file__).parent) -> str:
 
     "unknown" outside such a checkout.
     """
-    top = _git(folder, "rev-parse", "--show-toplevel")
-    return (
-        _is_checkout(Path(top)) and _git(folder, "describe", "--always", "--dirty=+", "--abbrev=12")
-    ) or "unknown"
-
-
-def _is_checkout(top: Path) -> bool:
-    """Whether this is edgefl's repository: an installed package may lie inside another one."""
-    try:
-        return (
-            tomllib.loads((top / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
-            == "edgefl"
-        )
+    top = Path(_git(folder, "rev-parse", "--show-toplevel"))
+    try:  # an installed package may lie inside another repository
+        name = tomllib.loads((top / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+            "name"
+        ]
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        name = ""
+    ours = name == "edgefl"
+    return (ours and _git(folder, "describe", "--always", "--dirty=+", "--abbrev=12")) or "unknown"
 
 
 def _git(folder: Path, *arguments: str) -> str:

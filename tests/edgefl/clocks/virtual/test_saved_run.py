@@ -310,7 +310,9 @@ def check_same(learned: Learning, folder: Path, every: int, moments: list[int], 
 
 
 @pytest.mark.parametrize("case", [*STRATEGIES, *AROUND])
-def test_a_run_that_is_killed_ten_times_writes_the_same_bytes(tmp_path: Path, case: str) -> None:
+def test_a_run_that_is_killed_again_and_again_writes_the_same_bytes(
+    tmp_path: Path, case: str
+) -> None:
     learned = learned_in(tmp_path, (STRATEGIES | AROUND)[case])
     steps = whole_run(learned, tmp_path / "whole")
     check_same(learned, tmp_path, FEW, some(range(FEW + 2, steps)))

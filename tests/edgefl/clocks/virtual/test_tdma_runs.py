@@ -54,7 +54,7 @@ def test_the_log_of_the_slots_shows_that_no_two_overlap(tmp_path: Path) -> None:
     assert "slots.csv" in written(directory, OwnDisk()), "so that a rerun removes it"
 
 
-@pytest.mark.parametrize("strategy", ["fedavg", "fedasync", "../support/own_strategies.py:Fresher"])
+@pytest.mark.parametrize("strategy", ["fedasync", "../support/own_strategies.py:Fresher"])
 @pytest.mark.parametrize("medium", [{"kind": "none"}, SLOTS])
 def test_an_edge_never_computes_while_it_sends_or_receives(
     tmp_path: Path, strategy: str, medium: dict[str, Any]
