@@ -22,6 +22,7 @@ from rich.console import Console
 from edgefl.clocks.choices import LAUNCH, WALL
 from edgefl.clocks.network_addresses import any_host, tcp
 from edgefl.clocks.setup.resumption import Origin, RunFolder
+from edgefl.clocks.wall.keys import complete, missing
 from edgefl.commands import show
 from edgefl.commands.options import AcceptKeys, ConfigOrNone, InventoryPath
 from edgefl.commands.run import (
@@ -39,24 +40,41 @@ from edgefl.commands.run import (
     watched,
 )
 from edgefl.commands.running import RESULTS, RunTask, Screen, conclude, resumed, run_seeds
+from edgefl.config.experiment import Experiment
 from edgefl.config.faults import PROCESS_KINDS
+from edgefl.config.file import dump
 from edgefl.config.groups import availability_file, parts, traces
+from edgefl.config.names import own_names
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import BAD_INPUT, FAILED, INTERRUPTED, OVER
-from edgefl.loading.file import dump
-from edgefl.loading.names import own_names
+from edgefl.plugins.launch.agent_messages import StopEdges, run_folder
+from edgefl.plugins.launch.connections.addresses import edge_addresses, listen_host
 from edgefl.plugins.launch.connections.connection import HostError
+from edgefl.plugins.launch.connections.opening import asker
+from edgefl.plugins.launch.host_data import DataSync, own_data
+from edgefl.plugins.launch.host_session import RemoteCoordinator
+from edgefl.plugins.launch.hosts_thread import HostLogs, HostsThread
+from edgefl.plugins.launch.inventory import Host, Inventory, load_inventory
+from edgefl.plugins.launch.launch_plan import (
+    FileToSend,
+    check_placed,
+    code_files,
+    coordinator_files,
+    key_files,
+    listen_port,
+    load_placed,
+    place,
+    preparation,
+    refuse_code,
+    run_name,
+    upper_bounds,
+)
 from edgefl.record.files import EXPERIMENT
 from edgefl.record.tables import write_whole
+from edgefl.results.progress import clock
 
 if TYPE_CHECKING:
     from edgefl.clocks.setup.learning import Learning
-    from edgefl.config.experiment import Experiment
-    from edgefl.plugins.launch.host_data import DataSync
-    from edgefl.plugins.launch.host_session import RemoteCoordinator
-    from edgefl.plugins.launch.hosts_thread import HostLogs, HostsThread
-    from edgefl.plugins.launch.inventory import Host, Inventory
-    from edgefl.plugins.launch.launch_plan import FileToSend
 
 KEYS_SUFFIX = ".keys"  # of the folder next to the inventory
 
@@ -154,8 +172,6 @@ def launch(
     require: Require = None,
 ) -> None:
     """Run an experiment on an inventory's hosts: keys, data and code out, logs and results back."""
-    from edgefl.plugins.launch.inventory import load_inventory
-    from edgefl.plugins.launch.launch_plan import refuse_code
 
     demands = requirements(require or ())
     refuse_both(resume, overwrite)
@@ -186,7 +202,6 @@ def _run_task(
     overwrite: bool,
 ) -> RunTask:
     """Read the experiment: a new one with the edges of ``inventory``, or what is resumed."""
-    from edgefl.plugins.launch.placement import check_placed, load_placed, place
 
     if resume is not None:
         found = resumed(
@@ -208,9 +223,6 @@ def _run_task(
 
 def _launched(task: Launch) -> bool:
     """Run the experiment; False after Ctrl-C."""
-    from edgefl.clocks.wall.keys import missing
-    from edgefl.plugins.launch.hosts_thread import HostLogs, HostsThread
-    from edgefl.plugins.launch.launch_plan import run_name
 
     experiment, found = task.run.experiment, task.run.found
     missing(task.keys, experiment.edges.ids())  # what is wrong with the keys is told first
@@ -254,15 +266,6 @@ def _prepare(task: Launch, hosts: HostsThread) -> dict[str, str]:
     """Bring all hosts to the point where edges can start; return the coordinator's address for
     each. Exit with status 2 if a host cannot take part.
     """
-    from edgefl.clocks.wall.keys import complete
-    from edgefl.plugins.launch.connections.opening import asker
-    from edgefl.plugins.launch.host_data import DataSync
-    from edgefl.plugins.launch.launch_plan import (
-        code_files,
-        coordinator_files,
-        key_files,
-        preparation,
-    )
 
     experiment, known = task.run.experiment, set[str]()
     show.line(f"{task.inventory.path}: connecting to {len(hosts.hosts)} hosts")
@@ -352,8 +355,6 @@ def _run(
     task: Launch, hosts: HostsThread, addresses: Mapping[str, str], logs: HostLogs, run: str
 ) -> bool:
     """Run the coordinator; False after Ctrl-C."""
-    from edgefl.plugins.launch.connections.addresses import edge_addresses, listen_host
-    from edgefl.plugins.launch.launch_plan import listen_port
 
     network, remote = task.run.experiment.network, hosts.coordinator
     if remote is None:
@@ -437,7 +438,6 @@ def refuse_faults(experiment: Experiment) -> None:
 
 def _followed(hosts: HostsThread, remote: RemoteCoordinator) -> int | None:
     """Show the run until it ends; return the coordinator's status, None if its host is lost."""
-    from edgefl.plugins.launch.agent_messages import StopEdges
 
     stopping = asked = False
     give_up_s = math.inf
@@ -477,15 +477,6 @@ MB = 1e6
 
 def preview(task: Launch, overrides: Sequence[str]) -> None:
     """Print what the launch would do: hosts, files, commands, duration and bytes."""
-    from edgefl.plugins.launch.agent_messages import run_folder
-    from edgefl.plugins.launch.host_data import DataSync
-    from edgefl.plugins.launch.launch_plan import (
-        code_files,
-        coordinator_files,
-        key_files,
-        listen_port,
-        run_name,
-    )
 
     experiment, place = task.run.experiment, task.inventory.coordinator
     code = code_files(task.code())
@@ -517,7 +508,6 @@ def preview(task: Launch, overrides: Sequence[str]) -> None:
 
 
 def _keys_line(task: Launch) -> str:
-    from edgefl.clocks.wall.keys import missing
 
     new = missing(task.keys, task.run.experiment.edges.ids())
     if not task.keys.is_dir():
@@ -531,7 +521,6 @@ def _print_copies(files: Sequence[FileToSend], folder: str) -> None:
 
 
 def _data_text(experiment: Experiment, host: Host, data: DataSync | None) -> str:
-    from edgefl.plugins.launch.host_data import own_data
 
     reason = own_data(experiment)
     if reason is not None or data is None:
@@ -560,8 +549,6 @@ def _print_duration(experiment: Experiment, base: Path) -> None:
 
 def _bound_lines(experiment: Experiment, learned: Learning, seeds: int) -> list[str]:
     """What the config allows at most, in words."""
-    from edgefl.plugins.launch.launch_plan import upper_bounds
-    from edgefl.results.progress import clock
 
     bounds = upper_bounds(experiment, 4 * learned.layout.size)
     runs = seeds * len(experiment.strategies)

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -29,17 +29,18 @@ from rich.text import Text
 
 from edgefl.commands import show
 from edgefl.commands.options import AcceptKeys, ConfigOrNone, InventoryPath, OverridesAsForRun
+from edgefl.config.file import base_of
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import FAILED, NOT_MET
+from edgefl.plugins.launch.connections.connection import HostConnection, HostError
+from edgefl.plugins.launch.connections.opening import Ask, asker, open_connections
+from edgefl.plugins.launch.host_data import DataSync
+from edgefl.plugins.launch.installer import Installer, interpreter
+from edgefl.plugins.launch.inventory import Host, Inventory, load_inventory
+from edgefl.plugins.launch.launch_plan import load_placed
+from edgefl.plugins.launch.survey import Demand, Survey, Surveyor, demand
+from edgefl.plugins.launch.wheels import OwnWheel, Target, fetched, own_wheel
 from edgefl.results.tables import plain_table
-
-if TYPE_CHECKING:
-    from edgefl.plugins.launch.connections.connection import HostConnection, HostError
-    from edgefl.plugins.launch.connections.opening import Ask
-    from edgefl.plugins.launch.host_data import DataSync
-    from edgefl.plugins.launch.inventory import Host, Inventory
-    from edgefl.plugins.launch.survey import Demand, Survey
-    from edgefl.plugins.launch.wheels import OwnWheel
 
 app = typer.Typer(no_args_is_help=True, help="The hosts of an inventory: what they are and need.")
 
@@ -73,16 +74,11 @@ def check(
     With a CONFIG, also whether the hosts are enough for their part of the experiment. Exit status
     3 if a host cannot be reached or does not fit.
     """
-    from edgefl.loading.file import base_of
-    from edgefl.plugins.launch.connections.opening import asker
-    from edgefl.plugins.launch.inventory import load_inventory
-    from edgefl.plugins.launch.placement import load_placed
 
     hosts = load_inventory(inventory)
     demands: dict[str, Demand] = {}
     if config is not None:
         from edgefl.clocks.setup.learning import learning  # imports torch
-        from edgefl.plugins.launch.survey import demand
 
         one = load_placed(hosts, config, overrides or ()).by_seed()[0]
         size = learning(one, base_of(config)).layout.size
@@ -105,9 +101,6 @@ def check(
 
 async def survey(inventory: Inventory, demands: Mapping[str, Demand], ask: Ask) -> list[Survey]:
     """Find out about all hosts; that of the coordinator is one of them, unless it is this one."""
-    from edgefl.plugins.launch.connections.connection import HostConnection
-    from edgefl.plugins.launch.connections.opening import open_connections
-    from edgefl.plugins.launch.survey import Surveyor
 
     opened = await open_connections(inventory.all_hosts(), ask)
     try:
@@ -213,12 +206,6 @@ def install(
     accept_new_host_keys: AcceptKeys = False,
 ) -> None:
     """Install this edgefl on all hosts, and with a CONFIG also send their shares of its data."""
-    from edgefl.loading.file import base_of
-    from edgefl.plugins.launch.connections.opening import asker
-    from edgefl.plugins.launch.host_data import DataSync
-    from edgefl.plugins.launch.inventory import load_inventory
-    from edgefl.plugins.launch.placement import load_placed
-    from edgefl.plugins.launch.wheels import own_wheel
 
     hosts = load_inventory(inventory)
     if wheels is not None and not any(wheels.glob("*.whl")):
@@ -244,9 +231,6 @@ async def install_all(
 
     A host that fails does not stop the others.
     """
-    from edgefl.plugins.launch.connections.connection import HostError
-    from edgefl.plugins.launch.connections.opening import open_connections
-    from edgefl.plugins.launch.installer import Installer, interpreter
 
     opened = await open_connections(hosts, ask)
 
@@ -293,7 +277,6 @@ def wheels(
     ] = None,
 ) -> None:
     """Download the packages that edges need, for hosts without internet (a wheelhouse)."""
-    from edgefl.plugins.launch.wheels import Target, fetched, own_wheel
 
     version = _python_version(python)
     machines = [each.value for each in platforms or ()] or [platform.machine()]

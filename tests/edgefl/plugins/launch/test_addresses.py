@@ -10,7 +10,6 @@ import pytest
 
 from edgefl.plugins.launch.connections.addresses import (
     coordinator_address,
-    edge_addresses,
     listen_host,
 )
 from edgefl.plugins.launch.connections.connection import (
@@ -116,9 +115,3 @@ def test_the_coordinator_listens_where_it_must(
     wanted: str, reached_at: Sequence[str], expected: str
 ) -> None:
     assert listen_host(wanted, reached_at) == expected
-
-
-def test_edges_here_are_told_the_loopback_on_which_the_coordinator_listens() -> None:
-    assert edge_addresses("::1", {"here": "127.0.0.1"}) == {"here": "::1"}
-    others = {"here": "127.0.0.1", "pi-1": "fd00::2"}
-    assert edge_addresses("::", others) == others

@@ -63,12 +63,6 @@ def test_the_agent_stays_while_its_launcher_may_give_orders() -> None:
     assert one.stop(2.0) == [] and one.over
 
 
-def test_an_edge_that_ends_by_itself_while_it_is_asked_to_was_not_stopped() -> None:
-    one = running("a")
-    one.stop(5.0)
-    assert one.exited("a", OVER, 5.1) == ended("a", OVER, "the run is over")
-
-
 def test_stop_asks_and_then_kills() -> None:
     one = running("a", "b")
     assert one.stop(5.0) == [SignalEdge("a", "end"), SignalEdge("b", "end")]
@@ -77,18 +71,6 @@ def test_stop_asks_and_then_kills() -> None:
     assert one.tick(5.0 + GRACE_S) == [SignalEdge("b", "kill")] and not one.over
     one.exited("b", -9, 11.0)
     assert one.over and one.start(["c"], 1) == []
-
-
-def test_kill_ends_at_once_also_after_stop() -> None:
-    one = running("a")
-    one.stop(5.0)
-    assert one.stop(5.5, at_once=True) == [SignalEdge("a", "kill")]
-
-
-def test_stop_cancels_a_restart() -> None:
-    one = running("a")
-    one.exited("a", -9, 1.0)
-    assert one.stop(1.5) == [] and one.over and one.tick(3.0) == []
 
 
 def test_edges_go_on_without_a_connection_and_the_agent_stays_with_them() -> None:
@@ -104,13 +86,6 @@ def test_without_a_connection_no_edge_is_started_again() -> None:
     one = running("a")
     one.disconnected(10.0)
     assert one.exited("a", NO_ANSWER, 80.0) == ended("a", 75, "no answer from the coordinator")
-    assert one.over
-
-
-def test_a_restart_that_was_due_is_given_up_with_the_connection() -> None:
-    one = running("a")
-    one.exited("a", -9, 1.0)
-    one.disconnected(1.5)
     assert one.over
 
 

@@ -8,7 +8,6 @@ import pty
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from ipaddress import IPv4Interface, IPv6Interface
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 from ssh_hosts import Rig, refusal, ssh_hosts
 
 from edgefl.plugins.launch.connections import opening
-from edgefl.plugins.launch.connections.addresses import nearest_address
 from edgefl.plugins.launch.connections.connection import (
     MOST_ERRORS_BYTES,
     HostConnection,
@@ -106,15 +104,6 @@ def test_a_command_its_input_output_and_status(host: Host) -> None:
         done = await connection.run(["sh", "-c", 'echo "$0"; echo ~', "~/a b"])
         in_home, home = done.out.decode().splitlines()
         assert in_home == f"{home}/a b"
-
-    use(host, work)
-
-
-@pytest.mark.parametrize("host", ["local", "ssh"], indirect=True)
-def test_a_folder_at_home_hides_no_package_of_the_same_name(host: Host) -> None:
-    async def work(connection: HostConnection) -> None:
-        done = await connection.run([sys.executable, "-c", "import sys; print(sys.path[0])"])
-        assert done.out.strip() not in (b"", str(Path.home()).encode()), done.err
 
     use(host, work)
 
@@ -386,14 +375,6 @@ def test_the_words_of_a_command_for_a_login_shell() -> None:
         """exec env A="$HOME"/d sh -c 'echo $$; exec "$@"' sh "$HOME"/'x y/python' -c"""
         """ 'a'"'"'b' "$HOME\""""
     )
-
-
-def test_the_address_in_a_common_network() -> None:
-    ours = [IPv4Interface(text) for text in ("192.0.2.1/24", "10.0.0.254/24", "10.0.1.254/24")]
-    assert nearest_address([IPv4Interface("10.0.1.7/24")], ours) == "10.0.1.254"
-    assert nearest_address([IPv4Interface("172.16.0.1/16")], ours) is None
-    six = IPv6Interface("fd00::2/64")
-    assert nearest_address([IPv6Interface("fd00::7/64")], [*ours, six]) == "fd00::2"
 
 
 @given(

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from paths import CONFIGS
 
 from edgefl.config.experiment import Experiment
 from edgefl.config.groups import parts
 from edgefl.errors import UserError
 from edgefl.plugins.launch.inventory import load_inventory
-from edgefl.plugins.launch.placement import load_placed
+from edgefl.plugins.launch.launch_plan import load_placed
 
 CONFIG = """
 [edges]
@@ -100,15 +99,6 @@ def test_hosts_with_links_or_devices_become_groups(tmp_path: Path) -> None:
     assert last.ids == ("e",)
 
 
-def test_a_profile_of_a_host_is_emulated_where_the_config_is_native(tmp_path: Path) -> None:
-    experiment = placed(
-        tmp_path,
-        '[[hosts]]\nhost = "a"\nlinks = "lte"\n[[hosts]]\nhost = "b"',
-        CONFIG.replace("[links]", '[links]\nkind = "native"'),
-    )
-    assert [part.links.kind for part in parts(experiment)] == ["emulated", "native"]
-
-
 def test_groups_of_the_config_stay_where_the_counts_fit(tmp_path: Path) -> None:
     kept = placed(tmp_path, '[[hosts]]\nhost = "a[1-4]"', CONFIG + GROUPS)
     assert [(part.name, part.ids) for part in parts(kept)] == [
@@ -127,12 +117,6 @@ def test_what_a_host_says_replaces_that_part_of_its_group(tmp_path: Path) -> Non
         ("far-dsl", ("b",)),
     ]
     assert mixed[2].links.profile == "dsl" and mixed[2].devices.samples_per_s == 7.0
-
-
-def test_groups_do_not_matter_where_each_host_has_both(tmp_path: Path) -> None:
-    hosts = '[defaults]\nlinks = "native"\ndevices = "native"\n[[hosts]]\nhost = "a[1-2]"'
-    experiment = placed(tmp_path, hosts, CONFIG + GROUPS)
-    assert [(group.name, group.count) for group in experiment.groups] == [("native", 2)]
 
 
 NAMES = 'edges.names=["x", "y", "z"]'
@@ -171,18 +155,6 @@ def test_named_edges_keep_the_order_of_the_config(tmp_path: Path) -> None:
             "hosts.toml: no host has 'y', 'z' of the config's edges.names; give names to a host, or"
             " remove edges.names",
         ),
-        (
-            '[[hosts]]\nhost = "a[1-6]"',
-            CONFIG,
-            "network.max_edges=5",
-            "hosts.toml: network.max_edges: expected at least the number of edges (6), found 5",
-        ),
-        (
-            '[[hosts]]\nhost = "a[1-6]"',
-            CONFIG + '[[faults]]\nkind = "kill"\nedges = ["e001"]\nat_s = 1.0\n',
-            "seed=2",
-            "config.toml: faults[0].edges: no edge 'e001'",
-        ),
     ],
 )
 def test_what_does_not_fit_is_one_line(
@@ -190,15 +162,3 @@ def test_what_does_not_fit_is_one_line(
 ) -> None:
     said = refusal(tmp_path, hosts, config, override)
     assert said.startswith(line) and "\n" not in said
-
-
-@pytest.mark.parametrize(
-    "config", ["quickstart", "heterogeneous", "fedasmu/wallclock", "tdma/wallclock", "agreement"]
-)
-def test_the_configs_of_the_package_can_be_placed(config: str, tmp_path: Path) -> None:
-    (tmp_path / "hosts.toml").write_text('[[hosts]]\nhost = "lab-[1-4]"\nedges = 5')
-    inventory = load_inventory(tmp_path / "hosts.toml")
-    path = CONFIGS / f"{config}.toml"
-    overrides = ["groups=[]"]
-    experiment = load_placed(inventory, path, overrides)
-    assert experiment.edges.ids() == list(inventory.edge_hosts())
