@@ -25,7 +25,7 @@ from typing import Any
 from edgefl.checkpoints.codec import CannotEncode, Encoded, encode
 from edgefl.checkpoints.files import Checkpoints
 from edgefl.clocks.wall.coordinator import thread_messages as messages
-from edgefl.clocks.wall.coordinator.run_logic import RunLogic, Wish
+from edgefl.clocks.wall.coordinator.run_logic import Request, RunLogic
 from edgefl.clocks.wall.coordinator.thread_messages import JobOrder
 from edgefl.clocks.wall.coordinator.workers import Evaluator, Jobs
 from edgefl.clocks.wall.system import OWN_SYSTEM, Mailbox, System
@@ -267,7 +267,7 @@ class Logic:
         self._handled_in: int | None = None  # the pacing thread, while it handles items
         self._flushed_s = 0.0
         self._interrupted = False
-        self._handled: list[tuple[Any, int, list[Wish]]] = []  # item, ns it took, what it caused
+        self._handled: list[tuple[Any, int, list[Request]]] = []  # item, ns it took, what it caused
         # Whether something was slow: an item, without those that begin the run, or the disk. An
         # item's time is the thread's own CPU time: it is not slow because the process was
         # pre-empted, nor because it waits for something. The disk takes no CPU time, so it is slow
@@ -436,7 +436,7 @@ class Logic:
 
     def _take(self, item: Any) -> None:
         """Handle an item; ``_commit`` lets its outputs leave."""
-        if isinstance(item, messages.CameAhead):
+        if isinstance(item, messages.EarlyUpdate):
             self._take_ahead(item)
             return
         begins = isinstance(item, (messages.Begin, messages.Resumed))
@@ -444,14 +444,14 @@ class Logic:
             self._start_clock()
         started, worked_ns = self.system.monotonic_ns(), self.system.thread_ns()
         self.wall_s = self.elapsed_s()
-        wishes = self._handle(item)
+        requests = self._handle(item)
         self._keep(item)
         if self.evaluator is not None:
-            for wish in wishes:
-                if isinstance(wish, Evaluate):  # a checkpoint may be taken before it leaves
-                    self.evaluator.expect(wish)
+            for request in requests:
+                if isinstance(request, Evaluate):  # a checkpoint may be taken before it leaves
+                    self.evaluator.expect(request)
         taken_ns = self.system.monotonic_ns() - started
-        self._handled.append((item, taken_ns, wishes))
+        self._handled.append((item, taken_ns, requests))
         if taken_ns > SLOW_NS and not begins and self.system.thread_ns() - worked_ns > SLOW_NS:
             self._slow = True
         if isinstance(item, JUDGED):
@@ -459,17 +459,17 @@ class Logic:
         if self.checkpoints is not None and not self._interrupted:  # nothing resumes after that
             self.checkpoints.handled(taken_ns, self.wall_s)
 
-    def _take_ahead(self, item: messages.CameAhead) -> None:
+    def _take_ahead(self, item: messages.EarlyUpdate) -> None:
         """Handle an update that has come with its offer, as if it came when it was granted.
 
         Without a grant it stays with the pacing thread.
         """
         self._take(messages.Heard(item.now, item.edge, item.ready))
-        wishes, wanted = self._handled[-1][-1], Grant(item.edge, item.ready.task)
-        for at, wish in enumerate(wishes):
-            if isinstance(wish, messages.Granted) and wish.grant == wanted:
-                wishes[at] = messages.Taken(item.edge, item.incoming.offer.transfer)
-                for each in item.granted(wish):
+        requests, wanted = self._handled[-1][-1], Grant(item.edge, item.ready.task)
+        for at, request in enumerate(requests):
+            if isinstance(request, messages.Granted) and request.grant == wanted:
+                requests[at] = messages.UpdateTaken(item.edge, item.incoming.offer.transfer)
+                for each in item.granted(request):
                     self._take(each)
                 return
 
@@ -479,7 +479,7 @@ class Logic:
             return
         handled, self._handled = self._handled, []
         started = self.system.monotonic_ns()
-        if any(wishes or isinstance(item, messages.Evaluated) for item, _, wishes in handled):
+        if any(requests or isinstance(item, messages.Evaluated) for item, _, requests in handled):
             self.committer.commit(partial(self._leave, handled))
         waited_ns = self.system.monotonic_ns() - started
         before, self._waited_long = self._waited_long, waited_ns > SLOW_NS
@@ -488,7 +488,7 @@ class Logic:
             if not isinstance(item, UNJUDGED):
                 self.fidelity.handle(taken_ns + waited_ns)
 
-    def _handle(self, item: Any) -> list[Wish]:
+    def _handle(self, item: Any) -> list[Request]:
         if isinstance(item, (messages.Begin, messages.Resumed)):
             self.core.unix_at_0_s = item.unix_s - self.wall_s
         return self.core.handle(item)
@@ -513,19 +513,19 @@ class Logic:
             waited_s = item.values["waited_s"]
             self.fidelity.strain(f"the coordinator waited {waited_s:.1f} s for room on its disk")
 
-    def _leave(self, handled: list[tuple[Any, int, list[Wish]]]) -> None:
+    def _leave(self, handled: list[tuple[Any, int, list[Request]]]) -> None:
         """Carry out what the items have caused, in their order."""
         asked = []
-        for item, _, wishes in handled:
-            for wish in wishes:
-                match wish:
+        for item, _, requests in handled:
+            for request in requests:
+                match request:
                     case Evaluate():
-                        self._evaluate(wish)
+                        self._evaluate(request)
                     case JobOrder():
                         assert self.job_worker is not None  # the core has a table of jobs with it
-                        self.job_worker.submit(wish)
+                        self.job_worker.submit(request)
                     case _:
-                        asked.append(wish)
+                        asked.append(request)
             if isinstance(item, messages.Evaluated) and self.evaluator is not None:
                 self.evaluator.handled(item.version)
         if asked:

@@ -348,58 +348,60 @@ class Pacing:
             self.tell(messages.Rang(at_ns))
 
     # ------------------------------------------------------------------ the logic's requests
-    def obey(self, wishes: list[Any]) -> None:
+    def obey(self, requests: list[Any]) -> None:
         """Carry out requests of the logic, in their order."""
-        for count, wish in enumerate(wishes, 1):
+        for count, request in enumerate(requests, 1):
             if count % FEW_MESSAGES == 0:
                 self._release()
-            match wish:
+            match request:
                 case messages.Carry():
-                    self.transport.carry(wish.edge, wish.outgoing, wish.now)
+                    self.transport.carry(request.edge, request.outgoing, request.now)
                 case messages.Granted():
-                    self.transport.grant(wish.grant, wish.number, wish.now)
-                case messages.Taken():
-                    self.transport.taken(wish.edge, wish.transfer)
+                    self.transport.grant(request.grant, request.number, request.now)
+                case messages.UpdateTaken():
+                    self.transport.taken(request.edge, request.transfer)
                 case messages.CarryAll():
-                    self.transport.carry_all(wish)
+                    self.transport.carry_all(request)
                 case messages.Note():
-                    self._note(wish)
+                    self._note(request)
                 case messages.WakeAt():
                     if self._alarm is not None:  # it is moved; without this, alarms would gather
                         self.alarms.cancel(self._alarm)
-                    self._alarm = self.alarms.add(wish.at_ns, wish)
+                    self._alarm = self.alarms.add(request.at_ns, request)
                 case messages.Reject():
-                    session = self.sessions.by_edge.get(wish.edge)
+                    session = self.sessions.by_edge.get(request.edge)
                     if session is not None:
                         self._outcomes(
-                            self.sessions.wire_error(session.routing, WireError(wish.reason))
+                            self.sessions.wire_error(session.routing, WireError(request.reason))
                         )
                 case messages.Greedy():
-                    self._outcomes(self.sessions.quarantine(wish.routing, wish.reason))
+                    self._outcomes(self.sessions.quarantine(request.routing, request.reason))
                 case messages.Stranger():
                     self.tell(
-                        messages.Noticed(self.clock.now(), "stranger", {"reason": wish.reason})
+                        messages.Noticed(self.clock.now(), "stranger", {"reason": request.reason})
                     )
                 case Finish():
                     self.transport.overdue(self.clock.now())
                     self.behind_s = self.transport.behind_s()
-                    if self.reports_verdict and self.started and wish.reason in BROKEN_OFF_ENDS:
+                    if self.reports_verdict and self.started and request.reason in BROKEN_OFF_ENDS:
                         self._report_verdict()
                     self._outcomes(
                         self.sessions.finish(
-                            wish.reason, more=self.more and wish.reason not in BROKEN_OFF_ENDS
+                            request.reason, more=self.more and request.reason not in BROKEN_OFF_ENDS
                         )
                     )
                     self.over = True
         self.bundles.flush()
 
-    def _note(self, wish: messages.Note) -> None:
-        self.transport.end(wish.edge, wish.note, wish.now)
-        due_ns = self.transport.exchange.note_due_ns(wish.edge, wish.note, wish.now)
-        if due_ns > wish.now:
-            self.agenda.add(due_ns, wish)
+    def _note(self, request: messages.Note) -> None:
+        self.transport.end(request.edge, request.note, request.now)
+        due_ns = self.transport.exchange.note_due_ns(request.edge, request.note, request.now)
+        if due_ns > request.now:
+            self.agenda.add(due_ns, request)
         else:
-            self.bundles.to_edge(wish.edge, Stamped(wish.now, encode_note(wish.note)), waits=True)
+            self.bundles.to_edge(
+                request.edge, Stamped(request.now, encode_note(request.note)), waits=True
+            )
 
     # ------------------------------------------------------------------ the wire
     def _hear(self) -> bool:

@@ -40,7 +40,7 @@ NO_WEIGHTS = np.empty(0, np.float32)
 # they change no moment at which there is something to do
 NO_ALARMS = (messages.Measured, messages.HostSaid, messages.Judged)
 NOT_PACKED = (lambda: None, "", lambda: None)
-Wish = Any  # a message to the pacing thread, an Evaluate, or a JobOrder
+Request = Any  # a message to the pacing thread, an Evaluate, or a JobOrder
 
 
 @dataclass(slots=True, eq=False)
@@ -205,20 +205,20 @@ class RunLogic:
         self._packed: tuple[Callable[[], np.ndarray | None], str, Callable[[], Outgoing | None]]
         self._packed = NOT_PACKED
 
-    def handle(self, item: Any) -> list[Wish]:
+    def handle(self, item: Any) -> list[Request]:
         """Handle an input, and return what has to be done, in this order."""
         outputs = self._handle(item)
         if not outputs and isinstance(item, NO_ALARMS):
             return []
-        wishes = self._wishes(outputs)
+        requests = self._requests(outputs)
         due = self.next_due()
         if due < FOREVER and due != self.alarm:
             self.alarm = due
-            wishes.append(messages.WakeAt(due))
-        return wishes
+            requests.append(messages.WakeAt(due))
+        return requests
 
     # ------------------------------------------------------------------ inputs
-    def _handle(self, item: Any) -> list[Output | Wish]:
+    def _handle(self, item: Any) -> list[Output | Request]:
         now = getattr(item, "now", 0)
         over = self.ended or now > self.coordinator.stop_ns
         late = (messages.Evaluated, messages.EvaluatorGone, messages.Unevaluated, messages.Judged)
@@ -291,14 +291,14 @@ class RunLogic:
                 moments = (seconds_text(measured[0]), seconds_text(item.at_ns))
                 self.record.energy((item.edge, MEASURED_STATE, *moments, measured[1], None))
 
-    def _whole(self, item: messages.Whole) -> list[Output | Wish]:
+    def _whole(self, item: messages.Whole) -> list[Output | Request]:
         try:
             message: Any = item.incoming.message()
         except WireError as error:
             return [messages.Reject(item.edge, str(error))]
         return [*self.coordinator.receive(item.edge, message, self.now)]
 
-    def _jobs_due(self) -> list[Output | Wish]:
+    def _jobs_due(self) -> list[Output | Request]:
         """Deliver the job results that are due."""
         due = [] if self.jobs is None else self.jobs.pop_due(self.now)
         return [
@@ -317,37 +317,37 @@ class RunLogic:
         return min(self.coordinator.next_due(), held)
 
     # ------------------------------------------------------------------ outputs
-    def _wishes(self, outputs: list[Output | Wish]) -> list[Wish]:
-        wishes: list[Wish] = []
+    def _requests(self, outputs: list[Output | Request]) -> list[Request]:
+        requests: list[Request] = []
         for output in outputs:
             match output:
                 case Send(message=Assignment() | Fresh() as message):
                     outgoing = self._outgoing(output.to, message, slotted=False)
-                    wishes.append(messages.Carry(self.now, output.to, outgoing))
+                    requests.append(messages.Carry(self.now, output.to, outgoing))
                 case Send():
                     note = cast(ToEdge, output.message)  # a coordinator sends only to edges
                     self.downloads.noted(output.to, note)
-                    wishes.append(messages.Note(self.now, output.to, note))
+                    requests.append(messages.Note(self.now, output.to, note))
                 case Grant():
-                    wishes.append(messages.Granted(self.now, self._next_number(), output))
+                    requests.append(messages.Granted(self.now, self._next_number(), output))
                 case Broadcast():
                     number = self._next_number()
                     # only tasks are broadcast
                     tasks = [(send.to, cast(Assignment, send.message)) for send in output.sends]
                     copies = [(to, self._outgoing(to, task, slotted=True)) for to, task in tasks]
-                    wishes.append(messages.CarryAll(self.now, number, copies, output.slots))
+                    requests.append(messages.CarryAll(self.now, number, copies, output.slots))
                 case Run(job=Evaluate()):
-                    wishes += self._evaluate(output.job)
+                    requests += self._evaluate(output.job)
                 case Run():
-                    wishes.append(self._job(output))
+                    requests.append(self._job(output))
                 case Finish():
-                    wishes.append(output)
+                    requests.append(output)
                     self.ended = True
                 case _:
-                    wishes.append(output)
-        return wishes
+                    requests.append(output)
+        return requests
 
-    def _evaluate(self, job: Evaluate) -> list[Wish]:
+    def _evaluate(self, job: Evaluate) -> list[Request]:
         """Order an evaluation. If too many are under way, record that it is skipped."""
         last = self.coordinator.finished is not None
         if not self.evaluates or self.evaluator_gone:
@@ -360,7 +360,7 @@ class RunLogic:
         self.evaluations[job.version] = kept
         return [job]
 
-    def _job(self, output: Run) -> Wish:
+    def _job(self, output: Run) -> Request:
         if self.jobs is None:
             raise Bug(f"there is no job worker for {type(output.job).__name__}", [])
         assert output.duration_ns is not None  # only an evaluation has no emulated cost

@@ -626,7 +626,7 @@ class Transport:
         flow.arrived(incoming.received, now)
         if not flow.granted:
             if incoming.complete and self.faults is None and flow.ready_ns <= now:
-                self._came_ahead(edge, flow, now)
+                self._arrived_early(edge, flow, now)
             return
         self._check_ahead(flow, incoming.received, now, session)
         self.pacer.took(flow, now)
@@ -721,7 +721,7 @@ class Transport:
         ready = Ready(flow.task, flow.transfer.size)
         self.tell(messages.Heard(flow.ready_ns, edge, ready))
 
-    def _came_ahead(self, edge: str, flow: PacedFlow, now: int) -> None:
+    def _arrived_early(self, edge: str, flow: PacedFlow, now: int) -> None:
         """Report the update as ready and complete. It waits here until it is taken or granted."""
         if flow.ready is None:
             return  # it was reported as ready before
@@ -730,7 +730,7 @@ class Transport:
         if bit_s is not None:
             self.pacer.native_bit_s[edge, "up"] = bit_s
         ready, measured = Ready(flow.task, flow.transfer.size), stretches(flow.stamps)
-        self.tell(messages.CameAhead(flow.ready_ns, edge, ready, flow.content, now, measured))
+        self.tell(messages.EarlyUpdate(flow.ready_ns, edge, ready, flow.content, now, measured))
 
     # ------------------------------------------------------------------ notes
     def _note(self, edge: str, stamped: Stamped) -> None:

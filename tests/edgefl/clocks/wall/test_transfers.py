@@ -16,8 +16,8 @@ from transport_rig import AHEAD_NS, MOST, MS, READY, Rig, take
 
 from edgefl.clocks.wall.coordinator.sessions import Answered
 from edgefl.clocks.wall.coordinator.thread_messages import (
-    CameAhead,
     Carried,
+    EarlyUpdate,
     Granted,
     Heard,
     HostSaid,
@@ -624,7 +624,7 @@ def test_bytes_ahead_arrive_before_the_grant_and_are_measured() -> None:
     rig.upload(outgoing, 0, ALL)
     rig.until(300 * MS)
     assert len(rig.pays()) == began and not rig.exchange.flows
-    (came,) = rig.heard(CameAhead)
+    (came,) = rig.heard(EarlyUpdate)
     assert (came.now, came.edge, came.ready) == (20 * MS, "a", Ready(2, outgoing.size))
     assert came.incoming.complete and not rig.heard(Whole)[1:]
     assert Ready(2, outgoing.size) not in [each.message for each in rig.heard(Heard)]
@@ -648,7 +648,7 @@ def test_a_slow_update_is_ready_before_its_bytes_have_come() -> None:
     rig.until(20 * MS + ONE_PIECE_NS)
     assert rig.heard(Heard)[-1] == Heard(20 * MS, "a", Ready(2, outgoing.size))
     rig.upload(outgoing, 0, ALL)
-    assert not rig.heard(CameAhead)
+    assert not rig.heard(EarlyUpdate)
     rig.grant(Grant("a", 2), 220 * MS)
     rig.until(220 * MS)
     assert rig.heard(Whole)[-1].now == 220 * MS
