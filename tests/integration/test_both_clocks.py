@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from search import scenario
 from search.run import Run
-from search.scenario import EDGES, RUN, STRATEGIES, SLOTS, Scenario, World, rows_of
+from search.scenario import EDGES, RUN, SLOTS, STRATEGIES, Scenario, World, rows_of
 from search.story import Story
 
 from edgefl.clocks.virtual.run import run_virtual

@@ -251,7 +251,7 @@ class Logic:
 
     def _take(self, item: Any) -> None:
         """Handle an item; ``_commit`` lets its outputs leave."""
-        if isinstance(item, messages.CameAhead):
+        if isinstance(item, messages.CameWithOffer):
             self._take_ahead(item)
             return
         begins = isinstance(item, (messages.Begin, messages.Resumed))
@@ -274,7 +274,7 @@ class Logic:
         if self.checkpoints is not None and not self._interrupted:  # nothing resumes after that
             self.checkpoints.handled(taken_ns, self.wall_s)
 
-    def _take_ahead(self, item: messages.CameAhead) -> None:
+    def _take_ahead(self, item: messages.CameWithOffer) -> None:
         """Handle an update that has come with its offer, as if it came when it was granted.
 
         Without a grant it stays with the pacing thread.
@@ -283,7 +283,7 @@ class Logic:
         wishes, wanted = self._handled[-1][-1], Grant(item.edge, item.ready.task)
         for at, wish in enumerate(wishes):
             if isinstance(wish, messages.Granted) and wish.grant == wanted:
-                wishes[at] = messages.Taken(item.edge, item.incoming.offer.transfer)
+                wishes[at] = messages.UploadNotNeeded(item.edge, item.incoming.offer.transfer)
                 for each in item.granted(wish):
                     self._take(each)
                 return

@@ -357,8 +357,8 @@ class Pacing:
                     self.transport.carry(wish.edge, wish.outgoing, wish.now)
                 case messages.Granted():
                     self.transport.grant(wish.grant, wish.number, wish.now)
-                case messages.Taken():
-                    self.transport.taken(wish.edge, wish.transfer)
+                case messages.UploadNotNeeded():
+                    self.transport.no_upload(wish.edge, wish.transfer)
                 case messages.CarryAll():
                     self.transport.carry_all(wish)
                 case messages.Note():

@@ -72,7 +72,7 @@ class Whole(Struct, frozen=True):
     incoming: Incoming
 
 
-class CameAhead(Struct, frozen=True):
+class CameWithOffer(Struct, frozen=True):
     """An update is ready at emulated ``now``, and all of its bytes have come behind its Offer.
 
     The last one came at ``arrived_ns``. ``stretches``: see Measured.
@@ -249,7 +249,7 @@ class Granted(Struct, frozen=True):
     grant: Grant
 
 
-class Taken(Struct, frozen=True):
+class UploadNotNeeded(Struct, frozen=True):
     """The update that came ahead as the edge's ``transfer`` was granted: it needs no upload."""
 
     edge: str

@@ -30,7 +30,7 @@ from edgefl.clocks.wall.coordinator.logic import (
 from edgefl.clocks.wall.coordinator.run_logic import RunLogic
 from edgefl.clocks.wall.coordinator.thread_messages import (
     Begin,
-    CameAhead,
+    CameWithOffer,
     Carry,
     Heard,
     HostSaid,
@@ -38,7 +38,7 @@ from edgefl.clocks.wall.coordinator.thread_messages import (
     Note,
     Noticed,
     Rang,
-    Taken,
+    UploadNotNeeded,
     WakeAt,
 )
 from edgefl.clocks.wall.system import Mailbox, System
@@ -197,14 +197,14 @@ def test_an_update_that_came_ahead_is_taken_once_it_is_granted(
     incoming.add(0, update.piece(0, 12))
     ready = Ready(task, update.size)
     logic.inbox.put(Heard(1 * S, "a", Started(task)))
-    logic.inbox.put(CameAhead(2 * S, "a", ready, incoming, 3 * S, [(2 * S, 3 * S, 12)]))
+    logic.inbox.put(CameWithOffer(2 * S, "a", ready, incoming, 3 * S, [(2 * S, 3 * S, 12)]))
     logic._next()
     taken, *others = said.take()
     run.record.flush()
     if not open_task:
         assert taken == Note(2 * S, "a", Acknowledged(task)) and incoming.body is not None
         return
-    assert taken == Taken("a", 7) and others[0] == Note(3 * S, "a", Acknowledged(task))
+    assert taken == UploadNotNeeded("a", 7) and others[0] == Note(3 * S, "a", Acknowledged(task))
     (row,) = [row for row in read_csv(tmp_path / "links.csv") if row["direction"] == "up"]
     assert (float(row["offered_s"]), float(row["finished_s"])) == (2.0, 3.0)
     assert len(happened(tmp_path, event="update_arrived")) == 1
