@@ -32,8 +32,8 @@ from edgefl.config.groups import parts, warnings
 from edgefl.errors import Bug, UserError, listed
 from edgefl.loading.file import base_of, load
 from edgefl.loading.names import strategy_warnings
-from edgefl.results.forms import plain_table
-from edgefl.results.pace import clock
+from edgefl.results.progress import clock
+from edgefl.results.tables import plain_table
 from edgefl.vectors import read_only
 from emulator.calibrate import Timing, measure
 from emulator.commands.calibrate import BUSY_LOAD

@@ -24,7 +24,7 @@ from paths import ROOT
 from ssh_hosts import Rig, SSHHost
 
 from edgefl import __version__
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 
 CONFIG = """
 name = "broken"
@@ -245,6 +245,7 @@ def says(launch: BrokenLaunch, text: str) -> None:
     eventually(lambda: text in launch.out, f"it does not say {text!r} but {launch.out}")
 
 
+@pytest.mark.rest
 def test_hosts_that_break_one_after_the_other_harm_no_other(
     rig: Rig, tmp_path: Path, launches: list[BrokenLaunch]
 ) -> None:
@@ -277,6 +278,7 @@ def test_hosts_that_break_one_after_the_other_harm_no_other(
     served.start()
 
 
+@pytest.mark.rest
 def test_a_synchronous_strategy_goes_on_without_a_host(
     rig: Rig, tmp_path: Path, launches: list[BrokenLaunch]
 ) -> None:
@@ -369,33 +371,3 @@ def test_each_host_whose_edges_cannot_start_is_one_line(
     ):
         assert re.search(f"edgefl: {host.address}: {reason}", launch.out), launch.out
     assert launch.out.endswith("no host can take part; nothing was started")
-
-
-def test_hosts_that_cannot_be_reached_are_one_line_each(
-    rig: Rig, tmp_path: Path, launches: list[BrokenLaunch]
-) -> None:
-    _, stopped, changed, closed = rig.hosts
-    allowed = closed.folder / "authorized_keys"
-    text = allowed.read_text()
-    try:
-        stopped.stop()
-        changed.stop()
-        changed.new_host_key()
-        changed.start()
-        allowed.write_text("")
-        launch = BrokenLaunch(rig, tmp_path, 1)
-        launches.append(launch)
-        launch.start()
-        assert launch.process.wait(LONG_S) == 2
-    finally:
-        allowed.write_text(text)
-        stopped.start()
-        rig.trust()
-    for host, reason in (
-        (stopped, "cannot be reached at port 22 (Connection refused)"),
-        (changed, "the host key has changed (now ED25519, fingerprint SHA256:"),
-        (closed, f"the host refused the key {rig.identity} for user 'root': add the public key"),
-    ):
-        assert f"edgefl: {host.address}: {reason}" in launch.out
-    assert launch.out.endswith("so nothing was started (--partial: start without them)")
-    assert not (tmp_path / "lab.keys").exists() and not (tmp_path / "runs").exists()

@@ -19,7 +19,7 @@ from edgefl.clocks.setup.rundir import replay_run
 from edgefl.errors import UserError
 from edgefl.loading.file import load as load_config
 from edgefl.results.compare import load_run
-from edgefl.results.tail import read_csv, read_events
+from edgefl.results.read import read_csv, read_events
 from edgefl.strategies.base.catalog import load
 
 LOSSY = {"up": {"name": "top_k", "share": 0.25}, "down": {"name": "int8"}}

@@ -12,7 +12,7 @@ from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 
 CONFIG = f"""
 name = "classes"

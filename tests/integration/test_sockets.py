@@ -34,7 +34,7 @@ from edgefl.protocol.messages import (
     Refuse,
     Setup,
 )
-from edgefl.results.tail import read_csv, read_events
+from edgefl.results.read import read_csv, read_events
 
 pytestmark = pytest.mark.alone
 

@@ -27,9 +27,10 @@ from ssh_hosts import Rig, SSHHost
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.loading.file import load
-from edgefl.results.tail import read_csv
+from edgefl.results.read import read_csv
 
 pytestmark = [
+    pytest.mark.rest,  # downloads a wheelhouse of 200 MB
     pytest.mark.processes,
     pytest.mark.alone,
     pytest.mark.skipif(bool(ssh_hosts.refusal()), reason=ssh_hosts.refusal() or "it can be done"),
@@ -173,7 +174,6 @@ def test_a_second_installation_does_nothing(lab: Machines, house: Path) -> None:
     assert out.count("  unchanged: ") == HOSTS and "to send" not in err
 
 
-@pytest.mark.rest
 def test_a_launch_decides_as_one_machine_does(
     lab: Machines, agreement: ModuleType, tmp_path: Path
 ) -> None:

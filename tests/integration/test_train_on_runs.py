@@ -22,9 +22,9 @@ from edgefl.clocks.setup.rundir import replay_run
 from edgefl.clocks.virtual.pool.engine import InProcessEngine
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.jobs import Train
-from edgefl.reports.dissemination import table
-from edgefl.reports.family import SectionRow
-from edgefl.results.tail import read_csv, read_events
+from edgefl.results.families import SectionRow
+from edgefl.results.families.dissemination import table
+from edgefl.results.read import read_csv, read_events
 from emulator.units import to_ns
 
 RUN: dict[str, Any] = {

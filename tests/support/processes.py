@@ -46,7 +46,7 @@ from edgefl.protocol.messages import (
     Welcome,
 )
 from edgefl.protocol.transfers import Incoming, Outgoing
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 from edgefl.strategies.base.strategy import LocalRule
 from emulator.compute import Rate
 
@@ -149,9 +149,9 @@ class Coordinator:
             StartRun(
                 experiment=self.experiment.model_dump_json(),
                 index=0,
-                directory=str(self.directory),
+                directory=self.directory,
                 base=None,
-                scratch=str(folder),
+                scratch=folder,
                 data_digest="data",
                 keys=None,
                 more=False,

@@ -37,7 +37,7 @@ from edgefl.errors import UserError, listed, undamaged
 from edgefl.loading.file import FACTS, dump, load
 from edgefl.loading.names import own_names
 from edgefl.record.files import CONFIG, EVENTS, EXPERIMENT, SWEEP
-from edgefl.results.rundirs import read_config, runs_of, seed_name, title
+from edgefl.results.run_files import read_config, runs_of, seed_name, title
 from edgefl.results.summary import BROKEN_OFF
 from edgefl.task_kinds import kind_of
 

@@ -45,12 +45,10 @@ from edgefl.record.record import TABLES as TABLE_COLUMNS
 from edgefl.record.record import Record, journal_sizes
 from edgefl.record.replay import Replay, replay
 from edgefl.record.tables import Later, Rotation, at_once, parts, write_whole
-from edgefl.reports import family
-from edgefl.reports.family import sections
+from edgefl.results import families
 from edgefl.results.energy import MEASURED, joules_to_target
-from edgefl.results.summary import BROKEN_OFF, outcome, scores_not_finite
-from edgefl.results.tail import read_csv
-from edgefl.results.warnings import warnings
+from edgefl.results.read import read_csv
+from edgefl.results.summary import BROKEN_OFF, outcome, scores_not_finite, warnings
 from edgefl.task_kinds import kind_of
 from edgefl.vectors import Layout, aligned_copy
 from emulator.energy.power import EdgePower
@@ -112,7 +110,7 @@ def write_summary(
         **counters.of_run(),
         **({"scores_not_finite": not_finite} if not_finite else {}),
         **_energy(energy, joules_to_target(rows, found["time_to_target_s"]), hosts),
-        **sections(directory, counters.marks, head["emulated_s"]),
+        **families.sections(directory, counters.marks, head["emulated_s"]),
         **({"hosts": list(hosts)} if hosts else {}),
     }
     summary |= {"warnings": warnings({**summary, "fidelity": fidelity}), "fidelity": fidelity}
@@ -416,7 +414,7 @@ def clear(folder: Path, but: Path | None = None) -> list[str]:
                 with suppress(OSError):  # not empty: other seeds, or the user's files
                     directory.parent.rmdir()
         if runs:
-            _remove(folder, family.files())
+            _remove(folder, families.files())
     return sorted({run.relative_to(folder).parts[0] for run in runs})
 
 
@@ -441,7 +439,7 @@ def holds_results(folder: Path) -> bool:
 
     This covers directories that are links, and files that no run has written.
     """
-    if any((folder / name).exists() for name in (files.SWEEP, *family.files())):
+    if any((folder / name).exists() for name in (files.SWEEP, *families.files())):
         return True
     return any(
         _has_rows(run) or any((run / name).exists() for name in (files.SUMMARY, files.METRICS))

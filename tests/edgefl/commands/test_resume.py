@@ -80,17 +80,6 @@ def test_the_clock_cannot_change(folder: Path, clock: str, other: str) -> None:
     )
 
 
-def test_workers_are_for_the_virtual_clock_here_too(folder: Path) -> None:
-    broken_off(folder)
-    assert "are for --clock virtual" in refused("run", "--resume", "runs/run", "--workers", "2")
-
-
-def test_results_cannot_go_elsewhere(folder: Path) -> None:
-    broken_off(folder)
-    said = "--out other: the runs are resumed in runs/run: leave --out out"
-    assert refused("run", "--resume", "runs/run", "--out", "other") == said
-
-
 SEVEN = "stop.versions=7"
 
 
@@ -143,12 +132,6 @@ def test_keys_that_are_gone_are_asked_for(folder: Path) -> None:
     broken_off(folder, origin=Origin(COORDINATOR, WALL, Path(), keys=Path("keys")))
     Path("keys").rmdir()
     assert "expected --keys DIR" in refused("coordinator", "--resume", "runs/run")
-
-
-def test_an_insecure_network_must_be_allowed_again(folder: Path) -> None:
-    given = experiment(network={"host": "0.0.0.0"})
-    broken_off(folder, given, Origin(COORDINATOR, WALL, Path(), ("--insecure",)))
-    assert "--insecure" in refused("coordinator", "--resume", "runs/run")
 
 
 @pytest.mark.parametrize("command", ["coordinator", "launch"])

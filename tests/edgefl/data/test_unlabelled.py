@@ -66,15 +66,6 @@ def test_another_data_set_in_our_units(tmp_path: Path) -> None:
     assert found.unlabelled.numpy() == pytest.approx((raw - ours.mean[0]) / ours.std[0], abs=1e-5)
 
 
-def test_an_unlabelled_part_comes_before_the_training_samples(tmp_path: Path) -> None:
-    body = (
-        "    raise AssertionError('not asked for')\ndef unlabelled(directory):\n    return"
-        " np.full((3, 1, 8, 8), 7, np.uint8)\n"
-    )
-    found = learning(experiment(unlabelled={"data": own(tmp_path, body), "size": 3}), tmp_path)
-    assert len(found.unlabelled) == 3
-
-
 @pytest.mark.parametrize(
     ("body", "section", "said"),
     [

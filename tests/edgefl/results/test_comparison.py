@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +11,9 @@ import pytest
 from compared_runs import evaluated_run
 
 from edgefl.errors import UserError
-from edgefl.results import compare, comparison
-from edgefl.results.comparison import Comparison, Question, answer
-from edgefl.results.grid import grid, latex, markdown
+from edgefl.results import compare
+from edgefl.results.compare import Comparison, Question, answer
+from edgefl.results.tables import grid, latex, markdown
 
 SLOW, FAST = [0.1, 0.3, 0.5, 0.7, 0.8], [0.1, 0.5, 0.8, 0.85, 0.9]
 
@@ -107,16 +105,6 @@ def test_only_common_seeds_are_pairs(folder: Path) -> None:
     assert "* fedasync differs: seeds = [3, 4] instead of [1, 2, 3]" in notes
 
 
-def test_schemes_that_differ_alike_share_a_line(folder: Path) -> None:
-    for name in "vwxyz":
-        evaluated_run(folder / name / "seed1", 1, FAST, config={"training": {"epochs": 2}})
-    assert [note for note in grid(ask(folder, baseline="fedavg")).notes if "v, w, x" in note] == [
-        "v, w, x and 2 more: 1 of 3 seeds in common with fedavg",
-        "* v, w, x and 2 more differ: training.epochs = 2 instead of 1, seeds = [1] instead of"
-        " [1, 2, 3]",
-    ]
-
-
 def test_several_tests_are_adjusted(folder: Path) -> None:
     for seed in (1, 2, 3):
         evaluated_run(folder / "other" / f"seed{seed}", seed, [0.1, 0.8 + seed / 100], step_s=seed)
@@ -151,13 +139,6 @@ def test_tests_that_cannot_be_significant_say_so(tmp_path: Path) -> None:
     assert told not in grid(ask(tmp_path, target=0.5)).notes
 
 
-def test_a_deviation_has_the_decimals_of_its_mean(tmp_path: Path) -> None:
-    for seed, bytes_up in ((1, 1_000_000), (2, 1_200_000), (3, 1_150_000)):
-        evaluated_run(tmp_path / "a" / f"seed{seed}", seed, SLOW, bytes_up=bytes_up)
-    assert cells(ask(tmp_path), "bytes_up") == ["1.12 ± 0.10"]
-    assert cells(ask(tmp_path), "versions") == ["4.0 ± 0.0"]
-
-
 def test_two_single_runs_are_a_pair_whatever_their_seeds(tmp_path: Path) -> None:
     paths = [
         evaluated_run(tmp_path / "a", 1, SLOW),
@@ -184,15 +165,6 @@ def test_a_killed_run_counts_as_far_as_it_got(folder: Path) -> None:
     assert killed.speed_up is not None and killed.speed_up.size == pytest.approx(2)
     assert cells(found, "name")[-1] == "killed *†"
     assert any(note.startswith("† killed: unfinished: no complete") for note in grid(found).notes)
-
-
-def test_a_strained_run_is_marked(tmp_path: Path) -> None:
-    evaluated_run(tmp_path / "a", 1, SLOW)
-    late = {"verdict": "strained", "reasons": ["7 of 39 transfers late"]}
-    evaluated_run(tmp_path / "b", 1, SLOW, fidelity=late)
-    found = ask(tmp_path)
-    assert cells(found, "name") == ["a", "b †"]
-    assert grid(found).notes == ("† b: strained: 7 of 39 transfers late",)
 
 
 # ------------------------------------------------------------------ bad input
@@ -269,22 +241,6 @@ def test_markdown(folder: Path) -> None:
     ]
 
 
-def test_markdown_is_a_table_to_a_parser(folder: Path) -> None:
-    parser = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable("table")
-    evaluated_run(folder / "we|rd_<b>", 1, SLOW)
-    chosen = grid(ask(folder, baseline="fedavg"))
-    tokens = parser.parse(markdown(chosen))
-    rows = [token for token in tokens if token.type == "tr_open"]
-    cells = [
-        tokens[place + 1].children[0].content
-        for place, token in enumerate(tokens)
-        if token.type == "td_open"
-    ]
-    assert len(rows) == 1 + len(chosen.rows)
-    shown = ["".join(row.split()) for row in cells]
-    assert shown == ["".join(cell.split()) for row in chosen.rows for cell in row]
-
-
 def test_latex(folder: Path) -> None:
     evaluated_run(
         folder / "a_b", 1, SLOW, fidelity={"verdict": "strained", "reasons": ["5 % late"]}
@@ -304,37 +260,9 @@ def test_latex(folder: Path) -> None:
     assert r"\noindent ${}^{\dagger}$ a\_b: strained: 5 \% late\par" in text.splitlines()
 
 
-DOCUMENT = r"""\documentclass{article}\usepackage{booktabs}\begin{document}
-%s\end{document}"""
-
-
-@pytest.mark.processes
-def test_latex_compiles(folder: Path) -> None:
-    if shutil.which("pdflatex") is None:
-        pytest.skip("no pdflatex: it is in Debian's texlive-latex-recommended")
-    late = {"verdict": "strained", "reasons": ["5 % of <all> transfers ~ late_by #3 & $7 {\\x}^2"]}
-    evaluated_run(folder / "a_b" / "seed1", 1, SLOW, fidelity=late)
-    text = latex(grid(ask(folder, baseline="fedavg")), 'edgefl compare "a_b" %\n\\bad')
-    (folder / "table.tex").write_text(DOCUMENT % text)
-    done = subprocess.run(
-        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-1500:]
-    assert (folder / "table.pdf").stat().st_size > 1000
-
-
-def test_an_unknown_column(folder: Path) -> None:
-    with pytest.raises(UserError) as caught:
-        grid(ask(folder), ["speedup"])
-    assert str(caught.value) == "--columns speedup: there is no such column (nearest: 'speed_up')"
-
-
 def test_a_row_per_scheme_or_run(folder: Path) -> None:
     found = ask(folder, baseline="fedavg", x="bytes")
-    schemes = comparison.of_schemes(found)
+    schemes = compare.of_schemes(found)
     compare.write_records(schemes, folder / "schemes.csv")
     (first, second) = csv.DictReader((folder / "schemes.csv").read_text().splitlines())
     assert (first["name"], first["runs"], first["gain"]) == ("fedavg", "3", "")
@@ -343,7 +271,7 @@ def test_a_row_per_scheme_or_run(folder: Path) -> None:
     assert float(second["speed_up"]) == pytest.approx(2) and second["speed_up_pairs"] == "3"
     assert {f"{each}_mean" for each in compare.QUANTITIES if "joules" not in each} <= set(second)
     assert not any("joules" in key for key in second), "no run has joules"
-    runs = comparison.of_runs(found)
+    runs = compare.of_runs(found)
     assert [(each["name"], each["seed"], each["to_target"]) for each in runs] == [
         (name, seed, x) for name, x in (("fedavg", 12_000), ("fedbuff", 6000)) for seed in (1, 2, 3)
     ]
@@ -351,8 +279,8 @@ def test_a_row_per_scheme_or_run(folder: Path) -> None:
 
 def test_parquet_has_the_numbers(folder: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
-    found = comparison.of_schemes(ask(folder, baseline="fedavg"))
-    comparison.write_parquet(found, folder / "x.parquet")
+    found = compare.of_schemes(ask(folder, baseline="fedavg"))
+    compare.write_parquet(found, folder / "x.parquet")
     assert parquet.read_table(folder / "x.parquet").to_pylist() == found
     types = parquet.read_schema(folder / "x.parquet")
     assert str(types.field("stability_mean").type) == "double", "although no run has it"
@@ -363,7 +291,7 @@ def test_joules_have_columns_if_a_run_has_them(folder: Path) -> None:
     evaluated_run(folder / "powered" / "seed1", 1, SLOW, energy=spent)
     found = ask(folder)
     assert cells(found, "joules") == ["-", "-", "40.0"]
-    assert comparison.of_runs(found)[-1]["joules_to_target"] == 20.0
+    assert compare.of_runs(found)[-1]["joules_to_target"] == 20.0
     assert "joules" in grid(found).columns and grid(found).notes[-1] == "energy is modelled"
 
 

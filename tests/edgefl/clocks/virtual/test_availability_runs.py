@@ -20,7 +20,7 @@ from edgefl.clocks.setup.network import (
 )
 from edgefl.errors import UserError
 from edgefl.loading.file import from_json, to_json
-from edgefl.results.tail import read_csv, read_events
+from edgefl.results.read import read_csv, read_events
 
 
 def comings(directory: Path) -> list[tuple[float, str, str]]:

@@ -13,7 +13,7 @@ from media import ALONE, PAIR, transfers
 
 from edgefl.clocks.setup.devices import devices
 from edgefl.loading.file import base_of, load
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 from emulator.units import to_ns
 
 MS = S // 1000

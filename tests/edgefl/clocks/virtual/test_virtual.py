@@ -20,7 +20,7 @@ from edgefl.clocks.setup.network import Builder
 from edgefl.edges.edge import Edge
 from edgefl.errors import UserError
 from edgefl.loading.file import base_of, load
-from edgefl.results.tail import read_csv, read_events
+from edgefl.results.read import read_csv, read_events
 from emulator.units import to_ns
 
 SPREAD: dict[str, Any] = {

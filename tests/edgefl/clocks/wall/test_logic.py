@@ -19,12 +19,12 @@ from msgspec.structs import replace
 from processes import happened
 
 from edgefl.clocks.setup.rundir import OpenRun
-from edgefl.clocks.wall.coordinator.durability import Committer
 from edgefl.clocks.wall.coordinator.logic import (
     DISK_FULL,
     FLUSH_S,
     SLOW_NS,
     TURN_NS,
+    Committer,
     Logic,
 )
 from edgefl.clocks.wall.coordinator.run_logic import RunLogic
@@ -48,7 +48,7 @@ from edgefl.protocol.messages import Acknowledged, Joined, Ready, Started, Updat
 from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.record.journal import Journal
 from edgefl.results import energy
-from edgefl.results.tail import read_csv
+from edgefl.results.read import read_csv
 from edgefl.strategies.base.events_and_decisions import EdgeLost, Finish
 from emulator.fidelity import Fidelity
 from emulator.units import FOREVER, NS_PER_S

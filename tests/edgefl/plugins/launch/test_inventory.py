@@ -28,12 +28,6 @@ def refusal(folder: Path, text: str) -> str:
     return str(caught.value).replace(f"{folder}/", "")
 
 
-def test_a_range_that_is_none_is_told_with_its_place(tmp_path: Path) -> None:
-    line = "[8-1]: the range is empty, expected the smaller number first"
-    refused = refusal(tmp_path, '[[hosts]]\nhost = "pi-[8-1]"')
-    assert refused == f"hosts.toml: hosts[0].host: {line}"
-
-
 def test_a_host_may_have_an_ipv6_address(tmp_path: Path) -> None:
     """Without brackets, which stand for a range."""
     inventory = loaded(
@@ -97,11 +91,6 @@ def test_hosts_edges_and_defaults(tmp_path: Path) -> None:
     assert inventory.coordinator.host.via == "local" and inventory.coordinator.listen_port == 7700
 
 
-def test_a_host_without_an_environment_gets_the_installed_one(tmp_path: Path) -> None:
-    (host,) = loaded(tmp_path, '[[hosts]]\nhost = "a"\nfolder = "~/w"').hosts
-    assert host.interpreter == "~/w/venv/bin/python"
-
-
 @pytest.mark.parametrize("via", ["netns", "local"])
 def test_a_host_on_this_machine_uses_the_python_of_the_command(tmp_path: Path, via: str) -> None:
     login = f'[[hosts]]\nhost = "a"\nvia = "{via}"\n'
@@ -122,24 +111,15 @@ A = '[[hosts]]\nhost = "a"\n'
         ("", "hosts: expected a table [[hosts]] for each host, found none"),
         ("[hosts]\nhost = 'a'", "hosts: expected a table [[hosts]] for each host, found [hosts]"),
         ("[[strategies]]", "is the config of an experiment, expected an inventory of hosts"),
-        ("hosts = []", "hosts: expected at least one"),
-        ("hosts = 3", "hosts: expected an array, found 3"),
         ("[[hosts]]\nvia = 'ssh'", "hosts[0].host: missing"),
-        (A + "prot = 22", "hosts[0].prot: unknown key (nearest: 'port')"),
         (A + "hostname = 'b'", "hosts[0].hostname: unknown key (nearest: 'host')"),
-        (A + "key = 'b'", "hosts[0].key: unknown key (nearest: 'identity')"),
-        ("[default]\n" + A, "default: unknown key (nearest: 'defaults')"),
         (
             "[defaults]\nusr = 'x'\n" + A,
             "defaults.usr: unknown key (nearest: 'user')",
         ),
-        (A + "via = 'shh'", "hosts[0].via: expected 'ssh', 'netns' or 'local', found 'shh'"),
-        (A + "port = '22'", "hosts[0].port: expected a whole number, found '22'"),
         (A + "edges = 0", "hosts[0].edges: expected greater than or equal to 1, found 0"),
         (A + "edges = 2\nnames = ['x']", "hosts[0]: names: expected edges or names, found both"),
-        (A + "names = ['X']", "hosts[0].names[0]: expected at most 32 of a-z, 0-9, _ and -"),
         (A + A, "hosts: host 'a' is given twice"),
-        ("[[hosts]]\nhost = 'pi-[1-3]'\n[[hosts]]\nhost = 'pi-2'", "host 'pi-2' is given twice"),
         (A + "names = ['x', 'x']", "hosts: edge 'x' is twice on host 'a'"),
         (
             "[[hosts]]\nhost = 'a.b'\n[[hosts]]\nhost = 'a-b'",
@@ -149,7 +129,6 @@ A = '[[hosts]]\nhost = "a"\n'
             "[[hosts]]\nhost = 'a[1-2]'\nnames = ['x']",
             "hosts[0].names: expected a single host, found 2 (a[1-2])",
         ),
-        ("[[hosts]]\nhost = 'a b'", "hosts[0].host: expected a name or an address, found 'a b'"),
         ("[[hosts]]\nhost = '-oProxyCommand=x'", "hosts[0].host: expected a name or an address"),
         (f"[[hosts]]\nhost = '{'a' * 40}'", "hosts[0].host: no edge id can be made of 'aaaa"),
         (A + "identity = 'id_rsa'", "hosts[0].identity: no file id_rsa (nearest: 'id_rsb')"),
@@ -170,7 +149,6 @@ A = '[[hosts]]\nhost = "a"\n'
             'coordinator: host: missing; via = "ssh" needs it',
         ),
         ("[coordinator]\nlisten_port = 70000\n" + A, "coordinator.listen_port: expected less"),
-        (A + "port = 99999999999999999999", "hosts[0].port: expected a whole number of at most 64"),
         (A + "port", "hosts.toml: Expected '=' after a key"),
     ],
 )

@@ -14,7 +14,6 @@ from edgefl.loading.file import from_json
 from edgefl.plugins.launch.command import refuse_faults
 from edgefl.plugins.launch.inventory import CoordinatorPlace, Host, Inventory
 from edgefl.plugins.launch.launch_plan import (
-    PLAIN,
     SECRET,
     code_files,
     key_files,
@@ -41,13 +40,6 @@ def test_a_host_gets_its_own_secret_keys_and_no_other() -> None:
         ("/keys/edges/pi-1-2.key_secret", "keys/edges/pi-1-2.key_secret"),
     ]
     assert {file.mode for file in files} == {SECRET} == {0o600}
-
-
-def test_a_file_of_code_is_sent_once_under_its_own_path() -> None:
-    (one,) = code_files(
-        {"own/algo.py:A": Path("/c/own/algo.py"), "own/algo.py:B": Path("/c/own/algo.py")}
-    )
-    assert (one.target, one.mode) == ("code/own/algo.py", PLAIN)
 
 
 @pytest.mark.parametrize("name", ["/etc/algo.py:A", "~/algo.py:A", "../algo.py:A", "a/../b.py:A"])
@@ -115,9 +107,6 @@ def test_a_runs_folder_has_a_harmless_name() -> None:
         ({"speed": 2.0, "links": LINKS, "stop": {"emulated_s": 8.0}}, 4.0, 3e6, 12e6),
         # (10 updates + 3 edges at work) x 1000 bytes
         ({"links": LINKS, "stop": {"updates": 10}}, None, 13_000, 13_000),
-        ({"links": LINKS, "stop": {"updates": 10, "emulated_s": 8.0}}, 8.0, 13_000, 13_000),
-        ({"links": LINKS, "stop": {"versions": 10}}, None, None, None),
-        ({"links": {"kind": "native"}, "stop": {"emulated_s": 8.0}}, 8.0, None, None),
         (
             {
                 "links": LINKS,
@@ -138,7 +127,6 @@ def test_a_runs_folder_has_a_harmless_name() -> None:
             *(8.0, 4e6, 12e6),
         ),
         # 3 edges x 7.6 and 29.5 Mbit/s x 8 s
-        ({"links": {"profile": "lte"}, "stop": {"emulated_s": 8.0}}, 8.0, 22.8e6, 88.5e6),
     ],
 )
 def test_bounds_by_hand(

@@ -28,7 +28,7 @@ from edgefl.plugins.profile.edge_profile import (
     varied,
 )
 from edgefl.results.measured import Busy, MeasuredEdge, Span
-from emulator.capacity.trace import csv_steps
+from emulator.capacity.trace import read_trace
 
 RUN_S = 100.0
 
@@ -127,8 +127,10 @@ def test_a_trace_of_one_run_ends_with_the_run_that_was_busy_longest() -> None:
 def test_the_emulator_reads_the_trace_with_the_bytes_that_were_measured(tmp_path: Path) -> None:
     spans = [Span(1.0, 3.0, 2000.0), Span(5.0, 6.0, 4000.0)]
     lines = [f"{at_s},{'' if bit_s is None else bit_s}" for at_s, bit_s in trace(spans, 8.0)]
-    (slow, slow_ns), (fast, fast_ns) = csv_steps(lines)
-    assert (slow, fast) == (8000, 32_000) and (slow_ns, fast_ns) == (4 * 10**9, 4 * 10**9)
+    (tmp_path / "trace.csv").write_text("\n".join(lines))
+    measured = read_trace(tmp_path / "trace.csv")
+    assert measured.segment(0) == (8000, 4 * 10**9)
+    assert measured.segment(4 * 10**9) == (32_000, 8 * 10**9)
 
 
 # 1000 bytes take 1 s down and 2 s up, and 0.1 s of latency
