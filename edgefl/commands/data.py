@@ -158,7 +158,7 @@ def shard(
 def _learned(config: Path, overrides: list[str] | None) -> Learning:
     """Return the data of the experiment's first seed, divided among the edges."""
     from edgefl.clocks.setup.learning import learning
-    from edgefl.loading.file import base_of, load
+    from edgefl.config.file import base_of, load
 
     return learning(load(config, overrides or ()).by_seed()[0], base_of(config))
 

@@ -46,8 +46,8 @@ from edgefl.clocks.wall.edge.host import EdgeHost
 from edgefl.clocks.wall.edge.work import EdgeSide, OwnMachine
 from edgefl.clocks.wall.keys import EdgeKeys
 from edgefl.config.experiment import Experiment
+from edgefl.config.file import shared_digest
 from edgefl.errors import UserError
-from edgefl.loading.file import shared_digest
 from edgefl.protocol.messages import Assignment, Update
 from edgefl.vectors import Layout, LayoutEntry
 

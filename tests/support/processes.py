@@ -25,9 +25,9 @@ from edgefl.clocks.ipc import Channel
 from edgefl.clocks.process_messages import StartRun, StopRun
 from edgefl.clocks.wall.edge.host import EdgeHost
 from edgefl.clocks.wall.edge.work import EdgeSide, OwnMachine
+from edgefl.config.file import shared_digest
 from edgefl.edges.edge import Edge
 from edgefl.edges.training import TrainingFailure
-from edgefl.loading.file import shared_digest
 from edgefl.protocol.codec import decode, encode, unbundled
 from edgefl.protocol.messages import (
     PROTOCOL,

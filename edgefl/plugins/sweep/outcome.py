@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from edgefl.loading.file import FACTS, dump
+from edgefl.config.file import FACTS, dump
 from edgefl.plugins.sweep.choice import GridEdge
 from edgefl.plugins.sweep.search import Method, Sweep
 from edgefl.plugins.sweep.settings import Setting, toml_text

@@ -17,8 +17,8 @@ import tomli_w
 
 from edgefl.clocks.setup.resumption import RunStage, run_stage
 from edgefl.config.experiment import Experiment, Stop
+from edgefl.config.file import base_of, load
 from edgefl.errors import UserError, listed, nearest
-from edgefl.loading.file import base_of, load
 from edgefl.plugins.sweep.metrics import metric
 from edgefl.plugins.sweep.search import Method, Sweep, SweepPlan
 from edgefl.plugins.sweep.settings import GridAxis, Setting, toml_text

@@ -22,8 +22,8 @@ from rich.console import Console
 from edgefl.clocks.choices import EngineName, Power
 from edgefl.clocks.setup.resumption import RunStage
 from edgefl.clocks.setup.rundir import git_commit
+from edgefl.config.file import FACTS, dump
 from edgefl.errors import UserError
-from edgefl.loading.file import FACTS, dump
 from edgefl.plugins.sweep.command import SweepLines
 from edgefl.plugins.sweep.metrics import facts_of, metric
 from edgefl.plugins.sweep.sweep_runs import Did, SweepRun, do, locked

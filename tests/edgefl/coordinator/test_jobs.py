@@ -17,9 +17,9 @@ from processes import SMALL, patiently
 
 from edgefl.clocks.setup.rundir import replay_run
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
+from edgefl.config.file import load
 from edgefl.coordinator.checks import result_fault
 from edgefl.errors import Bug
-from edgefl.loading.file import load
 from edgefl.results.read import read_events
 
 OWN = "../support/job_strategies.py:Halving"

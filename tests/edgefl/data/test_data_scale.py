@@ -14,10 +14,10 @@ from idx_files import IMAGES, write_set
 
 from edgefl.clocks.setup.learning import learning
 from edgefl.commands import data as command
+from edgefl.config.file import load
 from edgefl.data import edge_data as material
 from edgefl.data.dataset import Dataset
 from edgefl.errors import UserError
-from edgefl.loading.file import load
 
 SCALES = ("raw", "unit", "standard")
 SHARES = """

@@ -10,10 +10,10 @@ import pytest
 from builders import EXAMPLES, experiment
 
 from edgefl.clocks.setup.learning import learning
+from edgefl.config.file import load
 from edgefl.data import stl10
 from edgefl.data.unlabelled import fitted
 from edgefl.errors import UserError
-from edgefl.loading.file import load
 
 
 def learned(**sections: Any) -> Any:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from builders import experiment
 
+from edgefl.config.file import dump
 from edgefl.errors import UserError
-from edgefl.loading.file import dump
 from edgefl.results.differences import Difference, differences, refuse
 
 FACTS = {"strategy": "fedavg", "clock": "virtual", "git_commit": "1", "port": 4711}

@@ -10,7 +10,7 @@ import pytest
 from builders import experiment, small_run
 from rich.console import Console
 
-from edgefl.loading.file import dump
+from edgefl.config.file import dump
 from edgefl.results import compare
 from edgefl.results.families.dissemination import percent
 from edgefl.results.summary import one_line

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from edgefl.config.file import dump, load
 from edgefl.errors import UserError
-from edgefl.loading.file import dump, load
 from edgefl.results import compare, run_files
 from edgefl.results.figures import curves
 from edgefl.results.tables import table

@@ -79,13 +79,13 @@ from edgefl.clocks.wall.coordinator.workers import Evaluator, Jobs
 from edgefl.clocks.wall.system import OWN_SYSTEM, Mailbox, System
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import revives, schedule
+from edgefl.config.file import FACTS, shared_digest, to_json
 from edgefl.config.toml import parsed
 from edgefl.disk import Disk, PatientDisk
 from edgefl.errors import Bug, UserError, undamaged
 from edgefl.exchange.fault_lives import FaultLives
 from edgefl.exchange.machine import Exchange
 from edgefl.exchange.pacer import PacedFlow, Pacer, PiecePlan
-from edgefl.loading.file import FACTS, shared_digest, to_json
 from edgefl.protocol.messages import Setup
 from edgefl.protocol.transfers import most_body
 from edgefl.record.files import CHECKPOINTS, CONFIG, EVENTS
