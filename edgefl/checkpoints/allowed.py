@@ -65,7 +65,6 @@ MODULES = (
 METHODS = {
     "edgefl.exchange.fault_lives:FaultLives": {"_in_life"},
     "edgefl.clocks.setup.network:Builder": {"supply"},
-    "edgefl.clocks.virtual.host:DeferredEdges": {"fresh"},
     "edgefl.clocks.virtual.host:VirtualHost": {
         *("_end", "_hear", "_heard", "_miss", "_miss_frozen"),
         *("_strike", "_tell", "_thaw", "_too_late"),

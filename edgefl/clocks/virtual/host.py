@@ -51,39 +51,34 @@ class DeferredEdges:
     """The edges of the strategy at ``index``: their training is only described.
 
     An idle device has no actor. So 100,000 devices cost little if few of them are at work.
+    ``actors``: those so far.
     """
 
     def __init__(self, learned: Learning, index: int) -> None:
-        self.made: dict[str, Edge] = {}  # the actors so far
-        self._begin(learned, index)
-
-    def _begin(self, learned: Learning, index: int) -> None:
-        self.learned, self.index, self._plan = learned, index, learned.plan
-        self._make: Callable[[str], Edge] = learned.edge_maker(index, self._describer)
+        self.learned, self.index = learned, index
+        self.actors: dict[str, Edge] = {}
+        self._new: Callable[[str], Edge] = learned.edge_maker(index, self._describer)
 
     def __getitem__(self, edge: str, /) -> Edge:
-        if edge not in self.made:
-            self.made[edge] = self._make(edge)
-        return self.made[edge]
+        if edge not in self.actors:
+            self.restart(edge)
+        return self.actors[edge]
 
-    def __setitem__(self, edge: str, actor: Edge, /) -> None:
-        self.made[edge] = actor
-
-    def fresh(self, edge: str) -> Edge:
-        """An edge that has just started."""
-        return self._make(edge)
+    def restart(self, edge: str) -> None:
+        """Start the edge, again if its process has died: it has no task."""
+        self.actors[edge] = self._new(edge)
 
     def _describer(self, edge: str) -> Describer:
         samples, tokens = self.learned.samples[edge], self.learned.tokens(edge)
-        return Describer(self.index, edge, self._plan, samples, tokens)
+        return Describer(self.index, edge, self.learned.plan, samples, tokens)
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint: the actors so far; the others are made as if they had been there."""
-        return {"learned": self.learned, "index": self.index, "made": self.made}
+        """For a checkpoint: the actors so far. The others begin later, with the same state."""
+        return {"learned": self.learned, "index": self.index, "actors": self.actors}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self.made = state["made"]
-        self._begin(state["learned"], state["index"])
+        DeferredEdges.__init__(self, state["learned"], state["index"])
+        self.actors = state["actors"]
 
 
 class VirtualHost:
@@ -416,7 +411,7 @@ class VirtualHost:
         match effect:
             case Effect.DIED:  # the coordinator learns of it after the liveness timeout
                 # without a task, the new actor ignores messages that still arrive
-                self.edges[edge] = self.edges.fresh(edge)
+                self.edges.restart(edge)
                 self._drop_unused_run(edge)
                 for flow in self.exchange.under_way(edge):
                     if flow.granted:

@@ -359,7 +359,7 @@ class Pacing:
                 case messages.Granted():
                     self.transport.grant(request.grant, request.number, request.now)
                 case messages.UpdateTaken():
-                    self.transport.taken(request.edge, request.transfer)
+                    self.transport.no_upload(request.edge, request.transfer)
                 case messages.CarryAll():
                     self.transport.carry_all(request)
                 case messages.Note():

@@ -206,18 +206,6 @@ class Probes:
         return int(max(rates) * self.speed) if rates else None
 
 
-@dataclass(slots=True)
-class OpenNote:
-    """A note of an edge about a task.
-
-    ``tickets``: entries of the agenda. One delivers the note; a request has a second one, at the
-    moment from which an answer is too late.
-    """
-
-    task: int
-    tickets: list[Ticket]
-
-
 class Transport:
     """All transfers of a run, in the pacing thread: drives the exchange with real bytes.
 
@@ -254,7 +242,9 @@ class Transport:
         self.reports, self.gives_ahead = reports, gives_ahead
         self.faults, self.resumed = faults, resumed
         self.allowances = Allowances()
-        self.notes: dict[tuple[str, type], OpenNote] = {}  # an edge's latest of each kind
+        # An edge's latest note of each kind: its task, and its entries in the agenda. One delivers
+        # the note; a request has a second one, at the moment from which an answer is too late.
+        self.notes: dict[tuple[str, type], tuple[int, list[Ticket]]] = {}
         self.deliveries = Deliveries()
         # edge -> bytes of ended transfers that were credited and may still come
         self._late_bytes: Counter[str] = Counter()
@@ -300,7 +290,7 @@ class Transport:
             flow.last_byte_ns = flow.stamps[-1][1]
         self._begin(flow, now, self._usable(grant.edge, grant.slots, now))
 
-    def taken(self, edge: str, offer: int) -> None:
+    def no_upload(self, edge: str, offer: int) -> None:
         """The logic thread has taken an update that came ahead: it needs no upload."""
         flow = self.exchange.uploads[edge].get(offer)
         if flow is not None:
@@ -753,7 +743,7 @@ class Transport:
             entries.append((due_ns, (edge, note)))
         self._forget_note((edge, type(note)))
         tickets = [self.agenda.add(max(at_ns, now), item) for at_ns, item in entries]
-        self.notes[edge, type(note)] = OpenNote(note.task, tickets)
+        self.notes[edge, type(note)] = note.task, tickets
 
     def _is_answering(self, edge: str, task: int) -> bool:
         """Whether a fresher model for this task is being sent."""
@@ -763,10 +753,9 @@ class Transport:
     def _forget_notes(self, edge: str, of: Callable[[int], bool]) -> None:
         """Forget the edge's notes on the tasks for which ``of(task)`` holds."""
         for key in ((edge, FreshRequest), (edge, TaskFailed)):
-            if key in self.notes and of(self.notes[key].task):
+            if key in self.notes and of(self.notes[key][0]):
                 self._forget_note(key)
 
     def _forget_note(self, key: tuple[str, type]) -> None:
-        if key in self.notes:
-            for ticket in self.notes.pop(key).tickets:
-                self.agenda.cancel(ticket)
+        for ticket in self.notes.pop(key, (0, []))[1]:
+            self.agenda.cancel(ticket)

@@ -343,7 +343,7 @@ def test_a_run_is_saved_while_requests_are_open(
         stepped(self)
 
     def watch(number: int, run: Any) -> None:
-        edges = hosts[0].edges.made.values()
+        edges = hosts[0].edges.actors.values()
         if any(edge.phase in ASKING and edge.run is not None and edge.run.step for edge in edges):
             steps.append(number + 1)
 
