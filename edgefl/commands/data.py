@@ -91,9 +91,9 @@ def plot(
     """Draw how many samples of each label every edge has."""
     import numpy as np
 
-    from edgefl.results.compare import replace_file
     from edgefl.results.figures import edges
     from edgefl.results.figures.base import PlotStyle, drawn, save
+    from edgefl.results.run_files import replace_file
 
     out, forms = look.files(out or Path("labels.png"), formats)
     style = PlotStyle(width=look.chosen_width(width), title=title)

@@ -15,10 +15,11 @@ from edgefl.errors import UserError
 from edgefl.plugins.html_report import sections
 from edgefl.plugins.html_report.sections import HtmlTable, ReportedRun, of_terminal
 from edgefl.results import tables
-from edgefl.results.compare import Comparison, Question, answer, replace_file
+from edgefl.results.compare import Comparison, Question, answer
 from edgefl.results.families import drawable, families
 from edgefl.results.figures import gallery
 from edgefl.results.figures.base import Plot, PlotData, PlotStyle, drawn, open_runs, rendered
+from edgefl.results.run_files import replace_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -28,8 +28,7 @@ from edgefl.loading.file import FACTS, dump, load
 from edgefl.plugins.sweep.metrics import facts_of
 from edgefl.plugins.sweep.settings import GridAxis
 from edgefl.record.files import CONFIG, EVENTS, EXPERIMENT, SWEEP
-from edgefl.results.compare import replace_file
-from edgefl.results.run_files import read_config, seed_name, title
+from edgefl.results.run_files import read_config, replace_file, seed_name, title
 
 if TYPE_CHECKING:
     from edgefl.clocks.choices import Power
