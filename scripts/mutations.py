@@ -164,8 +164,8 @@ MUTATIONS = [
     ),
     Mutation(
         "a deviation over n",
-        "squares / (len(there) - 1)",
-        "squares / len(there)",
+        "squares / (n - 1)",
+        "squares / n",
         "tests/edgefl/results",
     ),
     Mutation(
