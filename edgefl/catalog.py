@@ -19,14 +19,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from edgefl.entry_points import entries
 from edgefl.errors import UserError, near_file, nearest, own_place, told, users_place
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
 OWN_FILE = "edgefl_own_"  # how the name of a module begins that is a user's file
-# "flwr:DirichletPartitioner": code of others, in the terms of this package
-ALIASES = {"flwr": "edgefl.plugins.flower.partitioners"}
+# entry points for code of others in the terms of this package: "flwr:DirichletPartitioner"
+ALIASES = "edgefl.aliases"
+GROUPS = {"edgefl.data": "edgefl.datasets"}  # package -> group of entry points, if named otherwise
 FORMS = "'package.module:attribute' or 'path/to/file.py:attribute'"
 
 
@@ -54,8 +56,20 @@ def find(
         return load_dotted(name, base)
     valid = names(package, attribute)
     if name not in valid:
-        raise UserError(f"unknown {what} {name!r}{nearest(name, valid)}; one of your own: {FORMS}")
+        near = nearest(name, [*valid, *entries(GROUPS.get(package, package))])
+        raise UserError(f"unknown {what} {name!r}{near}; one of your own: {FORMS}")
     return getattr(importlib.import_module(f"{package}.{name}"), attribute)
+
+
+def place(package: str, name: str) -> str:
+    """Return "package.module:attribute" for the name of another package's plug-in, else ``name``.
+
+    So it is code of the user wherever a config goes: an edge elsewhere must allow it.
+    """
+    if ":" in name or (_folder(package) / f"{name.replace('-', '_')}.py").exists():
+        return name
+    added = entries(GROUPS.get(package, package)).get(name)
+    return name if added is None else added.value
 
 
 def options_of(found: Any) -> type[BaseModel] | None:
@@ -76,7 +90,8 @@ def load_dotted(name: str, base: Path | None = None) -> Any:
     if not (colon and place and attribute):
         raise UserError(f"{name!r}: expected {FORMS}")
     folders = [folder.resolve() for folder in (base, Path.cwd()) if folder is not None]
-    place = ALIASES.get(place, place)
+    alias = entries(ALIASES).get(place)
+    place = place if alias is None else alias.value
     module = (
         _from_file(name, place, folders)
         if place.endswith(".py")
@@ -180,7 +195,7 @@ def _broken(name: str, error: BaseException) -> UserError:
 
 def is_own(name: str) -> bool:
     """Whether ``name`` leads to code of the user, not to a plug-in or to an alias."""
-    return ":" in name and name.partition(":")[0] not in ALIASES
+    return ":" in name and name.partition(":")[0] not in entries(ALIASES)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ a plug-in; a plug-in is imported when it is used.
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 from functools import cache
 from pathlib import Path
@@ -74,9 +75,23 @@ def behind(option: str) -> Any:
 def source(place: str) -> str:
     """Return the text of the module in ``place``, "module:attribute", without importing it.
 
-    Its packages are imported. LookupError if it has no file of text.
+    Its packages are imported. ImportError if it has no file of text.
     """
-    spec = importlib.util.find_spec(place.partition(":")[0])
+    module = place.partition(":")[0]
+    spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
-        raise LookupError(place)
+        raise ModuleNotFoundError(f"No module named {module!r}")
     return Path(spec.origin).read_text(encoding="utf-8")
+
+
+def one_line(entry: EntryPoint) -> str:
+    """Return the first line of the docstring of the module that ``entry`` names, without importing
+    the module. UserError that names the plug-in if this fails.
+    """
+    try:
+        text = ast.get_docstring(ast.parse(source(entry.value)))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # its packages are the code of others
+        raise failure(entry, error) from error
+    return (text or "").partition("\n")[0]

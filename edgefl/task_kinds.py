@@ -8,20 +8,16 @@ GROUP, with the word before the colon as its name.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from edgefl.errors import UserError
+from edgefl.entry_points import entries, loaded
 
 if TYPE_CHECKING:
     from edgefl.config.errors import Source
     from edgefl.config.experiment import Experiment
 
 GROUP = "edgefl.task_kinds"
-BUILT_IN = {"flower": "edgefl.plugins.flower.task_kind:FLOWER"}
 
 
 class TaskKind(Protocol):
@@ -50,20 +46,5 @@ class TaskKind(Protocol):
 def kind_of(task: str | None) -> TaskKind | None:
     """Return the kind of ``task``; None if it is one of the core's, or there is no task."""
     name, colon, _ = (task or "").partition(":")
-    return _named(name) if colon else None
-
-
-@cache
-def _named(name: str) -> TaskKind | None:
-    registered = next(iter(entry_points(group=GROUP, name=name)), None)
-    place = BUILT_IN.get(name) if registered is None else registered.value
-    if place is None:
-        return None
-    module, _, attribute = place.partition(":")
-    try:
-        kind: TaskKind = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UserError(
-            f'task = "{name}:...": its plug-in {place} cannot be loaded ({error})'
-        ) from error
-    return kind
+    entry = entries(GROUP).get(name) if colon else None
+    return None if entry is None else loaded(entry)

@@ -31,6 +31,7 @@ def strategies() -> None:
             (name, catalog.one_line("edgefl.strategies", file_stem(name)))
             for name in strategy_names()
         ]
+        + show.plugins("edgefl.strategies")
     )
     show.hint(
         '[[strategies]] strategy = "NAME" in a config (or your own, "my_algo.py:MyAlgo"), then'
@@ -40,18 +41,22 @@ def strategies() -> None:
 
 def models() -> None:
     """List the models that the edges can train."""
-    _list("edgefl.models", catalog.names("edgefl.models", "build"))
+    _list("edgefl.models", "build")
     show.hint('[model] name = "NAME" in a config, or edgefl run CONFIG model.name=NAME')
 
 
 def datasets() -> None:
     """List the data sets on which the edges can train."""
-    _list("edgefl.data", catalog.names("edgefl.data", "load"))
+    _list("edgefl.data", "load")
     show.hint('[data] name = "NAME" in a config, or edgefl run CONFIG data.name=NAME')
 
 
-def _list(package: str, names: list[str]) -> None:
-    show.rows([(name, catalog.one_line(package, name)) for name in names])
+def _list(package: str, attribute: str) -> None:
+    own, added = (
+        catalog.names(package, attribute),
+        show.plugins(catalog.GROUPS.get(package, package)),
+    )
+    show.rows([*((name, catalog.one_line(package, name)) for name in own), *added])
 
 
 def listing() -> None:

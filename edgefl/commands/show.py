@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from edgefl.errors import printable
+from edgefl.entry_points import entries, one_line
+from edgefl.errors import UserError, printable
 
 
 def rows(entries: Sequence[tuple[str, str]]) -> None:
@@ -29,6 +30,17 @@ def rows(entries: Sequence[tuple[str, str]]) -> None:
     for name, text in entries:
         listing.add_row(name, Text(text))
     console.print(listing)
+
+
+def plugins(group: str) -> list[tuple[str, str]]:
+    """Return the plug-ins of a group with a line about each, and warn of those that fail."""
+    found = []
+    for name, entry in entries(group).items():
+        try:
+            found.append((name, one_line(entry)))
+        except UserError as error:
+            warning(str(error))
+    return found
 
 
 def line(text: str) -> None:

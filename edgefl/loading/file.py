@@ -26,7 +26,7 @@ from edgefl.config.toml import MOST_NESTED, TOO_DEEP, BadTOML, parsed, too_deep
 from edgefl.errors import UserError, as_user_error, near_file, nearest
 from edgefl.loading import packaged
 from edgefl.loading.names import check as check_names
-from edgefl.loading.names import check_own_file, own_names
+from edgefl.loading.names import check_own_file, own_names, with_plugins
 from edgefl.loading.packaged import EXTENDS
 from edgefl.task_kinds import kind_of
 from emulator.compute import read_device_table
@@ -112,7 +112,7 @@ def _checked(
     check_numbers(raw, source)
     if "hosts" in raw and "strategies" not in raw:
         raise source.error((), "is an inventory of hosts, expected the config of an experiment")
-    experiment = placed(validated(Experiment, raw, source))
+    experiment = placed(with_plugins(validated(Experiment, raw, source)))
     check_names(experiment, source, base)
     return experiment
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from edgefl import catalog
 from edgefl.compression.compressor import ATTRIBUTE as BUILD
@@ -19,7 +20,7 @@ from edgefl.config.groups import check as check_groups
 from edgefl.config.groups import parts
 from edgefl.config.section import Section
 from edgefl.errors import UserError, near_file, nearest
-from edgefl.reports import family
+from edgefl.results import families
 from edgefl.strategies.base.catalog import load as load_strategy
 from edgefl.strategies.base.catalog import misnamed
 from edgefl.strategies.base.strategy import LocalRule
@@ -34,6 +35,28 @@ PARTS = {  # table -> package of its plug-ins, attribute that a plug-in binds, w
 }
 DIRECTORY_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 SEED_NAME = r"seed\d+"
+
+
+def with_plugins(experiment: Experiment) -> Experiment:
+    """Return the experiment with the place of its code for each plug-in of another package."""
+
+    def named(section: Any, package: str, key: str = "name", **others: Any) -> Any:
+        place = catalog.place(package, getattr(section, key))
+        changed = place != getattr(section, key)
+        return section.model_copy(update={key: place, **others}) if changed else section
+
+    unlabelled = experiment.unlabelled
+    return experiment.model_copy(
+        update={
+            "data": named(experiment.data, "edgefl.data"),
+            "model": named(experiment.model, "edgefl.models"),
+            "unlabelled": unlabelled and named(unlabelled, "edgefl.data", "data"),
+            "strategies": tuple(
+                named(entry, "edgefl.strategies", "strategy", label=entry.name)
+                for entry in experiment.strategies
+            ),
+        }
+    )
 
 
 def check(experiment: Experiment, source: Source, base: Path | None) -> None:
@@ -249,7 +272,7 @@ def check_own_file(name: str, folders: Sequence[Path]) -> None:
 def _check_strategy(
     entry: StrategyEntry, loc: Loc, source: Source, base: Path | None, unlabelled: Unlabelled | None
 ) -> None:
-    beside = {name.partition("/")[0] for name in family.files()}
+    beside = {name.partition("/")[0] for name in families.files()}
     of_seed = re.fullmatch(SEED_NAME, entry.name)
     if not re.fullmatch(DIRECTORY_NAME, entry.name) or of_seed or entry.name in beside:
         key = "strategy" if entry.label is None else "label"

@@ -38,7 +38,7 @@ RUN_HERE = command_lines("edgefl", [page for page in PAGES if page != WALKED])
 
 
 def test_every_example_is_on_a_page_as_it_is() -> None:
-    shown = set(re.findall(r"literalinclude\} \.\./\.\./tests/examples/(\S+)", all_text()))
+    shown = set(re.findall(r"literalinclude\} \.\./\.\./tests/examples/(\w+\.\S+)", all_text()))
     files = [*EXAMPLES.glob("*my_*.py"), *EXAMPLES.glob("*.toml")]
     assert shown == {path.name for path in files}
 

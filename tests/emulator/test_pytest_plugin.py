@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tomllib
 from importlib.metadata import entry_points
 
 import pytest
@@ -40,11 +39,6 @@ def tests(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
 
 def ran(tests: pytest.Pytester, *words: str) -> pytest.RunResult:
     return tests.runpytest_inprocess(*PLUGIN, "-p", "no:cacheprovider", "-rs", *words)
-
-
-def test_the_package_names_the_plugin() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["entry-points"]["pytest11"] == {"emulator": "emulator.pytest_plugin"}
 
 
 def test_loading_it_loads_nothing_else() -> None:

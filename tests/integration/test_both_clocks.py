@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from search import scenario
 from search.run import Run
-from search.scenario import EDGES, RUN, SCHEMES, SLOTS, Scenario, World, rows_of
+from search.scenario import EDGES, RUN, SLOTS, STRATEGIES, Scenario, World, rows_of
 from search.story import Story
 
 from edgefl.clocks.virtual.run import run_virtual
@@ -68,7 +68,7 @@ def assert_equal(wall: Files, virtual: Files) -> None:
         assert wall[name] == virtual[name], name
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", STRATEGIES)
 def test_every_strategy(name: str, tmp_path: Path) -> None:
     assert_equal(*on_both(tmp_path, name, {}))
 
@@ -96,7 +96,7 @@ def away(on_leave: str) -> dict[str, Any]:
 
 def training_on(down_mbit_s: float) -> dict[str, Any]:
     """Devices that go on training while a fresher model is under way."""
-    entry = {"strategy": "fedasmu", **SCHEMES["fedasmu"][0], "on_request": "train_on"}
+    entry = {"strategy": "fedasmu", **STRATEGIES["fedasmu"][0], "on_request": "train_on"}
     return {
         "strategies": [entry],
         "links": LINK | {"down_mbit_s": down_mbit_s},

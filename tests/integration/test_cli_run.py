@@ -20,7 +20,7 @@ from processes import SMALL, happened, start, wait_for
 from terminals import Terminals, end, family, gone
 
 from edgefl import cli
-from edgefl.clocks.setup.replay_run import replay_run
+from edgefl.clocks.setup.rundir import replay_run
 from edgefl.exit_status import REFUSED
 
 pytestmark = pytest.mark.alone
@@ -31,6 +31,7 @@ TWO = (
     .replace("versions = 8", "versions = 3")
     .replace("samples_per_s = 2000.0", "samples_per_s = 4000.0")
 )
+HOG = "import sys\nsys.stdin.read()\nwhile True: pass"  # from when its input is closed
 LONG = ("stop.versions=1000000", "stop.emulated_s=100000")
 
 
@@ -127,29 +128,31 @@ def test_a_run_that_nobody_joins_leaves_nothing_but_what_was_there(
 
 
 # ------------------------------------------------------------------ more than the host can do
+# a few updates end each run, however long they take: a run without an update fails, and so would
+# one in which each task is closed because it takes too long
+BUSY = (
+    "run",
+    "small.toml",
+    "training.epochs=20",
+    "training.engine=torch",
+    "model.hidden=[256]",
+    "links.up_mbit_s=20",
+    "links.down_mbit_s=20",
+    "network.task_timeout_s=0",
+    "stop.versions=2",
+)
+
+
 def test_a_run_that_cannot_keep_up_is_refused_or_strained(
     folder: Path, started: list[subprocess.Popen[str]]
 ) -> None:
-    # a few updates end each run, however long they take: a run without an update fails, and so
-    # would one in which each task is closed because it takes too long
-    busy = (
-        "run",
-        "small.toml",
-        "training.epochs=20",
-        "training.engine=torch",
-        "model.hidden=[256]",
-        "links.up_mbit_s=20",
-        "links.down_mbit_s=20",
-        "network.task_timeout_s=0",
-        "stop.versions=2",
-    )
-    status, _, err = end(start(started, *busy, "devices.samples_per_s=100000000"))
+    status, _, err = end(start(started, *BUSY, "devices.samples_per_s=100000000"))
     asked = re.search(r"this host (\d+): set speed=(\S+) or speed=auto", err)
     assert status == 2 and asked and err.count("\n") == 1 and not (folder / "runs").exists()
 
     slowed = start(
         started,
-        *busy,
+        *BUSY,
         f"devices.samples_per_s={4 * int(asked[1])}",
         "speed=auto",
         "--out",
@@ -163,7 +166,7 @@ def test_a_run_that_cannot_keep_up_is_refused_or_strained(
 
     too_fast = start(
         started,
-        *busy,
+        *BUSY,
         "devices.samples_per_s=100000000",
         "--force",
         "--out",
@@ -177,6 +180,40 @@ def test_a_run_that_cannot_keep_up_is_refused_or_strained(
         and found["verdict"] == "strained"
         and found["compute_overruns"] > 0
     )
+
+
+@pytest.mark.rest
+def test_a_run_beside_busy_processes_is_strained(
+    folder: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    status, _, err = end(start(started, *BUSY, "devices.samples_per_s=100000000"))
+    asked = re.search(r"this host (\d+): set", err)
+    assert status == 2 and asked
+    # three devices, the slowest half as fast: together they need three quarters of this host
+    fitting = f"devices.samples_per_s={0.35 * int(asked[1]):.1f}"
+    hogs = [
+        subprocess.Popen([sys.executable, "-c", HOG], stdin=subprocess.PIPE)
+        for _ in range(2 * (os.cpu_count() or 1))
+    ]
+    # in the same session as the processes that use the CPU: Linux may share the processor evenly
+    # between sessions, whatever the number of their processes
+    beside_hogs = start(
+        started, *BUSY, fitting, "stop.versions=4", "--force", "--out", "hogs", cold=True
+    )
+    try:
+        # begin once the host was measured; two updates can end before this is seen, so four
+        wait_for(lambda: happened(folder / "hogs" / "small" / "fedasync", event="run_started"))
+        for hog in hogs:
+            assert hog.stdin is not None
+            hog.stdin.close()
+        wait_for(lambda: happened(folder / "hogs" / "small" / "fedasync", fact="finished"))
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+    assert end(beside_hogs)[0] == 0
+    found = summary(folder / "hogs" / "small" / "fedasync")["fidelity"]
+    assert found["verdict"] == "strained", found
 
 
 # ------------------------------------------------------------------ the end, asked for or not

@@ -14,7 +14,7 @@ from terminals import end, family, gone
 
 from edgefl.record.files import ENERGY
 from edgefl.results import energy
-from edgefl.results.tail import read_csv
+from edgefl.results.read import read_csv
 from emulator.energy.account import STATES
 
 pytestmark = [pytest.mark.processes, pytest.mark.alone]

@@ -13,7 +13,7 @@ from launches import agent, agents, ended, inventory, launch, nothing_left
 from processes import happened, wait_for
 
 from edgefl.clocks.wall import keys
-from edgefl.results.tail import read_csv, read_events
+from edgefl.results.read import read_csv, read_events
 
 pytestmark = pytest.mark.alone
 LONG = ("stop.versions=1000000", "stop.emulated_s=100000")

@@ -9,10 +9,11 @@ import typer
 
 from edgefl.commands import show
 from edgefl.commands.options import OverwriteFiles, Runs, kept_aside
+from edgefl.entry_points import entries
 from edgefl.errors import UserError
 from edgefl.plugins.exports import export_format
 
-EXPORT_FORMATS = export_format.names()
+EXPORT_FORMATS = sorted(entries(export_format.GROUP))
 
 
 def export(
@@ -34,7 +35,7 @@ def export(
 ) -> None:
     """Write runs, finished or not, in a format that other tools open."""
     if to is None:
-        show.rows([(name, export_format.one_line(name)) for name in EXPORT_FORMATS])
+        show.rows(sorted(show.plugins(export_format.GROUP)))
         raise UserError("--to: missing: one of these formats")
     found = export_format.find(to)
     place = found.out if out is None else out

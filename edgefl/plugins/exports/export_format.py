@@ -1,4 +1,4 @@
-"""What a format is: a file in this folder with a ``FORMAT``."""
+"""What a format is: an ``ExportFormat``, registered by an entry point of ``edgefl.exports``."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgefl import catalog
-from edgefl.errors import UserError
-from edgefl.results import rundirs
+from edgefl.entry_points import entries, loaded
+from edgefl.errors import UserError, nearest
+from edgefl.results import run_files
 
-PACKAGE, ATTRIBUTE = "edgefl.plugins.exports", "FORMAT"
+GROUP = "edgefl.exports"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +28,12 @@ class ExportFormat:
     adds: bool = False
 
 
-def names() -> list[str]:
-    """The names of all formats, sorted."""
-    return catalog.names(PACKAGE, ATTRIBUTE)
-
-
-def one_line(name: str) -> str:
-    """What a format is for, without importing it."""
-    return catalog.one_line(PACKAGE, name)
-
-
 def find(name: str) -> ExportFormat:
     """Return a format. UserError names the nearest one if there is none of this name."""
-    found: ExportFormat = catalog.find(PACKAGE, name, ATTRIBUTE, what="format")
+    formats = entries(GROUP)
+    if name not in formats:
+        raise UserError(f"unknown format {name!r}{nearest(name, formats)}")
+    found: ExportFormat = loaded(formats[name])
     return found
 
 
@@ -48,7 +41,7 @@ def runs_of(paths: Sequence[Path]) -> dict[str, Path]:
     """Return the run directories in ``paths`` or below by a name each, such as "fedavg seed 2"."""
     return {
         name if len(runs) == 1 else f"{name} {run.name}": run
-        for name, runs in rundirs.find(paths).items()
+        for name, runs in run_files.find(paths).items()
         for run in runs
     }
 

@@ -71,7 +71,7 @@ from edgefl.plugins.launch.launch_plan import (
 )
 from edgefl.record.files import EXPERIMENT
 from edgefl.record.tables import write_whole
-from edgefl.results.pace import clock
+from edgefl.results.progress import clock
 
 if TYPE_CHECKING:
     from edgefl.clocks.setup.learning import Learning

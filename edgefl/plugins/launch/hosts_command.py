@@ -40,7 +40,7 @@ from edgefl.plugins.launch.inventory import Host, Inventory, load_inventory
 from edgefl.plugins.launch.launch_plan import load_placed
 from edgefl.plugins.launch.survey import Demand, Survey, Surveyor, demand
 from edgefl.plugins.launch.wheels import OwnWheel, Target, fetched, own_wheel
-from edgefl.results.forms import plain_table
+from edgefl.results.tables import plain_table
 
 app = typer.Typer(no_args_is_help=True, help="The hosts of an inventory: what they are and need.")
 

@@ -25,10 +25,8 @@ from edgefl.plugins.exports.export_format import runs_of
 from edgefl.plugins.live.guard import LOOPBACK
 from edgefl.plugins.live.serve import NICE
 from edgefl.record.files import EVENTS, HOSTS, LINKS, METRICS
-from edgefl.results.columns import TableReader, Texts
 from edgefl.results.progress import STATES, Progress
-from edgefl.results.summary import number
-from edgefl.results.tail import AT_ONCE, TableTail, Tail, parse_events
+from edgefl.results.read import AT_ONCE, TableTail, Tail, number, parse_events
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -54,7 +52,7 @@ class _Followed:
         self.progress, self.latest = Progress(), dict[str, float]()
         self._evaluated_s = -1.0
         self._events = Tail(self._run / EVENTS)
-        self._links = TableReader(self._run / LINKS, Texts())
+        self._links = TableTail(self._run / LINKS)
         self._tables = {name: TableTail(self._run / name) for name in (METRICS, HOSTS)}
 
     def read(self) -> bool:
@@ -75,7 +73,7 @@ class _Followed:
     def _read(self) -> None:
         while lines := self._events.read_new(AT_ONCE):
             self.progress.take_events(parse_events(lines))
-        while (links := self._links.read_new(AT_ONCE)).count:
+        while (links := self._links.read_columns(AT_ONCE)).count:
             self.progress.take_links(links)
             for way in ("up", "down"):
                 sizes = links["bytes"][links["direction"] == links.texts.number(way)]

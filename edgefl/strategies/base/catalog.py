@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from edgefl.catalog import FORMS, OWN_FILE, load_dotted
+from edgefl.entry_points import entries
 from edgefl.errors import UserError, nearest
 from edgefl.snake_case import snake
 from edgefl.strategies.base.events_and_decisions import Event
@@ -113,9 +114,8 @@ def load(name: str, base: Path | None = None) -> type[Strategy]:
             )
         return found
     if name not in strategy_names():
-        raise UserError(
-            f"unknown strategy {name!r}{nearest(name, strategy_names())}; one of your own: {FORMS}"
-        )
+        near = nearest(name, [*strategy_names(), *entries("edgefl.strategies")])
+        raise UserError(f"unknown strategy {name!r}{near}; one of your own: {FORMS}")
     module = importlib.import_module(f"edgefl.strategies.{file_stem(name)}")
     own = [
         value

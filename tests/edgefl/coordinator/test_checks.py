@@ -12,7 +12,7 @@ from builders import Desk, make, vector
 
 from edgefl.coordinator.checks import MOST_NAMES_OF_EDGE, TOO_LARGE, Claims
 from edgefl.protocol.messages import Update
-from edgefl.results.warnings import warnings
+from edgefl.results.summary import warnings
 from edgefl.strategies.fedavg import FedAvg
 
 HUGE = 3e38  # a finite float32

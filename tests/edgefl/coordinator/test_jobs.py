@@ -15,12 +15,12 @@ from job_strategies import Forbidden, Halving
 from paths import SUPPORT
 from processes import SMALL, patiently
 
-from edgefl.clocks.setup.replay_run import replay_run
+from edgefl.clocks.setup.rundir import replay_run
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.coordinator.checks import result_fault
 from edgefl.errors import Bug
 from edgefl.loading.file import load
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 
 OWN = "../support/job_strategies.py:Halving"
 SECTIONS: dict[str, Any] = {

@@ -29,7 +29,7 @@ from edgefl.protocol.messages import (
     Update,
     UrgeTask,
 )
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 from edgefl.strategies.base.strategy import LocalRule
 from emulator.compute import Device, Native, Rate
 

@@ -33,8 +33,8 @@ def space() -> Workspace:
     return Workspace(Net)
 
 
-def recipe(**changes: Any) -> distil.Recipe:
-    return distil.Recipe(
+def recipe(**changes: Any) -> SimpleNamespace:
+    return SimpleNamespace(
         **{"passes": 1, "batch": 8, "learning_rate": 0.1}
         | {"alpha_min": 0.2, "alpha_max": 0.8, "clip": 5.0}
         | changes

@@ -16,7 +16,7 @@ from edgefl.loading.names import strategy_warnings
 from edgefl.protocol.messages import Update
 from edgefl.record.journal import BLOBS, LINES, OLD, Journal, read, segment_name
 from edgefl.record.replay import replay
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 from edgefl.strategies.fedasmu import FedASMU, FedASMUOptions
 
 OPTIONS: dict[str, Any] = {"dispatch": "replace", "concurrency": 1, "meta_rate": 0.5}

@@ -17,7 +17,7 @@ from edgefl.protocol.messages import Joined
 from edgefl.record import journal as journals
 from edgefl.record.journal import Journal
 from edgefl.record.replay import Replay, replay
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 from edgefl.strategies.base.events_and_decisions import (
     EdgeLost,
 )

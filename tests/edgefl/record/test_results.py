@@ -11,9 +11,9 @@ from rich.console import Console
 
 from edgefl.errors import UserError
 from edgefl.results import compare, summary
-from edgefl.results.live import LiveView
-from edgefl.results.table import table
-from edgefl.results.tail import Tail, is_torn
+from edgefl.results.progress import LiveView
+from edgefl.results.read import Tail, is_torn
+from edgefl.results.tables import table
 
 METRICS = "version,emulated_s,wall_s,train_loss,test_loss,accuracy,bytes_up,bytes_down\n"
 LINKS = "edge,direction,kind,bytes,offered_s,scheduled_s,finished_s\n"

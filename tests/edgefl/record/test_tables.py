@@ -31,9 +31,9 @@ from edgefl.record.tables import (
     unpacked,
 )
 from edgefl.results.compare import load
-from edgefl.results.live import LiveView
-from edgefl.results.tail import Tail, read_csv, read_events
-from edgefl.results.warnings import rows_deleted
+from edgefl.results.progress import LiveView
+from edgefl.results.read import Tail, read_csv, read_events
+from edgefl.results.summary import warnings
 from edgefl.vectors import aligned_copy
 from emulator.links.link import Completion, Transfer
 
@@ -68,10 +68,11 @@ def test_as_many_parts_stay_as_the_user_wants_and_the_others_are_counted(tmp_pat
     file.close()
     assert names(tmp_path) == ["rows-000006.csv.gz", "rows-000007.csv.gz", "rows.csv"]
     assert file.deleted() == 5
-    assert rows_deleted({"parts_deleted": {"rows.csv": 5}}) == (
+    facts = {"versions": 1, "updates_received": 1, "updates_discarded": {}}
+    assert warnings(facts | {"parts_deleted": {"rows.csv": file.deleted()}}) == [
         "old parts were deleted (record.keep): 5 of rows.csv; what is made from their rows is"
         " partial"
-    )
+    ]
 
 
 def test_parts_that_a_checkpoint_needs_stay(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from edgefl.plugins.live.run_model import BAD, GOOD, INFO, MOST_NAMES, WARN, Log, Methods
-from edgefl.results.columns import TableColumns
+from edgefl.results.read import TableColumns
 
 
 def told(*rows: dict[str, Any]) -> list[tuple[str, str]]:

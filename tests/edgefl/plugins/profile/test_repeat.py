@@ -8,7 +8,8 @@ import pytest
 from builders import experiment
 from native_runs import write_run
 
-from edgefl.clocks.setup.plan import devices, refuse_native
+from edgefl.clocks.setup.devices import devices
+from edgefl.clocks.setup.plan import refuse_native
 from edgefl.config.groups import parts
 from edgefl.errors import UserError
 from edgefl.loading.file import load

@@ -1,0 +1,1 @@
+"""Parts for edgefl from a package of its own: docs/how-to/plug-ins.md."""
