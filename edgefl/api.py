@@ -53,24 +53,22 @@ from edgefl.strategies.base.strategy import MOST_FAILED, LocalRule, Strategy, St
 from edgefl.strategies.syncdrop import HiddenLayer, hidden_layers, submodel_mask
 from edgefl.streams import Streams
 from edgefl.vector_store import VectorStore
-from edgefl.vector_terms import (
+from edgefl.vectors import (
+    Layout,
+    LayoutEntry,
     Terms,
+    aligned,
+    aligned_copy,
+    blocks,
     cosine,
     cosine_of,
     inner,
+    is_finite,
+    mix,
     mix_keeping,
     moments,
     plain_mean,
     products,
-)
-from edgefl.vectors import (
-    Layout,
-    LayoutEntry,
-    aligned,
-    aligned_copy,
-    blocks,
-    is_finite,
-    mix,
     scratch,
     weighted_sum,
     with_changes,

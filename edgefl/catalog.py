@@ -54,9 +54,10 @@ def find(
     """
     if ":" in name:
         return load_dotted(name, base)
-    valid = names(package, attribute)
-    if name not in valid:
-        near = nearest(name, [*valid, *entries(GROUPS.get(package, package))])
+    path = _folder(package) / f"{name}.py"
+    if not (name.isidentifier() and path.is_file() and attribute in _bound(path)):
+        valid = [*names(package, attribute), *entries(GROUPS.get(package, package))]
+        near = nearest(name, valid)
         raise UserError(f"unknown {what} {name!r}{near}; one of your own: {FORMS}")
     return getattr(importlib.import_module(f"{package}.{name}"), attribute)
 

@@ -166,14 +166,14 @@ class Gradient:
         batch = torch.from_numpy(
             streams.rng("server batch", self.draw).permutation(own)[: self.batch]
         ).to(learned.workspace.device)
-        found, loss = gradient(
+        slope, loss = gradient(
             learned.workspace,
             self.weights,
             inputs.index_select(0, batch),
             targets.index_select(0, batch),
             learned.task.loss,
         )
-        return {"gradient": found}, {"loss": loss}
+        return {"gradient": slope}, {"loss": loss}
 
     def _own(self, targets: np.ndarray, streams: Streams) -> np.ndarray:
         """The rows of the server's samples."""

@@ -19,7 +19,6 @@ Recordings are CSV of intervals, or the JSON of FLHetBench and FedScale:
 from __future__ import annotations
 
 import csv
-import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -175,15 +174,6 @@ class ExponentialAbsences:
         if self._at_ns >= FOREVER:
             raise StopIteration
         return Fault(at_ns, self.target, AWAY, length_ns)
-
-
-def share_there(absences: Sequence[Fault] | Iterator[Fault], until_ns: int) -> float:
-    """The share of the time up to ``until_ns`` in which a target is there."""
-    away_ns = sum(
-        min(fault.until_ns, until_ns) - fault.at_ns
-        for fault in itertools.takewhile(lambda fault: fault.at_ns < until_ns, absences)
-    )
-    return 1 - away_ns / until_ns
 
 
 FORMATS = ("csv", "flhetbench", "fedscale")

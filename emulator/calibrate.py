@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.errors import BadValue
+from emulator.errors import BadValue, check_positive, check_whole
 from emulator.profiles import DEVICES
 from emulator.units import NS_PER_S
 
@@ -91,8 +91,7 @@ def measure(
     clock_ns: Callable[[], int] = time.perf_counter_ns,
 ) -> tuple[int, ...]:
     """Measure the ns of each of ``repeat`` runs, after ``warm_up`` runs that do not count."""
-    if not 1 <= repeat <= MOST_REPEAT:
-        raise BadValue(f"repeat {repeat}: expected 1 to {MOST_REPEAT}")
+    check_whole("repeat", repeat, 1, MOST_REPEAT)
     for _ in range(warm_up):
         run()
     times_ns = []
@@ -108,8 +107,7 @@ def time_command(command: str, samples: float = 1.0, repeat: int = COMMAND_REPEA
 
     BadValue if it cannot be started or fails.
     """
-    if not 0 < samples < math.inf:
-        raise BadValue(f"samples {samples}: expected a number above 0")
+    check_positive("samples", samples)
     words = _words(command)
     return Timing(samples, measure(lambda: _run(command, words), repeat, COMMAND_WARM_UP))
 

@@ -10,7 +10,7 @@ import csv
 import itertools
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Protocol
 
 import numpy as np
 
-from emulator.errors import BadValue, valid_name
+from emulator.errors import BadValue, check_positive, check_whole, valid_name
 from emulator.plain_text import read_text
 from emulator.units import FOREVER, NS_PER_S
 
@@ -42,7 +42,7 @@ class Rate:
     samples_per_s: float
 
     def __post_init__(self) -> None:
-        check_rate("samples_per_s", self.samples_per_s)
+        check_positive("samples_per_s", self.samples_per_s)
 
     def duration_ns(self, samples: float, start_ns: int = 0) -> int:
         return round(samples / self.samples_per_s * NS_PER_S)
@@ -56,16 +56,8 @@ class Native:
         return None
 
 
-def check_rate(name: str, value: float) -> None:
-    """Raise BadValue unless ``value`` is a finite number above 0."""
-    if not 0 < value < math.inf:
-        raise BadValue(f"{name} {value}: expected a number above 0")
-
-
-def check_span(name: str, value_ns: int, least_ns: int = 1) -> None:
-    """Raise BadValue unless ``value_ns`` is a whole number of ns, at least ``least_ns``."""
-    if not isinstance(value_ns, int) or isinstance(value_ns, bool) or value_ns < least_ns:
-        raise BadValue(f"{name} {value_ns!r}: expected a whole number of ns, {least_ns} or more")
+LARGEST_SIGMA = 5.0  # e^5 is 148; a larger spread is probably a typing error
+MOST_DEVICES = 10_000
 
 
 def even_speeds(
@@ -77,8 +69,8 @@ def even_speeds(
     FedASMU, "slowest = 5 x fastest, uniform in between". Times are evenly spaced, not speeds,
     because the run waits for times.
     """
-    check_count(count)
-    check_rate("fastest_samples_per_s", fastest_samples_per_s)
+    check_whole("devices", count, 1)
+    check_positive("fastest_samples_per_s", fastest_samples_per_s)
     if not 1 <= slowest_ratio < math.inf:
         raise BadValue(
             f"slowest_ratio {slowest_ratio}: expected 1 or more (how many times slower the slowest"
@@ -97,26 +89,14 @@ def lognormal_speeds(
     Each is median x exp(sigma x a standard normal number), so times per sample are log-normal with
     the same sigma. Two thirds of the devices lie between median / e^sigma and median x e^sigma.
     """
-    check_count(count)
-    check_rate("median_samples_per_s", median_samples_per_s)
+    check_whole("devices", count, 1)
+    check_positive("median_samples_per_s", median_samples_per_s)
     if not 0 <= sigma <= LARGEST_SIGMA:
         raise BadValue(f"sigma {sigma}: expected 0 (all equal) to {LARGEST_SIGMA:g}")
     return [
         float(median_samples_per_s * math.exp(sigma * normal))
         for normal in rng.standard_normal(count)
     ]
-
-
-LARGEST_SIGMA = 5.0  # e^5 is 148; a larger spread is probably a typing error
-
-
-def check_count(count: int) -> None:
-    """Raise BadValue unless there is at least one device."""
-    if count < 1:
-        raise BadValue(f"devices {count}: expected 1 or more")
-
-
-MOST_DEVICES = 10_000
 
 
 def read_device_table(path: Path, column: str) -> list[float]:
@@ -128,39 +108,29 @@ def read_device_table(path: Path, column: str) -> list[float]:
     """
     name = f"device table {path}"
     try:
-        lines = read_text(path, name).splitlines()
+        reader = csv.reader(read_text(path, name).splitlines())
     except OSError as error:
         raise BadValue(f"{name}: cannot be read ({error.strerror})") from None
-    if any(line.strip() for line in lines[:1]) and lines[0].lstrip()[0] in "[{":
-        raise BadValue(f"{name}: is JSON, expected CSV with a header and a row for each device")
-    reader = csv.reader(lines)
     header = [cell.strip() for cell in next(reader, [])]
-    try:
-        place = header.index(valid_name("column", column, header))
-    except BadValue as error:
-        raise BadValue(f"{name}: {error}") from None
-    found = [
-        _number(row, place, f"{name}, line {reader.line_num}", column)
-        for row in reader
-        if any(cell.strip() for cell in row)
-    ]
-    if not 0 < len(found) <= MOST_DEVICES:
-        raise BadValue(f"{name}: expected 1 to {MOST_DEVICES} devices, found {len(found)}")
-    return found
-
-
-def _number(row: Sequence[str], place: int, where: str, column: str) -> float:
-    text = row[place].strip() if place < len(row) else ""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise BadValue(
-            f"{where} ({row[0].strip()[:60]}): {column}: expected a number above 0, found"
-            f" {text[:60]!r}"
-        )
-    return value
+    if header and header[0][:1] in ("[", "{"):
+        raise BadValue(f"{name}: is JSON, expected CSV with a header and a row for each device")
+    place, values = header.index(valid_name(f"{name}: column", column, header)), []
+    for row in reader:
+        text = row[place].strip() if place < len(row) else ""
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if 0 < value < math.inf:
+            values.append(value)
+        elif any(cell.strip() for cell in row):
+            raise BadValue(
+                f"{name}, line {reader.line_num} ({row[0].strip()[:60]}): {column}: expected a"
+                f" number above 0, found {text[:60]!r}"
+            )
+    if not 0 < len(values) <= MOST_DEVICES:
+        raise BadValue(f"{name}: expected 1 to {MOST_DEVICES} devices, found {len(values)}")
+    return values
 
 
 def table_speeds(
@@ -175,8 +145,8 @@ def table_speeds(
     ``values``: one number per device. The device of their median has ``median_samples_per_s``. With
     ``measure`` "score" a speed is in proportion to its number, with "time" to 1 / number.
     """
-    check_count(count)
-    check_rate("median_samples_per_s", median_samples_per_s)
+    check_whole("devices", count, 1)
+    check_positive("median_samples_per_s", median_samples_per_s)
     middle = median(values)
     speeds = [value / middle if measure == "score" else middle / value for value in values]
     return [median_samples_per_s * speeds[place] for place in rng.integers(len(speeds), size=count)]
@@ -199,7 +169,7 @@ class Memoryless:
     seed: int
 
     def __post_init__(self) -> None:
-        check_rate("samples_per_s", self.samples_per_s)
+        check_positive("samples_per_s", self.samples_per_s)
 
     def duration_ns(self, samples: float, start_ns: int = 0) -> int:
         rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([self.seed, start_ns])))
@@ -225,8 +195,8 @@ class RuntimeClass:
     high_ns: int
 
     def __post_init__(self) -> None:
-        check_span(f"runtime class {self.name}: low", self.low_ns)
-        check_span(f"runtime class {self.name}: high", self.high_ns, self.low_ns)
+        check_whole(f"runtime class {self.name}: low", self.low_ns, 1, unit="ns")
+        check_whole(f"runtime class {self.name}: high", self.high_ns, self.low_ns, unit="ns")
 
 
 SHORT = RuntimeClass("short", 1 * UNIT_NS, 2 * UNIT_NS)
@@ -250,7 +220,7 @@ class Drawn:
     seed: int
 
     def __post_init__(self) -> None:
-        check_rate("task_samples", self.task_samples)
+        check_positive("task_samples", self.task_samples)
 
     @property
     def samples_per_s(self) -> float:
@@ -278,10 +248,10 @@ def runtime_classes(
     At most the share ``MOST_LONG`` of the devices is ``long``. If more devices qualify, those with
     the largest margin stay long and the others get their second-best class.
     """
-    check_count(len(sizes))
+    check_whole("devices", len(sizes), 1)
     for size in sizes:
-        check_rate("size of a device's data", size)
-    check_rate("gamma", gamma)
+        check_positive("size of a device's data", size)
+    check_positive("gamma", gamma)
     shares = np.log(np.asarray(sizes, dtype=np.float64) / np.mean(sizes)) / gamma
     scores = np.log(np.maximum(rng.dirichlet(MIX, len(sizes)), SMALLEST)) + shares[
         :, None
@@ -321,15 +291,15 @@ class Throttled:
     _full_ns: int = field(default=0, init=False)  # its duration at the cold rate
 
     def __post_init__(self) -> None:
-        check_rate("samples_per_s", self.samples_per_s)
-        check_rate("hot_samples_per_s", self.hot_samples_per_s)
+        check_positive("samples_per_s", self.samples_per_s)
+        check_positive("hot_samples_per_s", self.hot_samples_per_s)
         if self.hot_samples_per_s > self.samples_per_s:
             raise BadValue(
                 f"hot_samples_per_s {self.hot_samples_per_s}: expected at most samples_per_s,"
                 f" {self.samples_per_s}"
             )
-        check_span("budget", self.budget_ns, 0)
-        check_span("recovery", self.recovery_ns)
+        check_whole("budget", self.budget_ns, unit="ns")
+        check_whole("recovery", self.recovery_ns, 1, unit="ns")
         self._left_ns = self.budget_ns
 
     def duration_ns(self, samples: float, start_ns: int = 0) -> int:
@@ -384,8 +354,8 @@ class Steps:
                 f" {list(starts_ns)} and {list(factors)}"
             )
         for start_ns, factor in zip(starts_ns, factors):
-            check_span("steps: start", start_ns, 0)
-            check_rate("steps: factor", factor)
+            check_whole("steps: start", start_ns, unit="ns")
+            check_positive("steps: factor", factor)
         self._starts_ns, self._factors = list(starts_ns), [1.0, *factors]
 
     def segment(self, t_ns: int) -> tuple[float, int]:
@@ -406,9 +376,9 @@ class Bursts:
     def __init__(
         self, calm_ns: int, burst_ns: int, factor: float, rng: np.random.Generator
     ) -> None:
-        check_span("calm", calm_ns)
-        check_span("burst", burst_ns)
-        check_rate("factor", factor)
+        check_whole("calm", calm_ns, 1, unit="ns")
+        check_whole("burst", burst_ns, 1, unit="ns")
+        check_positive("factor", factor)
         self._means_ns, self._factors, self._rng = (calm_ns, burst_ns), (1.0, factor), rng
         self._ends_ns = [self._length_ns(0)]
 
@@ -433,20 +403,33 @@ class Bursty:
     pace: Pace
 
     def __post_init__(self) -> None:
-        check_rate("samples_per_s", self.samples_per_s)
+        check_positive("samples_per_s", self.samples_per_s)
 
     def duration_ns(self, samples: float, start_ns: int = 0) -> int:
         """The smallest whole number of ns in which the work is done.
 
         Exact: computed with fractions over the segments of the pace.
         """
-        left = Fraction(Rate(self.samples_per_s).duration_ns(samples))  # ns at factor 1
-        now = start_ns
-        while left > 0:
-            factor, until_ns = self.pace.segment(now)
-            needed_ns = math.ceil(left / Fraction(factor))
-            if until_ns >= FOREVER or now + needed_ns <= until_ns:
-                return now + needed_ns - start_ns
-            left -= (until_ns - now) * Fraction(factor)
-            now = until_ns
-        return now - start_ns
+        full_ns = Rate(self.samples_per_s).duration_ns(samples)
+        return worked_ns(full_ns, start_ns, self.pace.segment)
+
+
+def worked_ns(
+    full_ns: int, start_ns: int, segment: Callable[[int], tuple[float | Fraction, int]]
+) -> int:
+    """How long work of ``full_ns`` (at factor 1) takes under a piecewise constant factor.
+
+    ``segment`` is as ``Pace.segment``, but the factor may be 0. Exact fractions, rounded up to
+    whole ns. FOREVER - ``start_ns`` if the work never ends.
+    """
+    left, now = Fraction(full_ns), start_ns
+    while left > 0:
+        factor, until_ns = segment(now)
+        factor = Fraction(factor)
+        if until_ns >= FOREVER and not factor:
+            return FOREVER - start_ns
+        if factor and (until_ns >= FOREVER or now + math.ceil(left / factor) <= until_ns):
+            return now + math.ceil(left / factor) - start_ns
+        left -= (until_ns - now) * factor
+        now = until_ns
+    return now - start_ns

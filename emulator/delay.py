@@ -15,7 +15,6 @@ above that of epochs if the jitter is large compared with the epoch.
 
 from __future__ import annotations
 
-import difflib
 import math
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from typing import Protocol
 
 import numpy as np
 
-from emulator.errors import BadValue
+from emulator.errors import BadValue, check_whole, valid_name
 from emulator.units import FOREVER, NS_PER_S
 
 
@@ -52,8 +51,7 @@ class Latency:
     """A constant one-way delay of ``delay_ns``, an integer of 0 or more."""
 
     def __init__(self, delay_ns: int) -> None:
-        if not isinstance(delay_ns, int) or isinstance(delay_ns, bool) or delay_ns < 0:
-            raise BadValue(f"latency {delay_ns!r}: expected a whole number of ns, 0 or more")
+        check_whole("latency", delay_ns, unit="ns")
         self.delay_ns = delay_ns
 
     def arrival(self, sent_ns: int) -> int:
@@ -64,8 +62,8 @@ class Latency:
 
 
 DISTRIBUTIONS = ("normal", "uniform", "lognormal")
-CUT = 4.0
-EPOCH_NS = NS_PER_S // 100
+CUT = 4.0  # ours: beyond it lie 6 of 100 000 draws, and no delay is without a bound
+EPOCH_NS = NS_PER_S // 100  # ours: about the time in which a radio link decides again
 _BLOCK = 1024  # epochs drawn at a time
 _KEPT_BLOCKS = 4
 MAX_MEMORY_EPOCHS = 100 * _BLOCK  # for how many epochs a byte may hold back later ones
@@ -96,15 +94,17 @@ class Jitter:
         seed: int = 0,
         epoch_ns: int = EPOCH_NS,
     ) -> None:
-        _check(delay_ns, jitter_ns, distribution, seed, epoch_ns)
+        valid_name("jitter distribution", distribution, DISTRIBUTIONS)
+        check_whole("latency", delay_ns, most=MAX_DELAY_NS, unit="ns")
+        check_whole("jitter", jitter_ns, most=MAX_DELAY_NS, unit="ns")
+        check_whole("jitter epoch", epoch_ns, 1, MAX_DELAY_NS, "ns")
+        check_whole("jitter seed", seed)
+        if distribution == "lognormal" and not delay_ns:
+            raise BadValue("latency 0: a lognormal jitter needs a mean delay above 0")
         self.delay_ns, self.jitter_ns, self.epoch_ns = delay_ns, jitter_ns, epoch_ns
         self.distribution, self.seed = distribution, seed
-        self.least_ns, self.most_ns = (
-            int(ns)
-            for ns in self._delays(
-                np.array([-1.0, 1.0]) * (1.0 if distribution == "uniform" else CUT)
-            )
-        )
+        cut = 1.0 if distribution == "uniform" else CUT
+        self.least_ns, self.most_ns = map(int, self._delays(np.array([-cut, cut])))
         # after so many epochs a byte cannot hold back others
         self._memory = -(-(self.most_ns - self.least_ns) // epoch_ns)
         if self._memory > MAX_MEMORY_EPOCHS:
@@ -190,29 +190,3 @@ class Jitter:
 def delay_of(latency_ns: int, jitter_ns: int, seed: int) -> Delay:
     """A constant delay, or a random one if it has a jitter."""
     return Jitter(latency_ns, jitter_ns, seed=seed) if jitter_ns else Latency(latency_ns)
-
-
-def _check(delay_ns: int, jitter_ns: int, distribution: str, seed: int, epoch_ns: int) -> None:
-    if distribution not in DISTRIBUTIONS:
-        near = difflib.get_close_matches(str(distribution), DISTRIBUTIONS, n=1)
-        hint = f", did you mean {near[0]}?" if near else ""
-        raise BadValue(
-            f"jitter distribution {distribution!r}{hint} (valid: {', '.join(DISTRIBUTIONS)})"
-        )
-    for name, value, least in (
-        ("latency", delay_ns, 0),
-        ("jitter", jitter_ns, 0),
-        ("jitter epoch", epoch_ns, 1),
-    ):
-        if (
-            not isinstance(value, int)
-            or isinstance(value, bool)
-            or not least <= value <= MAX_DELAY_NS
-        ):
-            raise BadValue(
-                f"{name} {value!r}: expected a whole number of ns from {least} to {MAX_DELAY_NS}"
-            )
-    if not isinstance(seed, int) or seed < 0:
-        raise BadValue(f"jitter seed {seed!r}: expected a whole number, 0 or more")
-    if distribution == "lognormal" and not delay_ns:
-        raise BadValue("latency 0: a lognormal jitter needs a mean delay above 0")

@@ -18,8 +18,8 @@ from fractions import Fraction
 import numpy as np
 
 from emulator.capacity.rates import OPEN_BIT_S, Cycle, constant
-from emulator.compute import Device
-from emulator.errors import BadValue
+from emulator.compute import Device, worked_ns
+from emulator.errors import BadValue, check_whole
 from emulator.units import FOREVER
 
 CUTS = {"up": ("cut", "cut_up", "freeze"), "down": ("cut", "cut_down", "freeze")}
@@ -91,8 +91,7 @@ class PoissonFaults:
     _drawn: list[Fault] = field(default_factory=list)  # not yet returned, the last one first
 
     def __post_init__(self) -> None:
-        if self.mean_ns < 1:
-            raise BadValue(f"mean time between faults {self.mean_ns} ns: expected 1 ns or more")
+        check_whole("mean time between faults", self.mean_ns, 1, unit="ns")
 
     def __iter__(self) -> PoissonFaults:
         return self
@@ -248,24 +247,14 @@ class Slowed:
         self.device, self.timeline = device, timeline
 
     def duration_ns(self, samples: float, start_ns: int = 0) -> int | None:
-        """As ``Device.duration_ns``: exact fractions, rounded up to whole ns.
-
-        None for a native device, which is not slowed.
-        """
+        """As ``Device.duration_ns``; None for a native device, which is not slowed."""
         length_ns = self.device.duration_ns(samples, start_ns)
         if length_ns is None:
             return None
-        left, now = Fraction(length_ns), start_ns
-        while left > 0:
-            on, until_ns = self.timeline.at(now)
-            factor = math.prod(
-                (Fraction(0) if fault.kind == "freeze" else Fraction(fault.factor) for fault in on),
-                start=Fraction(1),
-            )
-            if until_ns >= FOREVER and not factor:
-                return FOREVER - start_ns
-            if factor and (until_ns >= FOREVER or now + math.ceil(left / factor) <= until_ns):
-                return now + math.ceil(left / factor) - start_ns
-            left -= (until_ns - now) * factor
-            now = until_ns
-        return now - start_ns
+        return worked_ns(length_ns, start_ns, self._segment)
+
+    def _segment(self, t_ns: int) -> tuple[Fraction, int]:
+        """(factor, until_ns) of the speed at ``t_ns``."""
+        on, until_ns = self.timeline.at(t_ns)
+        factors = (Fraction(0 if fault.kind == "freeze" else fault.factor) for fault in on)
+        return math.prod(factors, start=Fraction(1)), until_ns

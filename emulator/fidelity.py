@@ -39,9 +39,9 @@ class Quantiles:
         self.max = max(self.max, value)
 
     def copy(self) -> Quantiles:
-        made = Quantiles()
-        made._buckets, made.count, made.max = self._buckets[:], self.count, self.max
-        return made
+        other = Quantiles()
+        other._buckets, other.count, other.max = self._buckets[:], self.count, self.max
+        return other
 
     def counts(self) -> list[Any]:
         """Return [count, max, [[bucket, count], ...]] as plain JSON."""
@@ -117,16 +117,10 @@ class Fidelity:
     ) -> None:
         self.thresholds = thresholds or Thresholds()
         self.host = dict(host or {})
-        self.transfer_lag = Quantiles()
-        self.wake_lag = Quantiles()
-        self.handle_time = Quantiles()
-        self.last_byte_lead = Quantiles()
-        self.transfers_late = 0
-        self.tasks = 0
-        self.overruns = 0
-        self.ahead_of_curve = 0
-        self.stalls = 0
-        self.stalled_ns = 0
+        self.transfer_lag, self.wake_lag = Quantiles(), Quantiles()
+        self.handle_time, self.last_byte_lead = Quantiles(), Quantiles()
+        self.transfers_late = self.tasks = self.overruns = self.ahead_of_curve = 0
+        self.stalls = self.stalled_ns = 0
         self._first_stalls: list[tuple[int, int]] = []
         self._slow_paths: dict[str, tuple[int, int]] = {}
         self._strains: dict[str, None] = {}  # an ordered set
@@ -188,13 +182,10 @@ class Fidelity:
         limits, transfers = self.thresholds, self.transfer_lag.count
         reasons = []
         if self.transfers_late > limits.late_share * transfers:
-            allowance = (
-                f"max({limits.transfer_lag_ms:g} ms, {100 * limits.transfer_lag_share:g} % of the"
-                " transfer)"
-            )
             reasons.append(
-                f"{self.transfers_late} of {transfers} transfers late by more than {allowance},"
-                f" worst {_ms(self.transfer_lag.max)} ms"
+                f"{self.transfers_late} of {transfers} transfers late by more than"
+                f" max({limits.transfer_lag_ms:g} ms, {100 * limits.transfer_lag_share:g} % of the"
+                f" transfer), worst {_ms(self.transfer_lag.max)} ms"
             )
         if self.ahead_of_curve:
             reasons.append(
@@ -221,14 +212,14 @@ class Fidelity:
 
     def copy(self) -> Fidelity:
         """Return a copy of all counts; another thread may count meanwhile."""
-        made = Fidelity(self.thresholds, self.host)
+        other = Fidelity(self.thresholds, self.host)
         for name in SPREADS:
-            setattr(made, name, getattr(self, name).copy())
+            setattr(other, name, getattr(self, name).copy())
         for name in COUNTS:
-            setattr(made, name, getattr(self, name))
-        made._first_stalls = list(self._first_stalls)
-        made._slow_paths, made._strains = dict(self._slow_paths), dict(self._strains)
-        return made
+            setattr(other, name, getattr(self, name))
+        other._first_stalls = list(self._first_stalls)
+        other._slow_paths, other._strains = dict(self._slow_paths), dict(self._strains)
+        return other
 
     def counts(self) -> dict[str, Any]:
         """All counts and reasons as plain JSON."""

@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
+from emulator.capacity.trace import RateStatistics
 from emulator.tdma.closed_form import Round, Tdma, simulate
-from emulator.traces.statistics import RateStatistics
 from emulator.units import NS_PER_S
 
 # matplotlib lists each of its keys in a type

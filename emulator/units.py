@@ -105,19 +105,17 @@ def _unit_fault(number: Fraction, unit: str, units: Mapping[str, int]) -> str:
     other = _BITS_OR_BYTES.fullmatch(unit)
     if other is not None and units in (RATE_UNITS, SIZE_UNITS):
         prefix, letter = other.groups()
-        count = number * _PREFIXES[prefix.lower()]
-        if units is RATE_UNITS:
-            as_bytes = _written(count * 8, RATE_UNITS)
-            if letter.startswith("B") or "yte" in letter:
-                return f"is in bytes, expected bits: {as_bytes} (valid: {valid})"
-            if letter == "b":  # people write both with it, and tc means bytes
-                as_bits = _written(count, RATE_UNITS)
-                return f"{unit!r} may be bits or bytes: expected {as_bits} or {as_bytes}"
-        elif letter.startswith("bit"):
-            return f"is in bits, expected bytes: {_written(count / 8, _WRITTEN_SIZES)}"
-        elif letter == "b":
-            sizes = _written(count / 8, _WRITTEN_SIZES), _written(count, _WRITTEN_SIZES)
-            return f"{unit!r} may be bits or bytes: expected {' or '.join(sizes)}"
+        rates, count = units is RATE_UNITS, number * _PREFIXES[prefix.lower()]
+        written_in = RATE_UNITS if rates else _WRITTEN_SIZES
+        if_bits, if_bytes = (
+            _written(count * factor / (1 if rates else 8), written_in) for factor in (1, 8)
+        )
+        if letter == "b":  # people write both with it, and tc means bytes
+            return f"{unit!r} may be bits or bytes: expected {if_bits} or {if_bytes}"
+        if rates and not letter.startswith("bit"):
+            return f"is in bytes, expected bits: {if_bytes} (valid: {valid})"
+        if not rates and letter.startswith("bit"):
+            return f"is in bits, expected bytes: {if_bits}"
     by_lower_case = {name.lower(): name for name in units}
     near = difflib.get_close_matches(unit.lower(), by_lower_case, n=1)
     hint = f", did you mean {by_lower_case[near[0]]}?" if near else ""

@@ -1,1 +1,7 @@
-"""Checkpoints: the whole state of a run at one moment, as a pickle and arrays, and their files."""
+"""Checkpoints: the whole state of a run at one moment, as a pickle and arrays, and their files.
+
+codec    a graph of objects as a pickle and arrays, and the restricted reader. Start here
+allowed  the classes and methods that a checkpoint may name
+buffers  arrays that share memory, each piece of it once
+files    the files of a run's checkpoints
+"""

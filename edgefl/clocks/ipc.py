@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache, reduce
 from operator import or_
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -29,7 +30,7 @@ class BadMessage(Exception):
 
 
 class Message(msgspec.Struct, frozen=True, tag_field="kind", tag=snake, forbid_unknown_fields=True):
-    """The base of all messages. Fields may have any type that JSON can hold.
+    """The base of all messages. Fields may have any type that JSON can hold, and Path.
 
     A field without a default must be there; whole numbers are Int64.
     """
@@ -37,11 +38,21 @@ class Message(msgspec.Struct, frozen=True, tag_field="kind", tag=snake, forbid_u
 
 @cache
 def _decoder(kinds: tuple[type[Message], ...]) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(reduce(or_, kinds))
+    return msgspec.json.Decoder(reduce(or_, kinds), dec_hook=_from_text)
+
+
+def _from_text(kind: type, text: Any) -> Any:
+    return kind(text)  # of Path, the only kind that JSON does not know
 
 
 def encode(sent: Message) -> bytes:
-    return msgspec.json.encode(sent)
+    return msgspec.json.encode(sent, enc_hook=_to_text)
+
+
+def _to_text(value: Any) -> str:
+    if not isinstance(value, Path):
+        raise TypeError(f"a message cannot hold a {type(value).__name__}")
+    return str(value)
 
 
 def decode(data: bytes) -> Any:

@@ -78,8 +78,8 @@ class PrepareFleet(Message, frozen=True):
     """
 
     experiment: str
-    base: str | None
-    scratch: str
+    base: Path | None
+    scratch: Path
     fleet: bool
     calibrate: bool
 
@@ -141,20 +141,21 @@ class ProcessExited(Message, frozen=True):
 
 # ------------------------------------------------------------------ coordinator
 class StartRun(Message, frozen=True):
-    """Run the strategy at ``index`` of ``experiment`` (JSON). The other texts are paths.
+    """Run the strategy at ``index`` of ``experiment`` (JSON) in ``directory``.
 
-    ``more``: another strategy or seed follows. ``strains``: why this host cannot keep up, as far
-    as the start check knows. ``speed_auto``: the launcher has chosen the experiment's speed.
-    ``resume``: go on with the run in ``directory``. ``engine``: what computes its training.
+    ``scratch``: the folder with large data. ``more``: another strategy or seed follows.
+    ``strains``: why this host cannot keep up, as far as the start check knows. ``speed_auto``: the
+    launcher has chosen the experiment's speed. ``resume``: go on with the run in ``directory``.
+    ``engine``: what computes its training.
     """
 
     experiment: str
     index: Int64
-    directory: str
-    base: str | None
-    scratch: str
+    directory: Path
+    base: Path | None
+    scratch: Path
     data_digest: str
-    keys: str | None
+    keys: Path | None
     more: bool
     strains: tuple[str, ...]
     speed_auto: bool

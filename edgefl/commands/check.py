@@ -28,10 +28,10 @@ from edgefl.catalog import is_own
 from edgefl.commands import show
 from edgefl.commands.options import Config, OverridesAsForRun
 from edgefl.config.experiment import Experiment
+from edgefl.config.file import base_of, load
 from edgefl.config.groups import parts, warnings
+from edgefl.config.names import strategy_warnings
 from edgefl.errors import Bug, UserError, listed
-from edgefl.loading.file import base_of, load
-from edgefl.loading.names import strategy_warnings
 from edgefl.results.progress import clock
 from edgefl.results.tables import plain_table
 from edgefl.vectors import read_only
@@ -319,7 +319,7 @@ def jobs(
     """
     from edgefl.clocks.setup import plan
     from edgefl.clocks.setup.learning import learning
-    from edgefl.loading.file import base_of, load
+    from edgefl.config.file import base_of, load
 
     experiment, base = load(config, overrides or ()).by_seed()[0], base_of(config)
     entries = [entry for entry in experiment.strategies if plan.options(entry, base)[0].runs_jobs]

@@ -91,9 +91,9 @@ def plot(
     """Draw how many samples of each label every edge has."""
     import numpy as np
 
-    from edgefl.results.compare import replace_file
     from edgefl.results.figures import edges
     from edgefl.results.figures.base import PlotStyle, drawn, save
+    from edgefl.results.run_files import replace_file
 
     out, forms = look.files(out or Path("labels.png"), formats)
     style = PlotStyle(width=look.chosen_width(width), title=title)
@@ -158,7 +158,7 @@ def shard(
 def _learned(config: Path, overrides: list[str] | None) -> Learning:
     """Return the data of the experiment's first seed, divided among the edges."""
     from edgefl.clocks.setup.learning import learning
-    from edgefl.loading.file import base_of, load
+    from edgefl.config.file import base_of, load
 
     return learning(load(config, overrides or ()).by_seed()[0], base_of(config))
 

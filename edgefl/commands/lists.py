@@ -61,7 +61,7 @@ def _list(package: str, attribute: str) -> None:
 
 def listing() -> None:
     """List the experiment files that come with edgefl, one line each."""
-    from edgefl.loading import packaged
+    from edgefl.config import packaged
 
     show.rows([(name, packaged.one_line(name)) for name in packaged.names()])
 
@@ -80,7 +80,7 @@ def configs(
     ] = None,
 ) -> None:
     """List, print or copy the experiment files that come with edgefl."""
-    from edgefl.loading import packaged
+    from edgefl.config import packaged
 
     if name is None and copy is None:
         listing()

@@ -27,7 +27,7 @@ def located(path: Path | None) -> Path | None:
     """
     if path is None or path.exists():
         return path
-    from edgefl.loading import packaged
+    from edgefl.config import packaged
 
     found = packaged.find(path)
     if found is None:

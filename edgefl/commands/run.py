@@ -220,7 +220,7 @@ def _task(
     """
     from edgefl.clocks.setup.resumption import Origin
     from edgefl.commands.running import RunTask, resumed
-    from edgefl.loading.file import base_of
+    from edgefl.config.file import base_of
 
     if resume is not None:
         return RunTask.resumed(resumed(resume, command, (config, overrides or ()), clock, out))

@@ -36,11 +36,11 @@ from edgefl.clocks.setup.resumption import (
 )
 from edgefl.commands import show
 from edgefl.config.experiment import Experiment, Stop
+from edgefl.config.file import base_of, load
 from edgefl.config.groups import warnings
+from edgefl.config.names import strategy_warnings
 from edgefl.errors import UserError, listed, printable
 from edgefl.exit_status import FAILED
-from edgefl.loading.file import base_of, load
-from edgefl.loading.names import strategy_warnings
 from edgefl.record.files import EXPERIMENT
 from edgefl.results.progress import LiveView, Pace, Point
 from edgefl.results.run_files import seed_name

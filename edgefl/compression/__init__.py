@@ -1,1 +1,5 @@
-"""Smaller updates: a file per method. See ``edgefl.compression.compressor``."""
+"""Smaller updates: one file per method.
+
+compressor  what a method is, and the error that a sender keeps. Start here
+packing     packs the vectors of messages, on both sides
+"""

@@ -80,14 +80,14 @@ def pack_with_error(
     Karimireddy et al. 2019 (arXiv 1901.09847), algorithm 2: p = vector + error, what is sent is
     C(p), and the new error is p - C(p).
     """
-    whole = aligned(vector.size)
+    corrected = aligned(vector.size)
     if error is None:
-        whole[:] = vector
+        corrected[:] = vector
     else:
-        np.add(vector, error, out=whole)
-    packed = compressor.pack(whole, tensors, rng)
-    whole -= compressor.unpack(packed, tensors)
-    return packed, whole
+        np.add(vector, error, out=corrected)
+    packed = compressor.pack(corrected, tensors, rng)
+    corrected -= compressor.unpack(packed, tensors)
+    return packed, corrected
 
 
 def pieces(vector: np.ndarray, tensors: Tensors) -> list[np.ndarray]:

@@ -1,6 +1,6 @@
 """The schema of the experiment file: frozen sections, strict types, unknown keys refused.
 
-The names of keys contain their units. ``edgefl.loading.file`` reads the file from TOML. The text
+The names of keys contain their units. ``edgefl.config.file`` reads the file from TOML. The text
 below each key is its entry in the generated reference (docs/reference/generated/config.md). The
 sections of links and devices are in ``links.py``, those of faults and availability in
 ``faults.py``.

@@ -20,7 +20,7 @@ from filelock import FileLock
 from edgefl.data.dataset import Dataset, check_finite
 from edgefl.data.paths import CACHE_VARIABLE, cache_dir
 from edgefl.data.words import FILE
-from edgefl.errors import UserError, written
+from edgefl.errors import UserError, needs, written
 
 FORMAT = 4  # increase it when a parser gives another result for the same files
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")
@@ -56,6 +56,33 @@ def large(folder: Path, array: str, shape: tuple[int, ...], dtype: type) -> np.n
         with path.open("r+b") as file:
             os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
     return found
+
+
+def pictures(
+    files: Sequence[Path], folder: Path, array: str, side: int, name: str, resize: bool = False
+) -> np.ndarray:
+    """Return images (n, 3, side, side) of picture files, written to disk one by one.
+
+    ``array``: of the entry in ``folder``; ``name``: of the data set. Without ``resize``, a picture
+    of another size is a UserError.
+    """
+    with needs("lab", f"data set {name!r}"):
+        from PIL import Image  # here, because few data sets need it
+
+    out = large(folder, array, (len(files), 3, side, side), np.uint8)
+    for row, file in enumerate(files):
+        try:
+            with Image.open(file) as picture:
+                colours = picture.convert("RGB")
+                pixels = np.asarray(colours.resize((side, side)) if resize else colours)
+        except (OSError, ValueError, Image.DecompressionBombError) as error:
+            raise UserError(f"{file}: cannot be read as a picture ({error})") from error
+        if pixels.shape != (side, side, 3):
+            raise UserError(
+                f"{file}: {pixels.shape[1]} x {pixels.shape[0]} pixels, expected {side} x {side}"
+            )
+        out[row] = pixels.transpose(2, 0, 1)
+    return out
 
 
 def _key(sources: Sequence[Path], options: str) -> str:

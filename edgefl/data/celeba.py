@@ -5,18 +5,17 @@ It reads the image folder and the lists of the authors' page. Source: Liu et al.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from pydantic import Field
 
 from edgefl.config.section import Section
-from edgefl.data.cache import cached, large
+from edgefl.data.cache import cached, pictures
 from edgefl.data.dataset import Dataset, by_channel
 from edgefl.data.labels import checked
 from edgefl.data.paths import missing
-from edgefl.errors import UserError, as_user_error, nearest, needs
+from edgefl.errors import UserError, as_user_error, nearest
 from emulator.plain_text import read_text
 
 FOLDERS = ("celeba", "CelebA")
@@ -80,7 +79,9 @@ def _parsed(root: Path, options: Options, folder: Path) -> Dataset:
     ]
     train = sorted(labels.keys() - set(test))
     train_x, test_x = (
-        _pictures(root / PICTURES, names, options.size, folder, array)
+        pictures(
+            [root / PICTURES / name for name in names], folder, array, options.size, "celeba", True
+        )
         for names, array in ((train, "train_x"), (test, "test_x"))
     )
     train_y, test_y = (
@@ -139,20 +140,3 @@ def _second_column(path: Path) -> dict[str, str]:
             )
         found[name] = rest[0]
     return found
-
-
-def _pictures(root: Path, names: Sequence[str], size: int, folder: Path, array: str) -> np.ndarray:
-    """Return images (n, 3, size, size), written to disk one by one."""
-    with needs("lab", "data set 'celeba'"):
-        from PIL import Image  # here, because few data sets need it
-
-    out = large(folder, array, (len(names), 3, size, size), np.uint8)
-    for row, name in enumerate(names):
-        try:
-            with Image.open(root / name) as picture:
-                out[row] = np.asarray(picture.convert("RGB").resize((size, size))).transpose(
-                    2, 0, 1
-                )
-        except (OSError, ValueError, Image.DecompressionBombError) as error:
-            raise UserError(f"{root / name}: cannot be read as a picture ({error})") from error
-    return out

@@ -180,7 +180,7 @@ def from_file(path: Path, labels: Mapping[str, int], key: str) -> Texts:
             for line, row in rows(path, file, key):
                 label, text, about = (_column(row, names) for names in (*LABELLED, (key,)))
                 name = str(label).strip().lower()
-                if not isinstance(text, str) or label is None:
+                if not isinstance(text, str):
                     raise UserError(f"{path}: line {line}: {EXPECTED}")
                 if name not in labels:
                     raise UserError(
@@ -221,7 +221,12 @@ def _labelled_csv(path: Path, file: BinaryIO, key: str) -> Iterator[tuple[int, R
             f"{path}: its header has {', '.join(columns) or 'nothing'}; expected"
             f" {' or '.join(TEXT_COLUMNS)}, and {' or '.join(LABEL_COLUMNS)}"
         )
-    yield from ((reader.line_num, row) for row in reader)
+    for row in reader:
+        if None in (_column(row, LABEL_COLUMNS), _column(row, TEXT_COLUMNS)):
+            raise UserError(
+                f"{path}: line {reader.line_num}: fewer columns than the header: truncated?"
+            )
+        yield reader.line_num, row
 
 
 def _column(row: Mapping[str, Any], columns: Sequence[str]) -> Any:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from edgefl.data.cache import cached, large
+from edgefl.data.cache import cached, pictures
 from edgefl.data.dataset import Dataset
 from edgefl.data.download import Download
 from edgefl.data.labels import checked
 from edgefl.data.paths import file_of
-from edgefl.errors import UserError, as_user_error, needs
+from edgefl.errors import UserError, as_user_error
 from emulator.plain_text import read_text
 
 FOLDERS = ("tiny-imagenet-200", "tiny_imagenet")
@@ -61,12 +61,12 @@ def load(directory: Path) -> Dataset:
         )
 
     def parse(folder: Path) -> Dataset:
-        pictures = [
+        files = [
             (file, label)
             for label, place in enumerate(folders)
             for file in sorted(place.glob("*.JPEG"))
         ]
-        train = _read(pictures, folder, "train_x", root)
+        train = _read(files, folder, "train_x", root)
         return Dataset(
             *train, *_read(_validation(root, names), folder, "test_x", root), CLASSES, MEAN, STD
         )
@@ -96,23 +96,8 @@ def _validation(root: Path, names: list[str]) -> list[tuple[Path, int]]:
 
 
 def _read(
-    pictures: Sequence[tuple[Path, int]], folder: Path, array: str, root: Path
+    files: Sequence[tuple[Path, int]], folder: Path, array: str, root: Path
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return images (n, 3, 64, 64), written to disk one by one, and labels (n,)."""
-    with needs("lab", "data set 'tiny_imagenet'"):
-        from PIL import Image  # here, because few data sets need it
-
-    labels = checked(np.array([label for _, label in pictures], dtype=np.int64), CLASSES, root)
-    out = large(folder, array, (len(pictures), 3, SIDE, SIDE), np.uint8)
-    for row, (file, _) in enumerate(pictures):
-        try:
-            with Image.open(file) as picture:
-                pixels = np.asarray(picture.convert("RGB"))
-        except (OSError, ValueError, Image.DecompressionBombError) as error:
-            raise UserError(f"{file}: cannot be read as a picture ({error})") from error
-        if pixels.shape != (SIDE, SIDE, 3):
-            raise UserError(
-                f"{file}: {pixels.shape[1]} x {pixels.shape[0]} pixels, expected {SIDE} x {SIDE}"
-            )
-        out[row] = pixels.transpose(2, 0, 1)
-    return out, labels
+    """Return images (n, 3, 64, 64) and labels (n,)."""
+    labels = checked(np.array([label for _, label in files], dtype=np.int64), CLASSES, root)
+    return pictures([file for file, _ in files], folder, array, SIDE, "tiny_imagenet"), labels

@@ -1,1 +1,5 @@
-"""The parts that run on a device: the edge and its trainer."""
+"""What runs on a device.
+
+edge      the edge as an actor: its phases, its requests for fresher models, its updates. Start here
+training  local training of one task: plan, run, optimizers, trainer
+"""

@@ -15,6 +15,7 @@ from edgefl.protocol.messages import MAX_PAIRS, MAX_PIECE_BYTES
 from emulator.capacity.service import WORK_PER_BYTE, Steady
 from emulator.clock import Ticket
 from emulator.fidelity import Fidelity
+from emulator.links.bottleneck import SharedLink
 from emulator.links.link import Booking, Link
 from emulator.links.network import Completion, Network, Transfer
 from emulator.units import FOREVER, NS_PER_S
@@ -163,7 +164,7 @@ class PacedFlow(Flow):
         link = network.link(self.transfer.edge, self.transfer.direction)
         assert link.capacity is not None
         first_ns = FOREVER
-        if link.bottleneck is not None:
+        if isinstance(link, SharedLink):
             first_ns = network.due_at(self.transfer, 1)
         if first_ns >= FOREVER:
             return link.capacity.segment(now)[0]

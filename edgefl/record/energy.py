@@ -49,10 +49,10 @@ class EnergyBook:
         """Take a line of events.jsonl. Returns new rows of energy.csv."""
         self.account.total.at(now)
         if "event" in row:
-            found = self._event(now, row["event"], row)
+            rows = self._event(now, row["event"], row)
             for decision in row.get("decisions", ()):
-                found += self._decision(now, decision)
-            return found
+                rows += self._decision(now, decision)
+            return rows
         return self._fact(now, row["fact"], row)
 
     def link(self, completion: Completion, finished_ns: int) -> list[Fields]:
@@ -65,7 +65,7 @@ class EnergyBook:
         edges = [transfer.edge]
         if transfer.edge == BROADCAST_TO:
             edges = self.broadcasts.popleft() if self.broadcasts else list(self.account.edges)
-        found: list[Fields] = []
+        rows: list[Fields] = []
         for edge in edges:
             power = self.account.powers.get(edge)
             if power is None:
@@ -80,14 +80,14 @@ class EnergyBook:
                 ended_ns = completion.due_ns if planned else finished_ns
                 ended_ns -= power.latency_ns if up else 0
                 ended_ns = max(began_ns, ended_ns)
-            found += _rows(
+            rows += _rows(
                 self.account.transferred(
                     edge, transfer.direction, began_ns, ended_ns, transfer.size, active_ns
                 )
             )
             if transfer.kind == FRESH and edge in self.asked:
-                found += self._begin(edge, self.asked.pop(edge), completion.due_ns)
-        return found
+                rows += self._begin(edge, self.asked.pop(edge), completion.due_ns)
+        return rows
 
     # ------------------------------------------------------------------ the stop
     def next_due(self) -> int:
@@ -114,16 +114,16 @@ class EnergyBook:
     def section(self, now: int) -> dict[str, Any]:
         """Joules and seconds by edge and state up to ``now``, for summary.json."""
         by_edge: dict[str, Any] = {}
-        whole_fj = 0
+        total_fj = 0
         for edge, states in self.account.by_edge(now).items():
             fj = sum(each for each, _ in states.values())
-            whole_fj += fj
+            total_fj += fj
             by_edge[edge] = {
                 "joules": fj / FJ_PER_J,
                 **{f"{state}_j": each / FJ_PER_J for state, (each, _) in states.items()},
                 **{f"{state}_s": ns / NS_PER_S for state, (_, ns) in states.items()},
             }
-        return {"kind": "modelled", "joules": whole_fj / FJ_PER_J, "by_edge": by_edge}
+        return {"kind": "modelled", "joules": total_fj / FJ_PER_J, "by_edge": by_edge}
 
     # ------------------------------------------------------------------ rows
     def _event(self, now: int, event: str, row: Row) -> list[Fields]:

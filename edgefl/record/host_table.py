@@ -132,24 +132,24 @@ class HostTable:
 
         None: this edge has told no facts, so its report does not count.
         """
-        found = self.edges.get(edge)
-        if found is None:
+        reports = self.edges.get(edge)
+        if reports is None:
             return None
         if now > 0:
-            found.take(report)
-        found.before, found.before_ns = report, now
-        return found.facts
+            reports.take(report)
+        reports.before, reports.before_ns = report, now
+        return reports.facts
 
     def measured(self, edge: str, report: HostReport) -> tuple[int, float] | None:
         """Joules that this report adds to the one before it, and the moment of that one (ns).
 
         None if a meter has not counted both.
         """
-        found = self.edges.get(edge)
-        before = None if found is None else found.before
-        if found is None or before is None or None in (before.energy_uj, report.energy_uj):
+        reports = self.edges.get(edge)
+        before = None if reports is None else reports.before
+        if reports is None or before is None or None in (before.energy_uj, report.energy_uj):
             return None
-        return found.before_ns, ((report.energy_uj or 0) - (before.energy_uj or 0)) / UJ_PER_J
+        return reports.before_ns, ((report.energy_uj or 0) - (before.energy_uj or 0)) / UJ_PER_J
 
     def section(self) -> list[dict[str, Any]]:
         """The hosts for summary.json, in the order of their first edges."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from edgefl.record.files import ENERGY, EVENTS, LINKS, METRICS, SUMMARY
 from edgefl.results import energy, run_files, summary
 from edgefl.results.differences import Difference, differences, in_one_line
 from edgefl.results.read import is_torn, number, read_csv, read_events
+from edgefl.results.run_files import replace_file
 from edgefl.results.statistics import (
     Interval,
     Method,
@@ -631,23 +631,3 @@ def write_parquet(records: Sequence[Record], path: Path) -> None:
     data = io.BytesIO()
     pyarrow.parquet.write_table(pyarrow.table(columns), data)
     replace_file(path, data.getvalue())
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Write ``data`` to a temporary file and rename it, so that readers never see half a file.
-
-    UserError if the system refuses.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(path.name + ".part")
-        temporary.write_bytes(data)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror})") from error
-
-
-def byte_unit(most: float) -> tuple[float, str]:
-    """Return the SI unit for values up to ``most`` bytes: (size in bytes, name)."""
-    units = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-    return next(((size, unit) for size, unit in units if most >= size), (1, "B"))

@@ -13,7 +13,6 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError, listed, printable
 from edgefl.results import run_files
 
@@ -166,6 +165,8 @@ def _value(config: Config, key: str) -> Any:
     """Return a key's value, or its default: older versions did not write each of today's keys."""
     if key in config:
         return config[key]
+    from edgefl.config.experiment import Experiment  # it takes long, and figures need none
+
     value: Any = Experiment
     for part in key.split("."):
         if isinstance(value, type) and issubclass(value, BaseModel):

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from edgefl.config.toml import parsed
 from edgefl.errors import UserError, nearest, undamaged
 from edgefl.record.files import CONFIG, EVENTS, LINKS, METRICS, SLOTS, SUMMARY
-from edgefl.results import timeline
 from edgefl.results.read import (
     NEEDED,
     EventColumns,
@@ -27,6 +27,9 @@ from edgefl.results.read import (
     read_events,
     read_table,
 )
+
+if TYPE_CHECKING:
+    from edgefl.results.timeline import Timeline
 
 MARKS = (SUMMARY, EVENTS, METRICS)
 SEED = re.compile(r"seed(\d+)")
@@ -161,6 +164,20 @@ def began_unix_s(run: Path) -> float:
     return number(read_summary(run).get("began_unix_s")) or 0.0
 
 
+def replace_file(path: Path, data: bytes) -> None:
+    """Write ``data`` to a temporary file and rename it, so that readers never see half a file.
+
+    UserError if the system refuses.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(path.name + ".part")
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror})") from error
+
+
 class RunFiles:
     """The files of one run, finished or not; each is read once, when it is needed.
 
@@ -198,8 +215,10 @@ class RunFiles:
         return self._tables[name]
 
     @cached_property
-    def timeline(self) -> timeline.Timeline:
+    def timeline(self) -> Timeline:
         """What each edge does over time."""
+        from edgefl.results import timeline  # few readers need it
+
         with undamaged(self.path):
             return timeline.of_columns(self.events, self.table(SLOTS), self.table(LINKS))
 

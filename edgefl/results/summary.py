@@ -30,6 +30,19 @@ Evaluations = Sequence[tuple[float, float]]  # (x, score), in order of emulated 
 
 
 # ---------------------------------------------------------------------- axes
+# By unit: (from which value on, size, name), the largest first.
+UNITS: Mapping[str, Sequence[tuple[float, float, str]]] = {
+    "s": ((3 * 3600, 3600, "h"), (600, 60, "min"), (0, 1, "s")),
+    "B": ((1e12, 1e12, "TB"), (1e9, 1e9, "GB"), (1e6, 1e6, "MB"), (1e3, 1e3, "kB"), (0, 1, "B")),
+    "J": ((1e6, 1e6, "MJ"), (1e3, 1e3, "kJ"), (0, 1, "J")),
+}
+
+
+def unit_up_to(most: float, unit: str) -> tuple[float, str]:
+    """Return (size, name) of the unit for values of "s", "B" or "J" up to ``most``."""
+    return next((size, name) for least, size, name in UNITS[unit] if most >= least)
+
+
 @dataclass(frozen=True, slots=True)
 class Axis:
     """An x that each evaluation of a run has: the sum of some columns of metrics.csv.

@@ -23,7 +23,6 @@ from edgefl.results.compare import (
     Comparison,
     Row,
     SeedEstimate,
-    byte_unit,
     common_score,
     schemes,
     spread_of,
@@ -48,6 +47,7 @@ from edgefl.results.summary import (
     UNFINISHED,
     VIRTUAL,
     interruption,
+    unit_up_to,
 )
 
 BAD = (FAILED, DIVERGED, INTERRUPTED, UNFINISHED)
@@ -173,7 +173,9 @@ def _columns_of_runs(
     rows: Sequence[Row], by_name: Mapping[str, Sequence[Row]]
 ) -> dict[str, list[str]]:
     """Return for each heading the cells, one per scheme."""
-    size, unit = byte_unit(max((max(row.bytes_up, row.bytes_down) for row in rows), default=0))
+    size, unit = unit_up_to(
+        max((max(row.bytes_up, row.bytes_down) for row in rows), default=0), "B"
+    )
     targets = {row.target_accuracy for row in rows} - {None}
     target = f"to {targets.pop():g}" if len(targets) == 1 else "target"
     score = common_score(rows)
@@ -398,7 +400,7 @@ def _of_rows(comparison: Comparison, quantity: str) -> GridColumn:
     heading = quantity.replace("_", " ")
     form: Form = count
     if quantity.startswith("bytes"):
-        size, unit = byte_unit(max((each.mean or 0.0 for each in spreads), default=0.0))
+        size, unit = unit_up_to(max((each.mean or 0.0 for each in spreads), default=0.0), "B")
         heading, form = f"{heading.split()[1]} ({unit})", scaled(size)
     elif quantity.endswith("_s"):
         heading, form = f"{heading.removesuffix(' s')} (s)", seconds
@@ -414,7 +416,7 @@ def _unit(comparison: Comparison) -> tuple[str, Form]:
     unit = comparison.axis.unit
     if unit == "B":
         reached = [each.x or 0.0 for scheme in comparison.schemes for each in scheme.reached]
-        size, unit = byte_unit(max(reached, default=0.0))
+        size, unit = unit_up_to(max(reached, default=0.0), "B")
         return f" ({unit})", scaled(size)
     if unit == "s":
         return " (s)", seconds

@@ -13,8 +13,7 @@ from pydantic import Field
 
 from edgefl.strategies.base.buffered import Adaptive, BufferedOptions
 from edgefl.strategies.base.events_and_decisions import Decision, Report, UpdateArrived
-from edgefl.vector_terms import moments
-from edgefl.vectors import aligned, blocks, scratch
+from edgefl.vectors import aligned, blocks, moments, scratch
 
 
 class FADASOptions(BufferedOptions):

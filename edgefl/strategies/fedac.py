@@ -15,8 +15,7 @@ from pydantic import Field
 from edgefl.strategies.base.buffered import Adaptive, BufferedOptions
 from edgefl.strategies.base.events_and_decisions import Assign, Decision, Discard, UpdateArrived
 from edgefl.strategies.base.strategy import LocalRule
-from edgefl.vector_terms import cosine_of, moments, products
-from edgefl.vectors import aligned, blocks, scratch, weighted_sum
+from edgefl.vectors import aligned, blocks, cosine_of, moments, products, scratch, weighted_sum
 
 LEAST_AGREEMENT = 0.1
 GRADIENTS = "sum of gradients"  # in the memory of a run

@@ -237,16 +237,16 @@ class FedEcho(Buffered):
         ]
 
     def _lesson(self, student: np.ndarray) -> Distill:
-        given = self.options
-        found = [self.logits[edge] for edge in sorted(self.logits)]
-        dense = [each.values for each in found if not each.top]
+        options = self.options
+        latest = [self.logits[edge] for edge in sorted(self.logits)]
+        dense = [each.values for each in latest if not each.top]
         teacher = (
             weighted_sum(dense, [1 / len(dense)] * len(dense)) if dense else np.zeros(0, np.float32)
         )
         low, high = (
-            (given.alpha_min, given.alpha_max)
-            if given.alpha is None
-            else (given.alpha, given.alpha)
+            (options.alpha_min, options.alpha_max)
+            if options.alpha is None
+            else (options.alpha, options.alpha)
         )
         return Distill(
             weights=student,
@@ -254,16 +254,16 @@ class FedEcho(Buffered):
             first=self.moments.get("first"),
             second=self.moments.get("second"),
             steps=self.adam_steps,
-            learning_rate=given.distil_learning_rate,
-            beta1=given.beta1,
-            beta2=given.beta2,
-            epsilon=given.epsilon,
-            passes=given.distil_passes,
-            batch=given.distil_batch_size,
+            learning_rate=options.distil_learning_rate,
+            beta1=options.beta1,
+            beta2=options.beta2,
+            epsilon=options.epsilon,
+            passes=options.distil_passes,
+            batch=options.distil_batch_size,
             alpha_min=low,
             alpha_max=high,
-            clip=given.clip_norm,
-            samples=given.unlabelled_samples,
+            clip=options.clip_norm,
+            samples=options.unlabelled_samples,
             seed=int(self.streams.rng("distil", self.version).integers(2**63)),
             top_teachers={edge: each.values for edge, each in self.logits.items() if each.top},
         )

@@ -14,8 +14,7 @@ from pydantic import Field, model_validator
 from edgefl.strategies.base.events_and_decisions import UpdateArrived
 from edgefl.strategies.base.rounds import RoundsOptions
 from edgefl.strategies.fedavg import FedAvg
-from edgefl.vector_terms import plain_mean
-from edgefl.vectors import Layout, aligned
+from edgefl.vectors import Layout, aligned, plain_mean
 
 
 class FedLWSOptions(RoundsOptions):

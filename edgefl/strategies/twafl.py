@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from edgefl.strategies.base.gradients import GradientRule, Gradients, GradientsOptions, GradientStep
-from edgefl.vector_terms import inner
+from edgefl.vectors import inner
 
 HALF_E = math.e / 2
 
@@ -50,8 +50,8 @@ class TWAFL(Gradients):
             for gradient, weight, scale in zip(gradients, weights, scales)
         ]
         clipped = float(sum(scale < 1 for scale in scales))
-        told = {} if self.options.clip_norm is None else {"clipped": clipped}
-        return GradientStep(shares, terms, told)
+        report = {} if self.options.clip_norm is None else {"clipped": clipped}
+        return GradientStep(shares, terms, report)
 
     def _scales(self, gradients: Sequence[GradientRule]) -> list[float]:
         """Return the factor by which clipping scales each gradient."""

@@ -15,8 +15,7 @@ from pydantic import Field
 
 from edgefl.strategies.base.gradients import GradientRule, Gradients, GradientsOptions, GradientStep
 from edgefl.strategies.twafl import clip_scale, relative
-from edgefl.vector_terms import Terms, inner
-from edgefl.vectors import weighted_sum
+from edgefl.vectors import Terms, inner, weighted_sum
 
 # If stage_two_loss is not given, it comes from so many steps from this version on. The paper does
 # not give its epsilon. One step is not enough: its loss is that of K devices with few labels each.

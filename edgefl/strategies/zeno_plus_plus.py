@@ -28,7 +28,7 @@ from edgefl.strategies.base.events_and_decisions import (
 )
 from edgefl.strategies.base.gradients import Gradients
 from edgefl.strategies.base.strategy import StrategyOptions
-from edgefl.vector_terms import inner
+from edgefl.vectors import inner
 from emulator.units import to_ns
 
 JOB = "server gradient"
@@ -123,7 +123,7 @@ class ZenoPlusPlus(Gradients):
         gamma = options.server_learning_rate if options.gamma is None else options.gamma
         agreement = scale * inner(gradient, [(self.own, 1.0)], self.parameters) if scale else 0.0
         score = gamma * agreement - options.rho * (scale * size) ** 2 + gamma * options.epsilon
-        told = Report(
+        report = Report(
             {
                 "score": score,
                 "gap": float(self.version - update.base_version),
@@ -132,11 +132,11 @@ class ZenoPlusPlus(Gradients):
         )
         if score < 0 or not scale:
             return [
-                told,
+                report,
                 Discard(update.task, "score below zero" if scale else "no direction"),
                 *self.hand_out(),
             ]
-        return [told, self._accepted(update, scale), *self._refresh_if_due(), *self.hand_out()]
+        return [report, self._accepted(update, scale), *self._refresh_if_due(), *self.hand_out()]
 
     @classmethod
     def server_samples(cls, options: ZenoPlusPlusOptions) -> int:
@@ -160,15 +160,15 @@ class ZenoPlusPlus(Gradients):
         return []
 
     def _refresh(self) -> RunJob:
-        given, self.awaited, self.asked_version = self.options, True, self.version
+        options, self.awaited, self.asked_version = self.options, True, self.version
         self.draws += 1
         seed = int(self.streams.rng("server gradient").integers(2**63))
         job = Gradient(
             self.weights,
-            given.server_samples,
-            given.server_batch_size,
+            options.server_samples,
+            options.server_batch_size,
             seed,
             self.draws,
-            given.server_labels,
+            options.server_labels,
         )
-        return RunJob(JOB, job, to_ns(given.gradient_s))
+        return RunJob(JOB, job, to_ns(options.gradient_s))

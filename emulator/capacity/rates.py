@@ -24,7 +24,7 @@ from operator import mul
 import numpy as np
 
 from emulator.capacity import Capacity
-from emulator.errors import BadValue
+from emulator.errors import BadValue, check_whole
 from emulator.units import FOREVER, seconds_text
 
 OPEN_BIT_S = FOREVER
@@ -169,8 +169,7 @@ class Constant:
     """A capacity of ``rate_bit_s``, an integer above 0."""
 
     def __init__(self, rate_bit_s: int) -> None:
-        if not isinstance(rate_bit_s, int) or isinstance(rate_bit_s, bool) or rate_bit_s <= 0:
-            raise BadValue(f"rate {rate_bit_s!r}: expected a whole number of bit/s above 0")
+        check_whole("rate", rate_bit_s, 1, unit="bit/s")
         self.rate_bit_s = rate_bit_s
 
     def segment(self, t_ns: int) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from operator import itemgetter
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import Literal
 import numpy as np
 
 from emulator.capacity.rates import MAX_PERIOD_NS, Cycle
+from emulator.capacity.service import bytes_served
 from emulator.errors import BadValue
 from emulator.plain_text import read_text
 from emulator.units import FOREVER, NS_PER_S, seconds_text
@@ -174,13 +176,11 @@ def _opportunities(chances: Counter[int]) -> list[tuple[int, int]]:
     return steps
 
 
-def csv_steps(lines: Iterable[str], name: str = "trace") -> list[tuple[int, int]]:
-    """Parse rows ``seconds,bit_s``, with or without that header, to steps; the first is at 0."""
-    return _between(_csv_rows(lines, name))
-
-
 def _csv_rows(lines: Iterable[str], name: str) -> list[tuple[int, int | None]]:
-    """Parse rows to (moment_ns, rate_bit_s); only the last rate may be None: it ends the trace."""
+    """Parse rows ``seconds,bit_s``, with or without that header, to (moment_ns, rate_bit_s).
+
+    The first is at 0; only the last rate may be None: it ends the trace.
+    """
     rows: list[tuple[int, int | None]] = []
     for number, line in enumerate(lines, 1):
         if not line.strip() or (not rows and line.replace(" ", "").strip() == "seconds,bit_s"):
@@ -248,3 +248,50 @@ def _silences(cycle: Cycle) -> list[tuple[int, int]]:
         (_, over_the_end), (begin, until_the_end) = found[0], found[-1]
         found = [*found[1:-1], (begin, until_the_end + over_the_end)]
     return found
+
+
+PERCENTS = (5, 25, 50, 75, 95)
+MOST_WINDOWS = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class RateStatistics:
+    """Rates of equal windows of one period, in bit/s; an outage is a window below a threshold.
+
+    ``percentiles``: of the windows, by nearest rank. ``longest_outage_ns``: of windows in a row; it
+    does not go on over the end of the period.
+    """
+
+    window_ns: int
+    rates_bit_s: list[float]
+    mean_bit_s: float
+    percentiles: dict[int, float]
+    outage_bit_s: int
+    outage_share: float
+    longest_outage_ns: int
+
+
+def statistics_of(trace: Trace, window_ns: int, outage_bit_s: int) -> RateStatistics:
+    """Statistics over one period; a last window that is not whole is left out of the percentiles.
+
+    A window longer than the period is cut to the period. A trace has at most ``MOST_WINDOWS``
+    windows: longer ones are taken if it has more.
+    """
+    window_ns = max(min(window_ns, trace.period_ns), -(-trace.period_ns // MOST_WINDOWS))
+    moments = range(0, trace.period_ns + 1, window_ns)
+    rates = [
+        bytes_served(trace, begin, end) * 8 * NS_PER_S / window_ns
+        for begin, end in itertools.pairwise(moments)
+    ]
+    low = [rate < outage_bit_s for rate in rates]
+    longest = max((len(list(run)) for out, run in itertools.groupby(low) if out), default=0)
+    percentiles = np.percentile(rates, PERCENTS, method="inverted_cdf").tolist()
+    return RateStatistics(
+        window_ns=window_ns,
+        rates_bit_s=rates,
+        mean_bit_s=trace.mean_bit_s,
+        percentiles=dict(zip(PERCENTS, percentiles)),
+        outage_bit_s=outage_bit_s,
+        outage_share=sum(low) / len(low),
+        longest_outage_ns=longest * window_ns,
+    )

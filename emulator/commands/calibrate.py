@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -25,24 +24,6 @@ from emulator.plain_text import write_file
 from emulator.profiles import REFERENCE_STEP
 
 BUSY_LOAD = 0.5  # from this load on, the host is busy: half a core is in use
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """The timed workload, its times, and the host."""
-
-    command: str | None  # None: the built-in step
-    timing: Timing
-    load: float  # load average of the last minute
-    host: dict[str, object]
-
-    @property
-    def cores(self) -> int:
-        return int(str(self.host["cores"]))
-
-    @property
-    def playable(self) -> Playable:
-        return Playable.on(self.timing, self.cores)
 
 
 def calibrate(
@@ -80,52 +61,62 @@ def calibrate(
             1.0 if samples is None else samples,
             COMMAND_REPEAT if repeat is None else repeat,
         )
-    report = Report(command, timing, load, host_facts())
-    for line in lines(report):
+    host = host_facts()
+    for line in lines(command, timing, load, host):
         typer.echo(line)
     if json_file is not None:
-        _write(json_file, report)
+        playable = Playable.on(timing, int(str(host["cores"])))
+        content = {
+            "command": command,
+            "step": REFERENCE_STEP if command is None else None,
+            "repeat": len(timing.times_ns),
+            "samples": timing.samples,
+            "median_ns": timing.median_ns,
+            "p90_ns": timing.p90_ns,
+            "samples_per_s_median": timing.samples_per_s(timing.median_ns),
+            "samples_per_s_p90": timing.samples_per_s(timing.p90_ns),
+            "plays_samples_per_s": playable.samples_per_s,
+            "plays_devices": playable.devices,
+            "load": load,
+            "host": host,
+        }
+        data = (json.dumps(content, indent=2) + "\n").encode()
+        write_file(json_file, data, f"--json {json_file}")
     typer.echo("Next: the named devices and the sources of their speeds: emulator profiles")
 
 
-def lines(report: Report) -> list[str]:
-    """The report as text lines."""
-    timing, playable = report.timing, report.playable
-    said = [
-        f"timed    {REFERENCE_STEP if report.command is None else report.command},"
-        f" {len(timing.times_ns)} times"
-    ]
+def lines(command: str | None, timing: Timing, load: float, host: dict[str, object]) -> list[str]:
+    """The report as text lines; ``load``: the load average of the last minute."""
+    cores = int(str(host["cores"]))
+    playable = Playable.on(timing, cores)
+    report = [f"timed    {command or REFERENCE_STEP}, {len(timing.times_ns)} times"]
     for name, ns in (("median", timing.median_ns), ("p90", timing.p90_ns)):
-        said.append(f"{name:<8} {ns / 1e6:.3f} ms, {_plain(timing.samples_per_s(ns))} samples/s")
+        report.append(f"{name:<8} {ns / 1e6:.3f} ms, {_plain(timing.samples_per_s(ns))} samples/s")
     kept = (
         "one of them reserved for the network"
-        if report.cores > 1
+        if cores > 1
         else "shared with the network: expect overruns"
     )
-    said.append(
-        f"host     {report.cores} core{'s' * (report.cores > 1)}, {kept};"
-        f" {report.host['cpu_model']}"
-    )
-    if report.load >= BUSY_LOAD:
-        said.append(
-            f"busy     other programs were running (load {report.load:.1f}); an idle host may be"
-            " faster"
+    report.append(f"host     {cores} core{'s' * (cores > 1)}, {kept}; {host['cpu_model']}")
+    if load >= BUSY_LOAD:
+        report.append(
+            f"busy     other programs were running (load {load:.1f}); an idle host may be faster"
         )
     slower = playable.samples_per_s / 10
-    said.append(
+    report.append(
         f"emulates {playable.devices} of {_plain(playable.samples_per_s)} samples/s at once, or"
         f" {playable.at_a_time(slower)} of {_plain(slower)}: the total speed of the devices that"
         " train at once must not be higher"
     )
-    if report.command is None:
-        said.append(
+    if command is None:
+        report.append(
             "         at once "
             + ", ".join(f"{count} {name}" for name, count in playable.profiles().items())
         )
-    said.append(
+    report.append(
         "to paste into a config (the fastest device; use less if more of them train at once):"
     )
-    return [*said, f"samples_per_s = {_plain(playable.samples_per_s)}"]
+    return [*report, f"samples_per_s = {_plain(playable.samples_per_s)}"]
 
 
 def _plain(number: float) -> str:
@@ -137,22 +128,3 @@ def _plain(number: float) -> str:
         if number < 1e-3
         else f"{number:.3g}"
     )
-
-
-def _write(path: Path, report: Report) -> None:
-    timing, playable = report.timing, report.playable
-    content = {
-        "command": report.command,
-        "step": REFERENCE_STEP if report.command is None else None,
-        "repeat": len(timing.times_ns),
-        "samples": timing.samples,
-        "median_ns": timing.median_ns,
-        "p90_ns": timing.p90_ns,
-        "samples_per_s_median": timing.samples_per_s(timing.median_ns),
-        "samples_per_s_p90": timing.samples_per_s(timing.p90_ns),
-        "plays_samples_per_s": playable.samples_per_s,
-        "plays_devices": playable.devices,
-        "load": report.load,
-        "host": report.host,
-    }
-    write_file(path, (json.dumps(content, indent=2) + "\n").encode(), f"--json {path}")

@@ -224,7 +224,7 @@ def _serve(
     gc.freeze()  # the collector then skips imported objects, which would take milliseconds
     proxy.run(seconds, sys.stderr if sys.stderr.isatty() else None)
     if busy is not None:
-        busy.close()
+        busy.finish()
     _report(proxy, log)
 
 

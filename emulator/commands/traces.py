@@ -7,14 +7,13 @@ from typing import Annotated
 
 import typer
 
+from emulator.capacity.trace import RateStatistics, statistics_of
 from emulator.commands.options import check_outputs, figures, rate_text
 from emulator.commands.transfer import silent_text
 from emulator.errors import BadValue, valid_name
 from emulator.plain_text import write_file
 from emulator.traces.formats import FORMATS, NATIVE, any_trace
-from emulator.traces.obtain import obtain
-from emulator.traces.published import PUBLISHED
-from emulator.traces.statistics import RateStatistics, statistics_of
+from emulator.traces.published import PUBLISHED, obtain
 from emulator.units import NS_PER_S, parse_duration, parse_rate
 
 TracePath = Annotated[

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -110,41 +111,34 @@ class PowerMeter:
         return self.grown // 10**9
 
 
-class Ina219Meter(PowerMeter):
+def ina219(root: Path = Path("/")) -> PowerMeter:
     """An INA219 (or INA220, 226, 230, 231) on I2C, read through the kernel's driver ina2xx.
 
     The board's device tree must name it, for example `dtoverlay=i2c-sensor,ina219` on a Raspberry
-    Pi; then `sensors` shows it.
+    Pi; then `sensors` shows it. Unavailable if the kernel knows no such sensor.
     """
-
-    @classmethod
-    def open(cls, root: Path = Path("/")) -> Ina219Meter:
-        """Unavailable if the kernel knows no such sensor."""
-        for path in sorted((root / HWMON).glob("hwmon*")):
-            name = _text(path / "name")
-            if name in INA_NAMES and (path / "power1_input").exists():
-                return cls(name, partial(_read, path / "power1_input"))
-        names = ", ".join(INA_NAMES)
-        raise Unavailable(f"ina219: no sensor {names} in {root / HWMON}")
+    for path in sorted((root / HWMON).glob("hwmon*")):
+        name, power = _text(path / "name"), path / "power1_input"
+        if name in INA_NAMES and power.exists():
+            return PowerMeter(name, partial(_number, power))
+    raise Unavailable(f"ina219: no sensor {', '.join(INA_NAMES)} in {root / HWMON}")
 
 
-class PlugMeter(PowerMeter):
+def plug(fetch: Callable[[], Any]) -> PowerMeter:
     """A smart plug that tells its power as JSON: ``fetch()`` returns what it answers, or raises.
 
     Known are Shelly (first generation `/meter/0`, second `/rpc/Switch.GetStatus?id=0`), Tasmota
     (`/cm?cmnd=Status%208`), and any answer that has a number `power`.
     """
 
-    @classmethod
-    def of(cls, fetch: Callable[[], Any]) -> PlugMeter:
-        def power_uw() -> int | None:
-            try:
-                watts = plug_watts(fetch())
-            except (OSError, ValueError):
-                return None
-            return None if watts is None else round(watts * UW_PER_W)
+    def power_uw() -> int | None:
+        try:
+            watts = plug_watts(fetch())
+        except (OSError, ValueError):
+            return None
+        return None if watts is None else round(watts * UW_PER_W)
 
-        return cls("plug", power_uw)
+    return PowerMeter("plug", power_uw)
 
 
 def plug_watts(answer: Any) -> float | None:
@@ -171,30 +165,23 @@ def open_meter(what: str, fetch: Callable[[str], Any], root: Path = Path("/")) -
     if not what:
         return None
     if what.startswith(("http://", "https://")):
-        return PlugMeter.of(lambda: fetch(what))
-    if what == "rapl":
-        return RaplMeter.open(root)
-    if what == "ina219":
-        return Ina219Meter.open(root)
+        return plug(lambda: fetch(what))
+    kinds: Mapping[str, Callable[[Path], Meter]] = {"ina219": ina219, "rapl": RaplMeter.open}
+    if what in kinds:
+        return kinds[what](root)
     if what != "auto":
         raise BadValue(f"meter {what!r}: expected one of {', '.join(METERS)}")
-    for kind in (Ina219Meter, RaplMeter):
-        try:
-            return kind.open(root)
-        except (Unavailable, OSError):
-            continue
+    for kind in kinds.values():
+        with suppress(Unavailable, OSError):
+            return kind(root)
     return None
 
 
 def _counter(path: Path) -> Counter:
-    most_uj = _number(_text(path / "max_energy_range_uj")) or 2**32 - 1
+    most_uj = _number(path / "max_energy_range_uj") or 2**32 - 1
     if not os.access(path / "energy_uj", os.R_OK):
         raise PermissionError(13, "Permission denied", str(path / "energy_uj"))
     return Counter(path / "energy_uj", most_uj, int((path / "energy_uj").read_text()))
-
-
-def _read(path: Path) -> int | None:
-    return _number(_text(path))
 
 
 def _text(path: Path) -> str:
@@ -204,8 +191,8 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _number(text: str) -> int | None:
+def _number(path: Path) -> int | None:
     try:
-        return int(text)
+        return int(_text(path))
     except ValueError:
         return None

@@ -1,6 +1,9 @@
 """The ip, tc and bridge commands that make a lab and change its links.
 
 Only ``carry_out`` runs commands, many in one call of ip, tc or bridge; the others build them.
+
+Not modelled: other queue disciplines than a plain queue, and Ethernet's preamble and gap, which tc
+does not count either. A link begins with a burst of 1 ms.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ PAYLOAD_BYTES = 1448
 LEAST_BURST_BYTES = 1600
 """A little more than one frame: with a burst of exactly one frame, tbf loses 3 % of its rate."""
 QUEUE_FRAMES = 1000
+"""Linux's own default (txqueuelen), so that a link queues as a plain host's does."""
 _QUEUE = ["pfifo", "limit", str(QUEUE_FRAMES)]
 _FORWARD = "echo 1 >/proc/sys/net/ipv4/ip_forward"
 _ANY_WAY = "for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 >$f; done"

@@ -15,7 +15,7 @@ from operator import attrgetter
 from emulator.capacity import Capacity
 from emulator.capacity.service import WORK_PER_BYTE, bytes_by, moment_of
 from emulator.delay import Delay
-from emulator.links.link import Booking, BottleneckLike, Bound, Link, Plan, changed_delay
+from emulator.links.link import Booking, Bound, Link, Plan, changed_delay
 from emulator.units import FOREVER
 
 
@@ -103,7 +103,8 @@ class Bottleneck:
     def __init__(self, capacity: Capacity) -> None:
         self.capacity = capacity
         self.settled_ns = 0
-        self.on_change: Callable[[BottleneckLike, bool], None] | None = None
+        # called when the next completion must be found again; true if plans have changed
+        self.on_change: Callable[[Bottleneck, bool], None] | None = None
         self.links: list[SharedLink] = []
         self.busy: dict[SharedLink, None] = {}  # links with a non-empty queue
         # links with a transfer in service at ``seen_ns``
@@ -136,6 +137,7 @@ class Bottleneck:
         return at_ns
 
     def bookings(self) -> list[Booking]:
+        """All bookings on its links."""
         return [booking for link in self.busy for booking in link.queue]
 
     def settle(self, now: int) -> int:
@@ -160,6 +162,10 @@ class Bottleneck:
         self._tell(replanned=False)
 
     def foresee(self) -> None:
+        """Plan ahead until the earliest completion that the links have announced is final.
+
+        Then no completion that is still unknown can be earlier.
+        """
         while True:
             due_ns = min(
                 (link.queue[0].plan.due_ns for link in self.busy if link.queue[0].plan is not None),
@@ -231,7 +237,7 @@ class SharedLink(Link):
         bound: Bound | None,
     ) -> None:
         super().__init__(bottleneck.capacity if capacity is None else capacity, delay, bound)
-        self.bottleneck: Bottleneck = bottleneck
+        self.bottleneck = bottleneck
         self.index, self.own = index, capacity
         self.serving: Booking | None = None
 
@@ -294,6 +300,9 @@ class SharedLink(Link):
 
     def steady(self, booking: Booking) -> None:
         return None  # others may change its rate
+
+    def at_once(self, now: int) -> bool:
+        return False
 
     def started(self, booking: Booking) -> int | None:
         self._ahead(booking, lambda plan: plan is not None)

@@ -5,6 +5,10 @@
 Every transfer in the queue has a closed-form plan from its offer on. So queries change nothing, and
 a host that asks late gets the same moments as one that asks in time. Capacities and delays can be
 replaced while in use; the past does not change.
+
+Not modelled: packets and headers (bytes are a fluid; a rate is that of the payload), slow start and
+congestion (links/loss.py has the steady state only), and the opening of connections. Transfers
+of a few packets notice it; models of 1 MB and more do not (docs/explanation/emulator-accuracy.md).
 """
 
 from __future__ import annotations
@@ -20,8 +24,8 @@ from emulator.capacity import Capacity
 from emulator.capacity.rates import Cycle, cycle_of
 from emulator.capacity.service import AtOnce, Steady, curve_of
 from emulator.delay import Delay, Latency
-from emulator.errors import BadValue
-from emulator.units import FOREVER
+from emulator.errors import BadValue, check_whole
+from emulator.units import FOREVER, seconds_text
 
 
 class Transfer(Struct, frozen=True):
@@ -103,6 +107,12 @@ class Booking:
     # how much later than its offer the bottleneck accepted it, because it was settled further
     shifted_ns: int = 0
 
+    def __str__(self) -> str:
+        due_ns = self.plan.due_ns if self.plan else FOREVER
+        due = f"due at {seconds_text(due_ns)} s" if due_ns < FOREVER else "not planned"
+        transfer = self.transfer
+        return f"{transfer.kind} {transfer.number}, {transfer.size} bytes, {due}"
+
     def started_ns(self) -> int | None:
         """The first start of service, which may be in the future; None while not planned."""
         return self.plan.start_ns if self.began_ns is None and self.plan else self.began_ns
@@ -125,14 +135,7 @@ class Bound:
     policy: str = "drop"
 
     def __post_init__(self) -> None:
-        if (
-            not isinstance(self.limit_bytes, int)
-            or isinstance(self.limit_bytes, bool)
-            or self.limit_bytes < 0
-        ):
-            raise BadValue(
-                f"queue limit {self.limit_bytes!r}: expected a whole number of bytes, 0 or more"
-            )
+        check_whole("queue limit", self.limit_bytes, unit="bytes")
         if self.policy not in POLICIES:
             raise BadValue(f"queue policy {self.policy!r}: expected one of {', '.join(POLICIES)}")
 
@@ -236,27 +239,6 @@ def _still_needed(borders_ns: list[int], needed_ns: int) -> int:
     )
 
 
-class BottleneckLike(Protocol):
-    """What a network needs from a bottleneck. It plans ahead only as far as a query needs."""
-
-    on_change: Callable[[BottleneckLike, bool], None] | None
-    """Called when the next completion must be found again.
-
-    The flag is true if this is because plans have changed.
-    """
-
-    def foresee(self) -> None:
-        """Plan ahead until the earliest completion that the links have announced is final.
-
-        Then no completion that is still unknown can be earlier.
-        """
-        ...
-
-    def bookings(self) -> list[Booking]:
-        """All bookings on its links."""
-        ...
-
-
 class Link:
     """A FIFO queue of bookings over one capacity and one delay; the queue may be bounded.
 
@@ -264,8 +246,6 @@ class Link:
     ``on_change`` is called with the link whenever a plan may have changed, so that the network
     knows the next completion.
     """
-
-    bottleneck: BottleneckLike | None = None
 
     def __init__(
         self, capacity: Capacity | None, delay: Delay | None = None, bound: Bound | None = None
@@ -389,13 +369,6 @@ class Link:
         """
         return FOREVER if booking.plan is None else booking.plan.start_ns
 
-    def stretch_end(self, booking: Booking, now: int) -> int:
-        """When its service next pauses for others, at ``now`` or later.
-
-        FOREVER if it does not pause or this is not planned.
-        """
-        return FOREVER
-
     def stretch_bytes(self, booking: Booking, n_bytes: int) -> int:
         """Total bytes by the end of the uninterrupted service that carries byte ``n_bytes`` + 1.
 
@@ -462,7 +435,6 @@ class Link:
             self.capacity is None
             and not self.queue
             and self.bound is None
-            and self.bottleneck is None
             and self._idle_ns <= now
             and type(self.delay) is Latency
             and self.delay.delay_ns == 0

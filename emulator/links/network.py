@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from emulator.capacity import Capacity
 from emulator.delay import Delay
-from emulator.links.link import Booking, BottleneckLike, Completion, Link, Transfer
+from emulator.links.bottleneck import Bottleneck, SharedLink
+from emulator.links.link import Booking, Completion, Link, Transfer
 from emulator.units import FOREVER
 
 __all__ = ["Completion", "Network", "Supply", "Transfer"]
@@ -36,17 +37,25 @@ class Network:
         # links with a queue -> the heap entry of its first booking
         self._busy: dict[Link, tuple[int, int]] = {}
         # bottlenecks whose next completion is not known yet
-        self._unsure: dict[BottleneckLike, None] = {}
+        self._unsure: dict[Bottleneck, None] = {}
         # plans changed since the last query, except by calls about the transfer itself
-        self._touched: dict[Link | BottleneckLike, None] = {}
+        self._touched: dict[Link | Bottleneck, None] = {}
         self._offered = 0
+
+    def __str__(self) -> str:
+        """A line for each link, with the transfers in its queue."""
+        lines = []
+        for (edge, direction), link in sorted(self._links.items(), key=lambda item: item[0]):
+            queue = ", ".join(str(booking) for booking in link.queue)
+            lines.append(f"{edge} {direction}: {queue or 'idle'}")
+        return "\n".join(lines)
 
     def add_link(self, edge: str, direction: str, link: Link) -> None:
         """Give ``edge`` its link for ``direction``. ValueError if it has one."""
         if (edge, direction) in self._links:
             raise ValueError(f"edge {edge} has a link {direction} already")
         link.on_change = self._announce
-        if link.bottleneck is not None:
+        if isinstance(link, SharedLink):
             link.bottleneck.on_change = self._mark
         self._links[edge, direction] = link
 
@@ -55,11 +64,11 @@ class Network:
         try:
             return self._links[edge, direction]
         except KeyError:
-            made = None if self._supply is None else self._supply(edge, direction)
-            if made is None:
+            link = None if self._supply is None else self._supply(edge, direction)
+            if link is None:
                 raise
-        self.add_link(edge, direction, made)
-        return made
+        self.add_link(edge, direction, link)
+        return link
 
     def booked(self, transfer: Transfer) -> tuple[Link, Booking | None]:
         """The transfer's link, and its booking there; None while it is not in progress."""
@@ -122,14 +131,6 @@ class Network:
         """
         return self._link_of(transfer).opens_at(self._booking(transfer), n_bytes)
 
-    def stretch_end(self, transfer: Transfer, now: int) -> int:
-        """When its service next pauses for others: the usable end of its current or next slot.
-
-        This is a moment of service, like ``opens_at``: bytes arrive later by the delay. FOREVER on
-        a link without slots, after the last slot, and while none is planned.
-        """
-        return self._link_of(transfer).stretch_end(self._booking(transfer), now)
-
     def stretch_bytes(self, transfer: Transfer, n_bytes: int) -> int:
         """Total bytes by the end of the slot that carries byte ``n_bytes`` + 1.
 
@@ -173,15 +174,9 @@ class Network:
             assert started_ns is not None  # a due transfer has a plan
             link.complete()
             self._forget(booking)
+            sent, offered_ns, shifted_ns = booking.transfer, booking.offered_ns, booking.shifted_ns
             completions.append(
-                Completion(
-                    booking.transfer,
-                    booking.offered_ns,
-                    started_ns,
-                    due_ns,
-                    windows_ns,
-                    booking.shifted_ns,
-                )
+                Completion(sent, offered_ns, started_ns, due_ns, windows_ns, shifted_ns)
             )
         return completions
 
@@ -279,7 +274,7 @@ class Network:
     def _forget(self, booking: Booking) -> None:
         del self._bookings[booking.transfer.number], self._by_order[booking.order]
 
-    def _mark(self, bottleneck: BottleneckLike, replanned: bool) -> None:
+    def _mark(self, bottleneck: Bottleneck, replanned: bool) -> None:
         self._unsure[bottleneck] = None
         if replanned:
             self._touched[bottleneck] = None

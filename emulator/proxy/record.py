@@ -84,50 +84,66 @@ class ConnectionRecord:
         }
 
 
-class Log:
+class _Output:
+    """A file that is written while traffic passes: ``close`` reports errors, so that a full disk
+    does not stop the traffic.
+    """
+
+    def __init__(self, what: str, path: Path, written_as: Path) -> None:
+        self.path, self._what, self._written_as = path, what, written_as
+        self._fault: OSError | None = None
+        try:
+            self._file: TextIO = written_as.open("w", encoding="utf-8")
+        except OSError as error:
+            raise BadValue(f"{what} {path}: cannot be written ({error.strerror})") from None
+
+    def write(self, text: str) -> None:
+        try:
+            self._file.write(text)
+        except OSError as error:
+            self._fault = error
+
+    def finish(self) -> None:
+        """Complete the file and give it its name. BadValue if anything could not be written."""
+        try:
+            self._file.close()
+            if self._fault is not None:
+                raise self._fault
+            os.replace(self._written_as, self.path)
+        except OSError as error:
+            see = "" if self._written_as == self.path else f", see {self._written_as.name}"
+            reason = f"incomplete ({error.strerror}){see}"
+            raise BadValue(f"{self._what} {self.path}: {reason}") from None
+
+    def abandon(self) -> None:
+        """Close and delete the unfinished file."""
+        self._file.close()
+        self._written_as.unlink(missing_ok=True)
+
+
+class Log(_Output):
     """A log file with one JSON object: ``connections`` and the members of the summary.
 
     A connection is written when it ends, so that none is kept in memory.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self._part = path, path.with_name(path.name + ".part")
-        try:
-            self._file: TextIO = self._part.open("w", encoding="utf-8")
-        except OSError as error:
-            raise BadValue(f"log {path}: cannot be written ({error.strerror})") from None
-        self._file.write('{"connections": [')
-        self._written = 0
-        self._fault: OSError | None = None
+        super().__init__("log", path, path.with_name(path.name + ".part"))
+        self.write('{"connections": [')
+        self._before = "\n"
 
     def add(self, connection: Mapping[str, object]) -> None:
-        """Write a connection; ``close`` reports errors: a full disk must not stop the traffic."""
-        try:
-            self._file.write((",\n" if self._written else "\n") + json.dumps(connection))
-        except OSError as error:
-            self._fault = error
-        self._written += 1
+        """Write a connection."""
+        self.write(self._before + json.dumps(connection))
+        self._before = ",\n"
 
     def close(self, summary: Mapping[str, object]) -> None:
-        """Complete the file and give it its name. BadValue if anything could not be written."""
+        """Write the members of the summary, and finish."""
         members = "".join(
             f",\n{json.dumps(key)}: {json.dumps(value)}" for key, value in summary.items()
         )
-        try:
-            if self._fault is not None:
-                raise self._fault
-            self._file.write("\n]" + members + "}\n")
-            self._file.close()
-            os.replace(self._part, self.path)
-        except OSError as error:
-            raise BadValue(
-                f"log {self.path}: incomplete ({error.strerror}), see {self._part.name}"
-            ) from None
-
-    def abandon(self) -> None:
-        """Close and delete the unfinished file."""
-        self._file.close()
-        self._part.unlink(missing_ok=True)
+        self.write("\n]" + members + "}\n")
+        self.finish()
 
 
 class Totals:
@@ -192,37 +208,16 @@ def _ms(ns: int) -> float:
 COLUMNS = "listen,direction,begin_s,end_s,scheduled_end_s,bytes"
 
 
-class BusyFile:
+class BusyFile(_Output):
     """A CSV file with one row per busy period of each shaped link; BadValue if it cannot be."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            self._file: TextIO = path.open("w", encoding="utf-8")
-        except OSError as error:
-            raise BadValue(f"busy {path}: cannot be written ({error.strerror})") from None
-        self._fault: OSError | None = None
-        self.add(COLUMNS)
+        super().__init__("busy", path, path)
+        self.write(f"{COLUMNS}\n")
 
     def link(self, listen: str, direction: str) -> BusyPeriods:
         """The periods of one direction ("up" or "down") of the link that listens on ``listen``."""
         return BusyPeriods(self, f"{listen},{direction}")
-
-    def add(self, row: str) -> None:
-        """Write a row; ``close`` reports errors: a full disk must not stop the traffic."""
-        try:
-            self._file.write(f"{row}\n")
-        except OSError as error:
-            self._fault = error
-
-    def close(self) -> None:
-        """Complete the file. BadValue if anything could not be written."""
-        try:
-            self._file.close()
-            if self._fault is not None:
-                raise self._fault
-        except OSError as error:
-            raise BadValue(f"busy {self.path}: incomplete ({error.strerror})") from None
 
 
 class BusyPeriods:
@@ -246,4 +241,4 @@ class BusyPeriods:
         self._under_way_bytes -= size_bytes
         if size_bytes and not self._under_way_bytes:
             times = (f"{each / NS_PER_S:.9f}" for each in (self._begin_ns, now, due_ns))
-            self._file.add(f"{self._link},{','.join(times)},{self._bytes}")
+            self._file.write(f"{self._link},{','.join(times)},{self._bytes}\n")

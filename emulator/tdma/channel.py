@@ -17,7 +17,7 @@ from emulator.capacity import Capacity
 from emulator.capacity.rates import Constant
 from emulator.capacity.service import WORK_PER_BYTE
 from emulator.delay import Delay, Latency
-from emulator.errors import BadValue
+from emulator.errors import BadValue, check_whole
 from emulator.links.link import Booking, Link, Plan, changed_delay
 from emulator.units import FOREVER, NS_PER_S, seconds_text
 
@@ -36,9 +36,7 @@ class Grid:
 
     def __post_init__(self) -> None:
         for name, least in (("slot_ns", 1), ("guard_ns", 0), ("frame_slots", 1), ("start_ns", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise BadValue(f"{name} {value!r}: expected a whole number, {least} or more")
+            check_whole(name, getattr(self, name), least)
         if self.guard_ns >= self.slot_ns:
             raise BadValue(
                 f"slot of {self.slot_ns} ns: expected more than its guard of {self.guard_ns} ns"
@@ -94,18 +92,6 @@ class SlotCurve:
         """The start of the slot that serves byte ``size_bytes``."""
         index, _ = self._last(max(size_bytes, 1))
         return self._grid.begins(self._slots[index]) if index < len(self._slots) else FOREVER
-
-    def stretch_end(self, t_ns: int) -> int:
-        """The end of the usable time of the slot at ``t_ns``, otherwise of the next slot.
-
-        FOREVER after the last slot.
-        """
-        index = max(bisect_right(self._slots, self._grid.at(t_ns)) - 1, 0)
-        ends = (
-            self._grid.begins(slot) + self._grid.usable_ns
-            for slot in self._slots[index : index + 2]
-        )
-        return next((end_ns for end_ns in ends if t_ns < end_ns), FOREVER)
 
     def stretch_bytes(self, size_bytes: int) -> int:
         """Total bytes served by the end of the slot that serves byte ``size_bytes`` + 1.
@@ -171,12 +157,8 @@ class Channel:
         automatic: bool = False,
         half_duplex: bool = True,
     ) -> None:
-        if slots_per_transfer is not None and (
-            not isinstance(slots_per_transfer, int) or slots_per_transfer < 1
-        ):
-            raise BadValue(
-                f"slots per transfer {slots_per_transfer!r}: expected a whole number, 1 or more"
-            )
+        if slots_per_transfer is not None:
+            check_whole("slots per transfer", slots_per_transfer, 1)
         self.grid = grid
         self.capacity, self.slots_per_transfer = Constant(rate_bit_s), slots_per_transfer
         self.automatic, self.half_duplex = automatic, half_duplex
@@ -450,10 +432,6 @@ class ChannelLink(Link):
     def opens_at(self, booking: Booking, n_bytes: int) -> int:
         curve = None if booking.plan is None else booking.plan.curve
         return curve.opens_at(n_bytes - booking.kept) if isinstance(curve, SlotCurve) else FOREVER
-
-    def stretch_end(self, booking: Booking, now: int) -> int:
-        curve = None if booking.plan is None else booking.plan.curve
-        return curve.stretch_end(now) if isinstance(curve, SlotCurve) else FOREVER
 
     def stretch_bytes(self, booking: Booking, n_bytes: int) -> int:
         curve = None if booking.plan is None else booking.plan.curve

@@ -23,7 +23,7 @@ from functools import cached_property
 from itertools import islice, takewhile
 from typing import Literal
 
-from emulator.errors import BadValue
+from emulator.errors import BadValue, check_whole
 
 Order = Literal["finished", "oldest"]
 
@@ -184,10 +184,10 @@ class Tdma:
     delay: int = 0
 
     def __post_init__(self) -> None:
-        _check("N", self.devices, 1, MAX_DEVICES)
-        _check("S", self.per_round, 1, self.devices)
-        _check("r", self.slots_per_transfer, 1, MAX_SLOTS)
-        _check("tau-comp", self.compute_slots, 0, MAX_SLOTS)
+        check_whole("N", self.devices, 1, MAX_DEVICES)
+        check_whole("S", self.per_round, 1, self.devices)
+        check_whole("r", self.slots_per_transfer, 1, MAX_SLOTS)
+        check_whole("tau-comp", self.compute_slots, 0, MAX_SLOTS)
         if not 0 <= self.delay < self.groups:
             raise BadValue(
                 f"delay {self.delay}: expected 0 to {self.groups - 1} rounds, less than the"
@@ -282,7 +282,7 @@ class Tdma:
 
         This is the number of rounds whose start slot is <= ``slot``; it reproduces table I.
         """
-        _check("T", slot, 0, MAX_SLOTS)
+        check_whole("T", slot, 0, MAX_SLOTS)
         if self.even:
             return 1 + bisect_right(range(slot // self.comm_slots + 1), slot, key=self.end_slot)
         self._bound(slot // self.comm_slots * self.per_round)
@@ -365,8 +365,3 @@ class _Loop:
     rounds: int
     slots: int
     staleness: tuple[int, ...]
-
-
-def _check(name: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise BadValue(f"{name} {value}: expected a whole number from {least} to {most}")

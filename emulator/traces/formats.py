@@ -121,19 +121,41 @@ class TraceFormat:
 
     ``directions``: those that a file of it can have, the default first; ("",) if a file is of one
     direction that it does not name. ``known``: whether the first line of a file is of this format.
-    ``refused``: a direction that must not be used, and why.
+    ``no_uplink``: why the direction "up" must not be used.
     """
 
     name: str
     directions: tuple[str, ...]
     known: Callable[[str], bool]
     convert: Convert
-    refused: tuple[tuple[str, str], ...] = ()
+    no_uplink: str = ""
 
 
 TIME = "%Y-%m-%d %H:%M:%S"
-STARLINK_COLUMN = {"down": "download", "up": "upload"}
-STARLINK_NEEDED = ("timestamp_start", "download", "upload")
+
+
+def measured(
+    lines: Iterable[str], name: str, format_name: str, columns: Sequence[str], rate: str, form: str
+) -> list[tuple[int, float]]:
+    """The second and the ``rate`` of each row of a CSV file with these ``columns``.
+
+    The first column is a time of the ``form``, in order. With several rates, a row may lack one.
+    """
+    reader = csv.DictReader(lines)
+    if not set(columns) <= set(reader.fieldnames or ()):
+        raise not_of(format_name, name, f"columns {', '.join(columns)}", str(reader.fieldnames))
+    rows: list[tuple[int, float]] = []
+    for row in reader:
+        where, text = f"{name}, line {reader.line_num}", row[rate] or ""
+        at_s, value = moment(row[columns[0]] or "", form), number(text)
+        missing = not text and len(columns) > 2
+        if at_s is None or (value is None and not missing):
+            texts = ",".join(str(row[column]) for column in columns)
+            raise not_of(format_name, where, "a time and a rate", texts)
+        if value is not None:
+            in_order(where, rows[-1][0] if rows else None, at_s)
+            rows.append((at_s, value))
+    return rows
 
 
 def starlink(lines: Iterable[str], name: str, direction: str, series: str | None) -> Recording:
@@ -146,27 +168,9 @@ def starlink(lines: Iterable[str], name: str, direction: str, series: str | None
     Source: D. Laniewski et al., "Starlink on the road: a first look at mobile Starlink performance
     in Central Europe", TMA 2024; https://github.com/sys-uos/Starlink-on-the-Road
     """
-    reader = csv.DictReader(lines)
-    if not set(STARLINK_NEEDED) <= set(reader.fieldnames or ()):
-        raise not_of(
-            "starlink-road", name, f"columns {', '.join(STARLINK_NEEDED)}", str(reader.fieldnames)
-        )
-    rows: list[tuple[int, int]] = []
-    for row in reader:
-        where, value = f"{name}, line {reader.line_num}", row[STARLINK_COLUMN[direction]]
-        at_s = moment(row["timestamp_start"] or "", TIME)
-        rate = number(value) if value else 0.0
-        if at_s is None or rate is None:
-            raise not_of(
-                "starlink-road",
-                where,
-                "a time and rates in bit/s",
-                ",".join(map(str, row.values())),
-            )
-        if value:
-            in_order(where, rows[-1][0] if rows else None, at_s)
-            rows.append((at_s, round(rate)))
-    return held(rows, name, longest_s=1)
+    columns = ("timestamp_start", "download", "upload")
+    rows = measured(lines, name, "starlink-road", columns, f"{direction}load", TIME)
+    return held([(at_s, round(rate)) for at_s, rate in rows], name, longest_s=1)
 
 
 def _is_starlink(line: str) -> bool:
@@ -303,7 +307,6 @@ def _is_fcc_webget(line: str) -> bool:
 
 
 IRISH_TIME = "%Y.%m.%d_%H.%M.%S"
-IRISH_NEEDED = ("Timestamp", "DL_bitrate")
 IRISH_LONGEST_S = 10  # the files have pauses of up to 5 s
 NO_UPLINK = (
     "its UL_bitrate is not a capacity: nothing was uploaded, it is the rate of acknowledgements"
@@ -323,19 +326,9 @@ def irish_5g(lines: Iterable[str], name: str, direction: str, series: str | None
     Source: D. Raca et al., "Beyond throughput, the next generation: a 5G dataset with channel and
     context metrics", MMSys 2020; https://github.com/uccmisl/5Gdataset
     """
-    reader = csv.DictReader(lines)
-    if not set(IRISH_NEEDED) <= set(reader.fieldnames or ()):
-        raise not_of("irish-5g", name, f"columns {', '.join(IRISH_NEEDED)}", str(reader.fieldnames))
-    rows: list[tuple[int, int]] = []
-    for row in reader:
-        where = f"{name}, line {reader.line_num}"
-        at_s, rate = moment(row["Timestamp"] or "", IRISH_TIME), number(row["DL_bitrate"] or "")
-        if at_s is None or rate is None:
-            found = f"{row['Timestamp']}, {row['DL_bitrate']}"
-            raise not_of("irish-5g", where, "a time and a rate in kbit/s", found)
-        in_order(where, rows[-1][0] if rows else None, at_s)
-        rows.append((at_s, round(rate * 1000)))
-    recording = held(rows, name, IRISH_LONGEST_S)
+    columns = ("Timestamp", "DL_bitrate")
+    rows = measured(lines, name, "irish-5g", columns, "DL_bitrate", IRISH_TIME)
+    recording = held([(at_s, round(kbit * 1000)) for at_s, kbit in rows], name, IRISH_LONGEST_S)
     return Recording(recording.steps, (*recording.remarks, f"only the downlink: {NO_UPLINK}"))
 
 
@@ -350,13 +343,7 @@ FORMATS: Mapping[str, TraceFormat] = {
         TraceFormat("nyu-mets", ("",), _is_nyu_mets, nyu_mets),
         TraceFormat("hsdpa", ("down",), _is_hsdpa, hsdpa),
         TraceFormat("fcc-webget", ("down",), _is_fcc_webget, fcc_webget),
-        TraceFormat(
-            "irish-5g",
-            ("down",),
-            _is_irish_5g,
-            irish_5g,
-            refused=(("up", NO_UPLINK),),
-        ),
+        TraceFormat("irish-5g", ("down",), _is_irish_5g, irish_5g, NO_UPLINK),
     )
 }
 NATIVE = ("mahimahi", "csv")  # formats that links.trace_up takes without a conversion
@@ -378,9 +365,8 @@ def converted(
     """
     reader = FORMATS[valid_name("format", format_name, FORMATS)]
     chosen = direction or reader.directions[0]
-    refused = dict(reader.refused)
-    if chosen in refused:
-        raise BadValue(f"trace {path}: direction {chosen}: {refused[chosen]}")
+    if chosen == "up" and reader.no_uplink:
+        raise BadValue(f"trace {path}: direction up: {reader.no_uplink}")
     if chosen not in reader.directions:
         valid = (
             " or ".join(filter(None, reader.directions)) or "none, the format names no direction"

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from statistics import median
 
 from emulator_proxy import COMMAND
 from emulator_rows import Bound, Cell, Extent, Shot, as_child, end, error_rows
@@ -175,7 +174,3 @@ def _sent(sock: socket.socket, size: int) -> int:
     body = bytes(size - STAMP.size)
     sock.sendall(STAMP.pack(time.monotonic_ns()) + body)
     return int(STAMP.unpack(sock.recv(STAMP.size))[0])
-
-
-def middle_ms(found: list[Shot]) -> float:
-    return median(shot.took_ms for shot in found)

@@ -46,8 +46,8 @@ from edgefl.clocks.wall.edge.host import EdgeHost
 from edgefl.clocks.wall.edge.work import EdgeSide, OwnMachine
 from edgefl.clocks.wall.keys import EdgeKeys
 from edgefl.config.experiment import Experiment
+from edgefl.config.file import shared_digest
 from edgefl.errors import UserError
-from edgefl.loading.file import shared_digest
 from edgefl.protocol.messages import Assignment, Update
 from edgefl.vectors import Layout, LayoutEntry
 
@@ -202,11 +202,11 @@ def listening(control: Channel, config: Experiment, base: Path, keys: Path | Non
         StartRun(
             experiment=config.model_dump_json(),
             index=0,
-            directory=str(base / "out"),
-            base=str(base),
-            scratch=str(base),
+            directory=base / "out",
+            base=base,
+            scratch=base,
             data_digest="bench",
-            keys=None if keys is None else str(keys),
+            keys=keys,
             more=False,
             strains=(),
             speed_auto=False,

@@ -23,8 +23,8 @@ from statistics import median
 import orjson
 from table import TIMES, Row, arguments, host_line, report, run, say
 
+from edgefl.config.packaged import FOLDER
 from edgefl.errors import UserError
-from edgefl.loading.packaged import FOLDER
 from edgefl.record.files import EVENTS, SUMMARY
 
 HELP_GOAL = "<= 3"  # times `import typer`

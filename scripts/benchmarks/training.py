@@ -33,10 +33,10 @@ from edgefl.clocks.setup.learning import Learning, learning
 from edgefl.compiled.network import network_of
 from edgefl.compiled.step import CompiledStep
 from edgefl.config.experiment import Experiment
+from edgefl.config.file import dump
 from edgefl.data.dataset import Dataset
 from edgefl.data.task import Task, cross_entropy
 from edgefl.errors import UserError
-from edgefl.loading.file import dump
 from edgefl.models import celeba_cnn, cnn, emnist_cnn, lenet5, mlp, tdma_cnn
 from edgefl.protocol.messages import Assignment
 from edgefl.record.files import SUMMARY

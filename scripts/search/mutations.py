@@ -9,9 +9,8 @@ from typing import Any
 from unittest.mock import patch
 
 from edgefl.actor import Send
-from edgefl.clocks.wall.coordinator import durability
-from edgefl.clocks.wall.coordinator.durability import CheckpointWriter, Committer
-from edgefl.clocks.wall.coordinator.logic import Logic
+from edgefl.clocks.wall.coordinator import logic
+from edgefl.clocks.wall.coordinator.logic import CheckpointWriter, Committer, Logic
 from edgefl.clocks.wall.coordinator.sessions import Sessions
 from edgefl.clocks.wall.coordinator.transfers import Transport
 from edgefl.coordinator.coordinator import Coordinator
@@ -137,7 +136,7 @@ def early_checkpoint() -> list[Change]:
 
 def arrays_not_copied() -> list[Change]:
     """The arrays of a checkpoint go on changing until its thread has written them."""
-    return [(durability, "encode", partial(durability.encode, copy=False))]
+    return [(logic, "encode", partial(logic.encode, copy=False))]
 
 
 def deadline_restarts() -> list[Change]:

@@ -91,11 +91,9 @@ class Run:
     ``coordinator``: of the process that runs now. ``hosts``: of the edges' latest processes.
     """
 
-    def __init__(
-        self, world: World, story: Story, verbose: bool = False, calm: bool = False
-    ) -> None:
+    def __init__(self, world: World, story: Story, verbose: bool = False) -> None:
         self.world, self.story = world, story
-        self.sim = Simulation(story.seed, verbose, calm)
+        self.sim = Simulation(story.seed, verbose)
         self.network = SimulatedNetwork(self.sim)
         self.disk = SimulatedDisk(self.sim)
         self.processes: dict[str, Process] = {}

@@ -16,10 +16,10 @@ import orjson
 from msgspec import Struct
 from safetensors.numpy import save_file
 
+from edgefl.clocks.process_messages import StartRun
 from edgefl.clocks.setup import rundir
 from edgefl.clocks.setup.learning import Learning, learning
-from edgefl.clocks.wall.coordinator import durability
-from edgefl.clocks.wall.coordinator.process import CoordinatorTask
+from edgefl.clocks.wall.coordinator import logic
 from edgefl.clocks.wall.edge.membership import side
 from edgefl.clocks.wall.edge.work import EdgeSide
 from edgefl.config.experiment import Experiment
@@ -145,7 +145,7 @@ def experiment(scenario: Scenario) -> Experiment:
     if scenario.native:
         sections["links"] = {"kind": "native"}
     if "medium" in more:
-        sections["links"] = {"latency_ms": 10.0}
+        del sections["links"]
     ways = {"up": scenario.up, "down": scenario.down}
     if any(ways.values()):
         sections["compression"] = {way: name for way, name in ways.items() if name}
@@ -169,7 +169,7 @@ class World:
             patch.object(rundir, "git_commit", lambda folder=None: "simulated"),
             patch.object(rundir, "time", SimpleNamespace(monotonic=now_s)),
             patch.object(clock, "time", unix),
-            patch.object(durability, "REPLAY_S", replay_s),
+            patch.object(logic, "REPLAY_S", replay_s),
         ):
             yield
 
@@ -187,10 +187,10 @@ class World:
             save_file({"weights": made.initial_weights()}, self.scratch / "initial.safetensors")
         return replace(self._learned[strategy], experiment=found, _chosen={})
 
-    def coordinator_task(self, scenario: Scenario, resume: bool) -> CoordinatorTask:
+    def coordinator_task(self, scenario: Scenario, resume: bool) -> StartRun:
         learned = self.learned(scenario)
-        return CoordinatorTask(
-            learned.experiment,
+        return StartRun(
+            experiment=learned.experiment.model_dump_json(),
             index=0,
             directory=RUN,
             base=FOLDER,
@@ -201,6 +201,7 @@ class World:
             strains=(),
             speed_auto=False,
             resume=resume,
+            engine="",
         )
 
     def edge_side(self, scenario: Scenario, edge: str, setup: Setup) -> EdgeSide:

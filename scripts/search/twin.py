@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from enum import Enum
 from functools import partial
 from itertools import count, zip_longest
@@ -20,6 +19,7 @@ from weakref import ref
 import numpy as np
 import orjson
 import xxhash
+from msgspec.structs import replace
 
 from edgefl.clocks.setup.plan import fidelity
 from edgefl.clocks.setup.rundir import externals
@@ -147,6 +147,7 @@ class Twin:
         learned = world.learned(scenario)
         opened = open_run(
             task,
+            learned.experiment,
             aligned_copy(learned.initial_weights()),
             learned.layout,
             True,
@@ -156,7 +157,7 @@ class Twin:
             lambda line: None,
         )
         self.run, self.core = opened.run, opened.core
-        self.logic = Logic(self.core, _Nobody(), fidelity(task.experiment))
+        self.logic = Logic(self.core, _Nobody(), fidelity(learned.experiment))
 
     def repeat(self, inputs: list[Input]) -> None:
         self.logic.replay(

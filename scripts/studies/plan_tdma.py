@@ -20,9 +20,9 @@ from rich.table import Table
 
 from edgefl.clocks.setup.devices import devices
 from edgefl.clocks.setup.plan import timetable
+from edgefl.config.file import load
 from edgefl.errors import UserError
 from edgefl.exit_status import BAD_INPUT, FAILED
-from edgefl.loading.file import load
 from edgefl.results import run_files
 from edgefl.results.families import slots
 from edgefl.results.read import read_csv, read_events

@@ -14,9 +14,9 @@ from builders import EXAMPLES
 from paths import ROOT
 
 from edgefl import cli
+from edgefl.config.file import from_json, load, to_json
 from edgefl.entry_points import entries
 from edgefl.errors import UserError
-from edgefl.loading.file import from_json, load, to_json
 
 pytestmark = pytest.mark.processes
 

@@ -15,8 +15,8 @@ from state_relay import Relay, begun
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.setup.rundir import replay_run
 from edgefl.clocks.virtual.run import run_virtual
+from edgefl.config.file import load
 from edgefl.errors import UserError
-from edgefl.loading.file import load
 from edgefl.record.replay import replay
 from edgefl.strategies.base.catalog import own_modules
 from edgefl.strategies.base.strategy import Strategy

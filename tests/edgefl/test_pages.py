@@ -20,7 +20,7 @@ from paths import EXAMPLES, ROOT
 from typer.testing import CliRunner
 
 from edgefl.cli import app
-from edgefl.loading.file import load
+from edgefl.config.file import load
 
 ALONE = (
     "strategies",

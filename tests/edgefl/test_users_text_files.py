@@ -11,10 +11,10 @@ import pytest
 
 from edgefl import catalog
 from edgefl.clocks.wall import keys
+from edgefl.config import file as config_file
 from edgefl.data import leaf, shakespeare, text_tables, words
 from edgefl.data.words import TextOptions
 from edgefl.errors import UserError
-from edgefl.loading import file as config_file
 from edgefl.plugins.flower.app_folder import app_folder
 from edgefl.plugins.launch import inventory
 from emulator import plain_text

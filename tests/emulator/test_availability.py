@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from emulator.availability import (
     ExponentialAbsences,
@@ -20,13 +18,17 @@ from emulator.availability import (
     periodic_absences,
     presence,
     recorded_presence,
-    share_there,
 )
 from emulator.errors import BadValue
 from emulator.faults import Fault
-from emulator.units import FOREVER, NS_PER_S
+from emulator.units import NS_PER_S
 
 S = NS_PER_S
+
+
+def away_share(absences: Iterable[Fault], until_ns: int) -> float:
+    known = itertools.takewhile(lambda fault: fault.at_ns < until_ns, absences)
+    return sum(min(fault.until_ns, until_ns) - fault.at_ns for fault in known) / until_ns
 
 
 def first(absences: Iterable[Fault], count: int) -> list[tuple[float, float]]:
@@ -39,14 +41,7 @@ def test_a_pattern_by_hand() -> None:
     assert first(periodic_absences("e", pattern), 4) == [(0, 1), (3, 6), (8, 11), (13, 16)]
     over_the_end = presence([(0, 2), (9, 10)], 10, "p")
     assert first(periodic_absences("e", over_the_end), 2) == [(2, 9), (12, 19)]
-    assert share_there(periodic_absences("e", pattern), 10 * S) == pattern.share == 0.4
-
-
-def test_always_and_never() -> None:
-    assert list(periodic_absences("e", presence([(0, 10)], 10, "p"))) == []
-    assert list(periodic_absences("e", presence([(0, 4), (4, 10)], 10, "p"))) == []
-    (never,) = periodic_absences("e", presence([(3, 3)], 10, "p"))
-    assert (never.at_ns, never.until_ns) == (0, FOREVER)
+    assert pattern.share == 0.4 == 1 - away_share(periodic_absences("e", pattern), 10 * S)
 
 
 def test_scaled_and_moved() -> None:
@@ -56,26 +51,12 @@ def test_scaled_and_moved() -> None:
     assert pattern.later(10 * S) == pattern
 
 
-@given(st.lists(st.integers(0, 50), min_size=2, max_size=8, unique=True), st.integers(0, 200))
-def test_a_moved_pattern_is_there_as_long_and_goes_on_without_end(
-    moments: list[int], by: int
-) -> None:
-    ordered = sorted(moments[: len(moments) // 2 * 2])
-    pattern = presence(list(zip(ordered[::2], ordered[1::2])), 60, "p")
-    moved = pattern.later(by * S)
-    assert moved.share == pytest.approx(pattern.share)
-    away = list(itertools.islice(periodic_absences("e", moved), 20))
-    assert all(a.until_ns < b.at_ns for a, b in itertools.pairwise(away))
-    laps = 3 * 60 * S
-    assert share_there(periodic_absences("e", moved), laps) == pytest.approx(pattern.share)
-
-
 def test_random_times_follow_the_seed_and_their_means() -> None:
     def drawn(seed: int) -> ExponentialAbsences:
         return ExponentialAbsences("e", np.random.default_rng(seed), 30 * S, 10 * S)
 
     assert first(drawn(1), 5) == first(drawn(1), 5) != first(drawn(2), 5)
-    assert share_there(drawn(3), 100_000 * S) == pytest.approx(0.75, abs=0.02)
+    assert away_share(drawn(3), 100_000 * S) == pytest.approx(0.25, abs=0.02)
     starts = [next(drawn(seed)).at_ns == 0 for seed in range(400)]
     assert np.mean(starts) == pytest.approx(0.25, abs=0.07), "away at the start as often as later"
 
@@ -85,10 +66,7 @@ def test_random_times_follow_the_seed_and_their_means() -> None:
     [
         ([(1, 3), (2, 4)], 10, "p: interval 2 to 4 s overlaps the one before, which ends at 3 s"),
         ([(3, 1)], 10, "expected times in order, from 0 to 10 s"),
-        ([(-1, 1)], 10, "expected times in order"),
-        ([(1, 11)], 10, "expected times in order, from 0 to 10 s"),
         ([(1, 2)], 0, "expected a period above 0 s"),
-        ([(1, float("nan"))], 10, "expected times in order"),
     ],
 )
 def test_refused_intervals(intervals: list[tuple[float, float]], period: float, words: str) -> None:
@@ -150,19 +128,12 @@ def changed(clients: dict[str, Any], client: str, **values: Any) -> str:
         ("a.csv", "", "empty"),
         ("a.csv", CSV + "e000,7,9\n", "edge e000: interval 7 to 9 s overlaps the one before"),
         ("a.csv", CSV + "e000,9\n", "line 5: expected edge,begin_s,end_s such as e000,0,3600"),
-        ("a.csv", CSV + "e000,9,soon\n", "line 5: expected edge,begin_s,end_s"),
         ("a.csv", CSV + "e000,9,8\n", "line 5: expected an edge and two times in order"),
-        ("a.csv", CSV + "e000,1,inf\n", "line 5: expected an edge and two times in order"),
         ("a.json", "{", "expected JSON"),
         ("a.json", "[]", "expected an object of clients"),
         ("a.json", '{"1": {"a": 2}}', "expected clients with ready_time (FLHetBench) or active"),
         ("a.json", changed(FEDSCALE, "1", inactive=[1]), "client 1: expected as many inactive"),
         ("a.json", changed(FEDSCALE, "1", finish_time=None), "client 1: not a client of fedscale"),
-        (
-            "a.json",
-            changed(FEDSCALE, "1", active=[1, 3], inactive=[4, 5]),
-            "client 1: interval 3 to 5 s overlaps",
-        ),
         ("a.json", json.dumps({"682": FLHETBENCH["682"]}), "no client has a usable recording"),
     ],
 )

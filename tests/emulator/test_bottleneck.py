@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +15,7 @@ from edgefl.exchange.pacer import PacedFlow, Pacer, PiecePlan
 from emulator.capacity.rates import Constant
 from emulator.delay import Latency
 from emulator.fidelity import Fidelity
-from emulator.links.bottleneck import Bottleneck, SharedLink, shares
+from emulator.links.bottleneck import Bottleneck, shares
 from emulator.links.link import Link
 from emulator.links.network import Network, Transfer
 from emulator.units import FOREVER, NS_PER_S
@@ -38,15 +37,11 @@ def transfer(number: int, size: int, edge: int = 0) -> Transfer:
 @pytest.mark.parametrize(
     ("rate", "caps", "expected"),
     [
-        (10, [10, 10], [5, 5]),
         (10, [2, 10, 10], [2, 4, 4]),
         (10, [10, 10, 10], [4, 3, 3]),  # the remainder is not lost
         (10, [3, 1, 9, 2], [3, 1, 4, 2]),
         (10, [0, 4, 0], [0, 4, 0]),
-        (10, [3, 3], [3, 3]),
-        (11, [3, 4, 4], [3, 4, 4]),
         (0, [5, 5], [0, 0]),
-        (5, [], []),
     ],
 )
 def test_shares_by_hand(rate: int, caps: list[int], expected: list[int]) -> None:
@@ -101,44 +96,6 @@ def test_moments_before_the_settled_one_count_from_there_and_are_counted() -> No
     assert due(net, 45 * MS) == [(2, 40 * MS)]
     net.offer(transfer(3, 10, 0), 40 * MS)  # a late host that passes the true moments loses nothing
     assert [(done.due_ns, done.shifted_ns) for done in net.pop_due(FOREVER)] == [(50 * MS, 0)]
-
-
-def test_capacities_that_never_meet_serve_nothing() -> None:
-    net, _ = cell(OnOff(10**6, 1 * MS, 2 * MS), [OnOff(10**6, 1 * MS, 2 * MS, 1 * MS)])
-    net.offer(transfer(0, 1), 0)
-    assert net.next_due() == FOREVER
-
-
-def test_many_links_of_which_few_are_busy_stay_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only busy links of the affected bottleneck are touched; calls are counted, not timed."""
-    touched, give = [0], SharedLink.give
-
-    def counted(self: SharedLink, now: int, rate: int) -> int:
-        touched[0] += 1
-        return give(self, now, rate)
-
-    monkeypatch.setattr(SharedLink, "give", counted)
-    net, shared = cell(Constant(10**8), [Constant(10**7)] * 3000)
-    elsewhere = Bottleneck(Constant(10**6))
-    for edge in range(3000, 3050):
-        net.add_link(str(edge), "up", elsewhere.link())
-        net.offer(transfer(edge, 10**6, edge), 0)
-    net.next_due()
-    touched[0], now = 0, 0
-    for number in range(10_000, 10_020):
-        net.offer(transfer(number, 20_000 + 997 * number % 10_000, number % 3000), now)
-    for number in range(10_020, 10_120):
-        now = net.next_due()
-        for place, _ in enumerate(net.pop_due(now)):
-            net.offer(
-                transfer(
-                    number + 1000 * place,
-                    20_000 + 997 * number % 10_000,
-                    (7 * number + place) % 3000,
-                ),
-                now,
-            )
-    assert len(shared.busy) == 20 and touched[0] <= 100 * 20 * 6
 
 
 # ---------------------------------------------------------------- against exact rational arithmetic
@@ -204,50 +161,6 @@ def test_completions_are_those_of_a_fluid(
         elapsed = moment - min(at for at, _, _ in told)
         # each epoch may cost a ns, and a share is a whole number of bit/s (at least 200,000 here)
         assert abs(popped[number] - 3 * MS - moment) <= 30 + elapsed / 100_000
-
-
-@settings(deadline=None)
-@given(
-    st.lists(
-        st.one_of(
-            st.none(),
-            st.integers(10**5, 10**7).map(Constant),
-            st.just(OnOff(10**7, 3 * MS, 10 * MS)),
-        ),
-        min_size=3,
-        max_size=3,
-    ),
-    offers,
-    st.data(),
-)
-def test_the_bottleneck_carries_its_rate_no_more_and_no_less(
-    caps: list[object | None], offers: list[tuple[int, int, int]], data: st.DataObject
-) -> None:
-    rate = 5_000_000
-    net, shared = cell(Constant(rate), caps)
-    items, now = [], 0
-    for number, (pause_ns, edge, size) in enumerate(offers):
-        now += pause_ns // 10
-        items.append(transfer(number, size, edge % 3))
-        net.offer(items[-1], now)
-    last = max(net.due_at(item, item.size) for item in items)
-    assert last < FOREVER
-    marks = sorted(data.draw(st.lists(st.integers(now, max(last, now)), min_size=2, max_size=8)))
-    for begin, end in pairwise(marks):
-        carried = sum(net.progress(item, end) - net.progress(item, begin) for item in items)
-        most = rate * (end - begin) / (8 * NS_PER_S)
-        assert carried <= most + len(items)
-        open_all_along = [
-            item
-            for item in items
-            if caps[int(item.edge)] is None
-            and net.due_at(item, item.size) >= end
-            and (net.started(item) or 0) <= begin
-        ]
-        if open_all_along:
-            assert carried >= most - len(items) - 1
-    assert sum(net.progress(item, last) for item in items) == sum(item.size for item in items)
-    assert len(due(net)) == len(items) and shared.bookings() == []
 
 
 # ------------------------------------------------------------------ a link alone is a plain one
@@ -365,20 +278,3 @@ def test_the_pacer_follows_when_others_come_and_go() -> None:
     until(5 * NS_PER_S)
     assert [at for at, number, end in moments if (number, end) == (0, 250_000)] == [1180 * MS]
     assert pacer.fidelity.wake_lag.max == 0
-
-
-def test_the_pacer_follows_a_link_that_was_changed() -> None:
-    net = Network()
-    net.add_link("0", "up", Link(Constant(2_000_000)))
-    pacer = Pacer(Exchange(net, {}), PiecePlan(20 * MS, 10 * MS), Fidelity())
-    flow = PacedFlow(transfer(0, 250_000), 1, None)
-    pacer.begin(flow, 0, 0, 0)
-    moments = {}
-    while (at := pacer.next_due()) < FOREVER:
-        if at >= 500 * MS and net.next_due() > 900 * MS:
-            net.change("0", "up", Constant(4_000_000), at=500 * MS)
-            continue
-        moments.update({end: at for _, _, end in pacer.release(at)})
-        pacer.carried(at)
-    assert (moments[250_000], pacer.fidelity.wake_lag.max) == (730 * MS, 0)
-    assert flow.completion is not None and flow.completion.due_ns == 750 * MS

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.capacity import Capacity, service
-from emulator.capacity.rates import Constant, Cycle, Gated, Lowest, OnOff, Slotted, Windows
-from emulator.capacity.service import AtOnce, Curve, Steady, bytes_served, served_at
+from emulator.capacity.rates import Constant, Gated, Lowest, OnOff, Slotted, Windows
+from emulator.capacity.service import Curve, Steady, bytes_served, served_at
 from emulator.capacity.trace import Trace
 from emulator.delay import Latency
 from emulator.errors import BadValue
@@ -58,25 +58,6 @@ def test_constant_serves_in_closed_form() -> None:
     assert served_at(Constant(3), 7, 1) == 7 + 2_666_666_667  # 8/3 s, rounded up
 
 
-def test_steps_serve_piece_by_piece() -> None:
-    slots = Steps(
-        [(8_000, 10_000_000), (0, 30_000_000)]
-    )  # 1 byte per ms for 10 ms, then 30 ms without service
-    assert (
-        served_at(slots, 0, 10) == 10_000_000
-    )  # the last byte ends with its slot, not with the next one
-    assert served_at(slots, 0, 11) == 41_000_000
-    assert served_at(slots, 15_000_000, 10) == 50_000_000
-    assert [bytes_served(slots, 0, t * 1_000_000) for t in (9, 10, 39, 40, 45, 80)] == [
-        9,
-        10,
-        10,
-        10,
-        15,
-        20,
-    ]
-
-
 def test_a_capacity_that_ends_never_serves_the_rest() -> None:
     second = Until(8, NS_PER_S)
     assert served_at(second, 0, 1) == NS_PER_S
@@ -84,25 +65,6 @@ def test_a_capacity_that_ends_never_serves_the_rest() -> None:
     assert served_at(Constant(1), FOREVER, 1) == FOREVER
     assert served_at(Constant(1), 0, 10**18) == FOREVER
     assert bytes_served(second, 0, FOREVER) == 1
-
-
-def test_a_segment_must_move_on() -> None:
-    class Stuck:
-        def segment(self, t_ns: int) -> tuple[int, int]:
-            return 1, t_ns
-
-    with pytest.raises(ValueError, match="segment at 3 ns ends at 3 ns"):
-        served_at(Stuck(), 3, 1)
-
-
-@settings(deadline=None)
-@given(capacities, moments, st.integers(1, 10**5))
-def test_when_is_the_smallest_moment_that_serves(
-    capacity: Constant | Steps, start: int, size: int
-) -> None:
-    end = served_at(capacity, start, size)
-    assert bytes_served(capacity, start, end) >= size
-    assert bytes_served(capacity, start, end - 1) < size
 
 
 @settings(deadline=None)
@@ -116,15 +78,9 @@ def test_a_kept_curve_answers_like_a_fresh_one_in_any_order(
     assert curve.when(1000) == served_at(capacity, start, 1000)
 
 
-def test_unshaped_serves_at_once() -> None:
-    curve = AtOnce(5)
-    assert (curve.served(4), curve.when(10**12)) == (0, 5)
-    assert curve.served(5) >= 10**12
-
-
-@pytest.mark.parametrize("rate", [0, -1, 2e6, True, "2mbit"])
+@pytest.mark.parametrize("rate", [0, 2000000.0, True])
 def test_constant_refuses(rate: object) -> None:
-    with pytest.raises(BadValue, match="bit/s above 0"):
+    with pytest.raises(BadValue, match="bit/s, 1 or more"):
         Constant(rate)
 
 
@@ -132,14 +88,6 @@ def test_constant_refuses(rate: object) -> None:
 def test_latency_refuses(delay: object) -> None:
     with pytest.raises(BadValue, match="0 or more"):
         Latency(delay)
-
-
-@settings(deadline=None)
-@given(st.integers(0, 10**12), moments)
-def test_departure_inverts_arrival(delay: int, sent: int) -> None:
-    latency = Latency(delay)
-    assert latency.departure(latency.arrival(sent)) == sent
-    assert latency.arrival(FOREVER) == FOREVER
 
 
 @given(
@@ -155,14 +103,6 @@ def test_a_constant_rate_has_a_closed_form(
     steady, curve = Steady(rate_bit_s, start_ns), Curve(Constant(rate_bit_s), start_ns)
     assert steady.when(size_bytes) == curve.when(size_bytes)
     assert steady.served(start_ns + later_ns) == curve.served(start_ns + later_ns)
-
-
-def test_a_constant_rate_that_takes_for_ever_says_so() -> None:
-    steady, curve = Steady(1, FOREVER - 5), Curve(Constant(1), FOREVER - 5)
-    assert (
-        steady.when(10) == curve.when(10) == FOREVER
-        and steady.when(0) == curve.when(0) == FOREVER - 5
-    )
 
 
 MS = NS_PER_S // 1000
@@ -203,15 +143,6 @@ def test_lowest_is_the_lowest_until_it_changes(of: list[Capacity], t: int) -> No
     assert until > t
     for moment in {t, (t + min(until, t + 10**5)) // 2, min(until, t + 10**5) - 1}:
         assert rate == min(part.segment(moment)[0] for part in of)
-
-
-@settings(deadline=None)
-@given(parts, parts, near_moments)
-def test_gated_is_one_while_the_other_is_open(capacity: Capacity, gate: Capacity, t: int) -> None:
-    rate, until = Gated(capacity, gate).segment(t)
-    assert until > t
-    for moment in {t, (t + min(until, t + 10**5)) // 2, min(until, t + 10**5) - 1}:
-        assert rate == (capacity.segment(moment)[0] if gate.segment(moment)[0] else 0)
 
 
 @settings(deadline=None)
@@ -267,21 +198,6 @@ def test_a_search_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> No
         served_at(never, 0, 1)
 
 
-def test_a_long_common_period_is_walked() -> None:
-    first, second = (
-        Trace([(8 * NS_PER_S, 10**9 + 7), (0, 1)]),
-        Trace([(8 * NS_PER_S, 10**9 + 9), (0, 5)]),
-    )
-    both = Lowest(first, second)
-    assert both.cycle(0) is None
-    assert served_at(both, 0, 10**10) == served_at(Lowest(Bare(first), Bare(second)), 0, 10**10)
-
-
-def test_first_byte_traces_begin_with_what_they_are_part_of() -> None:
-    part = Lowest(Constant(8000), Trace([(16_000, 10 * MS), (0, 10 * MS)], start="first_byte"))
-    assert Curve(part, 7 * MS).when(11) == 28 * MS
-
-
 @settings(deadline=None)
 @given(st.lists(parts, min_size=1, max_size=3), near_moments, near_moments, st.integers(0, 50_000))
 def test_a_saved_capacity_serves_as_it_did(
@@ -295,28 +211,6 @@ def test_a_saved_capacity_serves_as_it_did(
             whole, start, start + length
         )
         assert vars(saved).keys() == vars(whole).keys()
-
-
-@settings(deadline=None)
-@given(traces, near_moments, near_moments)
-def test_a_saved_cycle_is_the_same(trace: Trace, begins: int, t: int) -> None:
-    cycle = trace.cycle(0).moved(begins)
-    saved = object.__new__(Cycle)
-    saved.restore(cycle.state())
-    assert all(getattr(saved, name) == getattr(cycle, name) for name in Cycle.__slots__)
-    assert saved.done(begins + t) == cycle.done(begins + t)
-
-
-def test_an_outage_may_never_end() -> None:
-    gate = Windows([(10 * MS, FOREVER)], rate_bit_s=8000)
-    assert gate.segment(10 * MS) == (0, FOREVER)
-    assert (served_at(gate, 0, 10), served_at(gate, 0, 11), served_at(gate, 20 * MS, 1)) == (
-        10 * MS,
-        FOREVER,
-        FOREVER,
-    )
-    assert bytes_served(gate, 0, FOREVER) == 10
-    assert Windows([], rate_bit_s=5).segment(3) == (5, FOREVER)
 
 
 window_lists = (
@@ -344,7 +238,6 @@ def test_service_is_the_time_outside_the_windows(
     ("closed", "words"),
     [
         ([(5, 5)], "an end after the begin"),
-        ([(-1, 5)], "expected 0 or more"),
         ([(0, 5), (4, 9)], "before the previous outage ends"),
     ],
 )
@@ -382,23 +275,6 @@ def test_the_process_has_the_means_it_was_given() -> None:
     assert process.segment(FOREVER) == (0, FOREVER)
 
 
-def test_the_process_needs_means() -> None:
-    for means in ((0, 5), (5, 0), (float("inf"), 5)):
-        with pytest.raises(BadValue, match="1 ns or more"):
-            OnOff(np.random.default_rng(0), *means)
-
-
-def test_neighbouring_slots_join_without_a_guard_only() -> None:
-    joined = Slotted(10, 4, own=[3, 0], rate_bit_s=7)
-    assert [joined.segment(t) for t in (0, 10, 30, 35)] == [(7, 10), (0, 30), (7, 40), (7, 40)]
-    assert Slotted(10, 2, own=[0, 1]).segment(3)[1] == FOREVER
-    assert Slotted(10, 2, own=[0, 1], guard_ns=1, rate_bit_s=7).segment(9) == (0, 10)
-    assert Slotted(10, 2, own=[1], offset_ns=25, rate_bit_s=7).segment(0) == (
-        7,
-        5,
-    )  # frames also repeat before the offset
-
-
 slot_tables = st.integers(1, 8).flatmap(
     lambda slots: st.tuples(
         st.integers(2, 10**6),
@@ -424,25 +300,6 @@ def test_devices_never_overlap(table: tuple[int, int, list[int], int], data: st.
         number, within_ns = divmod((t - offset_ns) % (slots * slot_ns), slot_ns)
         open_now = {owner for owner, gate in gates.items() if gate.segment(t)[0]}
         assert open_now == ({owners[number]} if within_ns < slot_ns - guard_ns else set())
-
-
-@settings(deadline=None)
-@given(slot_tables, st.integers(0, 10**9), st.integers(1, 10**6))
-def test_completion_is_the_slot_table_in_closed_form(
-    table: tuple[int, int, list[int], int], start: int, size: int
-) -> None:
-    slot_ns, slots, owners, offset_ns = table
-    own = {n for n in range(slots) if owners[n] == owners[0]}
-    gate = Slotted(slot_ns, slots, own, 1, 8 * NS_PER_S, offset_ns)  # 1 byte per ns
-    frames, rest = divmod(size - 1, len(own) * (slot_ns - 1))
-    t, left = start, rest + 1
-    while True:  # the last frame, ns by slot
-        number, within_ns = divmod((t - offset_ns) % (slots * slot_ns), slot_ns)
-        here = max(0, slot_ns - 1 - within_ns) if number in own else 0
-        if here >= left:
-            break
-        left, t = left - here, t + slot_ns - within_ns
-    assert served_at(gate, start, size) == t + left + frames * slots * slot_ns
 
 
 @pytest.mark.parametrize(

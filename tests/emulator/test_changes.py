@@ -4,29 +4,19 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from itertools import count
-from typing import Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transfers import BYTE_PER_MS, MS, due, transfer
 
-from emulator.capacity import Capacity
 from emulator.capacity.rates import Constant
-from emulator.capacity.service import Curve, bytes_served, served_at
-from emulator.capacity.trace import Trace
+from emulator.capacity.service import bytes_served, served_at
 from emulator.delay import Delay, Jitter, Latency
 from emulator.links.bottleneck import Bottleneck
-from emulator.links.link import Link, changed_capacity
+from emulator.links.link import Link
 from emulator.links.network import Network, Transfer
 from emulator.units import FOREVER
-
-
-class Off:
-    """A capacity that never serves: a link that was cut."""
-
-    def segment(self, t_ns: int) -> tuple[int, int]:
-        return 0, FOREVER
 
 
 class Steps:
@@ -80,27 +70,6 @@ def test_a_rate_that_doubles_in_the_middle(kind: str) -> None:
 
 
 @kinds
-def test_a_cut_and_its_repair_give_no_burst(kind: str) -> None:
-    net, (model, behind) = offered(kind, 100, 10)
-    net.change("a", "up", Off(), at=30 * MS)
-    assert net.next_due() == net.due_at(behind, 1) == FOREVER
-    assert net.progress(model, 500 * MS) == 30
-    net.change("a", "up", Constant(BYTE_PER_MS), at=500 * MS)
-    assert net.progress(model, 501 * MS) == 31
-    assert due(net) == [(1, 570 * MS), (2, 580 * MS)]
-
-
-@kinds
-def test_a_change_while_the_session_is_broken(kind: str) -> None:
-    net, (model,) = offered(kind, 100)
-    net.suspend(model, 20, 30 * MS)
-    net.change("a", "up", Constant(10 * BYTE_PER_MS), at=40 * MS)
-    assert net.next_due() == FOREVER
-    net.resume(model, 50 * MS)
-    assert due(net) == [(1, 58 * MS)]
-
-
-@kinds
 def test_a_change_in_the_past_counts_from_where_the_link_stands(kind: str) -> None:
     net, _ = offered(kind, 10, 10)
     assert net.pop_due(10 * MS)
@@ -137,52 +106,6 @@ def test_a_native_link_is_not_changed_under_its_transfers() -> None:
     net.change("a", "up", Constant(BYTE_PER_MS), at=5)
     net.offer(transfer(2, 1), 5)
     assert due(net) == [(2, 5 + MS)]
-
-
-class Counted(Trace):
-    """A trace that counts how many segments are read."""
-
-    read = 0
-
-    def segment(self, t_ns: int) -> tuple[int, int]:
-        self.read += 1
-        return super().segment(t_ns)
-
-
-@pytest.mark.parametrize("start", ["run", "first_byte"])
-def test_a_long_transfer_over_a_trace_that_was_changed_in_reads_one_period(
-    start: Literal["run", "first_byte"],
-) -> None:
-    steps = [(BYTE_PER_MS, MS), (0, 2 * MS), (3 * BYTE_PER_MS, MS)]  # 4 bytes in 4 ms
-    trace = Counted(steps, start=start)
-    changed = changed_capacity(Constant(BYTE_PER_MS), trace, 10 * MS + 7, 0)
-    before = bytes_served(Constant(BYTE_PER_MS), 0, 10 * MS + 7)
-    curve, alone = Curve(changed, 0), Curve(Trace(steps, start=start), 10 * MS + 7)
-    assert curve.when(before + 4_000_000) <= alone.when(4_000_001) and curve.served(
-        4_000_000 * MS
-    ) - before - alone.served(4_000_000 * MS) in (0, 1)
-    assert trace.read <= len(steps) + 2
-    walked = Curve(Steps(periods(changed, 200)), 0)
-    assert [curve.when(size) for size in range(1, 150)] == [
-        walked.when(size) for size in range(1, 150)
-    ]
-
-
-def periods(capacity: Capacity, count: int) -> list[tuple[int, int]]:
-    """(from_ns, rate_bit_s) of the first segments, read one by one."""
-    found, at_ns = [], 0
-    for _ in range(count):
-        rate_bit_s, until_ns = capacity.segment(at_ns)
-        found.append((at_ns, rate_bit_s))
-        at_ns = until_ns
-    return found
-
-
-def test_replanned_transfers_are_told_once() -> None:
-    net, (model,) = offered("plain", 10)
-    assert net.take_replanned() == []
-    net.change("a", "up", Constant(1), at=5)
-    assert net.take_replanned() == [model] and net.take_replanned() == []
 
 
 stories = st.lists(

@@ -7,8 +7,6 @@ import sys
 import time
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from emulator.clock import Agenda, VirtualClock, WallClock, precise_timers
 from emulator.errors import BadValue
@@ -38,18 +36,6 @@ def test_what_is_cancelled_does_not_come_out() -> None:
     assert (agenda.next_due(), len(agenda), agenda.pop_due(FOREVER)) == (FOREVER, 0, [])
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.booleans())))
-def test_pending_items_are_those_that_come_out(entries: list[tuple[int, bool]]) -> None:
-    agenda: Agenda[object] = Agenda()
-    for at, cancelled in entries:
-        ticket = agenda.add(at, object())  # items need no order here either
-        if cancelled:
-            agenda.cancel(ticket)
-    pending = agenda.pending()
-    assert len(pending) == len(agenda)
-    assert pending == agenda.pop_due(FOREVER)
-
-
 def test_cancelled_entries_take_no_room() -> None:
     """Adding and cancelling distant moments again and again must not fill the memory."""
     agenda: Agenda[bytes] = Agenda()
@@ -59,23 +45,6 @@ def test_cancelled_entries_take_no_room() -> None:
         agenda.cancel(agenda.add(10**15 + number, item))
     assert len(agenda) == 1 and len(pickle.dumps(agenda)) < 5000
     assert sys.getrefcount(item) < 5, "a cancelled entry keeps its item"
-
-
-@settings(deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=300), st.integers(0, 20))
-def test_cancelling_leaves_the_others_in_order(entries: list[tuple[int, bool]], cut: int) -> None:
-    agenda: Agenda[int] = Agenda()
-    tickets = [agenda.add(at, number) for number, (at, _) in enumerate(entries)]
-    for ticket, (_, kept) in zip(tickets, entries):
-        if not kept:
-            agenda.cancel(ticket)
-    expected = sorted(
-        ((at, number) for number, (at, kept) in enumerate(entries) if kept),
-        key=lambda pair: pair[0],
-    )
-    assert len(agenda) == len(expected)
-    assert agenda.next_due() == (expected[0][0] if expected else FOREVER)
-    assert agenda.pop_due(cut) + agenda.pop_due(20) == expected
 
 
 def test_virtual_time_jumps_forward_only() -> None:

@@ -45,7 +45,6 @@ def test_one_percent_of_transfers_may_be_late() -> None:
 @pytest.mark.parametrize(
     ("lag_ns", "length_ns", "verdict"),
     [
-        (5 * MS, 20 * MS, "faithful"),  # 5 ms are allowed for every transfer
         (5 * MS + 1, 20 * MS, "strained"),
         (20 * MS, S, "faithful"),  # 2 % of 1 s
         (20 * MS + 1, S, "strained"),
@@ -53,23 +52,6 @@ def test_one_percent_of_transfers_may_be_late() -> None:
 )
 def test_each_transfer_has_its_own_allowance(lag_ns: int, length_ns: int, verdict: str) -> None:
     assert transfers(10, late=10, lag_ns=lag_ns, length_ns=length_ns).verdict == verdict
-
-
-def test_long_transfers_do_not_excuse_short_ones() -> None:
-    fidelity = Fidelity()
-    for _ in range(50):
-        fidelity.transfer(0, 100 * S)
-        fidelity.transfer(6 * MS, 20 * MS)
-    assert fidelity.verdict == "strained"
-
-
-def test_any_arrival_ahead_of_the_window_strains() -> None:
-    fidelity = Fidelity()
-    fidelity.ahead(0)
-    fidelity.lead(30 * MS)
-    assert fidelity.verdict == "faithful"
-    fidelity.ahead(2)
-    assert fidelity.reasons() == ["2 arrivals ahead of the service curve by more than the window"]
 
 
 def test_one_percent_of_tasks_may_overrun() -> None:
@@ -92,13 +74,6 @@ def test_a_real_path_slower_than_its_link_is_named() -> None:
     assert fidelity.reasons() == [
         "the real path of edge edge-2 carries 3 bit/s, its emulated link 9 bit/s"
     ]
-
-
-def test_a_strain_in_words_counts_once() -> None:
-    fidelity = Fidelity()
-    fidelity.strain("more compute than cores")
-    fidelity.strain("more compute than cores")
-    assert (fidelity.verdict, fidelity.reasons()) == ("strained", ["more compute than cores"])
 
 
 def test_thresholds_come_from_outside() -> None:
@@ -142,14 +117,6 @@ def test_a_percentile_is_right_within_its_stated_error(values: list[int], percen
     assert 128 * abs(quantiles.percentile(percent) - exact) <= exact
     assert quantiles.max == ranked[-1]
     assert quantiles.count == len(values)
-
-
-def test_small_numbers_are_kept_exactly() -> None:
-    quantiles = Quantiles()
-    assert quantiles.percentile(50) is None
-    for value in range(101):
-        quantiles.add(value)
-    assert [quantiles.percentile(percent) for percent in (1, 50, 99, 100)] == [1, 50, 99, 100]
 
 
 def test_one_stall_makes_a_run_strained_and_says_when() -> None:

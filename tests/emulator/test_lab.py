@@ -22,10 +22,8 @@ from emulator import BadValue, Lab, Latency, parse_topology, read_topology
 from emulator.cli import run
 from emulator.errors import Unavailable
 from emulator.lab import commands
-from emulator.lab.attached import LabState
-from emulator.lab.background import moment_ns
 from emulator.lab.commands import batches, burst_bytes, framed_rate
-from emulator.lab.relay import HELD_BYTES, DelayLine, line
+from emulator.lab.relay import DelayLine, line
 from emulator.lab.system import System, choose, require_tools
 from emulator.lab.topology import (
     UNSHAPED,
@@ -36,10 +34,8 @@ from emulator.lab.topology import (
     LabLink,
     LabTraffic,
     changed,
-    kernel_ways,
 )
-from emulator.lab.wiring import LABS, LabNames, Wiring, wiring
-from emulator.profiles import link_profile
+from emulator.lab.wiring import LabNames, Wiring, wiring
 from emulator.units import FOREVER
 
 MS, MBIT = 1_000_000, 1_000_000
@@ -88,14 +84,6 @@ def test_a_file_with_all_sections(tmp_path: Path) -> None:
         LabLink("backbone", "cell", "server", gbit, gbit),
     )
     assert found.traffic == (LabTraffic("laptop", "server", MBIT, 2000 * MS, 500 * MS),)
-
-
-def test_a_profile_and_what_overrides_it() -> None:
-    lte = link_profile("lte")
-    table = {"from": "a", "to": "b", "profile": "lte", "down": "1mbit", "loss": "2%"}
-    (link,) = parse_topology({"hosts": PAIR, "links": [table]}).links
-    assert link.up == KernelWay(lte.up_bit_s, lte.latency_ns, lte.jitter_ns, 0.02)
-    assert link.down == KernelWay(MBIT, lte.latency_ns, lte.jitter_ns, 0.02)
 
 
 def content(**sections: Any) -> dict[str, Any]:
@@ -150,23 +138,6 @@ def test_what_makes_no_sense_is_one_line(found: dict[str, Any], reason: str) -> 
     with pytest.raises(BadValue) as error:
         parse_topology(found)
     assert reason in str(error.value) and "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        (None, "No such file or directory"),
-        ("hosts = [", "not valid TOML"),
-        ("seed = 1", "no hosts"),
-    ],
-)
-def test_a_file_that_is_wrong_is_named(tmp_path: Path, text: str | None, reason: str) -> None:
-    file = tmp_path / "lab.toml"
-    if text is not None:
-        file.write_text(text)
-    with pytest.raises(BadValue) as error:
-        read_topology(file)
-    assert str(error.value).startswith(f"{file}: ") and reason in str(error.value)
 
 
 def test_what_a_link_is_set_to() -> None:
@@ -300,16 +271,6 @@ def test_full_frames_carry_the_payload_rate(rate_bit_s: int) -> None:
     assert burst_bytes(framed_bit_s) * 8000 >= framed_bit_s and burst_bytes(framed_bit_s) > 1514
 
 
-def test_a_relay_stands_between_two_taps() -> None:
-    veth = words(commands.build(TWO, shapes(TWO)))
-    taps = words(commands.build(TWO, shapes(TWO, delay="relay")))
-    assert taps[4:6] == [
-        "ip link set dev lab3-0a netns emulator-lab3-a name eth0",
-        "ip link set dev lab3-0b netns emulator-lab3-b name eth0",
-    ]
-    assert taps[:4] + taps[6:] == veth[:4] + veth[5:]
-
-
 def test_this_machine_has_an_interface_and_no_namespace() -> None:
     plan = wired(hosts=[{"name": "a"}, {"name": "me", "here": True}], links=[between("a", "me")])
     steps = words(commands.build(plan, shapes(plan)))
@@ -360,18 +321,6 @@ def test_a_bridge_with_a_shared_rate_word_for_word() -> None:
     ]
 
 
-def test_a_bridge_knows_the_port_of_every_host() -> None:
-    found = {
-        device: [(mac[-5:], port.name) for mac, port in ports]
-        for (_, device), ports in CELL.ports.items()
-    }
-    e1, e2, server = "00:01", "01:01", "02:02"
-    assert found == {
-        "low": [(e1, "port0"), (e2, "port1"), (server, "up")],
-        "high": [(e1, "down"), (e2, "down"), (server, "port2")],
-    }
-
-
 def test_without_htb_or_filters_a_bridge_has_one_queue() -> None:
     plan = wired(
         fair=False,
@@ -398,12 +347,6 @@ def test_hosts_between_others_forward() -> None:
         "ip netns exec emulator-lab3-b sh -c echo 1 >/proc/sys/net/ipv4/ip_"
     )
     assert plan.routes["d"] == () and "d" not in {r.target for r in plan.routes["a"]}
-
-
-def test_this_machine_never_forwards() -> None:
-    hosts = [*names("a", "b"), {"name": "me", "here": True}]
-    plan = wired(hosts=hosts, links=[between("a", "me"), between("b", "me")])
-    assert [route.target for route in plan.routes["a"]] == ["me"] and plan.routers == []
 
 
 @settings(max_examples=40)
@@ -464,13 +407,6 @@ def changes(before: KernelShape, after: KernelShape, plan: Wiring = TWO) -> list
                 " burst 1600 cburst 1600 quantum 1514"
             ],
         ),
-        (
-            KernelWay(2 * MBIT),
-            KernelWay(4 * MBIT),
-            "tbf",
-            "none",
-            ["qdisc change dev eth0 root handle 1: tbf rate 4182321bit burst 1600 limit 1514000"],
-        ),
         (KernelWay(2 * MBIT), KernelWay(), "htb", "none", ["qdisc del dev eth0 root"]),
         (
             KernelWay(),
@@ -490,13 +426,6 @@ def changes(before: KernelShape, after: KernelShape, plan: Wiring = TWO) -> list
                 "qdisc change dev eth0 parent 1:1 handle 10: netem limit 1007 delay 0.002000000s",
             ],
         ),
-        (
-            KernelWay(None, MS),
-            KernelWay(),
-            "htb",
-            "netem",
-            ["qdisc del dev eth0 root"],
-        ),
     ],
 )
 def test_a_change_touches_only_what_differs(
@@ -509,16 +438,6 @@ def test_a_change_touches_only_what_differs(
         f"a {step}" for step in (same if expected is None else expected)
     ]
     assert changes(before, before) == []
-
-
-def test_a_shared_rate_changes_with_all_its_shares() -> None:
-    before = shapes(CELL)["cell"]
-    after = KernelShape(KernelWay(18 * MBIT), before.down)
-    found = changes(before, after, CELL)
-    assert [step.split("classid ")[1].split(" burst")[0] for step in found] == [
-        "1:1 htb rate 18820442bit ceil 18820442bit",
-        *(f"1:{number} htb rate 6273481bit ceil 18820442bit" for number in (2, 3, 4)),
-    ]
 
 
 def test_cut_and_down_are_undone_by_what_undoes_them() -> None:
@@ -540,18 +459,6 @@ def test_cut_and_down_are_undone_by_what_undoes_them() -> None:
 
 
 # Names, batches, and what a system makes
-
-
-def test_labs_and_interfaces_have_different_names_that_fit_the_kernel() -> None:
-    found = [
-        name
-        for number, link_, side in product(range(0, LABS, 17), (0, 9, 255, 256, 999), (0, 1))
-        for name in (LabNames(number).interface(link_, side), LabNames(number).mac(link_, side))
-    ]
-    assert len(set(found)) == len(found)
-    assert max(len(LabNames(LABS - 1).interface(1253, 1)), 0) <= 15
-    ones = [LabNames(number).namespace("x") for number in (1, 11)]
-    assert not ones[1].startswith(LabNames(1).namespace_prefix)
 
 
 def test_commands_of_one_namespace_go_in_one_call() -> None:
@@ -644,13 +551,6 @@ def test_ways_that_make_no_sense(fields: dict[str, float]) -> None:
         KernelWay(**fields)
 
 
-def test_without_a_profile_what_is_not_said_is_not_shaped() -> None:
-    assert kernel_ways(None, down="3mbit", latency="5ms", loss=None) == (
-        KernelWay(None, 5 * MS),
-        KernelWay(3 * MBIT, 5 * MS),
-    )
-
-
 # The relay's arithmetic
 
 
@@ -692,38 +592,6 @@ def test_jitter_keeps_order_and_no_frame_vanishes(
         taken.append(way.take(due_ns))
     assert taken == sorted(taken) and dues == sorted(dues)
     assert len(taken) + way.lost == len(gaps_ns) and (loss or not way.lost)
-
-
-def test_losses_follow_the_seed() -> None:
-    def lost(seed: int) -> list[bool]:
-        way = line(KernelWay(loss=0.25), seed)
-        return [(way.put(b"x", 0), way.take(0))[1] is None for _ in range(2000)]
-
-    assert lost(1) == lost(1) != lost(2)
-    assert 400 < sum(lost(1)) < 600
-
-
-def test_what_is_under_way_is_bounded() -> None:
-    way, frame = DelayLine(Latency(1), 0.0, never), bytes(2**20)
-    for _ in range(HELD_BYTES // 2**20 + 3):
-        way.put(frame, 0)
-    assert way.overflowed == 3
-    assert way.take(1) is frame
-    way.put(frame, 1)
-    assert way.overflowed == 3
-
-
-@given(st.integers(0, 10_000), st.integers(10**5, 10**9))
-def test_background_traffic_has_its_rate_and_its_pauses(number: int, rate_bit_s: int) -> None:
-    steady = moment_ns(number, rate_bit_s, None, None)
-    assert steady == number * 1448 * 8 * S // rate_bit_s
-    resting = moment_ns(number, rate_bit_s, 2 * S, 3 * S)
-    assert resting % (5 * S) < 2 * S and resting == steady + steady // (2 * S) * 3 * S
-
-
-def test_a_state_gives_the_same_lab_again() -> None:
-    state = LabState(3, "x", 1, CELL.topology, shapes(CELL), {"cell": "up"})
-    assert state.wiring == CELL
 
 
 PAGE = ROOT / "docs" / "how-to" / "lab.md"

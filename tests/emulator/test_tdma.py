@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from emulator.cli import run
 from emulator.errors import BadValue
-from emulator.figures import bars, timeline
+from emulator.figures import bars
 from emulator.tdma.closed_form import Round, Tdma, simulate
 
 
@@ -24,39 +24,21 @@ def rounds(tdma: Tdma, count: int, **how: object) -> list[Round]:
 # The numbers of the paper.
 
 
-@pytest.mark.parametrize(
-    ("per_round", "models"), [(1, 49_999), (2, 33_333), (5, 16_667), (10, 9_091), (20, 4_001)]
-)
+@pytest.mark.parametrize(("per_round", "models"), [(1, 49999), (5, 16667), (20, 4001)])
 def test_table_1(per_round: int, models: int) -> None:
     """Table I, CIFAR-10: N = 20, tau_comp = 4, T = 100,000 slots."""
     assert Tdma(20, per_round, 1, 4).models_by(100_000) == models
 
 
 @pytest.mark.parametrize(
-    ("per_round", "models"),
-    [(1, 24_976), (5, 8_326), (10, 4_541), (25, 1_922), (50, 980), (100, 332)],
-)
-def test_the_same_rule_for_mnist(per_round: int, models: int) -> None:
-    """N = 100, tau_comp = 50, T = 50,000."""
-    assert Tdma(100, per_round, 1, 50).models_by(50_000) == models
-
-
-@pytest.mark.parametrize(
     ("devices", "per_round", "slots", "compute", "d_star", "alpha"),
     [
         (100, 1, 1, 50, 25, 74),
-        (100, 1, 1, 10, 5, 94),
-        (100, 1, 1, 2, 1, 98),
         (100, 1, 5, 50, 5, 94),
         (100, 1, 25, 50, 1, 98),  # proposition 1, section VI
         (100, 5, 1, 50, 9, 10),
-        (100, 10, 1, 50, 5, 4),
-        (100, 25, 1, 50, 2, 1),
-        (100, 50, 1, 50, 1, 0),
         (100, 100, 1, 50, None, 0),  # MNIST
         (20, 1, 1, 4, 2, 17),
-        (20, 2, 1, 4, 2, 7),
-        (20, 5, 1, 4, 1, 2),
         (20, 10, 1, 4, 1, 0),
         (20, 20, 1, 4, None, 0),  # CIFAR-10
     ],
@@ -70,24 +52,6 @@ def test_intentional_delay(
     delayed = Tdma(devices, per_round, slots, compute, alpha)
     assert delayed.settled_staleness() == (d_star if d_star is not None else tdma.groups - 1,)
     assert delayed.models_by(20_000) == tdma.models_by(20_000)
-
-
-def test_figure_2() -> None:
-    """N = 6, S = 2, tau_comp = 2, r = 1: round 0 in slots 2, 3 and 4; round 1 in 5, 6 and 7 (the
-    text says 6, 7 and 7).
-    """
-    first, second, third = rounds(Tdma(6, 2, 1, 2), 3)
-    assert [(upload.device, upload.slot) for upload in first.uploads] == [(0, 2), (1, 3)]
-    assert (first.broadcast_slot, first.end_slot, first.receivers) == (4, 5, (0, 1))
-    assert [(upload.device, upload.slot) for upload in second.uploads] == [(2, 5), (3, 6)]
-    assert (second.broadcast_slot, second.staleness) == (7, (1, 1))
-    assert third.staleness == (2, 2)
-
-
-def test_waiting_for_the_group_costs_slots() -> None:
-    """N = 7, S = 2, tau = 20, 14 rounds: 118 slots waiting for S, 114 slot by slot."""
-    assert rounds(Tdma(7, 2, 1, 20), 14, wait_for_group=True)[-1].end_slot == 118
-    assert rounds(Tdma(7, 2, 1, 20), 14)[-1].end_slot == 114
 
 
 def test_staleness_is_mixed_if_s_does_not_divide_n() -> None:
@@ -147,20 +111,6 @@ def test_the_auto_delay_is_the_longest_without_extra_slots(tdma: Tdma) -> None:
 
 
 @settings(deadline=None)
-@given(evens, st.data())
-def test_start_bases_follow_the_corrected_equation_31(tdma: Tdma, data: st.DataObject) -> None:
-    delay = data.draw(st.integers(0, tdma.groups - 1))
-    last: dict[int, int] = {}
-    for done in rounds(replace(tdma, delay=delay), 3 * tdma.groups):
-        for upload in done.uploads:
-            first = max(0, done.number - tdma.groups + delay + 1)
-            assert upload.base == (
-                last[upload.device] + delay + 1 if upload.device in last else first
-            )
-            last[upload.device] = done.number
-
-
-@settings(deadline=None)
 @given(
     anything,
     st.booleans(),
@@ -217,10 +167,8 @@ def test_long_run_values_of_any_channel(tdma: Tdma) -> None:
 @pytest.mark.parametrize(
     ("numbers", "words"),
     [
-        ((0, 1, 1, 1), "N 0"),
         ((5, 6, 1, 1), "S 6: expected a whole number from 1 to 5"),
         ((5, 0, 1, 1), "S 0"),
-        ((5, 1, 0, 1), "r 0"),
         ((5, 1, 1, -1), "tau-comp -1"),
         ((5, 1, 1, 1, 5), "delay 5"),
     ],
@@ -294,18 +242,6 @@ def test_the_command_draws_the_timeline(tmp_path: Path) -> None:
     assert data.startswith(b"<?xml") and run(words) == 0 and file.read_bytes() == data
 
 
-def test_the_timeline_holds_what_devices_do() -> None:
-    drawn = list(bars(rounds(Tdma(6, 2, 1, 2), 2), 2))
-    assert drawn == [
-        (0, "compute", 0, 2),
-        (0, "transmit", 2, 3),
-        (1, "compute", 0, 2),
-        (1, "transmit", 3, 4),
-        (0, "receive", 4, 5),
-        (1, "receive", 4, 5),
-    ]
-
-
 @pytest.mark.parametrize(
     ("more", "words"),
     [
@@ -314,8 +250,6 @@ def test_the_timeline_holds_what_devices_do() -> None:
             "--delay 'often': expected auto, or a number of rounds from 0 to 19",
         ),
         (["--delay", "20"], "delay 20: expected 0 to 19 rounds"),
-        (["--S", "21"], "S 21: expected a whole number from 1 to 20"),
-        (["--T", "-1"], "T -1"),
         (["--figure", "timeline.bmp"], "ends in .png, .pdf or .svg"),
         (["--figure", "x.png", "--json", "x.png"], "another file than that of --json"),
         (
@@ -336,8 +270,3 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     out, error = capsys.readouterr()
     assert (out, error.count("\n"), list(tmp_path.iterdir())) == ("", 1, [])
     assert error.startswith("emulator: ") and words in error
-
-
-def test_no_size_is_too_large_to_draw(tmp_path: Path) -> None:
-    for shape in ((2000, 3, 1, 7), (1, 1, 10**12, 10**12)):
-        assert timeline(Tdma(*shape), "png").startswith(b"\x89PNG")

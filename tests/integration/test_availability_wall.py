@@ -11,7 +11,7 @@ from terminals import Terminals, end, family, gone
 
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.virtual.run import run_virtual
-from edgefl.loading.file import load
+from edgefl.config.file import load
 
 pytestmark = pytest.mark.alone
 

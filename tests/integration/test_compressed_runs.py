@@ -16,8 +16,8 @@ from safetensors.numpy import load_file
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.setup.plan import timetable
 from edgefl.clocks.setup.rundir import replay_run
+from edgefl.config.file import load as load_config
 from edgefl.errors import UserError
-from edgefl.loading.file import load as load_config
 from edgefl.results.compare import load_run
 from edgefl.results.read import read_csv, read_events
 from edgefl.strategies.base.catalog import load

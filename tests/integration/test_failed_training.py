@@ -10,7 +10,7 @@ from paths import SUPPORT
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
-from edgefl.loading.file import load
+from edgefl.config.file import load
 from edgefl.results.compare import load_run
 from edgefl.results.read import read_events
 

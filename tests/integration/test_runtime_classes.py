@@ -11,7 +11,7 @@ from edgefl.clocks.setup.devices import devices
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
-from edgefl.loading.file import load
+from edgefl.config.file import load
 from edgefl.results.read import read_events
 
 CONFIG = f"""

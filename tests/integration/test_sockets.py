@@ -23,7 +23,7 @@ from edgefl.clocks.setup.rundir import replay_run
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.clocks.wall.connections import BEFORE_JOINING_BYTES, TOO_MUCH
 from edgefl.clocks.wall.launcher import Interrupted, LaunchOptions, WallRun
-from edgefl.loading.file import load
+from edgefl.config.file import load
 from edgefl.protocol.messages import (
     MAX_HEADER_BYTES,
     PROTOCOL,

@@ -26,7 +26,7 @@ from ssh_hosts import Rig, SSHHost
 
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.virtual.run import run_virtual
-from edgefl.loading.file import load
+from edgefl.config.file import load
 from edgefl.results.read import read_csv
 
 pytestmark = [

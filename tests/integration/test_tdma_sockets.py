@@ -11,7 +11,7 @@ from media import ns, transfers
 from paths import EXAMPLES
 
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
-from edgefl.loading.file import load
+from edgefl.config.file import load
 from edgefl.results.read import read_csv
 
 pytestmark = pytest.mark.alone

@@ -9,7 +9,7 @@ import pytest
 from paths import SUPPORT
 
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
-from edgefl.loading.file import load
+from edgefl.config.file import load
 from edgefl.results.read import read_events
 
 pytestmark = pytest.mark.processes

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
-from edgefl.loading.file import load
+from edgefl.config.file import load
 
 pytestmark = [pytest.mark.processes, pytest.mark.alone]
 

@@ -16,7 +16,7 @@ from script_runs import ran
 
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.virtual.run import run_virtual
-from edgefl.loading.file import load
+from edgefl.config.file import load
 
 pytestmark = [pytest.mark.rest, pytest.mark.alone]
 

@@ -16,7 +16,7 @@ from paths import ROOT
 
 from edgefl.clocks.processes import ONE_THREAD
 from edgefl.config.experiment import Experiment
-from edgefl.loading.file import to_json
+from edgefl.config.file import to_json
 from edgefl.plugins.launch.agent_messages import (
     AgentReady,
     EdgesPrepared,

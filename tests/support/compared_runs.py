@@ -9,7 +9,7 @@ from typing import Any
 
 from builders import experiment
 
-from edgefl.loading.file import dump
+from edgefl.config.file import dump
 from edgefl.results.read import read_csv
 from edgefl.results.summary import outcome
 

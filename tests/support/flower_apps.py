@@ -9,7 +9,7 @@ import pytest
 from builders import EXAMPLES
 
 from edgefl.config.experiment import Experiment
-from edgefl.loading.file import load
+from edgefl.config.file import load
 
 NO_FLOWER = "flwr is not installed here; scripts/setup_flower.sh makes .venv-flower"
 APPS = ("flower_torch", "flower_numpy")

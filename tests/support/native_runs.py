@@ -6,7 +6,7 @@ from pathlib import Path
 
 import orjson
 
-from edgefl.loading.file import dump, load
+from edgefl.config.file import dump, load
 
 CONFIG = """
 name = "pis"

@@ -25,9 +25,9 @@ from edgefl.clocks.ipc import Channel
 from edgefl.clocks.process_messages import StartRun, StopRun
 from edgefl.clocks.wall.edge.host import EdgeHost
 from edgefl.clocks.wall.edge.work import EdgeSide, OwnMachine
+from edgefl.config.file import shared_digest
 from edgefl.edges.edge import Edge
 from edgefl.edges.training import TrainingFailure
-from edgefl.loading.file import shared_digest
 from edgefl.protocol.codec import decode, encode, unbundled
 from edgefl.protocol.messages import (
     PROTOCOL,
@@ -149,9 +149,9 @@ class Coordinator:
             StartRun(
                 experiment=self.experiment.model_dump_json(),
                 index=0,
-                directory=str(self.directory),
+                directory=self.directory,
                 base=None,
-                scratch=str(folder),
+                scratch=folder,
                 data_digest="data",
                 keys=None,
                 more=False,

@@ -15,10 +15,11 @@ import numpy as np
 from builders import experiment, layout, vector
 from host_reports import FACTS, REPORT
 
+from edgefl.clocks.process_messages import StartRun
 from edgefl.clocks.setup.rundir import externals
 from edgefl.clocks.wall.coordinator import thread_messages as messages
 from edgefl.clocks.wall.coordinator.logic import Logic
-from edgefl.clocks.wall.coordinator.process import CoordinatorTask, open_run
+from edgefl.clocks.wall.coordinator.process import open_run
 from edgefl.clocks.wall.coordinator.thread_messages import JobOrder
 from edgefl.clocks.wall.system import OWN_SYSTEM
 from edgefl.disk import OwnDisk
@@ -115,11 +116,10 @@ class HandRun:
     def __init__(self, folder: Path, resume: bool = False, **sections: Any) -> None:
         self.paper, self.folder, self.said = Paper(), folder, list[str]()
         given = experiment(**sections)
-        job = CoordinatorTask(
-            given, 0, folder, None, folder, "", None, False, (), False, resume=resume
-        )
+        text, base = given.model_dump_json(), None
+        job = StartRun(text, 0, folder, base, folder, "", None, False, (), False, resume, "")
         what = (vector(0, 0, 0), layout(), True, True)
-        opened = open_run(job, *what, OwnDisk(), at_once, self.said.append)
+        opened = open_run(job, given, *what, OwnDisk(), at_once, self.said.append)
         self.run, core = opened.run, opened.core
         paper: Any = self.paper
         self.logic = Logic(core, paper, Fidelity(), paper, paper, wall_s=opened.wall_s)

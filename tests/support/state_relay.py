@@ -12,9 +12,9 @@ from safetensors.numpy import load_file
 from edgefl.checkpoints.codec import OBJECTS, decode, encode
 from edgefl.checkpoints.files import Checkpoints
 from edgefl.clocks.setup.plan import strategy
+from edgefl.config.file import load
 from edgefl.config.toml import parsed
 from edgefl.disk import OwnDisk
-from edgefl.loading.file import load
 from edgefl.strategies.base.events_and_decisions import Decision, Event
 from edgefl.strategies.base.strategy import Strategy
 from edgefl.vectors import Layout, aligned_copy

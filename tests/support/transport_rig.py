@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from edgefl.clocks.wall.coordinator.limits import ReportAllowance
-from edgefl.clocks.wall.coordinator.sessions import Session
+from edgefl.clocks.wall.coordinator.sessions import ReportAllowance, Session
 from edgefl.clocks.wall.coordinator.thread_messages import Heard
 from edgefl.clocks.wall.coordinator.transfers import (
     Probes,

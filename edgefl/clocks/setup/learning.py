@@ -20,6 +20,7 @@ from edgefl.clocks.setup.plan import options, packing
 from edgefl.compiled.network import Unsuited, first_weights, network_of
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import slowed
+from edgefl.config.task_kinds import kind_of
 from edgefl.data import edge_data as material
 from edgefl.data import encoding
 from edgefl.data.dataset import Dataset, NormalisedRows, check_finite
@@ -44,7 +45,6 @@ from edgefl.models import scores
 from edgefl.models.pretrained_options import PretrainedOptions
 from edgefl.strategies.base.strategy import LocalRule, Strategy, StrategyOptions
 from edgefl.streams import Streams
-from edgefl.task_kinds import kind_of
 from edgefl.vectors import Layout
 from emulator.compute import Device
 

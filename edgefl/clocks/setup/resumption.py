@@ -30,16 +30,16 @@ from edgefl.clocks.choices import RUN, VIRTUAL
 from edgefl.clocks.setup.network import with_patterns
 from edgefl.clocks.setup.rundir import clear, finished, holds_results, unfinished, writable
 from edgefl.config.experiment import Experiment
+from edgefl.config.file import FACTS, dump, load
 from edgefl.config.groups import availability_file, traces
+from edgefl.config.names import own_names
+from edgefl.config.task_kinds import kind_of
 from edgefl.config.toml import parsed
 from edgefl.disk import OwnDisk, free_name
 from edgefl.errors import UserError, listed, undamaged
-from edgefl.loading.file import FACTS, dump, load
-from edgefl.loading.names import own_names
 from edgefl.record.files import CONFIG, EVENTS, EXPERIMENT, SWEEP
 from edgefl.results.run_files import read_config, runs_of, seed_name, title
 from edgefl.results.summary import BROKEN_OFF
-from edgefl.task_kinds import kind_of
 
 
 class Origin(msgspec.Struct, frozen=True):

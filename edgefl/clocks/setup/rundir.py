@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
@@ -28,14 +28,15 @@ from edgefl.clocks.setup.network import absent_times, latencies
 from edgefl.clocks.setup.plan import packing, strategy, task_limits
 from edgefl.compression.packing import Packing
 from edgefl.config.experiment import Evaluation, Experiment
+from edgefl.config.file import FACTS, dump, load
 from edgefl.config.groups import availability_file, traces
 from edgefl.config.groups import parts as groups
+from edgefl.config.names import own_names
+from edgefl.config.task_kinds import kind_of
 from edgefl.config.toml import parsed
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.disk import Disk, OwnDisk
 from edgefl.errors import UserError, undamaged
-from edgefl.loading.file import FACTS, dump, load
-from edgefl.loading.names import own_names
 from edgefl.record import files
 from edgefl.record.counters import Counters
 from edgefl.record.energy import EnergyBook
@@ -43,17 +44,18 @@ from edgefl.record.files import METRICS, SUMMARY
 from edgefl.record.journal import Journal
 from edgefl.record.record import TABLES as TABLE_COLUMNS
 from edgefl.record.record import Record, journal_sizes
-from edgefl.record.replay import Replay, replay
 from edgefl.record.tables import Later, Rotation, at_once, parts, write_whole
 from edgefl.results import families
 from edgefl.results.energy import MEASURED, joules_to_target
 from edgefl.results.read import read_csv
 from edgefl.results.summary import BROKEN_OFF, outcome, scores_not_finite, warnings
-from edgefl.task_kinds import kind_of
 from edgefl.vectors import Layout, aligned_copy
 from emulator.energy.power import EdgePower
 from emulator.fidelity import Fidelity
 from emulator.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from edgefl.record.replay import Replay
 
 # Regular expressions, like those that follow.
 AT_THE_END = (re.escape(files.SUMMARY), re.escape(files.MODEL))
@@ -549,6 +551,8 @@ def replay_run(run: Path, say: Callable[[str], None] = lambda line: None) -> Rep
     ``say`` gets a line if the end of its journal is torn. UserError if a file is missing, a
     decision differs, or the last weights differ from model.safetensors.
     """
+    from edgefl.record.replay import replay  # only this command needs it
+
     journal = run / "journal"
     for path in (run / "config.toml", journal / "initial.safetensors", journal / "layout.json"):
         if not path.exists():

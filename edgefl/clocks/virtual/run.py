@@ -19,7 +19,7 @@ from edgefl.clocks.processes import keep_freed_memory
 from edgefl.clocks.room import WaitForRoom
 from edgefl.clocks.setup.learning import Learning
 from edgefl.clocks.setup.network import latencies, network
-from edgefl.clocks.setup.plan import fidelity, refuse_native
+from edgefl.clocks.setup.plan import fidelity, options, refuse_native
 from edgefl.clocks.setup.resumption import digest_facts
 from edgefl.clocks.setup.rundir import OpenRun, RunSoFar, externals
 from edgefl.clocks.virtual.host import DeferredEdges, VirtualHost
@@ -36,6 +36,7 @@ from edgefl.results.summary import BROKEN_OFF
 from edgefl.strategies.base.catalog import own_modules
 from edgefl.streams import Streams
 from emulator.fidelity import Fidelity
+from emulator.links.network import Network
 from emulator.units import to_ns
 
 EVERY_S = 300.0  # wall time from the end of a checkpoint to the next one
@@ -208,10 +209,8 @@ class DelayedInterrupt:
         self.asked = True
 
 
-def _host(learned: Learning, index: int, run: OpenRun, pool: Engine) -> VirtualHost:
+def _host(learned: Learning, index: int, run: OpenRun, pool: Engine, links: Network) -> VirtualHost:
     experiment, samples = learned.experiment, list(learned.samples)
-    slots = run.coordinator.strategy.schedules_slots
-    links = network(experiment, learned.base, slots, at_first_use=True)
     exchange: Exchange[Flow] = Exchange(links, latencies(experiment))
     return VirtualHost(
         run.coordinator,
@@ -238,7 +237,13 @@ def _no_collection() -> Iterator[None]:
 
 @_no_collection()
 def _opened(
-    learned: Learning, index: int, saved: SavedRun, pool: Engine, book: Fidelity, disk: Disk
+    learned: Learning,
+    index: int,
+    saved: SavedRun,
+    pool: Engine,
+    links: Network,
+    book: Fidelity,
+    disk: Disk,
 ) -> tuple[OpenRun, VirtualHost, Play]:
     """Open the run: at its beginning, or at the checkpoint that ``saved`` has found."""
     weights, layout, samples = learned.initial_weights(), learned.layout, learned.samples
@@ -250,7 +255,7 @@ def _opened(
     if done is not None:
         host = saved.load()
         return run, host, host.go_on
-    host = _host(learned, index, run, pool)
+    host = _host(learned, index, run, pool, links)
     digests = digest_facts(learned.data_digest(), learned.frozen_digest())
     run.begin("virtual", book, {**digests, **learned.device_facts()})
     learned.keep_beside(directory)
@@ -274,6 +279,9 @@ def run_virtual(
     """
     experiment, pool = learned.experiment, pool or InProcessEngine(learned)
     refuse_native(experiment)
+    slots = options(experiment.strategies[index], learned.base)[0].schedules_slots
+    # first: what is wrong with a link is told before anything is written
+    links = network(experiment, learned.base, slots, at_first_use=True)
     keep_freed_memory()
     book, saved = fidelity(experiment), SavedRun(directory, saving or Saving())
     learned.engine(index)  # refuses one that the experiment asks for and cannot have
@@ -283,7 +291,8 @@ def run_virtual(
         pool.groups.begin(saved.tell, saved.groups_so_far)
     interrupt, say = DelayedInterrupt(), saved.saving.say
     room = WaitForRoom(say, time.monotonic, time.sleep, lambda: interrupt.asked)
-    run, host, play = _opened(learned, index, saved, pool, book, PatientDisk(OwnDisk(), room))
+    disk = PatientDisk(OwnDisk(), room)
+    run, host, play = _opened(learned, index, saved, pool, links, book, disk)
 
     def after_step(now: int) -> None:
         run.flush_now_and_then()

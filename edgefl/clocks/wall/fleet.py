@@ -381,8 +381,7 @@ def main(control_fd: int, evaluations_fd: int, jobs_fd: int = -1) -> None:
         experiment = Experiment.model_validate_json(task.experiment)
         if task.fleet:
             room_for_edges(len(experiment.edges.ids()))  # each has a socket here, for its turns
-        base = Path(task.base) if task.base else None
-        learned = learning(experiment, base, edges=None if task.fleet else ())
+        learned = learning(experiment, task.base, edges=None if task.fleet else ())
         try_out(learned)
         data_digest, weights = learned.data_digest(), learned.initial_weights()
         # also makes the compiled step, once for all edges
@@ -392,7 +391,7 @@ def main(control_fd: int, evaluations_fd: int, jobs_fd: int = -1) -> None:
         control.send(RunRefused(str(error)))
         return
     try:
-        _write_scratch(Path(task.scratch), learned, weights)
+        _write_scratch(task.scratch, learned, weights)
     except UserError as error:
         control.send(RunRefused(str(error)))
         return

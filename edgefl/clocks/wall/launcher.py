@@ -261,8 +261,8 @@ class WallRun:
         self._order(
             PrepareFleet(
                 experiment=self.experiment.model_dump_json(),
-                base=_text(self.options.base),
-                scratch=self.scratch.name,
+                base=self.options.base,
+                scratch=Path(self.scratch.name),
                 fleet=self.options.fleet,
                 calibrate=self.options.fleet and bool(emulated_devices(self.experiment)),
             )
@@ -372,11 +372,11 @@ class WallRun:
         return StartRun(
             experiment=experiment.model_dump_json(),
             index=index,
-            directory=str(self.directory(index)),
-            base=_text(self.options.base),
-            scratch=self.scratch.name,
+            directory=self.directory(index),
+            base=self.options.base,
+            scratch=Path(self.scratch.name),
             data_digest=data_digest,
-            keys=_text(self.options.keys),
+            keys=self.options.keys,
             more=self.options.more or index + 1 < len(self.experiment.strategies),
             strains=() if strain is None else (strain,),
             speed_auto=self.speed_auto,
@@ -479,7 +479,3 @@ class WallRun:
             raise ProcessDied(
                 f"the warm parent died (exit status {self.processes.warm.wait()}; see {self.log})"
             ) from None
-
-
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)

@@ -27,9 +27,8 @@ from edgefl.record.files import (
     METRICS,
     SLOTS,
 )
-from edgefl.results.compare import replace_file
 from edgefl.results.read import MISSING, TEXTS, Columns, Texts, spread
-from edgefl.results.run_files import RunFiles
+from edgefl.results.run_files import RunFiles, replace_file
 from edgefl.results.timeline import LANES, SLICE_TYPES, SliceColumns, joined
 
 WHOLE = {"version", "number", "bytes", "bytes_up", "bytes_down"}

@@ -23,8 +23,8 @@ from edgefl.errors import UserError
 from edgefl.plugins.exports.export_format import ExportFormat, file_path
 from edgefl.record.files import METRICS
 from edgefl.record.tables import GZIP
-from edgefl.results.compare import replace_file
 from edgefl.results.read import read_csv
+from edgefl.results.run_files import replace_file
 from edgefl.results.summary import evaluations
 from edgefl.results.timeline import (
     AWAY,

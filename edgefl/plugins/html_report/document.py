@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,11 @@ from edgefl.errors import UserError
 from edgefl.plugins.html_report import sections
 from edgefl.plugins.html_report.sections import HtmlTable, ReportedRun, of_terminal
 from edgefl.results import tables
-from edgefl.results.compare import Comparison, Question, answer, replace_file
+from edgefl.results.compare import Comparison, Question, answer
 from edgefl.results.families import drawable, families
 from edgefl.results.figures import gallery
 from edgefl.results.figures.base import Plot, PlotData, PlotStyle, drawn, open_runs, rendered
+from edgefl.results.run_files import replace_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -80,7 +81,7 @@ def contents(paths: Sequence[Path], question: Question = OWN) -> dict[str, Any]:
         "machines": sections.machines(runs),
         "hosts": sections.hosts(runs),
         "again": [
-            asdict(each) | {"download": data_uri(each.config.encode(), "application/toml")}
+            each | {"download": data_uri(each["config"].encode(), "application/toml")}
             for each in sections.of_experiments(runs)
         ],
     }
@@ -118,20 +119,7 @@ MOST_CSV = 1_000_000  # bytes; the numbers behind a figure that has more are lef
 KINDS = {"svg": "image/svg+xml", "png": "image/png"}
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddedFigure:
-    """``image`` and ``numbers`` (a CSV file, "" if it is too large) are addresses that hold the
-    data. ``width``: "column" or "page".
-    """
-
-    kind: str
-    title: str
-    width: str
-    image: str
-    numbers: str
-
-
-def figures(paths: Sequence[Path], target: float | None) -> tuple[list[EmbeddedFigure], list[str]]:
+def figures(paths: Sequence[Path], target: float | None) -> tuple[list[dict[str, str]], list[str]]:
     """Draw every figure that the runs in ``paths`` have data for.
 
     ``target``: an accuracy in place of the runs' own.
@@ -162,17 +150,20 @@ def _numbers(data: PlotData) -> bytes:
     return found
 
 
-def _embedded(kind: str, plot: Plot, figure: Figure, numbers: bytes) -> EmbeddedFigure:
+def _embedded(kind: str, plot: Plot, figure: Figure, numbers: bytes) -> dict[str, str]:
+    """Return a figure as the template has it. ``image`` and ``numbers`` (a CSV file, "" if it is
+    too large) are addresses that hold the data. ``width``: "column" or "page".
+    """
     form, image = "svg", rendered(figure, "svg")
     if len(image) > MOST_SVG:
         form, image = "png", rendered(figure, "png")
-    return EmbeddedFigure(
-        kind=kind,
-        title=plot.about,
-        width=plot.WIDTH,
-        image=data_uri(image, KINDS[form]),
-        numbers=data_uri(numbers, "text/csv") if numbers else "",
-    )
+    return {
+        "kind": kind,
+        "title": plot.about,
+        "width": plot.WIDTH,
+        "image": data_uri(image, KINDS[form]),
+        "numbers": data_uri(numbers, "text/csv") if numbers else "",
+    }
 
 
 def data_uri(data: bytes, kind: str) -> str:

@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from edgefl.config.experiment import StrategyEntry
+from edgefl.config.file import FACTS
 from edgefl.config.toml import parsed
 from edgefl.errors import listed
-from edgefl.loading.file import FACTS
 from edgefl.record.files import EXPERIMENT
 from edgefl.results import energy
 from edgefl.results.compare import Comparison, Row, SeedEstimate, against
@@ -277,26 +277,37 @@ def strategies(runs: Sequence[ReportedRun]) -> HtmlTable:
     return of_rows(("name", "strategy", "options"), rows[::-1])
 
 
+# heading -> where the number stands in [fidelity] of summary.json
+OF_VERDICT = {
+    "transfers": "transfers",
+    "late, p99 ms": "transfer_lag_ms.p99",
+    "late, max ms": "transfer_lag_ms.max",
+    "tasks": "tasks",
+    "overran": "compute_overruns",
+    "stalls": "stalls",
+    "stalled s": "stalled_s",
+}
+
+
 def verdicts(runs: Sequence[ReportedRun]) -> HtmlTable:
     """Return a table with the verdict of each run and the numbers that it is made from."""
-    headings = (
-        *("run", "verdict", "transfers", "late, p99 ms", "late, max ms", "tasks"),
-        *("overran", "stalls", "stalled s"),
-    )
     rows = []
     for run in runs:
         # the virtual clock computes its times, so there is nothing to be late for
         fidelity = {} if run.row.clock == VIRTUAL else run.summary.get("fidelity", {})
-        late = fidelity.get("transfer_lag_ms", {})
-        numbers = ("tasks", "compute_overruns", "stalls", "stalled_s")
-        rows.append(
-            (
-                *(run.title, run.row.mark, fidelity.get("transfers")),
-                *(late.get("p99"), late.get("max")),
-                *(fidelity.get(name) for name in numbers),
-            )
-        )
-    return _without_empty(of_rows(headings, rows))
+        rows.append((run.title, run.row.mark, *_values(fidelity, OF_VERDICT)))
+    return _without_empty(of_rows(("run", "verdict", *OF_VERDICT), rows))
+
+
+def _values(facts: Mapping[str, Any], paths: Mapping[str, str]) -> list[Any]:
+    """Return the values at ``paths``, such as "cpu_percent.max"; None where there is none."""
+    found = []
+    for path in paths.values():
+        value: Any = facts
+        for key in path.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        found.append(value)
+    return found
 
 
 def energy_of(runs: Sequence[ReportedRun]) -> HtmlTable | None:
@@ -329,33 +340,43 @@ def reasons(runs: Sequence[ReportedRun]) -> list[tuple[str, str, list[str]]]:
     ]
 
 
+# heading -> where the value stands in a host of summary.json
+OF_HOST = {
+    "host": "host",
+    "edges": "edges",
+    "model": "model",
+    "CPU": "cpu",
+    "cores": "cores",
+    "memory GB": "memory_gb",
+    "system": "system",
+    "Python": "python",
+    "torch": "torch",
+    "GPUs": "gpus",
+    "CPU mean %": "cpu_percent.mean",
+    "CPU max %": "cpu_percent.max",
+    "max °C": "temperature_c.max",
+    "throttled": "throttled",
+}
+
+
 def hosts(runs: Sequence[ReportedRun]) -> HtmlTable | None:
     """Return a table of the hosts that edges have told about; None if they have told nothing."""
-    headings = (
-        *("run", "host", "edges", "model", "CPU", "cores", "memory GB", "system", "Python"),
-        *("torch", "GPUs", "CPU mean %", "CPU max %", "max °C", "throttled"),
-    )
-    rows = [
-        _host(run.title, host)
-        for run in runs
-        for host in run.summary.get("hosts", ())
-        if isinstance(host, dict)
-    ]
-    return _without_empty(of_rows(headings, rows)) if rows else None
+    rows = []
+    for run in runs:
+        for host in run.summary.get("hosts", ()):
+            if isinstance(host, dict):
+                slowed = host.get("throttled")
+                shown = _with_memory(host) | {"edges": len(host.get("edges", ()))}
+                shown |= {key: host.get(key) or None for key in ("model", "gpus")}
+                if slowed is not None:
+                    shown["throttled"] = ", ".join(f"{k}: {n}" for k, n in slowed.items()) or "no"
+                rows.append((run.title, *_values(shown, OF_HOST)))
+    return _without_empty(of_rows(("run", *OF_HOST), rows)) if rows else None
 
 
-def _host(title: str, host: Mapping[str, Any]) -> tuple[Any, ...]:
-    cpu, heat = host.get("cpu_percent") or {}, host.get("temperature_c") or {}
-    throttled = host.get("throttled")
-    told = None if throttled is None else ", ".join(f"{k}: {n}" for k, n in throttled.items())
+def _with_memory(host: Mapping[str, Any]) -> dict[str, Any]:
     memory = host.get("memory_bytes")
-    return (
-        *(title, host.get("host"), len(host.get("edges", ())), host.get("model") or None),
-        *(host.get("cpu"), host.get("cores"), None if memory is None else round(memory / GB, 1)),
-        *(host.get("system"), host.get("python"), host.get("torch")),
-        host.get("gpus") or None,
-        *(cpu.get("mean"), cpu.get("max"), heat.get("max"), "no" if told == "" else told),
-    )
+    return {**host, "memory_gb": None if memory is None else round(memory / GB, 1)}
 
 
 def _without_empty(table: HtmlTable) -> HtmlTable:
@@ -373,30 +394,25 @@ def _without_empty(table: HtmlTable) -> HtmlTable:
     )
 
 
+OF_MACHINE = {
+    "CPU": "cpu_model",
+    "cores": "cores",
+    "memory GB": "memory_gb",
+    "system": "kernel",
+    "Python": "python",
+    "coordinator's priority": "coordinator_priority",
+}
+
+
 def machines(runs: Sequence[ReportedRun]) -> HtmlTable | None:
     """Return a table of the machines that ran the coordinator, or the whole virtual run."""
-    rows = []
-    for run in runs:
-        host = run.facts.get("host", {})
-        memory = host.get("memory_bytes")
-        rows.append(
-            (
-                *(run.title, host.get("cpu_model"), host.get("cores")),
-                *(None if memory is None else round(memory / GB, 1), host.get("kernel")),
-                *(host.get("python"), host.get("coordinator_priority")),
-            )
-        )
-    headings = ("run", "CPU", "cores", "memory GB", "system", "Python", "coordinator's priority")
-    facts = {row[1:] for row in rows}
-    if len(facts) == 1:  # one machine: once is enough
+    rows = [
+        (run.title, *_values(_with_memory(run.facts.get("host", {})), OF_MACHINE)) for run in runs
+    ]
+    if len({row[1:] for row in rows}) == 1:  # one machine: once is enough
         rows = [("all runs", *rows[0][1:])]
-    table = _without_empty(of_rows(headings, rows))
+    table = _without_empty(of_rows(("run", *OF_MACHINE), rows))
     return table if len(table.headings) > 1 else None
-
-
-def without_facts(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config that can be run again, without folders and names of the first machine."""
-    return {key: value for key, value in config.items() if key != FACTS}
 
 
 def differing(found: Comparison) -> HtmlTable | None:
@@ -424,30 +440,17 @@ INVENTORY = "INVENTORY is the file with your own hosts."
 EDGES = "Start the edges on their machines with edgefl edge --connect tcp://HOST:PORT --id NAME."
 
 
-@dataclass(frozen=True, slots=True)
-class Again:
-    """How to run one experiment again.
+def of_experiments(runs: Sequence[ReportedRun]) -> list[dict[str, Any]]:
+    """Return how to repeat the experiments that ``runs`` are of, each once, as the template has it.
 
     ``config``: the TOML text to save as ``file``. ``own``: the user's own code and traces, (name,
     digest). ``notes``: sentences.
     """
-
-    title: str
-    version: str
-    file: str
-    command: str
-    config: str
-    own: tuple[tuple[str, str], ...]
-    notes: tuple[str, ...]
-
-
-def of_experiments(runs: Sequence[ReportedRun]) -> list[Again]:
-    """Return how to repeat the experiments that ``runs`` are of, each once."""
     found = experiments(runs)
     return [_again(config, of, len(found) > 1) for config, of in found if config]
 
 
-def _again(config: Mapping[str, Any], runs: Sequence[ReportedRun], several: bool) -> Again:
+def _again(config: Mapping[str, Any], runs: Sequence[ReportedRun], several: bool) -> dict[str, Any]:
     """Return how to repeat ``runs``; ``several``: there are other experiments, too."""
     facts = config.get(FACTS)
     facts = facts if isinstance(facts, Mapping) else {}
@@ -457,15 +460,17 @@ def _again(config: Mapping[str, Any], runs: Sequence[ReportedRun], several: bool
     file, titles = f"{name}.toml", list(dict.fromkeys(run.name for run in runs))
     notes = [SAME_BYTES if clock == VIRTUAL else SAME_SPEED]
     notes += {"launch": [INVENTORY], "coordinator": [EDGES]}.get(command, [])
-    return Again(
-        title=f"{name}: {listed(titles)}" if several else name,
-        version=_version(facts, runs),
-        file=file,
-        command=_command(command, file, clock),
-        config=tomli_w.dumps(without_facts(config)),
-        own=tuple((str(path), str(digest)) for path, digest in _own(facts).items()),
-        notes=tuple(notes),
-    )
+    digests = facts.get("digests", {})
+    return {
+        "title": f"{name}: {listed(titles)}" if several else name,
+        "version": _version(facts, runs),
+        "file": file,
+        "command": _command(command, file, clock),
+        # without folders and names of the first machine
+        "config": tomli_w.dumps({key: value for key, value in config.items() if key != FACTS}),
+        "own": [*digests.items()] if isinstance(digests, Mapping) else [],
+        "notes": notes,
+    }
 
 
 def _command(command: str, file: str, clock: str) -> str:
@@ -476,11 +481,6 @@ def _command(command: str, file: str, clock: str) -> str:
         case "coordinator":
             return f"edgefl coordinator {given}"
     return f"edgefl run {given} --clock {clock}"
-
-
-def _own(facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = facts.get("digests", {})
-    return found if isinstance(found, Mapping) else {}
 
 
 def _version(facts: Mapping[str, Any], runs: Sequence[ReportedRun]) -> str:

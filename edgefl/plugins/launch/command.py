@@ -42,11 +42,11 @@ from edgefl.commands.run import (
 from edgefl.commands.running import RESULTS, RunTask, Screen, conclude, resumed, run_seeds
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import PROCESS_KINDS
+from edgefl.config.file import dump
 from edgefl.config.groups import availability_file, parts, traces
+from edgefl.config.names import own_names
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import BAD_INPUT, FAILED, INTERRUPTED, OVER
-from edgefl.loading.file import dump
-from edgefl.loading.names import own_names
 from edgefl.plugins.launch.agent_messages import StopEdges, run_folder
 from edgefl.plugins.launch.connections.addresses import edge_addresses, listen_host
 from edgefl.plugins.launch.connections.connection import HostError

@@ -22,12 +22,12 @@ from typing import Any
 from rich.filesize import decimal
 
 from edgefl.config.experiment import Experiment
+from edgefl.config.file import from_json, to_json
+from edgefl.config.names import own_names
 from edgefl.data import edge_data, shards
 from edgefl.data.edge_data import EdgeData
 from edgefl.data.paths import data_dir
 from edgefl.errors import UserError, printable
-from edgefl.loading.file import from_json, to_json
-from edgefl.loading.names import own_names
 from edgefl.plugins.launch.connections.connection import HostConnection
 from edgefl.plugins.launch.installer import missing_files
 from edgefl.plugins.launch.inventory import Host

@@ -29,9 +29,9 @@ from rich.text import Text
 
 from edgefl.commands import show
 from edgefl.commands.options import AcceptKeys, ConfigOrNone, InventoryPath, OverridesAsForRun
+from edgefl.config.file import base_of
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import FAILED, NOT_MET
-from edgefl.loading.file import base_of
 from edgefl.plugins.launch.connections.connection import HostConnection, HostError
 from edgefl.plugins.launch.connections.opening import Ask, asker, open_connections
 from edgefl.plugins.launch.host_data import DataSync

@@ -24,8 +24,8 @@ from edgefl.clocks.network_addresses import any_host
 from edgefl.clocks.setup.network import shape_of
 from edgefl.config.experiment import Experiment
 from edgefl.config.groups import parts
+from edgefl.config.names import own_names
 from edgefl.errors import printable
-from edgefl.loading.names import own_names
 from edgefl.plugins.launch import host_probe
 from edgefl.plugins.launch.connections.connection import (
     BLOCK_BYTES,

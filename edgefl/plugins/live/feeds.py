@@ -13,10 +13,10 @@ from typing import Any
 
 from edgefl.clocks.setup.network import DIRECTIONS, Builder, usual_bit_s
 from edgefl.config.experiment import Experiment
+from edgefl.config.file import FACTS
 from edgefl.config.groups import parts
 from edgefl.config.links import Links
 from edgefl.errors import UserError
-from edgefl.loading.file import FACTS
 from edgefl.plugins.live.run_model import RunFacts, RunModel, Seen, metric_points
 from edgefl.plugins.live.series import CapacityAt, ThinnedItems
 from edgefl.record import files
@@ -110,11 +110,11 @@ class RunFeed:
         self.run = run
         self.generation = 0
         self.state = WAITING
-        self.trouble = ""  # why its files cannot be read
         self._begin()
 
     def _begin(self) -> None:
         self.generation += 1
+        self.trouble = ""  # why its files cannot be read
         self._config = self._mark()
         self._capacity: CapacityAt | None = None  # made when it is needed: it may read traces
         self.model = RunModel(RunFacts.of(self.run, read_config(self.run)), self._capacity_at)

@@ -14,13 +14,12 @@ import numpy as np
 import orjson
 
 from edgefl.config.experiment import Edges, Stop
-from edgefl.config.scores import Score, score_of, target_in
+from edgefl.config.scores import SCORES, Score, score_of, target_in
 from edgefl.errors import listed, printable
 from edgefl.plugins.live.series import (
     CapacityAt,
     LatestItems,
     LinkBins,
-    LinkLag,
     Slices,
     ThinnedItems,
 )
@@ -32,6 +31,8 @@ from edgefl.results.read import MISSING, EventColumns, TableColumns, Texts, numb
 from edgefl.results.run_files import SEED
 from edgefl.results.summary import BROKEN_OFF, INTERRUPTED, verdict
 from edgefl.results.timeline import LANES, Timeline
+from emulator.fidelity import Quantiles
+from emulator.units import NS_PER_S
 
 MS_PER_S = 1000.0
 
@@ -293,7 +294,7 @@ class Health:
 
     def __init__(self) -> None:
         self.changed = 0  # rises with every change
-        self.lag = LinkLag()
+        self._lags_ns = Quantiles()  # of transfers, after the moment that the emulation gave them
         self.cpu: LatestItems[list[float]] = LatestItems(MOST_LOADS)
         self._machines: list[str] = []
         self._waited: dict[str, tuple[float, float]] = {}  # edge -> ran s, waited s, last report
@@ -303,7 +304,11 @@ class Health:
 
     def take_links(self, rows: TableColumns) -> None:
         """Take rows of links.csv."""
-        self.lag.take(rows)
+        lags_s = rows.get("finished_s") - rows.get("scheduled_s")
+        lags_s = lags_s[~np.isnan(lags_s)]
+        lags, counts = np.unique(np.rint(lags_s * NS_PER_S).astype(np.int64), return_counts=True)
+        for lag_ns, count in zip(lags.tolist(), counts.tolist()):
+            self._lags_ns.add(lag_ns, count)
         self.changed += 1
 
     def take_hosts(self, rows: Iterable[Mapping[str, str]]) -> None:
@@ -345,10 +350,18 @@ class Health:
             "verdict": self._verdict(),
             "reasons": list(self._section("reasons", list, found)),
             "warnings": list(self._section("warnings", list)),
-            "transfer_lag_ms": found.get("transfer_lag_ms") or self.lag.quantiles_ms(),
+            "transfer_lag_ms": found.get("transfer_lag_ms") or self._lag_ms(),
             "hosts": [self._host(machine, progress) for machine in self._machines],
             "cpu": self.cpu.since(0),
         }
+
+    def _lag_ms(self) -> dict[str, float] | None:
+        """The lag of the whole run's transfers; None without one."""
+        lags = self._lags_ns
+        if not lags.count:
+            return None
+        found = {"p50": lags.percentile(50), "p99": lags.percentile(99), "max": lags.max}
+        return {name: round((lag or 0) * 1000 / NS_PER_S, 3) for name, lag in found.items()}
 
     def _verdict(self) -> str | None:
         """The verdict of a run that has ended; None as long as there is no summary."""
@@ -383,6 +396,7 @@ MOST_METRICS, MOST_GAPS, MOST_MARKS, MOST_LINES = 4000, 4000, 5000, 500
 KEPT_TASKS = 64  # beginnings of tasks per edge, to find the tasks of transfers
 COUNTERS = ("version", "emulated_s", "wall_s", "train_loss", "test_loss")  # then the score
 BYTES = ("bytes_up", "bytes_down")
+CURVES = (*SCORES, "test_loss", "train_loss")
 
 STRANGE = (KeyError, TypeError, ValueError, AttributeError)  # from a row of another version
 UNPLACED = -2  # an edge that has no index on the page yet
@@ -423,6 +437,8 @@ class RunModel:
         self.gaps: ThinnedItems[list[Any]] = ThinnedItems(MOST_GAPS)
         self.marks: LatestItems[list[Any]] = LatestItems(MOST_MARKS)
         self.log: LatestItems[list[Any]] = LatestItems(MOST_LINES)
+        self.latest: dict[str, float] = {}  # CURVES of the latest evaluation
+        self._evaluated_s = -1.0
         self.strange_rows = 0  # of another version of edgefl, or damaged: they are left out
         self.changes = 0
         self._states: dict[str, tuple[tuple[Any, ...], int]] = {}  # edge -> state, change
@@ -487,6 +503,12 @@ class RunModel:
     def take_metrics(self, rows: list[dict[str, str]]) -> None:
         """Take rows of metrics.csv."""
         self.progress.take_metrics(rows)
+        for row in rows:
+            at_s = number(row.get("emulated_s"))
+            if at_s is not None and at_s >= self._evaluated_s:  # rows may be out of order
+                self._evaluated_s = at_s
+                values = {name: number(row.get(name)) for name in CURVES}
+                self.latest = {name: value for name, value in values.items() if value is not None}
         for point in metric_points(rows, self.facts.score):
             self.metrics.add(point)
             self._target(point)

@@ -11,8 +11,6 @@ import numpy as np
 
 from edgefl.results.read import MISSING, TableColumns, Texts, spread
 from edgefl.results.timeline import SLICE_TYPES, SliceColumns, joined
-from emulator.fidelity import Quantiles
-from emulator.units import NS_PER_S
 
 Item = TypeVar("Item")
 
@@ -151,29 +149,6 @@ class LinkBins:
             rate = self._capacity_at(way, (at + 0.5) * self.bin_s)
             found.append(None if rate is None else round(rate))
         return found[:bins]
-
-
-class LinkLag:
-    """How late transfers ended after the moment that the emulation gave them."""
-
-    def __init__(self) -> None:
-        self._lags_ns = Quantiles()
-
-    def take(self, rows: TableColumns) -> None:
-        """Take rows of links.csv."""
-        lags_s = rows.get("finished_s") - rows.get("scheduled_s")
-        lags_s = lags_s[~np.isnan(lags_s)]
-        lags, counts = np.unique(np.rint(lags_s * NS_PER_S).astype(np.int64), return_counts=True)
-        for lag_ns, count in zip(lags.tolist(), counts.tolist()):
-            self._lags_ns.add(lag_ns, count)
-
-    def quantiles_ms(self) -> dict[str, float] | None:
-        """Return {"p50", "p99", "max"} of the whole run; None without a transfer."""
-        lags = self._lags_ns
-        if not lags.count:
-            return None
-        found = {"p50": lags.percentile(50), "p99": lags.percentile(99), "max": lags.max}
-        return {name: round((lag or 0) * 1000 / NS_PER_S, 3) for name, lag in found.items()}
 
 
 MOST_HELD, MOST_SENT, GAP = 100_000, 20_000, 5_000

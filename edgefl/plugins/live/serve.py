@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -94,28 +94,41 @@ def serve(
     )
     server = uvicorn.Server(config)
     if parent is not None:
-        threading.Thread(target=_end_with, args=(parent, server), daemon=True).start()
+        after_parent(parent, lambda: setattr(server, "should_exit", True))
     try:
         asyncio.run(server.serve(sockets=[listening]))
     finally:
         pages.close()
 
 
-def _end_with(parent: int, server: object) -> None:
-    """Wait until the parent closes its end, or dies."""
-    while os.read(parent, 1):
-        pass
-    server.should_exit = True  # type: ignore[attr-defined]  # uvicorn comes with an extra
+def after_parent(parent: int, end: Callable[[], None]) -> None:
+    """Call ``end`` in a thread once the parent closes its end of a descriptor, or dies."""
+
+    def wait() -> None:
+        while os.read(parent, 1):
+            pass
+        end()
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+@contextmanager
+def companion() -> Iterator[tuple[socket.socket, dict[str, Any], int]]:
+    """The process beside a run, see ``_companion``: its socket, its orders, and the descriptor of
+    its parent.
+    """
+    os.nice(NICE)
+    with suppress(AttributeError, OSError):  # not Linux, or not allowed
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # interrupts no other process
+    orders = orjson.loads(sys.stdin.buffer.readline())
+    with socket.socket(fileno=int(sys.argv[1])) as listening:
+        yield listening, orders, sys.stdin.fileno()
 
 
 def main() -> None:
     """Serve beside a run: ``python -m edgefl.plugins.live.serve FD``, with what to do on stdin."""
-    os.nice(NICE)
-    with suppress(AttributeError, OSError):  # not Linux, or not allowed
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # interrupts no other process
-    told = orjson.loads(sys.stdin.buffer.readline())
-    with socket.socket(fileno=int(sys.argv[1])) as listening:
-        serve(listening, told["token"], [Path(run) for run in told["runs"]], sys.stdin.fileno())
+    with companion() as (listening, orders, parent):
+        serve(listening, orders["token"], [Path(run) for run in orders["runs"]], parent)
 
 
 if __name__ == "__main__":

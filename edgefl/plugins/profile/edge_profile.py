@@ -14,7 +14,7 @@ coordinator has confirmed the download (a round trip), and begins to send when i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import fmean, linear_regression, median
@@ -114,16 +114,8 @@ def _at_share(spans: Sequence[Span], share: float) -> float:
 MOST_MEDIANS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class LinkModel:
-    """What an emulated link has: bit/s by direction, and the one-way latency."""
-
-    bit_s: Mapping[str, float]
-    latency_s: float
-
-    def seconds(self, row: Mapping[str, str]) -> float:
-        """The time of a transfer of links.csv in the model."""
-        return 8 * float(row["bytes"]) / self.bit_s[row["direction"]] + self.latency_s
+# The seconds of a transfer of links.csv on an emulated link: of its rate and its latency.
+ModelSeconds = Callable[[Mapping[str, str]], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +161,11 @@ def tasks(rows: Sequence[Mapping[str, str]]) -> list[MovedTask]:
 
 
 def beyond(
-    task: MovedTask, training: Sequence[Span], requests_s: Sequence[float], model: LinkModel
+    task: MovedTask,
+    training: Sequence[Span],
+    requests_s: Sequence[float],
+    model_s: ModelSeconds,
+    latency_s: float,
 ) -> tuple[float, float, float]:
     """Return what the model does not explain of a task's download and of the rest, and its length.
 
@@ -177,15 +173,15 @@ def beyond(
     in time. ``requests_s``: when the coordinator got requests for fresher models.
     """
     assert task.up is not None
-    down_s = _seconds(task.down) - model.seconds(task.down)
-    up_s = _seconds(task.up) - model.seconds(task.up)
+    down_s = _seconds(task.down) - model_s(task.down)
+    up_s = _seconds(task.up) - model_s(task.up)
     begin_s, end_s = _finished_s(task.down), _offered_s(task.up)
     trained = [span for span in training if begin_s < span.ended_s <= end_s]
     if trained:
         asked = sum(begin_s < at_s <= end_s for at_s in requests_s)
         # a request takes a latency; its answer is a transfer, or another latency
-        waited_s = (2 * asked - len(task.fresh)) * model.latency_s + sum(
-            model.seconds(row) for row in task.fresh
+        waited_s = (2 * asked - len(task.fresh)) * latency_s + sum(
+            model_s(row) for row in task.fresh
         )
         up_s += end_s - begin_s - waited_s - sum(span.ended_s - span.began_s for span in trained)
     return down_s, up_s, _finished_s(task.up) - _offered_s(task.down)
@@ -309,10 +305,13 @@ def link_profile(edge: str, runs: Sequence[MeasuredRun]) -> LinkProfile:
     all_s = [rtt_s for _, each in known for rtt_s in each.rtts_s]
     latency_s, jitter_s = one_way(idle_s, all_s)
     counts = {way: sum(len(each.busy[way]) for _, each in known) for way in WAYS}
-    model = LinkModel({way: rate.bit_s for way, rate in rates.items()}, latency_s)
+
+    def model_s(row: Mapping[str, str]) -> float:
+        return 8 * float(row["bytes"]) / rates[row["direction"]].bit_s + latency_s
+
     rest = rest_of(
         [
-            beyond(task, each.training, run.requests_s.get(edge, ()), model)
+            beyond(task, each.training, run.requests_s.get(edge, ()), model_s, latency_s)
             for run, each in known
             for task in tasks([row for row in run.links if row["edge"] == edge])
         ]

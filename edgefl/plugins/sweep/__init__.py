@@ -1,5 +1,14 @@
 """Many settings of one experiment: what is tried, what was run before, and which is best.
 
-``Sweep`` does all of it. A program that tunes methods uses the parts: ``GridAxis`` for what is
-tried, ``SweepRun`` and ``do`` for single runs, ``best_of`` for the choice.
+Start here: ``search.Sweep`` does all of it. A program that tunes methods uses the parts:
+``GridAxis`` for what is tried, ``SweepRun`` and ``do`` for single runs, ``best_of`` for the choice.
+
+``settings``    keys with their values (``--grid``), and the settings that they make
+``samplers``    settings that are drawn, or chosen by optuna, in place of every combination
+``search``      the runs of all settings, and the best setting of each strategy
+``choice``      which setting is best, and the next one beyond an edge of the grid
+``metrics``     the numbers of a run by which settings are compared
+``sweep_runs``  single runs: their folder, which are done, and doing the others
+``outcome``     the table, CSV files and configs of what was found
+``command``     ``edgefl sweep``
 """

@@ -19,9 +19,9 @@ from edgefl.commands import show
 from edgefl.commands.options import Config
 from edgefl.commands.run import Engine, Overrides, RayAddress, power_of
 from edgefl.commands.running import RESULTS, ProgressLines, warn
+from edgefl.config.file import load
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import FAILED, INTERRUPTED
-from edgefl.loading.file import load
 from edgefl.results.progress import clock
 
 if TYPE_CHECKING:

@@ -10,20 +10,12 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from edgefl.loading.file import FACTS, dump
+from edgefl.config.file import FACTS, dump
 from edgefl.plugins.sweep.choice import GridEdge
 from edgefl.plugins.sweep.search import Method, Sweep
 from edgefl.plugins.sweep.settings import Setting, toml_text
-from edgefl.results.compare import (
-    Row,
-    Spread,
-    load_run,
-    replace_file,
-    spread,
-    worst_mark,
-    write_table,
-)
-from edgefl.results.run_files import is_run
+from edgefl.results.compare import Row, Spread, load_run, spread, worst_mark, write_table
+from edgefl.results.run_files import is_run, replace_file
 from edgefl.results.tables import plain_table
 
 RUNS_FILE, SETTINGS_FILE = "runs.csv", "settings.csv"

@@ -9,19 +9,17 @@ from itertools import count
 from pathlib import Path
 
 from edgefl.config.experiment import Experiment, Stop
+from edgefl.config.file import base_of, load
 from edgefl.errors import UserError
-from edgefl.loading.file import base_of, load
 from edgefl.plugins.sweep.choice import (
     GridEdge,
-    Listed,
-    Sampler,
     Tried,
     best_of,
     edges,
-    find_sampler,
     next_setting,
 )
 from edgefl.plugins.sweep.metrics import METRICS_BY_NAME, Metric
+from edgefl.plugins.sweep.samplers import Listed, Sampler, sampler
 from edgefl.plugins.sweep.settings import GridAxis, Setting, settings, short_names, unknown_method
 from edgefl.plugins.sweep.sweep_runs import Did, SweepFolder, SweepRun
 
@@ -130,7 +128,7 @@ class Sweep:
             return Listed(tuple(settings(axes)))
         if plan.best_seed is None:
             raise UserError(f"--sampler {plan.sampler}: chooses by a metric: leave --no-best out")
-        return find_sampler(plan.sampler)(axes, plan.trials, plan.metric, plan.best_seed)
+        return sampler(plan.sampler, axes, plan.trials, plan.metric, plan.best_seed)
 
     # ------------------------------------------------------------------ runs of settings
     @property

@@ -10,8 +10,8 @@ from itertools import product
 from typing import Any
 from zlib import crc32
 
+from edgefl.config.file import toml_value
 from edgefl.errors import UserError, nearest
-from edgefl.loading.file import toml_value
 
 EXAMPLE = "--grid training.learning_rate=0.01,0.1"
 SEED = "seed"  # the key whose values are repetitions, not settings

@@ -22,14 +22,13 @@ from edgefl.clocks.setup.resumption import (
 )
 from edgefl.clocks.setup.rundir import writable
 from edgefl.config.experiment import Experiment, StrategyEntry
+from edgefl.config.file import FACTS, dump, load
 from edgefl.config.toml import parsed
 from edgefl.errors import UserError, listed, undamaged
-from edgefl.loading.file import FACTS, dump, load
 from edgefl.plugins.sweep.metrics import facts_of
 from edgefl.plugins.sweep.settings import GridAxis
 from edgefl.record.files import CONFIG, EVENTS, EXPERIMENT, SWEEP
-from edgefl.results.compare import replace_file
-from edgefl.results.run_files import read_config, seed_name, title
+from edgefl.results.run_files import read_config, replace_file, seed_name, title
 
 if TYPE_CHECKING:
     from edgefl.clocks.choices import Power

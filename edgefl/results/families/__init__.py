@@ -175,8 +175,7 @@ def drawable() -> bool:
 
 
 # ---------------------------------------------------------------------- all families
-COMPARISON = ("comparison.csv", "comparison_seeds.csv", *pictures("accuracy"))
-ABOVE_RUNS = (EXPERIMENT, *COMPARISON)
+ABOVE_RUNS = (EXPERIMENT, "comparison.csv", "comparison_seeds.csv")
 
 
 def families() -> dict[str, Family]:
@@ -206,4 +205,5 @@ def files() -> tuple[str, ...]:
 
     They are the experiment, the comparison and the families' files.
     """
-    return ABOVE_RUNS + tuple(name for family in families().values() for name in family.files)
+    of_families = (name for family in families().values() for name in family.files)
+    return (*ABOVE_RUNS, *pictures("accuracy"), *of_families)

@@ -28,7 +28,6 @@ from rich.text import Text
 from edgefl.protocol.codec import encode_note
 from edgefl.protocol.messages import DROPPED, FRESH, FreshRequest, NothingNewer
 from edgefl.record.files import EVENTS, LINKS
-from edgefl.results.compare import byte_unit
 from edgefl.results.families import Family, SectionRow, by_scheme, scheme_table
 from edgefl.results.figures.base import (
     Canvas,
@@ -47,6 +46,7 @@ from edgefl.results.figures.base import (
 )
 from edgefl.results.read import number, read_csv, read_events
 from edgefl.results.run_files import RunFiles
+from edgefl.results.summary import unit_up_to
 from emulator.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -367,7 +367,7 @@ def table(rows: Sequence[SectionRow]) -> Table:
     refresh points, models that came too late, and negligible merging.
     """
     schemes = by_scheme(rows)
-    size, unit = byte_unit(max(row.section["extra_bytes_down"] for row in rows))
+    size, unit = unit_up_to(max(row.section["extra_bytes_down"] for row in rows), "B")
 
     def cells(key: str, form: str, divisor: float = 1) -> list[str]:
         means = [mean(runs, key) for runs in schemes.values()]

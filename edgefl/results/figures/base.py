@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgefl.errors import UserError, nearest, needs
-from edgefl.results.compare import byte_unit, replace_file
-from edgefl.results.run_files import RunFiles, find
+from edgefl.results.run_files import RunFiles, find, replace_file
+from edgefl.results.summary import unit_up_to
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -145,11 +145,6 @@ LEGEND_COLUMNS = 5
 LEGEND_SHARE = 0.97  # of the figure's width
 # Fonts for letters that DejaVu Sans does not have, where they are installed.
 OTHERS = ("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "Droid Sans Fallback")
-# By unit: (from which value on, size, name), the largest first.
-UNITS: Mapping[str, Sequence[tuple[float, float, str]]] = {
-    "s": ((3 * 3600, 3600, "h"), (600, 60, "min"), (0, 1, "s")),
-    "J": ((1e6, 1e6, "MJ"), (1e3, 1e3, "kJ"), (0, 1, "J")),
-}
 # By a value of ``--x``: the label of the axis, and its unit.
 LABELS = {
     "emulated_s": ("Emulated time", "s"),
@@ -225,13 +220,6 @@ def filled(place: int) -> dict[str, Any]:
         "edgecolor": "white",
         "linewidth": 0,
     }
-
-
-def unit_up_to(most: float, unit: str) -> tuple[float, str]:
-    """Return (size, name) of the unit for an axis of "s", "B" or "J" up to ``most``."""
-    if unit == "B":
-        return byte_unit(most)
-    return next((size, name) for least, size, name in UNITS[unit] if most >= least)
 
 
 def axis_of(x: str, most: float) -> tuple[float, str]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from edgefl.config.scores import ACCURACY, SCORES, Score, score_of, target_in
 from edgefl.errors import UserError
-from edgefl.results import energy, summary
+from edgefl.results import summary
 from edgefl.results.figures.base import (
     DASHED,
     STEPS,
@@ -54,6 +54,8 @@ def evaluations(run: RunFiles, x: str, y: str) -> Curve:
     """
     axis = axis_named(x)
     if axis.name == "joules":
+        from edgefl.results import energy  # of the emulator's models; other axes need none
+
         points = summary.evaluations(run.metrics, y)
         joules = energy.joules_at(run.path, [t for t, _ in points]) or ()
         points = [(at, value) for at, (_, value) in zip(joules, points)]

@@ -25,11 +25,11 @@ from edgefl.results.figures.base import (
     look,
     marked,
     percents,
-    unit_up_to,
     whole_numbers,
 )
 from edgefl.results.read import MISSING, number, read_csv, spread
 from edgefl.results.run_files import RunFiles
+from edgefl.results.summary import unit_up_to
 from emulator.energy.account import STATES
 
 NAMED = 20  # up to this many edges are named below a figure; more are numbered

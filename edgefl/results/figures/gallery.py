@@ -6,13 +6,13 @@ A module of this folder, or a family, that binds ``PLOTS`` adds figures.
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
+from operator import itemgetter
 from pathlib import Path
 
 from edgefl.errors import UserError, listed, nearest, undamaged
 from edgefl.results import figures
-from edgefl.results.compare import replace_file
 from edgefl.results.families import families
 from edgefl.results.figures.base import (
     LEFT,
@@ -25,22 +25,30 @@ from edgefl.results.figures.base import (
     open_runs,
     save,
 )
+from edgefl.results.run_files import replace_file
 from edgefl.results.summary import AXES
 
 OWN = PlotStyle()  # the figure's own choices
 
 
+def _of_runs() -> Iterator[tuple[str, Plot]]:
+    """Yield the figures of every run; a module is imported when it is reached."""
+    for module in pkgutil.iter_modules(figures.__path__):
+        found = import_module(f"{figures.__name__}.{module.name}")
+        yield from getattr(found, "PLOTS", {}).items()
+
+
 def plots() -> dict[str, Plot]:
     """Return all kinds of figures by name: first those of every run, then those of families."""
-    names = [module.name for module in pkgutil.iter_modules(figures.__path__)]
-    modules = [import_module(f"{figures.__name__}.{name}") for name in names]
-    of_runs = {name: plot for each in modules for name, plot in getattr(each, "PLOTS", {}).items()}
     of_families = {name: plot for each in families().values() for name, plot in each.plots.items()}
-    return dict(sorted(of_runs.items())) | of_families
+    return dict(sorted(_of_runs(), key=itemgetter(0))) | of_families
 
 
 def find(kind: str) -> Plot:
     """Return a kind of figure by its name; UserError if there is none."""
+    for name, plot in _of_runs():
+        if name == kind:
+            return plot
     known = plots()
     if kind not in known:
         raise UserError(f"--kind {kind}: no such figure{nearest(kind, known)}")

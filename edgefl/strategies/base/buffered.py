@@ -10,8 +10,7 @@ from pydantic import Field
 
 from edgefl.strategies.base.asynchronous import Asynchronous, AsynchronousOptions
 from edgefl.strategies.base.events_and_decisions import Assign, Decision, Discard, UpdateArrived
-from edgefl.vector_terms import inner
-from edgefl.vectors import weighted_sum
+from edgefl.vectors import inner, weighted_sum
 
 
 class BufferedOptions(AsynchronousOptions):

@@ -105,14 +105,14 @@ def load(name: str, base: Path | None = None) -> type[Strategy]:
     ``base``: the folder that a relative path starts from.
     """
     if ":" in name:
-        found = load_dotted(name, base)
-        if not (isinstance(found, type) and issubclass(found, Strategy)):
-            is_class = isinstance(found, type)
-            what = f"the class {found.__name__}" if is_class else f"a {type(found).__name__}"
+        loaded = load_dotted(name, base)
+        if not (isinstance(loaded, type) and issubclass(loaded, Strategy)):
+            is_class = isinstance(loaded, type)
+            what = f"the class {loaded.__name__}" if is_class else f"a {type(loaded).__name__}"
             raise UserError(
                 f"strategy {name!r}: expected a subclass of edgefl.api.Strategy, found {what}"
             )
-        return found
+        return loaded
     if name not in strategy_names():
         near = nearest(name, [*strategy_names(), *entries("edgefl.strategies")])
         raise UserError(f"unknown strategy {name!r}{near}; one of your own: {FORMS}")

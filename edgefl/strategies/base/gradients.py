@@ -159,21 +159,21 @@ class Gradients(Strategy):
         self.buffer.append(
             GradientRule(update.edge, gap, vectors["gradient"], vectors.get("buffers"), *about)
         )
-        made = self._step_if_due()
-        return [*made, *self.hand_out()] if made else []
+        decisions = self._step_if_due()
+        return [*decisions, *self.hand_out()] if decisions else []
 
     def _step_if_due(self) -> list[Decision]:
         if len(self.buffer) < self.gathers(self.options) and (self.running or not self.buffer):
             return []
         gradients = sorted(self.buffer, key=lambda gradient: gradient.edge)
         self.buffer = []
-        made = self.step(gradients)
+        server_step = self.step(gradients)
         self.weights = self.stepped(
-            made.terms, [gradient.buffers for gradient in gradients], made.shares
+            server_step.terms, [gradient.buffers for gradient in gradients], server_step.shares
         )
         self.version += 1
-        shares = _shares(gradients, made) if self.options.report_shares else []
-        return [Report(_told(gradients, made)), *shares, Publish(self.weights)]
+        shares = _shares(gradients, server_step) if self.options.report_shares else []
+        return [Report(_step_numbers(gradients, server_step)), *shares, Publish(self.weights)]
 
     def stepped(
         self,
@@ -194,31 +194,31 @@ class Gradients(Strategy):
             return moved
         out = aligned(self.weights.size)
         out[:size], out[size:] = moved, self.weights[size:]
-        there = [part for part in buffers if part is not None]
-        if len(there) == len(buffers):
-            out[size:] = weighted_sum(there, shares)
+        known = [part for part in buffers if part is not None]
+        if len(known) == len(buffers):
+            out[size:] = weighted_sum(known, shares)
         return out
 
 
-def _told(gradients: Sequence[GradientRule], made: GradientStep) -> dict[str, float]:
+def _step_numbers(gradients: Sequence[GradientRule], step: GradientStep) -> dict[str, float]:
     """Return the numbers of one step: weighted staleness, aggregated and predominant gradients.
 
     Source: WKAFL, section 4.1.
     """
-    most = max(made.shares)
+    most = max(step.shares)
     return {
         "gradients": float(len(gradients)),
         "weighted_staleness": sum(
-            share * gradient.gap for share, gradient in zip(made.shares, gradients)
+            share * gradient.gap for share, gradient in zip(step.shares, gradients)
         ),
-        "aggregated": float(sum(share >= most / AGGREGATED for share in made.shares)),
-        "predominant": float(sum(share > PREDOMINANT for share in made.shares)),
+        "aggregated": float(sum(share >= most / AGGREGATED for share in step.shares)),
+        "predominant": float(sum(share > PREDOMINANT for share in step.shares)),
         "loss": sum(gradient.loss for gradient in gradients) / len(gradients),
-        **made.report,
+        **step.report,
     }
 
 
-def _shares(gradients: Sequence[GradientRule], made: GradientStep) -> list[Report]:
+def _shares(gradients: Sequence[GradientRule], step: GradientStep) -> list[Report]:
     """Return a report about each gradient's edge: the share p_i of its gradient in the step."""
-    pairs = zip(gradients, made.shares)
+    pairs = zip(gradients, step.shares)
     return [Report({"share": share}, gradient.edge) for gradient, share in pairs]

@@ -74,7 +74,12 @@ NAMES = (
     "reward",
     "merge_step",
 )
-TOLD = ("fresh_version", "beta", "reward", "merge_step")  # sent after a merge in this task
+SENT_AFTER_MERGE = (
+    "fresh_version",
+    "beta",
+    "reward",
+    "merge_step",
+)  # sent after a merge in this task
 
 
 class LearningRateRule(LocalRule):
@@ -121,10 +126,10 @@ class Refresh(LearningRateRule):
         if self.options.selector in heuristics:
             return clipped_point(heuristics[self.options.selector], points)
         state = self._state(run.memory)
-        said = int(run.task.numbers.get("refresh_point", 0))
+        suggested = int(run.task.numbers.get("refresh_point", 0))
         draw = run.task.numbers.get("draw", 0.0)
         if "refresh_point" not in state:
-            return clipped_point(said or 1 + int(draw * points), points)
+            return clipped_point(suggested or 1 + int(draw * points), points)
         last = clipped_point(int(state["refresh_point"]), points)
         return point_after(
             last,
@@ -186,7 +191,7 @@ class Refresh(LearningRateRule):
             "upsilon": state.get("upsilon", self.options.upsilon0),
         }
         numbers |= {"baseline": state.get("baseline", 0.0)}
-        return vectors, numbers | {name: state[name] for name in TOLD if merged}
+        return vectors, numbers | {name: state[name] for name in SENT_AFTER_MERGE if merged}
 
     def times(self, run: Any, version: int) -> tuple[int, int]:
         """Return (g, g - o + 1) of eq. 10, with g counted from 1."""

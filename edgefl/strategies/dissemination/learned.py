@@ -21,8 +21,7 @@ import numpy as np
 
 from edgefl.strategies.base.events_and_decisions import UpdateArrived
 from edgefl.vector_store import VectorStore
-from edgefl.vector_terms import Terms, inner, mix_keeping
-from edgefl.vectors import Layout, mix
+from edgefl.vectors import Layout, Terms, inner, mix, mix_keeping
 
 LEAST_ALPHA = 1e-3  # theorem 1 needs a positive lower bound of the weight, but gives no value
 MOST_ALPHA = 1 - 1e-6  # a weight of 1 would forget the past
@@ -301,14 +300,14 @@ def arrival(
     merged after m steps. Then the jump of the merge is left out: w_i = (1 - beta) (w_o - A) + beta
     w_g - B, so g = ((1 - beta) w_o + beta w_g - w_i) / (eta ((1 - beta) m + n - m)).
     """
-    said = update.numbers
-    steps = said.get("steps", 0.0)
-    rate = said.get("learning_rate", 0.0)
-    beta = said.get("beta", 0.0)
+    numbers = update.numbers
+    steps = numbers.get("steps", 0.0)
+    rate = numbers.get("learning_rate", 0.0)
+    beta = numbers.get("beta", 0.0)
     trained: Terms = ((update.base, 1.0), (update.weights, -1.0))
-    if sent is not None and said.get("fresh_version") == sent[0] and 0 < beta < 1:
+    if sent is not None and numbers.get("fresh_version") == sent[0] and 0 < beta < 1:
         trained = ((update.base, 1.0 - beta), (sent[1], beta), (update.weights, -1.0))
-        steps -= beta * min(said.get("merge_step", 0.0), steps)
+        steps -= beta * min(numbers.get("merge_step", 0.0), steps)
     return Arrival(
         update.edge, update.weights, started, made, t, staleness, trained, max(rate * steps, 0.0)
     )

@@ -168,21 +168,21 @@ class RefreshPoints:
 
     def learn(self, update: UpdateArrived) -> None:
         """Train the meta model if this update has the first merge of its edge."""
-        said, edge = update.numbers, update.edge
-        if edge in self.merged or edge not in self.given or not said.get("merged"):
+        numbers, edge = update.numbers, update.edge
+        if edge in self.merged or edge not in self.given or not numbers.get("merged"):
             return
         self.merged.add(edge)
-        asked_at, given = int(said.get("refresh_point", 0)), self.given[edge]
+        asked_at, drawn = int(numbers.get("refresh_point", 0)), self.given[edge]
         if (
             not 1 <= asked_at <= MOST_REFRESH_POINTS
-            or "reward" not in said
-            or "baseline" not in said
+            or "reward" not in numbers
+            or "baseline" not in numbers
         ):
             return
         # the drawn point is beyond the last one of the device, which it then used
-        asked_at_end = given > asked_at
+        asked_at_end = drawn > asked_at
         decisions = [0] * (asked_at - 1) + [0 if asked_at_end else 1]
-        self.model.learn(decisions, said["reward"] - said["baseline"], self.options.meta_rate)
+        self.model.learn(decisions, numbers["reward"] - numbers["baseline"], self.options.meta_rate)
 
     def _numbers(self, edge: str) -> dict[str, float]:
         count = self.tasks[edge] = self.tasks.get(edge, 0) + 1

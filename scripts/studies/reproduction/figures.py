@@ -11,8 +11,9 @@ import matplotlib
 import numpy as np
 from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
 
-from edgefl.results.figures.base import Canvas, PlotStyle, look, marked, save, settings, unit_up_to
+from edgefl.results.figures.base import Canvas, PlotStyle, look, marked, save, settings
 from edgefl.results.figures.curves import STEPS, step_values
+from edgefl.results.summary import unit_up_to
 from reproduction.drawings import lines_of
 from reproduction.entry import Figure, Point
 from reproduction.results import NoResults, Results

@@ -18,7 +18,7 @@ import torch
 from safetensors.numpy import load_file
 
 from edgefl.clocks.setup.learning import learning
-from edgefl.loading.file import base_of, load
+from edgefl.config.file import base_of, load
 from edgefl.models.workspace import Workspace, wrap
 from edgefl.plugins.sweep.metrics import facts_of
 from edgefl.record.files import CONFIG, EVENTS, LABELS, METRICS

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from edgefl.errors import UserError
-from edgefl.results.compare import replace_file
+from edgefl.results.run_files import replace_file
 from reproduction import figures
 from reproduction.book import Book, Judged
 from reproduction.entry import WALL, Entry, Figure, Part, Scale, Verdict

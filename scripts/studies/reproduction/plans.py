@@ -17,14 +17,13 @@ import tomli_w
 
 from edgefl.clocks.setup.resumption import RunStage, run_stage
 from edgefl.config.experiment import Experiment, Stop
+from edgefl.config.file import base_of, load
 from edgefl.errors import UserError, listed, nearest
-from edgefl.loading.file import base_of, load
 from edgefl.plugins.sweep.metrics import metric
 from edgefl.plugins.sweep.search import Method, Sweep, SweepPlan
 from edgefl.plugins.sweep.settings import GridAxis, Setting, toml_text
 from edgefl.plugins.sweep.sweep_runs import SweepRun
-from edgefl.results.compare import replace_file
-from edgefl.results.run_files import seed_name
+from edgefl.results.run_files import replace_file, seed_name
 from edgefl.strategies.base import catalog
 from edgefl.strategies.base.rounds import Rounds
 from edgefl.strategies.sync_tdma_fl import SyncTdmaFL

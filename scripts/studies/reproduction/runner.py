@@ -22,13 +22,12 @@ from rich.console import Console
 from edgefl.clocks.choices import EngineName, Power
 from edgefl.clocks.setup.resumption import RunStage
 from edgefl.clocks.setup.rundir import git_commit
+from edgefl.config.file import FACTS, dump
 from edgefl.errors import UserError
-from edgefl.loading.file import FACTS, dump
 from edgefl.plugins.sweep.command import SweepLines
 from edgefl.plugins.sweep.metrics import facts_of, metric
 from edgefl.plugins.sweep.sweep_runs import Did, SweepRun, do, locked
-from edgefl.results.compare import replace_file
-from edgefl.results.run_files import read_config, title
+from edgefl.results.run_files import read_config, replace_file, title
 from reproduction import registry
 from reproduction import results as files
 from reproduction.entry import WALL, Entry, Part, Scale

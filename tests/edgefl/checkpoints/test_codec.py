@@ -33,7 +33,7 @@ from checkpoint_graphs import (
     Settings,
     Slots,
 )
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefl.checkpoints.codec import OBJECTS, CannotDecode, CannotEncode, Encoded, decode, encode
@@ -283,12 +283,14 @@ GRAPHS = st.recursive(
 )
 
 
+@settings(max_examples=30)
 @given(GRAPHS)
 def test_any_tree_of_values_comes_back(value: object) -> None:
     found = back(value)
     assert found == value and repr(found) == repr(value)
 
 
+@settings(max_examples=30)
 @given(
     st.lists(
         st.tuples(st.integers(0, 40), st.integers(0, 40), st.sampled_from([-3, -2, -1, 1, 2, 3])),

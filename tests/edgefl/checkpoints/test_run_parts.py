@@ -48,7 +48,6 @@ def test_a_verdict_goes_on() -> None:
 RATES = {"up_mbit_s": 0.08, "down_mbit_s": 0.32, "latency_ms": 10.0}
 MEDIA: dict[str, dict[str, Any]] = {
     "own links": {"links": RATES},
-    "jitter and loss": {"links": RATES | {"jitter_ms": 5.0, "loss": 0.02}},
     "cuts": {
         "links": RATES,
         "faults": [
@@ -59,7 +58,6 @@ MEDIA: dict[str, dict[str, Any]] = {
         "links": RATES | {"jitter_ms": 5.0},
         "medium": {"kind": "bottleneck", "up_mbit_s": 0.1, "down_mbit_s": 0.2},
     },
-    "a cell": {"links": RATES, "medium": {"kind": "cell", "up_mbit_s": 0.1, "down_mbit_s": 0.2}},
     "frames": {
         "medium": {
             "kind": "tdma",
@@ -69,7 +67,6 @@ MEDIA: dict[str, dict[str, Any]] = {
             "frame_slots": 7,
         }
     },
-    "slots": {"medium": {"kind": "tdma", "slot_ms": 50.0, "guard_ms": 5.0, "rate_mbit_s": 0.5}},
 }
 OFFERS = st.tuples(
     st.sampled_from("abc"),

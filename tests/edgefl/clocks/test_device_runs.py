@@ -20,10 +20,7 @@ from edgefl.clocks.wall.speed_check import auto_speed
 from edgefl.errors import UserError
 
 # each has a rule of its own, or jobs
-STRATEGIES = (
-    *("fedavg", "fedac", "moon", "asofed", "fedasmu", "feddyn", "fedprox", "syncdrop", "wkafl"),
-    *("fedecho", "zeno-plus-plus"),
-)
+STRATEGIES = (*("fedac", "moon", "asofed", "fedasmu", "syncdrop", "wkafl", "fedecho"),)
 HIDDEN = """
 import numpy as np
 from torch import nn
@@ -110,7 +107,7 @@ def test_an_automatic_speed_needs_a_cpu() -> None:
         auto_speed(given, None, FleetReady("", None, 2, {}, "", ()))
 
 
-@pytest.mark.parametrize("wrong", ["gpu", "cuda:", "cuda:-1", "cuda:01", "CPU"])
+@pytest.mark.parametrize("wrong", ["gpu", "cuda:01"])
 def test_the_key_names_its_values(wrong: str) -> None:
     with pytest.raises(ValueError, match=r'expected "cpu", "cuda", "cuda:N" or "auto"'):
         experiment(training={"device": wrong})

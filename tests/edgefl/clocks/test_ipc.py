@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -23,7 +24,8 @@ from edgefl.clocks.process_messages import (
     StopRun,
 )
 
-START = StartRun("{}", 1, "runs/a", None, "scratch", "d", None, True, ("slow",), False, False, "")
+RUN, SCRATCH = Path("runs/a"), Path("scratch")
+START = StartRun("{}", 1, RUN, None, SCRATCH, "d", None, True, ("slow",), False, False, "")
 
 
 @pytest.mark.parametrize(

@@ -62,23 +62,6 @@ def test_slow_stretches_and_cuts_are_part_of_the_emulated_time() -> None:
     assert found.download_ns("b", 5_000_000, None, 0) == 3 * (30 * S + 50 * MS)
 
 
-@pytest.mark.parametrize(
-    ("devices", "least_s"),
-    [
-        ({"samples_per_s": 10.0, "spread": "exponential"}, 3 * 20 * 10),
-        ({"spread": "classes"}, 3),
-    ],
-)
-def test_a_drawn_time_counts_as_the_longest_that_may_be_drawn(
-    devices: dict[str, Any], least_s: int
-) -> None:
-    found = limits(devices=devices)
-    assert {found.training_ns("a", 100, TASK, at * S) for at in range(50)} == {
-        found.training_ns("a", 100, TASK, 0)
-    }
-    assert found.training_ns("a", 100, TASK, 0) >= least_s * S
-
-
 def test_slots_of_a_tdma_channel() -> None:
     """A model of 5000 bytes takes 5 slots of 8000 bit: 30 slots for three edges, both ways."""
     medium = {"kind": "tdma", "slot_ms": 10.0, "guard_ms": 0.0, "rate_mbit_s": 0.8}

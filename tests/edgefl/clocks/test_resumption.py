@@ -18,7 +18,6 @@ from edgefl.clocks.setup.resumption import (
     RunStage,
     check_data,
     differences,
-    digest_facts,
     read_resumption,
     run_stage,
 )
@@ -127,16 +126,6 @@ def test_a_folder_that_is_no_run_names_the_nearest(folder: Path) -> None:
     assert refused("file.txt").startswith("--resume file.txt: is no directory (there: ")
 
 
-def test_runs_of_an_older_edgefl_cannot_be_resumed(folder: Path) -> None:
-    run = begin_run(folder, experiment())
-    said = "it was removed, or an older edgefl began them"
-    for path in (folder, run):
-        assert (
-            refused(path)
-            == f"--resume {path}: has no experiment.toml, from which runs are resumed: {said}"
-        )
-
-
 @pytest.mark.parametrize("text", ["", "[run", "name = 1", "[run]\ncommand = 'run'"])
 def test_a_damaged_experiment_file_is_one_line(folder: Path, text: str) -> None:
     begin_folder(folder, experiment())
@@ -154,15 +143,6 @@ def test_a_run_that_has_lost_its_config_is_not_begun_anew(folder: Path, text: st
         (run / "config.toml").write_text(text)
     said = "is missing or damaged, but the run has begun: bring the file back, or remove"
     assert refused(folder) == f"{run / 'config.toml'}: {said} {run}, and it runs anew"
-
-
-def test_a_chosen_speed_that_is_gone_is_one_line(folder: Path) -> None:
-    begin_folder(folder, experiment(speed="auto"))
-    run = begin_run(folder, experiment(speed=0.25))
-    config = run / "config.toml"
-    config.write_text(config.read_text().replace("speed = 0.25", ""))
-    line = "speed: expected the number that the run has chosen, found None"
-    assert refused(folder) == f"{config}: {line}"
 
 
 # ---------------------------------------------------------------------- what has changed
@@ -198,14 +178,6 @@ def test_other_data_are_refused(folder: Path) -> None:
     check_data(run, "aa11")
     with pytest.raises(UserError, match=r"fedavg: the data have changed .* aa11, now bb22"):
         check_data(run, "bb22")
-
-
-def test_other_frozen_weights_are_refused(folder: Path) -> None:
-    run = begin_run(folder, experiment(), facts=digest_facts("aa11", "ff00"))
-    check_data(run, "aa11", "ff00")
-    with pytest.raises(UserError, match=r"frozen weights .* changed .* ff00, now ff01"):
-        check_data(run, "aa11", "ff01")
-    assert digest_facts("aa11", "") == {"data_digest": "aa11"}
 
 
 def test_a_folder_that_a_command_writes_to_is_left_alone(folder: Path) -> None:
@@ -290,18 +262,6 @@ def test_the_message_says_how_to_go_on_with_it(tmp_path: Path) -> None:
     assert told.endswith(f"moved to {aside}; to go on with it: edgefl run --resume {aside}")
 
 
-def test_a_resumption_leaves_all_where_it_is(tmp_path: Path) -> None:
-    folder = tmp_path / "quick"
-    begin_folder(folder, experiment())
-    begun(folder / "fedavg", ends=False)
-    there = files(folder)
-    claim = RunFolder(folder, "other", resume=True)
-    claim.claim()
-    assert claim.begin() == [] == claim.undo()
-    claim.release()
-    assert files(folder) == there and (folder / "experiment.toml").read_text() != "other"
-
-
 @pytest.mark.parametrize(
     "name", ["comparison.csv", "sweep.toml", "fedavg/summary.json", "fedavg/seed1/metrics.csv"]
 )
@@ -311,16 +271,6 @@ def test_what_runs_leave_is_moved_aside(tmp_path: Path, name: str) -> None:
     path.touch()
     assert len(claimed(tmp_path / "quick")) == 1 and not path.exists()
     assert (tmp_path / "quick.1" / name).exists()
-
-
-def test_a_folder_without_results_stays_where_it_is(tmp_path: Path) -> None:
-    folder = tmp_path / "quick"
-    begun(folder / "fedavg", ends=False)
-    (folder / "fedavg" / "events.jsonl").write_bytes(b"")
-    (folder / "fedavg" / "metrics.csv").unlink()
-    (folder / "notes.md").touch()
-    assert claimed(folder) == [], "it broke off before anything happened"
-    assert files(folder) == {"notes.md"}
 
 
 def test_a_run_that_does_not_begin_leaves_all_as_it_was(tmp_path: Path) -> None:

@@ -25,9 +25,9 @@ from edgefl.cli import (
 from edgefl.clocks.wall.edge.membership import Membership
 from edgefl.commands import lists, options, run
 from edgefl.commands.lists import NewKind, new
+from edgefl.config import packaged
+from edgefl.config.file import load
 from edgefl.errors import UserError
-from edgefl.loading import packaged
-from edgefl.loading.file import load
 from edgefl.protocol.errors import Refused, Unreachable
 from emulator.cli import app as emulator_app
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -38,6 +38,7 @@ def squares(vector: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=30)
 @given(tensors=st.lists(st.integers(0, 9), min_size=1, max_size=4), seed=st.integers(0, 99))
 def test_the_number_of_bytes_is_known_before(name: str, tensors: list[int], seed: int) -> None:
     compressor, vector = find(name, {}), rng(seed).normal(size=sum(tensors)).astype(np.float32)
@@ -56,6 +57,7 @@ def test_bytes_of_a_large_vector(name: str, per_element: float) -> None:
     assert [count(0.001, size) for size in (0, 10, 1500, 4000)] == [0, 1, 2, 4], "at least one"
 
 
+@settings(max_examples=30)
 @given(VECTORS)
 def test_half_precision_loses_at_most_eleven_bits(vector: np.ndarray) -> None:
     error = np.abs(sent(find("float16", {}), vector) - vector)
@@ -63,6 +65,7 @@ def test_half_precision_loses_at_most_eleven_bits(vector: np.ndarray) -> None:
     assert sent(find("float16", {}), np.array([1e6, -1e6], np.float32)).tolist() == [65504, -65504]
 
 
+@settings(max_examples=30)
 @given(VECTORS, st.integers(0, 1000))
 def test_int8_is_off_by_less_than_a_level(vector: np.ndarray, seed: int) -> None:
     level = float(np.abs(vector).max()) / 127
@@ -81,6 +84,7 @@ def test_the_mean_of_what_arrives_is_what_was_sent(name: str, options: dict[str,
     assert found.std(axis=0)[1] > 0, "lots were drawn"
 
 
+@settings(max_examples=30)
 @given(VECTORS, st.floats(0.05, 1.0))
 def test_top_k_loses_at_most_its_share(vector: np.ndarray, share: float) -> None:
     number, received = count(share, vector.size), sent(find("top_k", {"share": share}), vector)
@@ -101,6 +105,7 @@ def test_lots_are_drawn_without_repetition_and_are_the_same_for_ever() -> None:
     assert np.abs(counts / 3000 - 1 / 3).max() < 0.05
 
 
+@settings(max_examples=30)
 @given(VECTORS)
 def test_signs_are_a_contraction(vector: np.ndarray) -> None:
     received, whole = sent(find("sign", {}), vector), squares(vector)

@@ -14,9 +14,9 @@ from edgefl.clocks.setup.devices import devices, emulated_devices
 from edgefl.clocks.setup.network import latencies, network, shape_of, usual_bit_s
 from edgefl.clocks.setup.plan import fidelity, refuse_native
 from edgefl.clocks.setup.rundir import OpenRun
+from edgefl.config import file as config_file
 from edgefl.config.groups import parts, warnings
 from edgefl.errors import UserError
-from edgefl.loading import file as config_file
 from emulator.capacity.rates import Constant
 from emulator.capacity.trace import Trace
 from emulator.compute import Bursty, Drawn, Memoryless, Native, Rate, Throttled
@@ -52,21 +52,12 @@ def written(tmp_path: Path, text: str) -> Path:
             ),
         ),
         (
-            "[devices]\nprofile = 'pi3'",
-            "devices: device profile 'pi3' does not exist: did you mean pi",
-        ),
-        ("[links]\nup_mbit_s = 0", "links.up_mbit_s: expected greater than 0, found 0"),
-        (
             "[links]\ntrace_up = 'lost.csv'",
             "links.trace_up: trace lost.csv: cannot be read (No such file or directory)",
         ),
         (
             "[[groups]]\nname = 'x'\ncount = 3",
             "groups: their counts add up to 3, expected the number of edges (4)",
-        ),
-        (
-            "[[groups]]\nname = 'x'\ncount = 2\n[[groups]]\nname = 'x'\ncount = 2",
-            "groups: two groups are named 'x'",
         ),
         (
             "[[groups]]\nname = 'x'\ncount = 4\nlinks = {up_mbits = 3}",
@@ -80,26 +71,13 @@ def written(tmp_path: Path, text: str) -> Path:
             ),
         ),
         (
-            "[devices]\nsigma = 0.5",
-            'devices: sigma: expected only with spread = "lognormal", found "uniform"',
-        ),
-        (
-            "[devices]\ntask_samples = 100",
-            'devices: task_samples: expected only with spread = "classes"',
-        ),
-        (
             (
                 "[devices]\nthrottling = {budget_s = 1, hot_share = 0.5, recovery_s = 1}\nbursts ="
                 " {calm_s = 1, burst_s = 1, share = 0.5}"
             ),
             ('devices: throttling: expected only one of throttling, bursts and spread = "classes"'),
         ),
-        (
-            "[devices]\nspread = 'exponential'\nbursts = {calm_s = 1, burst_s = 1, share = 0.5}",
-            ('devices: bursts: expected only one of throttling, bursts and spread = "exponential"'),
-        ),
         ("[medium]\nkind = 'cell'", "medium: a cell needs up_mbit_s, down_mbit_s or both"),
-        ("[medium]\nkind = 'tdma'\nrate_mbit_s = 1", "medium: slot_ms: missing"),
         (
             "[medium]\nkind = 'tdma'\nrate_mbit_s = 1\nslot_ms = 1\nguard_ms = 2",
             "medium: slot_ms: expected more than guard_ms (2), found 1",
@@ -109,38 +87,11 @@ def written(tmp_path: Path, text: str) -> Path:
             "medium: slot_ms: at 1 Mbit/s, 0.007 ms without the guard carry no byte",
         ),
         (
-            "[medium]\nkind = 'cell'\nslot_ms = 1",
-            'medium: slot_ms: expected kind = "tdma", found "cell"',
-        ),
-        (
-            "[medium]\nup_mbit_s = 1",
-            'medium: up_mbit_s: expected kind = "bottleneck" or "cell", found "none"',
-        ),
-        (
             "[medium]\nkind = 'bottleneck'\nup_mbit_s = 1\n[links]\nloss = 0.1",
             (
                 'links.loss: edges on a medium of kind "bottleneck" have no rate of their own:'
                 ' expected kind = "cell", or no loss'
             ),
-        ),
-        (
-            "[medium]\nkind = 'bottleneck'\nup_mbit_s = 1\n[links]\ntrace_up = 'x.csv'",
-            (
-                'links.trace_up: edges on a medium of kind "bottleneck" have no rate of their own:'
-                ' expected kind = "cell" (or medium.trace_up: the shared rate), or no trace_up'
-            ),
-        ),
-        (
-            "[medium]\nkind = 'cell'\nup_mbit_s = 1\ntrace_up = 'x.csv'",
-            "medium: trace_up: expected instead of up_mbit_s, not with it",
-        ),
-        (
-            "[medium]\nkind = 'cell'\ntrace_up = 'x.csv'",
-            "medium.trace_up: trace x.csv: cannot be read (No such file or directory)",
-        ),
-        (
-            "[medium]\nkind = 'cell'\nup_mbit_s = 1\nframe_slots = 4",
-            'medium: frame_slots: expected kind = "tdma", found "cell"',
         ),
     ],
 )
@@ -204,14 +155,12 @@ SHARED_UP = "[medium]\nkind = 'bottleneck'\nup_mbit_s = 1\n"
     ("text", "what"),
     [
         (TDMA + "[links]\nup_mbit_s = 2\ndown_mbit_s = 20.5", "up_mbit_s = 2, down_mbit_s = 20.5"),
-        (TDMA + "[links]\nprofile = 'lte'\ndown_mbit_s = 5", "down_mbit_s = 5"),
         (SHARED_UP + "[links]\nup_mbit_s = 2\ndown_mbit_s = 20.5", "up_mbit_s = 2"),
         (
             TDMA + "[[groups]]\nname = 'a'\ncount = 1\nlinks = {up_mbit_s = 3}\n"
             "[[groups]]\nname = 'b'\ncount = 3",
             "up_mbit_s = 3",
         ),
-        (SHARED_UP + "[links]\ndown_mbit_s = 20.5", None),
     ],
 )
 def test_rates_of_links_that_count_for_nothing(tmp_path: Path, text: str, what: str | None) -> None:
@@ -410,11 +359,7 @@ def test_groups_draw_for_themselves() -> None:
     "change",
     [
         "groups.0.links.profile=wifi",
-        "groups.lte.links.profile=wifi",
-        "groups.1.devices.profile=pi5",
         "medium.up_mbit_s=9",
-        "links.jitter_ms=1",
-        "devices.profile=pi4",
     ],
 )
 def test_the_digest_covers_groups_and_medium(change: str) -> None:

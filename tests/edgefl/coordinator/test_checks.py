@@ -83,6 +83,18 @@ def test_a_gradients_batch_is_no_larger_than_a_batch() -> None:
     assert claims.capped("a", {"samples": 11.0, "batch": 33.0}) == {"samples": 10.0, "batch": 32.0}
 
 
+def test_names_of_numbers_do_not_grow_without_end() -> None:
+    """Each name is a column of an exported table; a strategy has some dozen, the same for all."""
+    claims = Claims({}, batch_size=32)
+    usual = {"samples": 5.0, "loss": 1.0}
+    for edge in ("a", "b", "evil"):
+        assert claims.names_fault(edge, usual) is None
+    refused = [claims.names_fault("evil", {f"x{n}": 1.0}) for n in range(MOST_NAMES_OF_EDGE + 3)]
+    assert refused == [None] * MOST_NAMES_OF_EDGE + ["too many names of numbers"] * 3
+    assert claims.names_fault("evil", usual) is None and claims.names_fault("b", usual) is None
+    assert claims.names_fault("b", {"mine": 1.0}) is None, "the others keep their own names"
+
+
 def test_an_update_with_too_many_names_is_discarded_and_the_run_goes_on(tmp_path: Path) -> None:
     desk = rounds(tmp_path)
     names = {f"x{n}": 1.0 for n in range(MOST_NAMES_OF_EDGE)} | {"samples": 10.0}

@@ -772,6 +772,14 @@ def test_an_edge_without_its_task_gets_the_same_task_again(rounds_resumption: De
     assert not [row for row in rounds_resumption.events() if row.get("event") == "task_closed"]
 
 
+def test_a_task_that_was_delivered_is_acknowledged_again(rounds_resumption: Desk) -> None:
+    """A cancellation would make the edge forget what it has learned in this task."""
+    rounds_resumption.update("a", 0, 3, 0, 0)
+    assert rounds_resumption.hear("a", Joined(1, [0]), now=2 * S) == [f"a {ACK_RESUMPTION} 0"]
+    assert rounds_resumption.ready("a", 0) == [f"a {ACK_RESUMPTION} 0"]
+    assert [fact["task"] for fact in rounds_resumption.facts("duplicate")] == [0]
+
+
 def test_an_offer_after_the_resumption_gets_the_same_grant(rounds_resumption: Desk) -> None:
     assert rounds_resumption.ready("a", 0) == ["grant a 0"]
     rounds_resumption.hear("a", Joined(1, [0]), now=2 * S)
@@ -803,6 +811,17 @@ def test_an_offer_after_a_broken_session_of_the_resumed_run_is_a_new_one(
 
 
 # ------------------------------------------------------------------ a part of the run was lost
+
+
+def test_an_update_of_an_unknown_task_is_discarded_with_its_reason(rounds_resumption: Desk) -> None:
+    """The journal's last entries were lost: the edge knows more than this run."""
+    assert rounds_resumption.hear("a", Joined(1, [0, 7]), now=2 * S) == ["a <- CancelTask 7"]
+    assert rounds_resumption.ready("a", 7) == [f"a {ACK_RESUMPTION} 7"]
+    assert rounds_resumption.ready("a", 7) == [f"a {ACK_RESUMPTION} 7"]
+    assert [(fact["task"], fact["reason"]) for fact in rounds_resumption.facts("discarded")] == [
+        (7, "unknown task")
+    ]
+    assert [fact["task"] for fact in rounds_resumption.facts("duplicate")] == [7]
 
 
 def test_a_number_that_an_edge_knows_from_the_lost_part_is_not_given_to_it_again() -> None:

@@ -17,9 +17,9 @@ from processes import SMALL, patiently
 
 from edgefl.clocks.setup.rundir import replay_run
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
+from edgefl.config.file import load
 from edgefl.coordinator.checks import result_fault
 from edgefl.errors import Bug
-from edgefl.loading.file import load
 from edgefl.results.read import read_events
 
 OWN = "../support/job_strategies.py:Halving"
@@ -142,6 +142,7 @@ def wall(
     return dict(zip(mishaps, summaries)), lambda name: folder / "runs" / name, folder / "killed"
 
 
+@pytest.mark.rest
 @pytest.mark.alone
 def test_on_the_wall_clock_a_worker_that_dies_is_replaced_and_the_run_replays(wall: Any) -> None:
     summaries, directory, marker = wall
@@ -166,6 +167,7 @@ def test_on_the_wall_clock_a_worker_that_dies_is_replaced_and_the_run_replays(wa
     assert replay_run(directory("once")).version == 6
 
 
+@pytest.mark.rest
 @pytest.mark.alone
 @pytest.mark.parametrize(
     ("name", "reason"), [("always", "its worker died 3 times"), ("nan", "not finite")]

@@ -57,18 +57,6 @@ def test_the_second_time_is_mapped_and_not_parsed(own: Path) -> None:
     )
 
 
-def test_another_source_or_option_is_another_entry(own: Path) -> None:
-    calls: list[int] = []
-    load(own, calls)
-    load(own, calls, "length=3")
-    assert len(calls) == 2
-    (own / "source").write_bytes(b"12")
-    load(own, calls)
-    os.utime(own / "source", ns=(1, 1))
-    load(own, calls)
-    assert len(calls) == 4
-
-
 def found_folder(own: Path) -> Path:
     (folder,) = (path for path in (own / "cache").iterdir() if path.is_dir())
     return folder

@@ -14,10 +14,10 @@ from idx_files import IMAGES, write_set
 
 from edgefl.clocks.setup.learning import learning
 from edgefl.commands import data as command
+from edgefl.config.file import load
 from edgefl.data import edge_data as material
 from edgefl.data.dataset import Dataset
 from edgefl.errors import UserError
-from edgefl.loading.file import load
 
 SCALES = ("raw", "unit", "standard")
 SHARES = """
@@ -51,14 +51,6 @@ def test_raw_unit_and_standard_of_grey_pictures(tmp_path: Path) -> None:
     assert (pixels(tmp_path, "mnist", "raw") == grey).all()
     assert pixels(tmp_path, "mnist", "unit") == pytest.approx(grey / 255)
     assert pixels(tmp_path, "mnist", "standard") == pytest.approx((grey - 33.318) / 78.567)
-
-
-def test_numbers_whose_largest_is_unknown_have_no_unit() -> None:
-    x = np.ones((1, 1, 2, 2), np.float32)
-    found = Dataset(x, np.zeros(1), x, np.zeros(1), 2)
-    assert found.scaled("raw").train()[0].max() == 1
-    with pytest.raises(UserError, match=r'data.scale = "unit": .*Dataset.pixel_max'):
-        found.scaled("unit")
 
 
 @pytest.mark.parametrize("scale", ["raw", "unit"])

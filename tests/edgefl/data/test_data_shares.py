@@ -14,10 +14,10 @@ from PIL import Image
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.commands import data as command
+from edgefl.config.file import load
 from edgefl.data import edge_data as material
 from edgefl.data.partition import dirichlet
 from edgefl.errors import UserError
-from edgefl.loading.file import load
 
 CONFIG = """
 name = "shares"

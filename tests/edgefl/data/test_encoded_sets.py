@@ -66,14 +66,6 @@ def test_a_prompt_that_leaves_no_room_is_left_out_and_an_answer_is_cut() -> None
     assert kept.tolist() == [1] and rows.shape == (1, 2, 12) and (rows[:, PARTS] > 0).all()
 
 
-def test_what_is_no_tokenizer_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="data.tokenizer: no directory"):
-        tokenizer_at(tmp_path / "none")
-    with pytest.raises(UserError, match="has no tokenizer that transformers can read") as error:
-        tokenizer_at(tmp_path)
-    assert "\n" not in str(error.value)
-
-
 # ------------------------------------------------------------------ MRPC
 def test_mrpc_reads_literal_quotes_and_gzip(tmp_path: Path) -> None:
     write_mrpc(tmp_path / "mrpc", train=40, test=12)

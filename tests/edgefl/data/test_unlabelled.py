@@ -10,10 +10,10 @@ import pytest
 from builders import EXAMPLES, experiment
 
 from edgefl.clocks.setup.learning import learning
+from edgefl.config.file import load
 from edgefl.data import stl10
 from edgefl.data.unlabelled import fitted
 from edgefl.errors import UserError
-from edgefl.loading.file import load
 
 
 def learned(**sections: Any) -> Any:
@@ -64,15 +64,6 @@ def test_another_data_set_in_our_units(tmp_path: Path) -> None:
     ours = found.task.dataset
     raw = np.arange(4 * 64, dtype=np.uint8).reshape(4, 1, 8, 8)[[0, 2]]
     assert found.unlabelled.numpy() == pytest.approx((raw - ours.mean[0]) / ours.std[0], abs=1e-5)
-
-
-def test_an_unlabelled_part_comes_before_the_training_samples(tmp_path: Path) -> None:
-    body = (
-        "    raise AssertionError('not asked for')\ndef unlabelled(directory):\n    return"
-        " np.full((3, 1, 8, 8), 7, np.uint8)\n"
-    )
-    found = learning(experiment(unlabelled={"data": own(tmp_path, body), "size": 3}), tmp_path)
-    assert len(found.unlabelled) == 3
 
 
 @pytest.mark.parametrize(

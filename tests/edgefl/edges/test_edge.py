@@ -386,16 +386,6 @@ def test_an_urge_that_overtakes_the_model_is_kept_for_it() -> None:
     )
 
 
-def test_real_hardware_stops_where_it_is() -> None:
-    one = edge(Native())
-    (run,) = one.receive(task(), 0)
-    one.trainer.advance(run.job.run, one.rule, 2)
-    assert one.receive(UrgeTask(7), 5 * S) == []
-    assert one.trainer.advance(run.job.run, one.rule, run.job.until_step)
-    (sent,) = one.job_done(run.job, None, 6 * S)
-    assert sent.message.numbers["steps"] == 2
-
-
 # ------------------------------------------------------------------ whole runs
 
 
@@ -546,13 +536,3 @@ def test_one_that_comes_in_the_last_step_or_later_is_too_late(through: bool) -> 
     found = update(story.trains(outputs[0] if through else rest, 15 * S + 1 if through else 12 * S))
     assert story.end_ns == 16 * S and found.vectors["weights"].tolist() == merged_by_hand(None)
     assert found.numbers["too_late"] == 1 and found.numbers["merged"] == 0
-
-
-def test_real_hardware_stands_still() -> None:
-    story = Story(Native())
-    (first,) = story.outputs
-    story.edge.trainer.advance(first.job.run, story.edge.rule, 2)
-    (sent,) = story.edge.job_done(first.job, None, 12 * S)
-    assert sent.message == FreshRequest(7, 0, 2, until_ns=0)
-    (rest,) = story.edge.receive(NEWER, 13 * S)
-    assert rest.duration_ns is None and rest.job.run.memory["merged"].tolist() == [3]

@@ -37,7 +37,6 @@ from edgefl.protocol.messages import (
     TaskFailed,
 )
 from edgefl.strategies.base.strategy import LocalRule
-from edgefl.strategies.fedac import Controlled, FedACOptions
 from edgefl.streams import Streams
 from emulator.compute import Rate
 
@@ -355,21 +354,6 @@ def test_schedules_by_hand() -> None:
     assert [round(cosine.factor(step, 4), 6) for step in (0, 2, 4)] == [1.0, 0.6, 0.2]
     assert cosine.factor(1, 4) == pytest.approx(0.2 + 0.8 * (1 + math.sqrt(0.5)) / 2)
     assert [Schedule("constant", 3).factor(step, 4) for step in range(4)] == [0.25, 0.5, 0.75, 1.0]
-
-
-# ------------------------------------------------------------------ FedAC's control variate
-def test_fedacs_mean_gradient_is_the_same_from_steps_and_from_gradients() -> None:
-    """A schedule that never changes the rate makes the device sum gradients itself."""
-    sent = []
-    for schedule in (None, Schedule("constant")):
-        plan = TrainingPlan(3, 2, 0.125, schedule=schedule)
-        trainer, rule = linear_trainer(plan), Controlled(FedACOptions())
-        task = start_at_optimizers(0, 0, 5)
-        task.vectors["control"] = np.array([0.25, 0.0, -0.5], dtype=np.float32)
-        run = finished(trainer, rule, task)
-        sent.append(trainer.payload(run, rule)[0]["control"])
-    np.testing.assert_allclose(sent[0], sent[1], atol=1e-5)
-    assert np.abs(sent[0]).max() > 0.1
 
 
 # ------------------------------------------------------------------ the work of steps in tokens: w

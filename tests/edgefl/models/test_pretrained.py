@@ -18,12 +18,9 @@ from edgefl.clocks.setup.learning import learning
 from edgefl.data.encoding import PARTS, SECOND
 from edgefl.errors import UserError
 from edgefl.models import bert_classifier
-from edgefl.models import workspace as frozen
 from edgefl.models.pretrained_options import PretrainedOptions
 from edgefl.models.token_loss import next_token_loss, right_tokens
 from edgefl.models.workspace import Workspace, layout_of
-from edgefl.protocol.messages import Assignment
-from edgefl.strategies.base.strategy import LocalRule
 
 
 def options(**keys: Any) -> PretrainedOptions:
@@ -63,21 +60,6 @@ def test_a_new_adapter_changes_nothing() -> None:
         model.net.classifier.weight.copy_(head[0])
         model.net.classifier.bias.copy_(head[1])
         torch.testing.assert_close(model(inputs), adapted)
-
-
-def test_training_moves_no_frozen_weight_and_ends_in_the_same_bytes() -> None:
-    ends = []
-    for _ in range(2):
-        made = learning(text_experiment({"train": "lora"}), None)
-        before = made.frozen_digest()
-        trainer = made.trainer(next(iter(made.shards)))
-        run = trainer.begin(
-            Assignment(1, 0, {"weights": made.initial_weights()}), LocalRule(None), {}
-        )
-        assert trainer.advance(run, LocalRule(None)) and run.failure is None and run.steps >= 2
-        assert frozen.frozen_digest(made.workspace.model) == before != ""
-        ends.append(run.weights.numpy().tobytes())
-    assert ends[0] == ends[1] != made.initial_weights().tobytes()
 
 
 def test_a_frozen_part_that_is_trained_or_unknown_is_an_error() -> None:

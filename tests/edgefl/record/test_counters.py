@@ -52,14 +52,6 @@ def test_a_strategy_may_say_what_a_model_is_made_of() -> None:
     assert of_updates(*rows, first | {"decisions": [PUBLISH | {"made_of": [2]}]}) == (3, 3, {})
 
 
-def test_an_update_may_be_discarded_after_its_arrival() -> None:
-    discard = {"do": "discard", "task": 0, "reason": "low score"}
-    later = {"event": "job_done", "version": 6, "name": "x", "decisions": [PUBLISH, discard]}
-    assert of_updates(arrived(0, 0), arrived(1, 0), later) == (2, 1, {"low score": 1})
-    never_came = {"event": "alarm_rang", "version": 6, "name": "x", "decisions": [discard]}
-    assert of_updates(never_came) == (0, 0, {})
-
-
 def test_discarded_updates_count_once_with_their_first_reason() -> None:
     stale = {"do": "discard", "task": 2, "reason": "too stale"}
     found = counted(

@@ -113,14 +113,6 @@ def test_on_a_tdma_channel_the_radio_is_on_in_its_slots() -> None:
     assert book.account.by_edge(9 * S)["a"]["send"] == (2 * S * W, 2 * S)
 
 
-def test_on_a_native_link_the_real_time_counts() -> None:
-    """It has no emulated latency, and what it carries is due when it is offered."""
-    book = EnergyBook.of({"a": EdgePower(0, 0, 1 * W, 1 * W)}, None)
-    book.take(0, {"event": "edge_joined", "edge": "a"})
-    completion = Completion(Transfer(0, "a", "up", 1000, "update"), 2 * S, 2 * S, 2 * S)
-    assert spans(book.link(completion, 7 * S)) == [("a", "send", 2.0, 7.0)]
-
-
 def test_a_broadcast_costs_its_receivers() -> None:
     book = opened("a", "b", "c")
     assign = {"do": "assign", "edges": ["a", "c"], "tasks": [0, 1], "broadcast": [0, 1]}

@@ -11,8 +11,8 @@ from zlib import crc32
 import pytest
 from builders import Desk, make
 
-from edgefl.loading import file as config_file
-from edgefl.loading.names import strategy_warnings
+from edgefl.config import file as config_file
+from edgefl.config.names import strategy_warnings
 from edgefl.protocol.messages import Update
 from edgefl.record.journal import BLOBS, LINES, OLD, Journal, read, segment_name
 from edgefl.record.replay import replay

@@ -126,26 +126,6 @@ def test_outcome() -> None:
         assert [found[f"{which}_loss"] for which in ("highest", "final")] == [None, None]
 
 
-def test_convergence_is_the_mean_over_the_last_tenth_of_the_time() -> None:
-    """A model is constant between evaluations: .8 from 0 s, .2 from 96 s; the run ends at 100 s.
-
-    From 90 s to 100 s the mean is (6 x .8 + 4 x .2) / 10; how many evaluations there were before
-    does not matter.
-    """
-    few = [{"emulated_s": t, "accuracy": a} for t, a in ((0, 0.8), (96, 0.2))]
-    many = [{"emulated_s": t, "accuracy": 0.8} for t in range(95)] + few[1:]
-    for rows in (few, many):
-        found = summary.outcome(rows, None, end_s=100.0)
-        assert found["convergence_accuracy"] == pytest.approx(0.56)
-        assert found["convergence_window_s"] == [90.0, 100.0]
-    late = summary.outcome([{"emulated_s": 95, "accuracy": 0.4}], None, end_s=100.0)
-    assert late["convergence_accuracy"] == 0.4, "before the first evaluation there is no value"
-    early = summary.outcome(few[:1], None, end_s=100.0)
-    assert early["convergence_accuracy"] == 0.8, "the last value holds until the end of the run"
-    assert summary.outcome(few[:1], None)["convergence_accuracy"] == 0.8, "a run without length"
-    assert summary.outcome([], None)["convergence_accuracy"] is None
-
-
 @pytest.mark.parametrize(
     ("changes", "told"),
     [

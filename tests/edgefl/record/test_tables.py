@@ -6,18 +6,14 @@ import errno
 import gzip
 import os
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from builders import small_run
-from kills import REAL_TIME
 
 from edgefl import disk as disks
-from edgefl.clocks.setup import rundir
-from edgefl.clocks.setup.rundir import clear, unfinished
 from edgefl.disk import OwnDisk, OwnFile
 from edgefl.errors import UserError
 from edgefl.jobs import Evaluate
@@ -30,9 +26,7 @@ from edgefl.record.tables import (
     parts,
     unpacked,
 )
-from edgefl.results.compare import load
-from edgefl.results.progress import LiveView
-from edgefl.results.read import Tail, read_csv, read_events
+from edgefl.results.read import Tail
 from edgefl.results.summary import warnings
 from edgefl.vectors import aligned_copy
 from emulator.links.link import Completion, Transfer
@@ -136,27 +130,6 @@ def test_a_reader_follows_a_table_through_its_parts(tmp_path: Path) -> None:
     seen += tail.read_new()
     assert seen == [f"row {number:05d}" for number in range(40)]
     assert Tail(path).read_new() == seen and tail.read_new() == []
-
-
-# ------------------------------------------------------------------ a run
-def test_a_run_with_parts_has_the_same_rows_summary_and_display(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    summary, plain = small_run(tmp_path / "plain", stop={"versions": 20})
-    monkeypatch.setattr(rundir, "Rotation", partial(Rotation, 900))
-    other, packed = small_run(tmp_path / "packed", stop={"versions": 20})
-    assert len(parts(packed / "events.jsonl")) > 3 and len(parts(packed / "links.csv")) > 1
-    assert read_events(packed / "events.jsonl") == read_events(plain / "events.jsonl")
-    assert read_csv(packed / "links.csv") == read_csv(plain / "links.csv")
-    real_time = dict.fromkeys(REAL_TIME, 0)
-    assert {**other, **real_time} == {**summary, **real_time}
-    views = [LiveView(folder).plain() for folder in (packed, plain)]
-    assert views[0] == views[1]
-    (packed / "summary.json").unlink()
-    (row,) = load(packed)
-    assert row.verdict == "unfinished" and unfinished(tmp_path / "packed")
-    clear(tmp_path / "packed")
-    assert not packed.exists(), "a rerun removes all parts"
 
 
 # ------------------------------------------------------------------ a full disk

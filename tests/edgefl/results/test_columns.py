@@ -18,7 +18,6 @@ from edgefl.results.read import (
     MISSING,
     Columns,
     EventColumns,
-    TableColumns,
     TableTail,
     Texts,
     event_columns,
@@ -120,14 +119,6 @@ def test_a_damaged_line_is_named_and_the_page_leaves_it_out(tmp_path: Path, line
     assert found.count == 2 and found.row(1) == orjson.loads(good)
 
 
-def test_old_names_of_numbers_are_todays() -> None:
-    numbers = [{"slot": 2, "draw": 1}, {"slot": 2}]
-    rows = [{"event": "update_arrived", "numbers": each} for each in numbers]
-    found = EventColumns.of(rows, only=None).rows
-    assert found.values("numbers.refresh_point") == [2, None]
-    assert found.values("numbers.slot") == [None, 2]
-
-
 # ---------------------------------------------------------------------- CSV files
 def test_a_table_and_its_parts(tmp_path: Path) -> None:
     path = tmp_path / "links.csv"
@@ -215,7 +206,3 @@ def test_progress_is_the_same_row_by_row(run: Path, steps: int) -> None:
     assert found.waits_at_s == expected.waits_at_s and found.emulated_s == expected.emulated_s
     assert found.finished == expected.finished and found.begun
     assert 0 < unusual < len(rows) / 2
-
-
-def test_an_empty_table_has_no_rows() -> None:
-    assert TableColumns().get("edge").size == TableColumns()["bytes"].size == 0

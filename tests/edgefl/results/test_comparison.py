@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -107,16 +105,6 @@ def test_only_common_seeds_are_pairs(folder: Path) -> None:
     assert "* fedasync differs: seeds = [3, 4] instead of [1, 2, 3]" in notes
 
 
-def test_schemes_that_differ_alike_share_a_line(folder: Path) -> None:
-    for name in "vwxyz":
-        evaluated_run(folder / name / "seed1", 1, FAST, config={"training": {"epochs": 2}})
-    assert [note for note in grid(ask(folder, baseline="fedavg")).notes if "v, w, x" in note] == [
-        "v, w, x and 2 more: 1 of 3 seeds in common with fedavg",
-        "* v, w, x and 2 more differ: training.epochs = 2 instead of 1, seeds = [1] instead of"
-        " [1, 2, 3]",
-    ]
-
-
 def test_several_tests_are_adjusted(folder: Path) -> None:
     for seed in (1, 2, 3):
         evaluated_run(folder / "other" / f"seed{seed}", seed, [0.1, 0.8 + seed / 100], step_s=seed)
@@ -151,13 +139,6 @@ def test_tests_that_cannot_be_significant_say_so(tmp_path: Path) -> None:
     assert told not in grid(ask(tmp_path, target=0.5)).notes
 
 
-def test_a_deviation_has_the_decimals_of_its_mean(tmp_path: Path) -> None:
-    for seed, bytes_up in ((1, 1_000_000), (2, 1_200_000), (3, 1_150_000)):
-        evaluated_run(tmp_path / "a" / f"seed{seed}", seed, SLOW, bytes_up=bytes_up)
-    assert cells(ask(tmp_path), "bytes_up") == ["1.12 ± 0.10"]
-    assert cells(ask(tmp_path), "versions") == ["4.0 ± 0.0"]
-
-
 def test_two_single_runs_are_a_pair_whatever_their_seeds(tmp_path: Path) -> None:
     paths = [
         evaluated_run(tmp_path / "a", 1, SLOW),
@@ -184,15 +165,6 @@ def test_a_killed_run_counts_as_far_as_it_got(folder: Path) -> None:
     assert killed.speed_up is not None and killed.speed_up.size == pytest.approx(2)
     assert cells(found, "name")[-1] == "killed *†"
     assert any(note.startswith("† killed: unfinished: no complete") for note in grid(found).notes)
-
-
-def test_a_strained_run_is_marked(tmp_path: Path) -> None:
-    evaluated_run(tmp_path / "a", 1, SLOW)
-    late = {"verdict": "strained", "reasons": ["7 of 39 transfers late"]}
-    evaluated_run(tmp_path / "b", 1, SLOW, fidelity=late)
-    found = ask(tmp_path)
-    assert cells(found, "name") == ["a", "b †"]
-    assert grid(found).notes == ("† b: strained: 7 of 39 transfers late",)
 
 
 # ------------------------------------------------------------------ bad input
@@ -269,22 +241,6 @@ def test_markdown(folder: Path) -> None:
     ]
 
 
-def test_markdown_is_a_table_to_a_parser(folder: Path) -> None:
-    parser = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable("table")
-    evaluated_run(folder / "we|rd_<b>", 1, SLOW)
-    chosen = grid(ask(folder, baseline="fedavg"))
-    tokens = parser.parse(markdown(chosen))
-    rows = [token for token in tokens if token.type == "tr_open"]
-    cells = [
-        tokens[place + 1].children[0].content
-        for place, token in enumerate(tokens)
-        if token.type == "td_open"
-    ]
-    assert len(rows) == 1 + len(chosen.rows)
-    shown = ["".join(row.split()) for row in cells]
-    assert shown == ["".join(cell.split()) for row in chosen.rows for cell in row]
-
-
 def test_latex(folder: Path) -> None:
     evaluated_run(
         folder / "a_b", 1, SLOW, fidelity={"verdict": "strained", "reasons": ["5 % late"]}
@@ -302,34 +258,6 @@ def test_latex(folder: Path) -> None:
         r"fedbuff & {[0.900, 0.900]} & -- & -- \\",
     ]
     assert r"\noindent ${}^{\dagger}$ a\_b: strained: 5 \% late\par" in text.splitlines()
-
-
-DOCUMENT = r"""\documentclass{article}\usepackage{booktabs}\begin{document}
-%s\end{document}"""
-
-
-@pytest.mark.processes
-def test_latex_compiles(folder: Path) -> None:
-    if shutil.which("pdflatex") is None:
-        pytest.skip("no pdflatex: it is in Debian's texlive-latex-recommended")
-    late = {"verdict": "strained", "reasons": ["5 % of <all> transfers ~ late_by #3 & $7 {\\x}^2"]}
-    evaluated_run(folder / "a_b" / "seed1", 1, SLOW, fidelity=late)
-    text = latex(grid(ask(folder, baseline="fedavg")), 'edgefl compare "a_b" %\n\\bad')
-    (folder / "table.tex").write_text(DOCUMENT % text)
-    done = subprocess.run(
-        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-1500:]
-    assert (folder / "table.pdf").stat().st_size > 1000
-
-
-def test_an_unknown_column(folder: Path) -> None:
-    with pytest.raises(UserError) as caught:
-        grid(ask(folder), ["speedup"])
-    assert str(caught.value) == "--columns speedup: there is no such column (nearest: 'speed_up')"
 
 
 def test_a_row_per_scheme_or_run(folder: Path) -> None:

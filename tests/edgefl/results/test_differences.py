@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from builders import experiment
 
+from edgefl.config.file import dump
 from edgefl.errors import UserError
-from edgefl.loading.file import dump
 from edgefl.results.differences import Difference, differences, refuse
 
 FACTS = {"strategy": "fedavg", "clock": "virtual", "git_commit": "1", "port": 4711}
@@ -89,14 +89,6 @@ def test_a_single_seed_that_differs_is_named(tmp_path: Path) -> None:
         for seed in (1, 2, 3)
     ]
     assert found(fedavg=runs) == {"fedavg": ["training.epochs = 2 instead of 1 (fedavg seed 2)"]}
-
-
-def test_other_seeds_are_a_difference(tmp_path: Path) -> None:
-    schemes = {
-        name: [run(tmp_path / name / f"seed{seed}", seed=seed) for seed in seeds]
-        for name, seeds in (("a", (1, 2)), ("b", (1, 2)), ("c", (1, 3)))
-    }
-    assert found(**schemes) == {"a": [], "b": [], "c": ["seeds = [1, 3] instead of [1, 2]"]}
 
 
 def test_the_clock_and_the_data_themselves_count(tmp_path: Path) -> None:

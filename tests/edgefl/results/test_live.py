@@ -53,13 +53,6 @@ def test_several_hosts_have_columns(run: Any) -> None:
     assert c.split()[-2:] == ["pi-2", "3.0"]
 
 
-def test_one_host_has_a_place_in_the_heading(run: Any) -> None:
-    view = run(row("a", "pi-1", "97.5", "71.2"), row("b", "pi-1"))
-    text = shown(view)
-    assert "host cpu 97.5 %, 71.2 °C" in text and "pi-1" not in text
-    assert "host cpu 97.5 %, 71.2 °C" in view.plain()
-
-
 def test_hosts_that_are_slowed_down_are_named_as_long_as_they_are(run: Any) -> None:
     view = run(
         row("a", "pi-1", "9.0", "", "no"), row("b", "pi-2", throttled="under-voltage+throttled")
@@ -70,17 +63,6 @@ def test_hosts_that_are_slowed_down_are_named_as_long_as_they_are(run: Any) -> N
     assert line in shown(view)
     run(row("b", "pi-2", throttled="no"))
     assert "slowed down" not in shown(view) + view.plain()
-
-
-def test_many_hosts_in_trouble_take_one_line(run: Any) -> None:
-    hot = [row(f"e{n}", f"pi-{n}", throttled="throttled") for n in range(9)]
-    text = shown(run(*hot), height=12)
-    assert "pi-2 (throttled) and 6 more" in text and len(text.splitlines()) <= 12
-
-
-def test_a_run_without_reports_shows_nothing_of_hosts(tmp_path: Path) -> None:
-    text = shown(LiveView(tmp_path, ["a"]))
-    assert "host" not in text and "cpu" not in text
 
 
 def test_the_display_reads_what_the_record_writes(tmp_path: Path) -> None:
@@ -211,10 +193,4 @@ def test_a_run_that_had_gone_on_before_it_was_first_read(tmp_path: Path) -> None
 def test_edges_that_are_away_by_the_config_are_connected(tmp_path: Path) -> None:
     away = [(event(7.0, "edge_lost", edge=e), fact(7.0, "edge_away", edge=e)) for e in "ab"]
     write(tmp_path, *BEGUN, *(row for rows in away for row in rows))
-    assert "waiting" not in view(tmp_path).plain(50.0)
-
-
-def test_a_run_that_is_over_waits_for_nothing(tmp_path: Path) -> None:
-    lost = [event(9.0, "edge_lost", edge=edge) for edge in "ab"]
-    write(tmp_path, *BEGUN, *lost, fact(10.0, "finished", reason="interrupted"))
     assert "waiting" not in view(tmp_path).plain(50.0)

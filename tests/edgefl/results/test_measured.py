@@ -17,7 +17,6 @@ from edgefl.results.measured import (
     measured,
     numbers,
     of_rows,
-    spread,
 )
 from edgefl.results.read import TableColumns
 
@@ -54,29 +53,8 @@ def test_transfers_of_an_edge_that_overlap_are_one_busy_period(
     assert sum(busy.size_bytes for busy in found) == sum(amount for *_, amount in stretches)
 
 
-def test_the_goodput_of_a_busy_period_is_its_bytes_over_its_time() -> None:
-    busy = Busy((Span(1.0, 2.0, 1000.0), Span(2.0, 3.0, 250.0)))
-    assert (busy.seconds, busy.rate_bit_s) == (2.0, 5000.0)
-
-
 def test_the_goodput_of_a_very_short_period_is_a_lower_limit() -> None:
     assert Busy((Span(0.0, SHORT_S / 10, 1000.0),)).rate_bit_s == 8_000_000
-
-
-def test_other_edges_that_move_at_the_same_time_are_counted() -> None:
-    rows = [
-        row("up", "a", 0, 4, 400),
-        row("up", "b", 1, 2, 100),  # a quarter of a's time
-        row("up", "c", 3, 9, 100),  # another quarter
-        row("down", "b", 0, 4, 100),  # the other direction
-    ]
-    found = of_rows(rows, TableColumns())
-    assert {edge: each.busy["up"][0].others for edge, each in found.items()} == {
-        "a": 0.5,
-        "b": 1.0,
-        "c": pytest.approx(1 / 6),
-    }
-    assert found["b"].busy["down"][0].others == 0.0
 
 
 def test_others_are_counted_in_any_run() -> None:
@@ -116,8 +94,6 @@ def test_a_heartbeat_that_met_a_transfer_of_its_edge_is_not_idle() -> None:
 
 
 # ------------------------------------------------------------------ numbers
-def test_spread_is_linear_between_two_values() -> None:
-    assert spread([0.0, 10.0, 20.0]) == {"median": 10.0, "p5": 1.0, "p95": 19.0, "count": 3}
 
 
 def test_the_numbers_of_an_edge() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from builders import small_run
 
 from edgefl.commands.run import requirements, unmet
 from edgefl.config.experiment import Evaluation
-from edgefl.config.scores import SCORES, score_of, target_in
+from edgefl.config.scores import SCORES
 from edgefl.errors import UserError
 from edgefl.plugins.live.run_model import RunFacts
 from edgefl.plugins.sweep.metrics import METRICS_BY_NAME
@@ -40,20 +39,6 @@ def test_the_time_to_a_score_that_falls() -> None:
     assert found["target_accuracy"] is None
 
 
-def test_the_outcome_of_accuracies_is_as_before() -> None:
-    found = outcome(rows(accuracy=[0.1, 0.6, 0.4]), 0.6)
-    assert list(found)[:7] == [
-        "final_accuracy",
-        "convergence_accuracy",
-        "best_accuracy",
-        "convergence_window_s",
-        "stability",
-        "target_accuracy",
-        "time_to_target_s",
-    ]
-    assert found["time_to_target_s"] == 1.0 and "metric" not in found
-
-
 @pytest.mark.parametrize(
     ("section", "line"),
     [
@@ -68,12 +53,6 @@ def test_bad_input(section: dict[str, Any], line: str) -> None:
     with pytest.raises(ValueError, match="validation error") as error:
         Evaluation.model_validate(section)
     assert line in str(error.value)
-
-
-def test_the_target_of_a_config_that_nothing_has_checked() -> None:
-    assert target_in({"target_accuracy": 0.5}) == 0.5 and target_in({"target": 0.6}) == 0.6
-    assert target_in({"metric": "f1", "target_accuracy": 0.5}) is None and target_in(3) is None
-    assert score_of({"metric": "f1"}).title == "F1" and score_of({"metric": 3}).name == "accuracy"
 
 
 def run_with(tmp_path: Path, **evaluation: Any) -> tuple[dict[str, Any], Path]:
@@ -128,12 +107,3 @@ def test_runs_with_different_scores_are_not_compared(tmp_path: Path) -> None:
     _, other = run_with(tmp_path / "other")
     with pytest.raises(UserError, match=r"different evaluation.metric"):
         answer([one, other], Question())
-
-
-def test_without_further_scores_files_are_as_before(tmp_path: Path) -> None:
-    summary, run = run_with(tmp_path, target_accuracy=0.5)
-    assert (run / "metrics.csv").read_text().splitlines()[0].endswith("bytes_up,bytes_down")
-    assert "metric" not in json.loads((run / "summary.json").read_text())
-    assert summary["target_accuracy"] == 0.5
-    _, same = run_with(tmp_path / "same", target=0.5)
-    assert (same / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()

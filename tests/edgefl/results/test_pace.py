@@ -56,17 +56,6 @@ def test_the_pace_is_that_of_the_last_seconds() -> None:
     assert made.left_s == pytest.approx(60.0)  # 600 to go
 
 
-def test_the_line() -> None:
-    made = pace((110.0, 123.44, 12, 345), emulated_s=1000.0, updates=2000)
-    assert (
-        made.line()
-        == "123.4 of 1000 s emulated, version 12, 345 of 2000 updates (34.5/s), 0:00:48 left"
-    )  # 1655 / 34.5 s; 876.56 / 12.344 is more
-    assert (
-        pace((110.0, 1.0, 0, 0), emulated_s=1001.0).line().endswith("2:46:40 left")
-    )  # 1000 times 10 s
-
-
 # ------------------------------------------------------------- what the host calls after every step
 class Run:
     """The part of an open run that the progress display reads."""
@@ -78,36 +67,11 @@ class Run:
         updates_accepted = 7
 
 
-class First:
-    class coordinator:
-        version = 0
-
-    class counters:
-        updates_accepted = 0
-
-
-class Pool:
-    busy, workers = 1, 2
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     moment = [1000.0]
     monkeypatch.setattr(running.time, "monotonic", lambda: moment[0])
     return moment
-
-
-def test_most_steps_only_look_at_the_clock(clock: list[float]) -> None:
-    said: list[str] = []
-    tick = running.ProgressLines().ticker(Stop(emulated_s=4.0), said.append, Pool())
-    for step in range(1001):
-        clock[0] = 1000.0 + step / 100
-        tick(step * 4_000_000, Run() if step else First())
-    assert len(said) == 2  # 10 s; no terminal here
-    assert (
-        said[0]
-        == "2.0 of 4 s emulated, version 3, 7 updates (1.4/s), 0:00:05 left, 1 of 2 workers busy"
-    )
 
 
 def test_the_pace_of_a_resumed_run_begins_where_it_goes_on(clock: list[float]) -> None:

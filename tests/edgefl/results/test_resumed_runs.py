@@ -72,11 +72,6 @@ def test_one_resumption_is_once(tmp_path: Path) -> None:
     assert ", resumed 2 times, faithful (versions)" in both
 
 
-def test_an_unbroken_run_says_nothing_of_it(tmp_path: Path) -> None:
-    (row,) = compare.load(written(tmp_path / "fedavg", SUMMARY, EVENTS[:1]))
-    assert row.resumptions == 0 and "resumed" not in shown([row]) + one_line(SUMMARY, "fedavg")
-
-
 @pytest.mark.parametrize(("wall_s", "share"), [(9.0, 0.5), (100.0, 0.1), (100.0, 0.32)])
 def test_a_long_run_that_evaluates_much_says_so(wall_s: float, share: float) -> None:
     line = one_line(SUMMARY | {"wall_s": wall_s, "evaluation_share": share}, "fedavg")

@@ -106,21 +106,6 @@ def test_the_files_may_be_read_in_any_steps(seed):
     assert sorted(found.slices) == EXPECTED
 
 
-def test_what_goes_on_is_known_before_its_row_comes():
-    found, seen = Timeline(), []
-    for row in EVENTS:
-        take(found, events=[row])
-        seen += [(each.lane, each.kind, each.begin_s, each.task) for each in found.open_slices()]
-    assert seen == [
-        ("compute", "idle", 0.0, None),
-        ("downlink", "receive", 0.5, 0),
-        ("compute", "training", 1.0, 0),
-        ("uplink", "send", 3.0, 0),
-        ("downlink", "receive", 4.0, 1),
-        ("compute", "training", 4.5, 1),
-    ]
-
-
 def test_an_update_waits_for_its_grant():
     grant = {"do": "grant", "edge": "a", "task": 0}
     events = story(

@@ -157,21 +157,6 @@ def test_a_run_that_did_not_end_by_itself_could_have_made_a_model(end: str | Non
     assert warnings(facts(versions=0, finished=end)) == []
 
 
-@pytest.mark.parametrize(("rate", "count"), [(50.0, 1), (0.05, 0)])
-def test_a_learning_rate_far_too_large_is_told(tmp_path: Path, rate: float, count: int) -> None:
-    summary, _ = small_run(
-        tmp_path,
-        task=None,
-        data={"name": "digits"},
-        model={"name": "mlp", "hidden": [16]},
-        training={"learning_rate": rate},
-        stop={"versions": 10},
-        strategies=[{"strategy": "fedavg"}],
-    )
-    assert summary["finished"] == "versions" and len(summary["warnings"]) == count
-    assert all(line.startswith("diverged: the test loss rose") for line in summary["warnings"])
-
-
 def test_a_payload_of_another_length_than_expected_is_told(tmp_path: Path) -> None:
     """A control variate has parameters only; a model with batch norm is longer."""
     summary, directory = small_run(

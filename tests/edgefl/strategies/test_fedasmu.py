@@ -453,14 +453,6 @@ def test_a13_weights_stay_in_their_range_whatever_the_controls_learn(
     assert 0 <= weight(30.0, device.phi(t, staleness)) < 1
 
 
-def test_a13_upsilon_beyond_the_root_of_staleness_gives_no_negative_beta_and_no_pole() -> None:
-    """1 - 2 / sqrt(1) = -1: beta is limited to 0, and the slopes are those at the limit, so that
-    upsilon can return.
-    """
-    controls = DeviceControls(1.0, 2.0)
-    assert controls.phi(1, 1) == 0 and controls.slopes(1.0, 1, 1) == (-1.0, -1.0)
-
-
 def test_a13_products_are_cut_and_what_is_not_finite_teaches_nothing() -> None:
     assert [clipped(value, 10) for value in (3.0, -25.0, float("inf"), float("nan"))] == [
         3.0,
@@ -760,18 +752,6 @@ def test_a14_every_trained_model_is_mixed_in_when_it_arrives_and_a_round_makes_o
         "a",
         "b",
     ]
-
-
-def test_a14_t_is_the_round_or_counts_aggregations_as_told() -> None:
-    """The second round's first aggregation: t = 2 as a round, t = 3 as the third aggregation.
-    Its staleness is 1 again.
-    """
-    for index, t in (("round", 2), ("aggregation", 3)):
-        server = story(index=index)
-        server.start("a", "b")
-        for edge in "ab":
-            deliver(server, edge, (1, 1, 1))
-        assert deliver(server, "a", (1, 1, 1))["xi"] == pytest.approx(0.5 / sqrt(t) + 0.5)
 
 
 def ask_fedssmu(server: Server, edge: str) -> SendFresh:

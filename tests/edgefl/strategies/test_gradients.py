@@ -13,8 +13,8 @@ from builders import Desk, experiment, make, vector
 from gradient_server import GradientServer, gradient, moved
 
 from edgefl.config.errors import Source
+from edgefl.config.names import check
 from edgefl.errors import UserError
-from edgefl.loading.names import check
 from edgefl.protocol.messages import Update
 from edgefl.strategies.base.events_and_decisions import Report
 from edgefl.strategies.base.gradients import Gradients

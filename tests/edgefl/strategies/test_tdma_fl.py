@@ -80,36 +80,6 @@ def test_table_one_under_the_virtual_clock(tmp_path: Path, per_round: int, model
     assert summary["versions"] + 1 == Tdma(20, per_round, 1, 4).models_by(500)
 
 
-@settings(
-    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(
-    takes=st.lists(st.integers(0, 30), min_size=2, max_size=8),
-    per_round=st.integers(1, 8),
-    transfer=st.integers(1, 3),
-    order=st.sampled_from(["finished", "oldest"]),
-    wait=st.booleans(),
-)
-def test_unequal_devices_against_the_simulation(
-    tmp_path_factory: pytest.TempPathFactory,
-    takes: list[int],
-    per_round: int,
-    transfer: int,
-    order: str,
-    wait: bool,
-) -> None:
-    shape = Tdma(len(takes), min(per_round, len(takes)), transfer, 0)
-    slots = 40 + 5 * transfer * (shape.per_round + 1)
-    agrees(
-        tmp_path_factory.mktemp("run"),
-        shape,
-        max(slots, 200),
-        takes,
-        order=order,
-        wait_for_group=wait,
-    )
-
-
 # ------------------------------------------------------------------ intentional delay
 @pytest.mark.parametrize(
     ("computes", "transfer", "d_star", "alpha"),
@@ -185,3 +155,20 @@ def event_of(server: Server, edge: str, end: float) -> Any:
 
     task, version, base = server.open[edge]
     return UpdateArrived(edge, task, version, base, {"weights": vector(end)}, {"samples": 1.0})
+
+
+def test_adaptive_delay_of_unequal_devices_wastes_nothing(tmp_path: Path) -> None:
+    """Every second device takes four times as long: groups with a slow one start earlier, the
+    others later.
+    """
+    takes = [4, 4, 4, 4, 16, 16] * 2
+    _, played = play(
+        tmp_path / "a",
+        slotted(12, takes, slots=300, strategy="idfl", per_round=2, alpha="adaptive"),
+    )
+    _, plain = play(tmp_path / "p", slotted(12, takes, slots=300, per_round=2))
+    ages = [
+        [number - base for number, done in enumerate(run) for _, base, _ in done.uploads][60:]
+        for run in (played, plain)
+    ]
+    assert len(played) == len(plain) and sum(ages[0]) < 0.8 * sum(ages[1])

@@ -10,15 +10,16 @@ from math import inf
 from typing import Any
 
 from edgefl.clocks.wall.coordinator import thread_messages as messages
-from edgefl.clocks.wall.coordinator.limits import MOST_RECORDS, PerSecond
 from edgefl.clocks.wall.coordinator.logic import Logic
 from edgefl.clocks.wall.coordinator.run_logic import Continuation
 from edgefl.clocks.wall.coordinator.sessions import (
+    MOST_RECORDS,
     SILENT,
     Answered,
     Cut,
     Entered,
     Passed,
+    PerSecond,
     Reply,
     SessionEnded,
     SessionOutcome,

@@ -58,13 +58,17 @@ from edgefl.clocks.setup.resumption import digest_facts
 from edgefl.clocks.setup.rundir import OpenRun, RunSoFar, externals, writable
 from edgefl.clocks.wall import keys as curve
 from edgefl.clocks.wall.connections import BURST, MOST_STRANGERS, Watch
-from edgefl.clocks.wall.coordinator.durability import CheckpointWriter
 from edgefl.clocks.wall.coordinator.faults import WallFaults
-from edgefl.clocks.wall.coordinator.limits import Quarantine, ReportAllowance
-from edgefl.clocks.wall.coordinator.logic import DISK_FULL, SMALL_BYTES, Logic
+from edgefl.clocks.wall.coordinator.logic import DISK_FULL, SMALL_BYTES, CheckpointWriter, Logic
 from edgefl.clocks.wall.coordinator.pacing import Bundles, Pacing
 from edgefl.clocks.wall.coordinator.run_logic import JobTable, RunLogic
-from edgefl.clocks.wall.coordinator.sessions import WHOLE_RUN, Expected, Sessions
+from edgefl.clocks.wall.coordinator.sessions import (
+    WHOLE_RUN,
+    Expected,
+    Quarantine,
+    ReportAllowance,
+    Sessions,
+)
 from edgefl.clocks.wall.coordinator.thread_messages import Greedy, Interrupt, Noticed, Stranger
 from edgefl.clocks.wall.coordinator.transfers import (
     Probes,
@@ -75,13 +79,13 @@ from edgefl.clocks.wall.coordinator.workers import Evaluator, Jobs
 from edgefl.clocks.wall.system import OWN_SYSTEM, Mailbox, System
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import revives, schedule
+from edgefl.config.file import FACTS, shared_digest, to_json
 from edgefl.config.toml import parsed
 from edgefl.disk import Disk, PatientDisk
 from edgefl.errors import Bug, UserError, undamaged
 from edgefl.exchange.fault_lives import FaultLives
 from edgefl.exchange.machine import Exchange
 from edgefl.exchange.pacer import PacedFlow, Pacer, PiecePlan
-from edgefl.loading.file import FACTS, shared_digest, to_json
 from edgefl.protocol.messages import Setup
 from edgefl.protocol.transfers import most_body
 from edgefl.record.files import CHECKPOINTS, CONFIG, EVENTS
@@ -108,43 +112,8 @@ LOGIC_PRIORITY, PACING_PRIORITY = 1, 2
 EXIT_STATUS = {RunEnded: 0, BugFound: 1, RunRefused: 2}
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorTask:
-    """What one coordinator process runs. Large data is in files in ``scratch``."""
-
-    experiment: Experiment
-    index: int
-    directory: Path
-    base: Path | None
-    scratch: Path
-    data_digest: str
-    keys: curve.ServerKeys | None
-    more: bool
-    strains: tuple[str, ...]  # why the host is too slow, from the check before the run
-    speed_auto: bool
-    resume: bool = False  # go on with what is in ``directory``
-    engine: str = ""  # what computes its training, as far as the launcher's host knows
-
-
-def coordinator_task(start: StartRun) -> CoordinatorTask:
-    return CoordinatorTask(
-        Experiment.model_validate_json(start.experiment),
-        start.index,
-        Path(start.directory),
-        Path(start.base) if start.base else None,
-        Path(start.scratch),
-        start.data_digest,
-        curve.load_server(Path(start.keys)) if start.keys else None,
-        start.more,
-        start.strains,
-        start.speed_auto,
-        start.resume,
-        start.engine,
-    )
-
-
-def expected(job: CoordinatorTask, layout: Layout, run_id: str) -> Expected:
-    experiment, entry = job.experiment, job.experiment.strategies[job.index]
+def expected(job: StartRun, experiment: Experiment, layout: Layout, run_id: str) -> Expected:
+    entry = experiment.strategies[job.index]
     section = experiment.network
     return Expected(
         edges=frozenset(experiment.edges.ids()),
@@ -168,7 +137,7 @@ def expected(job: CoordinatorTask, layout: Layout, run_id: str) -> Expected:
     )
 
 
-def run_id(job: CoordinatorTask, system: System) -> str:
+def run_id(job: StartRun, system: System) -> str:
     """The random name of the run, by which edges know it; that of a run that goes on."""
     if not job.resume:
         return f"{system.random_bits(64):016x}"
@@ -209,7 +178,8 @@ class OpenedRun:
 
 
 def open_run(
-    job: CoordinatorTask,
+    job: StartRun,
+    experiment: Experiment,
     weights: np.ndarray,
     layout: Layout,
     evaluates: bool,
@@ -223,15 +193,16 @@ def open_run(
     ``evaluates`` and ``works``: there are such processes. ``say`` gets a line about each damaged
     checkpoint. UserError if the run cannot go on.
     """
-    section, folder = job.experiment.record, job.directory / CHECKPOINTS
+    section, folder = experiment.record, job.directory / CHECKPOINTS
     files = Checkpoints(disk, folder, durable=section.durability == "power")
 
     def opened(checkpoint: Checkpoint | None, so_far: RunSoFar | None) -> OpenedRun:
         if so_far is not None:
-            _check_journal(job, disk, checkpoint.number if checkpoint else 0, so_far.sizes, say)
+            since = 0 if checkpoint is None else checkpoint.number
+            _check_journal(job.directory, files.durable, disk, since, so_far.sizes, say)
         path = job.scratch / SHARES  # the warm parent has written it if it knows the split
         shares = orjson.loads(path.read_bytes()) if path.exists() else {}
-        of_job = (job.experiment, job.index, job.directory, job.base, weights, layout, shares)
+        of_job = (experiment, job.index, job.directory, job.base, weights, layout, shares)
         with writable(job.directory, resumed=so_far is not None):
             run = OpenRun(*of_job, disk, so_far, inputs=True, later=later)
         core = RunLogic(run.coordinator, run.record, evaluates, JobTable() if works else None)
@@ -264,7 +235,8 @@ def open_run(
 
 
 def _check_journal(
-    job: CoordinatorTask,
+    directory: Path,
+    power: bool,
     disk: Disk,
     since: int,
     sizes: Mapping[str, int],
@@ -274,14 +246,13 @@ def _check_journal(
     dropped already.
 
     Rows of events reach the disk after their entries in the journal. ``sizes``: of the files
-    when segment ``since`` began.
+    when segment ``since`` began. ``power``: the journal survives a loss of power.
     """
-    folder, events = job.directory / JOURNAL, job.directory / EVENTS
-    power = job.experiment.record.durability == "power"
+    folder, events = directory / JOURNAL, directory / EVENTS
     begun = bool(parts(events, disk)) and EVENTS not in sizes
     if disk.exists(events) and (since == 0 or not power):
         begun = begun or disk.size(events) > sizes.get(EVENTS, 0)
-    instead = f"bring it back from a copy, or remove {job.directory}, and it runs anew"
+    instead = f"bring it back from a copy, or remove {directory}, and it runs anew"
     known = segments(folder, disk)
     if known:
         segments_from(folder, disk, since)
@@ -385,7 +356,7 @@ class CoordinatorProcess:
 
     def __init__(
         self,
-        job: CoordinatorTask,
+        job: StartRun,
         control: Channel,
         evaluations: Channel | None,
         jobs: Channel | None = None,
@@ -393,7 +364,9 @@ class CoordinatorProcess:
     ) -> None:
         self.job, self.control, self.system = job, control, system
         self.launcher = LauncherEnd(control, job.directory, system)
-        experiment, section = job.experiment, job.experiment.network
+        self.experiment = experiment = Experiment.model_validate_json(job.experiment)
+        section = experiment.network
+        keys = None if job.keys is None else curve.load_server(job.keys)
         layout = Layout.from_json(orjson.loads((job.scratch / "layout.json").read_bytes()))
         weights = aligned_copy(load_file(job.scratch / "initial.safetensors")["weights"])
         self.files_left = room_for_edges(len(experiment.edges.ids()))
@@ -402,10 +375,10 @@ class CoordinatorProcess:
         # ---- the socket
         self.context, quarantined = zmq_context(self.priority), Quarantine()
         self.doorman = None
-        if job.keys is not None:
-            self.doorman = curve.Doorman(self.context, job.keys, quarantined.edges)
+        if keys is not None:
+            self.doorman = curve.Doorman(self.context, keys, quarantined.edges)
             self.doorman.start()
-        self.router, requests = system.router(self.context, job.keys), system.mailbox()
+        self.router, requests = system.router(self.context, keys), system.mailbox()
         self.watch = self._watch(weights.nbytes, requests)
         self.port = self.router.bind(section.host, section.port)
         # ---- the run
@@ -413,14 +386,15 @@ class CoordinatorProcess:
         self.background, say = Background(system), self.launcher.say
         disk = PatientDisk(system.disk, self.launcher.room(self._sleep, self._waited_for_room))
         workers = (evaluator is not None, jobs is not None)
-        opened = open_run(job, weights, layout, *workers, disk, self.background, say)
+        opened = open_run(job, experiment, weights, layout, *workers, disk, self.background, say)
         self.run, strategy = opened.run, opened.run.coordinator.strategy
         self.fidelity = fidelity(experiment)
         self.clock = WallClock(experiment.chosen_speed, system.monotonic_ns)
         # ---- the sessions
         self.run_id = run_id(job, system)
         incarnation = system.random_bits(32) + 1
-        self.sessions = Sessions(expected(job, layout, self.run_id), incarnation, quarantined)
+        awaited = expected(job, experiment, layout, self.run_id)
+        self.sessions = Sessions(awaited, incarnation, quarantined)
         # ---- the logic
         links = network(experiment, job.base, strategy.schedules_slots)
         worker = None if jobs is None else Jobs(jobs, job.scratch, self.clock.now, system)
@@ -490,10 +464,10 @@ class CoordinatorProcess:
         """
         native = all(
             links.link(edge, way).capacity is None
-            for edge in self.job.experiment.edges.ids()
+            for edge in self.experiment.edges.ids()
             for way in DIRECTIONS
         )
-        power = self.job.experiment.record.durability == "power"
+        power = self.experiment.record.durability == "power"
         return native and not power and model_bytes <= SMALL_BYTES
 
     def _resume(self, opened: OpenedRun) -> None:
@@ -554,7 +528,7 @@ class CoordinatorProcess:
                 self.run.undo()
             joined = "come back" if self.job.resume else "joined"
             raise UserError(
-                f"no edge has {joined} within {self.job.experiment.network.join_timeout_s:g} s"
+                f"no edge has {joined} within {self.experiment.network.join_timeout_s:g} s"
                 " (network.join_timeout_s)"
             )
         self.logic.join()
@@ -579,7 +553,7 @@ class CoordinatorProcess:
         if core.jobs is not None and self.run.coordinator.strategy.runs_jobs:
             summary["jobs"] = core.jobs.summary()
         pace = {
-            "speed": self.job.experiment.chosen_speed,
+            "speed": self.experiment.chosen_speed,
             "speed_auto": self.job.speed_auto,
             "engine": self.job.engine,
             "began_unix_s": core.began_unix_s,
@@ -593,14 +567,14 @@ class CoordinatorProcess:
         The trainings of emulated devices are measured themselves. So an overloaded host of such
         edges only explains a run that is strained.
         """
-        edges = set(self.job.experiment.edges.ids())
+        edges = set(self.experiment.edges.ids())
         strained = self.fidelity.verdict == "strained"
-        judged = edges if strained else edges - emulated_devices(self.job.experiment)
+        judged = edges if strained else edges - emulated_devices(self.experiment)
         for reason in self.logic.core.hosts.strains(judged):
             self.fidelity.strain(reason)
 
     def _watch(self, model_bytes: int, requests: Mailbox) -> Watch:
-        edges = len(self.job.experiment.edges.ids())
+        edges = len(self.experiment.edges.ids())
         return self.system.watch(
             self.router,
             most_body(model_bytes),
@@ -616,7 +590,7 @@ class CoordinatorProcess:
 
         Returns the priority that the thread has.
         """
-        wanted = self.job.experiment.network.realtime == "auto"
+        wanted = self.experiment.network.realtime == "auto"
         return real_time_priority(level) if wanted else "normal"
 
 
@@ -645,7 +619,7 @@ def run_to_end(
     process: CoordinatorProcess | None = None
     end: RunEnded | RunRefused | BugFound
     try:
-        process = CoordinatorProcess(coordinator_task(start), control, evaluations, jobs)
+        process = CoordinatorProcess(start, control, evaluations, jobs)
         keep_freed_memory(of_any_size=True)  # updates of one size; the read file is freed
         gc.freeze()  # what was made so far stays; passing over it again would delay pieces
         end = RunEnded(process.main())

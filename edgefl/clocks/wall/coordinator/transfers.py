@@ -13,13 +13,15 @@ from msgspec.structs import replace
 
 from edgefl.clocks.setup.network import DIRECTIONS, usual_bit_s
 from edgefl.clocks.wall.coordinator import thread_messages as messages
-from edgefl.clocks.wall.coordinator.limits import (
+from edgefl.clocks.wall.coordinator.run_logic import Continuation
+from edgefl.clocks.wall.coordinator.sessions import (
+    UNKNOWN_RTT,
     Allowances,
+    Answered,
     ReportAllowance,
+    Session,
     moment,
 )
-from edgefl.clocks.wall.coordinator.run_logic import Continuation
-from edgefl.clocks.wall.coordinator.sessions import UNKNOWN_RTT, Answered, Session
 from edgefl.clocks.wall.system import OWN_SYSTEM, System
 from edgefl.exchange.fault_lives import FaultLives
 from edgefl.exchange.machine import Deliveries, closes_ns

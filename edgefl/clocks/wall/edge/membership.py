@@ -20,8 +20,8 @@ from edgefl.clocks.wall.edge.state import StateFolder
 from edgefl.clocks.wall.edge.work import EdgeSide, OwnMachine
 from edgefl.clocks.wall.keys import EdgeKeys
 from edgefl.config.experiment import MOST_SPEED, Experiment
+from edgefl.config.file import THEIRS, base_of, from_json, load, shared_digest
 from edgefl.errors import UserError, nearest, printable
-from edgefl.loading.file import THEIRS, base_of, from_json, load, shared_digest
 from edgefl.protocol.errors import Refused, Unreachable
 from edgefl.protocol.messages import Setup
 from edgefl.protocol.transfers import most_body

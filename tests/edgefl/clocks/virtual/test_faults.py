@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgefl.config.errors import Source
+from edgefl.config.names import check
 from edgefl.errors import UserError
-from edgefl.loading.names import check
 from edgefl.results.read import read_events
 from emulator.compute import Rate
 from emulator.errors import BadValue
@@ -27,7 +27,6 @@ from emulator.faults import (
     Timeline,
     poisson_faults,
 )
-from emulator.faults import single_fault as at_a_moment
 from emulator.units import FOREVER, to_ns
 
 FAULTS = st.lists(
@@ -61,12 +60,6 @@ def test_a_random_process_depends_on_its_generator_alone() -> None:
     gaps = [later.at_ns - earlier.until_ns for earlier, later in pairwise(one)]
     assert min(gaps) > 0 and 2.4 * S < np.mean(gaps) < 3.6 * S
     assert 1.6 * S < np.mean([fault.for_ns for fault in one]) < 2.4 * S
-
-
-def test_a_kill_with_a_length_ends_in_a_restart() -> None:
-    assert at_a_moment(5, "a", "kill", 3) == [Fault(5, "a", "kill"), Fault(8, "a", "restart")]
-    kinds = [fault.kind for fault in islice(poisson_faults(rng(), "a", "kill", S, S), 6)]
-    assert kinds == ["kill", "restart"] * 3
 
 
 @given(FAULTS, FAULTS, st.lists(st.integers(0, 100), max_size=10))
@@ -173,18 +166,6 @@ def test_a_cut_holds_up_what_is_on_its_way_by_its_length(
     tmp_path: Path, kind: str, at_s: float, moments: list[tuple[str, int]]
 ) -> None:
     assert without_faults(story(tmp_path, {"kind": kind, "at_s": at_s, "for_s": 2.0})) == moments
-
-
-def test_a_slow_stretch(tmp_path: Path) -> None:
-    moments = story(
-        tmp_path, {"kind": "slow", "at_s": 1.0178, "for_s": 0.5, "factor": 0.5, "edges": ["a"]}
-    )
-    assert moments == [
-        ("task_started", BEGUN),
-        ("fault", 1_017_800_000),
-        ("update_ready", READY + S // 4),
-        ("update_arrived", HERE + S // 4),
-    ]
 
 
 def test_who_is_frozen_for_too_long_is_lost_and_comes_back_with_its_task(tmp_path: Path) -> None:

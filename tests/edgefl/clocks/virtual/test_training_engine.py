@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 import pytest
 import torch
-from pools import bytes_of, learned_of
+from pools import learned_of
 from safetensors.numpy import load_file
 
 from edgefl.clocks.setup.learning import Learning
@@ -54,14 +54,12 @@ def losses(folder: Path) -> list[float]:
     ("strategy", "more"),
     [
         (ASYNC, {}),
-        (ASYNC, {"training": {"momentum": 0.9, "weight_decay": 1e-3}}),
         ({"strategy": "fedavg"}, {"training": {"optimizer": "adamw", "learning_rate": 0.01}}),
         ({"strategy": "feddyn"}, {}),
-        ({"strategy": "wkafl", "buffer_size": 3}, {}),
         (ASKING, {}),
         (ASYNC, {"model": {"name": "cnn"}, "stop": {"updates": 4}}),
     ],
-    ids=["plain", "momentum", "adamw", "gradient-hook", "gradients", "merges", "convolutions"],
+    ids=["plain", "adamw", "gradient-hook", "merges", "convolutions"],
 )
 def test_both_engines_give_the_same_run_but_for_the_last_bits(
     tmp_path: Path, strategy: dict[str, Any], more: dict[str, Any]
@@ -91,7 +89,6 @@ def test_what_needs_torch_runs_in_torch_and_says_why(tmp_path: Path) -> None:
         (MOON, {}, "moon needs torch: its local rule adds a term to the loss"),
         (ASYNC, {"model": {"name": "cnn", "norm": "batch"}}, "layer norm1 is a BatchNorm2d"),
         (ASYNC, {"training": {"tasks_at_once": 3}}, "training.tasks_at_once = 3"),
-        (ASYNC, {"training": {"trainer": "none"}}, 'training.trainer = "none"'),
     ],
 )
 def test_a_compiled_step_that_cannot_be_had_is_refused(
@@ -101,16 +98,6 @@ def test_a_compiled_step_that_cannot_be_had_is_refused(
         run_virtual(learned(strategy, "compiled", **more), 0, tmp_path / "run")
     assert "\n" not in str(told.value) and 'training.engine = "compiled"' in str(told.value)
     assert not (tmp_path / "run" / "events.jsonl").exists()
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize("strategy", [ASYNC, ASKING], ids=["plain", "merges"])
-def test_any_number_of_workers_gives_the_same_bytes(
-    tmp_path: Path, strategy: dict[str, Any]
-) -> None:
-    for workers in (1, 2):
-        played(tmp_path / str(workers), learned(strategy, "compiled"), workers)
-    assert bytes_of(tmp_path / "1") == bytes_of(tmp_path / "2")
 
 
 def test_rules_that_compute_with_torch_have_one_thread_of_it(tmp_path: Path) -> None:

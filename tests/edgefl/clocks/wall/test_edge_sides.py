@@ -5,7 +5,7 @@ from __future__ import annotations
 from builders import experiment
 
 from edgefl.clocks.wall.edge.membership import SideBuilder
-from edgefl.loading.file import to_json
+from edgefl.config.file import to_json
 from edgefl.protocol.messages import Setup
 from edgefl.strategies.base.strategy import LocalRule
 from edgefl.strategies.moon import Contrast

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import zmq
@@ -34,15 +35,15 @@ class Ending:
         self.router.close({1000 * round(PATIENCE_S)})
         return {{}}
 
-process.CoordinatorProcess, process.coordinator_task = Ending, lambda start: start
+process.CoordinatorProcess = Ending
 sys.exit(process.main(int(sys.argv[1])))
 """
 START = StartRun(
     experiment="",
     index=0,
-    directory="",
-    base="",
-    scratch="/nonexistent/scratch",
+    directory=Path("/nonexistent"),
+    base=None,
+    scratch=Path("/nonexistent/scratch"),
     data_digest="",
     keys=None,
     more=False,

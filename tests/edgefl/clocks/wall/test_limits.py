@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from session_story import HELLO, JOIN, RUN, S, Story, told
 from transport_rig import GIVEN, MS, READY, Rig
 
-from edgefl.clocks.wall.coordinator import limits, transfers
-from edgefl.clocks.wall.coordinator.limits import (
+from edgefl.clocks.wall.coordinator import sessions as limits
+from edgefl.clocks.wall.coordinator import transfers
+from edgefl.clocks.wall.coordinator.sessions import (
     MOST_CLAIMS,
     MOST_FRAMES,
     MOST_HELLOS,
@@ -23,13 +24,11 @@ from edgefl.clocks.wall.coordinator.limits import (
     MOST_STRAYS,
     MOST_USELESS,
     NAMED_USELESS,
-    ReportAllowance,
-)
-from edgefl.clocks.wall.coordinator.sessions import (
     Cut,
     Entered,
     Passed,
     Reply,
+    ReportAllowance,
     SessionEnded,
 )
 from edgefl.clocks.wall.coordinator.thread_messages import Heard, Measured

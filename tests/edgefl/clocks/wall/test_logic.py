@@ -19,12 +19,12 @@ from msgspec.structs import replace
 from processes import happened
 
 from edgefl.clocks.setup.rundir import OpenRun
-from edgefl.clocks.wall.coordinator.durability import Committer
 from edgefl.clocks.wall.coordinator.logic import (
     DISK_FULL,
     FLUSH_S,
     SLOW_NS,
     TURN_NS,
+    Committer,
     Logic,
 )
 from edgefl.clocks.wall.coordinator.run_logic import RunLogic

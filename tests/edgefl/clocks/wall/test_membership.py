@@ -20,8 +20,8 @@ from edgefl.clocks.wall.edge.membership import (
     SideBuilder,
     matched,
 )
+from edgefl.config.file import shared_digest, to_json
 from edgefl.errors import UserError
-from edgefl.loading.file import shared_digest, to_json
 from edgefl.protocol.errors import Refused, Unreachable
 from edgefl.protocol.messages import RunFinished, Setup
 

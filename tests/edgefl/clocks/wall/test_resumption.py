@@ -70,7 +70,7 @@ def test_no_checkpoint_of_an_interrupted_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would hold the interruption, and a resumed run would end at once."""
-    monkeypatch.setattr("edgefl.clocks.wall.coordinator.durability.REPLAY_S", -1.0)
+    monkeypatch.setattr("edgefl.clocks.wall.coordinator.logic.REPLAY_S", -1.0)
     run = begun(tmp_path)
     run.logic.checkpoints = run.writer
     run.give(messages.Interrupt("interrupted"))

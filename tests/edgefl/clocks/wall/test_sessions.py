@@ -11,10 +11,10 @@ import pytest
 from msgspec.structs import replace
 from session_story import EXPECTED, HELLO, JOIN, RUN, SETUP, S, Story, refusal, told
 
-from edgefl.clocks.wall.coordinator.limits import MOST_RECORDS
 from edgefl.clocks.wall.coordinator.pacing import Bundles
 from edgefl.clocks.wall.coordinator.sessions import (
     MOST_FAULTS,
+    MOST_RECORDS,
     MOST_TEXT,
     RECENT_PINGS,
     UNKNOWN_RTT,

@@ -15,8 +15,8 @@ from trace_check import check_trace
 
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.virtual.run import run_virtual
+from edgefl.config.file import load
 from edgefl.errors import UserError
-from edgefl.loading.file import load
 from edgefl.plugins.exports.perfetto import write
 from edgefl.results.read import read_csv
 from edgefl.results.timeline import of_run, rates_bit_s
@@ -32,7 +32,7 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The three strategies of the quickstart, for a short time on the virtual clock."""
     folder = tmp_path_factory.mktemp("quickstart")
     path = ROOT / "configs" / "quickstart.toml"
-    given = load(path, ["stop.emulated_s=6"]).by_seed()[0]
+    given = load(path, ["stop.emulated_s=4"]).by_seed()[0]
     learned, runs = learning(given, path.parent), {}
     for index, entry in enumerate(given.strategies):
         runs[entry.name] = folder / entry.name
@@ -40,10 +40,9 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return runs
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedasync", "fedbuff"])
-def test_the_quickstart(quickstart: dict[str, Path], name: str, tmp_path: Path) -> None:
-    run = quickstart[name]
-    trace = trace_of({name: run}, tmp_path / "trace.json")
+def test_the_quickstart(quickstart: dict[str, Path], tmp_path: Path) -> None:
+    run = quickstart["fedasync"]
+    trace = trace_of({"fedasync": run}, tmp_path / "trace.json")
     counts = check_trace(trace)
     events, found = trace["traceEvents"], of_run(run)
     going_on = [each for each in found.open_slices() if each.begin_s < found.emulated_s]
@@ -130,23 +129,3 @@ def test_bad_places_and_empty_runs(quickstart: dict[str, Path], tmp_path: Path) 
     (tmp_path / "empty" / "events.jsonl").touch()
     with pytest.raises(UserError, match=r"empty: nothing to export: no edge has joined yet"):
         write({"empty": tmp_path / "empty"}, str(tmp_path / "trace.json"))
-
-
-@pytest.mark.parametrize(
-    ("wrong", "change"),
-    [
-        ("overlap", lambda slices: slices[1].update(ts=slices[0]["ts"] + 1, tid=slices[0]["tid"])),
-        ("a thread of another process", lambda slices: slices[0].update(pid=1)),
-        ("half a microsecond", lambda slices: slices[0].update(ts=0.5)),
-        ("a negative time", lambda slices: slices[0].update(dur=-1)),
-    ],
-    ids=lambda each: each if isinstance(each, str) else "",
-)
-def test_the_check_finds_what_it_should(
-    quickstart: dict[str, Path], tmp_path: Path, wrong: str, change: Any
-) -> None:
-    trace = trace_of({"a": quickstart["fedavg"]}, tmp_path / "trace.json")
-    slices = [e for e in trace["traceEvents"] if e["ph"] == "X" and e["dur"] > 1]
-    change(slices)
-    with pytest.raises(AssertionError):
-        check_trace(trace)

@@ -10,9 +10,9 @@ import pytest
 from flower_apps import NEEDS_FLOWER
 
 from edgefl.catalog import is_own
+from edgefl.config.file import from_json, load, to_json
 from edgefl.data.edge_data import edge_data
 from edgefl.errors import UserError
-from edgefl.loading.file import from_json, load, to_json
 
 EDGES = {"DistributionPartitioner": 10}  # the others: 5
 CONFIG = """
@@ -29,13 +29,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "DirichletPartitioner": {"alpha": 0.5, "seed": 3, "self_balancing": True},
     "IidPartitioner": {},
     "InnerDirichletPartitioner": {"partition_sizes": [300, 300, 300, 300, 200], "alpha": 0.3},
-    "LinearPartitioner": {},
-    "ExponentialPartitioner": {},
-    "SquarePartitioner": {},
     "PathologicalPartitioner": {"num_classes_per_partition": 2, "seed": 9},
-    "ShardPartitioner": {"num_shards_per_partition": 2},
     "SizePartitioner": {"partition_sizes": [100, 200, 300, 400, 437]},
-    "ContinuousPartitioner": {"strictness": 0.7},
     "DistributionPartitioner": {
         "distribution_array": [[1.0, 2.0, 3.0, 4.0]] * 10,
         "num_unique_labels_per_partition": 4,

@@ -16,8 +16,8 @@ from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.wall.edge.membership import SideBuilder
 from edgefl.commands import data as data_command
 from edgefl.config.experiment import Experiment
+from edgefl.config.file import dump, to_json
 from edgefl.errors import UserError
-from edgefl.loading.file import dump, to_json
 from edgefl.plugins.launch.connections.local import LocalConnection
 from edgefl.plugins.launch.host_data import DataSync, HostData
 from edgefl.plugins.launch.inventory import Host

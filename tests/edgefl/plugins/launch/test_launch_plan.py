@@ -9,8 +9,8 @@ import orjson
 import pytest
 from builders import experiment
 
+from edgefl.config.file import from_json
 from edgefl.errors import UserError
-from edgefl.loading.file import from_json
 from edgefl.plugins.launch.command import refuse_faults
 from edgefl.plugins.launch.inventory import CoordinatorPlace, Host, Inventory
 from edgefl.plugins.launch.launch_plan import (

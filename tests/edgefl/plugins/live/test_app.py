@@ -85,24 +85,11 @@ def test_refused_in_one_line(client: Client) -> None:
     assert client.client.get(f"/{TOKEN}").status_code == 404
 
 
-def test_the_runs(client: Client) -> None:
-    rows = client.get("api/runs").json()["runs"]
-    assert [(row["id"], row["name"], row["state"]) for row in rows] == [
-        ("r1", "fedasync", "finished"),
-        ("r2", "fedbuff", "running"),
-    ]
-
-
 def test_a_stream_of_two_runs(client: Client) -> None:
     events = client.events("?runs=r1,r2,r9")
     assert [kind for kind, _ in events] == ["runs", "update", "update", "bye"]
     assert [data["run"] for kind, data in events if kind == "update"] == ["r1", "r2"]
     assert events[2][1]["head"]["version"] == 0
-
-
-def test_a_stream_shows_the_first_run_by_default(client: Client) -> None:
-    (update,) = [data for kind, data in client.events() if kind == "update"]
-    assert update["run"] == "r1" and update["full"] and update["edges"] == ["a", "b"]
 
 
 def test_a_window_of_the_timeline(client: Client) -> None:
@@ -112,9 +99,6 @@ def test_a_window_of_the_timeline(client: Client) -> None:
     for query, status in (
         ("run=r9&from=0&to=1", 404),
         ("run=r1", 400),
-        ("run=r1&from=x&to=1", 400),
-        ("run=r1&from=0&to=1&most=many", 400),
-        ("run=r1&from=nan&to=1", 400),
         ("run=r1&from=0&to=inf", 400),
     ):
         answer = client.get(f"api/timeline?{query}")
@@ -127,28 +111,16 @@ def test_the_seeds_of_a_run(client: Client) -> None:
     assert answer.status_code == 404 and "expected one of r1, r2" in answer.json()["error"]
 
 
-def test_another_run_is_added(client: Client, tmp_path: Path) -> None:
-    other = small_run.write(tmp_path / "runs" / "other" / "fedavg")
-    assert client.get("api/runs").json()["nearby"] == [str(other)]
-    found = client.post(orjson.dumps({"path": str(other)}))
-    assert found.status_code == 200
-    assert [row["name"] for row in found.json()["runs"]] == ["fedasync", "fedbuff", "fedavg"]
-    assert found.json()["nearby"] == []
-
-
 @pytest.mark.parametrize(
     ("body", "kind", "says"),
     [
         (b'{"path": "/nowhere/at/all"}', "application/json", "no such directory"),
         (b"{", "application/json", 'expected {"path": "DIR"}'),
-        (b"[]", "application/json", 'expected {"path": "DIR"}'),
-        (b'{"path": ""}', "application/json", 'expected {"path": "DIR"}'),
-        (b'{"path": 3}', "application/json", 'expected {"path": "DIR"}'),
         (b'{"path": "a\\u0000b"}', "application/json", 'expected {"path": "DIR"}'),
         (b'{"path": "."}', "text/plain", "expected application/json"),
         (b" " * 20_000, "application/json", "expected at most 10000 bytes"),
     ],
-    ids=["nowhere", "no json", "no table", "empty", "number", "zero", "form", "long"],
+    ids=["nowhere", "no json", "zero", "form", "long"],
 )
 def test_a_run_that_cannot_be_added(client: Client, body: bytes, kind: str, says: str) -> None:
     found = client.post(body, kind)

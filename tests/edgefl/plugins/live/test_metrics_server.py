@@ -75,14 +75,6 @@ def test_a_run_that_grows_and_is_begun_anew(run: Path, tmp_path: Path) -> None:
     assert not [key for key in scraped(metrics) if "fedavg" in key]
 
 
-def test_several_runs_and_seeds_have_names_of_their_own(run: Path, tmp_path: Path) -> None:
-    for place in ("fedavg/seed1", "fedavg/seed2", "fedasync"):
-        shutil.copytree(run, tmp_path / place)
-    found = scraped(RunMetrics(tmp_path))
-    names = {key[1] for key in found if key[0] == "edgefl_version"}
-    assert names == {"fedasync", "fedavg seed1", "fedavg seed2"}
-
-
 def test_hosts(run: Path, tmp_path: Path) -> None:
     copy = tmp_path / "fedavg"
     shutil.copytree(run, copy)
@@ -115,9 +107,7 @@ pytest.importorskip("prometheus_client")
     ("host", "status"),
     [
         ("127.0.0.1:9100", "200 OK"),
-        ("localhost", "200 OK"),
         ("[::1]:9100", "200 OK"),
-        ("evil.example:9100", "403 Forbidden"),
         ("127.0.0.1.evil.example", "403 Forbidden"),
         ("", "403 Forbidden"),
     ],

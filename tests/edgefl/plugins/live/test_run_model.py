@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from edgefl.plugins.live.run_model import BAD, GOOD, INFO, MOST_NAMES, WARN, Log, Methods
+from edgefl.plugins.live.run_model import BAD, GOOD, INFO, MOST_NAMES, WARN, Health, Log, Methods
+from edgefl.results.progress import Progress
 from edgefl.results.read import TableColumns
 
 
@@ -32,26 +33,19 @@ def test_edges_that_join_before_the_start_are_one_line() -> None:
 @pytest.mark.parametrize(
     ("row", "line"),
     [
-        ({"event": "edge_lost", "edge": "a"}, (BAD, "a is lost")),
         (
             {"event": "task_closed", "edge": "a", "task": 3, "reason": "lost"},
             (WARN, "task 3 of a is closed: lost"),
         ),
-        ({"fact": "finished", "reason": "versions"}, (GOOD, "finished: versions")),
         ({"fact": "finished", "reason": "launcher gone"}, (WARN, "interrupted: launcher gone")),
         ({"fact": "resumed", "outage_s": 2.5}, (INFO, "resumed 2.5 s after the break")),
         (
             {"fact": "fault", "kind": "cut", "edge": "a", "for_s": 2.0},
             (WARN, "injected fault: cut of a: for_s 2.0"),
         ),
-        ({"fact": "host_slept", "for_s": 3.0}, (WARN, "host slept: for_s 3.0")),
         (
             {"fact": "training_failed", "edge": "a", "task": 1, "reason": "x\ny"},
             (BAD, "training of a failed: x y"),
-        ),
-        (
-            {"fact": "edges_missing", "edges": ["a", "b"]},
-            (WARN, "did not join before the start: a, b"),
         ),
         ({"fact": "made up", "key": 1}, (WARN, "made up: key 1")),
     ],
@@ -166,3 +160,13 @@ def test_only_finite_numbers_and_not_too_many_names() -> None:
     names = {f"n{number}": 1.0 for number in range(2 * MOST_NAMES)}
     found.take(arrived(2.0, "a", report(**names)), PLACES, None)
     assert len(found.learned) == MOST_NAMES
+
+
+def test_how_late_transfers_are() -> None:
+    health, row = Health(), {"edge": "e0", "direction": "up", "bytes": "1", "offered_s": "0"}
+    ends = [*["1.002"] * 98, "1.1", "0.9"]  # the last two: 100 ms, and not late
+    rows = [row | {"scheduled_s": "1.0", "finished_s": end} for end in ends]
+    assert health.whole(Progress())["transfer_lag_ms"] is None
+    health.take_links(TableColumns.of(rows))
+    lag = health.whole(Progress())["transfer_lag_ms"]
+    assert lag["p50"] == pytest.approx(2, rel=0.01) and lag["max"] == 100.0

@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 from builders import experiment
 from native_runs import write_run
+from typer.testing import CliRunner
 
-from edgefl.clocks.setup.devices import devices
-from edgefl.clocks.setup.plan import refuse_native
+from edgefl.cli import app
+from edgefl.clocks.setup.plan import devices, refuse_native
+from edgefl.config.file import load
 from edgefl.config.groups import parts
 from edgefl.errors import UserError
-from edgefl.loading.file import load
+from edgefl.plugins.profile.command import profile
 from edgefl.plugins.profile.repeat import (
     EdgeTables,
     Match,
@@ -123,10 +125,8 @@ def test_a_rate_that_varied_becomes_a_trace_that_edgefl_reads(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("ours", "theirs", "groups"),
     [
-        ({"up_mbit_s": 1.0}, {"up_mbit_s": 1.0199}, 1),
         ({"up_mbit_s": 1.0}, {"up_mbit_s": 1.021}, 2),
         ({"latency_ms": 0.1}, {"latency_ms": 0.3}, 1),  # nobody can tell these apart
-        ({"latency_ms": 10.0}, {"latency_ms": 10.3}, 2),
         ({"up_mbit_s": 1.0}, {"up_mbit_s": 1.0, "jitter_ms": 1.0}, 2),
     ],
 )
@@ -137,17 +137,6 @@ def test_neighbours_with_equal_numbers_are_one_group(
     assert len(grouped(tables)) == groups
 
 
-def test_given_numbers_must_be_exactly_equal() -> None:
-    tables = [EdgeTables(edge, {}, {"samples_per_s": speed}, LINKS) for edge, speed in SPEEDS]
-    assert [len(group) for group in grouped(tables)] == [2, 1]
-
-
-def test_only_neighbours_are_joined_because_the_order_of_edges_is_kept() -> None:
-    rates = (1.0, 9.0, 1.0)
-    tables = [EdgeTables(at, {"up_mbit_s": rate}, {}, LINKS) for at, rate in zip("abc", rates)]
-    assert [[each.edge for each in group] for group in grouped(tables)] == [["a"], ["b"], ["c"]]
-
-
 def test_numbers_do_not_drift_within_a_group() -> None:
     rates = (1.0, 1.015, 1.03)  # each is near its neighbour
     tables = [EdgeTables(str(rate), {"up_mbit_s": rate}, {}, LINKS) for rate in rates]
@@ -155,10 +144,6 @@ def test_numbers_do_not_drift_within_a_group() -> None:
 
 
 # ------------------------------------------------------------------ refusals
-def test_an_emulated_run_measures_nothing(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "pis" / "fedavg", links="emulated", devices="emulated")
-    with pytest.raises(UserError, match="are emulated, so nothing was measured; expected a run"):
-        read(run)
 
 
 def test_too_few_transfers_are_named_by_edge(tmp_path: Path) -> None:
@@ -226,3 +211,41 @@ def test_powers_stay_as_numbers_of_each_edge(tmp_path: Path) -> None:
         assert part.links.radio is not None and part.devices.energy is not None
         assert part.links.radio.power(None) == radio_power("lte")
         assert part.devices.energy.power(None) == DevicePower(2.0, 6.4)
+
+
+# ------------------------------------------------------------------ the command
+def test_it_prints_a_table_and_the_next_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write_run(tmp_path / "runs" / "pis" / "fedavg", slower=2.0)
+    monkeypatch.chdir(tmp_path)
+    told = CliRunner().invoke(app, ["profile", str(run), "--match", "rate"])
+    assert told.exit_code == 0, told.output
+    rows = {words[0]: words[1:] for line in told.stdout.splitlines() if (words := line.split())}
+    assert rows["pi-1"][:5] == ["0.5", "1", "20.00", "-", "320"]
+    assert rows["pi-2"][:5] == ["0.25", "0.5", "20.00", "-", "160"]
+    assert told.stdout.splitlines()[-2:] == [
+        "wrote pis-repeat/pis-repeat.toml",
+        "next: edgefl run pis-repeat/pis-repeat.toml --clock virtual",
+    ]
+    assert (tmp_path / "pis-repeat" / "pis-repeat.toml").is_file()
+
+
+def test_only_rates_of_the_wire_leave_something_to_warn_about(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "pis" / "fedavg")
+    profile(run, tmp_path / "rate", Match.rate)
+    assert "pi-1 37 %" in (warning := capsys.readouterr().err) and "--match time" in warning
+    profile(run, tmp_path / "time", Match.time)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_device_whose_speed_varied_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "pis" / "fedavg", edges=("pi-1",))
+    with (run / "measured.csv").open("a") as rows:
+        rows.writelines(f"training,pi-1,9,50,{50 + seconds},640\n" for seconds in (4, 8, 8))
+    profile(run, tmp_path / "out")
+    assert "which one number cannot hold: pi-1 (80 to 320 samples/s)" in capsys.readouterr().err

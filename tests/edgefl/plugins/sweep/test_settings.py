@@ -46,7 +46,7 @@ def test_commas_in_brackets_and_quotes_separate_no_values() -> None:
     "value", [True, 3, -0.5, 1e-05, "cnn", "true", "1", "", "a b", [1, [2.5, "x"]], {"a": "b,c"}]
 )
 def test_a_value_as_text_is_read_as_the_same_value(value: object) -> None:
-    from edgefl.loading.file import toml_value
+    from edgefl.config.file import toml_value
 
     read = toml_value(toml_text(value))
     assert read == value and type(read) is type(value)
@@ -55,16 +55,12 @@ def test_a_value_as_text_is_read_as_the_same_value(value: object) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "--grid: missing: expected at least one, such as"),
         (["seed"], "--grid seed: expected KEY=VALUE,VALUE"),
-        (["=1"], "--grid =1: expected KEY=VALUE,VALUE"),
-        (["training.learning_rate="], "--grid training.learning_rate=: is empty"),
         (["a=1,,2"], "--grid a=1,,2: expected a value between commas"),
         (["a=1,2,1"], "the value 1 is given twice"),
         (["a=1", "a=2"], "--grid a: is given twice; name all its values in one --grid"),
         (["seeds=[1,2]"], "--grid seeds: expected single ones: --grid seed=1,2,3"),
         (["seed=1,x"], "--grid seed: expected whole numbers of at least 0"),
-        (["seed=-1"], "--grid seed: expected whole numbers"),
         (["a=0.1..1"], "--grid a=0.1..1: a range needs --sampler random or --sampler optuna"),
     ],
 )

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import orjson
 import pytest
 from paths import SUPPORT
 
 from edgefl.clocks.choices import Power
-from edgefl.clocks.setup.resumption import RunStage
+from edgefl.config.file import load
 from edgefl.errors import UserError
-from edgefl.loading.file import load
 from edgefl.plugins.sweep.command import SweepLines, TimeLeft
 from edgefl.plugins.sweep.sweep_runs import SharedData, SweepRun, do
 
@@ -39,19 +37,6 @@ def test_a_directory_of_another_run_is_no_result_and_is_replaced(tmp_path: Path)
     do([other], Power(), SweepLines())
     assert other.is_done and first.stage() is None
     assert (first.directory / "notes.txt").is_file()
-
-
-@pytest.mark.processes
-def test_a_run_of_another_strategy_or_without_an_end_is_no_result(tmp_path: Path) -> None:
-    run = run_of(tmp_path)
-    do([run], Power(), SweepLines())
-    assert SweepRun(run.experiment, 1, run.directory, run.base).stage() is None
-    path = run.directory / "summary.json"
-    summary = orjson.loads(path.read_bytes())
-    path.write_bytes(orjson.dumps(summary | {"finished": "interrupted"}))
-    assert run.stage() is RunStage.broken_off
-    path.unlink()
-    assert run.stage() is RunStage.broken_off and not run.is_done
 
 
 @pytest.mark.processes

@@ -210,28 +210,6 @@ def test_negligible_merging_is_said(betas: tuple[float, ...], note: str | None) 
     assert found is not None and found["note"] == note
 
 
-def test_a_request_that_is_repeated_in_a_new_session_counts_once() -> None:
-    events = [joined("a"), asked(1.0, "a", 0, 0, 2, 2), asked(3.0, "a", 0, 0, 4, 4)]
-    found = dissemination.section(events, [link("a", "down", "fresh", 10, 3.0, 3.5)], 5.0)
-    assert found is not None and (found["requests"], found["newer"], found["waiting_total_s"]) == (
-        1,
-        1,
-        2.5,
-    )
-
-
-def test_an_answer_that_never_arrived_is_no_waiting_time_and_no_merge() -> None:
-    found = dissemination.section([joined("a"), asked(1.0, "a", 0, 0, 2, 2)], [], 5.0)
-    assert found is not None and (
-        found["waiting_total_s"],
-        found["waiting_mean_s"],
-        found["merges"],
-        found["beta_median"],
-        found["note"],
-    ) == (0.0, None, 0, None, None)
-    assert found["staleness_before"] is None
-
-
 def request(t: float, task: int, until_s: float) -> dict[str, Any]:
     until_ns = round(until_s * 1e9)
     return asked(t, "a", task, 0, 2, 2) | {"until_ns": until_ns, "decisions": []}
@@ -280,12 +258,6 @@ def test_what_became_of_each_request() -> None:
     numbers = ("requests", "newer", "merges", "too_late", "unanswered", "waiting_total_s")
     assert [found[name] for name in numbers] == [8, 4, 1, 3, 2, 4.0 + 3.0]
     assert found["staleness_after"] == {"mean": 1.0, "median": 1.0}, "6 - 5, without fresh_version"
-
-
-def test_a_stopped_download_is_too_late_before_its_update_arrives() -> None:
-    events = [joined("a"), request(1.0, 0, until_s=9.0), answered(2.0, 0, 5)]
-    found = dissemination.section(events, [link("a", "down", "dropped", 9, 2.0, 9.0)], 10.0)
-    assert found is not None and (found["too_late"], found["waiting_total_s"]) == (1, 0.0)
 
 
 def test_numbers_that_contradict_the_events_are_named() -> None:
@@ -404,11 +376,6 @@ def test_a_parameter_that_hardly_moves_is_drawn_as_its_change(tmp_path: Path) ->
     alpha, changed = of_runs("controls", tmp_path).axes[:2]
     assert (alpha.get_title(), changed.get_title()) == ("alpha, weight of an update", "lambda - 1")
     assert sorted(set(changed.lines[0].get_ydata().round(8))) == pytest.approx([3e-7, 1e-5])
-
-
-def test_no_figure_without_such_parameters(tmp_path: Path) -> None:
-    run_directory(tmp_path / "fedavg", EVENTS[:2])
-    assert gallery.leave([tmp_path], {"controls": tmp_path / "controls"}) == []
 
 
 def test_the_histogram_of_refresh_points(tmp_path: Path) -> None:

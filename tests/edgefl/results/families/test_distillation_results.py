@@ -9,14 +9,11 @@ import pytest
 import torch
 from builders import small_run
 
-from edgefl.commands import look as command
 from edgefl.data.task import right_answers
-from edgefl.errors import UserError
 from edgefl.models.scores import LabelCounts
 from edgefl.results.families import families
 from edgefl.results.families.by_label import by_runtime
 from edgefl.results.families.distillation import series
-from edgefl.results.figures import gallery
 from edgefl.results.read import read_csv
 
 ENTRY: dict[str, Any] = {
@@ -97,17 +94,6 @@ def test_the_figures_are_drawn_after_a_run(run: Path) -> None:
     ]
 
 
-def test_they_can_be_drawn_again(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command.plot([run], tmp_path / "again.png", "distillation")
-    assert (tmp_path / "again.pdf").stat().st_size > 1000 and "again.png" in capsys.readouterr().out
-    for kind, of in (("controls", "fedasmu"), ("aggregation", "wkafl")):
-        with pytest.raises(UserError, match=f"--kind {kind}: nothing to draw in .*; it is of {of}"):
-            command.plot([run], tmp_path / "none.png", kind)
-    assert not list(tmp_path.glob("none*"))
-
-
 def test_rounds_are_read_from_the_reports() -> None:
     report = {"do": "report", "values": {"alpha": 0.4, "teachers": 3.0}}
     events = [
@@ -119,18 +105,3 @@ def test_rounds_are_read_from_the_reports() -> None:
         series(events) | {"alpha": [(2.0, 0.4)], "teachers": [(2.0, 3.0)]} == series(events)
         and series(events)["entropy"] == []
     )
-
-
-def test_without_accuracies_by_label_nothing_is_drawn(tmp_path: Path) -> None:
-    _, directory = small_run(
-        tmp_path,
-        **SECTIONS
-        | {
-            "evaluation": {},
-            "strategies": [{"strategy": "fedbuff", "concurrency": 3, "buffer_size": 2}],
-        },
-    )
-    assert not [line for each in families().values() for line in each.leave([directory], tmp_path)]
-    assert not (tmp_path / "figures").exists() and not (directory / "labels.csv").exists()
-    with pytest.raises(UserError, match="evaluation.by_label = true"):
-        gallery.write("runtimes", [directory], tmp_path / "x")

@@ -10,14 +10,10 @@ from builders import EXAMPLES, small_run
 from drawn import of_runs
 from paths import STUDIES
 from tdma_rounds import play, slotted
-from typer.testing import CliRunner
 
-from edgefl.cli import app
 from edgefl.clocks.setup.learning import learning
 from edgefl.config.experiment import Experiment
-from edgefl.errors import UserError
 from edgefl.results.families import slots as slots
-from edgefl.results.figures import gallery
 from edgefl.results.read import read_csv, read_events
 
 SLOTS: dict[str, Any] = {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 10.0, "rate_mbit_s": 0.01}
@@ -71,28 +67,6 @@ def test_the_bars_are_those_of_the_papers_figure(folder: Path) -> None:
             receives + 1,
             receives + 2.5,
         ), "ready in the middle of the second slot"
-
-
-def test_the_figures_are_drawn(folder: Path, tmp_path: Path) -> None:
-    for name in ("slots", "slot-staleness", "slot-loss", "timeline"):
-        files = gallery.write(name, [folder], tmp_path / name)
-        assert [path.suffix for path in files] == [".png", ".pdf"] and all(
-            path.stat().st_size > 5_000 for path in files
-        )
-
-
-def test_the_command_draws_them(folder: Path, tmp_path: Path) -> None:
-    said = CliRunner().invoke(
-        app, ["plot", str(folder), "--kind", "timeline", "--out", str(tmp_path / "t.png")]
-    )
-    assert said.exit_code == 0 and (tmp_path / "t.png").exists() and (tmp_path / "t.pdf").exists()
-
-
-def test_without_slots_there_is_nothing_to_draw(tmp_path: Path) -> None:
-    _, directory = small_run(tmp_path, stop={"versions": 1})
-    for kind, of in (("slots", "slotted"), ("slot-staleness", "slotted"), ("slot-loss", "TDMA")):
-        with pytest.raises(UserError, match=f"{kind}: nothing to draw.*{of}"):
-            gallery.write(kind, [directory], tmp_path / "x")
 
 
 @pytest.mark.parametrize(("worst", "scale"), [(3.0, "linear"), (300.0, "log")])

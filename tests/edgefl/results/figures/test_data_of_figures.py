@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from drawn import available, of_runs
-from recorded import DOWN, END_S, METRICS, UP, killed, record
+from recorded import DOWN, END_S, UP, killed, record
 
 from edgefl.errors import UserError
 from edgefl.results.figures import gallery
@@ -67,12 +67,6 @@ def test_another_x(folder: Path, x: str, at: list[float]) -> None:
     assert numbers("loss", folder, x=x).where(of="test")["at"] == at
 
 
-def test_loss_of_both_sets(folder: Path) -> None:
-    found = numbers("loss", folder)
-    assert found.where(of="test")["loss"] == [2.0, 1.0, 0.5, 0.4]
-    assert found.where(of="train")["loss"] == [2.1, 1.1, 0.6, 0.45]
-
-
 def test_seeds_have_a_mean_and_a_deviation(tmp_path: Path) -> None:
     """At 8 s the first seed has 0.9. The second, twice as slow, has (0.5 + 0.5) / 2 = 0.5 there."""
     for seed, slower in ((1, 1.0), (2, 2.0)):
@@ -122,13 +116,6 @@ def test_the_interval_of_the_time_to_the_target(tmp_path: Path) -> None:
     assert found["at"] == pytest.approx([7.0, 7.7]) and found["mean"] == pytest.approx([7.35] * 2)
     assert found["low"][0] == pytest.approx(7.35 - 12.706 * 0.35, abs=0.001)
     assert found["high"][0] == pytest.approx(7.35 + 12.706 * 0.35, abs=0.001)
-
-
-def test_there_is_no_mean_unless_every_seed_reaches_the_target(tmp_path: Path) -> None:
-    record(tmp_path / "slow" / "seed1", 1)
-    record(tmp_path / "slow" / "seed2", 2, metrics=METRICS[:2])
-    found = numbers("time-to-target", tmp_path)
-    assert found["at"] == [7.0, None] and found["mean"] == [None, None]
 
 
 def test_without_a_common_target_one_is_asked_for(tmp_path: Path) -> None:

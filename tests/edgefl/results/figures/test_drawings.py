@@ -13,15 +13,15 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from recorded import METRICS, killed, record
+from recorded import METRICS, record
 
 from edgefl.errors import UserError
 from edgefl.results.families import by_label as by_label
 from edgefl.results.families import dissemination as dissemination
 from edgefl.results.families import distillation as distillation
 from edgefl.results.families import slots as slots
-from edgefl.results.figures import base, gallery, timeline
-from edgefl.results.figures.base import WIDTHS, PlotData, PlotStyle, open_runs
+from edgefl.results.figures import base, timeline
+from edgefl.results.figures.base import WIDTHS
 from edgefl.results.figures.edges import of_counts
 
 # deuteranopia: Machado, Oliveira and Fernandes, 2009, for linear RGB
@@ -73,15 +73,6 @@ def test_a_scheme_whose_seeds_do_not_all_reach_the_target_has_no_bar(tmp_path: P
     assert not axes.patches and [text.get_text() for text in axes.texts] == ["1 of 2"]
 
 
-def test_boxes_of_the_timeline_are_where_the_edges_are(folder: Path) -> None:
-    (axes, _) = of_runs("timeline", folder).axes
-    boxes = {each.get_label(): len(each.get_paths()) for each in axes.collections}
-    assert boxes == {"training": 3, "send": 3, "receive": 3}
-    assert [text.get_text() for text in axes.get_yticklabels()] == ["a", "b"]
-    (merges,) = axes.get_lines()
-    assert list(merges.get_xdata()) == [4.0, 7.0, 8.0] and list(merges.get_ydata()) == [0, 1, 0]
-
-
 def test_a_long_run_s_timeline_is_its_beginning_unless_the_user_asks_for_another_part() -> None:
     rows = [
         ("x", f"e{edge:02d}", "compute", "training", float(at), at + 0.5, at, None)
@@ -94,15 +85,6 @@ def test_a_long_run_s_timeline_is_its_beginning_unless_the_user_asks_for_another
     (axes,) = of_rows("timeline", timeline.COLUMNS, rows, xlim=(90.0, None)).axes
     assert axes.get_xlim() == (90.0, 99.5)
     assert len(axes.collections[0].get_paths()) == 24 * 100
-
-
-def test_device_speeds_and_their_range() -> None:
-    rows = [("x", "a", 3, 2.0, 1.0, 4.0), ("x", "b", 1, 5.0, 5.0, 5.0)]
-    columns = ("name", "edge", "tasks", "median_s", "least_s", "most_s")
-    (axes,) = of_rows("devices", columns, rows).axes
-    assert points(axes, "x") == ([0, 1], [2.0, 5.0])
-    spans = [path.vertices[:, 1].tolist() for path in axes.collections[0].get_paths()]
-    assert spans == [[1.0, 4.0], [5.0, 5.0]]
 
 
 def test_a_histogram_has_bars_or_their_outline() -> None:
@@ -152,12 +134,6 @@ def test_a_width_for_print_changes_no_font(kind: str, folder: Path) -> None:
 def test_a_figure_has_the_same_bytes_each_time(form: str, start: bytes, folder: Path) -> None:
     first, again = (base.rendered(of_runs("accuracy", folder), form) for _ in range(2))
     assert first == again and first.startswith(start)
-
-
-def test_a_pdf_has_its_fonts_and_an_svg_needs_none(folder: Path) -> None:
-    figure = of_runs("time-to-target", folder)
-    assert b"/FontFile2" in base.rendered(figure, "pdf")
-    assert b"<text" not in base.rendered(figure, "svg")
 
 
 # ------------------------------------------------------------------ grey, and colour-blind readers
@@ -238,13 +214,6 @@ def test_nothing_above_zero_has_no_logarithm(tmp_path: Path) -> None:
         of_runs("loss", tmp_path, log="y")
 
 
-def test_a_timeline_of_many_schemes_says_how_many_it_shows() -> None:
-    rows = [(f"s{n}", "a", "compute", "training", 0.0, 1.0, 0, None) for n in range(8)]
-    figure = of_rows("timeline", timeline.COLUMNS, rows)
-    assert len(figure.axes) == base.MOST_PANELS == 6
-    assert figure.axes[-1].get_xlabel() == "Emulated time (s) (the first 6 of 8 schemes)"
-
-
 def test_mathematics_is_for_the_user_s_texts_only(tmp_path: Path) -> None:
     record(tmp_path / "cost_5$_a$" / "seed1")
     record(tmp_path / "_own")
@@ -267,11 +236,6 @@ def test_a_damaged_row_is_one_line(folder: Path) -> None:
     assert "link-use" not in available(folder) and "loss" in available(folder)
 
 
-def test_a_title_without_a_legend(folder: Path) -> None:
-    figure = of_runs("time-to-target", folder, title="Costs")
-    assert figure.get_suptitle() == "Costs" and not figure.legends
-
-
 @pytest.mark.parametrize(
     ("kind", "style", "line"),
     [
@@ -289,23 +253,6 @@ def test_a_title_without_a_legend(folder: Path) -> None:
 def test_bad_input(kind: str, style: dict[str, Any], line: str, folder: Path) -> None:
     with pytest.raises(UserError, match=line):
         of_runs(kind, folder, **style)
-
-
-@pytest.mark.parametrize("width", ["", *WIDTHS])
-def test_a_killed_run_is_drawn(width: str, folder: Path) -> None:
-    killed(folder / "slow")
-    for kind in available(folder):
-        figure = of_runs(kind, folder, width=width)
-        assert figure.axes and base.rendered(figure, "svg")
-
-
-def test_a_figure_is_drawn_from_its_data_alone(folder: Path) -> None:
-    for kind in available(folder):
-        numbers = gallery.data(kind, open_runs([folder]))
-        copy = PlotData(numbers.columns, [tuple(row) for row in numbers.rows])
-        own = PlotStyle()
-        drawn, again = (base.drawn(gallery.find(kind), each, own) for each in (numbers, copy))
-        assert base.rendered(drawn, "svg") == base.rendered(again, "svg")
 
 
 LONG = "a-name-as-long-as-a-directory-may-have-{}-in-a-folder-with-another-long-name"
@@ -356,11 +303,6 @@ def test_a_point_at_no_bytes_is_not_drawn_on_a_logarithmic_axis(seeds: int) -> N
     assert all(line.get_ydata()[0] == 0.1 for line in over_time.get_lines())
     bands = [path.vertices[:, 0].min() for each in over_bytes.collections for path in each._paths]
     assert len(bands) == (2 if seeds > 1 else 0) and all(least > 0 for least in bands)
-
-
-def test_it_is_drawn_on_a_linear_axis() -> None:
-    _, over_bytes = curves({"one": 1e6, "other": 2e6}).axes
-    assert [line.get_ydata()[0] for line in over_bytes.get_lines()] == [0.1, 0.1]
 
 
 def staleness(schemes: list[str]) -> Figure:
@@ -420,12 +362,6 @@ def test_parameters_without_values_have_no_panel() -> None:
     assert all(axes.get_xlabel() for axes in figure.axes)
 
 
-def test_every_column_of_panels_has_its_x_axis() -> None:
-    figure = controls({"a": dict.fromkeys(list(dissemination.PANELS)[:5], POINTS)})
-    labelled = [bool(axes.get_xlabel()) for axes in figure.axes]
-    assert labelled == [False, False, True, True, True]  # 3 and 2
-
-
 @pytest.mark.parametrize(
     ("value", "limits"), [(0.25, (0.0, 0.5)), (-2.0, (-4.0, 0.0)), (0.0, (-1.0, 1.0))]
 )
@@ -433,12 +369,6 @@ def test_a_constant_has_an_axis_from_zero(value: float, limits: tuple[float, flo
     points = [(0.0, value), (9.0, value * (1 + 1e-15))]
     (axes,) = controls({"a": {"lambda": points}}).axes
     assert axes.get_ylim() == pytest.approx(limits) and axes.get_title() == "lambda"
-
-
-def test_distillation_leaves_out_what_has_no_values() -> None:
-    of = {"teachers": [(0.0, 4.0), (5.0, 4.0)], "server_s": [(0.0, 0.0), (5.0, 0.0)]}
-    teachers, server_s = distilled({"a": of}).axes
-    assert teachers.get_ylim() == (0.0, 8.0) and server_s.get_ylim() == (-1.0, 1.0)
 
 
 def test_panels_go_from_the_fastest_devices_to_the_slowest() -> None:

@@ -10,20 +10,17 @@ from pathlib import Path
 import orjson
 import pytest
 
+from edgefl.config import file
 from edgefl.config.toml import MOST_NESTED
 from edgefl.errors import UserError
-from edgefl.loading import file
 
 MINE = 'name = "mine"\nstop = {versions = 1}\nstrategies = [{strategy = "fedavg"}]\n'
 DOTTED = ".".join("a" * 20_000)
 HOSTILE = {
     "brackets": "[" * 20_000,
-    "braces": "{a=" * 20_000,
     "digits": "1" * 5000,
-    "hexadecimal digits": "0x" + "f" * 5000,
     "a deep table": "{" + DOTTED + " = 1}",
     "an array as deep as Python reads it": "[" * 400 + "]" * 400,
-    "a large exponent": "1e999999999",
     "control characters": "'\x1b'",
 }
 

@@ -19,12 +19,11 @@ from edgefl.config.experiment import Compression, Experiment, Named, StrategyEnt
 from edgefl.config.groups import check as check_groups
 from edgefl.config.groups import parts
 from edgefl.config.section import Section
+from edgefl.config.task_kinds import kind_of
 from edgefl.errors import UserError, near_file, nearest
-from edgefl.results import families
 from edgefl.strategies.base.catalog import load as load_strategy
 from edgefl.strategies.base.catalog import misnamed
 from edgefl.strategies.base.strategy import LocalRule
-from edgefl.task_kinds import kind_of
 from emulator.availability import recorded_presence
 
 PARTS = {  # table -> package of its plug-ins, attribute that a plug-in binds, word for messages
@@ -35,6 +34,7 @@ PARTS = {  # table -> package of its plug-ins, attribute that a plug-in binds, w
 }
 DIRECTORY_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 SEED_NAME = r"seed\d+"
+BESIDE = r"figures|.*\.(csv|toml)"  # what an experiment's folder holds beside its runs
 
 
 def with_plugins(experiment: Experiment) -> Experiment:
@@ -272,9 +272,9 @@ def check_own_file(name: str, folders: Sequence[Path]) -> None:
 def _check_strategy(
     entry: StrategyEntry, loc: Loc, source: Source, base: Path | None, unlabelled: Unlabelled | None
 ) -> None:
-    beside = {name.partition("/")[0] for name in families.files()}
     of_seed = re.fullmatch(SEED_NAME, entry.name)
-    if not re.fullmatch(DIRECTORY_NAME, entry.name) or of_seed or entry.name in beside:
+    beside = re.fullmatch(BESIDE, entry.name)
+    if not re.fullmatch(DIRECTORY_NAME, entry.name) or of_seed or beside:
         key = "strategy" if entry.label is None else "label"
         kept = ", which is the name of a seed's directory" if of_seed else ""
         raise source.error(

@@ -8,9 +8,9 @@ import pytest
 
 from edgefl.clocks.setup.devices import rates
 from edgefl.config.experiment import Experiment
+from edgefl.config.file import dump, from_json, load, to_json
 from edgefl.config.groups import parts
 from edgefl.errors import UserError
-from edgefl.loading.file import dump, from_json, load, to_json
 from edgefl.streams import Streams
 
 PHONES = "Model,AI Score,Latency ms\nPixel 3,100,40\nGalaxy S9,400,10\nMoto G,50,100\n"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgefl.vector_terms import inner, moments, plain_mean, products
-from edgefl.vectors import BLOCK, aligned_copy
+from edgefl.vectors import BLOCK, aligned_copy, inner, moments, plain_mean, products
 
 
 def vectors(size: int) -> list[np.ndarray]:

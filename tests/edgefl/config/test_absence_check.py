@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from edgefl.config.experiment import Experiment
+from edgefl.config.file import load
 from edgefl.errors import UserError
-from edgefl.loading.file import load
 
 HEAD = """
 edges = {count = 2, availability = {AVAILABILITY}}
@@ -33,9 +33,7 @@ def read(
     [
         RANDOM,
         PATTERNS,
-        'kind = "always", on_leave = "lose"',
         'kind = "day_night", day_s = 10.0, day_share = 0.3, phase = "random"',
-        'kind = "file", file = "both.csv", scale = 0.5, period_s = 100.0',
         'kind = "file", file = "others.csv", draw = true',
     ],
 )
@@ -49,7 +47,6 @@ def test_what_is_right(availability: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("availability", "more", "stop", "words"),
     [
-        ('kind = "file"', "", "emulated_s = 9", "file: missing"),
         ('kind = "exponential", there_s = 5.0', "", "emulated_s = 9", "away_s: missing"),
         (
             f"{RANDOM}, day_s = 5.0",
@@ -57,7 +54,6 @@ def test_what_is_right(availability: str, tmp_path: Path) -> None:
             "emulated_s = 9",
             'day_s: expected kind = "day_night", found "exponential"',
         ),
-        (RANDOM, "", "versions = 3", "edges.availability.kind"),
         (RANDOM, '[devices]\nkind = "native"', "emulated_s = 9", "with native devices"),
         (
             f"{RANDOM}, speed_exponent = 1.0",
@@ -66,17 +62,9 @@ def test_what_is_right(availability: str, tmp_path: Path) -> None:
             'expected devices.spread = "uniform" or "lognormal"',
         ),
         (f'{PATTERNS}, file = "no.csv"', "", "emulated_s = 9", "file: expected no patterns with"),
-        (PATTERNS.replace("e001", "e9"), "", "emulated_s = 9", "no pattern of edge 'e001'"),
         (PATTERNS.replace("[3, 4]", "[4, 3]"), "", "emulated_s = 9", "times in order"),
-        (PATTERNS.replace("[3, 4]", "[3, 40]"), "", "emulated_s = 9", "from 0 to period_ns"),
         ('kind = "file", file = "no.csv"', "", "emulated_s = 9", "no.csv: cannot be read"),
         ('kind = "file", file = "one.csv"', "", "emulated_s = 9", "no interval of edge 'e001'"),
-        (
-            'kind = "file", file = "overlap.csv"',
-            "",
-            "emulated_s = 9",
-            "interval 2 to 4 s overlaps the one before",
-        ),
     ],
 )
 def test_what_is_wrong(availability: str, more: str, stop: str, words: str, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 The core trains a torch module on arrays. A plug-in may bring something else that edges can train,
 such as a Flower app. It registers an object with the methods of ``TaskKind`` as an entry point of
-GROUP, with the word before the colon as its name.
+the group ``edgefl.task_kinds``, with the word before the colon as its name.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ class TaskKind(Protocol):
 
 
 def kind_of(task: str | None) -> TaskKind | None:
-    """Return the kind of ``task``; None if it is one of the core's, or there is no task."""
+    """Return the kind of ``task``; None if it is one of the core's, or there is no task.
+
+    UserError if its plug-in cannot be loaded.
+    """
     name, colon, _ = (task or "").partition(":")
     entry = entries(GROUP).get(name) if colon else None
     return None if entry is None else loaded(entry)

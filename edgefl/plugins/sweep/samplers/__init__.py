@@ -1,1 +1,0 @@
-"""One sampler per file, found by its name."""
