@@ -264,8 +264,8 @@ def coordinator(
         announce=announce,
         insecure=insecure,
     )
-    if task.found is not None:
-        keys = keys or task.found.keys()
+    if task.resumption is not None:
+        keys = keys or task.resumption.keys()
     experiment = task.experiment
     secrets = load_server(keys) if keys else None
     show.warning(must_have_keys(experiment.network.host, secrets, insecure))

@@ -27,6 +27,7 @@ from edgefl.clocks.setup.resumption import (
     Resumption,
     RunFolder,
     RunStage,
+    check_data,
     differences,
     experiment_folder,
     origin_of,
@@ -59,8 +60,8 @@ class RunTask:
     """What a command is asked to do: new runs, or a resumption.
 
     An experiment, the file it is from, and the folder of its runs. ``text``: experiment.toml of new
-    runs; "": none is written. ``overwrite``: they replace finished runs in ``folder``. ``found``:
-    the runs that are resumed, if any: finished ones stay, and broken ones go on.
+    runs; "": none is written. ``overwrite``: they replace finished runs in ``folder``.
+    ``resumption``: the runs that are resumed, if any: finished ones stay, and broken ones go on.
     """
 
     experiment: Experiment
@@ -69,7 +70,7 @@ class RunTask:
     clock: str
     text: str = ""
     overwrite: bool = False
-    found: Resumption | None = None
+    resumption: Resumption | None = None
 
     @classmethod
     def new(
@@ -87,8 +88,9 @@ class RunTask:
         return cls(experiment, config, folder, origin.clock, text, overwrite)
 
     @classmethod
-    def resumed(cls, found: Resumption) -> RunTask:
-        return cls(found.experiment, found.file, found.folder, found.origin.clock, found=found)
+    def resumed(cls, runs: Resumption) -> RunTask:
+        clock = runs.origin.clock
+        return cls(runs.experiment, runs.file, runs.folder, clock, resumption=runs)
 
     @property
     def base(self) -> Path:
@@ -96,12 +98,12 @@ class RunTask:
 
     @property
     def resume(self) -> bool:
-        return self.found is not None
+        return self.resumption is not None
 
     def tell(self) -> None:
         """Print what is resumed, or the warnings about a new run's config."""
-        if self.found is not None:
-            show.line(self.found.told())
+        if self.resumption is not None:
+            show.line(self.resumption.told())
         else:
             warn(self.experiment, self.base)
 
@@ -137,8 +139,8 @@ def resumed(
     ``clock``, ``out``: as on the command line, None if not given. ``placed`` may change the edges
     of CONFIG. UserError if there is nothing to resume, or for a reason against it.
     """
-    found = read_resumption(given)
-    origin, folder = found.origin, found.folder
+    resumption = read_resumption(given)
+    origin, folder = resumption.origin, resumption.folder
     if origin.place:
         raise UserError(
             f"--resume {given}: the coordinator of this launch is on {origin.place}, and runs on"
@@ -147,28 +149,28 @@ def resumed(
     if origin.command != command:
         raise UserError(
             f"--resume {given}: was begun by edgefl {origin.command}; resume it with:"
-            f" {found.command}"
+            f" {resumption.command}"
         )
     if clock is not None and clock != origin.clock:
         raise UserError(
             f"--clock {clock}: the runs in {folder} use the {origin.clock} clock, and cannot change"
-            f" it; resume them with: {found.command}"
+            f" it; resume them with: {resumption.command}"
         )
-    if out is not None and (out / found.asked.name).resolve() != folder.resolve():
+    if out is not None and (out / resumption.asked.name).resolve() != folder.resolve():
         raise UserError(f"--out {out}: the runs are resumed in {folder}: leave --out out")
-    _check_words(found, words, placed)
-    left = [run for run in found.runs if run.stage is not RunStage.finished]
+    _check_words(resumption, words, placed)
+    left = [run for run in resumption.runs if run.stage is not RunStage.finished]
     if not left:
         raise UserError(
             f"--resume {given}: nothing to resume: its runs are finished (edgefl compare {folder})"
         )
-    lost = found.of(RunStage.broken_off)
-    if lost and not _is_durable(found.asked, origin.clock):
+    lost = resumption.of(RunStage.broken_off)
+    if lost and not _is_durable(resumption.asked, origin.clock):
         raise UserError(
             f"--resume {given}: {lost[0].name} was broken off and kept no journal"
             f' (record.durability = "off"): remove {lost[0].directory}, and it runs anew'
         )
-    return found
+    return resumption
 
 
 def go_on(folder: Path, experiment: Experiment) -> str:
@@ -220,21 +222,21 @@ def _is_durable(experiment: Experiment, clock: str) -> bool:
 
 
 def _check_words(
-    found: Resumption, words: tuple[Path | None, Sequence[str]], placed: Placed
+    resumption: Resumption, words: tuple[Path | None, Sequence[str]], placed: Placed
 ) -> None:
     config, overrides = words
     if config is None:
         return
     if "=" in str(config) and not config.exists():  # no CONFIG, but a change to it
-        wanted = load(found.file, [str(config), *overrides])
+        wanted = load(resumption.file, [str(config), *overrides])
     else:
         wanted = load(config, overrides, placed)
-    now, then = (each.model_dump(exclude_none=True) for each in (wanted, found.asked))
+    now, then = (each.model_dump(exclude_none=True) for each in (wanted, resumption.asked))
     other = differences(now, then)
     if other:
         raise UserError(
-            f"{config}: differs from the config of the runs in {found.folder}, which cannot change:"
-            f" {listed(other, MOST_DIFFERENCES)}"
+            f"{config}: differs from the config of the runs in {resumption.folder}, which cannot"
+            f" change: {listed(other, MOST_DIFFERENCES)}"
         )
 
 
@@ -244,7 +246,6 @@ def _jobs(task: RunTask) -> list[BatchRun]:
     UserError if a run that goes on had other data.
     """
     from edgefl.clocks.setup.learning import learning, with_experiment
-    from edgefl.clocks.setup.resumption import RunStage, check_data, runs_in
     from edgefl.clocks.trial import try_out
     from edgefl.clocks.virtual.run_batch import BatchRun
 
@@ -267,11 +268,11 @@ def _jobs(task: RunTask) -> list[BatchRun]:
                 try_out(learned[run.seed])
     goes_on = [run for run in runs if resume and run.stage is RunStage.broken_off]
     for run in goes_on:
-        made = learned[run.seed]
-        check_data(run.directory, made.data_digest(), made.frozen_digest())
-    given = {seed: partial(lambda made: made, made) for seed, made in learned.items()}
+        setup = learned[run.seed]
+        check_data(run.directory, setup.data_digest(), setup.frozen_digest())
+    setups = {seed: partial(lambda setup: setup, setup) for seed, setup in learned.items()}
     return [
-        BatchRun(seeds[run.seed], run.index, run.directory, given[run.seed], run in goes_on)
+        BatchRun(seeds[run.seed], run.index, run.directory, setups[run.seed], run in goes_on)
         for run in runs
     ]
 
@@ -418,7 +419,7 @@ def run_seeds(task: RunTask, screen: Screen | None = None, **where: Any) -> bool
                     headline="" if number else _headline(experiment),
                     folder=claim,
                     resume=task.resume,
-                    speed_auto=task.found is not None and task.found.speed_auto,
+                    speed_auto=task.resumption is not None and task.resumption.speed_auto,
                     **where,
                 )
                 screen.launcher = WallRun(_on_port(one, port), options, screen.say)

@@ -53,7 +53,7 @@ def said(place: Path, module: str, *words: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize(("command", "mistake"), zip(COMMANDS, MISTAKES))
+@pytest.mark.parametrize(("command", "mistake"), list(zip(COMMANDS, MISTAKES)))
 def test_a_mistake_in_the_inventory(command: str, mistake: str, place: Path) -> None:
     text, line = MISTAKES[mistake]
     (place / "lab.toml").write_text(text)
@@ -80,7 +80,7 @@ def test_a_host_without_a_server_and_one_that_does_not_exist(place: Path) -> Non
     ("links", "line"),
     [
         ("a a", "link a-a: from and to are both a, a loop"),
-        ("c1 c2, c2 c3, c3 c1", "bridges c1 - c2 - c3 - c1 form a loop"),
+        ("c1 c2, c2 c3, c3 c1", "link c3-c1: bridges c3 and c1 form a loop with the links above"),
         ("a b, b a", "links a-b and b-a both join b and a: expected one"),
     ],
 )

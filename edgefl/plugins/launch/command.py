@@ -134,8 +134,8 @@ class Launch:
             place=f"{place} ({results})" if results else "",
             launched=launched,
         )
-        found = self.run.found
-        text = origin.text(self.run.experiment if found is None else found.asked)
+        former = self.run.resumption
+        text = origin.text(self.run.experiment if former is None else former.asked)
         return replace(self.run, experiment=experiment, text=text)
 
     def code(self) -> dict[str, Path]:
@@ -181,8 +181,8 @@ def launch(
     if hosts.coordinator.host.via != "local":
         refuse_faults(run.experiment)
     run.tell()
-    if keys is None and run.found is not None:
-        keys = run.found.keys()
+    if keys is None and run.resumption is not None:
+        keys = run.resumption.keys()
     keys = keys or inventory.with_suffix(KEYS_SUFFIX)
     task = Launch(run, hosts, keys, sync, restarts, partial, accept_new_host_keys)
     if dry_run:
@@ -224,13 +224,13 @@ def _run_task(
 def _launched(task: Launch) -> bool:
     """Run the experiment; False after Ctrl-C."""
 
-    experiment, found = task.run.experiment, task.run.found
+    experiment, resumption = task.run.experiment, task.run.resumption
     missing(task.keys, experiment.edges.ids())  # what is wrong with the keys is told first
     RunFolder(task.run.folder).refuse_if_in_use()
     began_s = time.monotonic()
     logs = HostLogs(lambda: time.monotonic() - began_s)
     run = run_name(experiment.name, secrets.token_hex(4))
-    former = "" if found is None else found.origin.launched
+    former = "" if resumption is None else resumption.origin.launched
     hosts = HostsThread(task.inventory, run, logs.add, former)
     at_once = True
     try:
@@ -503,8 +503,8 @@ def preview(task: Launch, overrides: Sequence[str]) -> None:
         show.line(f"  edges: {', '.join(host.edges)}")
     _print_duration(experiment, task.run.base)
     words = ["edgefl", "launch", str(task.inventory.path), str(task.run.config), *overrides]
-    found = task.run.found
-    show.hint(shlex.join(words) if found is None else found.command)
+    resumption = task.run.resumption
+    show.hint(shlex.join(words) if resumption is None else resumption.command)
 
 
 def _keys_line(task: Launch) -> str:

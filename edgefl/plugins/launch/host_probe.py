@@ -95,7 +95,7 @@ def facts(asked: dict) -> dict:  # type: ignore[type-arg]  # as above
     total, available = memory_bytes()
     sees_cores = hasattr(os, "sched_getaffinity")
     libc, libc_version = platform.libc_ver()
-    found = {
+    known = {
         "system": platform.system(),
         "name": value_of("/etc/os-release", "PRETTY_NAME", "=")
         or (platform.system() + " " + platform.release()).strip(),
@@ -117,9 +117,9 @@ def facts(asked: dict) -> dict:  # type: ignore[type-arg]  # as above
         "has_data": bool(asked["data"]) and os.path.isdir(os.path.expanduser(asked["data"])),
     }
     if "venv" not in asked:
-        return found
+        return known
     venv = os.path.expanduser(asked["venv"])
-    found.update(
+    known.update(
         libc_version=libc_version,
         in_venv=sys.prefix != sys.base_prefix,
         exists=os.path.isfile(os.path.join(venv, "bin", "python")),
@@ -127,18 +127,18 @@ def facts(asked: dict) -> dict:  # type: ignore[type-arg]  # as above
         made=text_of(os.path.join(venv, asked["made"])),
     )
     if sys.version_info < (3, 11):  # noqa: UP036  # it runs on the Python that a host has
-        return found  # the rest needs a newer Python, and is not asked for
+        return known  # the rest needs a newer Python, and is not asked for
     from importlib.util import find_spec
 
     versions = {name: version_of(name) for name in asked["packages"]}
-    found.update(
+    known.update(
         # Debian has the pip for environments in a package of its own
         can_make_environments=bool(find_spec("venv") and find_spec("ensurepip")),
         packages={name: version for name, version in versions.items() if version},
         same_code=same_files(asked["files"]),
         site=sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}),
     )
-    return found
+    return known
 
 
 def same_files(files: dict) -> bool:  # type: ignore[type-arg]  # as above
@@ -211,9 +211,9 @@ def connect(target: IO[bytes], host: str, port: str, token: str) -> None:
     link.close()
 
 
-def answer(target: IO[bytes], found: dict) -> None:  # type: ignore[type-arg]  # as above
+def answer(target: IO[bytes], values: dict) -> None:  # type: ignore[type-arg]  # as above
     """Send a line of JSON."""
-    target.write(json.dumps(found).encode() + b"\n")
+    target.write(json.dumps(values).encode() + b"\n")
     target.flush()
 
 

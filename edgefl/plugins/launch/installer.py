@@ -34,7 +34,6 @@ from edgefl.plugins.launch.wheels import (
     Target,
     constraints,
     fitting,
-    getting,
     pins,
     ranges,
     torch_index,
@@ -180,7 +179,6 @@ NO_SETTINGS = {"PIP_CONFIG_FILE": "/dev/null"}  # neither /etc/pip.conf nor the 
 QUIET = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_NO_COLOR": "1"}
 PIWHEELS = "piwheels.org"  # wheels for 32-bit systems, in the settings of Raspberry Pi OS
 PYPI = "https://pypi.org/simple"
-ABSENT = "No matching distribution found"  # pip's words
 CRASHES = {128 + 4: "Illegal instruction", 128 + 11: "Segmentation fault"}
 VERIFY = """
 import torch, edgefl
@@ -258,7 +256,7 @@ class Installer:
         await self._run(["rm", "-f", "--", f"{self._folder}/{STAMP}"])
         await self._make(base)
         await self._send(files)
-        await self._install(base, known, below)
+        await self._install(base, files, known, below)
         versions = await self._verified()
         await self.connection.put(wanted.encode(), f"{self._folder}/{STAMP}")
         await self._run(["rm", "-rf", "--", self._parcel])
@@ -351,15 +349,20 @@ class Installer:
         return done.status == 0 and done.out.split() == [str(each).encode() for each in base.python]
 
     async def _install(
-        self, base: PythonFacts, known: Mapping[str, str], below: Mapping[str, str]
+        self,
+        base: PythonFacts,
+        files: Sequence[Path],
+        known: Mapping[str, str],
+        below: Mapping[str, str],
     ) -> None:
         """Let pip install what edgefl needs: from the wheels, or the indexes that it has there."""
         own, path = f"{self._parcel}/{self.own.path.name}", f"{self._parcel}/constraints.txt"
         await self.connection.put(constraints(known, below).encode(), path)
         limited = ["--constraint", path]
         if self.wheels is not None:
-            words = ["--no-index", "--find-links", self._parcel, *limited, own]
-            await self._pip(words, NO_SETTINGS, getting(self.wheels, base.target))
+            others = [f"{self._parcel}/{path.name}" for path in files if path != self.own.path]
+            if others:
+                await self._pip(["--no-index", "--no-deps", *others], NO_SETTINGS)
         else:
             done = await self.connection.run([self._python, "-m", "pip", "config", "list"])
             settings = done.out.decode(errors="replace")
@@ -381,11 +384,8 @@ class Installer:
         for target in missing:
             await self.connection.put(known[target], target, sent=self.watcher.sent)
 
-    async def _pip(self, words: Sequence[str], env: Mapping[str, str], remedy: str = "") -> None:
-        """Run ``pip install`` and show its lines. HostError with its last error.
-
-        ``remedy``: what the user can do if pip does not find a package.
-        """
+    async def _pip(self, words: Sequence[str], env: Mapping[str, str]) -> None:
+        """Run ``pip install`` and show its lines. HostError with its last error."""
         command = [self._python, "-m", "pip", "install", *words]
         process = await self.connection.start(command, env=QUIET | dict(env))
         stderr = asyncio.create_task(process.errors())
@@ -405,10 +405,7 @@ class Installer:
         if status:
             lines = errors.splitlines() or [""]
             reasons = [line for line in lines if line.startswith("ERROR")] or lines
-            reason = f"pip failed: {printable(reasons[-1], 300)}"
-            if remedy and ABSENT in reason:
-                reason = f"{reason}: {remedy}"
-            raise HostError(self.connection.host.name, reason)
+            raise HostError(self.connection.host.name, f"pip failed: {printable(reasons[-1], 300)}")
 
     async def _verified(self) -> str:
         """Import what an edge needs; return the versions in words."""

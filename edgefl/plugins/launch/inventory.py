@@ -132,9 +132,9 @@ class Login(Section):
     def _keys_fit(self) -> Login:
         if self.python is not None and self.venv is not None:
             raise ValueError("venv: expected python or venv, found both")
-        given = next((key for key in SSH_KEYS if getattr(self, key) is not None), None)
-        if self.via != "ssh" and given is not None:
-            raise ValueError(f'{given}: expected only with via = "ssh", found "{self.via}"')
+        key = next((key for key in SSH_KEYS if getattr(self, key) is not None), None)
+        if self.via != "ssh" and key is not None:
+            raise ValueError(f'{key}: expected only with via = "ssh", found "{self.via}"')
         return self
 
 

@@ -198,8 +198,8 @@ def _carried(experiment: Experiment, way: str) -> float | None:
     return rate_bit_s / BITS * emulated_s
 
 
-def _least(*found: float | None) -> float | None:
-    return min((each for each in found if each is not None), default=None)
+def _least(*limits: float | None) -> float | None:
+    return min((each for each in limits if each is not None), default=None)
 
 
 # ---------------------------------------------------------------------- files and orders
@@ -218,13 +218,13 @@ class FileToSend:
     mode: int = PLAIN
 
 
-def code_files(found: Mapping[str, Path]) -> tuple[FileToSend, ...]:
+def code_files(sources: Mapping[str, Path]) -> tuple[FileToSend, ...]:
     """The files of the user's code, or of traces, in the folder of code on a host.
 
-    ``found``: by the name in the config, such as "my_algo.py:MyAlgo".
+    ``sources``: by the name in the config, such as "my_algo.py:MyAlgo".
     """
     files = {}
-    for name, source in found.items():
+    for name, source in sources.items():
         place = name.rpartition(":")[0] or name
         if place.startswith(("/", "~")) or ".." in PurePosixPath(place).parts:
             raise UserError(

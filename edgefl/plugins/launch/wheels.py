@@ -149,16 +149,16 @@ class Target:
         words += [word for abi in (f"cp{major}{minor}", "abi3", "none") for word in ("--abi", abi)]
         return words + [word for each in self.platforms() for word in ("--platform", each)]
 
-    def tags(self) -> set[Tag]:
-        """Return the tags of wheels that fit."""
+    def tags(self) -> list[Tag]:
+        """Return the tags of wheels that fit, the best ones first."""
         from packaging.tags import compatible_tags, cpython_tags
 
         platforms, (major, minor) = self.platforms(), self.python
         interpreter = f"cp{major}{minor}"
-        return {
+        return [
             *cpython_tags(self.python, platforms=platforms),
             *compatible_tags(self.python, interpreter, platforms),
-        }
+        ]
 
     def platforms(self) -> list[str]:
         """Return the platforms of wheels that fit, the best ones first."""
@@ -209,9 +209,12 @@ def ranges(wheel: Path, target: Target) -> dict[str, str]:
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
-    with zipfile.ZipFile(wheel) as archive:
-        name = next(each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
-        lines = HeaderParser().parsestr(archive.read(name).decode()).get_all("Requires-Dist")
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            name = next(each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
+            lines = HeaderParser().parsestr(archive.read(name).decode()).get_all("Requires-Dist")
+    except (*DAMAGE, OSError, StopIteration) as error:
+        raise UserError(f"{wheel}: damaged, or no wheel ({error}): delete it") from error
     needed, there = [Requirement(line) for line in lines or []], target.environment()
     return {
         canonicalize_name(each.name): str(each.specifier)
@@ -242,35 +245,38 @@ def unpacked_bytes(wheel: Path) -> int:
 
 # ---------------------------------------------------------------------- wheelhouses
 def fitting(own: Path, target: Target, folder: Path, below: Mapping[str, str]) -> list[Path]:
-    """Return the wheels in ``folder`` from which pip on the machine chooses: of pinned versions.
+    """Return the wheels in ``folder``, of pinned versions, that the wheel ``own`` needs there.
 
-    ``below``: packages that the machine has already (name -> version). UserError if there is none
-    of a package that the wheel ``own`` names.
+    ``below``: packages that the machine has already (name -> version); what these need is not
+    searched. UserError names a package that is missing.
     """
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-    tags, known = target.tags(), pins(target.environment())
-    wheels: dict[Path, str] = {}
+    ranks, known = {tag: at for at, tag in enumerate(target.tags())}, pins(target.environment())
+    best: dict[str, tuple[int, Path]] = {}
     for path in sorted(folder.glob("*.whl")):
         try:
-            name, version, _, its_tags = parse_wheel_filename(path.name)
+            name, version, _, tags = parse_wheel_filename(path.name)
         except InvalidWheelFilename as error:
             raise UserError(f"{path}: {error}") from error
-        if (
-            name not in below
-            and its_tags & tags
-            and version.public == known.get(name, version.public)
-        ):
-            wheels[path] = name
-    missing = ranges(own, target).keys() - below.keys() - set(wheels.values())
-    if missing:
-        lacking = min(missing)
-        pin = f"=={known[lacking]}" if lacking in known else ""
-        raise UserError(
-            f"{folder}: no wheel of {lacking}{pin} for {target}{_others(folder.glob('*.whl'))}:"
-            f" {getting(folder, target)}"
-        )
-    return [path for path, name in wheels.items() if name != NAME]
+        rank = min((ranks[tag] for tag in tags if tag in ranks), default=None)
+        if rank is not None and version.public == known.get(name, version.public):
+            best[name] = min(best.get(name, (rank, path)), (rank, path))
+    wheels: dict[str, Path] = {}
+    left = [own]
+    while left:
+        for needed in ranges(left.pop(), target):
+            if needed in below or needed in wheels:
+                continue
+            if needed not in best:
+                pin = f"=={known[needed]}" if needed in known else ""
+                raise UserError(
+                    f"{folder}: no wheel of {needed}{pin} for {target}"
+                    f"{_others(folder.glob('*.whl'))}: {getting(folder, target)}"
+                )
+            wheels[needed] = best[needed][1]
+            left.append(wheels[needed])
+    return list(wheels.values())
 
 
 def getting(folder: Path, target: Target) -> str:

@@ -24,7 +24,7 @@ async def addresses_of(connection: HostConnection) -> list[Interface]:
     if done.status:
         raise HostError(connection.host.name, done.last_line())
     try:
-        found = [
+        interfaces = [
             ip_interface(f"{each['local']}/{each['prefixlen']}")
             for interface in json.loads(done.out or b"[]")
             for each in interface.get("addr_info", ())
@@ -32,7 +32,7 @@ async def addresses_of(connection: HostConnection) -> list[Interface]:
         ]
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise HostError(connection.host.name, "ip does not list its addresses as JSON") from error
-    return sorted(found, key=lambda each: each.version)[:MOST]
+    return sorted(interfaces, key=lambda each: each.version)[:MOST]
 
 
 def nearest_address(theirs: Sequence[Interface], ours: Sequence[Interface]) -> str | None:

@@ -55,11 +55,11 @@ class LocalConnection(HostConnection):
         except OSError as error:
             raise HostError(self.host.name, f"{words[0]}: {error.strerror}") from error
         self._processes = [each for each in self._processes if not each.ended]
-        made = RemoteProcess(
+        started = RemoteProcess(
             self.host, process, (OSError,), process.wait, partial(_kill, process.pid)
         )
-        self._processes.append(made)
-        return made
+        self._processes.append(started)
+        return started
 
     async def close(self) -> None:
         for process in self._processes:

@@ -41,8 +41,8 @@ async def open_connections(
     accepted one is added to known_hosts.
     """
     one_question = asyncio.Lock()
-    found = await asyncio.gather(*(_opened(host, ask, one_question) for host in hosts))
-    return {host.name: each for host, each in zip(hosts, found)}
+    opened = await asyncio.gather(*(_opened(host, ask, one_question) for host in hosts))
+    return {host.name: each for host, each in zip(hosts, opened)}
 
 
 async def _opened(host: Host, ask: Ask, one_question: asyncio.Lock) -> HostConnection | HostError:

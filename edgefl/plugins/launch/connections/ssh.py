@@ -57,9 +57,9 @@ async def open_ssh(host: Host) -> SSHConnection:
     has changed, or it refuses the login.
     """
     known, watcher = _known(host), _KeyWatcher()
-    given: dict[str, Any] = {"username": host.user, "port": host.port}
+    login: dict[str, Any] = {"username": host.user, "port": host.port}
     if host.identity is not None:
-        given["client_keys"] = [str(host.identity)]
+        login["client_keys"] = [str(host.identity)]
     try:
         connection = await asyncssh.connect(
             host.name,
@@ -70,7 +70,7 @@ async def open_ssh(host: Host) -> SSHConnection:
             login_timeout=LOGIN_S,
             keepalive_interval=KEEPALIVE_S,
             keepalive_count_max=KEEPALIVES,
-            **{key: value for key, value in given.items() if value is not None},
+            **{key: value for key, value in login.items() if value is not None},
         )
     except asyncssh.HostKeyNotVerifiable as error:
         raise _about_key(host, known, watcher, error) from error
@@ -157,13 +157,13 @@ class SSHConnection(HostConnection):
                 # what `command` makes the shell say first
                 pid = (await process.stdout.readline()).strip()
                 known = pid.isdigit() and len(pid) <= MOST_DIGITS
-                said = b"" if known else pid or await process.stderr.read(MOST_QUOTED)
+                answer = b"" if known else pid or await process.stderr.read(MOST_QUOTED)
         except TimeoutError:
             raise HostError(self.host.name, f"its shell is silent for {START_S:g} s") from None
         except LOST as error:
             raise HostError(self.host.name, f"lost the connection ({error})") from error
         if not known:
-            text = said[:MOST_QUOTED].decode(errors="replace")
+            text = answer[:MOST_QUOTED].decode(errors="replace")
             raise HostError(self.host.name, f"the shell there failed: {text or 'no output'}")
         kill = partial(self._kill_soon, process, int(pid))
         return RemoteProcess(self.host, process, LOST, process.wait_closed, kill)

@@ -55,12 +55,10 @@ def test_a_machine_gets_the_wheels_that_fit_it_and_not_what_it_has(tmp_path: Pat
     ):
         write_wheel(house, "a", tag=tag)
     write_wheel(house, "b")
-    assert [path.name.split("-")[-1][:-4] for path in fitting(own, INTEL, house, {})] == [
-        *("manylinux_2_17_x86_64", "manylinux_2_17_x86_64", "manylinux_2_28_x86_64", "any")
-    ]
-    for_arm = ["a-1.0-cp313-cp313-manylinux_2_28_aarch64.whl", "b-1.0-py3-none-any.whl"]
-    assert names(fitting(own, ARM, house, {})) == for_arm
-    assert names(fitting(own, ARM, house, {"a": "1.5"})) == for_arm[1:]
+    for_intel = ["a-1.0-cp311-cp311-manylinux_2_28_x86_64.whl", "b-1.0-py3-none-any.whl"]
+    assert sorted(names(fitting(own, INTEL, house, {}))) == for_intel
+    assert names(fitting(own, ARM, house, {})) == ["a-1.0-cp313-cp313-manylinux_2_28_aarch64.whl"]
+    assert names(fitting(own, ARM, house, {"a": "1.5"})) == []
     assert ranges(own, ARM) == {"a": ">=1"}
 
 
@@ -99,7 +97,7 @@ def test_pip_downloads_for_the_markers_of_the_other_machine(
     monkeypatch.setenv("PIP_FIND_LINKS", str(source))
     target = Target("aarch64", (3, 13), (2, 34))
     wheels = names(fetched(own, target, house, lambda text: None))
-    assert [name.partition("-")[0] for name in wheels] == ["a", "b", "d", "own"]
+    assert [name.partition("-")[0] for name in wheels] == ["a", "b", "d"]
     with pytest.raises(UserError, match=r"^no wheel of a for x86_64 with Python 3.11$"):
         fetched(own, INTEL, house, lambda text: None)
 
@@ -122,7 +120,7 @@ def test_a_build_of_torch_for_gpus_is_refused(
         fetched(own, ARM, house, lambda text: None)
     assert not list(house.iterdir()), "nothing of it was downloaded"
     write_wheel(source, "torch", version, needs=[f"nvidia-cublas; {on} and {ON_INTEL}"])
-    assert len(fetched(own, ARM, house, lambda text: None)) == 2
+    assert len(fetched(own, ARM, house, lambda text: None)) == 1
 
 
 def test_damaged_wheels_are_named(tmp_path: Path) -> None:
