@@ -124,8 +124,6 @@ class Distill:
             for old in (self.first, self.second)
         )
         adam = Adam(first, second, self.steps, self.beta1, self.beta2, self.epsilon)
-        alphas = self.alpha_min, self.alpha_max
-        recipe = distil.Recipe(self.passes, self.batch, self.learning_rate, *alphas, self.clip)
         teacher: distil.Teacher
         if self.top_teachers:
             of_devices = [self.top_teachers[edge] for edge in sorted(self.top_teachers)]
@@ -134,7 +132,7 @@ class Distill:
         else:
             teacher = distil.SampleLogits(space.placed(self.teacher).view(len(inputs), -1))
         numbers = distil.distil(
-            space, weights, adam, inputs, teacher, recipe, Streams(self.seed).rng("distil batches")
+            space, weights, adam, inputs, teacher, self, Streams(self.seed).rng("distil batches")
         )
         vectors = {"weights": weights, "first": adam.first, "second": adam.second}
         return {name: vector.numpy(force=True) for name, vector in vectors.items()}, numbers | {

@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 SCRIPTS = Path(__file__).resolve().parent
 sys.path[:0] = [str(SCRIPTS), str(SCRIPTS.parent), str(SCRIPTS.parent / "tests" / "support")]
 
@@ -163,7 +165,7 @@ def replay(text: str, mutation: str | None) -> int:
     """Play one story, and print all that happens. Returns the exit status."""
     try:
         story = Story.of(int(text)) if text.isdecimal() else Story.from_json(text)
-    except (ValueError, TypeError, KeyError) as error:
+    except msgspec.DecodeError as error:
         print(f"--story: expected a seed, or a story as it was printed ({error})", file=sys.stderr)
         return 2
     for line in story.tell():

@@ -112,7 +112,7 @@ def rooms() -> str:
         "hosts": (130, 100, 700, 62, HOSTS),
         "coordinator": (20, 205, 220, 62, ("edgefl/coordinator, record", "actor; files of a run")),
         "edges": (260, 205, 220, 62, ("edgefl/edges, models, data", "actor; trainer (torch)")),
-        "results": (500, 205, 220, 62, ("edgefl/results, reports", "tables, figures")),
+        "results": (500, 205, 220, 62, ("edgefl/results", "tables, figures")),
         "protocol": (740, 205, 200, 62, ("edgefl/protocol", "messages, codec, limits")),
         "strategies": (200, 315, 560, 46, ("edgefl/strategies", "one algorithm per file")),
         "base": (200, 400, 560, 46, ("edgefl/vectors, streams, config, catalog", "")),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache, reduce
 from operator import or_
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -21,6 +21,7 @@ from edgefl.clocks.ctrl_c import ctrl_c_held_back
 from edgefl.snake_case import snake
 
 MOST_BYTES = 1 << 20
+Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
 class BadMessage(Exception):
@@ -28,7 +29,10 @@ class BadMessage(Exception):
 
 
 class Message(msgspec.Struct, frozen=True, tag_field="kind", tag=snake, forbid_unknown_fields=True):
-    """The base of all messages. Fields may have any type that JSON can hold."""
+    """The base of all messages. Fields may have any type that JSON can hold.
+
+    A field without a default must be there; whole numbers are Int64.
+    """
 
 
 @cache

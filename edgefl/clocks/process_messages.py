@@ -20,7 +20,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from edgefl.clocks.ipc import Message
+from edgefl.clocks.ipc import Int64, Message
 
 # in the scratch directory: samples by edge, where the split is known; and the digest of the
 # weights that never travel, where there are any
@@ -94,10 +94,10 @@ class FleetReady(Message, frozen=True):
 
     data_digest: str
     samples_per_s: float | None
-    cores: int
-    samples: dict[str, int]
-    not_measured: str = ""
-    engines: tuple[str, ...] = ()
+    cores: Int64
+    samples: dict[str, Int64]
+    not_measured: str
+    engines: tuple[str, ...]
 
 
 class StartWorkers(Message, frozen=True):
@@ -108,7 +108,7 @@ class StartWorkers(Message, frozen=True):
 
     log: str
     speed: float
-    go_on: bool = False
+    go_on: bool
 
 
 class ForkEdges(Message, frozen=True):
@@ -119,7 +119,7 @@ class ForkEdges(Message, frozen=True):
 
     edges: tuple[str, ...]
     address: str
-    index: int
+    index: Int64
 
 
 class InjectFault(Message, frozen=True):
@@ -136,7 +136,7 @@ class ProcessExited(Message, frozen=True):
     """A child of the warm parent has failed. ``name``: "edge NAME", "evaluator", "job worker"."""
 
     name: str
-    status: int
+    status: Int64
 
 
 # ------------------------------------------------------------------ coordinator
@@ -149,21 +149,21 @@ class StartRun(Message, frozen=True):
     """
 
     experiment: str
-    index: int
+    index: Int64
     directory: str
     base: str | None
     scratch: str
     data_digest: str
     keys: str | None
     more: bool
-    strains: tuple[str, ...] = ()
-    speed_auto: bool = False
-    resume: bool = False
-    engine: str = ""
+    strains: tuple[str, ...]
+    speed_auto: bool
+    resume: bool
+    engine: str
 
 
 class Listening(Message, frozen=True):
-    port: int
+    port: Int64
 
 
 class StopRun(Message, frozen=True):
@@ -174,15 +174,15 @@ class StopRun(Message, frozen=True):
 class EvaluateSnapshot(Message, frozen=True):
     """Evaluate the weights in ``file``. The coordinator deletes the file."""
 
-    version: int
-    at_ns: int
+    version: Int64
+    at_ns: Int64
     file: str
 
 
 class SnapshotScores(Message, frozen=True):
     """The scores of one snapshot, as texts: JSON has no nan."""
 
-    version: int
+    version: Int64
     file: str
     scores: tuple[str | None, ...]
 
@@ -191,7 +191,7 @@ class DoJob(Message, frozen=True):
     """Run a job. ``job`` is a row (``edgefl.jobs.plain``); its arrays are in ``file``."""
 
     order: str
-    due_ns: int
+    due_ns: Int64
     file: str
     job: Any
 
@@ -219,4 +219,4 @@ class JobRaised(Message, frozen=True):
 class WorkerDied(Message, frozen=True):
     """The job worker has died during a job. A new one has been forked."""
 
-    status: int
+    status: Int64

@@ -1,4 +1,8 @@
-"""Start processes, and set what the operating system does with them."""
+"""Start processes, and set what the operating system does with them.
+
+``RunProcesses`` starts those of a run on the wall clock, which load their code while the launcher
+still reads the experiment. So this file imports little.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +17,16 @@ from contextlib import suppress
 
 from edgefl.clocks.ctrl_c import LIKE_CTRL_C, interrupt
 from edgefl.clocks.ipc import Channel
+from edgefl.errors import UserError
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -3, -4, -8
 KEEP_BYTES = 1 << 30
 LARGEST_ON_HEAP = 1 << 25  # glibc takes no larger value, but it can put all on the heap
 MOST_FILES = 65536
+FILES_PER_EDGE, FILES_SPARE = 1, 64
+WARM, COORDINATOR = "edgefl.clocks.wall.fleet", "edgefl.clocks.wall.coordinator.process"
+END_PATIENCE_S = 10.0
 ORPHAN_S = 30  # how long a process may still write after its parent has ended
 # numpy reads these when it is loaded; a process with more threads cannot be forked safely
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -56,6 +64,50 @@ def end_in(patience_s: float, process: subprocess.Popen[bytes]) -> None:
         if process.returncode is None:
             process.kill()
             process.wait()
+
+
+class RunProcesses:
+    """Starts the warm parent and the first coordinator at once, and later ones when needed.
+
+    ``control``: the channel to the warm parent. As a context, it ends what it has started.
+    """
+
+    def __init__(self) -> None:
+        # between each coordinator and two children of the warm parent
+        evaluations, jobs = Channel.pair(), Channel.pair()
+        self.control, theirs = Channel.pair()
+        self.warm = spawn(WARM, [theirs, evaluations[1], jobs[1]])
+        self.warmed_up = False
+        self._workers = [evaluations[0], jobs[0]]
+        self._loading: tuple[Channel, subprocess.Popen[bytes]] | None = self._start()
+
+    def __enter__(self) -> RunProcesses:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.end()
+
+    def coordinator(self) -> tuple[Channel, subprocess.Popen[bytes]]:
+        """Return a coordinator that waits for its StartRun, and the channel to it."""
+        found, self._loading = self._loading or self._start(), None
+        return found
+
+    def end(self) -> None:
+        """End the warm parent, its children, and a coordinator that was not used."""
+        self.control.close()
+        try:
+            # it reads no messages while it loads
+            end_in(END_PATIENCE_S if self.warmed_up else 0.0, self.warm)
+        finally:
+            if self._loading is not None:
+                channel, process = self._loading
+                self._loading = None
+                channel.close()
+                end_in(0.0, process)
+
+    def _start(self) -> tuple[Channel, subprocess.Popen[bytes]]:
+        ours, theirs = Channel.pair()
+        return ours, spawn(COORDINATOR, [theirs, *self._workers], keep=self._workers)
 
 
 def fork(name: str, work: Callable[[], int | None]) -> int:
@@ -145,6 +197,25 @@ def close_all_but(*keep: int) -> None:
     most = min(os.sysconf("SC_OPEN_MAX"), MOST_FILES)
     for below, above in zip((2, *sorted(keep)), (*sorted(keep), most)):
         os.closerange(below + 1, above)
+
+
+def room_for_edges(edges: int) -> int:
+    """Raise the limit of open files as far as allowed, and return how many ``edges`` leave over.
+
+    UserError if there are too few: at the limit libzmq would spin.
+    """
+    import resource  # POSIX only
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    left = hard - edges * FILES_PER_EDGE - FILES_SPARE
+    if left < 0:
+        raise UserError(
+            f"{edges} edges need {edges * FILES_PER_EDGE + FILES_SPARE} open files, this system"
+            f" allows {hard} (ulimit -n)"
+        )
+    return left
 
 
 def keep_freed_memory(of_any_size: bool = False) -> bool:

@@ -32,8 +32,8 @@ from edgefl.config.groups import parts, warnings
 from edgefl.errors import Bug, UserError, listed
 from edgefl.loading.file import base_of, load
 from edgefl.loading.names import strategy_warnings
-from edgefl.results.forms import plain_table
-from edgefl.results.pace import clock
+from edgefl.results.progress import clock
+from edgefl.results.tables import plain_table
 from edgefl.vectors import read_only
 from emulator.calibrate import Timing, measure
 from emulator.commands.calibrate import BUSY_LOAD
@@ -162,7 +162,7 @@ def _start_check(experiment: Experiment, base: Path | None, learned: Learning) -
     from emulator.host import cores
 
     rate, not_measured = calibrate(learned)
-    host: FleetReady = FleetReady("", rate, cores(), learned.samples, not_measured)
+    host: FleetReady = FleetReady("", rate, cores(), learned.samples, not_measured, ())
     speed = auto_speed(experiment, base, host) if experiment.speed == "auto" else experiment.speed
     at_speed = experiment.model_copy(update={"speed": speed})
     have = host_per_s(host)

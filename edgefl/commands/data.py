@@ -92,9 +92,8 @@ def plot(
     import numpy as np
 
     from edgefl.results.compare import replace_file
-    from edgefl.results.figures import labels
-    from edgefl.results.figures.base import drawn, save
-    from edgefl.results.figures.style import PlotStyle
+    from edgefl.results.figures import edges
+    from edgefl.results.figures.base import PlotStyle, drawn, save
 
     out, forms = look.files(out or Path("labels.png"), formats)
     style = PlotStyle(width=look.chosen_width(width), title=title)
@@ -104,11 +103,11 @@ def plot(
         np.bincount(targets[rows], minlength=learned.task.dataset.classes).tolist()
         for rows in learned.shards.values()
     ]
-    found = labels.of_counts(dict(zip(learned.shards, counts)))
+    found = edges.of_counts(dict(zip(learned.shards, counts)))
     with kept_aside(look.written(out, forms, numbers), overwrite):
         if numbers is not None:
             replace_file(numbers, found.csv().encode())
-        paths = save(drawn(labels.PLOT, found, style), out, forms)
+        paths = save(drawn(edges.PLOTS["labels"], found, style), out, forms)
     for path in paths:
         show.line(str(path))
     sizes, kinds = (

@@ -17,11 +17,11 @@ from rich.console import Console
 from edgefl.commands import show
 from edgefl.commands.options import OverwriteFiles, Runs, kept_aside
 from edgefl.errors import UserError, nearest
-from edgefl.reports.family import families
-from edgefl.results.figures.style import FORMATS, WIDTHS, Limits, PlotStyle
+from edgefl.results.families import families
+from edgefl.results.figures.base import FORMATS, WIDTHS, Limits, PlotStyle
 
 if TYPE_CHECKING:
-    from edgefl.results.comparison import Comparison
+    from edgefl.results.compare import Comparison
 
 ANSWER, OUTPUT = "What is compared", "What is printed and written"
 
@@ -144,7 +144,7 @@ def compare(
 ) -> None:
     """Compare runs, finished or not, in a table; over several seeds with confidence intervals."""
     from edgefl.results import differences
-    from edgefl.results.comparison import Question, answer
+    from edgefl.results.compare import Question, answer
 
     check_target(target)
     if markdown and latex:
@@ -180,15 +180,15 @@ def check_target(target: float | None) -> None:
 
 
 def _print_tables(found: Comparison, runs: list[Path]) -> None:
-    from edgefl.results import grid, table
+    from edgefl.results import tables
 
     console = Console()
-    console.print(table.table(found.rows, console.width))
+    console.print(tables.table(found.rows, console.width))
     if found.is_more_than_rows:
-        show.table(console, table.table_over_seeds(found))
-        for note in grid.notes_on_statistics(found):
+        show.table(console, tables.over_seeds(found))
+        for note in tables.notes_on_statistics(found):
             show.line(note)
-    for note in grid.notes_on_configs(found):
+    for note in tables.notes_on_configs(found):
         show.line(note)
     for family in families().values():
         show.table(console, family.table(runs))
@@ -196,12 +196,12 @@ def _print_tables(found: Comparison, runs: list[Path]) -> None:
 
 def _print_markup(found: Comparison, columns: str | None, latex: bool) -> None:
     """Print nothing but the table, so that it can be sent to a file."""
-    from edgefl.results import grid
+    from edgefl.results import tables
 
     keys = [] if columns is None else [key.strip() for key in columns.split(",")]
-    chosen = grid.grid(found, keys)
+    chosen = tables.grid(found, keys)
     made_by = shlex.join(["edgefl", *sys.argv[1:]])
-    typer.echo(grid.latex(chosen, made_by) if latex else grid.markdown(chosen), nl=False)
+    typer.echo(tables.latex(chosen, made_by) if latex else tables.markdown(chosen), nl=False)
 
 
 def _written(
@@ -209,14 +209,13 @@ def _written(
 ) -> Iterator[Path]:
     """Write the files that are asked for, and yield them."""
     from edgefl.results import compare as compare_runs
-    from edgefl.results import comparison
 
-    numbers = (comparison.of_runs if rows is RecordsOf.runs else comparison.of_schemes)(found)
+    numbers = (compare_runs.of_runs if rows is RecordsOf.runs else compare_runs.of_schemes)(found)
     if csv is not None:
         compare_runs.write_records(numbers, csv)
         yield csv
     if parquet is not None:
-        comparison.write_parquet(numbers, parquet)
+        compare_runs.write_parquet(numbers, parquet)
         yield parquet
 
 
@@ -297,7 +296,7 @@ def plot(
     overwrite: OverwriteFiles = False,
 ) -> None:
     """Draw accuracy over emulated time and over bytes sent, or another figure of --list."""
-    from edgefl.reports import gallery
+    from edgefl.results.figures import gallery
 
     if listing:
         return _list(runs or [])
@@ -390,7 +389,7 @@ def _labels(texts: Sequence[str]) -> dict[str, str]:
 
 def _list(directories: Sequence[Path]) -> None:
     """Print the kinds of figures; with runs, which they have and why not the others."""
-    from edgefl.reports import gallery
+    from edgefl.results.figures import gallery
     from edgefl.results.figures.base import open_runs
 
     plots = gallery.plots()
@@ -421,7 +420,7 @@ def replay(
 
     Reports the first difference, if any.
     """
-    from edgefl.clocks.setup.replay_run import replay_run
+    from edgefl.clocks.setup.rundir import replay_run
 
     result = replay_run(run, show.line)
     show.line(

@@ -27,7 +27,7 @@ from edgefl.exit_status import FAILED, INTERRUPTED, NOT_MET
 from edgefl.results.summary import FAITHFUL
 
 if TYPE_CHECKING:
-    from edgefl.clocks.wall.run_processes import RunProcesses
+    from edgefl.clocks.processes import RunProcesses
     from edgefl.commands.running import RunTask
     from edgefl.config.experiment import Experiment
     from edgefl.results.compare import Row
@@ -184,7 +184,7 @@ def run(
     given = None if clock is None else clock.value
     starting: AbstractContextManager[RunProcesses | None] = nullcontext()
     if config is not None and config.is_file() and resume is None and given != VIRTUAL:
-        from edgefl.clocks.wall.run_processes import RunProcesses
+        from edgefl.clocks.processes import RunProcesses
 
         starting = RunProcesses()  # they load torch while this process reads the experiment
     with starting as processes:

@@ -41,9 +41,8 @@ from edgefl.exit_status import FAILED
 from edgefl.loading.file import base_of, load
 from edgefl.loading.names import strategy_warnings
 from edgefl.record.files import EXPERIMENT
-from edgefl.results.live import LiveView
-from edgefl.results.pace import Pace, Point
-from edgefl.results.rundirs import seed_name
+from edgefl.results.progress import LiveView, Pace, Point
+from edgefl.results.run_files import seed_name
 from emulator.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -545,12 +544,14 @@ class Screen:
 
 def conclude(experiment: Experiment, folder: Path) -> list[Row]:
     """Compare the strategies of the experiment that have results, and return their runs."""
-    from edgefl.reports import gallery
-    from edgefl.reports.family import drawable, families
-    from edgefl.results import compare, rundirs, table
+    from edgefl.results import compare, run_files, tables
+    from edgefl.results.families import drawable, families
+    from edgefl.results.figures import gallery
 
     schemes = [
-        scheme for entry in experiment.strategies if rundirs.runs_of(scheme := folder / entry.name)
+        scheme
+        for entry in experiment.strategies
+        if run_files.runs_of(scheme := folder / entry.name)
     ]
     rows = compare.load(*schemes)
     again = go_on(folder, experiment)
@@ -559,7 +560,7 @@ def conclude(experiment: Experiment, folder: Path) -> list[Row]:
             show.hint(again)
         return []
     console = Console()
-    console.print(table.table(rows, console.width))
+    console.print(tables.table(rows, console.width))
     compare.write_csv(rows, folder / "comparison.csv")
     if len(experiment.by_seed()) > 1:
         compare.write_seeds_csv(rows, folder / "comparison_seeds.csv")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict
 
 from edgefl import catalog
 from edgefl.vectors import aligned
@@ -20,6 +21,12 @@ from edgefl.vectors import aligned
 PACKAGE, ATTRIBUTE = "edgefl.compression", "build"
 Tensors = Sequence[int]  # lengths of the tensors that make up a vector, in order
 Bytes = np.ndarray  # uint8
+
+
+class MethodOptions(BaseModel):
+    """Base of the options of a method: immutable, no unknown keys, no silent conversion."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class Compressor(Protocol):

@@ -7,18 +7,15 @@ larger ones become 65,504, the largest number of this form.
 from __future__ import annotations
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
-from edgefl.compression.compressor import Bytes, Tensors
+from edgefl.compression.compressor import Bytes, MethodOptions, Tensors
 from edgefl.vectors import aligned
 
 MOST = 65504.0
 
 
-class Options(BaseModel):
+class Options(MethodOptions):
     """None."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class Float16:

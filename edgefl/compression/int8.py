@@ -8,19 +8,16 @@ part. So the mean of what arrives is x, and the error of an element is below sca
 from __future__ import annotations
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
-from edgefl.compression.compressor import Bytes, Tensors, joined, pieces
+from edgefl.compression.compressor import Bytes, MethodOptions, Tensors, joined, pieces
 from edgefl.vectors import aligned
 
 LEVELS = 127
 SCALE_BYTES = 4  # of each tensor
 
 
-class Options(BaseModel):
+class Options(MethodOptions):
     """None."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class Int8:

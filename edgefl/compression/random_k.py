@@ -8,18 +8,16 @@ each instead, so that the mean of what arrives is x; then no error is kept.
 from __future__ import annotations
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from edgefl.compression.compressor import Bytes, Tensors, count, joined
+from edgefl.compression.compressor import Bytes, MethodOptions, Tensors, count, joined
 from edgefl.vectors import aligned
 
 SEED_BYTES, VALUE_BYTES = 8, 4
 
 
-class Options(BaseModel):
+class Options(MethodOptions):
     """How much is sent, and whether it is scaled."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     share: float = Field(default=0.01, gt=0, le=1)
     """Share of the elements that is sent, at least one. Each takes 4 bytes."""

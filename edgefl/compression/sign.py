@@ -8,18 +8,15 @@ that is 0 counts as positive.
 from __future__ import annotations
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
-from edgefl.compression.compressor import Bytes, Tensors, joined, pieces
+from edgefl.compression.compressor import Bytes, MethodOptions, Tensors, joined, pieces
 from edgefl.vectors import aligned
 
 SCALE_BYTES = 4  # of each tensor
 
 
-class Options(BaseModel):
+class Options(MethodOptions):
     """None."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class Sign:

@@ -6,18 +6,16 @@ Stich et al. 2018 (arXiv 1809.07599), definition 2.1: |x - top_k(x)|^2 <= (1 - k
 from __future__ import annotations
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from edgefl.compression.compressor import Bytes, Tensors, count, joined
+from edgefl.compression.compressor import Bytes, MethodOptions, Tensors, count, joined
 from edgefl.vectors import aligned
 
 PLACE_BYTES, VALUE_BYTES = 4, 4
 
 
-class Options(BaseModel):
+class Options(MethodOptions):
     """How much is sent."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     share: float = Field(default=0.01, gt=0, le=1)
     """Share of the elements that is sent, at least one. Each takes 8 bytes."""

@@ -15,7 +15,7 @@ from edgefl.data.cache import cached
 from edgefl.data.dataset import Dataset
 from edgefl.data.download import Download
 from edgefl.data.labels import checked
-from edgefl.data.paths import file_of
+from edgefl.data.paths import file_of, first_of
 from edgefl.data.words import TextOptions
 
 FOLDERS = ("imdb", "aclImdb", "imdb/aclImdb")
@@ -37,14 +37,8 @@ def load(directory: Path, options: TextOptions) -> Dataset:
     """Read ``directory/imdb/``, ``directory/aclImdb/`` or ``directory/``: folders such as
     train/neg, or else files such as train.jsonl or train.csv.
     """
-    root = next(
-        (
-            place
-            for place in (*(directory / folder for folder in FOLDERS), directory)
-            if (place / "train" / "pos").is_dir()
-        ),
-        None,
-    )
+    folder_of_reviews = first_of(directory, FOLDERS, ("train/pos",))
+    root = None if folder_of_reviews is None else folder_of_reviews.parents[1]
     if root is not None:
         sources = [root / part / label for part in ("train", "test") for label in LABELS]
     else:

@@ -26,28 +26,24 @@ def cache_dir(env: Mapping[str, str]) -> Path:
     ).expanduser()
 
 
+def first_of(directory: Path, folders: Iterable[str], names: Iterable[str]) -> Path | None:
+    """Return the first of ``names`` that is in ``directory/FOLDER/``, else in ``directory/``."""
+    names = tuple(names)
+    places = (*(directory / folder for folder in folders), directory)
+    paths = (place / name for place in places for name in names)
+    return next((path for path in paths if path.exists()), None)
+
+
 def file_of(directory: Path, folders: Iterable[str], names: Iterable[str], get: str) -> Path:
-    """Return the first file with one of ``names`` in ``directory/FOLDER/``, else ``directory/``.
+    """Return the first of these files, as ``first_of`` does.
 
     The UserError for a missing file has the command that downloads the data set ``get``.
     """
     names = tuple(names)
-    for place in (*(directory / folder for folder in folders), directory):
-        for name in names:
-            if (place / name).is_file():
-                return place / name
-    raise missing(f"file {' or '.join(names)}", directory, folders, get)
-
-
-def folder_of(directory: Path, folders: Iterable[str], inside: str, get: str) -> Path:
-    """Return the first of ``directory/FOLDER/`` and ``directory/`` that contains ``inside``.
-
-    The UserError for a missing one has the command that downloads the data set ``get``.
-    """
-    for place in (*(directory / folder for folder in folders), directory):
-        if (place / inside).exists():
-            return place
-    raise missing(inside, directory, folders, get)
+    path = first_of(directory, folders, names)
+    if path is None:
+        raise missing(f"file {' or '.join(names)}", directory, folders, get)
+    return path
 
 
 def missing(what: str, directory: Path, folders: Iterable[str], get: str) -> UserError:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from copy import copy
+from typing import Self
 
 import numpy as np
 import torch
@@ -16,51 +17,8 @@ from edgefl.data.encoding import IDS, PARTS, SECOND
 IGNORED = -100  # the target of a token that does not count; cross entropy of torch uses it
 
 
-class Samples:
-    """Rows of ``raw`` (n, ...), indexed like a tensor.
-
-    With ``mean`` and ``std`` they are (x - mean) / std in float32, without them token numbers in
-    int64.
-    """
-
-    def __init__(
-        self, raw: np.ndarray, mean: np.ndarray | None = None, std: np.ndarray | None = None
-    ) -> None:
-        self.raw = shared(raw)
-        self.mean, self.std = (
-            None if numbers is None else torch.from_numpy(numbers) for numbers in (mean, std)
-        )
-
-    def __len__(self) -> int:
-        return len(self.raw)
-
-    def __getitem__(self, rows: slice | np.ndarray | torch.Tensor) -> torch.Tensor:
-        return self._ready(self.raw[rows])
-
-    def index_select(self, dim: int, index: torch.Tensor) -> torch.Tensor:
-        """Do the same as torch's method."""
-        return self._ready(self.raw.index_select(dim, index))
-
-    def to(self, device: torch.device) -> Samples:
-        """Return these samples with their arrays on the device."""
-        moved = copy(self)
-        moved.raw = self.raw.to(device)
-        moved.mean, moved.std = (
-            None if numbers is None else numbers.to(device) for numbers in (self.mean, self.std)
-        )
-        return moved
-
-    def _ready(self, rows: torch.Tensor) -> torch.Tensor:
-        if self.mean is None or self.std is None:
-            return rows.to(torch.int64)
-        return rows.to(torch.float32, copy=True).sub_(self.mean).div_(self.std)
-
-
-class NextTokens:
-    """Targets of encoded texts ``raw`` (n, 2, length), indexed like a tensor (n, length).
-
-    A target is the text's own token, and ``IGNORED`` outside its second part. The loss shifts them.
-    """
+class Rows:
+    """Rows of ``raw`` (n, ...), indexed like a tensor; ``_ready`` makes them of raw ones."""
 
     def __init__(self, raw: np.ndarray) -> None:
         self.raw = shared(raw)
@@ -75,11 +33,41 @@ class NextTokens:
         """Do the same as torch's method."""
         return self._ready(self.raw.index_select(dim, index))
 
-    def to(self, device: torch.device) -> NextTokens:
-        """Return these targets with their array on the device."""
+    def to(self, device: torch.device) -> Self:
+        """Return these rows with their tensors on the device."""
         moved = copy(self)
-        moved.raw = self.raw.to(device)
+        for name, value in vars(self).items():
+            setattr(moved, name, None if value is None else value.to(device))
         return moved
+
+    def _ready(self, rows: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+
+class Samples(Rows):
+    """Inputs: with ``mean`` and ``std`` they are (x - mean) / std in float32, without them token
+    numbers in int64.
+    """
+
+    def __init__(
+        self, raw: np.ndarray, mean: np.ndarray | None = None, std: np.ndarray | None = None
+    ) -> None:
+        super().__init__(raw)
+        self.mean, self.std = (
+            None if numbers is None else torch.from_numpy(numbers) for numbers in (mean, std)
+        )
+
+    def _ready(self, rows: torch.Tensor) -> torch.Tensor:
+        if self.mean is None or self.std is None:
+            return rows.to(torch.int64)
+        return rows.to(torch.float32, copy=True).sub_(self.mean).div_(self.std)
+
+
+class NextTokens(Rows):
+    """Targets (n, length) of encoded texts ``raw`` (n, 2, length).
+
+    A target is the text's own token, and ``IGNORED`` outside its second part. The loss shifts them.
+    """
 
     def _ready(self, rows: torch.Tensor) -> torch.Tensor:
         ids = rows[:, IDS].to(torch.int64)

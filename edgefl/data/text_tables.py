@@ -18,6 +18,7 @@ import numpy as np
 import orjson
 
 from edgefl.data.labels import spelled
+from edgefl.data.paths import first_of
 from edgefl.errors import UserError, as_user_error, nearest
 from emulator.plain_text import decoded, lines, read_text
 
@@ -25,6 +26,8 @@ Row = dict[str, Any]
 DAMAGE = (OSError, EOFError, lzma.LZMAError, zlib.error, csv.Error)
 TEXT_COLUMNS = ("text", "review", "sentence")
 LABEL_COLUMNS = ("label", "sentiment")
+LABELLED = (LABEL_COLUMNS, TEXT_COLUMNS)
+EXPECTED = "expected a table with text and label, or an array from the label to the text"
 FORMS = (".jsonl", ".csv")
 PACKINGS = ("", ".gz", ".xz")
 KEY_PLACE = 3  # in a JSON array of five: label, rating, name, key, text
@@ -78,14 +81,13 @@ def file_in(directory: Path, folders: Sequence[str], names: Sequence[str], what:
 
     UserError if there is none; ``what`` says what the file is and who publishes it.
     """
-    places = [*(directory / folder for folder in folders), directory]
-    for place in places:
-        for name in names:
-            if (place / name).is_file():
-                return place / name
+    path = first_of(directory, folders, names)
+    if path is not None:
+        return path
+    place = directory.absolute().joinpath(*folders[:1])
     raise UserError(
-        f"no file {' or '.join(names)} in {places[0].absolute()} or {directory.absolute()}: {what};"
-        " [data] dir or $EDGEFL_DATA says where it is"
+        f"no file {' or '.join(names)} in {place} or {directory.absolute()}: {what}; [data] dir or"
+        " $EDGEFL_DATA says where it is"
     )
 
 
@@ -172,25 +174,24 @@ def from_file(path: Path, labels: Mapping[str, int], key: str) -> Texts:
     no key, no keys are returned.
     """
     rows = _labelled_json if ".jsonl" in path.suffixes else _labelled_csv
-    texts, found, keys = [], [], []
+    texts, numbers, keys = [], [], []
     try:
         with opened(path) as file, as_user_error():
-            for line, label, text, about in rows(path, file, key):
+            for line, row in rows(path, file, key):
+                label, text, about = (_column(row, names) for names in (*LABELLED, (key,)))
                 name = str(label).strip().lower()
+                if not isinstance(text, str) or label is None:
+                    raise UserError(f"{path}: line {line}: {EXPECTED}")
                 if name not in labels:
                     raise UserError(
                         f"{path}: line {line}: label {label!r}, expected one of {', '.join(labels)}"
                     )
                 texts.append(text)
-                found.append(labels[name])
-                keys.append(None if about is None else str(about).strip() or None)
+                numbers.append(labels[name])
+                keys.append(str(about or "").strip())
     except DAMAGE as error:
         raise UserError(f"{path}: truncated or damaged ({error})") from error
-    return (
-        texts,
-        np.array(found, dtype=np.int64),
-        [about for about in keys if about is not None] if None not in keys else [],
-    )
+    return texts, np.array(numbers, dtype=np.int64), keys if all(keys) else []
 
 
 def opened(path: Path) -> BinaryIO:
@@ -202,38 +203,26 @@ def opened(path: Path) -> BinaryIO:
     return open(path, "rb")
 
 
-def _labelled_json(path: Path, file: BinaryIO, key: str) -> Iterator[tuple[int, Any, str, Any]]:
+def _labelled_json(path: Path, file: BinaryIO, key: str) -> Iterator[tuple[int, Row]]:
     for line, content in enumerate(lines(file, path), start=1):
-        if not content.strip():
-            continue
-        row, about = _json(path, content, f"line {line}: "), None
-        if isinstance(row, dict):
-            about = row.get(key)
-            row = [_column(row, LABEL_COLUMNS), _column(row, TEXT_COLUMNS)]
-        if not isinstance(row, list) or len(row) < 2 or not isinstance(row[-1], str):
-            raise UserError(
-                f"{path}: line {line}: expected a table with text and label, or an array from the"
-                " label to the text"
-            )
-        yield line, row[0], row[-1], row[KEY_PLACE] if len(row) == KEY_PLACE + 2 else about
+        if content.strip():
+            row = _json(path, content, f"line {line}: ")
+            if isinstance(row, list) and len(row) > 1:
+                about = row[KEY_PLACE] if len(row) == KEY_PLACE + 2 else None
+                row = {LABEL_COLUMNS[0]: row[0], TEXT_COLUMNS[0]: row[-1], key: about}
+            yield line, row if isinstance(row, dict) else {}
 
 
-def _labelled_csv(path: Path, file: BinaryIO, key: str) -> Iterator[tuple[int, Any, str, Any]]:
+def _labelled_csv(path: Path, file: BinaryIO, key: str) -> Iterator[tuple[int, Row]]:
     reader = csv.DictReader(lines(file, path), strict=True)
     columns = reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
-    if not set(columns) & set(TEXT_COLUMNS) or not set(columns) & set(LABEL_COLUMNS):
+    if not all(set(columns) & set(names) for names in LABELLED):
         raise UserError(
             f"{path}: its header has {', '.join(columns) or 'nothing'}; expected"
             f" {' or '.join(TEXT_COLUMNS)}, and {' or '.join(LABEL_COLUMNS)}"
         )
-    for row in reader:
-        text = _column(row, TEXT_COLUMNS)
-        if text is None or _column(row, LABEL_COLUMNS) is None:
-            raise UserError(
-                f"{path}: line {reader.line_num}: fewer columns than the header: truncated?"
-            )
-        yield reader.line_num, _column(row, LABEL_COLUMNS), text, row.get(key)
+    yield from ((reader.line_num, row) for row in reader)
 
 
-def _column(row: Mapping[str, Any], columns: tuple[str, ...]) -> Any:
+def _column(row: Mapping[str, Any], columns: Sequence[str]) -> Any:
     return next((row[column] for column in columns if column in row), None)

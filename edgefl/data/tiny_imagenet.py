@@ -14,7 +14,7 @@ from edgefl.data.cache import cached, large
 from edgefl.data.dataset import Dataset
 from edgefl.data.download import Download
 from edgefl.data.labels import checked
-from edgefl.data.paths import folder_of
+from edgefl.data.paths import file_of
 from edgefl.errors import UserError, as_user_error, needs
 from emulator.plain_text import read_text
 
@@ -37,7 +37,7 @@ def load(directory: Path) -> Dataset:
 
     The validation part is the test set, because the labels of the test part are not published.
     """
-    root = folder_of(directory, FOLDERS, "wnids.txt", "tiny_imagenet")
+    root = file_of(directory, FOLDERS, ("wnids.txt",), "tiny_imagenet").parent
     with as_user_error():
         names = read_text(root / "wnids.txt").split()
     if not 0 < len(set(names)) == len(names) <= CLASSES:

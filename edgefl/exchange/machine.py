@@ -36,6 +36,7 @@ from edgefl.protocol.messages import (
     UrgeTask,
 )
 from edgefl.record.files import ALL_EDGES
+from emulator.clock import Agenda
 from emulator.links.network import Completion, Network, Transfer
 from emulator.tdma.channel import ChannelLink
 
@@ -133,7 +134,8 @@ class Flow:
     ``completion``: set when its link has carried it. ``last_byte_ns``: when its last byte arrived.
     ``awaits_bytes``: its bytes are really sent; otherwise they arrive when they are due.
     ``offer``: an upload's number in the offers of its edge. ``broadcast``: for a copy of a
-    broadcast, the transfer that is emulated for all copies.
+    broadcast, the transfer that is emulated for all copies. ``unheard``: that transfer has left the
+    channel, and the copy's edge hears it later.
     """
 
     transfer: Transfer
@@ -145,6 +147,7 @@ class Flow:
     completion: Completion | None = None
     last_byte_ns: int | None = None
     broadcast: Transfer | None = None
+    unheard: bool = False
 
     @property
     def phase(self) -> Phase:
@@ -168,6 +171,7 @@ class Exchange(Generic[FlowT]):
         # by edge and number of the offer, also while they move
         self.uploads: defaultdict[str, dict[int, FlowT]] = defaultdict(dict)
         self._copies: dict[int, list[FlowT]] = {}  # by the number of their broadcast
+        self._unheard: Agenda[FlowT] = Agenda()  # copies, until their edges hear them
         self._closed: dict[str, int] = {}  # edge -> the latest task whose request is closed
 
     # ------------------------------------------------------------------ offered and moving
@@ -214,6 +218,10 @@ class Exchange(Generic[FlowT]):
         return self._copies.get(number, [])
 
     # ------------------------------------------------------------------ carried and arrived
+    def next_due(self) -> int:
+        """The next moment at which ``carried`` has something to do."""
+        return min(self.network.next_due(), self._unheard.next_due())
+
     def carried(self, now: int) -> list[FlowT]:
         """Remove and return the transfers that are delivered: their links have carried them by
         ``now``, and all their bytes are there.
@@ -223,10 +231,17 @@ class Exchange(Generic[FlowT]):
             number = completion.transfer.number
             self._carried(self.flows[number], completion, delivered)
             for copy in self._copies.pop(number, ()):
+                if copy.transfer.number not in self.flows:
+                    continue  # it was cancelled
                 due_ns = heard_ns(self.network, copy.transfer.edge, completion.due_ns)
-                own = replace(completion, transfer=copy.transfer, due_ns=due_ns)
-                if copy.transfer.number in self.flows:  # otherwise it was cancelled
-                    self._carried(copy, own, delivered)
+                copy.completion = replace(completion, transfer=copy.transfer, due_ns=due_ns)
+                copy.unheard = True
+                self._unheard.add(due_ns, copy)
+        for _, copy in self._unheard.pop_due(now):
+            copy.unheard = False
+            if copy.last_byte_ns is not None and copy.transfer.number in self.flows:
+                self._remove(copy)
+                delivered.append(copy)
         return delivered
 
     def _carried(self, flow: FlowT, completion: Completion, delivered: list[FlowT]) -> None:
@@ -240,7 +255,7 @@ class Exchange(Generic[FlowT]):
     def arrived(self, flow: FlowT, at_ns: int) -> bool:
         """The last byte has arrived. Returns whether this delivers the transfer."""
         flow.last_byte_ns = at_ns
-        if flow.completion is None:
+        if flow.completion is None or flow.unheard:
             return False
         self._remove(flow)
         return True
@@ -253,6 +268,8 @@ class Exchange(Generic[FlowT]):
 
     def end(self, edge: str, note: ToEdge, now: int) -> list[FlowT]:
         """Cancel and return the transfers that ``note`` ends."""
+        if type(note) not in ENDED:
+            return []
         ended = [flow for flow in self.under_way(edge) if ends(note, flow.transfer.kind, flow.task)]
         for flow in ended:
             self.cancel(flow, now)

@@ -461,7 +461,7 @@ class Pacer:
         self._replan_shared()
         while self._heap and self._stale(self._heap[0]):
             heapq.heappop(self._heap)
-        return min(self._heap[0][0] if self._heap else FOREVER, self.network.next_due())
+        return min(self._heap[0][0] if self._heap else FOREVER, self.exchange.next_due())
 
     @property
     def has_pieces(self) -> bool:

@@ -20,7 +20,7 @@ from edgefl.config.groups import check as check_groups
 from edgefl.config.groups import parts
 from edgefl.config.section import Section
 from edgefl.errors import UserError, near_file, nearest
-from edgefl.reports import family
+from edgefl.results import families
 from edgefl.strategies.base.catalog import load as load_strategy
 from edgefl.strategies.base.catalog import misnamed
 from edgefl.strategies.base.strategy import LocalRule
@@ -272,7 +272,7 @@ def check_own_file(name: str, folders: Sequence[Path]) -> None:
 def _check_strategy(
     entry: StrategyEntry, loc: Loc, source: Source, base: Path | None, unlabelled: Unlabelled | None
 ) -> None:
-    beside = {name.partition("/")[0] for name in family.files()}
+    beside = {name.partition("/")[0] for name in families.files()}
     of_seed = re.fullmatch(SEED_NAME, entry.name)
     if not re.fullmatch(DIRECTORY_NAME, entry.name) or of_seed or entry.name in beside:
         key = "strategy" if entry.label is None else "label"

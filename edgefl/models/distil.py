@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from edgefl.jobs import Distill
 from edgefl.models.adam import Adam
 from edgefl.models.workspace import Workspace
 from edgefl.vectors import aligned_copy
@@ -96,31 +97,19 @@ class SampleLogits:
         return loss(outputs.flatten(1), self.logits, alpha)
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """The parameters of a distillation.
-
-    ``clip``: gradients are clipped to this norm. With ``alpha_min`` = ``alpha_max`` alpha is fixed.
-    """
-
-    passes: int
-    batch: int
-    learning_rate: float
-    alpha_min: float
-    alpha_max: float
-    clip: float
-
-
 def distil(
     workspace: Workspace,
     weights: torch.Tensor,
     adam: Adam,
     inputs: torch.Tensor,
     teacher: Teacher,
-    recipe: Recipe,
+    recipe: Distill,
     rng: np.random.Generator,
 ) -> dict[str, float]:
     """Train ``weights`` (whole layout) in place, and return means over the batches.
+
+    Gradients are clipped to the norm ``recipe.clip``. If its ``alpha_min`` is ``alpha_max``, alpha
+    is fixed.
 
     The student is in evaluation mode: no dropout, and normalisation buffers do not change.
     """
@@ -140,6 +129,6 @@ def distil(
     return {name: math.fsum(values) / len(noted) for name, values in zip(names, zip(*noted))}
 
 
-def _batches(samples: int, recipe: Recipe, rng: np.random.Generator) -> Iterator[torch.Tensor]:
+def _batches(samples: int, recipe: Distill, rng: np.random.Generator) -> Iterator[torch.Tensor]:
     for _ in range(recipe.passes):
         yield from torch.from_numpy(rng.permutation(samples)).split(recipe.batch)

@@ -6,7 +6,7 @@ This file imports torch, so models import it inside ``build``.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -117,6 +117,25 @@ class Residual(nn.Module):
                 shortcut, (0, 0, 0, 0, self.added // 2, self.added - self.added // 2)
             )
         return shortcut
+
+
+def residual_network(
+    channels: int, stages: Sequence[int], blocks: int, kind: Norm, projected: bool, classes: int
+) -> nn.Sequential:
+    """A 3 x 3 convolution, stages of residual blocks, the mean over the image, a linear layer.
+
+    ``stages``: the channels of each. From the second stage on, the first block halves the image.
+    """
+    parts: OrderedDict[str, nn.Module] = OrderedDict(
+        conv=conv3x3(channels, stages[0], kind), norm=norm(kind, stages[0]), act=nn.ReLU()
+    )
+    width = stages[0]
+    for stage, outputs in enumerate(stages, start=1):
+        for block in range(1, blocks + 1):
+            stride = 2 if block == 1 and stage > 1 else 1
+            made = Residual(width, outputs, stride, kind, projected)
+            parts[f"stage{stage}_block{block}"], width = made, outputs
+    return nn.Sequential(parts | {"pool": GlobalAverage(), "output": nn.Linear(width, classes)})
 
 
 def _projection(inputs: int, outputs: int, stride: int, kind: Norm) -> nn.Sequential:

@@ -1,4 +1,8 @@
-"""Runs as rows of numbers, their spread over seeds, comparison.csv and comparison_seeds.csv."""
+"""Runs as rows of numbers, their spread over seeds, and schemes against a baseline on a chosen x.
+
+Start with ``load`` (runs as ``Row``, for comparison.csv) and ``answer`` (a ``Question`` about
+several schemes). ``edgefl.results.tables`` shows both.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +10,34 @@ import csv
 import io
 import math
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any
 
 from edgefl.config.scores import ACCURACY, SCORES, Score, score_of, target_in
-from edgefl.errors import UserError, undamaged
-from edgefl.results import energy, rundirs, summary
-from edgefl.results.summary import DIVERGED, FAILED, INTERRUPTED, STRAINED
-from edgefl.results.tail import is_torn, read_csv, read_events
-from edgefl.results.warnings import warnings
-
-UNFINISHED = summary.UNFINISHED
-
+from edgefl.errors import UserError, nearest, needs, undamaged
+from edgefl.record.files import ENERGY, EVENTS, LINKS, METRICS, SUMMARY
+from edgefl.results import energy, run_files, summary
+from edgefl.results.differences import Difference, differences, in_one_line
+from edgefl.results.read import is_torn, number, read_csv, read_events
+from edgefl.results.statistics import (
+    Interval,
+    Method,
+    PairedEffect,
+    Reached,
+    difference,
+    holm,
+    interval,
+    speed_up,
+)
+from edgefl.results.summary import AXES, DIVERGED, FAILED, INTERRUPTED, STRAINED, UNFINISHED, Axis
 
 Record = dict[str, Any]  # a row of a file, by its columns
 
 
+# ---------------------------------------------------------------------- runs
 @dataclass(frozen=True, slots=True)
 class Row:
     """One run; the fields are the columns of comparison.csv.
@@ -79,70 +92,62 @@ class Row:
     @property
     def mark(self) -> str:
         """The verdict, or "interrupted" if the run was broken off before its own end."""
-        return summary.INTERRUPTED if self.finished in summary.BROKEN_OFF else self.verdict
+        return INTERRUPTED if self.finished in summary.BROKEN_OFF else self.verdict
+
+
+# of Row: taken from summary.json as they are; counts are 0 if they are missing
+TAKEN = (
+    *("clock", "seed", "final_accuracy", "convergence_accuracy", "best_accuracy", "stability"),
+    *("target_accuracy", "time_to_target_s", "updates_received", "emulated_s", "wall_s"),
+    "finished",
+)
+COUNTS = ("versions", "updates_applied", "bytes_up", "bytes_down")
+# of Row: what has a spread over seeds
+QUANTITIES = (
+    *("final_accuracy", "convergence_accuracy", "best_accuracy", "stability", "time_to_target_s"),
+    *("versions", "updates_received", "updates_applied", "updates_discarded"),
+    *("bytes_up", "bytes_down", "staleness_mean", "emulated_s", "wall_s"),
+    *("joules", "joules_to_target"),
+)
 
 
 def load(*paths: Path) -> list[Row]:
     """Load every run in ``paths`` or below, the seeds of a scheme one after another.
 
-    UserError if a path holds no run.
+    UserError if a path holds no run, or if a number of summary.json is none.
     """
-    rows: list[Row] = []
-    for name, runs in rundirs.find(paths).items():
-        for run in runs:
+    rows = []
+    for name, directories in run_files.find(paths).items():
+        for run in directories:
             with undamaged(run):
                 rows.append(row := load_run(run, name))
-            _check_numbers(row, run / "summary.json")
+            for field in fields(row):
+                value = getattr(row, field.name)
+                numeric = str(field.type).removesuffix(" | None") in ("int", "float")
+                if numeric and not isinstance(value, (int, float, NoneType)):
+                    place = f"{run / SUMMARY}: {field.name}"
+                    raise UserError(f"{place}: expected a number, found {value!r:.60}")
     return rows
-
-
-def _check_numbers(row: Row, path: Path) -> None:
-    for field in fields(row):
-        value = getattr(row, field.name)
-        if field.type in ("int", "int | None", "float", "float | None") and not isinstance(
-            value, (int, float, NoneType)
-        ):
-            raise UserError(f"{path}: {field.name}: expected a number, found {value!r:.60}")
 
 
 def load_run(run: Path, name: str) -> Row:
     """Load a run's summary.json, or else what its events and metrics give, as "unfinished"."""
-    facts = rundirs.read_summary(run) or _unfinished(run)
+    facts = run_files.read_summary(run) or _unfinished(run)
     mean, largest = summary.staleness_stats(facts.get("staleness", {}))
-    fidelity = facts.get("fidelity", {})
-    score = score_of(facts)
-    numbers: dict[str, Any] = {
-        key: facts.get(in_words_of(key, score))
-        for key in (
-            "clock",
-            "seed",
-            "final_accuracy",
-            "convergence_accuracy",
-            "best_accuracy",
-            "stability",
-            "target_accuracy",
-            "time_to_target_s",
-            "updates_received",
-            "emulated_s",
-            "wall_s",
-            "finished",
-        )
-    }
+    score, outages = score_of(facts), facts.get("resumed", ())
     used, raw = facts.get("energy", {}), facts.get("compression", {})
     begin_s, end_s = facts.get("convergence_window_s") or (None, None)
-    counts = {
-        key: facts.get(key, 0) for key in ("versions", "updates_applied", "bytes_up", "bytes_down")
-    }
+    taken: dict[str, Any] = {key: facts.get(in_words_of(key, score)) for key in TAKEN}
     return Row(
         name=name,
-        strategy=facts.get("strategy") or rundirs.title(run).split(" seed ")[0],
+        strategy=facts.get("strategy") or run_files.title(run).split(" seed ")[0],
         updates_discarded=sum(facts.get("updates_discarded", {}).values()),
         staleness_mean=mean,
         staleness_max=largest,
         verdict=summary.verdict(facts),
-        reasons="; ".join(fidelity.get("reasons", ())),
+        reasons="; ".join(facts.get("fidelity", {}).get("reasons", ())),
         warnings="; ".join(facts.get("warnings", ())),
-        resumptions=len(outages := facts.get("resumed", ())),
+        resumptions=len(outages),
         outage_s=sum(each["outage_s"] for each in outages),
         joules=used.get("joules"),
         joules_to_target=used.get("joules_to_target"),
@@ -152,47 +157,52 @@ def load_run(run: Path, name: str) -> Row:
         convergence_from_s=begin_s,
         convergence_to_s=end_s,
         metric=score.name,
-        **numbers,
-        **counts,
+        **taken,
+        **{key: facts.get(key, 0) for key in COUNTS},
     )
+
+
+def _unfinished(run: Path) -> dict[str, Any]:
+    """The summary of a run that has none."""
+    metrics, config = read_csv(run / METRICS), run_files.read_config(run)
+    torn = [name for name in (EVENTS, METRICS, LINKS, ENERGY) if is_torn(run / name)]
+    reason = "no complete summary.json: the run crashed or still runs; values so far" + (
+        f" (torn last line in {', '.join(torn)})" if torn else ""
+    )
+    events = read_events(run / EVENTS)
+    counted = summary.counters(events, read_csv(run / LINKS))
+    evaluation = config.get("evaluation", {})
+    latest_s = max((t for row in events if (t := number(row.get("t")))), default=None)
+    target, score = number(target_in(evaluation)), score_of(evaluation)
+    outcome = summary.outcome(metrics, target, score, latest_s)
+    return {
+        "seed": config.get("seed"),
+        **outcome,
+        **counted,
+        "resumed": [each for each in events if each.get("fact") == "resumed"],
+        "energy": energy.so_far(run, metrics, outcome["time_to_target_s"]),
+        "warnings": summary.warnings(counted),
+        "fidelity": {"verdict": UNFINISHED, "reasons": [reason]},
+    }
 
 
 def schemes(rows: Iterable[Row]) -> dict[str, list[Row]]:
     """Group ``rows`` by name: one list per scheme, one row per seed."""
-    found: dict[str, list[Row]] = {}
+    by_name: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(row.name, []).append(row)
-    return found
+        by_name.setdefault(row.name, []).append(row)
+    return by_name
 
 
-def note_on_energy(rows: Iterable[Row]) -> str:
-    """Return "energy is modelled", or where else the joules are from; "" without joules."""
-    kinds = sorted({row.joules_kind for row in rows if row.joules_kind})
-    return f"energy is {' or '.join(kinds)}" if kinds else ""
-
-
-def run_record(row: Row, rows: Iterable[Row]) -> Record:
-    """Return a run's columns of comparison.csv; ``rows``: all runs of the file.
-
-    It has columns of joules only if a run has joules.
-    """
-    names = (field.name for field in fields(Row))
-    return {name: getattr(row, name) for name in names if is_told(name, rows)}
-
-
-def write_csv(rows: Sequence[Row], path: Path) -> None:
-    """Write comparison.csv, one row per run: seconds with 9 decimals, a missing value empty."""
-    score = common_score(rows)
-    records = [run_record(row, rows) for row in rows]
-    write_records(
-        [{in_words_of(name, score): value for name, value in each.items()} for each in records],
-        path,
-    )
-
-
-def write_records(records: Sequence[Record], path: Path) -> None:
-    """Write rows with the same keys as a CSV file; None is an empty field."""
-    write_table(path, list(records[0]), ([*record.values()] for record in records))
+def common_score(rows: Iterable[Row]) -> Score:
+    """Return the score of all runs. UserError if they have different ones."""
+    by_metric = {row.metric: row for row in rows}
+    if len(by_metric) > 1:
+        scores = ", ".join(f"{row.name} {row.score.title}" for row in by_metric.values())
+        raise UserError(
+            f"the runs have different evaluation.metric ({scores}): expected runs with the same one"
+        )
+    return next((row.score for row in by_metric.values()), ACCURACY)
 
 
 def in_words_of(quantity: str, score: Score) -> str:
@@ -202,120 +212,14 @@ def in_words_of(quantity: str, score: Score) -> str:
     return quantity
 
 
-def common_score(rows: Iterable[Row]) -> Score:
-    """Return the score of all runs. UserError if they have different ones."""
-    found = {row.metric: row for row in rows}
-    if len(found) > 1:
-        told = ", ".join(f"{row.name} {row.score.title}" for row in found.values())
-        raise UserError(
-            f"the runs have different evaluation.metric ({told}): expected runs with the same one"
-        )
-    return next((row.score for row in found.values()), ACCURACY)
+def worst_mark(rows: Sequence[Row]) -> str:
+    """Return the worst mark of a scheme's runs, since a mean is no better than its runs."""
+    marks = {row.mark for row in rows}
+    worse = (FAILED, DIVERGED, UNFINISHED, INTERRUPTED, STRAINED)
+    return next((bad for bad in worse if bad in marks), rows[0].mark)
 
 
-def is_told(quantity: str, rows: Iterable[Row]) -> bool:
-    """Return whether files have a column of this quantity: of joules only if a run has them."""
-    if quantity == "metric":
-        return False  # the names of the columns say it
-    return not quantity.startswith("joules") or any(row.joules is not None for row in rows)
-
-
-def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Write a CSV file: None as an empty field, floats in columns of seconds with 9 decimals."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([_field(column, value) for column, value in zip(columns, row)] for row in rows)
-    replace_file(path, text.getvalue().encode())
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Write ``data`` to a temporary file and rename it, so that readers never see half a file.
-
-    UserError if the system refuses.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(path.name + ".part")
-        temporary.write_bytes(data)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror})") from error
-
-
-def byte_unit(most: float) -> tuple[float, str]:
-    """Return the SI unit for values up to ``most`` bytes: (size in bytes, name)."""
-    return next(
-        (
-            (size, unit)
-            for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-            if most >= size
-        ),
-        (1, "B"),
-    )
-
-
-def _unfinished(run: Path) -> dict[str, Any]:
-    metrics, links, config = (
-        read_csv(run / "metrics.csv"),
-        read_csv(run / "links.csv"),
-        rundirs.read_config(run),
-    )
-    torn = [
-        name
-        for name in ("events.jsonl", "metrics.csv", "links.csv", "energy.csv")
-        if is_torn(run / name)
-    ]
-    reason = "no complete summary.json: the run crashed or still runs; values so far" + (
-        f" (torn last line in {', '.join(torn)})" if torn else ""
-    )
-    events = read_events(run / "events.jsonl")
-    counted = summary.counters(events, links)
-    evaluation = config.get("evaluation", {})
-    latest_s = max((t for row in events if (t := summary.number(row.get("t")))), default=None)
-    target, score = summary.number(target_in(evaluation)), score_of(evaluation)
-    outcome = summary.outcome(metrics, target, score, latest_s)
-    return {
-        "seed": config.get("seed"),
-        **outcome,
-        **counted,
-        "resumed": [each for each in events if each.get("fact") == "resumed"],
-        "energy": energy.so_far(run, metrics, outcome["time_to_target_s"]),
-        "warnings": warnings(counted),
-        "fidelity": {"verdict": UNFINISHED, "reasons": [reason]},
-    }
-
-
-def _field(column: str, value: Any) -> str:
-    if value is None:
-        return ""
-    return (
-        f"{value:.9f}"
-        if column.removesuffix("_mean").removesuffix("_std").endswith("_s")
-        else str(value)
-    )
-
-
-QUANTITIES = (
-    "final_accuracy",
-    "convergence_accuracy",
-    "best_accuracy",
-    "stability",
-    "time_to_target_s",
-    "versions",
-    "updates_received",
-    "updates_applied",
-    "updates_discarded",
-    "bytes_up",
-    "bytes_down",
-    "staleness_mean",
-    "emulated_s",
-    "wall_s",
-    "joules",
-    "joules_to_target",
-)
-
-
+# ---------------------------------------------------------------------- spread over seeds
 @dataclass(frozen=True, slots=True)
 class Spread:
     """The spread of a quantity that ``n`` of ``of`` runs have.
@@ -335,17 +239,13 @@ def spread(values: Sequence[float | None]) -> Spread:
 
     For example, a run that never reaches the target has no time to it.
     """
-    there = [value for value in values if value is not None]
-    if not there or len(there) < len(values):
-        return Spread(len(there), len(values), None, None)
-    mean = math.fsum(there) / len(there)
-    squares = math.fsum((value - mean) ** 2 for value in there)
-    return Spread(
-        len(there),
-        len(values),
-        mean,
-        math.sqrt(squares / (len(there) - 1)) if len(there) > 1 else None,
-    )
+    known = [value for value in values if value is not None]
+    n = len(known)
+    if not known or n < len(values):
+        return Spread(n, len(values), None, None)
+    mean = math.fsum(known) / n
+    squares = math.fsum((value - mean) ** 2 for value in known)
+    return Spread(n, n, mean, math.sqrt(squares / (n - 1)) if n > 1 else None)
 
 
 def spread_of(rows: Sequence[Row], quantity: str) -> Spread:
@@ -353,11 +253,250 @@ def spread_of(rows: Sequence[Row], quantity: str) -> Spread:
     return spread([getattr(row, quantity) for row in rows])
 
 
-def worst_mark(rows: Sequence[Row]) -> str:
-    """Return the worst mark of a scheme's runs, since a mean is no better than its runs."""
-    found = {row.mark for row in rows}
-    worse = (FAILED, DIVERGED, UNFINISHED, INTERRUPTED, STRAINED)
-    return next((bad for bad in worse if bad in found), rows[0].mark)
+# ---------------------------------------------------------------------- the question
+TARGET = "evaluation.target_accuracy"
+ACCURACIES = {
+    "final": "final_accuracy",
+    "best": "best_accuracy",
+    "convergence": "convergence_accuracy",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is compared, and how.
+
+    ``x``: a name of ``AXES``; None is "emulated_s". ``target``: an accuracy from 0 to 1 in place of
+    the runs' own. ``accuracy``: a key of ACCURACIES.
+    """
+
+    baseline: str | None = None
+    x: str | None = None
+    target: float | None = None
+    accuracy: str = "final"
+    method: Method = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class SeedEstimate:
+    """A number over the seeds of a scheme; the interval is that of the mean."""
+
+    spread: Spread
+    interval: Interval | None
+
+    @classmethod
+    def of(
+        cls, values: Sequence[float | None], method: Method, highest: float = math.inf
+    ) -> SeedEstimate:
+        """Estimate the mean of values from 0 to ``highest``; None: a run without the number."""
+        over = spread(values)
+        around = interval([value for value in values if value is not None], method)
+        known = over.mean is not None and around is not None
+        return cls(over, around.within(0, highest) if known and around else None)
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedScheme:
+    """One strategy with its runs, one per seed; ``gain`` and ``speed_up`` are over the baseline.
+
+    ``gain``: the difference of accuracies.
+    """
+
+    name: str
+    rows: tuple[Row, ...]
+    accuracy: SeedEstimate
+    to_target: SeedEstimate
+    reached: tuple[Reached, ...]
+    differs: tuple[Difference, ...]
+    gain: PairedEffect | None = None
+    speed_up: PairedEffect | None = None
+
+    @property
+    def verdict(self) -> str:
+        return worst_mark(self.rows)
+
+    @property
+    def seeds(self) -> list[int | None]:
+        return [row.seed for row in self.rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The answer: the schemes in the order of the runs.
+
+    ``target`` is None if the runs have none in common. ``baseline`` is a scheme's name.
+    """
+
+    question: Question
+    axis: Axis
+    target: float | None
+    baseline: str | None
+    schemes: tuple[ComparedScheme, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def score(self) -> Score:
+        """What ``accuracy`` of the schemes is."""
+        return common_score(self.rows)
+
+    @property
+    def several_seeds(self) -> bool:
+        """Whether a scheme has several runs."""
+        return any(len(each.rows) > 1 for each in self.schemes)
+
+    @property
+    def is_more_than_rows(self) -> bool:
+        """Whether there are several seeds, or something was asked that no run says of itself."""
+        asked = (self.question.baseline, self.question.x, self.question.target)
+        return self.several_seeds or asked != (None, None, None)
+
+
+def answer(paths: Sequence[Path], question: Question) -> Comparison:
+    """Load all runs in ``paths`` or below, finished or not, and compare them.
+
+    UserError for a path without a run, an unknown x or baseline, and if a target is needed and the
+    runs have none in common.
+    """
+    axis = summary.axis_named(question.x or summary.EMULATED_S.name)
+    directories = run_files.find(paths)
+    baseline = question.baseline and scheme_named(question.baseline, directories)
+    rows = {
+        name: tuple(_row(run, name, question.target) for run in of_scheme)
+        for name, of_scheme in directories.items()
+    }
+    all_rows = tuple(row for of_scheme in rows.values() for row in of_scheme)
+    score, target = common_score(all_rows), _target(all_rows, question)
+    differ = differences(directories, baseline, () if question.target is None else (TARGET,))
+    found = []
+    for name, of_scheme in directories.items():
+        reached = tuple(_reached(run, axis, target, score) for run in of_scheme)
+        accuracies = [getattr(row, ACCURACIES[question.accuracy]) for row in rows[name]]
+        accuracy = SeedEstimate.of(accuracies, question.method, score.largest)
+        to_target = SeedEstimate.of([each.x for each in reached], question.method)
+        found.append(ComparedScheme(name, rows[name], accuracy, to_target, reached, differ[name]))
+    if axis is not summary.EMULATED_S and not any(
+        each.end is not None for scheme in found for each in scheme.reached
+    ):
+        raise UserError(f"--x {question.x}: no run has {axis.label}: {axis.missing}")
+    base = next((each for each in found if each.name == baseline), None)
+    if base is not None:
+        found = against(found, base, question)
+    return Comparison(question, axis, target, baseline, tuple(found), all_rows)
+
+
+def scheme_named(name: str, directories: Mapping[str, Sequence[Path]]) -> str:
+    """Return the scheme that is meant by ``name``: its name, a unique end of it, or its directory.
+
+    UserError with the nearest name.
+    """
+    if name in directories:
+        return name
+    folder = Path(name).resolve()
+    meant = [
+        each
+        for each, of_scheme in directories.items()
+        if folder in (of_scheme[0].resolve(), run_files.scheme_folder(of_scheme[0]))
+        or f"/{each.removesuffix(' (reconstructed)')}".endswith(f"/{name.strip('/')}")
+    ]
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        raise UserError(f"--baseline {name}: there are several: {', '.join(meant)}")
+    raise UserError(f"--baseline {name}: there is no such run{nearest(name, directories)}")
+
+
+def _row(run: Path, name: str, target: float | None) -> Row:
+    """Load a run; with a ``target``, as if it had been the target of the run."""
+    with undamaged(run):
+        row = load_run(run, name)
+    if target is None or target == row.target_accuracy:
+        return row
+    seconds, joules = (
+        _reached(run, AXES[axis], target, row.score).x for axis in ("emulated_s", "joules")
+    )
+    return replace(row, target_accuracy=target, time_to_target_s=seconds, joules_to_target=joules)
+
+
+def _target(rows: Sequence[Row], question: Question) -> float | None:
+    """Return the target that all runs have. UserError if the question cannot do without one."""
+    if question.target is not None:
+        return question.target
+    targets: dict[float | None, str] = {}
+    for row in rows:
+        targets.setdefault(row.target_accuracy, row.name)
+    if len(targets) == 1 and (question.x is None or None not in targets):
+        return next(iter(targets))
+    if question.x is None and question.baseline is None:
+        return None
+    if len(targets) == 1:
+        raise UserError(f"the runs have no {TARGET}: say --target 0.9")
+    shown = ", ".join(
+        f"{name} {'none' if target is None else f'{target:g}'}" for target, name in targets.items()
+    )
+    raise UserError(f"the runs have no common target accuracy ({shown}): say --target 0.9")
+
+
+def _reached(run: Path, axis: Axis, target: float | None, score: Score) -> Reached:
+    evaluated = summary.evaluations(read_csv(run / METRICS), score.name, axis)
+    end = max((x for x, _ in evaluated), default=None)
+    return Reached(summary.to_target(evaluated, target, score), end)
+
+
+def against(
+    found: Sequence[ComparedScheme], baseline: ComparedScheme, question: Question
+) -> list[ComparedScheme]:
+    """Return the schemes with their effects over the baseline, with p adjusted for their number."""
+    others = [each for each in found if each is not baseline]
+    field, gains, speeds = ACCURACIES[question.accuracy], [], []
+    for each in others:
+        pairs = paired_places(each, baseline)
+        gains.append(
+            difference(
+                [getattr(each.rows[own], field) for own, _ in pairs],
+                [getattr(baseline.rows[base], field) for _, base in pairs],
+                question.method,
+                largest=each.rows[0].score.largest,
+            )
+        )
+        speeds.append(
+            speed_up(
+                [each.reached[own] for own, _ in pairs],
+                [baseline.reached[base] for _, base in pairs],
+                question.method,
+            )
+        )
+    effects = {
+        each.name: replace(each, gain=gain, speed_up=speed)
+        for each, gain, speed in zip(others, _adjusted(gains), _adjusted(speeds))
+    }
+    return [effects.get(each.name, each) for each in found]
+
+
+def paired_places(own: ComparedScheme, baseline: ComparedScheme) -> list[tuple[int, int]]:
+    """Return the positions of runs with the same seed; two single runs are always a pair."""
+    if len(own.rows) == len(baseline.rows) == 1:
+        return [(0, 0)]
+    places = {seed: place for place, seed in enumerate(baseline.seeds) if seed is not None}
+    return [(place, places[seed]) for place, seed in enumerate(own.seeds) if seed in places]
+
+
+def _adjusted(effects: Sequence[PairedEffect]) -> list[PairedEffect]:
+    values = [None if each.test is None else each.test.p for each in effects]
+    return [replace(each, adjusted=p) for each, p in zip(effects, holm(values))]
+
+
+# ---------------------------------------------------------------------- files
+def is_told(quantity: str, rows: Iterable[Row]) -> bool:
+    """Return whether files have a column of this quantity: of joules only if a run has them."""
+    if quantity == "metric":
+        return False  # the names of the columns say it
+    return not quantity.startswith("joules") or any(row.joules is not None for row in rows)
+
+
+def run_record(row: Row, rows: Iterable[Row]) -> Record:
+    """Return a run's columns of comparison.csv; ``rows``: all runs of the file."""
+    names = (field.name for field in fields(Row))
+    return {name: getattr(row, name) for name in names if is_told(name, rows)}
 
 
 def scheme_record(name: str, of_scheme: Sequence[Row], rows: Iterable[Row]) -> Record:
@@ -367,19 +506,148 @@ def scheme_record(name: str, of_scheme: Sequence[Row], rows: Iterable[Row]) -> R
     ``rows``: all runs of the file.
     """
     first = of_scheme[0]
-    found: dict[str, Any] = {"name": name, "strategy": first.strategy, "clock": first.clock}
-    found["runs"] = len(of_scheme)
+    record: Record = {"name": name, "strategy": first.strategy, "clock": first.clock}
+    record["runs"] = len(of_scheme)
     for quantity in QUANTITIES:
         if is_told(quantity, rows):
-            over = spread_of(of_scheme, quantity)
-            parts = {"mean": over.mean, "std": over.deviation, "n": over.n}
-            found |= {f"{quantity}_{part}": value for part, value in parts.items()}
-    return found
+            record |= _of_spread(quantity, spread_of(of_scheme, quantity))
+    return record
+
+
+def _of_spread(name: str, over: Spread) -> Record:
+    return {f"{name}_mean": over.mean, f"{name}_std": over.deviation, f"{name}_n": over.n}
+
+
+def of_schemes(comparison: Comparison) -> list[Record]:
+    """Return a row per scheme: what comparison_seeds.csv has, then the answer, unrounded.
+
+    ``_low`` and ``_high`` are the 95 % interval. ``gain``: the difference of accuracies. ``bound``:
+    the speed-up is larger (">") or smaller ("<") than the number.
+    """
+    return [
+        scheme_record(scheme.name, scheme.rows, comparison.rows)
+        | {
+            "accuracy": comparison.question.accuracy,
+            **_of_estimate("accuracy", scheme.accuracy),
+            "x": comparison.axis.name,
+            "target": comparison.target,
+            **_of_estimate("to_target", scheme.to_target),
+            "baseline": comparison.baseline,
+            **_of_effect("gain", scheme.gain),
+            **_of_effect("speed_up", scheme.speed_up),
+            "bound": scheme.speed_up.bound if scheme.speed_up else "",
+            "differs": in_one_line(scheme.differs),
+            "verdict": scheme.verdict,
+        }
+        for scheme in comparison.schemes
+    ]
+
+
+def _of_interval(name: str, around: Interval | None) -> Record:
+    low, high = (None, None) if around is None else (around.low, around.high)
+    return {f"{name}_low": low, f"{name}_high": high}
+
+
+def _of_estimate(name: str, estimate: SeedEstimate) -> Record:
+    around = estimate.interval
+    method = {f"{name}_method": None if around is None else around.method}
+    return {**_of_spread(name, estimate.spread), **_of_interval(name, around), **method}
+
+
+def _of_effect(name: str, effect: PairedEffect | None) -> Record:
+    known = PairedEffect(0, 0) if effect is None else effect
+    return {
+        name: known.size,
+        **_of_interval(name, known.interval),
+        f"{name}_p": None if known.test is None else known.test.p,
+        f"{name}_p_adjusted": known.adjusted,
+        f"{name}_pairs": known.pairs,
+        f"{name}_test": None if known.test is None else known.test.method,
+    }
+
+
+def of_runs(comparison: Comparison) -> list[Record]:
+    """Return a row per run: what comparison.csv has, then x at the target."""
+    return [
+        {
+            **run_record(row, comparison.rows),
+            "x": comparison.axis.name,
+            "target": comparison.target,
+            "to_target": reached.x,
+            "differs": in_one_line(scheme.differs),
+        }
+        for scheme in comparison.schemes
+        for row, reached in zip(scheme.rows, scheme.reached)
+    ]
+
+
+def write_csv(rows: Sequence[Row], path: Path) -> None:
+    """Write comparison.csv, one row per run: seconds with 9 decimals, a missing value empty."""
+    score = common_score(rows)
+    records = [run_record(row, rows) for row in rows]
+    write_records([{in_words_of(key, score): of[key] for key in of} for of in records], path)
 
 
 def write_seeds_csv(rows: Sequence[Row], path: Path) -> None:
     """Write comparison_seeds.csv, one row per scheme."""
-    found = schemes(rows).items()
-    write_records(
-        [scheme_record(name, of, rows) | {"verdict": worst_mark(of)} for name, of in found], path
-    )
+    records = [
+        scheme_record(name, of_scheme, rows) | {"verdict": worst_mark(of_scheme)}
+        for name, of_scheme in schemes(rows).items()
+    ]
+    write_records(records, path)
+
+
+def write_records(records: Sequence[Record], path: Path) -> None:
+    """Write rows with the same keys as a CSV file."""
+    write_table(path, list(records[0]), ([*record.values()] for record in records))
+
+
+def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write a CSV file: None as an empty field, floats in columns of seconds with 9 decimals."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_field(column, value) for column, value in zip(columns, row)] for row in rows)
+    replace_file(path, text.getvalue().encode())
+
+
+def _field(column: str, value: Any) -> str:
+    if value is None:
+        return ""
+    in_seconds = column.removesuffix("_mean").removesuffix("_std").endswith("_s")
+    return f"{value:.9f}" if in_seconds else str(value)
+
+
+def write_parquet(records: Sequence[Record], path: Path) -> None:
+    """Write a Parquet file; a column of whole numbers with gaps keeps them whole."""
+    with needs("export", "--parquet"):
+        import pyarrow
+        import pyarrow.parquet
+
+    columns = {name: pyarrow.array([record[name] for record in records]) for name in records[0]}
+    for name, column in columns.items():
+        if pyarrow.types.is_null(column.type):  # no run has the number: still a number
+            columns[name] = column.cast(pyarrow.float64())
+    data = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(columns), data)
+    replace_file(path, data.getvalue())
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write ``data`` to a temporary file and rename it, so that readers never see half a file.
+
+    UserError if the system refuses.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(path.name + ".part")
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror})") from error
+
+
+def byte_unit(most: float) -> tuple[float, str]:
+    """Return the SI unit for values up to ``most`` bytes: (size in bytes, name)."""
+    units = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+    return next(((size, unit) for size, unit in units if most >= size), (1, "B"))

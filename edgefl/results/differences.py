@@ -15,21 +15,11 @@ from pydantic import BaseModel
 
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError, listed, printable
-from edgefl.results import rundirs
+from edgefl.results import run_files
 
-# keys, or whole tables, that are the strategy's own or change no result
-IGNORED = {
-    "name",
-    "seed",  # compared per scheme
-    "seeds",
-    "speed",
-    "strategies",
-    "data.dir",
-    "network",
-    "record",
-    "fidelity",
-    "run",
-}
+# keys, or whole tables, that are the strategy's own or change no result; seeds are compared apart
+IGNORED = {"name", "seed", "seeds", "speed", "strategies", "data.dir"}
+IGNORED |= {"network", "record", "fidelity", "run"}
 COUNTED = ("network.grace_s", "network.task_timeout_s")  # emulated seconds, although in [network]
 CLOCK, DIGEST = "clock", "data_digest"  # of [run]; each seed has its own data_digest
 NO_CONFIG = "config.toml"
@@ -51,11 +41,9 @@ class Difference:
 
     def __str__(self) -> str:
         """Return "links.up_mbit_s = 2 instead of 1"."""
+        what = f"{self.key} = {_shown(self.value)} instead of {_shown(self.instead)}"
         if self.key == NO_CONFIG:
-            return self._of_runs("no readable config.toml")
-        return self._of_runs(f"{self.key} = {_told(self.value)} instead of {_told(self.instead)}")
-
-    def _of_runs(self, what: str) -> str:
+            what = "no readable config.toml"
         return f"{what} ({listed(self.runs)})" if self.runs else what
 
 
@@ -66,34 +54,33 @@ def differences(
 ) -> dict[str, tuple[Difference, ...]]:
     """Return in what each scheme differs; () for a scheme that is like the others.
 
-    ``schemes``: run directories by name, as of ``rundirs.find``. What is usual is what ``baseline``
-    has, or else most runs; of equally many, the first one. ``without``: keys that do not count.
+    ``schemes``: run directories by name, as of ``run_files.find``. What is usual is what
+    ``baseline`` has, or else most runs; of equally many, the first one. ``without``: keys that do
+    not count.
     """
-    configs = {name: [_facts(run) for run in runs] for name, runs in schemes.items()}
-    seeds = {name: _seeds(runs) for name, runs in schemes.items()}
+    configs = {name: [_facts(run) for run in of_scheme] for name, of_scheme in schemes.items()}
+    seeds = {name: _seeds(of_scheme) for name, of_scheme in schemes.items()}
     like = list(schemes) if baseline is None else [baseline]
     known = [config for name in like for config in configs[name] if config is not None]
-    keys = sorted(
-        {key for runs in configs.values() for config in runs for key in config or ()} - set(without)
-    )
-    usual = {key: _most([_value(each, key) for each in _telling(known, key)]) for key in keys}
-    usual_seeds = _most([seeds[name] for name in like])
-    return {
-        name: (
-            *_of_scheme(runs, configs[name], usual),
-            *(
-                [Difference("seeds", own, usual_seeds)]
-                if (own := seeds[name]) != usual_seeds
-                else ()
-            ),
-        )
-        for name, runs in schemes.items()
+    keys = {key for of in configs.values() for config in of for key in config or ()}
+    usual = {
+        key: _most([_value(each, key) for each in known if _has_noted(each, key)])
+        for key in sorted(keys - set(without))
     }
+    usual_seeds = _most([seeds[name] for name in like])
+    found = {
+        name: list(_of_scheme(of_scheme, configs[name], usual))
+        for name, of_scheme in schemes.items()
+    }
+    for name, own in seeds.items():
+        if own != usual_seeds:
+            found[name].append(Difference("seeds", own, usual_seeds))
+    return {name: tuple(differing) for name, differing in found.items()}
 
 
 def refuse(found: Mapping[str, Sequence[Difference]]) -> None:
     """For ``--strict``: UserError that names all schemes that differ, and in what."""
-    different = [f"{name}: {told(differing)}" for name, differing in found.items() if differing]
+    different = [f"{name}: {in_one_line(of)}" for name, of in found.items() if of]
     if different:
         raise UserError(
             f"--strict: the runs differ in more than the strategy: {'; '.join(different)}; leave"
@@ -101,67 +88,61 @@ def refuse(found: Mapping[str, Sequence[Difference]]) -> None:
         )
 
 
-def told(differing: Sequence[Difference]) -> str:
+def in_one_line(differing: Sequence[Difference]) -> str:
     """Return the differences in one line; of many, the first ones."""
     return listed([str(each) for each in differing], SHOWN_KEYS)
 
 
 def _of_scheme(
-    runs: Sequence[Path], configs: Sequence[Config | None], usual: Config
+    of_scheme: Sequence[Path], configs: Sequence[Config | None], usual: Config
 ) -> Iterator[Difference]:
     """Yield the differences of a scheme's runs, one for each key and value."""
-    titles = [rundirs.title(run) for run in runs]
-
-    def of(places: Sequence[int]) -> tuple[str, ...]:
-        return () if len(places) == len(runs) else tuple(titles[place] for place in places)
-
-    if unread := [place for place, config in enumerate(configs) if config is None]:
-        yield Difference(NO_CONFIG, None, None, of(unread))
-    for key, expected in usual.items():
-        having: list[tuple[Any, list[int]]] = []  # not a dict: a value may not be hashable
-        for place, config in enumerate(configs):
+    titles = [run_files.title(run) for run in of_scheme]
+    having: list[tuple[str, Any, list[str]]] = []  # not a dict: a value may not be hashable
+    if unread := [name for name, config in zip(titles, configs) if config is None]:
+        having.append((NO_CONFIG, None, unread))
+    for key in usual:
+        for name, config in zip(titles, configs):
             if config is None or not _differs(config, key, usual):
                 continue
             value = _value(config, key)
-            same = next((places for other, places in having if other == value), None)
-            if same is None:
-                having.append((value, same := []))
-            same.append(place)
-        for value, places in having:
-            yield Difference(key, value, expected, of(places))
+            same = (names for of, other, names in having if of == key and other == value)
+            if (names := next(same, None)) is None:
+                having.append((key, value, names := []))
+            names.append(name)
+    for key, value, names in having:
+        some = () if len(names) == len(titles) else tuple(names)
+        yield Difference(key, value, usual.get(key), some)
 
 
-def _telling(configs: Sequence[Config], key: str) -> list[Config]:
-    """Return the configs that tell ``key``: runs of an older version have not noted each fact."""
-    return [config for config in configs if not _is_fact(key) or key in config]
-
-
-def _is_fact(key: str) -> bool:
-    return key == CLOCK or key.startswith(DIGEST)
+def _has_noted(config: Config, key: str) -> bool:
+    """Whether the config tells ``key``: runs of an older version have not noted each fact."""
+    is_fact = key == CLOCK or key.startswith(DIGEST)
+    return not is_fact or key in config
 
 
 def _differs(config: Config, key: str, usual: Config) -> bool:
     array, inside, _ = key.partition("[")
     if inside and _value(config, array) != usual.get(array):
         return False  # an array of another length is one difference, not one for each key
-    return bool(_telling([config], key)) and bool(_value(config, key) != usual[key])
+    return _has_noted(config, key) and bool(_value(config, key) != usual[key])
 
 
 def _facts(run: Path) -> dict[str, Any] | None:
     """Return a run's keys that count, by dotted place; None without a config."""
-    config = rundirs.read_config(run)
+    config = run_files.read_config(run)
     if not config:
         return None
-    found = {key: value for key, value in _flat(config) if not _is_ignored(key)}
-    if found.get("data.source") == "shard":
-        found["data.source"] = "partition"  # a shard is an edge's share of it, in a file
-    facts = config.get("run", {})
+    facts = {
+        key: value
+        for key, value in _flat(config)
+        if key in COUNTED or not {key, key.split(".")[0].split("[")[0]} & IGNORED
+    }
+    if facts.get("data.source") == "shard":
+        facts["data.source"] = "partition"  # a shard is an edge's share of it, in a file
+    noted = config.get("run", {})
     keys = {CLOCK: CLOCK, DIGEST: f"{DIGEST} of seed {config.get('seed')}"}
-    return found | {key: facts[fact] for fact, key in keys.items() if fact in facts}
-
-
-def _is_ignored(key: str) -> bool:
-    return key not in COUNTED and (key in IGNORED or key.split(".")[0].split("[")[0] in IGNORED)
+    return facts | {key: noted[fact] for fact, key in keys.items() if fact in noted}
 
 
 def _flat(value: Config, at: str = "") -> Iterator[tuple[str, Any]]:
@@ -200,12 +181,13 @@ def _most(values: Sequence[Any]) -> Any:
     return max(values, key=values.count, default=None)
 
 
-def _seeds(runs: Sequence[Path]) -> list[Any]:
+def _seeds(of_scheme: Sequence[Path]) -> list[Any]:
     """Return the seeds of a scheme's runs, without those whose config is missing."""
-    return [config["seed"] for run in runs if "seed" in (config := rundirs.read_config(run))]
+    configs = [run_files.read_config(run) for run in of_scheme]
+    return [config["seed"] for config in configs if "seed" in config]
 
 
-def _told(value: Any) -> str:
+def _shown(value: Any) -> str:
     match value:
         case None | []:
             return "nothing"
@@ -214,5 +196,5 @@ def _told(value: Any) -> str:
         case float():
             return f"{value:g}"
         case list():
-            return f"[{listed([_told(each) for each in value], 8)}]"
+            return f"[{listed([_shown(each) for each in value], 8)}]"
     return printable(str(value), 60)

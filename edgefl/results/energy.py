@@ -16,9 +16,8 @@ import numpy as np
 
 from edgefl.record.files import ENERGY, METRICS
 from edgefl.record.tables import parts
-from edgefl.results.rundirs import read_summary
-from edgefl.results.summary import number
-from edgefl.results.tail import read_csv
+from edgefl.results.read import number, read_csv
+from edgefl.results.run_files import read_summary
 from emulator.energy.account import IDLE, STATES
 
 MODELLED, MEASURED = "modelled", "measured"
@@ -48,17 +47,26 @@ def joules(run: Path) -> dict[str, EdgeJoules] | None:
             edge: {key: value for key, value in each.items() if not key.endswith("_s")}
             for edge, each in section["by_edge"].items()
         }
-    rows = _rows(run)
-    return None if not rows else _by_edge(rows, _end_s(run, rows))
+    if not (rows := _rows(run)):
+        return None
+    end_s, by_edge = _end_s(run, rows), dict[str, EdgeJoules]()
+    for row in rows:
+        amount = float(row["joules"] or 0.0)
+        if row["state"] == IDLE:
+            amount = float(row["watts"]) * max(0.0, end_s - float(row["began_s"]))
+        empty = {"joules": 0.0, **{f"{state}_j": 0.0 for state in STATES}}
+        of_edge = by_edge.setdefault(row["edge"], empty)
+        of_edge[f"{row['state']}_j"] += amount
+        of_edge["joules"] += amount
+    return dict(sorted(by_edge.items()))
 
 
 def whole_joules(run: Path) -> float | None:
     """The modelled joules of all edges together."""
-    section = _section(run)
-    if section is not None:
+    if (section := _section(run)) is not None:
         return float(section["joules"])
-    found = joules(run)
-    return None if found is None else sum(each["joules"] for each in found.values())
+    by_edge = joules(run)
+    return None if by_edge is None else sum(each["joules"] for each in by_edge.values())
 
 
 def joules_over_time(run: Path, edge: str | None = None) -> EnergyCurve | None:
@@ -68,16 +76,16 @@ def joules_over_time(run: Path, edge: str | None = None) -> EnergyCurve | None:
     old parts of energy.csv were deleted (``record.keep``).
     """
     rows = _rows(run)
-    if not rows or _begins_late(run):
+    if not rows or min(parts(run / ENERGY), default=1) > 1:
         return None
-    chosen = [row for row in rows if edge is None or row["edge"] == edge]
-    return curve(chosen, _end_s(run, rows))
+    own = [row for row in rows if edge is None or row["edge"] == edge]
+    return curve(own, _end_s(run, rows))
 
 
 def joules_at(run: Path, seconds: Sequence[float]) -> list[float] | None:
     """The modelled joules of all edges at these emulated seconds, such as those of evaluations."""
-    found = joules_over_time(run)
-    return None if found is None else [float(each) for each in found.at(seconds)]
+    over_time = joules_over_time(run)
+    return None if over_time is None else [float(each) for each in over_time.at(seconds)]
 
 
 def joules_to_target(
@@ -89,19 +97,19 @@ def joules_to_target(
     """
     if time_to_target_s is None:
         return None
-    found = (row for row in metrics_rows if number(row.get("emulated_s")) == time_to_target_s)
-    return next((number(row.get("joules")) for row in found), None)
+    rows = (row for row in metrics_rows if number(row.get("emulated_s")) == time_to_target_s)
+    return next((number(row.get("joules")) for row in rows), None)
 
 
 def so_far(
     run: Path, metrics_rows: Iterable[Mapping[str, Any]], time_to_target_s: float | None
 ) -> dict[str, Any]:
     """The joules of a run without a summary, as its section of summary.json; {} if it has none."""
-    whole = whole_joules(run)
-    if whole is None:
+    in_all = whole_joules(run)
+    if in_all is None:
         return {}
     to_target = joules_to_target(metrics_rows, time_to_target_s)
-    return {"kind": MODELLED, "joules": whole, "joules_to_target": to_target}
+    return {"kind": MODELLED, "joules": in_all, "joules_to_target": to_target}
 
 
 def curve(rows: Iterable[Mapping[str, Any]], end_s: float) -> EnergyCurve:
@@ -110,15 +118,12 @@ def curve(rows: Iterable[Mapping[str, Any]], end_s: float) -> EnergyCurve:
     jumps: defaultdict[float, float] = defaultdict(float)  # by moment: joules all at once
     for row in rows:
         began_s = float(row["began_s"])
-        if row["state"] == IDLE:
-            ended_s = max(end_s, began_s)
-            watts = float(row["watts"])
-        else:
-            ended_s = float(row["ended_s"])
-            if ended_s <= began_s:
-                jumps[began_s] += float(row["joules"])
-                continue
-            watts = float(row["joules"]) / (ended_s - began_s)
+        is_idle = row["state"] == IDLE
+        ended_s = max(end_s, began_s) if is_idle else float(row["ended_s"])
+        if not is_idle and ended_s <= began_s:
+            jumps[began_s] += float(row["joules"])
+            continue
+        watts = float(row["watts"]) if is_idle else float(row["joules"]) / (ended_s - began_s)
         steps[began_s] += watts
         steps[ended_s] -= watts
     moments = np.array(sorted({0.0, *steps, *jumps}))
@@ -128,24 +133,10 @@ def curve(rows: Iterable[Mapping[str, Any]], end_s: float) -> EnergyCurve:
     return EnergyCurve(moments, np.maximum.accumulate(grown))
 
 
-def _by_edge(rows: Sequence[Mapping[str, Any]], end_s: float) -> dict[str, EdgeJoules]:
-    found: dict[str, EdgeJoules] = {}
-    for row in rows:
-        of = found.setdefault(
-            row["edge"], {"joules": 0.0, **{f"{state}_j": 0.0 for state in STATES}}
-        )
-        if row["state"] == IDLE:
-            amount = float(row["watts"]) * max(0.0, end_s - float(row["began_s"]))
-        else:
-            amount = float(row["joules"])
-        of[f"{row['state']}_j"] += amount
-        of["joules"] += amount
-    return dict(sorted(found.items()))
-
-
 def _section(run: Path) -> dict[str, Any] | None:
-    found = read_summary(run).get("energy")
-    return found if isinstance(found, dict) and found.get("kind") == MODELLED else None
+    section = read_summary(run).get("energy")
+    is_modelled = isinstance(section, dict) and section.get("kind") == MODELLED
+    return section if is_modelled else None
 
 
 def _rows(run: Path) -> list[dict[str, str]]:
@@ -153,17 +144,11 @@ def _rows(run: Path) -> list[dict[str, str]]:
     return [row for row in read_csv(run / ENERGY) if row["state"] in STATES]
 
 
-def _begins_late(run: Path) -> bool:
-    """Whether the first part of energy.csv was deleted."""
-    found = parts(run / ENERGY)
-    return bool(found) and min(found) > 1
-
-
 def _end_s(run: Path, rows: Sequence[Mapping[str, Any]]) -> float:
     """The end of the run; of one without a summary, its latest moment in energy.csv and metrics."""
-    found = number(read_summary(run).get("emulated_s"))
-    if found is not None:
-        return found
+    of_run = number(read_summary(run).get("emulated_s"))
+    if of_run is not None:
+        return of_run
     ends = [float(row["ended_s"] or row["began_s"]) for row in rows]
     ends += [number(row.get("emulated_s")) or 0.0 for row in read_csv(run / METRICS)]
     return max(ends, default=0.0)

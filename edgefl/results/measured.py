@@ -19,8 +19,7 @@ import numpy as np
 
 from edgefl.errors import undamaged
 from edgefl.record.files import LINKS, MEASURED, PING, TRAINING
-from edgefl.results.columns import TableColumns, read_table
-from edgefl.results.tail import read_csv
+from edgefl.results.read import TableColumns, read_csv, read_table
 
 WAYS = ("up", "down")
 # Below this time, a busy period measures the speed of the two programs and not that of the wire.

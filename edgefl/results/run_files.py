@@ -1,30 +1,170 @@
-"""The files of one run, for all that shows it: each is read once, when it is needed."""
+"""Finding the directories of runs and of schemes with several seeds; the files of one run."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+import sys
+from collections import Counter
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from edgefl.errors import undamaged
-from edgefl.record.files import EVENTS, LINKS, METRICS, SLOTS
-from edgefl.results import rundirs, tail, timeline
-from edgefl.results.columns import (
+import orjson
+
+from edgefl.config.toml import parsed
+from edgefl.errors import UserError, nearest, undamaged
+from edgefl.record.files import CONFIG, EVENTS, LINKS, METRICS, SLOTS, SUMMARY
+from edgefl.results import timeline
+from edgefl.results.read import (
     NEEDED,
     EventColumns,
     TableColumns,
     Texts,
+    event_columns,
+    number,
+    read_csv,
     read_events,
     read_table,
 )
-from edgefl.results.timeline import Timeline
+
+MARKS = (SUMMARY, EVENTS, METRICS)
+SEED = re.compile(r"seed(\d+)")
+
+
+# ---------------------------------------------------------------------- names
+def seed_name(seed: int, several: bool) -> str:
+    """Return the directory of a seed below its scheme: "seed3", or "" if there is only one."""
+    return f"seed{seed}" if several else ""
+
+
+def title(run: Path) -> str:
+    """Return the display name of a run: "fedavg" or "fedavg seed 3"."""
+    path = run.resolve()
+    match = SEED.fullmatch(path.name)
+    return f"{path.parent.name} seed {match[1]}" if match else path.name
+
+
+def scheme_folder(run: Path) -> Path:
+    """Return the directory of a run's scheme: of a seed's run, the one above it."""
+    path = run.resolve()
+    return path.parent if SEED.fullmatch(path.name) else path
+
+
+# ---------------------------------------------------------------------- directories
+def is_run(path: Path) -> bool:
+    """Return whether ``path`` is the directory of one run, finished or not."""
+    return any((path / mark).is_file() for mark in MARKS)
+
+
+def runs_of(scheme: Path) -> list[Path]:
+    """Return the run in this directory, or the seeds' runs one level below, by number.
+
+    [] if there is no run.
+    """
+    if is_run(scheme):
+        return [scheme]
+    if not scheme.is_dir():
+        return []
+    seeds = [
+        (int(match[1]), child)
+        for child in scheme.iterdir()
+        if (match := SEED.fullmatch(child.name)) and is_run(child)
+    ]
+    return [child for _, child in sorted(seeds)]
+
+
+def find(paths: Sequence[Path]) -> dict[str, list[Path]]:
+    """Return the run directories of each scheme by its display name.
+
+    ``paths``: directories of runs, of schemes, or of several schemes. A name is as long as it must
+    be to be unique, and says if the algorithm was rebuilt without the paper's equations. UserError
+    if a path holds no run.
+    """
+    schemes = {scheme: runs for path in paths for scheme, runs in _schemes_in(Path(path)).items()}
+    names = {scheme: _names(scheme) for scheme in schemes}
+    counts = [Counter(of_scheme[place] for of_scheme in names.values()) for place in (0, 1)]
+    named: dict[str, list[Path]] = {}
+    for scheme, runs in schemes.items():
+        candidates = zip(counts, names[scheme])
+        unique = next((name for count, name in candidates if count[name] == 1), str(scheme))
+        rebuilt = read_config(runs[0]).get("run", {}).get("reconstructed", False)
+        named[f"{unique} (reconstructed)" if rebuilt else unique] = runs
+    return named
+
+
+def _names(scheme: Path) -> tuple[str, str]:
+    """Return a short and a longer name; a single seed's directory also names its scheme."""
+    folders = scheme.resolve().parts
+    own = 2 if SEED.fullmatch(folders[-1]) else 1
+    return "/".join(folders[-own:]), "/".join(folders[-own - 1 :])
+
+
+def _schemes_in(path: Path) -> dict[Path, list[Path]]:
+    """Return the runs of each scheme in a directory, in the order of its config."""
+    if runs := runs_of(path):
+        return {path: runs}
+    if not path.is_dir():
+        raise missing(path)
+    schemes = {child: runs for child in sorted(path.iterdir()) if (runs := runs_of(child))}
+    if not schemes:
+        raise UserError(
+            f"{path}: no run in it: expected the directory of an experiment, such as runs/NAME, or"
+            f" of a run, which has {' or '.join(MARKS)}"
+        )
+    return dict(sorted(schemes.items(), key=lambda item: _place(item[1][0])))  # stable
+
+
+def _place(run: Path) -> int:
+    """Return the strategy's position in the run's config; the last if it has none."""
+    config = read_config(run)
+    names = [entry_name(entry) for entry in config.get("strategies", [])]
+    own = config.get("run", {}).get("strategy")
+    return names.index(own) if own in names else sys.maxsize
+
+
+def entry_name(entry: dict[str, Any]) -> str:
+    """Return the name of a config's strategy, as ``StrategyEntry.name`` does."""
+    return str(entry.get("label") or str(entry.get("strategy")).split(":")[-1].lower())
+
+
+def missing(path: Path) -> UserError:
+    """Return the error about a path that is no directory; it names one that is nearly so."""
+    if path.exists():
+        return UserError(f"{path}: is a file, expected the directory of a run, such as runs/NAME")
+    near = path.parent.iterdir() if path.parent.is_dir() else ()
+    names = [each.name for each in near if each.is_dir()]
+    hint = nearest(path.name, names)  # a list of all names would be too long
+    return UserError(f"{path}: no such directory{hint if 'nearest' in hint else ''}")
+
+
+# ---------------------------------------------------------------------- files
+def read_config(run: Path) -> dict[str, Any]:
+    """Return a run's config.toml; {} if it is missing or incomplete."""
+    try:
+        return parsed((run / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # unreadable, or not valid TOML or text
+        return {}
+
+
+def read_summary(run: Path) -> dict[str, Any]:
+    """Return a run's summary.json; {} if the run has not ended, or it cannot be read."""
+    try:
+        found = orjson.loads((run / SUMMARY).read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def began_unix_s(run: Path) -> float:
+    """Return the Unix time of emulated second 0; 0.0 if the run has none, or is unfinished."""
+    return number(read_summary(run).get("began_unix_s")) or 0.0
 
 
 class RunFiles:
-    """The files of one run, finished or not. UserError names a damaged row.
+    """The files of one run, finished or not; each is read once, when it is needed.
 
-    ``texts``: those of all columns.
+    UserError names a damaged row. ``texts``: those of all columns.
     """
 
     def __init__(self, path: Path, only: Collection[str] | None = NEEDED) -> None:
@@ -35,22 +175,21 @@ class RunFiles:
     @cached_property
     def events(self) -> EventColumns:
         """The rows of events.jsonl."""
-        return read_events(self.path / EVENTS, self.texts, self._only)
-
-    @cached_property
-    def metrics(self) -> list[dict[str, str]]:
-        """The rows of metrics.csv."""
-        return tail.read_csv(self.path / METRICS)
+        return event_columns(self.path / EVENTS, self.texts, self._only)
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
         """The same as dicts. This takes much time and memory: see ``has_decisions`` before."""
-        return tail.read_events(self.path / EVENTS)
+        return read_events(self.path / EVENTS)
 
     def has_decisions(self, do: str) -> bool:
         """Whether there is a decision of this kind, such as "report"."""
-        found = self.events.decisions.texts_of("do") == self.texts.number(do)
-        return bool(found.any())
+        return bool((self.events.decisions.texts_of("do") == self.texts.number(do)).any())
+
+    @cached_property
+    def metrics(self) -> list[dict[str, str]]:
+        """The rows of metrics.csv."""
+        return read_csv(self.path / METRICS)
 
     def table(self, name: str) -> TableColumns:
         """The rows of a CSV file; none if it is missing."""
@@ -58,23 +197,18 @@ class RunFiles:
             self._tables[name] = read_table(self.path / name, self.texts)
         return self._tables[name]
 
-    @property
-    def links(self) -> TableColumns:
-        """The rows of links.csv."""
-        return self.table(LINKS)
-
     @cached_property
-    def timeline(self) -> Timeline:
+    def timeline(self) -> timeline.Timeline:
         """What each edge does over time."""
         with undamaged(self.path):
-            return timeline.of_columns(self.events, self.table(SLOTS), self.links)
+            return timeline.of_columns(self.events, self.table(SLOTS), self.table(LINKS))
 
     @cached_property
     def config(self) -> dict[str, Any]:
         """The run's config.toml; {} if it is missing."""
-        return rundirs.read_config(self.path)
+        return read_config(self.path)
 
     @cached_property
     def summary(self) -> dict[str, Any]:
         """The run's summary.json; {} if the run has not ended."""
-        return rundirs.read_summary(self.path)
+        return read_summary(self.path)

@@ -25,7 +25,7 @@ from table import Row, arguments, host_line, load, report, run, say
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.config.experiment import Experiment
 from edgefl.loading.file import load as load_config
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 
 CONFIG = Path(__file__).resolve().parents[2] / "configs" / "agreement.toml"
 MEDIAN_GOAL, WORST_GOAL = "<= 1", "<= 3"  # percent

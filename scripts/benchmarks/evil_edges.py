@@ -45,7 +45,7 @@ from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 from edgefl.protocol.messages import Assignment, Update
 from edgefl.record import journal
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 
 MB = 1_000_000
 ELEMENTS = 2_500

@@ -208,6 +208,10 @@ def listening(control: Channel, config: Experiment, base: Path, keys: Path | Non
             data_digest="bench",
             keys=None if keys is None else str(keys),
             more=False,
+            strains=(),
+            speed_auto=False,
+            resume=False,
+            engine="",
         )
     )
     heard = control.receive()

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 from typing import Any
 
 from reference import dispatch_s
@@ -31,8 +32,11 @@ from edgefl.clocks.virtual.pool.executor import Executor, RunOutcome
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
+from edgefl.exchange.fault_lives import FaultLives
+from edgefl.exchange.machine import Exchange
 from edgefl.jobs import Train
 from edgefl.strategies.base.strategy import Strategy
+from emulator.faults import Schedule
 from emulator.links.network import Network
 
 HERE = Path(__file__).parent
@@ -232,11 +236,15 @@ class Bench:
             learned.initial_weights(),
             learned.layout,
         )
-        host = VirtualHost(opened.coordinator, {}, Network(), {}, Untrained(learned))
+        edges = SimpleNamespace(learned=SimpleNamespace(samples={}))
+        pool, exchange = Untrained(learned), Exchange(Network(), {})
+        host = VirtualHost(
+            opened.coordinator, edges, exchange, pool, Schedule(), FaultLives([], False), 0
+        )
         for at_ns in range(entries):
             host.agenda.add(1000 * at_ns, lambda now: None)
         bare_s, began = dispatch_s(entries), time.perf_counter()
-        host.run({}, lambda now: opened.flush_now_and_then())
+        host.run(lambda now: opened.flush_now_and_then())
         ours_s = time.perf_counter() - began
         return [
             Row("agenda entries dispatched without training", entries / ours_s, "1/s"),

@@ -14,9 +14,10 @@ from edgefl.edges.edge import MOST_UNACKNOWLEDGED
 from edgefl.protocol.codec import decode, decode_note, says, transfer_meta, unbundled
 from edgefl.protocol.messages import TASK, Acknowledged, Offer, Stamped
 from emulator.units import FOREVER
+from search.faults import COORDINATOR, Fault
 from search.machine import NS_PER_S
 from search.scenario import CHECKPOINTS, EDGES, EVENTS_FILE, JOURNAL, rows_of
-from search.story import COORDINATOR, Fault, Story
+from search.story import Story
 from search.twin import History
 
 LATE_NS = 2 * NS_PER_S  # by how much an alarm may be late on a host that is not disturbed

@@ -23,8 +23,6 @@ SCHEDULER_NS = 50_000  # a thread that is woken runs after up to this time
 BOOT_NS = 1_000 * NS_PER_S  # of the machines: their monotonic clocks are above 0
 TOLD = 40  # latest lines of the story, shown with a failure
 MOST_EVENTS = 400_000  # of one run; more means that it turns in a circle
-CALM_NS = 1_000  # the longest random delay of a calm machine
-LONGEST_NS = 1 << 31  # of a random delay; what is drawn below more than this is no delay
 
 
 class Killed(GreenletExit):
@@ -38,12 +36,11 @@ class TurnsInACircle(Exception):
 class Simulation:
     """Time, the events to come, and the trace: a digest of all that has happened.
 
-    ``after_event`` is called after every event: it checks the invariants. ``calm``: nothing is late
-    by chance.
+    ``after_event`` is called after every event: it checks the invariants.
     """
 
-    def __init__(self, seed: int, verbose: bool = False, calm: bool = False) -> None:
-        self.now_ns, self.calm = 0, calm
+    def __init__(self, seed: int, verbose: bool = False) -> None:
+        self.now_ns = 0
         self.rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 1])))
         self.hub = getcurrent()
         self.after_event: Callable[[], None] = lambda: None
@@ -83,8 +80,7 @@ class Simulation:
         """A random whole number in [0, below); 0 if there is none."""
         if not self._draws:  # one call for many draws
             self._draws = self.rng.integers(0, 1 << 62, 512).tolist()
-        most = CALM_NS if self.calm and below < LONGEST_NS else below
-        return self._draws.pop() % max(most, 1)
+        return self._draws.pop() % max(below, 1)
 
     # ------------------------------------------------------------------ the trace
     def tell(self, *what: Any) -> None:

@@ -19,12 +19,12 @@ from edgefl.errors import UserError
 from edgefl.protocol.errors import Refused, Unreachable
 from edgefl.record.files import CONFIG, SUMMARY
 from search.disk import SimulatedDisk
-from search.faults import plan
+from search.faults import COORDINATOR, Fault, plan
 from search.invariants import Broken, Invariants
 from search.machine import NS_PER_S, Process, Simulation, TurnsInACircle, running
 from search.network import SimulatedNetwork
 from search.scenario import EDGES, PORT, RUN, World
-from search.story import COORDINATOR, Fault, Story
+from search.story import Story
 from search.system import SimulatedInbox, SimulatedSystem, Worker, evaluating, working
 
 PATIENCE_S = 60.0
@@ -91,11 +91,9 @@ class Run:
     ``coordinator``: of the process that runs now. ``hosts``: of the edges' latest processes.
     """
 
-    def __init__(
-        self, world: World, story: Story, verbose: bool = False, calm: bool = False
-    ) -> None:
+    def __init__(self, world: World, story: Story, verbose: bool = False) -> None:
         self.world, self.story = world, story
-        self.sim = Simulation(story.seed, verbose, calm)
+        self.sim = Simulation(story.seed, verbose)
         self.network = SimulatedNetwork(self.sim)
         self.disk = SimulatedDisk(self.sim)
         self.processes: dict[str, Process] = {}

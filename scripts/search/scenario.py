@@ -1,11 +1,11 @@
-"""What runs in the simulation: experiments of several schemes, and both sides built as in a run."""
+"""What runs in the simulation: experiments, and both sides built as in a run."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,12 +13,13 @@ from unittest.mock import patch
 
 import numpy as np
 import orjson
+from msgspec import Struct
 from safetensors.numpy import save_file
 
 from edgefl.clocks.setup import rundir
 from edgefl.clocks.setup.learning import Learning, learning
 from edgefl.clocks.wall.coordinator import durability
-from edgefl.clocks.wall.coordinator.opening import CoordinatorTask
+from edgefl.clocks.wall.coordinator.process import CoordinatorTask
 from edgefl.clocks.wall.edge.membership import side
 from edgefl.clocks.wall.edge.work import EdgeSide
 from edgefl.config.experiment import Experiment
@@ -63,7 +64,7 @@ SMALL: dict[str, Any] = {
 }  # of all strategies that have such an option
 
 
-def _scheme(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _strategy(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The entry of a strategy, and what else its experiment needs."""
     kind = load(name)
     entry = {key: value for key, value in SMALL.items() if key in kind.Options.model_fields}
@@ -71,14 +72,13 @@ def _scheme(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return entry | OPTIONS.get(name, {}), more
 
 
-SCHEMES = {name: _scheme(name) for name in strategy_names()}
+STRATEGIES = {name: _strategy(name) for name in strategy_names()}
 UP = ("", "float16", "int8", "top_k", "random_k", "sign")
 DOWN = ("", "float16", "int8")
 COMPRESSED_SHARE = 0.35  # of the stories
 
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
+class Scenario(Struct, frozen=True, omit_defaults=True):
     """What the run itself is, without its faults.
 
     ``pace``: how fast devices and links are, as a factor. ``bounded``: tasks have one limit in all
@@ -87,7 +87,7 @@ class Scenario:
     ``up``, ``down``: how updates and models are compressed.
     """
 
-    scheme: str
+    strategy: str
     durability: str
     pace: float = 1.0
     bounded: bool = False
@@ -100,7 +100,7 @@ class Scenario:
 def random_scenario(rng: np.random.Generator) -> Scenario:
     """Draw a scenario."""
     return Scenario(
-        str(rng.choice(sorted(SCHEMES))),
+        str(rng.choice(sorted(STRATEGIES))),
         str(rng.choice(["process", "power"])),
         float(rng.choice([0.5, 1.0, 2.0])),
         bool(rng.random() < 0.3),
@@ -118,7 +118,7 @@ def _compressed(rng: np.random.Generator) -> dict[str, str]:
 @functools.cache
 def experiment(scenario: Scenario) -> Experiment:
     """The scenario's experiment."""
-    entry, more = SCHEMES[scenario.scheme]
+    entry, more = STRATEGIES[scenario.strategy]
     rate = scenario.pace
     sections: dict[str, Any] = {
         "name": "search",
@@ -140,12 +140,12 @@ def experiment(scenario: Scenario) -> Experiment:
             **({"task_timeout_s": 30.0} if scenario.bounded else {}),
         },
         "record": {"durability": scenario.durability},
-        "strategies": [{"strategy": scenario.scheme, **entry}],
+        "strategies": [{"strategy": scenario.strategy, **entry}],
     }
     if scenario.native:
         sections["links"] = {"kind": "native"}
     if "medium" in more:
-        del sections["links"]
+        sections["links"] = {"latency_ms": 10.0}
     ways = {"up": scenario.up, "down": scenario.down}
     if any(ways.values()):
         sections["compression"] = {way: name for way, name in ways.items() if name}
@@ -179,13 +179,13 @@ class World:
 
     def learned(self, scenario: Scenario) -> Learning:
         """The data and the model, for this scenario's experiment."""
-        found, scheme = self.experiment(scenario), scenario.scheme
-        if scheme not in self._learned:
-            self._learned[scheme] = made = learning(found, FOLDER)
+        found, strategy = self.experiment(scenario), scenario.strategy
+        if strategy not in self._learned:
+            self._learned[strategy] = made = learning(found, FOLDER)
             layout = orjson.dumps(made.layout.to_json())
             (self.scratch / "layout.json").write_bytes(layout)
             save_file({"weights": made.initial_weights()}, self.scratch / "initial.safetensors")
-        return replace(self._learned[scheme], experiment=found, _chosen={})
+        return replace(self._learned[strategy], experiment=found, _chosen={})
 
     def coordinator_task(self, scenario: Scenario, resume: bool) -> CoordinatorTask:
         learned = self.learned(scenario)

@@ -24,7 +24,7 @@ import xxhash
 from edgefl.clocks.setup.plan import fidelity
 from edgefl.clocks.setup.rundir import externals
 from edgefl.clocks.wall.coordinator.logic import Logic
-from edgefl.clocks.wall.coordinator.opening import RunOpener
+from edgefl.clocks.wall.coordinator.process import open_run
 from edgefl.disk import OwnDisk
 from edgefl.record.journal import JournalEntry, Position
 from edgefl.record.tables import at_once
@@ -145,7 +145,7 @@ class Twin:
         self.folder = world.scratch / "twin"
         task = replace(world.coordinator_task(scenario, resume=False), directory=self.folder)
         learned = world.learned(scenario)
-        opener = RunOpener(
+        opened = open_run(
             task,
             aligned_copy(learned.initial_weights()),
             learned.layout,
@@ -155,7 +155,6 @@ class Twin:
             at_once,
             lambda line: None,
         )
-        opened = opener.open()
         self.run, self.core = opened.run, opened.core
         self.logic = Logic(self.core, _Nobody(), fidelity(task.experiment))
 

@@ -39,7 +39,7 @@ from safetensors.numpy import load_file
 
 from edgefl.errors import UserError
 from edgefl.exit_status import BAD_INPUT, FAILED
-from edgefl.results.tail import read_csv
+from edgefl.results.read import read_csv
 from emulator.errors import BadValue
 
 APP = Path(__file__).parent / "digits_app"

@@ -18,13 +18,14 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
-from edgefl.clocks.setup.plan import devices, timetable
+from edgefl.clocks.setup.devices import devices
+from edgefl.clocks.setup.plan import timetable
 from edgefl.errors import UserError
 from edgefl.exit_status import BAD_INPUT, FAILED
 from edgefl.loading.file import load
-from edgefl.reports import slots as slots
-from edgefl.results import rundirs
-from edgefl.results.tail import read_csv, read_events
+from edgefl.results import run_files
+from edgefl.results.families import slots
+from edgefl.results.read import read_csv, read_events
 from edgefl.strategies.base.slotted import SlottedOptions
 from edgefl.strategies.idfl import IdflOptions
 from edgefl.vectors import Layout, LayoutEntry
@@ -71,8 +72,8 @@ def judge() -> int:
     options = parser.parse_args()
     rows = [
         row(name, runs[0])
-        for name, runs in rundirs.find(options.runs).items()
-        if slots.is_slotted(runs[0])
+        for name, runs in run_files.find(options.runs).items()
+        if slots.rounds(read_events(runs[0] / "events.jsonl"))
     ]
     if not rows:
         raise UserError(f"{options.runs[0]}: no run of a slotted strategy")

@@ -14,8 +14,8 @@ import pytest
 from edgefl.archives import BadArchive, unpack
 from edgefl.plugins.launch.connections.connection import HostError
 from edgefl.plugins.launch.connections.local import LocalConnection
+from edgefl.plugins.launch.host_session import RemoteCoordinator
 from edgefl.plugins.launch.inventory import CoordinatorPlace, Host
-from edgefl.plugins.launch.remote_coordinator import RemoteCoordinator
 
 MOST = 1 << 20
 Member = tuple[str, bytes | None, str]  # name, type of tar, target of a link

@@ -168,5 +168,5 @@ def test_the_core_runs_without_the_plug_ins_that_come_with_it(tmp_path: Path) ->
         check=False,
     )
     end = ": the plug-in for it is not installed"
-    assert done.stderr.splitlines() == [f"edgefl: --live{end}", f"edgefl: launch{end}"]
+    assert done.stderr.splitlines() == [f"edgefl: {each}{end}" for each in ("--live", "launch")]
     assert done.stdout.splitlines()[-1] == str(STATUS)

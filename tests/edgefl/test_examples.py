@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from state_relay import Relay, begun
 
 from edgefl.clocks.setup.learning import learning
-from edgefl.clocks.setup.replay_run import replay_run
+from edgefl.clocks.setup.rundir import replay_run
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.errors import UserError
 from edgefl.loading.file import load

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgefl.errors import UserError
-from edgefl.results.rundirs import find
+from edgefl.results.run_files import find
 from emulator.compute import read_device_table
 from emulator.errors import BadValue
 from emulator.units import parse_rate, parse_size

@@ -1,4 +1,4 @@
-"""Edges that come and go on real processes: the decisions of the virtual clock."""
+"""Edges that come and go on real processes."""
 
 from __future__ import annotations
 

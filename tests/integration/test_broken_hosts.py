@@ -24,7 +24,7 @@ from paths import ROOT
 from ssh_hosts import Rig, SSHHost
 
 from edgefl import __version__
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 
 CONFIG = """
 name = "broken"

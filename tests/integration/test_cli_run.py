@@ -20,7 +20,7 @@ from processes import SMALL, happened, start, wait_for
 from terminals import Terminals, end, family, gone
 
 from edgefl import cli
-from edgefl.clocks.setup.replay_run import replay_run
+from edgefl.clocks.setup.rundir import replay_run
 from edgefl.exit_status import REFUSED
 
 pytestmark = pytest.mark.alone
@@ -128,29 +128,31 @@ def test_a_run_that_nobody_joins_leaves_nothing_but_what_was_there(
 
 
 # ------------------------------------------------------------------ more than the host can do
+# a few updates end each run, however long they take: a run without an update fails, and so would
+# one in which each task is closed because it takes too long
+BUSY = (
+    "run",
+    "small.toml",
+    "training.epochs=20",
+    "training.engine=torch",
+    "model.hidden=[256]",
+    "links.up_mbit_s=20",
+    "links.down_mbit_s=20",
+    "network.task_timeout_s=0",
+    "stop.versions=2",
+)
+
+
 def test_a_run_that_cannot_keep_up_is_refused_or_strained(
     folder: Path, started: list[subprocess.Popen[str]]
 ) -> None:
-    # a few updates end each run, however long they take: a run without an update fails, and so
-    # would one in which each task is closed because it takes too long
-    busy = (
-        "run",
-        "small.toml",
-        "training.epochs=20",
-        "training.engine=torch",
-        "model.hidden=[256]",
-        "links.up_mbit_s=20",
-        "links.down_mbit_s=20",
-        "network.task_timeout_s=0",
-        "stop.versions=2",
-    )
-    status, _, err = end(start(started, *busy, "devices.samples_per_s=100000000"))
+    status, _, err = end(start(started, *BUSY, "devices.samples_per_s=100000000"))
     asked = re.search(r"this host (\d+): set speed=(\S+) or speed=auto", err)
     assert status == 2 and asked and err.count("\n") == 1 and not (folder / "runs").exists()
 
     slowed = start(
         started,
-        *busy,
+        *BUSY,
         f"devices.samples_per_s={4 * int(asked[1])}",
         "speed=auto",
         "--out",
@@ -164,7 +166,7 @@ def test_a_run_that_cannot_keep_up_is_refused_or_strained(
 
     too_fast = start(
         started,
-        *busy,
+        *BUSY,
         "devices.samples_per_s=100000000",
         "--force",
         "--out",
@@ -179,6 +181,14 @@ def test_a_run_that_cannot_keep_up_is_refused_or_strained(
         and found["compute_overruns"] > 0
     )
 
+
+@pytest.mark.rest
+def test_a_run_beside_busy_processes_is_strained(
+    folder: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    status, _, err = end(start(started, *BUSY, "devices.samples_per_s=100000000"))
+    asked = re.search(r"this host (\d+): set", err)
+    assert status == 2 and asked
     # three devices, the slowest half as fast: together they need three quarters of this host
     fitting = f"devices.samples_per_s={0.35 * int(asked[1]):.1f}"
     hogs = [
@@ -188,7 +198,7 @@ def test_a_run_that_cannot_keep_up_is_refused_or_strained(
     # in the same session as the processes that use the CPU: Linux may share the processor evenly
     # between sessions, whatever the number of their processes
     beside_hogs = start(
-        started, *busy, fitting, "stop.versions=4", "--force", "--out", "hogs", cold=True
+        started, *BUSY, fitting, "stop.versions=4", "--force", "--out", "hogs", cold=True
     )
     try:
         # begin once the host was measured; two updates can end before this is seen, so four

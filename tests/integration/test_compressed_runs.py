@@ -15,12 +15,12 @@ from safetensors.numpy import load_file
 
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.setup.plan import timetable
-from edgefl.clocks.setup.replay_run import replay_run
+from edgefl.clocks.setup.rundir import replay_run
 from edgefl.errors import UserError
 from edgefl.loading.file import load as load_config
 from edgefl.results.compare import load_run
-from edgefl.results.tail import read_csv, read_events
-from edgefl.strategies.base.catalog import load, strategy_names
+from edgefl.results.read import read_csv, read_events
+from edgefl.strategies.base.catalog import load
 
 LOSSY = {"up": {"name": "top_k", "share": 0.25}, "down": {"name": "int8"}}
 CONFIG = f"""
@@ -50,8 +50,11 @@ def sent(directory: Path, kind: str) -> list[int]:
     return [int(row["bytes"]) for row in read_csv(directory / "links.csv") if row["kind"] == kind]
 
 
-@pytest.mark.parametrize("name", strategy_names())
-def test_every_strategy_sends_less_and_replays(name: str, tmp_path: Path) -> None:
+KINDS = ("fedavg", "fedasmu", "fedssmu", "fedac", "syncdrop", "idfl", "fedecho", "wkafl", "moon")
+
+
+@pytest.mark.parametrize("name", KINDS)  # they differ in what they send
+def test_strategies_send_less_and_replay(name: str, tmp_path: Path) -> None:
     _, whole = compressed(tmp_path / "whole", name, None)
     summary, packed = compressed(tmp_path / "packed", name, LOSSY, **PAYLOADS)
     assert summary["versions"] == 5 and summary["updates_discarded"] == {}

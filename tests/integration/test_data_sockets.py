@@ -18,7 +18,7 @@ from text_files import write_jsonl
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load
-from edgefl.results.tail import read_csv
+from edgefl.results.read import read_csv
 
 pytestmark = pytest.mark.alone
 

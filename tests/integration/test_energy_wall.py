@@ -14,7 +14,7 @@ from terminals import end, family, gone
 
 from edgefl.record.files import ENERGY
 from edgefl.results import energy
-from edgefl.results.tail import read_csv
+from edgefl.results.read import read_csv
 from emulator.energy.account import STATES
 
 pytestmark = [pytest.mark.processes, pytest.mark.alone]
@@ -56,11 +56,8 @@ def run(folder: Path) -> Path:
     return folder / "runs" / "joules" / "fedavg"
 
 
-@pytest.mark.parametrize("clock", ["wall", "virtual"])
-def test_three_edges_by_hand_to_the_joule(
-    run: Path, clock: str, started: list[subprocess.Popen[str]]
-) -> None:
-    status, _, err = end(start(started, "run", "joules.toml", "--clock", clock, "--force"))
+def test_three_edges_by_hand_to_the_joule(run: Path, started: list[subprocess.Popen[str]]) -> None:
+    status, _, err = end(start(started, "run", "joules.toml", "--force"))
     assert status == 0, err
     summary, links = summary_of(run), read_csv(run / "links.csv")
     seconds = {"up": 8 / 50_000, "down": 8 / 100_000}  # per byte

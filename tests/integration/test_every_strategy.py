@@ -18,12 +18,12 @@ from safetensors.numpy import load_file
 from sent_elements import DOWN, MODEL, MOST_HEADER, UP
 from state_relay import Relay, begun
 
-from edgefl.clocks.setup.replay_run import replay_run
+from edgefl.clocks.setup.rundir import replay_run
 from edgefl.commands import lists as listings
 from edgefl.record.replay import replay
 from edgefl.results import compare as results
-from edgefl.results import rundirs
-from edgefl.results.tail import read_csv, read_events
+from edgefl.results import run_files
+from edgefl.results.read import read_csv, read_events
 from edgefl.strategies.base.catalog import load, strategy_names
 from edgefl.strategies.base.strategy import Strategy
 
@@ -170,7 +170,7 @@ def test_what_is_reconstructed_says_so_wherever_it_is_listed(
     )
     (row,) = results.load(directory)
     assert row.name == f"{name} (reconstructed)" and row.strategy == name
-    assert f"{name} (reconstructed)" in rundirs.find([directory.parent])
+    assert f"{name} (reconstructed)" in run_files.find([directory.parent])
     assert load(name).reconstructed and "(reconstructed)" in (
         sys.modules[load(name).__module__].__doc__ or ""
     )

@@ -15,7 +15,7 @@ from edgefl.clocks.virtual.run import run_virtual
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.errors import UserError
 from edgefl.loading.file import load
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 
 pytestmark = pytest.mark.alone
 

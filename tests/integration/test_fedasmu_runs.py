@@ -12,10 +12,10 @@ import pytest
 from builders import small_run
 from processes import SMALL, happened
 
-from edgefl.clocks.setup.replay_run import replay_run
+from edgefl.clocks.setup.rundir import replay_run
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load
-from edgefl.results.tail import read_csv, read_events
+from edgefl.results.read import read_csv, read_events
 
 SECTIONS: dict[str, Any] = {
     "devices": {"samples_per_s": 100.0, "slowest_ratio": 5.0},

@@ -15,13 +15,13 @@ from builders import EXAMPLES, experiment, small_run
 from processes import SMALL, patiently
 
 from edgefl.clocks.setup.learning import learning
-from edgefl.clocks.setup.replay_run import replay_run
+from edgefl.clocks.setup.rundir import replay_run
 from edgefl.clocks.virtual.pool.engine import open_pool
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.jobs import Distill
 from edgefl.loading.file import load
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 
 ENTRY: dict[str, Any] = {
     "strategy": "fedecho",

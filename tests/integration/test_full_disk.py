@@ -18,8 +18,8 @@ import small_disk as disks
 from processes import PATIENCE_S, happened, start, wait_for
 from terminals import end
 
-from edgefl.clocks.setup.replay_run import replay_run
-from edgefl.results.tail import is_torn, read_csv, read_events
+from edgefl.clocks.setup.rundir import replay_run
+from edgefl.results.read import is_torn, read_csv, read_events
 
 pytestmark = pytest.mark.processes
 

@@ -17,10 +17,10 @@ from builders import small_run
 from drawn import of_runs
 from rich.console import Console
 
-from edgefl.reports import aggregation, gallery
-from edgefl.reports.family import rows_of
+from edgefl.results.families import aggregation
+from edgefl.results.figures import gallery
+from edgefl.results.read import read_csv, read_events
 from edgefl.results.summary import stability
-from edgefl.results.tail import read_csv, read_events
 
 SECTIONS: dict[str, Any] = {
     "devices": {"samples_per_s": 100.0, "slowest_ratio": 5.0},
@@ -175,7 +175,7 @@ def test_reported_shares_change_the_record_alone(tmp_path: Path) -> None:
     assert 1 <= found["aggregation"]["effective_ave"] <= 2
     assert 0.1 <= found["aggregation"]["largest_label_ave"] <= 1
     for name, run in (("with.csv", tmp_path / "shares"), ("without.csv", tmp_path / "plain")):
-        aggregation.write_csv(rows_of([run], "aggregation"), tmp_path / name)
+        aggregation.FAMILY.write_csv(aggregation.FAMILY.rows([run]), tmp_path / name)
     columns = [
         (tmp_path / name).read_text().splitlines()[0] for name in ("with.csv", "without.csv")
     ]
@@ -229,11 +229,11 @@ def test_summary_table_csv_and_figure_of_a_run(tmp_path: Path) -> None:
         and math.isfinite(found["stability"])
     )
     assert json.loads((directory / "summary.json").read_text())["aggregation"] == section
-    loaded = rows_of([tmp_path], "aggregation")
+    loaded = aggregation.FAMILY.rows([tmp_path])
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(aggregation.table(loaded))
+    console.print(aggregation.FAMILY.table([tmp_path]))
     assert "wkafl" in (text := console.export_text()) and f"{section['tau_ave']:.1f}" in text
-    aggregation.write_csv(loaded, tmp_path / "aggregation.csv")
+    aggregation.FAMILY.write_csv(loaded, tmp_path / "aggregation.csv")
     (row,) = csv.DictReader((tmp_path / "aggregation.csv").open())
     assert (
         row["name"] == "wkafl"
@@ -252,5 +252,5 @@ def test_a_scheme_without_such_steps_has_no_such_section(tmp_path: Path) -> None
         **SECTIONS | {"stop": {"versions": 2}},
         strategies=[{"strategy": "fedbuff", "buffer_size": 2}],
     )
-    assert "aggregation" not in found and rows_of([directory], "aggregation") == []
+    assert "aggregation" not in found and aggregation.FAMILY.rows([directory]) == []
     assert gallery.leave([directory], {"aggregation": tmp_path / "a"}) == []

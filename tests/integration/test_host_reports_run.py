@@ -15,7 +15,7 @@ from processes import Coordinator, Peer, happened, wait_for
 
 from edgefl.protocol.messages import Refuse
 from edgefl.results.compare import load_run
-from edgefl.results.tail import read_csv
+from edgefl.results.read import read_csv
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("warm_python")]
 EDGES = {"names": ["a", "b"]}

@@ -13,7 +13,7 @@ from processes import wait_for
 from terminals import end, family, gone
 
 from edgefl.record.files import CHECKPOINTS, EVENTS, SUMMARY
-from edgefl.results.rundirs import title
+from edgefl.results.run_files import title
 
 pytestmark = pytest.mark.processes
 

@@ -15,7 +15,7 @@ from processes import wait_for
 from terminals import end, family, gone
 
 from edgefl.record.files import CHECKPOINTS, SUMMARY
-from edgefl.results.rundirs import title
+from edgefl.results.run_files import title
 
 pytestmark = pytest.mark.processes
 

@@ -19,7 +19,7 @@ import small_run
 from processes import PATIENCE_S, happened, start, wait_for
 from terminals import end, family, gone
 
-from edgefl.results.tail import read_csv
+from edgefl.results.read import read_csv
 
 pytest.importorskip("uvicorn")
 pytestmark = pytest.mark.processes

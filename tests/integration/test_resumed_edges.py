@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -81,31 +80,6 @@ def test_edges_wait_and_go_on_with_their_tasks(
         assert status == 0 and AGAIN in err, err
     found = check_run(RUN)
     assert not found.faults and found.version == 24
-
-
-def test_an_update_that_the_resumed_run_does_not_know_is_dropped_and_told(
-    folder: Path, started: list[subprocess.Popen[str]]
-) -> None:
-    """The last part of the journal is lost, as after a loss of power: edges know more tasks."""
-    terminals = begun(folder, started, "--state", "state")
-    shutil.copytree(RUN, folder / "before")
-    given = 1 + max(row["task"] for row in happened(RUN, fact="task_started"))
-    wait_for(lambda: len(happened(RUN, event="update_arrived")) >= given + 4)
-    kept = kill_while_an_edge_trains(terminals.coordinator)
-    name, task = kept.parent.name, int(kept.stem.removeprefix("update-"))
-    shutil.rmtree(RUN)
-    shutil.move(folder / "before", RUN)
-    status, _, err = end(start(started, "coordinator", "--resume", str(RUNS)))
-    assert status == 0, err
-    said = {each: end(edge) for each, edge in zip(("a", "b"), started[1:3])}
-    assert {status for status, _, _ in said.values()} == {0}, said
-    assert f"{name}: the update of task {task} is dropped: its task was closed" in said[name][2]
-    assert happened(RUN, fact="unknown_task", edge=name, task=task)
-    assert not happened(RUN, event="update_arrived", edge=name, task=task)
-    found = check_run(RUN)
-    # no edge gets the number of a task that it knows already
-    assert [fault for fault in found.faults if ", expected task " not in fault] == []
-    assert found.version == 24
 
 
 def test_both_ends_die_and_an_update_survives(

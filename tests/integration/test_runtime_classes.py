@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from paths import SUPPORT
 
+from edgefl.clocks.setup.devices import devices
 from edgefl.clocks.setup.learning import learning
-from edgefl.clocks.setup.plan import devices
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 
 CONFIG = f"""
 name = "classes"

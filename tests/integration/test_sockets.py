@@ -19,7 +19,7 @@ from processes import NS_PER_S, SMALL, Coordinator, Peer, happened, wait_for
 
 from edgefl.clocks.process_messages import ForkEdges
 from edgefl.clocks.setup.learning import learning
-from edgefl.clocks.setup.replay_run import replay_run
+from edgefl.clocks.setup.rundir import replay_run
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.clocks.wall.connections import BEFORE_JOINING_BYTES, TOO_MUCH
 from edgefl.clocks.wall.launcher import Interrupted, LaunchOptions, WallRun
@@ -34,7 +34,7 @@ from edgefl.protocol.messages import (
     Refuse,
     Setup,
 )
-from edgefl.results.tail import read_csv, read_events
+from edgefl.results.read import read_csv, read_events
 
 pytestmark = pytest.mark.alone
 

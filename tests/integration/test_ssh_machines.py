@@ -27,7 +27,7 @@ from ssh_hosts import Rig, SSHHost
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.loading.file import load
-from edgefl.results.tail import read_csv
+from edgefl.results.read import read_csv
 
 pytestmark = [
     pytest.mark.processes,

@@ -12,7 +12,7 @@ from paths import EXAMPLES
 
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.loading.file import load
-from edgefl.results.tail import read_csv
+from edgefl.results.read import read_csv
 
 pytestmark = pytest.mark.alone
 

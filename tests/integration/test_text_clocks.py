@@ -16,7 +16,7 @@ from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.config.experiment import Experiment
-from edgefl.results.tail import read_csv, read_events
+from edgefl.results.read import read_csv, read_events
 
 pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("warm_python")]
 

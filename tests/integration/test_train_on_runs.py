@@ -16,15 +16,15 @@ from processes import happened
 from rich.console import Console
 from transport_rig import MS
 
+from edgefl.clocks.setup.devices import devices
 from edgefl.clocks.setup.learning import learning
-from edgefl.clocks.setup.plan import devices
-from edgefl.clocks.setup.replay_run import replay_run
+from edgefl.clocks.setup.rundir import replay_run
 from edgefl.clocks.virtual.pool.engine import InProcessEngine
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.jobs import Train
-from edgefl.reports.dissemination import table
-from edgefl.reports.family import SectionRow
-from edgefl.results.tail import read_csv, read_events
+from edgefl.results.families import SectionRow
+from edgefl.results.families.dissemination import table
+from edgefl.results.read import read_csv, read_events
 from emulator.units import to_ns
 
 RUN: dict[str, Any] = {

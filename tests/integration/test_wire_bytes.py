@@ -16,7 +16,7 @@ from processes import PATIENCE_S
 from terminals import Terminals
 
 from edgefl.clocks.wall.coordinator.transfers import PROBE_BYTES
-from edgefl.results.tail import read_csv
+from edgefl.results.read import read_csv
 
 pytestmark = [pytest.mark.rest, pytest.mark.alone]
 

@@ -17,7 +17,7 @@ from terminals import end
 
 from edgefl.exit_status import BAD_INPUT, NO_ANSWER, REFUSED
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.rest, pytest.mark.processes, pytest.mark.alone]
 
 UNIT = ROOT / "scripts" / "edgefl-edge@.service"
 PROGRAM = "/opt/edgefl/venv/bin/edgefl"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fake_machine import PYTHON, FakeMachine
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.rest, pytest.mark.processes]
 
 # `python3 -m venv DIR` puts the fake interpreter into DIR.
 OUTSIDE = f"""#!/bin/bash

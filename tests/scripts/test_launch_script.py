@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from paths import ROOT
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.rest, pytest.mark.processes]
 NOTES = 'echo "$(basename "$0") $*" >>"$NOTES"\n'
 
 

@@ -25,7 +25,7 @@ from edgefl.errors import UserError
 from edgefl.plugins.sweep.sweep_runs import Did
 from edgefl.results.statistics import interval
 
-pytestmark = pytest.mark.usefixtures("warm_python")
+pytestmark = [pytest.mark.rest, pytest.mark.usefixtures("warm_python")]
 RUNS = 8  # of the digits entry: 2 methods x (2 settings + 2 seeds)
 
 

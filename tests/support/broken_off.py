@@ -14,7 +14,7 @@ from edgefl.clocks.setup.plan import fidelity
 from edgefl.clocks.setup.resumption import Origin, RunFolder
 from edgefl.clocks.setup.rundir import OpenRun
 from edgefl.config.experiment import Experiment
-from edgefl.results.rundirs import seed_name
+from edgefl.results.run_files import seed_name
 
 
 def begin_folder(folder: Path, given: Experiment, origin: Origin | None = None) -> Origin:

@@ -26,7 +26,7 @@ from edgefl.protocol.messages import (
 )
 from edgefl.record.counters import Counters
 from edgefl.record.record import Record
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 from edgefl.strategies.base.events_and_decisions import (
     AlarmRang,
     Assign,

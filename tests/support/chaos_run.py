@@ -24,7 +24,7 @@ from exactly_once import ExactlyOnce, check_run
 from warm_python import WATCHED
 from watched_edgefl import NONE
 
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 
 PATIENCE_S = 90.0  # far more than needed, because a busy machine may be slow
 LOOK_S = 0.05

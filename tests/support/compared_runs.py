@@ -10,8 +10,8 @@ from typing import Any
 from builders import experiment
 
 from edgefl.loading.file import dump
+from edgefl.results.read import read_csv
 from edgefl.results.summary import outcome
-from edgefl.results.tail import read_csv
 
 HEAD = "version,emulated_s,wall_s,train_loss,test_loss,accuracy,bytes_up,bytes_down\n"
 TARGET = 0.8

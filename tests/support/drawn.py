@@ -8,9 +8,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from edgefl.reports import gallery
-from edgefl.results.figures.base import PlotData, drawn, open_runs
-from edgefl.results.figures.style import PlotStyle
+from edgefl.results.figures import gallery
+from edgefl.results.figures.base import PlotData, PlotStyle, drawn, open_runs
 
 
 def of_rows(kind: str, columns: Iterable[str], rows: Iterable[Any], **style: Any) -> Figure:
@@ -21,4 +20,10 @@ def of_rows(kind: str, columns: Iterable[str], rows: Iterable[Any], **style: Any
 
 def of_runs(kind: str, *folders: Path, **style: Any) -> Figure:
     """Return the figure of a kind from the runs in these folders."""
-    return gallery.draw(kind, open_runs(folders), PlotStyle(**style))
+    own = PlotStyle(**style)
+    return drawn(gallery.find(kind), gallery.data(kind, open_runs(folders), own), own)
+
+
+def available(folder: Path) -> list[str]:
+    """Return the kinds of figures that the runs in a folder have."""
+    return [kind for kind, reason in gallery.missing(open_runs([folder])).items() if not reason]

@@ -22,7 +22,7 @@ from typing import Any
 import orjson
 
 from edgefl.record.files import EVENTS
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 
 MOST_FAULTS = 20  # the first ones say enough
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from builders import S
 
-from edgefl.results.tail import read_csv
+from edgefl.results.read import read_csv
 
 PAIR: dict[str, Any] = {
     "edges": {"names": ["a", "b"]},

@@ -11,7 +11,7 @@ from builders import EXAMPLES, experiment
 from edgefl.clocks.setup.learning import Learning, learning
 from edgefl.clocks.virtual.pool.engine import Engine
 from edgefl.clocks.virtual.run import run_virtual
-from edgefl.results.tail import read_csv
+from edgefl.results.read import read_csv
 
 SPREAD: dict[str, Any] = {
     "devices": {"samples_per_s": 100.0, "slowest_ratio": 5.0},

@@ -46,7 +46,7 @@ from edgefl.protocol.messages import (
     Welcome,
 )
 from edgefl.protocol.transfers import Incoming, Outgoing
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 from edgefl.strategies.base.strategy import LocalRule
 from emulator.compute import Rate
 
@@ -155,6 +155,10 @@ class Coordinator:
                 data_digest="data",
                 keys=None,
                 more=False,
+                strains=(),
+                speed_auto=False,
+                resume=False,
+                engine="",
             )
         )
         self.port = self.hear().port

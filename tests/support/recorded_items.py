@@ -18,8 +18,8 @@ from host_reports import FACTS, REPORT
 from edgefl.clocks.setup.rundir import externals
 from edgefl.clocks.wall.coordinator import thread_messages as messages
 from edgefl.clocks.wall.coordinator.logic import Logic
-from edgefl.clocks.wall.coordinator.opening import CoordinatorTask, RunOpener
-from edgefl.clocks.wall.coordinator.run_logic import JobOrder
+from edgefl.clocks.wall.coordinator.process import CoordinatorTask, open_run
+from edgefl.clocks.wall.coordinator.thread_messages import JobOrder
 from edgefl.clocks.wall.system import OWN_SYSTEM
 from edgefl.disk import OwnDisk
 from edgefl.jobs import Evaluate
@@ -119,13 +119,13 @@ class HandRun:
             given, 0, folder, None, folder, "", None, False, (), False, resume=resume
         )
         what = (vector(0, 0, 0), layout(), True, True)
-        opened = RunOpener(job, *what, OwnDisk(), at_once, self.said.append).open()
+        opened = open_run(job, *what, OwnDisk(), at_once, self.said.append)
         self.run, core = opened.run, opened.core
         paper: Any = self.paper
-        self.logic = Logic(core, paper, Fidelity(), paper, paper)
+        self.logic = Logic(core, paper, Fidelity(), paper, paper, wall_s=opened.wall_s)
         self.writer = opened.writer(paper, self.said.append, OWN_SYSTEM)
-        self.logic._clock_s = lambda: self.seconds
-        self.seconds = self.logic.wall_s = opened.wall_s
+        self.logic.elapsed_s = lambda: self.seconds  # type: ignore[method-assign]
+        self.seconds = opened.wall_s
         if resume:
             journal = self.run.record.journal
             assert journal is not None

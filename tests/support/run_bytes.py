@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 
 FILES = ("events.jsonl", "links.csv", "model.safetensors")
 

@@ -12,7 +12,7 @@ from builders import EXAMPLES, experiment
 from edgefl.clocks.setup.learning import Learning, learning
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.config.experiment import Experiment
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 from emulator.tdma.closed_form import Round
 
 SAMPLES = 200  # samples of my_task.py

@@ -19,7 +19,7 @@ from slot_by_slot import NEVER, SLOT, Fault, Round, Shape
 from edgefl.clocks.setup.learning import Learning, learning
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.config.experiment import Experiment
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 
 SLOTS = 50
 MOST_DEVICES, MOST_TAKES, MOST_TRANSFER = 12, 9, 3

@@ -63,12 +63,9 @@ class Rig:
     """
 
     def __init__(
-        self,
-        rate: int | None = RATE,
-        latency_ns: int = 0,
-        stamped: bool = True,
-        gives_ahead: bool = False,
+        self, rate: int | None = RATE, latency_ns: int = 0, stamped: bool = True, **options: Any
     ) -> None:
+        """``options``: of Transport."""
         self.clock, self.agenda, self.fidelity, self.network = (
             Clock(),
             Agenda(),
@@ -100,7 +97,7 @@ class Rig:
             probes,
             MOST,
             ReportAllowance(2 * NS_PER_S, 4 * NS_PER_S),
-            gives_ahead,
+            **options,
         )
         for edge in "ab":
             for task in range(GIVEN):

@@ -1,11 +1,15 @@
-"""Build the emulated devices of edges from a ``[devices]`` section."""
+"""The emulated devices of edges, from the ``[devices]`` sections, and how much they train."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
+from edgefl.catalog import find, options_of
+from edgefl.config.experiment import Experiment
+from edgefl.config.groups import Part, PartFinder, parts
 from edgefl.config.links import Devices
+from edgefl.edges.training import Schedule, TrainingPlan
 from edgefl.errors import UserError
 from edgefl.streams import Streams
 from emulator import profiles
@@ -30,31 +34,54 @@ from emulator.units import to_ns
 LONGS = {"large": LONG, "mild": MILD}
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """How much the edges train; runtime classes depend on it.
+def training_plan(experiment: Experiment) -> TrainingPlan:
+    section = experiment.training
+    schedule = section.schedule
+    return TrainingPlan(
+        section.epochs,
+        section.batch_size,
+        section.learning_rate,
+        section.weight_decay,
+        section.momentum,
+        section.optimizer,
+        section.beta1,
+        section.beta2,
+        section.epsilon,
+        section.optimizer_state == "kept",
+        section.micro_batch_size,
+        None if schedule is None else Schedule(**schedule.model_dump()),
+        section.batches_per_epoch,
+        section.drop_last,
+    )
 
-    ``sizes``: samples by edge, empty unless all processes know them all. ``task(edge)``: samples of
-    a whole task; 1 for an edge whose data is not known here.
-    """
 
-    sizes: Mapping[str, int]
-    task: Callable[[str], int]
+def emulated_devices(experiment: Experiment) -> frozenset[str]:
+    """The edges whose training takes an emulated time."""
+    return frozenset(
+        edge for part in parts(experiment) if part.devices.kind == "emulated" for edge in part.ids
+    )
 
 
-def device_maker(
-    section: Devices, edges: Sequence[str], streams: Streams, keys: tuple[str, ...], work: Work
-) -> Callable[[int], Device]:
-    """What makes the device of the edge at a place in ``edges``, a new one in each call.
+def in_tokens(experiment: Experiment) -> frozenset[str]:
+    """The edges whose speed is in tokens."""
+    return frozenset(
+        edge for part in parts(experiment) if part.devices.unit == "tokens" for edge in part.ids
+    )
 
-    ``keys`` identify the group of edges, so that each group has its own random numbers.
-    """
-    if section.kind == "native":
-        return lambda place: Native()
-    if section.spread == "classes":
-        return _classes(section, edges, streams, keys, work)
-    per_s = rates(section, len(edges), streams, keys)
-    return lambda place: _device(section, per_s[place], edges[place], streams)
+
+def longest_text(experiment: Experiment, base: Path | None) -> int:
+    """The tokens of the longest text: the data set's option ``length``. UserError without it."""
+    found = None
+    if experiment.task is None:
+        load_data = find("edgefl.data", experiment.data.name, "load", base, "data set")
+        values = options_of(load_data)
+        if values is not None:
+            found = getattr(values.model_validate(experiment.data.options()), "length", None)
+    if not isinstance(found, int):
+        raise UserError(
+            'devices.unit: expected "samples", found "tokens": the data set has no option length'
+        )
+    return found
 
 
 def rates(section: Devices, count: int, streams: Streams, keys: tuple[str, ...]) -> list[float]:
@@ -74,40 +101,73 @@ def rates(section: Devices, count: int, streams: Streams, keys: tuple[str, ...])
     return even_speeds(count, given, section.slowest_ratio, rng)
 
 
-def _classes(
-    section: Devices, edges: Sequence[str], streams: Streams, keys: tuple[str, ...], work: Work
-) -> Callable[[int], Device]:
-    """Draw runtime classes. An edge with unknown data has size 1: its device is not used here."""
-    sizes = [float(work.sizes.get(edge, 1)) for edge in edges]
-    classes = runtime_classes(
-        sizes, LONGS[section.long], streams.rng("devices", *keys), section.gamma
-    )
+class DeviceMaker:
+    """Makes devices of edges when they are needed: a new one each time, for it may have a state.
 
-    def drawn(place: int) -> Device:
-        task_samples = section.task_samples or float(work.task(edges[place]))
-        return Drawn(classes[place], task_samples, _seed(streams, edges[place]))
+    ``samples``: samples by edge, where they are known; runtime classes depend on them. With
+    ``data.source`` "shard" or "local" an edge knows only its own data. Then all processes treat
+    all sizes as equal.
+    """
 
-    return drawn
+    def __init__(self, experiment: Experiment, samples: Mapping[str, int] | None = None) -> None:
+        self._experiment, self._finder = experiment, PartFinder(experiment)
+        self._streams, self._samples = Streams(experiment.seed), samples or {}
+        self._makers = [self._of_part(part) for part in self._finder.parts]
 
+    def of(self, edge: str) -> Device:
+        index, place = self._finder.find(edge)
+        return self._makers[index](place)
 
-def _device(section: Devices, rate: float, edge: str, streams: Streams) -> Device:
-    if section.spread == "exponential":
-        return Memoryless(rate, _seed(streams, edge))
-    heat, bursts = section.throttling, section.bursts
-    if heat is not None:
-        return Throttled(rate, rate * heat.hot_share, to_ns(heat.budget_s), to_ns(heat.recovery_s))
-    if bursts is not None:
-        return Bursty(
-            rate,
-            Bursts(
-                to_ns(bursts.calm_s),
-                to_ns(bursts.burst_s),
-                bursts.share,
-                streams.rng("bursts", edge),
-            ),
+    def _of_part(self, part: Part) -> Callable[[int], Device]:
+        """What makes the device of the edge at a place in the part."""
+        section, slot_ms = part.devices, self._experiment.medium.slot_ms
+        if section.kind == "native":
+            return lambda place: Native()
+        if section.samples_per_slot is not None and slot_ms is not None:
+            per_s = section.samples_per_slot / (slot_ms / 1000)
+            section = section.model_copy(update={"samples_per_s": per_s})
+        keys = (part.name,) if part.name else ()  # each group has its own random numbers
+        if section.spread == "classes":
+            return self._classes(part, keys)
+        speeds = rates(section, len(part.ids), self._streams, keys)
+        return lambda place: self._device(section, speeds[place], part.ids[place])
+
+    def _classes(self, part: Part, keys: tuple[str, ...]) -> Callable[[int], Device]:
+        """Draw runtime classes. An edge with unknown data has size 1: its device is not used."""
+        section, plan, samples = part.devices, training_plan(self._experiment), self._samples
+        sizes = samples if self._experiment.data.source == "partition" else {}
+        classes = runtime_classes(
+            [float(sizes.get(edge, 1)) for edge in part.ids],
+            LONGS[section.long],
+            self._streams.rng("devices", *keys),
+            section.gamma,
         )
-    return Rate(rate)
+
+        def drawn(place: int) -> Device:
+            edge = part.ids[place]
+            own = plan.task_samples(samples[edge]) if edge in samples else 1
+            return Drawn(classes[place], section.task_samples or float(own), self._seed(edge))
+
+        return drawn
+
+    def _device(self, section: Devices, rate: float, edge: str) -> Device:
+        heat, bursts = section.throttling, section.bursts
+        if section.spread == "exponential":
+            return Memoryless(rate, self._seed(edge))
+        if heat is not None:
+            budget_ns, recovery_ns = to_ns(heat.budget_s), to_ns(heat.recovery_s)
+            return Throttled(rate, rate * heat.hot_share, budget_ns, recovery_ns)
+        if bursts is not None:
+            calm_ns, burst_ns = to_ns(bursts.calm_s), to_ns(bursts.burst_s)
+            rng = self._streams.rng("bursts", edge)
+            return Bursty(rate, Bursts(calm_ns, burst_ns, bursts.share, rng))
+        return Rate(rate)
+
+    def _seed(self, edge: str) -> int:
+        return int(self._streams.rng("runtimes", edge).integers(2**62))
 
 
-def _seed(streams: Streams, edge: str) -> int:
-    return int(streams.rng("runtimes", edge).integers(2**62))
+def devices(experiment: Experiment, samples: Mapping[str, int] | None = None) -> dict[str, Device]:
+    """Every edge's device by id; see ``DeviceMaker``."""
+    maker = DeviceMaker(experiment, samples)
+    return {edge: maker.of(edge) for edge in experiment.edges.ids()}

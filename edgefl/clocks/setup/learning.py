@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from edgefl.catalog import find, load_dotted, own_code
-from edgefl.clocks.setup.message_packing import packing
+from edgefl.clocks.setup.devices import DeviceMaker, devices, in_tokens, training_plan
 from edgefl.clocks.setup.network import interruptions
-from edgefl.clocks.setup.plan import DeviceMaker, devices, in_tokens, options, training_plan
+from edgefl.clocks.setup.plan import options, packing
 from edgefl.compiled.network import Unsuited, first_weights, network_of
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import slowed

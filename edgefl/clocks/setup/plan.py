@@ -1,29 +1,35 @@
-"""Build the parts of an experiment that need no torch: devices, strategy with its timetable,
-deadlines of tasks, fidelity record.
+"""Build the parts of an experiment that need no torch: strategy with its timetable, packing of
+messages, deadlines of tasks, fidelity record.
 
 They are the same on both clocks and on every machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from edgefl.catalog import find, options_of, own_code
-from edgefl.clocks.setup.devices import Work, device_maker
-from edgefl.clocks.setup.message_packing import model_bytes
+from edgefl.catalog import own_code
+from edgefl.clocks.setup.devices import (
+    DeviceMaker,
+    devices,
+    in_tokens,
+    longest_text,
+    training_plan,
+)
 from edgefl.clocks.setup.network import BIT_PER_MBIT, Builder, longest_delay_ns
-from edgefl.config.experiment import Experiment, StrategyEntry
+from edgefl.compression.compressor import Compressor
+from edgefl.compression.compressor import find as find_compressor
+from edgefl.compression.packing import Packing
+from edgefl.config.experiment import Experiment, Named, StrategyEntry
 from edgefl.config.faults import slowed
-from edgefl.config.groups import Part, PartFinder, parts
+from edgefl.config.groups import parts
 from edgefl.edges.training import (
     Course,
-    Schedule,
-    TrainingPlan,
     batches,
     pass_samples,
     samples_after,
@@ -48,94 +54,6 @@ TIMES = 3  # times the emulated time of a phase, but at least ``liveness_s`` lon
 LONGEST_DRAW = 20  # times the mean: one exponential draw in 5e8 is longer
 
 
-class DeviceMaker:
-    """Makes devices of edges when they are needed: a new one each time, for it may have a state.
-
-    ``samples``: samples by edge, where they are known; runtime classes depend on them. With
-    ``data.source`` "shard" or "local" an edge knows only its own data. Then all processes treat
-    all sizes as equal.
-    """
-
-    def __init__(self, experiment: Experiment, samples: Mapping[str, int] | None = None) -> None:
-        self._experiment, self._finder = experiment, PartFinder(experiment)
-        known, plan = samples or {}, training_plan(experiment)
-        self._work = Work(
-            known if experiment.data.source == "partition" else {},
-            lambda edge: plan.task_samples(known[edge]) if edge in known else 1,
-        )
-        self._makers = [self._of_part(part) for part in self._finder.parts]
-
-    def of(self, edge: str) -> Device:
-        index, place = self._finder.find(edge)
-        return self._makers[index](place)
-
-    def _of_part(self, part: Part) -> Callable[[int], Device]:
-        section, slot_ms = part.devices, self._experiment.medium.slot_ms
-        if section.samples_per_slot is not None and slot_ms is not None:
-            per_s = section.samples_per_slot / (slot_ms / 1000)
-            section = section.model_copy(update={"samples_per_s": per_s})
-        keys, streams = (part.name,) if part.name else (), Streams(self._experiment.seed)
-        return device_maker(section, part.ids, streams, keys, self._work)
-
-
-def devices(experiment: Experiment, samples: Mapping[str, int] | None = None) -> dict[str, Device]:
-    """Every edge's device by id; see ``DeviceMaker``."""
-    maker = DeviceMaker(experiment, samples)
-    return {edge: maker.of(edge) for edge in experiment.edges.ids()}
-
-
-def training_plan(experiment: Experiment) -> TrainingPlan:
-    section = experiment.training
-    told = section.schedule
-    return TrainingPlan(
-        section.epochs,
-        section.batch_size,
-        section.learning_rate,
-        section.weight_decay,
-        section.momentum,
-        section.optimizer,
-        section.beta1,
-        section.beta2,
-        section.epsilon,
-        section.optimizer_state == "kept",
-        section.micro_batch_size,
-        None
-        if told is None
-        else Schedule(told.kind, told.warmup_steps, told.total_steps, told.end_share),
-        section.batches_per_epoch,
-        section.drop_last,
-    )
-
-
-def emulated_devices(experiment: Experiment) -> frozenset[str]:
-    """The edges whose training takes an emulated time."""
-    return frozenset(
-        edge for part in parts(experiment) if part.devices.kind == "emulated" for edge in part.ids
-    )
-
-
-def in_tokens(experiment: Experiment) -> frozenset[str]:
-    """The edges whose speed is in tokens."""
-    return frozenset(
-        edge for part in parts(experiment) if part.devices.unit == "tokens" for edge in part.ids
-    )
-
-
-def longest_text(experiment: Experiment, base: Path | None) -> int:
-    """The tokens of the longest text: the data set's option ``length``. UserError without it."""
-    found = None
-    if experiment.task is None:
-        load_data = find("edgefl.data", experiment.data.name, "load", base, "data set")
-        values = options_of(load_data)
-        if values is not None:
-            found = getattr(values.model_validate(experiment.data.options()), "length", None)
-    if not isinstance(found, int):
-        raise UserError(
-            'devices.unit: expected "samples", found "tokens": the data set has no option length'
-        )
-    return found
-
-
 def options(entry: StrategyEntry, base: Path | None) -> tuple[type[Strategy], StrategyOptions]:
     """The strategy's class and its checked options."""
     found = load(entry.strategy, base)
@@ -156,6 +74,38 @@ def strategy(
     if isinstance(made, Slotted):
         made.use(timetable(experiment, layout, devices(experiment), base))
     return made
+
+
+def packing(
+    experiment: Experiment, index: int, layout: Layout, base: Path | None
+) -> Packing | None:
+    """Return the packing of the strategy at ``index``, for a run or an edge; None without the
+    table. ``base``: the folder of the user's code.
+    """
+    section = experiment.compression
+    if section.up is None and section.down is None:
+        return None
+    return Packing(
+        _method(section.up, base),
+        _method(section.down, base),
+        layout,
+        Streams(experiment.seed),
+        load(experiment.strategies[index].strategy, base).delivers,
+        section.cost_samples,
+    )
+
+
+def model_bytes(experiment: Experiment, layout: Layout, base: Path | None) -> int:
+    """Return the bytes of a model on its way down, or of its change on its way up if that is
+    more.
+    """
+    section = experiment.compression
+    ways = [_method(way, base) for way in (section.up, section.down)]
+    return Packing(ways[0], ways[1], layout, Streams(experiment.seed)).model_bytes()
+
+
+def _method(section: Named | None, base: Path | None) -> Compressor | None:
+    return None if section is None else find_compressor(section.name, section.options(), base)
 
 
 def fidelity(experiment: Experiment) -> Fidelity:

@@ -14,11 +14,15 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec import convert, to_builtins
+from msgspec.structs import replace
 
 from edgefl import __version__
 from edgefl.catalog import source_of
@@ -33,21 +37,19 @@ from edgefl.errors import UserError, listed, undamaged
 from edgefl.loading.file import FACTS, dump, load
 from edgefl.loading.names import own_names
 from edgefl.record.files import CONFIG, EVENTS, EXPERIMENT, SWEEP
-from edgefl.results.rundirs import read_config, runs_of, seed_name, title
+from edgefl.results.run_files import read_config, runs_of, seed_name, title
 from edgefl.results.summary import BROKEN_OFF
 from edgefl.task_kinds import kind_of
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """How the runs in a folder were begun.
 
     ``command``: of RUN, COORDINATOR, LAUNCH. ``clock``: WALL or VIRTUAL. ``base``: the folder of
     the user's code and traces. ``options``: words of the command line that a resumption needs, too.
     ``inventory``: of a launch. ``keys``: the folder of CURVE keys. ``place``: the host of a
     coordinator elsewhere, and the folder of its results there. ``launched``: the name of the
-    launch's folders on its hosts. ``digests``: of the files of the
-    user's code and traces, by name.
+    launch's folders on its hosts. ``digests``: of the files of the user's code and traces, by name.
     """
 
     command: str
@@ -58,31 +60,31 @@ class Origin:
     keys: Path | None = None
     place: str = ""
     launched: str = ""
-    digests: Mapping[str, str] = field(default_factory=dict)
+    digests: dict[str, str] = {}
     edgefl: str = __version__
 
     def resumed_by(self, folder: Path) -> str:
         """Return the command that resumes the runs in ``folder``."""
         words = ["edgefl", self.command]
         if self.inventory is not None:
-            words.append(_short(self.inventory))
+            here = Path.cwd()  # the path as a user would type it here
+            inside = self.inventory.is_relative_to(here)
+            words.append(str(self.inventory.relative_to(here) if inside else self.inventory))
         return shlex.join([*words, "--resume", str(folder), *self.options])
 
     def text(self, experiment: Experiment) -> str:
         """Return experiment.toml."""
-        facts: dict[str, Any] = {
-            "command": self.command,
-            "clock": self.clock,
-            "base": str(self.base.resolve()),
-            "options": list(self.options),
-            "inventory": _whole(self.inventory),
-            "keys": _whole(self.keys),
-            "place": self.place or None,
-            "launched": self.launched or None,
-            "edgefl": self.edgefl,
-            "digests": dict(self.digests or digests(experiment, self.base)),
-        }
-        return dump(experiment, {FACTS: facts})
+        origin = replace(
+            self,
+            base=self.base.resolve(),
+            inventory=self.inventory and self.inventory.resolve(),
+            keys=self.keys and self.keys.resolve(),
+            digests=self.digests or digests(experiment, self.base),
+        )
+        facts = to_builtins(origin, enc_hook=str)
+        return dump(
+            experiment, {FACTS: {key: value for key, value in facts.items() if value != ""}}
+        )
 
 
 def origin_of(folder: Path) -> Origin:
@@ -90,18 +92,7 @@ def origin_of(folder: Path) -> Origin:
     path = folder / EXPERIMENT
     with undamaged(path):
         facts = parsed(path.read_text(encoding="utf-8"))[FACTS]
-        return Origin(
-            command=str(facts["command"]),
-            clock=str(facts["clock"]),
-            base=Path(facts["base"]),
-            options=tuple(map(str, facts["options"])),
-            inventory=_path(facts.get("inventory")),
-            keys=_path(facts.get("keys")),
-            place=str(facts.get("place", "")),
-            launched=str(facts.get("launched", "")),
-            digests={str(name): str(digest) for name, digest in facts["digests"].items()},
-            edgefl=str(facts["edgefl"]),
-        )
+        return convert(facts, Origin, dec_hook=lambda kind, value: kind(value))
 
 
 def digests(experiment: Experiment, base: Path) -> dict[str, str]:
@@ -127,20 +118,6 @@ def _digest(path: Path | None) -> str:
     if path is None or not path.is_file():
         return ""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-
-
-def _whole(path: Path | None) -> str | None:
-    return None if path is None else str(path.resolve())
-
-
-def _path(text: Any) -> Path | None:
-    return None if text is None else Path(text)
-
-
-def _short(path: Path) -> str:
-    """The path as a user would type it here."""
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 ENDS_S = 10.0  # patience with processes of a killed command, which end by themselves
@@ -181,7 +158,8 @@ class RunFolder:
     def refuse_if_in_use(self) -> None:
         """Raise UserError if another command writes to the folder now."""
         if self.folder.is_dir():
-            _unlock(self._lock())
+            self.lock()
+            self.release()
 
     def claim(self) -> None:
         """Lock the folder until ``release``, and move what earlier runs have left there.
@@ -217,12 +195,12 @@ class RunFolder:
         self.begun = True
         if self.resume:
             return []
-        told = [] if self._moved is None else [self._told_of_move()]
+        messages = [] if self._moved is None else [self._move_message()]
         replaced = clear(self.folder, but)
         if replaced and self.overwrite:
-            told.append(f"{self.folder}: replaced the earlier runs: {', '.join(replaced)}")
+            messages.append(f"{self.folder}: replaced the earlier runs: {', '.join(replaced)}")
         self.write()
-        return told
+        return messages
 
     def write(self) -> None:
         """Write experiment.toml."""
@@ -236,8 +214,9 @@ class RunFolder:
             OwnDisk().replace(self.folder / EXPERIMENT, self.text.encode())
 
     def release(self) -> None:
-        _unlock(self.fd)
-        self.fd = None
+        if self.fd is not None:
+            os.close(self.fd)
+            self.fd = None
 
     def undo(self) -> list[str]:
         """Remove experiment.toml if there is no run, and empty folders that ``claim`` has made.
@@ -254,28 +233,32 @@ class RunFolder:
             return []
         place, aside = self._moved
         if os.path.lexists(place):  # something was written there: both are kept
-            return [self._told_of_move()]
+            return [self._move_message()]
         aside.rename(place)
         self._moved = None
         return []
 
     def _lock(self, patience_s: float = 0.0) -> int | None:
         """Return the descriptor that holds the lock; None if the file system has no locks."""
+        import fcntl  # the command line imports this file in Windows, too, where only edges run
+
         fd, until_s = os.open(self.folder, os.O_RDONLY), time.monotonic() + patience_s
-        try:
-            while not _locked(fd):
-                if time.monotonic() >= until_s:
-                    raise BlockingIOError
-                time.sleep(POLL_S)
-        except BlockingIOError:
-            os.close(fd)
-            raise UserError(
-                f"{self.folder}: another run writes to it; wait for its end, or choose --out DIR"
-            ) from None
-        except OSError:
-            os.close(fd)
-            return None
-        return fd
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return fd
+            except BlockingIOError:
+                if time.monotonic() < until_s:
+                    time.sleep(POLL_S)
+                    continue
+                os.close(fd)
+                raise UserError(
+                    f"{self.folder}: another run writes to it; wait for its end, or choose --out"
+                    " DIR"
+                ) from None
+            except OSError:
+                os.close(fd)
+                return None
 
     def _move_aside(self) -> None:
         place = self.folder.resolve()  # a symbolic link stays where it is
@@ -290,43 +273,24 @@ class RunFolder:
         place.rename(aside)
         self._moved = place, aside
 
-    def _told_of_move(self) -> str:
+    def _move_message(self) -> str:
         assert self._moved is not None
         aside = self._moved[1]
-        told, goes_on = self._told(aside), unfinished(aside)
-        what = "an unfinished run" if goes_on else "an earlier run"
-        moved = f"{self.folder} held {what}: moved to {told}"
-        if not goes_on:
-            return moved
+        if not self.folder.is_symlink():  # the path in the form that the user gave
+            aside = self.folder.with_name(aside.name)
+        if not unfinished(aside):
+            return f"{self.folder} held an earlier run: moved to {aside}"
+        moved = f"{self.folder} held an unfinished run: moved to {aside}"
         try:
-            return f"{moved}; to go on with it: {origin_of(told).resumed_by(told)}"
+            return f"{moved}; to go on with it: {origin_of(aside).resumed_by(aside)}"
         except (UserError, OSError):  # an older run, which cannot be resumed
             return moved
-
-    def _told(self, aside: Path) -> Path:
-        """The path in the form that the user gave."""
-        return self.folder.with_name(aside.name) if not self.folder.is_symlink() else aside
 
     def _make(self) -> None:
         missing = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
         place = self.folder.resolve() if self.folder.is_symlink() else self.folder
         place.mkdir(parents=True, exist_ok=True)
         self._made = missing[::-1]
-
-
-def _locked(fd: int) -> bool:
-    import fcntl  # the command line imports this file in Windows, too, where only edges run
-
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _unlock(fd: int | None) -> None:
-    if fd is not None:
-        os.close(fd)
 
 
 MOST_NEAR = 5  # folders in an error line

@@ -1,6 +1,7 @@
-"""A run directory: open it with the resolved config, close it with the summary, remove its files.
+"""A run directory: open it with the resolved config, close it with the summary, remove its files,
+replay it.
 
-Both hosts use it.
+Both clocks use it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import re
 import subprocess
 import time
 import tomllib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,20 +19,22 @@ from typing import Any
 
 import numpy as np
 import orjson
+from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save
 
 from edgefl.checkpoints.codec import CannotDecode
 from edgefl.checkpoints.files import Checkpoints
-from edgefl.clocks.setup.message_packing import compression_section, packing
 from edgefl.clocks.setup.network import absent_times, latencies
-from edgefl.clocks.setup.plan import strategy, task_limits
+from edgefl.clocks.setup.plan import packing, strategy, task_limits
+from edgefl.compression.packing import Packing
 from edgefl.config.experiment import Evaluation, Experiment
 from edgefl.config.groups import availability_file, traces
 from edgefl.config.groups import parts as groups
+from edgefl.config.toml import parsed
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.disk import Disk, OwnDisk
-from edgefl.errors import UserError
-from edgefl.loading.file import FACTS, dump
+from edgefl.errors import UserError, undamaged
+from edgefl.loading.file import FACTS, dump, load
 from edgefl.loading.names import own_names
 from edgefl.record import files
 from edgefl.record.counters import Counters
@@ -40,15 +43,14 @@ from edgefl.record.files import METRICS, SUMMARY
 from edgefl.record.journal import Journal
 from edgefl.record.record import TABLES as TABLE_COLUMNS
 from edgefl.record.record import Record, journal_sizes
+from edgefl.record.replay import Replay, replay
 from edgefl.record.tables import Later, Rotation, at_once, parts, write_whole
-from edgefl.reports import family
-from edgefl.reports.family import sections
+from edgefl.results import families
 from edgefl.results.energy import MEASURED, joules_to_target
-from edgefl.results.summary import BROKEN_OFF, outcome, scores_not_finite
-from edgefl.results.tail import read_csv
-from edgefl.results.warnings import warnings
+from edgefl.results.read import read_csv
+from edgefl.results.summary import BROKEN_OFF, outcome, scores_not_finite, warnings
 from edgefl.task_kinds import kind_of
-from edgefl.vectors import Layout
+from edgefl.vectors import Layout, aligned_copy
 from emulator.energy.power import EdgePower
 from emulator.fidelity import Fidelity
 from emulator.units import NS_PER_S
@@ -108,7 +110,7 @@ def write_summary(
         **counters.of_run(),
         **({"scores_not_finite": not_finite} if not_finite else {}),
         **_energy(energy, joules_to_target(rows, found["time_to_target_s"]), hosts),
-        **sections(directory, counters.marks, head["emulated_s"]),
+        **families.sections(directory, counters.marks, head["emulated_s"]),
         **({"hosts": list(hosts)} if hosts else {}),
     }
     summary |= {"warnings": warnings({**summary, "fidelity": fidelity}), "fidelity": fidelity}
@@ -145,6 +147,20 @@ def energy_book(experiment: Experiment) -> EnergyBook | None:
         kinds = {ns: EdgePower.of(board, air, ns) for ns in {latency_ns[e] for e in part.ids}}
         found |= {edge: kinds[latency_ns[edge]] for edge in part.ids}
     return EnergyBook.of(found, experiment.stop.target_joules) if found else None
+
+
+def compression_section(packed: Packing | None, counters: Counters) -> dict[str, Any]:
+    """Return the section "compression" of summary.json: the bytes without it, such as "raw" in
+    tables; {} if nothing is packed.
+    """
+    if packed is None:
+        return {}
+    return {
+        "compression": {
+            "raw_bytes_up": counters.bytes_up + packed.saved_up,
+            "raw_bytes_down": counters.bytes_down + packed.saved_down,
+        }
+    }
 
 
 FLUSH_S = 0.5
@@ -229,18 +245,11 @@ class OpenRun:
             made, experiment, self.record, shares, limits, book, away, packed
         )
 
-    def start_wall(self, done_s: float = 0.0) -> None:
-        """Count wall seconds from now on, without the joining phase.
-
-        ``done_s``: those of the run before it was broken off.
-        """
-        self._started_s = time.monotonic() - done_s
-
     def begin(
         self, clock: str, fidelity: Fidelity, more: Mapping[str, Any] = MappingProxyType({})
     ) -> None:
         """Write config.toml: the experiment, which code and host run it, and ``more`` facts."""
-        self.start_wall()
+        self._started_s = time.monotonic()
         facts: dict[str, Any] = {
             "strategy": self.entry.name,
             "clock": clock,
@@ -405,7 +414,7 @@ def clear(folder: Path, but: Path | None = None) -> list[str]:
                 with suppress(OSError):  # not empty: other seeds, or the user's files
                     directory.parent.rmdir()
         if runs:
-            _remove(folder, family.files())
+            _remove(folder, families.files())
     return sorted({run.relative_to(folder).parts[0] for run in runs})
 
 
@@ -430,7 +439,7 @@ def holds_results(folder: Path) -> bool:
 
     This covers directories that are links, and files that no run has written.
     """
-    if any((folder / name).exists() for name in (files.SWEEP, *family.files())):
+    if any((folder / name).exists() for name in (files.SWEEP, *families.files())):
         return True
     return any(
         _has_rows(run) or any((run / name).exists() for name in (files.SUMMARY, files.METRICS))
@@ -532,3 +541,46 @@ def externals(run: OpenRun) -> dict[str, object]:
     }
     limits = run.coordinator.deadlines.limits
     return found if limits is None else {**found, "limits": limits}
+
+
+def replay_run(run: Path, say: Callable[[str], None] = lambda line: None) -> Replay:
+    """Replay the run.
+
+    ``say`` gets a line if the end of its journal is torn. UserError if a file is missing, a
+    decision differs, or the last weights differ from model.safetensors.
+    """
+    journal = run / "journal"
+    for path in (run / "config.toml", journal / "initial.safetensors", journal / "layout.json"):
+        if not path.exists():
+            raise UserError(
+                f"{path}: no such file; a run can be replayed if it was recorded with"
+                " record.payloads=true"
+            )
+    experiment = load(run / "config.toml")
+    with undamaged(run / "config.toml"):
+        facts = parsed((run / "config.toml").read_text(encoding="utf-8"))["run"]
+        entries = {entry.name: entry for entry in experiment.strategies}
+        entry = entries[facts["strategy"]]
+    with undamaged(journal / "layout.json"):
+        layout = Layout.from_json(orjson.loads((journal / "layout.json").read_bytes()))
+    weights = _weights(journal / "initial.safetensors")
+    base = Path(facts["base"]) if "base" in facts else None
+    packed = packing(experiment, experiment.strategies.index(entry), layout, base)
+    made = strategy(experiment, entry, base, weights, layout)
+    result = (
+        replay(journal, made, say)
+        if packed is None
+        else replay(journal, made, say, packed.received)
+    )
+    assert result.weights is not None
+    kept = run / "model.safetensors"
+    if kept.exists() and not np.array_equal(
+        _weights(kept).view(np.uint32), result.weights.view(np.uint32)
+    ):
+        raise UserError(f"{kept}: the replay ends with other weights")
+    return result
+
+
+def _weights(path: Path) -> np.ndarray:
+    with undamaged(path):
+        return aligned_copy(load_arrays(path.read_bytes())["weights"])

@@ -31,7 +31,7 @@ from edgefl.exchange.fault_lives import FaultLives
 from edgefl.exchange.machine import Exchange, Flow
 from edgefl.record.files import CHECKPOINTS
 from edgefl.record.tables import lost_rows
-from edgefl.results.rundirs import title
+from edgefl.results.run_files import title
 from edgefl.results.summary import BROKEN_OFF
 from edgefl.strategies.base.catalog import own_modules
 from edgefl.streams import Streams

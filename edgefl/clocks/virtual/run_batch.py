@@ -36,7 +36,7 @@ from edgefl.clocks.virtual.pool.engine import Engine, check_one_worker, open_poo
 from edgefl.clocks.virtual.run import DelayedInterrupt, Saving, run_virtual
 from edgefl.config.experiment import Experiment, Stop
 from edgefl.errors import Bug, UserError
-from edgefl.results.rundirs import title
+from edgefl.results.run_files import title
 from edgefl.results.summary import INTERRUPTED, one_line
 from emulator.errors import BadValue
 

@@ -44,16 +44,16 @@ from edgefl.clocks.processes import (
     die_with_parent,
     fork,
     keep_freed_memory,
+    room_for_edges,
 )
+from edgefl.clocks.setup.devices import devices
 from edgefl.clocks.setup.learning import Learning, learning
-from edgefl.clocks.setup.plan import devices
 from edgefl.clocks.trial import try_out
 from edgefl.clocks.wall.coordinator.workers import serve_evaluations, serve_jobs
 from edgefl.clocks.wall.edge.host import EdgeHost
 from edgefl.clocks.wall.edge.machine import share_memory
 from edgefl.clocks.wall.edge.membership import side
 from edgefl.clocks.wall.edge.work import TURN, WANT, SharedTurns
-from edgefl.clocks.wall.run_processes import room_for_edges
 from edgefl.config.experiment import Experiment
 from edgefl.errors import TEMPORARY, UserError, written
 from edgefl.protocol.errors import Refused

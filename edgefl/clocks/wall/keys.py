@@ -304,20 +304,20 @@ def secure_edge(socket: zmq.Socket, keys: EdgeKeys) -> None:
 class Doorman(ThreadAuthenticator):
     """Tells libzmq (ZAP) whether a new connection is allowed, and which edge it is.
 
-    Call ``start`` before ``bind``, and ``stop`` at the end. ``shut_out``: edges in quarantine,
+    Call ``start`` before ``bind``, and ``stop`` at the end. ``excluded``: edges in quarantine,
     whose keys are no longer allowed.
     """
 
-    shut_out: Container[str] = ()
-
-    def __init__(self, context: zmq.Context, keys: ServerKeys) -> None:
+    def __init__(
+        self, context: zmq.Context, keys: ServerKeys, excluded: Container[str] = ()
+    ) -> None:
         super().__init__(context)
-        self.edges = keys.allowed
+        self.edges, self.excluded = keys.allowed, excluded
         self.configure_curve_callback(DOMAIN, self)
 
     def callback(self, domain: str, key: bytes) -> bool:
         """Called by pyzmq: whether this public key (z85) is allowed."""
-        return key in self.edges and self.edges[key] not in self.shut_out
+        return key in self.edges and self.edges[key] not in self.excluded
 
     def curve_user_id(self, client_public_key: bytes) -> str:
         """Called by pyzmq: the User-Id of this public key (32 bytes).

@@ -37,18 +37,17 @@ from edgefl.clocks.process_messages import (
     StopRun,
     frozen_digest,
 )
-from edgefl.clocks.processes import end_in
+from edgefl.clocks.processes import END_PATIENCE_S, RunProcesses, end_in
+from edgefl.clocks.setup.devices import emulated_devices
 from edgefl.clocks.setup.network import with_patterns
-from edgefl.clocks.setup.plan import emulated_devices
 from edgefl.clocks.setup.resumption import RunFolder, RunStage, check_data, run_stage
 from edgefl.clocks.setup.rundir import remove_run
-from edgefl.clocks.wall.run_processes import END_PATIENCE_S, RunProcesses
 from edgefl.clocks.wall.speed_check import auto_speed, too_fast
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import PROCESS_KINDS
 from edgefl.errors import UserError
 from edgefl.record.files import SUMMARY
-from edgefl.results.rundirs import title
+from edgefl.results.run_files import title
 from edgefl.results.summary import one_line
 
 POLL_S = 0.25

@@ -6,7 +6,6 @@ They take it from one object, so that a simulated machine can stand in for the r
 from __future__ import annotations
 
 import ctypes
-import os
 import queue
 import random
 import socket
@@ -16,7 +15,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from threading import Thread, get_ident
 from typing import Any, Protocol
 
@@ -32,7 +30,6 @@ LEAST_NS = NS_PER_S  # a shorter sleep is not reported
 # If reading the clocks took longer, the thread was interrupted: the reading is too inexact.
 MOST_READING_NS = NS_PER_S // 10
 LOOK_EVERY_NS = NS_PER_S // 20  # much less than LEAST_NS
-Ends = tuple[int, Callable[[int], bytes], Callable[[bytes], int]]  # descriptor, read, write
 
 
 class SleepWatch:
@@ -71,22 +68,6 @@ class SleepWatch:
         return slept_ns
 
 
-class TurnOutbox:
-    """Collects what a thread tells another one in a turn, so that the other wakes once."""
-
-    def __init__(self, put: Callable[[Any], None]) -> None:
-        self._put, self._items = put, list[Any]()
-
-    def __call__(self, item: Any) -> None:
-        self._items.append(item)
-
-    def send(self) -> None:
-        """Put all items, in order."""
-        for item in self._items:
-            self._put(item)
-        self._items.clear()
-
-
 class Mailbox:
     """A queue with a descriptor that becomes readable when an item is in it.
 
@@ -97,13 +78,17 @@ class Mailbox:
         self._items: deque[Any] = deque()
         # a byte is in the pipe, or will be at once: saves a system call for most puts and takes
         self._signalled = False
-        self.fd, self._read, self._write = _pipe(self) if hasattr(os, "pipe2") else _sockets()
+        self._ours, self._theirs = socket.socketpair()  # on Windows, select takes only sockets
+        for end in (self._ours, self._theirs):
+            end.setblocking(False)
+            weakref.finalize(self, end.close).atexit = False
+        self.fd = self._ours.fileno()
 
     def put(self, *items: Any) -> None:
         self._items.extend(items)
         if not self._signalled:
             self._signalled = True
-            self._write(b"!")
+            self._theirs.send(b"!")
 
     def take(self, woken: bool = True) -> list[Any]:
         """Take all items that are in the queue now. ``woken``: the descriptor was readable.
@@ -114,7 +99,7 @@ class Mailbox:
         """
         if woken:
             with suppress(BlockingIOError):
-                self._read(4096)
+                self._ours.recv(4096)
         elif not self._signalled:
             return []
         # before the items are taken: items put from now on are signalled again
@@ -123,25 +108,6 @@ class Mailbox:
         while self._items:
             taken.append(self._items.popleft())
         return taken
-
-
-def _pipe(owner: Mailbox) -> Ends:
-    """Open a pipe that is closed when no thread has ``owner`` any more."""
-    fds = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    for fd in fds:
-        weakref.finalize(owner, os.close, fd).atexit = False
-    return fds[0], partial(os.read, fds[0]), partial(os.write, fds[1])
-
-
-def _sockets() -> Ends:
-    """Open a socket pair: macOS has no pipe2, and on Windows select takes only sockets.
-
-    It takes twice the time of a pipe.
-    """
-    ours, theirs = socket.socketpair()
-    for end in (ours, theirs):
-        end.setblocking(False)
-    return ours.fileno(), ours.recv, theirs.send
 
 
 class Inbox(Protocol):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from edgefl.entry_points import entries, loaded
 from edgefl.errors import UserError, nearest
-from edgefl.results import rundirs
+from edgefl.results import run_files
 
 GROUP = "edgefl.exports"
 
@@ -41,7 +41,7 @@ def runs_of(paths: Sequence[Path]) -> dict[str, Path]:
     """Return the run directories in ``paths`` or below by a name each, such as "fedavg seed 2"."""
     return {
         name if len(runs) == 1 else f"{name} {run.name}": run
-        for name, runs in rundirs.find(paths).items()
+        for name, runs in run_files.find(paths).items()
         for run in runs
     }
 

@@ -20,11 +20,11 @@ from edgefl.config.scores import SCORES
 from edgefl.errors import UserError, needs, undamaged
 from edgefl.plugins.exports.export_format import ExportFormat, file_path, folder_path
 from edgefl.record.files import METRICS
-from edgefl.results import rundirs
-from edgefl.results.compare import UNFINISHED, load_run
-from edgefl.results.rundirs import began_unix_s
-from edgefl.results.summary import BROKEN_OFF, number
-from edgefl.results.tail import read_csv
+from edgefl.results import run_files
+from edgefl.results.compare import load_run
+from edgefl.results.read import number, read_csv
+from edgefl.results.run_files import began_unix_s
+from edgefl.results.summary import BROKEN_OFF, UNFINISHED
 
 AT_ONCE = 100  # values in one request; MLflow takes no more parameters at a time
 LONGEST = 500  # characters of a parameter that each version of MLflow takes
@@ -72,7 +72,7 @@ def _write_run(client: Any, name: str, run: Path, out: str) -> str:
 
     began_s = began_unix_s(run)
     with undamaged(run):
-        config, row = rundirs.read_config(run), asdict(load_run(run, name))
+        config, row = run_files.read_config(run), asdict(load_run(run, name))
         curves = [Metric(*point) for point in _curves(run, began_s)]
     facts = config.pop("run", {})
     experiment = _experiment(client, str(config.get("name", run.resolve().parent.name)), out)

@@ -27,10 +27,10 @@ from edgefl.record.files import (
     METRICS,
     SLOTS,
 )
-from edgefl.results.columns import MISSING, TEXTS, Columns, Texts, spread
 from edgefl.results.compare import replace_file
-from edgefl.results.intervals import LANES, SLICE_TYPES, SliceColumns, joined
+from edgefl.results.read import MISSING, TEXTS, Columns, Texts, spread
 from edgefl.results.run_files import RunFiles
+from edgefl.results.timeline import LANES, SLICE_TYPES, SliceColumns, joined
 
 WHOLE = {"version", "number", "bytes", "bytes_up", "bytes_down"}
 WHOLE |= {"sent_bytes", "received_bytes", "rss_bytes"}
@@ -229,7 +229,8 @@ def _of_columns(
     columns: dict[str, list[Column]] = {}
     starts = None if counts is None else np.cumsum(counts) - counts
     for name in found.names:
-        for at, packed, kind in found.parts(name):
+        for part in found.parts(name):
+            at, packed, kind = part
             left = np.ones(len(at), bool)
             if without is not None and name in without[1]:
                 left = ~without[0][at]
@@ -238,7 +239,7 @@ def _of_columns(
             if kind is str:
                 values = _named(found.texts, packed)
             else:
-                values = _array(packed) if kind in (float, int) else found.unpacked(packed, kind)
+                values = _array(packed) if kind in (float, int) else found.unpacked(part)
             if not left.all():
                 values = [value for value, kept in zip(values, left) if kept]
             rows = at = at[left]

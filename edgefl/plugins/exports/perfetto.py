@@ -24,7 +24,9 @@ from edgefl.plugins.exports.export_format import ExportFormat, file_path
 from edgefl.record.files import METRICS
 from edgefl.record.tables import GZIP
 from edgefl.results.compare import replace_file
-from edgefl.results.intervals import (
+from edgefl.results.read import read_csv
+from edgefl.results.summary import evaluations
+from edgefl.results.timeline import (
     AWAY,
     COMPUTE,
     DOWNLINK,
@@ -32,11 +34,10 @@ from edgefl.results.intervals import (
     UPLINK,
     Instant,
     Slice,
+    Timeline,
+    of_run,
     rates_bit_s,
 )
-from edgefl.results.summary import evaluations
-from edgefl.results.tail import read_csv
-from edgefl.results.timeline import Timeline, of_run
 
 US_PER_S, BIT_PER_MBIT = 1_000_000, 1_000_000
 INSTANTS = "events"

@@ -13,9 +13,8 @@ from edgefl.config.scores import SCORES
 from edgefl.errors import needs, undamaged, written
 from edgefl.plugins.exports.export_format import ExportFormat, folder_path
 from edgefl.record.files import CONFIG, LABELS, METRICS
-from edgefl.results.rundirs import began_unix_s
-from edgefl.results.summary import number
-from edgefl.results.tail import iter_csv
+from edgefl.results.read import iter_csv, number
+from edgefl.results.run_files import began_unix_s
 from edgefl.results.timeline import of_run
 
 SUFFIX = ".edgefl"  # at the end of our files' names, so that only these are replaced

@@ -30,7 +30,7 @@ def report(
         raise UserError(f"--out {out}: expected a file that ends in .html")
 
     from edgefl.plugins.html_report.document import write
-    from edgefl.results.comparison import Question
+    from edgefl.results.compare import Question
 
     with kept_aside([out], overwrite):
         write(runs, out, Question(baseline, target=target))

@@ -14,13 +14,11 @@ from edgefl import __version__
 from edgefl.errors import UserError
 from edgefl.plugins.html_report import sections
 from edgefl.plugins.html_report.sections import HtmlTable, ReportedRun, of_terminal
-from edgefl.reports import gallery
-from edgefl.reports.family import drawable, families
-from edgefl.results import grid, table
-from edgefl.results.compare import replace_file
-from edgefl.results.comparison import Comparison, Question, answer
-from edgefl.results.figures.base import Plot, PlotData, drawn, open_runs, rendered
-from edgefl.results.figures.style import PlotStyle
+from edgefl.results import tables
+from edgefl.results.compare import Comparison, Question, answer, replace_file
+from edgefl.results.families import drawable, families
+from edgefl.results.figures import gallery
+from edgefl.results.figures.base import Plot, PlotData, PlotStyle, drawn, open_runs, rendered
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,7 +66,7 @@ def contents(paths: Sequence[Path], question: Question = OWN) -> dict[str, Any]:
         "title": _title(runs),
         "version": __version__,
         "css": Markup((HERE / "document.css").read_text(encoding="utf-8")),
-        "verdicts": tuple(table.COLOURS),
+        "verdicts": tuple(tables.COLOURS),
         "glance": sections.glance(found),
         "tables": _tables(found, paths),
         "figures": drawn,
@@ -90,10 +88,10 @@ def contents(paths: Sequence[Path], question: Question = OWN) -> dict[str, Any]:
 
 def _tables(found: Comparison, paths: Sequence[Path]) -> list[HtmlTable]:
     """Return the tables of ``edgefl compare``."""
-    shown = [of_terminal(table.table(found.rows, WIDTH))]
+    shown = [of_terminal(tables.table(found.rows, WIDTH))]
     if found.is_more_than_rows:
-        over_seeds = of_terminal(table.table_over_seeds(found))
-        shown.append(replace(over_seeds, notes=tuple(grid.notes(found))))
+        over_seeds = of_terminal(tables.over_seeds(found))
+        shown.append(replace(over_seeds, notes=tuple(tables.notes(found))))
     of_families = (family.table(paths) for family in families().values())
     return shown + [of_terminal(each) for each in of_families if each is not None]
 

@@ -19,14 +19,12 @@ from edgefl.errors import listed
 from edgefl.loading.file import FACTS
 from edgefl.record.files import EXPERIMENT
 from edgefl.results import energy
-from edgefl.results.compare import UNFINISHED, Row
-from edgefl.results.comparison import Comparison, SeedEstimate, against
+from edgefl.results.compare import Comparison, Row, SeedEstimate, against
 from edgefl.results.differences import NO_CONFIG
 from edgefl.results.figures.base import open_runs
-from edgefl.results.forms import probability
 from edgefl.results.statistics import CONFIDENCE
-from edgefl.results.summary import FAITHFUL, STRAINED, VIRTUAL
-from edgefl.results.table import BAD
+from edgefl.results.summary import FAITHFUL, STRAINED, UNFINISHED, VIRTUAL
+from edgefl.results.tables import BAD, probability
 from emulator.energy.account import STATES
 
 Lines = tuple[str, ...]  # of a cell

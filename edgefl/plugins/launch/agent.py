@@ -8,19 +8,21 @@
 
 `edgefl launch` starts it and speaks with it on its standard input and output. All files of the run
 are in FOLDER, which the agent removes at its end. If the connection is lost, its edges go on.
+FOLDER has a lock: if that is free, its agent was killed, and the next agent removes the folder.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections import deque
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
@@ -32,7 +34,9 @@ from edgefl.clocks.ipc import encode
 from edgefl.clocks.process_messages import InjectFault
 from edgefl.clocks.processes import close_all_but, fork
 from edgefl.errors import UserError, printable, written
+from edgefl.exit_status import NOT_STARTED
 from edgefl.plugins.launch.agent_messages import (
+    CODE,
     COORDINATOR,
     MOST_LINE,
     AgentOver,
@@ -48,79 +52,64 @@ from edgefl.plugins.launch.agent_messages import (
     from_line,
     to_line,
 )
-from edgefl.plugins.launch.connections.line_splitter import LineSplitter
-from edgefl.plugins.launch.run_places import CODE, SOCKET, claimed, clear_stale
+from edgefl.plugins.launch.connections.connection import LineSplitter
 from edgefl.plugins.launch.supervisor import (
     COORDINATOR_GRACE_S,
     Action,
     SignalEdge,
     SpawnEdge,
     Supervisor,
-    TellLauncher,
 )
 
-MOST_PENDING = 1 << 20  # bytes of lines that may be dropped
+SOCKET, LOCK = "agent.sock", "agent.lock"  # in FOLDER
+POLL_S = 0.2
+LAST_WORDS_S = 5.0  # for messages that the launcher has not read yet at the end
+READ_BYTES = 1 << 16
+MOST_WAITING = 1000  # messages; then lines of text are dropped
+FORKS = sys.platform.startswith("linux")  # elsewhere a fork of a process with torch may hang
+SIGNALS = {"end": "SIGTERM", "kill": "SIGKILL", "freeze": "SIGSTOP", "thaw": "SIGCONT"}
 
 
 class Outbox:
     """Messages that wait for their reader. Lines of text are dropped if too many wait."""
 
-    def __init__(self, most_bytes: int = MOST_PENDING) -> None:
-        self.most_bytes = most_bytes
-        self._waiting: deque[tuple[bytes, bool]] = deque()  # (message, may be dropped)
-        self._droppable = 0  # bytes of them
+    def __init__(self, most: int = MOST_WAITING) -> None:
+        self.most = most
+        self._waiting: deque[bytes] = deque()
         self._begun = 0  # bytes of the first message that are sent
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def add(self, message: bytes, may_drop: bool = False, first: bool = False) -> None:
-        """Add a message. ``first``: before all others, which works only between two messages."""
-        if may_drop:
-            if self._droppable + len(message) > self.most_bytes:
-                return
-            self._droppable += len(message)
-        if first:
-            assert not self._begun
-            self._waiting.appendleft((message, may_drop))
-        else:
-            self._waiting.append((message, may_drop))
+    def add(self, message: bytes, may_drop: bool = False) -> None:
+        if not may_drop or len(self._waiting) < self.most:
+            self._waiting.append(message)
+
+    def greet(self, message: bytes) -> None:
+        """There is a new reader: this comes first, and then all messages not sent as a whole."""
+        self._begun = 0
+        self._waiting.appendleft(message)
 
     def next(self) -> bytes:
         """The bytes to be sent next."""
-        return self._waiting[0][0][self._begun :]
+        return self._waiting[0][self._begun :]
 
     def sent(self, size_bytes: int) -> None:
         """This many of them were sent."""
         self._begun += size_bytes
-        message, may_drop = self._waiting[0]
-        if self._begun >= len(message):
+        if self._begun >= len(self._waiting[0]):
             self._waiting.popleft()
             self._begun = 0
-            self._droppable -= len(message) if may_drop else 0
-
-    def rewind(self) -> None:
-        """There is a new reader: the first message is sent again from its beginning."""
-        self._begun = 0
-
-
-# ---------------------------------------------------------------------- the agent
-POLL_S = 0.2
-LAST_WORDS_S = 5.0  # for messages that the launcher has not read yet at the end
-READ_BYTES = 1 << 16
-FORKS = sys.platform.startswith("linux")  # elsewhere a fork of a process with torch may hang
-SIGNALS = {"end": "SIGTERM", "kill": "SIGKILL", "freeze": "SIGSTOP", "thaw": "SIGCONT"}
 
 
 @dataclass(slots=True)
 class EdgeChild:
-    """The process of an edge, and the end of the pipe with its output."""
+    """The process of an edge, and the end of the pipe with its output; -1: it is closed."""
 
     edge: str
     pid: int
     output: int
     lines: LineSplitter = field(default_factory=lambda: LineSplitter(MOST_LINE))
-    process: subprocess.Popen[bytes] | None = None  # if it is no fork
 
 
 class Agent:
@@ -136,6 +125,8 @@ class Agent:
         self.learned: Any = None
         self.outbox = Outbox()
         self.selector = DefaultSelector()
+        # children read the first end: it closes when this process ends, however it does
+        self.life, self._life_end = os.pipe()
         self.client: socket | None = None  # None: standard input and output
         self.source, self.sink = 0, 1
         self.orders = LineSplitter(MOST_LINE)
@@ -149,7 +140,6 @@ class Agent:
 
     def run(self) -> None:
         """Serve until all is over."""
-        self._ready()
         while not self.supervisor.over:
             for key, _ in self.selector.select(POLL_S):
                 key.data()
@@ -163,7 +153,7 @@ class Agent:
             time.sleep(0.01 if self.outbox else 0)
 
     def end_by_signal(self) -> None:
-        """SIGTERM: end the edges in order."""
+        """SIGTERM: stop the edges cleanly."""
         self._act(self.supervisor.stop(time.monotonic()))
 
     # ------------------------------------------------------------------ the launcher
@@ -172,14 +162,9 @@ class Agent:
         for fd in (source, sink):
             os.set_blocking(fd, False)
         self.selector.register(source, EVENT_READ, self._listen)
-
-    def _ready(self) -> None:
-        self.outbox.add(
-            to_line(
-                AgentReady(os.getpid(), edgefl.__version__, self.forks, self.supervisor.running)
-            ),
-            first=True,
-        )
+        running = self.supervisor.running
+        ready = AgentReady(os.getpid(), edgefl.__version__, self.forks, running)
+        self.outbox.greet(to_line(ready))
 
     def _attach(self) -> None:
         """A launcher has come back: it takes the place of the former connection."""
@@ -187,10 +172,8 @@ class Agent:
             newcomer, _ = self.listener.accept()
             self._leave()
             self.client, self.orders = newcomer, LineSplitter(MOST_LINE)
-            self._serve(newcomer.fileno(), newcomer.fileno())
             self.supervisor.heard(time.monotonic())
-            self.outbox.rewind()
-            self._ready()
+            self._serve(newcomer.fileno(), newcomer.fileno())
 
     def _leave(self) -> None:
         if self.source >= 0:
@@ -199,10 +182,6 @@ class Agent:
             self.client.close()
         self.client, self.source, self.sink = None, -1, -1
 
-    def _lost(self) -> None:
-        self._leave()
-        self.supervisor.disconnected(time.monotonic())
-
     def _listen(self) -> None:
         try:
             data = os.read(self.source, READ_BYTES)
@@ -210,15 +189,16 @@ class Agent:
             return
         except OSError:
             data = b""
-        if not data:
-            self._lost()
-            return
-        self.supervisor.heard(time.monotonic())
-        for line in self.orders.split(data):
-            self._obey(from_line(line))
-
-    def _obey(self, order: object) -> None:
         now_s = time.monotonic()
+        if not data:
+            self._leave()
+            self.supervisor.disconnected(now_s)
+            return
+        self.supervisor.heard(now_s)
+        for line in self.orders.split(data):
+            self._obey(from_line(line), now_s)
+
+    def _obey(self, order: object, now_s: float) -> None:
         match order:
             case PrepareEdges():
                 self._prepare(order)
@@ -232,10 +212,8 @@ class Agent:
                 self.supervisor.waits(COORDINATOR, False, now_s)
             case InjectFault():
                 self._act(self.supervisor.inject(order))
-            case StopEdges():
-                self._act(self.supervisor.stop(now_s))
-            case KillEdges():
-                self._act(self.supervisor.kill(now_s))
+            case StopEdges() | KillEdges():
+                self._act(self.supervisor.stop(now_s, isinstance(order, KillEdges)))
 
     def _prepare(self, order: PrepareEdges) -> None:
         from edgefl.plugins.launch.edge_process import load_all
@@ -258,6 +236,10 @@ class Agent:
             except OSError:
                 self.sink = -1  # its last orders may still be unread; then comes the end of input
 
+    def say(self, edge: str, text: str) -> None:
+        """Tell the launcher a line of an edge; ``edge`` is empty for one of this agent."""
+        self.outbox.add(to_line(HostLine(edge, printable(text))), may_drop=True)
+
     # ------------------------------------------------------------------ the edges
     def _act(self, actions: list[Action]) -> None:
         for action in actions:
@@ -267,15 +249,15 @@ class Agent:
                 case SignalEdge(edge, name):
                     with suppress(ProcessLookupError):
                         os.kill(self.children[edge].pid, getattr(signal, SIGNALS[name]))
-                case TellLauncher(message):
+                case message:
                     self.outbox.add(to_line(message))
 
     def _spawn(self, edge: str) -> None:
         try:
-            child = self._forked(edge) if self.forks else self._started(edge, self._argv(edge))
+            child = self._forked(edge)
         except OSError as error:  # no memory, or too many processes
-            self._tell("", f"{edge} cannot be started: {error.strerror}")
-            self._act(self.supervisor.not_spawned(edge, time.monotonic()))
+            self.say("", f"{edge} cannot be started: {error.strerror}")
+            self._act(self.supervisor.exited(edge, NOT_STARTED, time.monotonic()))
             return
         self.children[edge] = child
         os.set_blocking(child.output, False)
@@ -284,91 +266,115 @@ class Agent:
 
     def _forked(self, edge: str) -> EdgeChild:
         output, theirs = os.pipe()
-
-        def work() -> int:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            nothing = os.open(os.devnull, os.O_RDONLY)
-            for fd, name in ((nothing, 0), (theirs, 1), (theirs, 2)):
-                os.dup2(fd, name)
-            close_all_but()
-            return self._in_fork(edge)
-
         try:
-            return EdgeChild(edge, fork(f"edge {edge}", work), output)
+            return EdgeChild(edge, fork(f"edge {edge}", lambda: self._work(edge, theirs)), output)
         except OSError:
             os.close(output)
             raise
         finally:
             os.close(theirs)
 
-    def _in_fork(self, edge: str) -> int:
-        if edge == COORDINATOR:  # a new program, because it starts processes of its own
-            os.execv(sys.executable, self._argv(edge))
-        from edgefl.plugins.launch.edge_process import run_edge
+    def _work(self, edge: str, output: int) -> int:
+        """Be the edge, in its process."""
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for fd, name in ((self.life, 0), (output, 1), (output, 2)):
+            os.dup2(fd, name)
+        close_all_but()
+        if self.forks and edge != COORDINATOR:
+            from edgefl.plugins.launch.edge_process import run_edge
 
-        return run_edge(edge, self.address, self.order, self.learned)
+            return run_edge(edge, self.address, self.order, self.learned)
+        module = ["edgefl.cli", "coordinator", *self.words]  # it starts processes of its own
+        if edge != COORDINATOR:
+            order = encode(self.order).decode()
+            module = ["edgefl.plugins.launch.edge_process", edge, self.address, order]
+        os.execv(sys.executable, [sys.executable, "-m", *module])
 
-    def _argv(self, edge: str) -> list[str]:
-        python = [sys.executable, "-m"]
-        if edge == COORDINATOR:
-            return [*python, "edgefl.cli", "coordinator", *self.words]
-        order = encode(self.order).decode()
-        return [*python, "edgefl.plugins.launch.edge_process", edge, self.address, order]
-
-    def _started(self, edge: str, argv: list[str]) -> EdgeChild:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.PIPE,  # closed when this process ends
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        assert process.stdout is not None
-        output = os.dup(process.stdout.fileno())
-        process.stdout.close()
-        return EdgeChild(edge, process.pid, output, process=process)
-
-    def _read(self, child: EdgeChild) -> None:
+    def _read(self, child: EdgeChild) -> bool:
+        """Pass on what a child has printed; False if nothing waits."""
         try:
             data = os.read(child.output, READ_BYTES)
         except BlockingIOError:
-            return
+            return False
         if not data:
-            self.selector.unregister(child.output)
-            os.close(child.output)
-            child.output = -1
+            self._close(child)
         for line in child.lines.split(data) if data else child.lines.rest():
             match from_line(line):
                 case EdgeWaits(_, waits):
                     self.supervisor.waits(child.edge, waits, time.monotonic())
                 case _:
-                    self._tell(child.edge, line.decode("utf-8", errors="replace"))
+                    self.say(child.edge, line.decode("utf-8", errors="replace"))
+        return bool(data)
 
-    def _tell(self, edge: str, text: str) -> None:
-        self.outbox.add(to_line(HostLine(edge, printable(text))), may_drop=True)
+    def _close(self, child: EdgeChild) -> None:
+        self.selector.unregister(child.output)
+        os.close(child.output)
+        child.output = -1
 
     def _reap(self) -> None:
         for child in list(self.children.values()):
             pid, status = os.waitpid(child.pid, os.WNOHANG)
             if not pid:
                 continue
-            while child.output >= 0 and _has_data(child.output):
-                self._read(child)
+            while child.output >= 0 and self._read(child):
+                pass
             if child.output >= 0:  # a child of the edge still has it
-                self.selector.unregister(child.output)
-                os.close(child.output)
-            if child.process is not None:
-                child.process.returncode = os.waitstatus_to_exitcode(status)
+                self._close(child)
             del self.children[child.edge]
             code = os.waitstatus_to_exitcode(status)
             self._act(self.supervisor.exited(child.edge, code, time.monotonic()))
 
 
-def _has_data(fd: int) -> bool:
-    with DefaultSelector() as selector:
-        selector.register(fd, EVENT_READ)
-        return bool(selector.select(0))
+# ---------------------------------------------------------------------- the folder of a run
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Make ``folder``, for its owner only, and lock it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _guard(folder.parent):
+        folder.mkdir(mode=0o700)
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        yield
+    finally:
+        os.close(lock)
 
 
+def clear_stale(parent: Path) -> list[str]:
+    """Remove the folders of agents that were killed. Returns their names."""
+    if not parent.is_dir():
+        return []
+    with _guard(parent):
+        stale = [path for path in sorted(parent.iterdir()) if path.is_dir() and _is_stale(path)]
+        for path in stale:
+            shutil.rmtree(path, ignore_errors=True)
+    return [path.name for path in stale]
+
+
+def _is_stale(folder: Path) -> bool:
+    try:
+        with (folder / LOCK).open("rb+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return True  # its agent was killed before it could lock it
+    except OSError:
+        return False  # locked, or another user's
+    return True
+
+
+@contextmanager
+def _guard(parent: Path) -> Iterator[None]:
+    """One agent at a time makes or clears folders here."""
+    lock = os.open(parent, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+# ---------------------------------------------------------------------- the command
 def attach(folder: Path) -> int:
     """Pass bytes between the launcher and the agent that runs in ``folder``, until one ends."""
     with socket(AF_UNIX, SOCK_STREAM) as agent, DefaultSelector() as selector:
@@ -388,12 +394,8 @@ def attach(folder: Path) -> int:
                 if key.fd == 0:
                     agent.sendall(data)
                 else:
-                    _write_all(1, data)
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(fd, data) :]
+                    while data:
+                        data = data[os.write(1, data) :]
 
 
 def serve(folder: Path, forks: bool) -> int:
@@ -416,7 +418,7 @@ def serve(folder: Path, forks: bool) -> int:
                 os.chdir(CODE)  # there edges look for the user's files
             signal.signal(signal.SIGTERM, lambda *_: agent.end_by_signal())
             for name in cleared:
-                agent.outbox.add(to_line(HostLine("", f"removed what {name} had left here")))
+                agent.say("", f"removed what {name} had left here")
             agent.run()
         finally:
             os.chdir(folder.parent)
@@ -429,11 +431,11 @@ def main() -> int:
     parser.add_argument("folder", type=lambda text: Path(text).expanduser().absolute())
     parser.add_argument("--attach", action="store_true")
     parser.add_argument("--separate", action="store_true")
-    said = parser.parse_args()
-    if said.attach:
-        return attach(said.folder)
+    arguments = parser.parse_args()
+    if arguments.attach:
+        return attach(arguments.folder)
     try:
-        return serve(said.folder, FORKS and not said.separate)
+        return serve(arguments.folder, FORKS and not arguments.separate)
     except UserError as error:
         print(error, file=sys.stderr)
         return error.status

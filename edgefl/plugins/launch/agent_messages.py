@@ -1,6 +1,6 @@
-"""Messages between `edgefl launch` and the agent on a host: one JSON line each.
+"""What `edgefl launch` and the agent on a host agree on: messages, and the folders of a run.
 
-::
+A message is one JSON line::
 
     launcher -> agent   PrepareEdges, StartEdges (or StartCoordinator), InjectFault, StillHere, then
                         StopEdges | KillEdges
@@ -19,6 +19,12 @@ from edgefl.clocks.ipc import BadMessage, Message, decode, encode
 MOST_LINE = 1 << 16  # bytes
 FIRST = b'{"kind":'  # how a message begins
 COORDINATOR = "coordinator"
+CODE, KEYS = "code", "keys"  # folders in that of a run; edges start in the first one
+
+
+def run_folder(work: str, run: str) -> str:
+    """The folder of a run on a host whose work folder is ``work``."""
+    return f"{work}/launched/{run}"
 
 
 class PrepareEdges(Message, frozen=True):
@@ -61,7 +67,7 @@ class StillHere(Message, frozen=True):
 
 
 class StopEdges(Message, frozen=True):
-    """End the edges in order, remove the files of the run, and exit."""
+    """Stop the edges cleanly, remove the files of the run, and exit."""
 
 
 class KillEdges(Message, frozen=True):
@@ -122,8 +128,8 @@ class EdgeWaits(Message, frozen=True):
     waits: bool
 
 
-def to_line(sent: Message) -> bytes:
-    return encode(sent) + b"\n"
+def to_line(message: Message) -> bytes:
+    return encode(message) + b"\n"
 
 
 def from_line(line: bytes) -> Any:

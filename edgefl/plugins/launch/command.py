@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
 from edgefl.clocks.choices import LAUNCH, WALL
 from edgefl.clocks.network_addresses import any_host, tcp
@@ -38,7 +40,7 @@ from edgefl.commands.run import (
 )
 from edgefl.commands.running import RESULTS, RunTask, Screen, conclude, resumed, run_seeds
 from edgefl.config.faults import PROCESS_KINDS
-from edgefl.config.groups import availability_file, traces
+from edgefl.config.groups import availability_file, parts, traces
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import BAD_INPUT, FAILED, INTERRUPTED, OVER
 from edgefl.loading.file import dump
@@ -48,10 +50,13 @@ from edgefl.record.files import EXPERIMENT
 from edgefl.record.tables import write_whole
 
 if TYPE_CHECKING:
+    from edgefl.clocks.setup.learning import Learning
     from edgefl.config.experiment import Experiment
+    from edgefl.plugins.launch.host_data import DataSync
+    from edgefl.plugins.launch.host_session import RemoteCoordinator
     from edgefl.plugins.launch.hosts_thread import HostLogs, HostsThread
-    from edgefl.plugins.launch.inventory import Inventory
-    from edgefl.plugins.launch.remote_coordinator import RemoteCoordinator
+    from edgefl.plugins.launch.inventory import Host, Inventory
+    from edgefl.plugins.launch.launch_plan import FileToSend
 
 KEYS_SUFFIX = ".keys"  # of the folder next to the inventory
 
@@ -155,26 +160,24 @@ def launch(
     demands = requirements(require or ())
     refuse_both(resume, overwrite)
     hosts = load_inventory(inventory)
-    given = _given(hosts, config, overrides or (), out, resume, overwrite)
-    refuse_code(hosts, own_names(given.experiment))
+    run = _run_task(hosts, config, overrides or (), out, resume, overwrite)
+    refuse_code(hosts, own_names(run.experiment))
     if hosts.coordinator.host.via != "local":
-        refuse_faults(given.experiment)
-    given.tell()
-    if keys is None and given.found is not None:
-        keys = given.found.keys()
+        refuse_faults(run.experiment)
+    run.tell()
+    if keys is None and run.found is not None:
+        keys = run.found.keys()
     keys = keys or inventory.with_suffix(KEYS_SUFFIX)
-    task = Launch(given, hosts, keys, sync, restarts, partial, accept_new_host_keys)
+    task = Launch(run, hosts, keys, sync, restarts, partial, accept_new_host_keys)
     if dry_run:
-        from edgefl.plugins.launch.preview import preview
-
         preview(task, overrides or ())
         return
-    with watched(given.folder, given.experiment, live_port, metrics_port):
+    with watched(run.folder, run.experiment, live_port, metrics_port):
         to_the_end = _launched(task)
-    finish(conclude(given.experiment, given.folder), demands, True, to_the_end)
+    finish(conclude(run.experiment, run.folder), demands, True, to_the_end)
 
 
-def _given(
+def _run_task(
     inventory: Inventory,
     config: Path | None,
     overrides: Sequence[str],
@@ -228,15 +231,14 @@ def _launched(task: Launch) -> bool:
         raise
     finally:
         _end(hosts, at_once)
-        logs.close()
 
 
 def _end(hosts: HostsThread, at_once: bool) -> None:
-    """End everything on the hosts, in order; at once after one more Ctrl-C."""
+    """Stop everything on the hosts cleanly; at once after one more Ctrl-C."""
 
     def tell() -> None:
-        for news in hosts.news():
-            show.line(str(news))
+        for line in hosts.news():
+            show.line(line)
 
     try:
         hosts.end(at_once, tell)
@@ -248,7 +250,6 @@ def _end(hosts: HostsThread, at_once: bool) -> None:
         tell()
 
 
-# ---------------------------------------------------------------------- before the run
 def _prepare(task: Launch, hosts: HostsThread) -> dict[str, str]:
     """Bring all hosts to the point where edges can start; return the coordinator's address for
     each. Exit with status 2 if a host cannot take part.
@@ -263,42 +264,41 @@ def _prepare(task: Launch, hosts: HostsThread) -> dict[str, str]:
         preparation,
     )
 
+    experiment, known = task.run.experiment, set[str]()
     show.line(f"{task.inventory.path}: connecting to {len(hosts.hosts)} hosts")
     hosts.connect(asker(task.accept))
-    _check(task, hosts)
-    made = complete(task.keys, task.run.experiment.edges.ids())
-    if made:
+    _check(task, hosts, known)
+    new_keys = complete(task.keys, experiment.edges.ids())
+    if new_keys:
         (task.keys / ".gitignore").write_text("*\n", encoding="ascii")
-        show.line(f"{task.keys}: made keys for {len(made)} edges")
-    addresses = hosts.addresses()
-    code = code_files(task.code())
-    traces = code_files(task.traces())
-    hosts.begin((*coordinator_files(task.keys), *code, *traces))
-    _check(task, hosts)
-    hosts.send({host.name: (*key_files(task.keys, host.edges), *code) for host in hosts.hosts})
-    _check(task, hosts)
-    shards: Mapping[str, str | None] = {}
+        show.line(f"{task.keys}: made keys for {len(new_keys)} edges")
+    code, data = code_files(task.code()), None
     if task.sync:
-        shards = hosts.sync(DataSync(task.run.experiment, task.run.base), show.line)
-        _check(task, hosts)
-    hosts.prepare(
-        {
-            host.name: preparation(host, task.run.experiment, shards.get(host.name), task.restarts)
-            for host in hosts.hosts
-        }
+        data = DataSync(experiment, task.run.base)
+        data.load()
+    hosts.begin_coordinator((*coordinator_files(task.keys), *code, *code_files(task.traces())))
+    addresses, texts = hosts.prepare(
+        {host.name: (*key_files(task.keys, host.edges), *code) for host in hosts.hosts},
+        data,
+        lambda host, shards: preparation(host, experiment, shards, task.restarts),
     )
-    _check(task, hosts)
+    for name, text in texts.items():
+        show.line(f"{name}: {text}")
+    _check(task, hosts, known)
     show.line(f"{len(hosts.hosts) - len(hosts.lost)} hosts are ready")
     return addresses
 
 
-def _check(task: Launch, hosts: HostsThread) -> None:
-    """Report hosts that cannot take part. Exit with status 2, unless --partial leaves others."""
-    hosts.news()  # so far these hosts alone, which are told here
-    new = {host: reason for host, reason in hosts.lost.items() if host not in hosts.told}
+def _check(task: Launch, hosts: HostsThread, known: set[str]) -> None:
+    """Report hosts that cannot take part, unless they are ``known``.
+
+    Exit with status 2, unless --partial leaves others.
+    """
+    hosts.news()  # so far these hosts alone, which are reported here
+    new = {host: reason for host, reason in hosts.lost.items() if host not in known}
     for host, reason in new.items():
         print(f"edgefl: {printable(f'{host}: {reason}')}", file=sys.stderr, flush=True)
-    hosts.told |= new.keys()
+    known |= new.keys()
     if hosts.all_gone:
         raise UserError(f"{task.inventory.path}: no host can take part; nothing was started")
     if new and not task.partial:
@@ -338,14 +338,13 @@ class _HostEdges:
 class _HostsScreen(Screen):
     """The live display, with the hosts' news."""
 
-    def __init__(self, hosts: HostsThread, logs: HostLogs) -> None:
+    def __init__(self, hosts: HostsThread) -> None:
         super().__init__(hosts={edge: host.name for host in hosts.hosts for edge in host.edges})
-        self._of_hosts, self._logs = hosts, logs
+        self._hosts = hosts
 
     def watch(self, index: int, directory: Path, port: int) -> None:
-        for news in self._of_hosts.news():
-            self.say(str(news))
-        self._logs.flush()
+        for line in self._hosts.news():
+            self.say(line)
         super().watch(index, directory, port)
 
 
@@ -373,7 +372,7 @@ def _run(
         write_whole(placed.folder / EXPERIMENT, placed.text.encode())
     return run_seeds(
         placed,
-        _HostsScreen(hosts, logs),
+        _HostsScreen(hosts),
         fleet=False,
         keys=task.keys,
         remote=_HostEdges(hosts, addresses, logs, placed),
@@ -408,7 +407,7 @@ def _run_elsewhere(
             hosts.call(remote.start(dump(experiment, {})))
             port = experiment.network.port
             hosts.start_edges({host: tcp(address, port) for host, address in addresses.items()})
-            status = _followed(hosts, remote, logs)
+            status = _followed(hosts, remote)
             if status not in (BAD_INPUT, None):
                 hosts.call(remote.fetch(experiment.name, folder))
                 claim.write()  # it has fetched that of the coordinator there
@@ -436,7 +435,7 @@ def refuse_faults(experiment: Experiment) -> None:
         )
 
 
-def _followed(hosts: HostsThread, remote: RemoteCoordinator, logs: HostLogs) -> int | None:
+def _followed(hosts: HostsThread, remote: RemoteCoordinator) -> int | None:
     """Show the run until it ends; return the coordinator's status, None if its host is lost."""
     from edgefl.plugins.launch.agent_messages import StopEdges
 
@@ -444,10 +443,9 @@ def _followed(hosts: HostsThread, remote: RemoteCoordinator, logs: HostLogs) -> 
     give_up_s = math.inf
     while True:
         try:
-            for line in (*remote.printed(), *map(str, hosts.news())):
+            for line in (*remote.printed(), *hosts.news()):
                 show.line(line)
-            logs.flush()
-            if remote.status is not None or remote.failure:
+            if remote.status is not None or remote.session.failed:
                 return remote.status
             if hosts.all_gone and not stopping:
                 stopping = True
@@ -471,3 +469,110 @@ def _followed(hosts: HostsThread, remote: RemoteCoordinator, logs: HostLogs) -> 
                 raise
             stopping = True
             show.line("ending the run")
+
+
+# ---------------------------------------------------------------------- --dry-run
+MB = 1e6
+
+
+def preview(task: Launch, overrides: Sequence[str]) -> None:
+    """Print what the launch would do: hosts, files, commands, duration and bytes."""
+    from edgefl.plugins.launch.agent_messages import run_folder
+    from edgefl.plugins.launch.host_data import DataSync
+    from edgefl.plugins.launch.launch_plan import (
+        code_files,
+        coordinator_files,
+        key_files,
+        listen_port,
+        run_name,
+    )
+
+    experiment, place = task.run.experiment, task.inventory.coordinator
+    code = code_files(task.code())
+    port = listen_port(task.inventory, experiment)
+    where = "here" if place.host.via == "local" else f"on {place.host.name} ({place.host.via})"
+    show.line(
+        f"coordinator: {where}, port {port or 'any free one'}, at"
+        f" {place.address or 'the address that is found for each host'}"
+    )
+    show.line(_keys_line(task))
+    if place.host.via != "local":
+        folder = run_folder(place.host.folder, run_name(experiment.name, "TOKEN-coordinator"))
+        _print_copies((*coordinator_files(task.keys), *code, *code_files(task.traces())), folder)
+    data = DataSync(experiment, task.run.base) if task.sync else None
+    if data is not None:
+        data.load()
+    for host in task.inventory.hosts:
+        user = f", {host.user}@{host.name}" if host.user else f", {host.name}"
+        show.line(f"{host.name} ({host.via}{user if host.via == 'ssh' else ''}):")
+        folder = run_folder(host.folder, run_name(experiment.name, "TOKEN"))
+        _print_copies((*key_files(task.keys, host.edges), *code), folder)
+        show.line(f"  data: {_data_text(experiment, host, data)}")
+        show.line(f"  run {host.interpreter} -m edgefl.plugins.launch.agent {folder}")
+        show.line(f"  edges: {', '.join(host.edges)}")
+    _print_duration(experiment, task.run.base)
+    words = ["edgefl", "launch", str(task.inventory.path), str(task.run.config), *overrides]
+    found = task.run.found
+    show.hint(shlex.join(words) if found is None else found.command)
+
+
+def _keys_line(task: Launch) -> str:
+    from edgefl.clocks.wall.keys import missing
+
+    new = missing(task.keys, task.run.experiment.edges.ids())
+    if not task.keys.is_dir():
+        return f"keys: {len(new)} edges would get new ones, in {task.keys}"
+    return f"keys: those in {task.keys}" + (f"; new for {', '.join(new)}" if new else "")
+
+
+def _print_copies(files: Sequence[FileToSend], folder: str) -> None:
+    for file in files:
+        show.line(f"  copy {file.source} -> {folder}/{file.target}")
+
+
+def _data_text(experiment: Experiment, host: Host, data: DataSync | None) -> str:
+    from edgefl.plugins.launch.host_data import own_data
+
+    reason = own_data(experiment)
+    if reason is not None or data is None:
+        return f"none is sent ({reason or '--no-sync'})"
+    size = f"the shares of its edges, {data.share_bytes(host) / MB:.3g} MB"
+    if host.data is None:
+        return f"{size}, unless they are there already"
+    return f"its own in {host.data}; if that differs, {size}"
+
+
+def _print_duration(experiment: Experiment, base: Path) -> None:
+    """Print how long the run takes, and how many bytes its models are."""
+    from edgefl.clocks.setup.learning import learning
+    from edgefl.commands.check import data_lines, estimate, table
+
+    one, seeds = experiment.by_seed()[0], len(experiment.by_seed())
+    learned = learning(one, base)
+    for line in (*data_lines(learned), *_bound_lines(one, learned, seeds)):
+        show.line(line)
+    if any("native" in (part.devices.kind, part.links.kind) for part in parts(one)):
+        show.line("no estimate: the times of native devices and links are not known in advance")
+        return
+    estimates = [estimate(learned, index) for index in range(len(one.strategies))]
+    Console().print(table(estimates, one.chosen_speed, seeds))
+
+
+def _bound_lines(experiment: Experiment, learned: Learning, seeds: int) -> list[str]:
+    """What the config allows at most, in words."""
+    from edgefl.plugins.launch.launch_plan import upper_bounds
+    from edgefl.results.progress import clock
+
+    bounds = upper_bounds(experiment, 4 * learned.layout.size)
+    runs = seeds * len(experiment.strategies)
+    lines = ["duration: no upper limit (stop.emulated_s is not given)"]
+    if bounds.wall_s is not None:
+        lines = [
+            f"duration: at most {clock(bounds.wall_s)} for each of {runs} runs,"
+            f" {clock(runs * bounds.wall_s)} in all, plus the start and the last evaluations"
+        ]
+    ways = (("up", bounds.up_bytes), ("down", bounds.down_bytes))
+    known = [f"{way} at most {size / MB:.3g} MB" for way, size in ways if size is not None]
+    if known:
+        lines.append(f"models in each run: {', '.join(known)}")
+    return lines

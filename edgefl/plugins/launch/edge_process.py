@@ -19,7 +19,6 @@ from edgefl.clocks.wall.edge.machine import share_memory
 from edgefl.clocks.wall.edge.membership import SideBuilder
 from edgefl.clocks.wall.edge.work import EdgeSide, OwnMachine
 from edgefl.clocks.wall.keys import EdgeKeys, load_edge
-from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import NO_ANSWER, OVER, REFUSED
 from edgefl.plugins.launch.agent_messages import EdgeWaits, PrepareEdges, to_line
@@ -43,18 +42,13 @@ def load_all(order: PrepareEdges) -> Learning | None:
     experiment, base = _builder(order, order.edges[0]).experiment(Setup(order.config, ""))
     if experiment.data.source == "local":
         return None
-    learned = _checked(experiment, base, order)
+    learned = learning(experiment, base, order.edges)
+    learned.rule(0)  # loads the code of the strategy
     learned.load_before_fork()
     share_memory()  # of what a report about this host needs
     gc.collect()
     # these objects stay; if the collector touched their pages, every fork would copy them
     gc.freeze()
-    return learned
-
-
-def _checked(experiment: Experiment, base: Path | None, order: PrepareEdges) -> Learning:
-    learned = learning(experiment, base, order.edges)
-    learned.rule(0)  # loads the code of the strategy
     return learned
 
 
@@ -90,12 +84,17 @@ def _all_runs(name: str, address: str, builder: SideBuilder, keys: EdgeKeys | No
 
 
 def _builder(order: PrepareEdges, name: str, learned: Learning | None = None) -> SideBuilder:
-    data, shards = (None if text is None else _path(text) for text in (order.data, order.shards))
+    data, shards = _path(order.data), _path(order.shards)
     return SideBuilder(name, None, data, [*order.allow], shards, learned)
 
 
 def _keys(order: PrepareEdges, name: str) -> EdgeKeys | None:
-    return None if order.keys is None else load_edge(_path(order.keys), name)
+    folder = _path(order.keys)
+    return None if folder is None else load_edge(folder, name)
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text).expanduser()
 
 
 def _tell(message: EdgeWaits) -> None:
@@ -105,10 +104,6 @@ def _tell(message: EdgeWaits) -> None:
 
 def _say(text: str) -> None:
     print(printable(text, MOST_TEXT), flush=True)
-
-
-def _path(text: str) -> Path:
-    return Path(text).expanduser()
 
 
 def _end_with_the_agent() -> None:

@@ -3,6 +3,8 @@
 A host without ``data`` in the inventory gets the shares of its edges, and those of no other host.
 A host with ``data`` is asked whether it has the same data set; if not, it gets the shares too.
 The coordinator's config stays as it is: an edge reads its file with ``edgefl edge --shards``.
+
+The question runs on the host as ``python -m edgefl.plugins.launch.host_data``, see ``probe``.
 """
 
 from __future__ import annotations
@@ -10,10 +12,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rich.filesize import decimal
 
@@ -21,15 +25,14 @@ from edgefl.config.experiment import Experiment
 from edgefl.data import edge_data, shards
 from edgefl.data.edge_data import EdgeData
 from edgefl.data.paths import data_dir
-from edgefl.errors import printable
-from edgefl.loading.file import to_json
+from edgefl.errors import UserError, printable
+from edgefl.loading.file import from_json, to_json
 from edgefl.loading.names import own_names
-from edgefl.plugins.launch.connections.connection import HostConnection, HostError
+from edgefl.plugins.launch.connections.connection import HostConnection
 from edgefl.plugins.launch.installer import missing_files
 from edgefl.plugins.launch.inventory import Host
 
 PROBE_S = 600.0  # the first look at a large data set parses it
-STANDARD = {"scale": "standard"}  # of the samples in the files; an edge scales them
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +51,9 @@ class HostData:
         """Say in words what was done."""
         if self.shards is None:
             return self.reason
-        size = decimal(self.sent_bytes)
-        sent = f"shares sent ({size})" if self.sent_bytes else "shares are there"
+        sent = (
+            f"shares sent ({decimal(self.sent_bytes)})" if self.sent_bytes else "shares are there"
+        )
         return sent if host.data is None else f"{sent}, because: {self.reason}"
 
 
@@ -64,14 +68,10 @@ def own_data(experiment: Experiment) -> str | None:
 
 @dataclass(slots=True)
 class DataSync:
-    """Gives each host what its edges need of an experiment's data.
-
-    ``sent(host, bytes)`` is called while files are sent. The data are loaded here, once.
-    """
+    """Gives each host what its edges need of an experiment's data; ``load`` comes first."""
 
     experiment: Experiment
     base: Path | None
-    sent: Callable[[str, int], None] = lambda host, size: None
     _loaded: dict[int, EdgeData] = field(default_factory=dict, repr=False)  # by seed
     _digests: dict[int, dict[str, str]] = field(default_factory=dict, repr=False)  # by scale
     _key: str = ""  # name of a folder for these data: different data never share one
@@ -86,59 +86,60 @@ class DataSync:
             self._key = shards.read(self._cut_here(), name, [edge], False)[2]["standard"]
             return
         for one in self.experiment.by_seed():
-            found = edge_data.edge_data(_standard(one), self.base)
-            self._loaded[one.seed] = found
-            self._digests[one.seed] = edge_data.digests(found.dataset, found.shares)
+            # samples as in the files: an edge scales them
+            part = edge_data.edge_data(_with_data(one, scale="standard"), self.base)
+            self._loaded[one.seed] = part
+            self._digests[one.seed] = edge_data.digests(part.dataset, part.shares)
             self._key = self._key or self._digests[one.seed]["standard"]
 
     def share_bytes(self, host: Host) -> int:
-        """Return the size of the samples in the files of a host, once the data are loaded."""
+        """Return the size of the samples in the files of a host."""
         if self.experiment.data.source == "shard":
             return sum(path.stat().st_size for path in self._cut_files(host).values())
         return sum(
-            found.dataset.train_x[:1].nbytes * len(rows) + 8 * len(rows)
-            for found in self._loaded.values()
-            for rows in (found.shares[edge] for edge in host.edges)
+            part.dataset.train_x[:1].nbytes * len(rows) + 8 * len(rows)
+            for part in self._loaded.values()
+            for rows in (part.shares[edge] for edge in host.edges)
         )
 
-    async def run(
-        self, connections: Mapping[str, HostConnection], pythons: Mapping[str, str]
-    ) -> dict[str, HostData | HostError]:
-        """Serve all hosts at the same time; ``pythons``: the interpreter on each.
+    async def serve(
+        self,
+        connection: HostConnection,
+        python: str,
+        sent: Callable[[int], None] = lambda size: None,
+    ) -> HostData:
+        """Serve one host, whose interpreter is ``python``. HostError if that fails.
 
-        UserError if the data cannot be loaded here; nothing is sent then.
+        ``sent`` is called with the bytes of each part that was sent.
         """
-        if not self._key:
-            await asyncio.to_thread(self.load)
-        results = await asyncio.gather(
-            *(self._serve(each, pythons[name]) for name, each in connections.items())
-        )
-        return dict(zip(connections, results))
-
-    async def _serve(self, connection: HostConnection, python: str) -> HostData | HostError:
         host = connection.host
-        try:
-            reason = own_data(self.experiment)
-            if reason is not None:
-                return HostData(None, reason)
-            reason = "the inventory names no data for it"
-            if host.data is not None:
-                problem = await self._problem(connection, python)
-                if problem is None:
-                    return HostData(None, f"it has the data in {host.data}")
-                reason = problem
+        reason = own_data(self.experiment)
+        if reason is not None:
+            return HostData(None, reason)
+        reason = "the inventory names no data for it"
+        if host.data is not None:
+            problem = await self._problem(connection, python)
+            if problem is None:
+                return HostData(None, f"it has the data in {host.data}")
+            reason = problem
+        with tempfile.TemporaryDirectory(prefix="edgefl-shards-") as folder:
             if self.experiment.data.source == "shard":
-                return await self._send(connection, python, self._cut_files(host), reason)
-            with tempfile.TemporaryDirectory(prefix="edgefl-shards-") as folder:
+                files = self._cut_files(host)
+            else:
                 files = await asyncio.to_thread(self._written, Path(folder), host)
-                return await self._send(connection, python, files, reason)
-        except HostError as error:
-            return error
+            place = f"{host.folder}/shards"
+            targets = {f"{place}/{name}": path for name, path in files.items()}
+            sizes = {target: path.stat().st_size for target, path in targets.items()}
+            missing = await missing_files(connection, python, targets)
+            for target in missing:
+                await connection.put(targets[target], target, 0o600, sent)
+        sent_bytes = sum(sizes[target] for target in missing)
+        return HostData(f"{place}/{self._key}", reason, sum(sizes.values()), sent_bytes)
 
     async def _problem(self, connection: HostConnection, python: str) -> str | None:
         """Ask the host for its data; return why it cannot use them, or None."""
         host, one = connection.host, self.experiment.by_seed()[0]
-        asked = {
+        question = {
             "config": to_json(one, one.strategies[0]),
             "data": host.data,
             "edges": list(host.edges),
@@ -146,19 +147,19 @@ class DataSync:
             "allowed": own_names(self.experiment) if host.allow_code else [],
         }
         done = await connection.run(
-            [python, "-m", "edgefl.plugins.launch.data_probe"],
-            stdin=json.dumps(asked).encode(),
+            [python, "-m", "edgefl.plugins.launch.host_data"],
+            stdin=json.dumps(question).encode(),
             timeout_s=PROBE_S,
         )
         try:
-            told = json.loads(done.out)
+            answer = json.loads(done.out)
         except ValueError:
-            told = None
-        if not isinstance(told, dict) or "digest" not in told:
-            reason = told.get("error") if isinstance(told, dict) else done.said()
+            answer = None
+        if not isinstance(answer, dict) or "digest" not in answer:
+            reason = answer.get("error") if isinstance(answer, dict) else done.last_line()
             return printable(str(reason), 200)
-        expected = self._digests.get(one.seed, {}).get(one.data.scale, told["digest"])
-        if told["digest"] != expected:
+        expected = self._digests.get(one.seed, {}).get(one.data.scale, answer["digest"])
+        if answer["digest"] != expected:
             return f"its data in {host.data} differ from those here"
         return None
 
@@ -174,35 +175,35 @@ class DataSync:
         """Write the host's files to ``folder``; return them by their path in its folder there."""
         files: dict[str, Path] = {}
         several = len(self._loaded) > 1
-        for seed, found in self._loaded.items():
-            whole = self._digests[seed]
+        for seed, part in self._loaded.items():
             within = f"{self._key}/seed{seed}" if several else self._key
-            mine = {edge: found.shares[edge] for edge in host.edges}
-            name = self.experiment.data.name
-            written = shards.write(folder / within, name, found.dataset, mine, whole, test=False)
+            mine = {edge: part.shares[edge] for edge in host.edges}
+            name, digests = self.experiment.data.name, self._digests[seed]
+            written = shards.write(folder / within, name, part.dataset, mine, digests, test=False)
             files |= {f"{within}/{path.name}": path for path in written}
         return files
 
-    async def _send(
-        self, connection: HostConnection, python: str, files: Mapping[str, Path], reason: str
-    ) -> HostData:
-        host = connection.host
-        place = f"{host.folder}/shards"
-        targets = {f"{place}/{name}": path for name, path in files.items()}
-        sizes = {target: path.stat().st_size for target, path in targets.items()}
-        missing = await missing_files(connection, python, targets)
-        for target in missing:
-            await connection.put(
-                targets[target], target, 0o600, sent=lambda size: self.sent(host.name, size)
-            )
-        return HostData(
-            f"{place}/{self._key}",
-            reason,
-            sum(sizes.values()),
-            sum(sizes[target] for target in missing),
-        )
 
-
-def _standard(experiment: Experiment) -> Experiment:
-    data = experiment.data.model_copy(update=STANDARD)
+def _with_data(experiment: Experiment, **changes: str) -> Experiment:
+    data = experiment.data.model_copy(update=changes)
     return experiment.model_copy(update={"data": data})
+
+
+def probe(question: dict[str, Any]) -> dict[str, str]:
+    """Return the digest of the data of these edges on this machine, or why there is none.
+
+    ``question``: ``config`` (as an edge gets it), ``data`` (the data directory), ``edges`` (ids),
+    ``env`` (environment variables), ``allowed`` (names of the user's own code).
+    """
+    os.environ.update({key: os.path.expanduser(value) for key, value in question["env"].items()})
+    try:
+        experiment = from_json(question["config"], question["allowed"])
+        experiment = _with_data(experiment, dir=question["data"])
+        part = edge_data.edge_data(experiment, Path.cwd(), question["edges"])
+    except UserError as error:
+        return {"error": str(error)}
+    return {"digest": part.own_digest or edge_data.digest(part.dataset, part.shares)}
+
+
+if __name__ == "__main__":
+    print(json.dumps(probe(json.load(sys.stdin))))

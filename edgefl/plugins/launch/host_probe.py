@@ -3,15 +3,12 @@
 Its source runs on a host that may have nothing but an old Python 3: only the standard library, and
 no newer syntax. It reads commands from stdin, one a line, and answers in lines of JSON:
 
-    facts FOLDER DATA    what the machine is; DATA may be empty; both are JSON texts
-    environment ASKED    what an installation must know about this Python, see ``environment``
+    facts ASKED          what the machine and this Python are, see ``facts``; ASKED is a JSON text
     clock                when the command came and when the answer goes (ns since 1970)
     take N               reads N bytes, then answers
     give N               sends N bytes
     connect HOST PORT TOKEN    answers; then serves the same commands on this TCP connection
 """
-
-from __future__ import annotations
 
 import hashlib
 import json
@@ -59,23 +56,13 @@ def memory_bytes() -> tuple:  # type: ignore[type-arg]  # an old Python evaluate
         return None, None
 
 
-def system_name() -> str:
-    """Return the name of the distribution, else that of the system."""
-    for line in text_of("/etc/os-release").splitlines():
-        key, _, value = line.partition("=")
-        if key == "PRETTY_NAME":
-            return value.strip("\"'")
-    return (platform.system() + " " + platform.release()).strip()
-
-
-def board_name() -> str:
-    """Return the name of the board, such as that of a Raspberry Pi; else of the processor."""
-    board = text_of("/proc/device-tree/model").strip("\0\n ")
-    for line in text_of("/proc/cpuinfo").splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() == "model name" and not board:
-            board = value.strip()
-    return board
+def value_of(path: str, wanted: str, separator: str) -> str:
+    """Return the first value of a key in a file of keys and values; "" if it has none."""
+    for line in text_of(path).splitlines():
+        key, _, value = line.partition(separator)
+        if key.strip() == wanted:
+            return value.strip("\"' \t")
+    return ""
 
 
 def version_of(package: str) -> str:
@@ -98,55 +85,53 @@ def edgefl_version() -> str:
         return ""
 
 
-def this_python() -> dict:  # type: ignore[type-arg]  # as above
-    """Return what this Python is."""
-    return {
+def facts(asked: dict) -> dict:  # type: ignore[type-arg]  # as above
+    """Return what `MachineFacts` of edgefl.plugins.launch.installer holds.
+
+    ``asked``: ``folder`` and ``data`` (paths, "" for none). For an installation also ``venv`` (path
+    of the environment), ``stamp`` and ``made`` (names of files in it), ``packages`` (names) and
+    ``files`` (path in the packages -> SHA-256): then it is what `PythonFacts` there holds.
+    """
+    total, available = memory_bytes()
+    sees_cores = hasattr(os, "sched_getaffinity")
+    libc, libc_version = platform.libc_ver()
+    found = {
         "system": platform.system(),
+        "name": value_of("/etc/os-release", "PRETTY_NAME", "=")
+        or (platform.system() + " " + platform.release()).strip(),
+        # that of a Raspberry Pi, else of the processor
+        "board": text_of("/proc/device-tree/model").strip("\0\n ")
+        or value_of("/proc/cpuinfo", "model name", ":"),
         "machine": platform.machine(),
         "bits": struct.calcsize("P") * 8,
+        "libc": libc,
+        "cores": len(os.sched_getaffinity(0)) if sees_cores else os.cpu_count() or 1,
+        "memory_bytes": total,
+        "available_bytes": available,
+        "free_bytes": free_bytes(asked["folder"]),
         "python": list(sys.version_info[:3]),
         "implementation": sys.implementation.name,
         "executable": sys.executable,
+        "edgefl": edgefl_version(),
+        "torch": version_of("torch"),
+        "has_data": bool(asked["data"]) and os.path.isdir(os.path.expanduser(asked["data"])),
     }
-
-
-def facts(folder: str, data: str) -> dict:  # type: ignore[type-arg]  # as above
-    """Return what `MachineFacts` of edgefl.plugins.launch.survey holds."""
-    total, available = memory_bytes()
-    sees_cores = hasattr(os, "sched_getaffinity")
-    found = this_python()
+    if "venv" not in asked:
+        return found
+    venv = os.path.expanduser(asked["venv"])
     found.update(
-        name=system_name(),
-        board=board_name(),
-        libc=platform.libc_ver()[0],
-        cores=len(os.sched_getaffinity(0)) if sees_cores else os.cpu_count() or 1,
-        memory_bytes=total,
-        available_bytes=available,
-        free_bytes=free_bytes(folder),
-        edgefl=edgefl_version(),
-        torch=version_of("torch"),
-        has_data=bool(data) and os.path.isdir(os.path.expanduser(data)),
+        libc_version=libc_version,
+        in_venv=sys.prefix != sys.base_prefix,
+        exists=os.path.isfile(os.path.join(venv, "bin", "python")),
+        stamp=text_of(os.path.join(venv, asked["stamp"])),
+        made=text_of(os.path.join(venv, asked["made"])),
     )
-    return found
-
-
-def environment(asked: dict) -> dict:  # type: ignore[type-arg]  # as above
-    """Return what `Facts` of edgefl.plugins.launch.installer holds.
-
-    ``asked``: ``files`` (path in the packages -> SHA-256), ``packages`` (names), ``folder``,
-    ``stamp`` and ``made`` (paths).
-    """
-    found = this_python()
-    found.update(libc=list(platform.libc_ver()), in_venv=sys.prefix != sys.base_prefix)
     if sys.version_info < (3, 11):  # noqa: UP036  # it runs on the Python that a host has
         return found  # the rest needs a newer Python, and is not asked for
     from importlib.util import find_spec
 
     versions = {name: version_of(name) for name in asked["packages"]}
     found.update(
-        stamp=text_of(asked["stamp"]),
-        made=text_of(asked["made"]),
-        free_bytes=free_bytes(asked["folder"]),
         # Debian has the pip for environments in a package of its own
         can_make_environments=bool(find_spec("venv") and find_spec("ensurepip")),
         packages={name: version for name, version in versions.items() if version},
@@ -191,9 +176,7 @@ def serve(source: IO[bytes], target: IO[bytes]) -> None:
             return
         command, _, rest = line.decode().strip().partition(" ")
         if command == "facts":
-            answer(target, facts(*json.loads(rest)))
-        elif command == "environment":
-            answer(target, environment(json.loads(rest)))
+            answer(target, facts(json.loads(rest)))
         elif command == "clock":
             answer(target, {"came_ns": came_ns, "goes_ns": now_ns()})
         elif command == "take":

@@ -1,25 +1,34 @@
 """One host during a run: its connection and its agent, as the launcher sees them.
 
-If the connection is lost, the host's edges go on, and the session looks for them again. All
-coroutines run in one thread.
+If the connection is lost, the host's edges go on, and the session looks for them again. A
+coordinator on another host is `edgefl coordinator`, started by an agent there: it goes on without a
+connection, too. All coroutines run in one thread.
 """
 
 from __future__ import annotations
 
 import asyncio
+import shutil
+import tempfile
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from pathlib import Path
+from typing import Any
 
 from edgefl import __version__
+from edgefl.archives import BadArchive, unpack
 from edgefl.clocks.processes import ONE_THREAD
 from edgefl.clocks.wall.edge.machine import HOST_NAME
 from edgefl.exit_status import BAD_INPUT
 from edgefl.plugins.launch.agent_messages import (
+    CODE,
+    COORDINATOR,
+    KEYS,
     AgentOver,
     AgentReady,
+    EdgeEnded,
     EdgesPrepared,
     HostLine,
     KillEdges,
@@ -29,14 +38,15 @@ from edgefl.plugins.launch.agent_messages import (
     StillHere,
     StopEdges,
     from_line,
+    run_folder,
     to_line,
 )
 from edgefl.plugins.launch.connections.connection import HostConnection, HostError, RemoteProcess
 from edgefl.plugins.launch.connections.opening import open_connection
-from edgefl.plugins.launch.inventory import Host
+from edgefl.plugins.launch.inventory import CoordinatorPlace, Host
 from edgefl.plugins.launch.launch_plan import FileToSend
-from edgefl.plugins.launch.run_places import run_folder
 from edgefl.plugins.launch.supervisor import GRACE_S
+from edgefl.record.files import EXPERIMENT
 
 READY_S = 300.0  # for the imports of an agent, on a slow host
 PREPARED_S = 900.0  # for its data
@@ -59,23 +69,8 @@ n=0
 while [ -d "$3" ] && [ "$n" -lt 100 ]; do sleep 0.1; n=$((n + 1)); done
 [ ! -d "$3" ]
 """
-MOST_UNREAD = 1000
-Item = TypeVar("Item")
 FORMER_S = 60.0  # the agent needs a Python with edgefl to be spoken with
-
-
-class Unread(Generic[Item]):
-    """The last MOST_UNREAD items for another thread: a host must not fill this machine's memory."""
-
-    def __init__(self) -> None:
-        self._items: deque[Item] = deque(maxlen=MOST_UNREAD)
-
-    def put(self, item: Item) -> None:
-        self._items.append(item)
-
-    def take(self) -> list[Item]:
-        """Return the items since the last call; for one reader."""
-        return [self._items.popleft() for _ in range(len(self._items))]
+MOST_UNREAD = 1000  # lines for another thread: a host must not fill this machine's memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +96,7 @@ class HostSession:
         self._begun: StartCoordinator | StartEdges | None = None  # the order that began the run
         self._agent: RemoteProcess | None = None
         self._pid = 0
-        self.interpreter = host.interpreter
+        self._interpreter = ""
         self._ending = False
         self._last_words = ""  # of the agent's standard error
         self._awaited: dict[type, asyncio.Future[Any]] = {}
@@ -113,9 +108,9 @@ class HostSession:
 
         HostError if that fails, or if it has another version of edgefl.
         """
-        self.connection, self.interpreter = connection, interpreter
+        self.connection, self._interpreter = connection, interpreter
         if self.former:
-            await self._end_former()
+            await self._end_former(connection)
         ready = self._await(AgentReady)
         await self._start_agent()
         self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._greet())]
@@ -126,29 +121,25 @@ class HostSession:
                 f"it has edgefl {answer.version}, expected {__version__}: edgefl hosts install",
             )
 
-    async def _end_former(self) -> None:
+    async def _end_former(self, connection: HostConnection) -> None:
         """End the edges that an earlier launch has left: its process was killed.
 
         They would go on with the run next to the new ones.
         """
-        assert self.connection is not None
-        words = [self.interpreter, MODULE, self.former]
-        order = to_line(KillEdges())
-        done = await self.connection.run(
-            ["sh", "-c", END_FORMER, "sh", *words],
-            stdin=order,
+        done = await connection.run(
+            ["sh", "-c", END_FORMER, "sh", self._interpreter, MODULE, self.former],
+            stdin=to_line(KillEdges()),
             env=dict(self.host.env),
             timeout_s=FORMER_S,
         )
         if done.status:
             raise HostError(self.host.name, "the edges of the earlier launch have not ended yet")
 
-    async def send(self, files: Sequence[FileToSend], sent: Callable[[int], None]) -> None:
+    async def send(self, files: Sequence[FileToSend]) -> None:
         """Copy files into the run's folder. HostError if one cannot be written."""
-        assert self.connection is not None
         for file in files:
             target = f"{self.folder}/{file.target}"
-            await self.connection.put(file.source, target, file.mode, sent)
+            await self.reached().put(file.source, target, file.mode)
 
     async def prepare(self, order: PrepareEdges) -> None:
         """Let the agent load the data of its edges. HostError if they cannot take part."""
@@ -158,11 +149,16 @@ class HostSession:
         if answer.problem:
             raise HostError(self.host.name, answer.problem)
 
+    def reached(self) -> HostConnection:
+        """The connection. HostError if there is none."""
+        if self.connection is None:
+            raise HostError(self.host.name, "no connection")
+        return self.connection
+
     async def _start_agent(self, *words: str) -> None:
-        assert self.connection is not None
-        argv = [self.interpreter, "-m", MODULE, self.folder, *words]
+        argv = [self._interpreter, "-m", MODULE, self.folder, *words]
         env = ONE_THREAD | {HOST_NAME: self.host.name} | dict(self.host.env)
-        self._agent = await self.connection.start(argv, env=env)
+        self._agent = await self.reached().start(argv, env=env)
 
     def _await(self, kind: type) -> asyncio.Future[Any]:
         self._awaited[kind] = asyncio.get_running_loop().create_future()
@@ -175,13 +171,8 @@ class HostSession:
             raise HostError(self.host.name, f"{failure} in {limit_s:g} s") from None
 
     # ------------------------------------------------------------------ during the run
-    async def start_coordinator(self, words: Sequence[str]) -> None:
-        await self._begin_run(StartCoordinator(tuple(words)))
-
-    async def start_edges(self, address: str) -> None:
-        await self._begin_run(StartEdges(address))
-
-    async def _begin_run(self, order: StartCoordinator | StartEdges) -> None:
+    async def start(self, order: StartCoordinator | StartEdges) -> None:
+        """Begin the run. The order is sent again if the connection is lost."""
         self._begun = order
         await self.order(order)
 
@@ -194,7 +185,7 @@ class HostSession:
         """Send an order. Without a connection, it is lost."""
         if self._agent is not None:
             with suppress(BrokenPipeError, HostError):
-                await self._agent.stdin.write(to_line(message))
+                await self._agent.write(to_line(message))
 
     async def _greet(self) -> None:
         while True:
@@ -230,14 +221,14 @@ class HostSession:
             await asyncio.gather(texts, return_exceptions=True)
 
     def _death(self, status: int) -> str:
-        said = f" ({self._last_words})" if self._last_words else ""
-        if not self._pid and status in NO_PROGRAM:
-            return f"no Python{said}: name one with `python` or `venv` in the inventory"
-        if not self._pid and status == BAD_INPUT and said:
+        words = f" ({self._last_words})" if self._last_words else ""
+        if self._pid:
+            return f"its agent died with exit status {status}{words}, and its edges with it"
+        if status in NO_PROGRAM:
+            return f"no Python{words}: name one with `python` or `venv` in the inventory"
+        if status == BAD_INPUT and words:
             return self._last_words
-        if not self._pid:
-            return f"its agent did not start{said}: edgefl hosts install puts edgefl there"
-        return f"its agent died with exit status {status}{said}, and its edges with it"
+        return f"its agent did not start{words}: edgefl hosts install puts edgefl there"
 
     async def _pass_on(self, agent: RemoteProcess) -> None:
         async for line in agent.err_lines():
@@ -250,32 +241,29 @@ class HostSession:
             if self._pid:
                 self._say(f"reached again; {len(message.running)} edges run")
             self._pid = message.pid
-        if isinstance(message, AgentOver):
-            self.over = True
+        self.over = self.over or isinstance(message, AgentOver)
         answer = self._awaited.pop(type(message), None)
         if answer is not None and not answer.done():
             answer.set_result(message)
-        text = HostLine("", line.decode(errors="replace"))
-        self._tell(self.host, text if message is None else message)
+        self._tell(self.host, message or HostLine("", line.decode(errors="replace")))
 
     async def _come_back(self, lost: HostError) -> None:
         """Look for the host until it answers; its agent may have gone on."""
         if self._ending:
             return
         self._say(f"{lost.reason}; its edges go on, trying to reach it again")
-        pause_s, told = AGAIN_S[0], {lost.reason}
+        pause_s, reasons = AGAIN_S[0], {lost.reason}
         while self._agent is None and not self._ending:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, AGAIN_S[1])
             try:
-                if self.connection is not None:
-                    await self.connection.close()
+                await self.reached().close()
                 self.connection = await open_connection(self.host)
                 await self._start_agent("--attach")
                 await self.order(self._begun)  # it was lost with the connection, or does nothing
             except HostError as error:
-                if error.reason not in told:  # such as a key that has changed
-                    told.add(error.reason)
+                if error.reason not in reasons:  # such as a key that has changed
+                    reasons.add(error.reason)
                     self._say(f"not reached again: {error.reason}")
 
     def _fail(self, reason: str) -> None:
@@ -292,7 +280,7 @@ class HostSession:
 
     # ------------------------------------------------------------------ the end
     async def end(self, at_once: bool) -> None:
-        """End edges and agent, in order or at once, and leave nothing on the host."""
+        """Stop edges and agent, cleanly or at once, and leave nothing on the host."""
         self._ending = True
         if self._agent is not None and not self.over:
             over = self._await(AgentOver)
@@ -332,3 +320,88 @@ class HostSession:
         except HostError:
             return False
         return True
+
+
+# ---------------------------------------------------------------------- a coordinator elsewhere
+FETCH_S = 600.0
+MOST_BYTES, MOST_ENTRIES = 1 << 34, 100_000  # of results: a host must not fill this machine
+PACK = 'cd -- "$1" && tar -cf "$1.tar" .'
+
+
+class RemoteCoordinator:
+    """The coordinator of a run on another host.
+
+    Its results are written there and fetched at the end; if the launch is killed, they stay there.
+    """
+
+    def __init__(
+        self, place: CoordinatorPlace, run: str, log: Callable[[str, str, str], None]
+    ) -> None:
+        self.place, self._log = place, log
+        self.session = HostSession(place.host, f"{run}-{COORDINATOR}", self._take)
+        self.results = f"{place.host.folder}/results/{run}"
+        self.status: int | None = None  # of the command there, once it has ended
+        self._lines = deque[str](maxlen=MOST_UNREAD)  # what it prints; the log has all
+
+    async def start(self, config: str) -> None:
+        """Start the coordinator. ``config``: the experiment, as TOML."""
+        file = f"{COORDINATOR}.toml"
+        folder = f"{self.session.folder}/{CODE}"
+        await self.session.reached().put(config.encode(), f"{folder}/{file}")
+        words = (file, "--keys", f"../{KEYS}", "--out", self.results, "--no-table")
+        await self.session.start(StartCoordinator(words))
+
+    async def fetch(self, name: str, target: Path) -> None:
+        """Copy the results of the experiment ``name`` into ``target``; remove them there."""
+        host, connection = self.place.host.name, self.session.reached()
+        archive = f"{self.results}.tar"
+        done = await connection.run(["sh", "-c", PACK, "sh", self.results], timeout_s=FETCH_S)
+        if done.status:
+            raise HostError(host, f"no results in {self.results} ({done.last_line()})")
+        with tempfile.TemporaryDirectory(prefix="edgefl-results-") as folder:
+            packed = Path(folder) / "results.tar"
+            await connection.get(archive, packed, MOST_BYTES)
+            try:
+                await asyncio.to_thread(_unpack, packed, Path(folder) / "runs", name, target)
+            except BadArchive as error:
+                reason = f"the archive of its results {error}: not unpacked, and left in {archive}"
+                raise HostError(host, reason) from error
+            except OSError as error:
+                reason = f"its results cannot be unpacked ({error}): they stay in {archive}"
+                raise HostError(host, reason) from error
+        await connection.run(["rm", "-rf", "--", self.results, archive])
+
+    def printed(self) -> list[str]:
+        """Return the lines that it has printed since the last call."""
+        return unread(self._lines)
+
+    def _take(self, host: Host, message: Any) -> None:
+        match message:
+            case HostLine(_, text):
+                self._log(COORDINATOR, "", text)
+                self._lines.append(text)
+            case EdgeEnded(_, status, _, _):
+                self.status = status
+            case SessionEvent(text):
+                self._log(COORDINATOR, "", text)
+                self._lines.append(f"{host.name}: {text}")
+
+
+def unread(lines: deque[str]) -> list[str]:
+    """Take all lines, of which another thread may add more."""
+    return [lines.popleft() for _ in range(len(lines))]
+
+
+def _unpack(packed: Path, folder: Path, name: str, target: Path) -> None:
+    """Unpack the archive of another machine, and move the results of ``name`` to ``target``.
+
+    experiment.toml stays as this machine has written it: it says which code a resumption runs.
+    """
+    unpack(packed, folder, MOST_BYTES, MOST_ENTRIES)
+    results = folder / name
+    for path in sorted(results.rglob("*")):
+        place = target / path.relative_to(results)
+        if path.is_dir():
+            place.mkdir(parents=True, exist_ok=True)
+        elif path != results / EXPERIMENT:
+            shutil.move(path, place)

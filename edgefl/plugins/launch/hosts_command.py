@@ -31,14 +31,12 @@ from edgefl.commands import show
 from edgefl.commands.options import AcceptKeys, ConfigOrNone, InventoryPath, OverridesAsForRun
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import FAILED, NOT_MET
-from edgefl.results.forms import plain_table
+from edgefl.results.tables import plain_table
 
 if TYPE_CHECKING:
-    from edgefl.config.experiment import Experiment
     from edgefl.plugins.launch.connections.connection import HostConnection, HostError
     from edgefl.plugins.launch.connections.opening import Ask
     from edgefl.plugins.launch.host_data import DataSync
-    from edgefl.plugins.launch.installer import Installed
     from edgefl.plugins.launch.inventory import Host, Inventory
     from edgefl.plugins.launch.survey import Demand, Survey
     from edgefl.plugins.launch.wheels import OwnWheel
@@ -80,12 +78,16 @@ def check(
     from edgefl.plugins.launch.inventory import load_inventory
     from edgefl.plugins.launch.placement import load_placed
 
-    found = load_inventory(inventory)
+    hosts = load_inventory(inventory)
     demands: dict[str, Demand] = {}
     if config is not None:
-        placed = load_placed(found, config, overrides or ())
-        demands = _demands(found, placed, base_of(config))
-    surveys = asyncio.run(survey(found, demands, asker(accept_new_host_keys)))
+        from edgefl.clocks.setup.learning import learning  # imports torch
+        from edgefl.plugins.launch.survey import demand
+
+        one = load_placed(hosts, config, overrides or ()).by_seed()[0]
+        size = learning(one, base_of(config)).layout.size
+        demands = {host.name: demand(host, one, size) for host in hosts.hosts}
+    surveys = asyncio.run(survey(hosts, demands, asker(accept_new_host_keys)))
     if as_json:
         print(json.dumps([each.to_json() for each in surveys], indent=2))
     else:
@@ -101,29 +103,20 @@ def check(
         show.hint(f"edgefl launch {inventory} {config or 'CONFIG'}")
 
 
-def _demands(inventory: Inventory, placed: Experiment, base: Path | None) -> dict[str, Demand]:
-    from edgefl.clocks.setup.learning import learning  # imports torch
-    from edgefl.plugins.launch.survey import demand
-
-    one = placed.by_seed()[0]
-    size = learning(one, base).layout.size
-    return {host.name: demand(host, one, size) for host in inventory.hosts}
-
-
 async def survey(inventory: Inventory, demands: Mapping[str, Demand], ask: Ask) -> list[Survey]:
     """Find out about all hosts; that of the coordinator is one of them, unless it is this one."""
     from edgefl.plugins.launch.connections.connection import HostConnection
     from edgefl.plugins.launch.connections.opening import open_connections
     from edgefl.plugins.launch.survey import Surveyor
 
-    found = await open_connections(inventory.all_hosts(), ask)
+    opened = await open_connections(inventory.all_hosts(), ask)
     try:
         if sys.stderr.isatty():
-            print(f"edgefl: measuring {len(found)} hosts ...", file=sys.stderr, flush=True)
-        return list((await Surveyor(inventory.coordinator, demands).run(found)).values())
+            print(f"edgefl: measuring {len(opened)} hosts ...", file=sys.stderr, flush=True)
+        return await Surveyor(inventory.coordinator, demands).run(opened)
     finally:
-        opened = [each for each in found.values() if isinstance(each, HostConnection)]
-        await asyncio.gather(*(each.close() for each in opened))
+        connections = [each for each in opened.values() if isinstance(each, HostConnection)]
+        await asyncio.gather(*(each.close() for each in connections))
 
 
 def print_tables(surveys: Sequence[Survey]) -> None:
@@ -131,9 +124,9 @@ def print_tables(surveys: Sequence[Survey]) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=PIPE_WIDTH)
-    whole = table(surveys, HEADINGS)
-    if console.measure(whole, options=Console(width=UNLIMITED).options).maximum <= console.width:
-        console.print(whole)
+    one = table(surveys, HEADINGS)
+    if console.measure(one, options=Console(width=UNLIMITED).options).maximum <= console.width:
+        console.print(one)
     else:
         console.print(table(surveys, ("host", *MACHINE, "fits")))
         console.print()
@@ -155,15 +148,15 @@ def table(surveys: Sequence[Survey], headings: Sequence[str]) -> Table:
     return shown
 
 
-def cells(found: Survey) -> list[str]:
+def cells(survey: Survey) -> list[str]:
     """The texts of a row; "-" where nothing is known."""
-    machine, clock, path = found.machine, found.clock, found.goodput
-    fits = "no" if found.problems else "yes"
+    machine, clock, path = survey.machine, survey.clock, survey.goodput
+    fits = "no" if survey.problems else "yes"
     if machine is None:
-        reached = "no answer" if found.reachable else "not reached"
-        return [found.host, reached, *["-"] * (len(HEADINGS) - 3), fits]
+        reached = "no answer" if survey.reachable else "not reached"
+        return [survey.host, reached, *["-"] * (len(HEADINGS) - 3), fits]
     return [
-        found.host,
+        survey.host,
         f"{machine.board or machine.name}, {machine.machine}",
         str(machine.cores),
         "-" if machine.memory_bytes is None else decimal(machine.memory_bytes),
@@ -175,7 +168,7 @@ def cells(found: Survey) -> list[str]:
         "-" if clock is None else f"{clock.rtt_ns / 1e6:.2f} ms",
         "-" if path is None else rate_text(path.up_bit_s),
         "-" if path is None else rate_text(path.down_bit_s),
-        "-" if found.samples_per_s is None else f"{found.samples_per_s:.0f}",
+        "-" if survey.samples_per_s is None else f"{survey.samples_per_s:.0f}",
         fits,
     ]
 
@@ -193,9 +186,9 @@ def rate_text(rate_bit_s: float) -> str:
     return f"{mbit_s / 1000:.3g} Gbit/s" if mbit_s >= 1000 else f"{mbit_s:.3g} Mbit/s"
 
 
+FAILURE = "failed: "
 PYTHON = r"3\.(\d+)"
 OLDEST_MINOR = 11
-Results = dict[str, "Installed | HostError"]
 
 
 class Platform(StrEnum):
@@ -227,113 +220,62 @@ def install(
     from edgefl.plugins.launch.placement import load_placed
     from edgefl.plugins.launch.wheels import own_wheel
 
-    found = load_inventory(inventory)
+    hosts = load_inventory(inventory)
     if wheels is not None and not any(wheels.glob("*.whl")):
         raise UserError(f"--wheels {wheels}: no wheels in it; `edgefl hosts wheels` gets them")
-    sync = None
+    data = None
     if config is not None:
-        sync = DataSync(load_placed(found, config), base_of(config))
-        sync.load()
+        data = DataSync(load_placed(hosts, config), base_of(config))
+        data.load()
     with tempfile.TemporaryDirectory(prefix="edgefl-wheel-") as scratch:
         own = own_wheel(Path(scratch) / "new")
-        work = _Work(found.all_hosts(), own, wheels, sync)
-        results = asyncio.run(work.run(asker(accept_new_host_keys)))
-    show.rows(list(_texts(results).items()))
-    if len(_failed(results)):
+        work = install_all(hosts.all_hosts(), own, wheels, data, asker(accept_new_host_keys))
+        results = asyncio.run(work)
+    show.rows(list(results.items()))
+    if any(text.startswith(FAILURE) for text in results.values()):
         raise typer.Exit(FAILED)
     show.hint(f"edgefl hosts check {inventory}, or edgefl launch {inventory} CONFIG")
 
 
-def _failed(results: Mapping[str, Installed | HostError]) -> list[str]:
-    return [name for name, result in results.items() if isinstance(result, Exception)]
+async def install_all(
+    hosts: Sequence[Host], own: OwnWheel, wheels: Path | None, data: DataSync | None, ask: Ask
+) -> dict[str, str]:
+    """Install on all hosts at the same time, and send data; return what was done on each.
 
+    A host that fails does not stop the others.
+    """
+    from edgefl.plugins.launch.connections.connection import HostError
+    from edgefl.plugins.launch.connections.opening import open_connections
+    from edgefl.plugins.launch.installer import Installer, interpreter
 
-def _texts(results: Mapping[str, Installed | HostError]) -> dict[str, str]:
-    return {
-        name: f"failed: {result.reason}" if isinstance(result, Exception) else result.text
-        for name, result in results.items()
-    }
+    opened = await open_connections(hosts, ask)
 
-
-@dataclass(slots=True)
-class _Work:
-    hosts: list[Host]
-    own: OwnWheel
-    wheels: Path | None
-    sync: DataSync | None
-
-    async def run(self, ask: Ask) -> Results:
-        """Install on all hosts at the same time; a host that fails does not stop the others."""
-        from edgefl.plugins.launch.connections.connection import HostError
-        from edgefl.plugins.launch.connections.opening import open_connections
-
-        opened = await open_connections(self.hosts, ask)
-        results: Results = {
-            name: each for name, each in opened.items() if isinstance(each, HostError)
-        }
-        connections = {
-            name: each for name, each in opened.items() if not isinstance(each, HostError)
-        }
+    async def one(connection: HostConnection | HostError, row: HostRow) -> str:
         try:
-            with hosts_progress([host.name for host in self.hosts]) as rows:
-                for name in results:
-                    rows[name].end("failed")
-                done = await asyncio.gather(
-                    *(self._install(each, rows) for each in connections.values())
-                )
-                results |= dict(zip(connections, done))
-                well = {
-                    name: each for name, each in connections.items() if name not in _failed(results)
-                }
-                if self.sync is not None:
-                    results |= await self._send(well, results, rows)
-        finally:
-            await asyncio.gather(*(each.close() for each in connections.values()))
-        return {host.name: results[host.name] for host in self.hosts}
-
-    async def _install(self, connection: HostConnection, rows: Rows) -> Installed | HostError:
-        from edgefl.plugins.launch.connections.connection import HostError
-        from edgefl.plugins.launch.installer import Installer
-
-        row = rows[connection.host.name]
-        try:
-            result = await Installer(connection, self.own, self.wheels, row).run()
+            if isinstance(connection, HostError):
+                raise connection
+            result = await Installer(connection, own, wheels, row).run()
+            text, changed = result.text, result.changed
+            if data is not None and connection.host.edges:
+                python = await interpreter(connection)
+                row.stage("sending data")
+                row.sending(data.share_bytes(connection.host))
+                sent = await data.serve(connection, python, row.sent)
+                text = f"{text}; {sent.text(connection.host)}"
+                changed = changed or sent.sent_bytes > 0
         except HostError as error:
             row.end("failed")
-            return error
-        row.end("done" if result.changed else "unchanged")
-        return result
+            return f"{FAILURE}{error.reason}"
+        row.end("done" if changed else "unchanged")
+        return text
 
-    async def _send(
-        self, connections: Mapping[str, HostConnection], results: Results, rows: Rows
-    ) -> Results:
-        """Send shares of the data to the hosts that have edges and were installed."""
-        from edgefl.plugins.launch.connections.connection import HostError
-        from edgefl.plugins.launch.installer import Installed, interpreter
-
-        assert self.sync is not None
-        self.sync.sent = lambda name, size: rows[name].sent(size)
-        found: Results = {}
-        with_edges, pythons = {}, {}
-        for name, each in connections.items():
-            if each.host.edges:
-                try:
-                    pythons[name], with_edges[name] = await interpreter(each), each
-                except HostError as error:
-                    found[name] = error
-                    rows[name].end("failed")
-        for name, each in with_edges.items():
-            rows[name].stage("sending data")
-            rows[name].sending(self.sync.share_bytes(each.host))
-        for name, data in (await self.sync.run(with_edges, pythons)).items():
-            before = results[name]
-            if isinstance(data, HostError) or isinstance(before, HostError):
-                found[name] = data if isinstance(data, HostError) else before
-            else:
-                text = f"{before.text}; {data.text(connections[name].host)}"
-                found[name] = Installed(before.changed or data.sent_bytes > 0, text)
-            rows[name].end("failed" if isinstance(data, HostError) else "done")
-        return found
+    with hosts_progress(list(opened)) as rows:
+        try:
+            texts = await asyncio.gather(*(one(each, rows[name]) for name, each in opened.items()))
+        finally:
+            connections = [each for each in opened.values() if not isinstance(each, HostError)]
+            await asyncio.gather(*(each.close() for each in connections))
+    return dict(zip(opened, texts))
 
 
 @app.command()
@@ -375,10 +317,10 @@ def wheels(
 def _python_version(text: str | None) -> tuple[int, int]:
     if text is None:
         return sys.version_info[:2]
-    found = re.fullmatch(PYTHON, text)
-    if found is None or int(found[1]) < OLDEST_MINOR:
+    match = re.fullmatch(PYTHON, text)
+    if match is None or int(match[1]) < OLDEST_MINOR:
         raise UserError(f"--python {text}: expected 3.{OLDEST_MINOR} or newer, such as 3.13")
-    return 3, int(found[1])
+    return 3, int(match[1])
 
 
 BAR_WIDTH = 24

@@ -1,31 +1,43 @@
 """All hosts of a run, for the thread that runs the coordinator: connections, agents, edges.
 
-asyncio runs in a thread of its own. A host that fails is reported and does not stop the others.
+asyncio runs in a thread of its own, because the coordinator here blocks the main one. A host that
+fails is reported and does not stop the others.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock, Thread
-from typing import Any, TextIO, TypeVar
+from typing import Any, TypeVar
 
 from edgefl.clocks.process_messages import InjectFault
 from edgefl.errors import UserError, printable
-from edgefl.plugins.launch.agent_messages import EdgeEnded, EdgeStarted, HostLine, PrepareEdges
+from edgefl.plugins.launch.agent_messages import (
+    EdgeEnded,
+    EdgeStarted,
+    HostLine,
+    PrepareEdges,
+    StartEdges,
+)
 from edgefl.plugins.launch.connections.addresses import coordinator_address
 from edgefl.plugins.launch.connections.connection import HostConnection, HostError
 from edgefl.plugins.launch.connections.opening import Ask, open_connections
 from edgefl.plugins.launch.host_data import DataSync
-from edgefl.plugins.launch.host_session import HostSession, SessionEvent, Unread
+from edgefl.plugins.launch.host_session import (
+    MOST_UNREAD,
+    HostSession,
+    RemoteCoordinator,
+    SessionEvent,
+    unread,
+)
 from edgefl.plugins.launch.installer import interpreter
 from edgefl.plugins.launch.inventory import Host, Inventory
 from edgefl.plugins.launch.launch_plan import FileToSend
-from edgefl.plugins.launch.remote_coordinator import RemoteCoordinator
 
 FOLDER = "hosts"
 MOST_BYTES = 64 << 20  # of one log; a host must not fill this machine's disk
@@ -35,17 +47,16 @@ MOST_EARLY = 1000  # lines of all hosts before ``open``
 class HostLogs:
     """Writes the logs. May be used by several threads.
 
-    Lines that come before the folder may be written are kept until ``open``. ``clock`` gives the
+    Lines that come before the folder may be written are kept until ``open``. ``clock`` returns the
     seconds that each line begins with.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
-        self.failed: OSError | None = None
         self._folder: Path | None = None
-        self._early: list[tuple[str, str]] = []
-        self._files: dict[str, TextIO] = {}
-        self._sizes: dict[str, int] = {}
+        self._early = deque[tuple[str, str]]()
+        self._sizes = Counter[str]()
+        self._failed = False  # a full disk; the run itself reports that
         self._lock = Lock()
 
     def open(self, run: Path, keep: bool = False) -> None:
@@ -60,9 +71,8 @@ class HostLogs:
             self._folder.mkdir(exist_ok=True)
             for old in () if keep else self._folder.glob("*.log"):
                 old.unlink()
-            for host, line in self._early:
-                self._write(host, line)
-            self._early.clear()
+            while self._early:
+                self._write(self._folder, *self._early.popleft())
 
     def add(self, host: str, edge: str, text: str) -> None:
         """Add a line. ``edge``: empty if it is about the host."""
@@ -70,36 +80,21 @@ class HostLogs:
         line = f"{self.clock():10.3f} {edge or '-'}: {shown}\n"
         with self._lock:
             if self._folder is not None:
-                self._write(host, line)
+                self._write(self._folder, host, line)
             elif len(self._early) < MOST_EARLY:
                 self._early.append((host, line))
 
-    def flush(self) -> None:
-        with self._lock, suppress(OSError):
-            for file in self._files.values():
-                file.flush()
-
-    def close(self) -> None:
-        with self._lock, suppress(OSError):
-            for file in self._files.values():
-                file.close()
-            self._files.clear()
-
-    def _write(self, host: str, line: str) -> None:
-        assert self._folder is not None
-        self._sizes[host] = size = self._sizes.get(host, 0) + len(line.encode())
-        if self.failed is not None or size - len(line.encode()) > MOST_BYTES:
+    def _write(self, folder: Path, host: str, line: str) -> None:
+        if self._failed or self._sizes[host] > MOST_BYTES:
             return
-        if size > MOST_BYTES:
+        self._sizes[host] += len(line.encode())
+        if self._sizes[host] > MOST_BYTES:
             line = f"the log ends here: more than {MOST_BYTES >> 20} MiB\n"
-            self._sizes[host] += MOST_BYTES
         try:
-            if host not in self._files:
-                path = self._folder / f"{host.replace('/', '_')}.log"
-                self._files[host] = path.open("a", encoding="utf-8")
-            self._files[host].write(line)
-        except OSError as error:
-            self.failed = error  # a full disk; the run itself reports that
+            with (folder / f"{host.replace('/', '_')}.log").open("a", encoding="utf-8") as file:
+                file.write(line)
+        except OSError:
+            self._failed = True
 
 
 # ---------------------------------------------------------------------- all hosts
@@ -107,35 +102,6 @@ Answer = TypeVar("Answer")
 LONGEST_END_S = 60.0
 WATCH_S = 0.25
 WANTED = ("stopped", "fault:")  # ends of an edge that are no failure
-
-
-@dataclass(frozen=True, slots=True)
-class HostNews:
-    """News of a host. ``edge``: empty if it is about the host itself."""
-
-    host: str
-    edge: str
-    text: str
-
-    def __str__(self) -> str:
-        return ": ".join(filter(None, (self.host, self.edge, self.text)))
-
-
-@dataclass(slots=True)
-class EdgesLeft:
-    """Which edges may still take part; does no input or output.
-
-    The end of a run and a fault of the config take no edge away.
-    """
-
-    left: set[str] = field(default_factory=set)
-
-    def take(self, message: Any) -> None:
-        match message:
-            case EdgeStarted(edge, _):
-                self.left.add(edge)
-            case EdgeEnded(edge, status, why, None) if status and not why.startswith(WANTED):
-                self.left.discard(edge)
 
 
 class HostsThread:
@@ -153,16 +119,16 @@ class HostsThread:
     ) -> None:
         """``former``: the name of an earlier launch of the run, whose edges end first."""
         hosts, place = inventory.hosts, inventory.coordinator
-        self.hosts, self.place, self.log = list(hosts), place, log
-        self.sessions = {host.name: HostSession(host, run, self._take, former) for host in hosts}
+        self.hosts, self.place, self._log = list(hosts), place, log
+        self._sessions = {host.name: HostSession(host, run, self._take, former) for host in hosts}
         # None: the coordinator runs in this process
         self.coordinator = None if place.host.via == "local" else RemoteCoordinator(place, run, log)
         self._to_coordinator: HostConnection | None = None
-        self.connections: dict[str, HostConnection] = {}
+        self._connections: dict[str, HostConnection] = {}
         self.lost: dict[str, str] = {}  # host -> why it takes no part
-        self.told: set[str] = set()  # lost hosts that the user knows of
-        self.reports = Unread[HostNews]()  # the logs have all
-        self.edges = EdgesLeft({edge for host in hosts for edge in host.edges})
+        # edges that may still take part: no end of a run or fault of the config takes one away
+        self.left = {edge for host in hosts for edge in host.edges}
+        self._news = deque[str](maxlen=MOST_UNREAD)  # the logs have all
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="hosts", daemon=True)
         self._thread.start()
@@ -174,154 +140,127 @@ class HostsThread:
         UserError if the coordinator's cannot be reached.
         """
         if self.coordinator is not None:
-            (made,) = self.call(open_connections([self.place.host], ask)).values()
-            if isinstance(made, HostError):
-                raise UserError(f"coordinator: {made}")
-            self._to_coordinator = made
-        found = self.call(open_connections(self.hosts, ask))
-        for name, connection in found.items():
+            (opened,) = self.call(open_connections([self.place.host], ask)).values()
+            if isinstance(opened, HostError):
+                raise UserError(f"coordinator: {opened}")
+            self._to_coordinator = opened
+        for name, connection in self.call(open_connections(self.hosts, ask)).items():
             if isinstance(connection, HostError):
-                self.lose(name, connection.reason)
+                self._lose(name, connection.reason)
             else:
-                self.connections[name] = connection
+                self._connections[name] = connection
 
-    def addresses(self) -> dict[str, str]:
-        """Find the coordinator's address for the edges of each host."""
-        found: dict[str, str] = {}
+    def begin_coordinator(self, files: Sequence[FileToSend]) -> None:
+        """Start the agent of a coordinator elsewhere, with these files.
 
-        async def one(session: HostSession) -> None:
-            connection = self.connections[session.host.name]
-            found[session.host.name] = await coordinator_address(
-                self.place, self._to_coordinator, connection
-            )
-
-        self._each(one)
-        return found
-
-    def begin(self, files: Sequence[FileToSend]) -> None:
-        """Start the agents. ``files``: for the coordinator's host.
-
-        UserError if the coordinator's agent does not start.
+        UserError if that fails.
         """
 
-        async def one(session: HostSession) -> None:
-            connection = self.connections[session.host.name]
+        async def begin(session: HostSession, connection: HostConnection) -> None:
             await session.begin(connection, await interpreter(connection))
+            await session.send(files)
 
-        async def coordinator() -> None:
-            made = self._to_coordinator
-            if made is not None and self.coordinator is not None:
-                await self.coordinator.begin(made, await interpreter(made), files)
+        if self.coordinator is not None and self._to_coordinator is not None:
+            try:
+                self.call(begin(self.coordinator.session, self._to_coordinator))
+            except HostError as error:
+                raise UserError(f"coordinator: {error}") from None
 
-        try:
-            self.call(coordinator())
-        except HostError as error:
-            raise UserError(f"coordinator: {error}") from None
-        self._each(one)
-
-    def sync(self, data: DataSync, say: Callable[[str], None]) -> dict[str, str | None]:
-        """Send hosts the shares of their edges where needed; return where they are on each host.
-
-        UserError if the data cannot be loaded here.
-        """
-        ready = {name: each for name, each in self.connections.items() if name not in self.lost}
-        pythons = {name: self.sessions[name].interpreter for name in ready}
-        shards: dict[str, str | None] = {}
-        for name, found in self.call(data.run(ready, pythons)).items():
-            if isinstance(found, HostError):
-                self.lose(name, found.reason)
-                continue
-            shards[name] = found.shards
-            say(f"{name}: {found.text(ready[name].host)}")
-        return shards
-
-    def lose(self, name: str, reason: str) -> None:
-        """A host takes no part any more."""
-        self.lost[name] = reason
-        self.edges.left -= set(self.sessions[name].host.edges)
-
-    def send(
+    def prepare(
         self,
         files: Mapping[str, Sequence[FileToSend]],
-        sent: Callable[[str, int], None] = lambda host, size: None,
-    ) -> None:
-        """Copy the files of each host into the run's folder there."""
+        data: DataSync | None,
+        order: Callable[[Host, str | None], PrepareEdges],
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """Bring each host to the point where its edges can start; ``lost`` has those that fail.
 
-        def one(session: HostSession) -> Awaitable[None]:
-            name = session.host.name
-            return session.send(files[name], lambda size: sent(name, size))
+        ``data``: loaded; None: no shares are sent. ``order(host, shards)``: what its agent is to
+        load. Returns the coordinator's address for each host, and what was done with its data.
+        """
+        addresses, texts = {}, {}
 
-        self._each(one)
-
-    def prepare(self, orders: Mapping[str, PrepareEdges]) -> None:
-        """Let the edges' data be loaded."""
-        self._each(lambda session: session.prepare(orders[session.host.name]))
-
-    def _each(self, work: Callable[[HostSession], Awaitable[Any]]) -> None:
-        async def one(session: HostSession) -> None:
+        async def one(name: str, connection: HostConnection) -> None:
+            host, session = connection.host, self._sessions[name]
             try:
-                await work(session)
+                addresses[name] = await coordinator_address(
+                    self.place, self._to_coordinator, connection
+                )
+                python = await interpreter(connection)
+                await session.begin(connection, python)
+                await session.send(files[name])
+                shards = None
+                if data is not None:
+                    sent = await data.serve(connection, python)
+                    shards, texts[name] = sent.shards, sent.text(host)
+                await session.prepare(order(host, shards))
             except HostError as error:
-                self.lose(session.host.name, error.reason)
+                self._lose(name, error.reason)
 
         async def of_all() -> None:
-            ready = [name for name in self.connections if name not in self.lost]
-            await asyncio.gather(*(one(self.sessions[name]) for name in ready))
+            await asyncio.gather(*(one(*item) for item in self._connections.items()))
 
         self.call(of_all())
+        return addresses, texts
+
+    def _lose(self, name: str, reason: str) -> None:
+        """A host takes no part any more."""
+        self.lost[name] = reason
+        self.left -= set(self._sessions[name].host.edges)
 
     # ------------------------------------------------------------------ during the run
     def start_edges(self, addresses: Mapping[str, str]) -> None:
         """Start the edges of all hosts that are ready. ``addresses``: of the coordinator."""
-        for name, session in self.sessions.items():
+        for name, session in self._sessions.items():
             if name not in self.lost:
-                self._soon(session.start_edges(addresses[name]))
+                self._soon(session.start(StartEdges(addresses[name])))
 
     def inject(self, fault: InjectFault) -> None:
         """Pass a fault of the config to the host of its edge."""
-        for session in self.sessions.values():
+        for session in self._sessions.values():
             if fault.edge in session.host.edges:
                 self._soon(session.order(fault))
 
     @property
     def all_gone(self) -> bool:
         """Whether no edge can take part any more."""
-        return not self.edges.left
+        return not self.left
 
-    def news(self) -> list[HostNews]:
-        """Return what has happened since the last call."""
-        return self.reports.take()
+    def news(self) -> list[str]:
+        """Return what has happened since the last call, in lines for the user."""
+        return unread(self._news)
 
     def _take(self, host: Host, message: Any) -> None:
         """Called in this thread with each message of an agent."""
         about = getattr(message, "edge", "")
         if about and about not in host.edges:
-            self.log(host.name, "", f"left out: a message about {about!r}, which is no edge of it")
+            self._log(host.name, "", f"left out: a message about {about!r}, which is no edge of it")
             return
-        self.edges.take(message)
         match message:
             case HostLine(edge, text):
-                self.log(host.name, edge, text)
+                self._log(host.name, edge, text)
             case SessionEvent(text):
                 self._report(host, "", text)
-                if self.sessions[host.name].failed is not None:
-                    self.lose(host.name, text)
+                if self._sessions[host.name].failed is not None:
+                    self._lose(host.name, text)
             case EdgeEnded(edge, status, why, again):
-                follows = "" if again is None else f"; starts again in {again:g} s"
-                said = f"{why}{follows}"
-                self.log(host.name, edge, said)
-                if status and not why.startswith(WANTED):
-                    self._report(host, edge, said)
+                text = why if again is None else f"{why}; starts again in {again:g} s"
+                if not status or why.startswith(WANTED):
+                    self._log(host.name, edge, text)
+                    return
+                self._report(host, edge, text)
+                if again is None:
+                    self.left.discard(edge)
             case EdgeStarted(edge, pid):
-                self.log(host.name, edge, f"started (process {pid})")
+                self.left.add(edge)
+                self._log(host.name, edge, f"started (process {pid})")
 
     def _report(self, host: Host, edge: str, text: str) -> None:
-        self.log(host.name, edge, text)
-        self.reports.put(HostNews(host.name, edge, text))
+        self._log(host.name, edge, text)
+        self._news.append(": ".join(filter(None, (host.name, edge, text))))
 
     # ------------------------------------------------------------------ the end
     def end(self, at_once: bool = False, watch: Callable[[], None] = lambda: None) -> None:
-        """End all edges, agents and connections, in order or at once.
+        """Stop all edges, agents and connections, cleanly or at once.
 
         ``watch`` is called every WATCH_S until then.
         """
@@ -329,7 +268,7 @@ class HostsThread:
         async def of_all() -> None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LONGEST_END_S):
-                    sessions = [*self.sessions.values()]
+                    sessions = [*self._sessions.values()]
                     if self.coordinator is not None:
                         sessions.append(self.coordinator.session)
                     # also a bug in one of them must not leave the others' processes behind
@@ -337,8 +276,8 @@ class HostsThread:
                         *(session.end(at_once) for session in sessions), return_exceptions=True
                     )
                     # those whose agent was not started yet; the others are closed already
-                    unused = [*self.connections.values(), self._to_coordinator]
-                    await asyncio.gather(*(each.close() for each in unused if each is not None))
+                    unused = filter(None, [*self._connections.values(), self._to_coordinator])
+                    await asyncio.gather(*(each.close() for each in unused))
                     for failure in filter(None, ends):
                         raise failure
 

@@ -14,7 +14,7 @@ import hashlib
 import inspect
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Protocol
@@ -25,14 +25,16 @@ from rich.filesize import decimal
 
 from edgefl.errors import UserError, printable
 from edgefl.plugins.launch import host_probe
-from edgefl.plugins.launch.connections.connection import HostConnection, HostError, last_lines
+from edgefl.plugins.launch.connections.connection import HostConnection, HostError
 from edgefl.plugins.launch.inventory import Host
 from edgefl.plugins.launch.wheels import (
+    GLIBC,
     MACHINES,
     OwnWheel,
     Target,
-    chosen,
     constraints,
+    fitting,
+    getting,
     pins,
     ranges,
     torch_index,
@@ -45,27 +47,71 @@ MADE = ".edgefl-made"  # in an environment that `edgefl hosts install` made: fro
 LAYER = "edgefl_layer.pth"  # in site-packages: the packages of another environment
 VERSION = re.compile(r"[0-9A-Za-z.+!_-]{1,100}")
 LARGE = ("torch",)  # packages that a layer takes from below in another than the pinned version
-
+SAME_MACHINE = {"amd64": "x86_64", "arm64": "aarch64"}  # other names of architectures
 
 # Numbers that a host tells: larger ones are no answer, and would take memory to work with.
 VersionPart = Annotated[int, Meta(ge=0, le=999)]
 Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 
-class Facts(Struct, frozen=True, forbid_unknown_fields=True):
-    """What ``host_probe`` tells about a Python on a host."""
+class MachineFacts(Struct, frozen=True, forbid_unknown_fields=True):
+    """What ``host_probe`` tells about a machine and a Python on it; "" or None: not known.
 
+    ``free_bytes``: on the disk of the work folder. ``edgefl`` and ``torch``: versions.
+    """
+
+    system: str
+    name: str
+    board: str
+    machine: str
+    bits: int
+    libc: str
+    cores: Count
+    memory_bytes: Count | None
+    available_bytes: Count | None
+    free_bytes: Count
     python: tuple[VersionPart, VersionPart, VersionPart]
     implementation: str
-    machine: str
-    system: str
-    bits: int
-    libc: tuple[str, str]
     executable: str
-    in_venv: bool
+    edgefl: str
+    torch: str
+    has_data: bool
+
+    def old_python(self) -> str | None:
+        """Return why edges cannot run with this Python; None if they can."""
+        if self.implementation == "cpython" and self.python[:2] >= OLDEST:
+            return None
+        return (
+            f"{self.executable} is {self.implementation} {'.'.join(map(str, self.python))},"
+            f" expected CPython {OLDEST[0]}.{OLDEST[1]} or newer: name one with `python` in the"
+            " inventory"
+        )
+
+    def no_wheels(self) -> str | None:
+        """Return why there are no wheels of torch for this Python; None if there are."""
+        if self.system != "Linux":
+            return f"the system is {self.system}, expected Linux"
+        if SAME_MACHINE.get(self.machine, self.machine) not in MACHINES or self.bits < 64:
+            return (
+                f"there is no torch for {self.machine} with a {self.bits}-bit Python; expected 64"
+                f" bits and {' or '.join(MACHINES)}"
+            )
+        if self.libc != "glibc":
+            return f"there is no torch for {self.libc or 'this C library'}, only for glibc"
+        return None
+
+
+class PythonFacts(MachineFacts, frozen=True, forbid_unknown_fields=True):
+    """What an installation must know in addition.
+
+    ``exists``: there is an environment; ``stamp`` and ``made``: the texts of these files in it.
+    """
+
+    libc_version: str = ""
+    in_venv: bool = False
+    exists: bool = False
     stamp: str = ""
     made: str = ""
-    free_bytes: Count = 0
     can_make_environments: bool = False
     packages: dict[str, str] = {}
     same_code: bool = False
@@ -73,46 +119,25 @@ class Facts(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def target(self) -> Target:
-        """What wheels must fit. ValueError if the C library is unknown."""
-        name, version = self.libc
-        parts = re.fullmatch(r"(\d{1,3})\.(\d{1,3})", version, re.ASCII)
-        if name != "glibc" or parts is None:
-            raise ValueError(f"expected a Linux with glibc, found {name or 'another C library'}")
-        return Target(self.machine, self.python[:2], (int(parts[1]), int(parts[2])))
+        """What wheels must fit; of a C library of unknown version the oldest that will do."""
+        parts = re.fullmatch(r"(\d{1,3})\.(\d{1,3})", self.libc_version, re.ASCII)
+        glibc = GLIBC if parts is None else (int(parts[1]), int(parts[2]))
+        return Target(self.machine, self.python[:2], glibc)
 
 
-def refusal(facts: Facts, exists: bool) -> str | None:
-    """Return why this Python cannot have an environment for edges; None if it can.
-
-    ``exists``: there is an environment already.
-    """
-    version = ".".join(map(str, facts.python))
-    if facts.implementation != "cpython" or facts.python[:2] < OLDEST:
-        return (
-            f"{facts.executable} is {facts.implementation} {version}, expected CPython"
-            f" {OLDEST[0]}.{OLDEST[1]} or newer: name one with `python` in the inventory"
-        )
-    if facts.system != "Linux":
-        return f"the system is {facts.system}, expected Linux"
-    if facts.bits < 64 or facts.machine not in MACHINES:
-        return (
-            f"there is no torch for {facts.machine} with a {facts.bits}-bit Python; expected"
-            f" 64 bits and {' or '.join(MACHINES)}"
-        )
-    if not (exists or facts.can_make_environments):
+def refusal(facts: PythonFacts) -> str | None:
+    """Return why this Python cannot have an environment for edges; None if it can."""
+    reason = facts.old_python() or facts.no_wheels()
+    if reason is None and not (facts.exists or facts.can_make_environments):
         major, minor, _ = facts.python
         return (
             f"{facts.executable} cannot make environments: on Debian, Ubuntu and Raspberry Pi OS,"
             f" `sudo apt install python{major}.{minor}-venv`"
         )
-    try:
-        facts.target  # noqa: B018  # it raises
-    except ValueError as error:
-        return str(error)
-    return None
+    return reason
 
 
-def fingerprint(own: OwnWheel, facts: Facts, host: Host) -> str:
+def fingerprint(own: OwnWheel, facts: PythonFacts, host: Host) -> str:
     """Return a digest of what the environment is made from: code, pins, Python, layer below.
 
     The pins are a file of the wheel.
@@ -122,12 +147,12 @@ def fingerprint(own: OwnWheel, facts: Facts, host: Host) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
-def made_from(facts: Facts, host: Host) -> str:
+def made_from(facts: PythonFacts, host: Host) -> str:
     """Return what the environment is based on, as it is kept in the file ``MADE``."""
     return f"{facts.executable} {'with its packages' if host.python else 'alone'}"
 
 
-def kept(facts: Facts, pins: Mapping[str, str], ranges: Mapping[str, str]) -> dict[str, str]:
+def kept(facts: PythonFacts, pins: Mapping[str, str], ranges: Mapping[str, str]) -> dict[str, str]:
     """Return the packages below a layer that are used.
 
     These are the ones of the pinned version, and a torch within ``ranges`` (name -> specifier). A
@@ -146,18 +171,6 @@ def kept(facts: Facts, pins: Mapping[str, str], ranges: Mapping[str, str]) -> di
     }
 
 
-def space_needed(unpacked: Iterable[int], packed: Iterable[int]) -> int:
-    """Return bytes for wheels and what is installed from them, with a tenth more for bytecode."""
-    return round(1.1 * sum(unpacked)) + sum(packed)
-
-
-def no_room(facts: Facts, needed: int) -> str | None:
-    """Return why the files do not fit; None if they do."""
-    if facts.free_bytes >= needed:
-        return None
-    return f"{decimal(facts.free_bytes)} free on its disk, expected {decimal(needed)}"
-
-
 # ---------------------------------------------------------------------- installing
 PROBE_S, VENV_S, CHECK_S = 120.0, 300.0, 300.0
 PIP_S = 7200.0  # a slow path and a slow disk
@@ -167,6 +180,7 @@ NO_SETTINGS = {"PIP_CONFIG_FILE": "/dev/null"}  # neither /etc/pip.conf nor the 
 QUIET = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_NO_COLOR": "1"}
 PIWHEELS = "piwheels.org"  # wheels for 32-bit systems, in the settings of Raspberry Pi OS
 PYPI = "https://pypi.org/simple"
+ABSENT = "No matching distribution found"  # pip's words
 CRASHES = {128 + 4: "Illegal instruction", 128 + 11: "Segmentation fault"}
 VERIFY = """
 import torch, edgefl
@@ -224,27 +238,31 @@ class Installer:
         host = self.connection.host
         self.watcher.stage("looking at its Python")
         base = await self._probe(host.python or "python3")
-        exists = await self._is_file(self._python)
-        reason = refusal(base, exists)
+        reason = refusal(base)
         if reason is not None:
             raise HostError(host.name, reason)
         wanted = fingerprint(self.own, base, host)
-        if exists and base.stamp == wanted and await self._works():
+        if base.exists and base.stamp == wanted and await self._works():
             return Installed(False, f"unchanged: {self._python}")
-        if host.python and base.same_code and not exists and self._complete(base):
+        needed, known = ranges(self.own.path, base.target), pins(base.target.environment())
+        below = kept(base, known, needed) if host.python else {}
+        if base.same_code and not base.exists and needed.keys() <= below.keys():
             return Installed(False, f"unchanged: {host.python} has this edgefl")
+        files = [self.own.path]
         try:
-            files = await asyncio.to_thread(self._files, base)
+            if self.wheels is not None:
+                files = [*fitting(self.own.path, base.target, self.wheels, below), *files]
+            self._check_room(base, files, below)
         except UserError as error:
             raise HostError(host.name, str(error)) from error
-        self._check_room(base, files)
         await self._run(["rm", "-f", "--", f"{self._folder}/{STAMP}"])
-        await self._make(base, exists)
-        await self._install(base, files)
-        told = await self._verified()
+        await self._make(base)
+        await self._send(files)
+        await self._install(base, known, below)
+        versions = await self._verified()
         await self.connection.put(wanted.encode(), f"{self._folder}/{STAMP}")
         await self._run(["rm", "-rf", "--", self._parcel])
-        return Installed(True, told)
+        return Installed(True, versions)
 
     @property
     def _folder(self) -> str:
@@ -258,68 +276,52 @@ class Installer:
     def _parcel(self) -> str:
         return f"{self.connection.host.folder}/wheels"
 
-    async def _probe(self, python: str) -> Facts:
-        host, names = self.connection.host, sorted(pins({"platform_machine": ""}))
+    async def _probe(self, python: str) -> PythonFacts:
+        host = self.connection.host
         asked = {
-            "files": dict(self.own.files),
-            "packages": names,
             "folder": host.folder,
-            "stamp": f"{self._folder}/{STAMP}",
-            "made": f"{self._folder}/{MADE}",
+            "data": "",
+            "venv": self._folder,
+            "stamp": STAMP,
+            "made": MADE,
+            "packages": sorted(pins({"platform_machine": ""})),
+            "files": dict(self.own.files),
         }
         done = await self.connection.run(
             [python, "-c", inspect.getsource(host_probe)],
-            stdin=f"environment {json.dumps(asked)}\n".encode(),
+            stdin=f"facts {json.dumps(asked)}\n".encode(),
             timeout_s=PROBE_S,
         )
         if done.status in (126, 127):
-            raise HostError(host.name, f"no Python: {done.said()}; name one with `python`")
+            raise HostError(host.name, f"no Python: {done.last_line()}; name one with `python`")
         try:
-            return msgspec.json.decode(done.out, type=Facts)
+            return msgspec.json.decode(done.out, type=PythonFacts)
         except (msgspec.DecodeError, ValueError) as error:  # also no UTF-8
-            said = printable(done.said(), 120)
-            raise HostError(host.name, f"{python} does not work as a Python ({said})") from error
+            reason = printable(done.last_line(), 120)
+            raise HostError(host.name, f"{python} does not work as a Python ({reason})") from error
 
     async def _works(self) -> bool:
         done = await self.connection.run([self._python, "-c", "import edgefl"], timeout_s=PROBE_S)
         return done.status == 0
 
-    def _complete(self, base: Facts) -> bool:
-        """Whether the named Python has everything that an edge needs."""
-        needed = ranges(self.own.path, base.target)
-        return needed.keys() <= kept(base, self._pins(base), needed).keys()
-
-    def _pins(self, base: Facts) -> dict[str, str]:
-        return pins(base.target.environment())
-
-    def _below(self, base: Facts) -> dict[str, str]:
-        """The packages of the named Python that the environment uses."""
-        if self.connection.host.python is None:
-            return {}
-        return kept(base, self._pins(base), ranges(self.own.path, base.target))
-
-    def _files(self, base: Facts) -> list[Path]:
-        """The wheels to send: this edgefl's, and of a wheelhouse those that the host needs."""
+    def _check_room(
+        self, base: PythonFacts, files: Sequence[Path], below: Mapping[str, str]
+    ) -> None:
+        """UserError if the disk there has no room for wheels and what is installed from them."""
         if self.wheels is None:
-            return [self.own.path]
-        found = chosen(self.own.path, base.target, self.wheels, self._below(base))
-        return [*found, self.own.path]
+            needed = OWN_BYTES if "torch" in below else BASE_BYTES
+        else:  # a tenth more for bytecode
+            unpacked = round(1.1 * sum(map(unpacked_bytes, files)))
+            needed = unpacked + sum(path.stat().st_size for path in files)
+        if base.free_bytes < needed:
+            free, expected = decimal(base.free_bytes), decimal(needed)
+            raise UserError(f"{free} free on its disk, expected {expected}")
 
-    def _check_room(self, base: Facts, files: Sequence[Path]) -> None:
-        if self.wheels is None:
-            needed = OWN_BYTES if "torch" in self._below(base) else BASE_BYTES
-        else:
-            sizes = [path.stat().st_size for path in files]
-            needed = space_needed(map(unpacked_bytes, files), sizes)
-        reason = no_room(base, needed)
-        if reason is not None:
-            raise HostError(self.connection.host.name, reason)
-
-    async def _make(self, base: Facts, exists: bool) -> None:
+    async def _make(self, base: PythonFacts) -> None:
         """Make the environment, or make it again if it is ours and its Python has changed."""
         host = self.connection.host
-        if not (exists and await self._is_of(base)):
-            if exists and not base.made:
+        if not (base.exists and await self._is_of(base)):
+            if base.exists and not base.made:
                 raise HostError(
                     host.name,
                     f"{self._folder} is an environment of another Python, which `edgefl hosts"
@@ -340,7 +342,7 @@ class Installer:
             where = f"{self._folder}/lib/python{major}.{minor}/site-packages/{LAYER}"
             await self.connection.put(lines.encode(), where)
 
-    async def _is_of(self, base: Facts) -> bool:
+    async def _is_of(self, base: PythonFacts) -> bool:
         """Whether the environment works and is based on the named Python, as that is now."""
         if base.made not in ("", made_from(base, self.connection.host)):
             return False
@@ -348,35 +350,27 @@ class Installer:
         done = await self.connection.run(words, timeout_s=PROBE_S)
         return done.status == 0 and done.out.split() == [str(each).encode() for each in base.python]
 
-    async def _install(self, base: Facts, files: Sequence[Path]) -> None:
-        await self._send(files)
-        own = f"{self._parcel}/{self.own.path.name}"
+    async def _install(
+        self, base: PythonFacts, known: Mapping[str, str], below: Mapping[str, str]
+    ) -> None:
+        """Let pip install what edgefl needs: from the wheels, or the indexes that it has there."""
+        own, path = f"{self._parcel}/{self.own.path.name}", f"{self._parcel}/constraints.txt"
+        await self.connection.put(constraints(known, below).encode(), path)
+        limited = ["--constraint", path]
         if self.wheels is not None:
-            others = [f"{self._parcel}/{path.name}" for path in files if path != self.own.path]
-            if others:
-                await self._pip(["--no-index", "--no-deps", *others], NO_SETTINGS)
+            words = ["--no-index", "--find-links", self._parcel, *limited, own]
+            await self._pip(words, NO_SETTINGS, getting(self.wheels, base.target))
         else:
-            await self._download(base, own)
+            done = await self.connection.run([self._python, "-m", "pip", "config", "list"])
+            settings = done.out.decode(errors="replace")
+            index = torch_index(base.machine, settings)
+            if index is not None and "torch" not in below:
+                torch = ["--no-deps", *limited, f"torch=={known['torch']}"]
+                await self._pip(torch, {"PIP_INDEX_URL": index})
+            await self._pip([*limited, own], without_piwheels(settings))
         # the version may be the same as before, and the code another one
         force = ["--no-index", "--no-deps", "--force-reinstall", own]
         await self._pip(force, NO_SETTINGS)
-
-    async def _download(self, base: Facts, own: str) -> None:
-        """Install what edgefl needs from the indexes that pip has on the host."""
-        below, known = self._below(base), self._pins(base)
-        path = f"{self._parcel}/constraints.txt"
-        await self.connection.put(constraints(known, below).encode(), path)
-        settings = await self._settings()
-        index = torch_index(base.machine, settings)
-        env = without_piwheels(settings)
-        if index is not None and "torch" not in below:
-            words = ["--no-deps", "--constraint", path, f"torch=={known['torch']}"]
-            await self._pip(words, {"PIP_INDEX_URL": index})
-        await self._pip(["--constraint", path, own], env)
-
-    async def _settings(self) -> str:
-        done = await self.connection.run([self._python, "-m", "pip", "config", "list"])
-        return done.out.decode(errors="replace")
 
     async def _send(self, files: Sequence[Path]) -> None:
         """Send the files that are not there yet."""
@@ -387,28 +381,34 @@ class Installer:
         for target in missing:
             await self.connection.put(known[target], target, sent=self.watcher.sent)
 
-    async def _pip(self, words: Sequence[str], env: Mapping[str, str]) -> None:
-        """Run ``pip install`` and show its lines. HostError with its last error."""
+    async def _pip(self, words: Sequence[str], env: Mapping[str, str], remedy: str = "") -> None:
+        """Run ``pip install`` and show its lines. HostError with its last error.
+
+        ``remedy``: what the user can do if pip does not find a package.
+        """
         command = [self._python, "-m", "pip", "install", *words]
         process = await self.connection.start(command, env=QUIET | dict(env))
-        said = asyncio.create_task(last_lines(process))
+        stderr = asyncio.create_task(process.errors())
         try:
             async with asyncio.timeout(PIP_S):
                 async for line in process.lines():
                     detail = pip_step(line.decode(errors="replace"))
                     if detail is not None:
                         self.watcher.stage("installing", detail)
-                errors, status = (await said).decode(errors="replace"), await process.wait()
+                errors, status = (await stderr).decode(errors="replace"), await process.wait()
         except TimeoutError:
             reason = f"pip has not ended within {PIP_S / 60:g} min"
             raise HostError(self.connection.host.name, reason) from None
         finally:
-            said.cancel()
+            stderr.cancel()
             process.kill()  # if it has not ended
         if status:
             lines = errors.splitlines() or [""]
             reasons = [line for line in lines if line.startswith("ERROR")] or lines
-            raise HostError(self.connection.host.name, f"pip failed: {printable(reasons[-1], 300)}")
+            reason = f"pip failed: {printable(reasons[-1], 300)}"
+            if remedy and ABSENT in reason:
+                reason = f"{reason}: {remedy}"
+            raise HostError(self.connection.host.name, reason)
 
     async def _verified(self) -> str:
         """Import what an edge needs; return the versions in words."""
@@ -417,18 +417,15 @@ class Installer:
         done = await self.connection.run([self._python, "-c", VERIFY], timeout_s=CHECK_S)
         words = done.out.decode(errors="replace").split()
         if done.status or len(words) != 2:
-            reason = CRASHES.get(done.status, done.said())
+            reason = CRASHES.get(done.status, done.last_line())
             raise HostError(host.name, f"{self._folder} was installed, but fails: {reason}")
         version, torch = (printable(word, 40) for word in words)
         return f"edgefl {version}, torch {torch} in {self._folder}"
 
-    async def _is_file(self, path: str) -> bool:
-        return (await self.connection.run(["test", "-f", path])).status == 0
-
     async def _run(self, words: Sequence[str], timeout_s: float = 30.0) -> None:
         done = await self.connection.run(words, timeout_s=timeout_s)
         if done.status:
-            raise HostError(self.connection.host.name, f"{' '.join(words[:3])}: {done.said()}")
+            raise HostError(self.connection.host.name, f"{' '.join(words[:3])}: {done.last_line()}")
 
 
 def pip_step(line: str) -> str | None:
@@ -464,18 +461,16 @@ async def missing_files(
     asked = json.dumps(list(files)).encode()
     done = await connection.run([python, "-c", HASHES], stdin=asked, timeout_s=PROBE_S)
     try:
-        there = json.loads(done.out)
-        digests = {target: there[target] for target in files}
+        answer = json.loads(done.out)
+        digests = {target: answer[target] for target in files}
     except (ValueError, KeyError, TypeError) as error:
-        raise HostError(connection.host.name, f"{python}: {done.said()}") from error
-    found = []
+        raise HostError(connection.host.name, f"{python}: {done.last_line()}") from error
+    missing = []
     for target, path in files.items():
-        if digests[target] is not None:
-            with path.open("rb") as file:
-                if hashlib.file_digest(file, "sha256").hexdigest() == digests[target]:
-                    continue
-        found.append(target)
-    return found
+        with path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != digests[target]:
+                missing.append(target)
+    return missing
 
 
 def without_piwheels(settings: str) -> dict[str, str]:
@@ -483,8 +478,8 @@ def without_piwheels(settings: str) -> dict[str, str]:
 
     ``settings``: what ``pip config list`` prints. piwheels builds for 32-bit systems.
     """
-    found = [line for line in settings.splitlines() if "extra-index-url" in line]
-    urls = [word for line in found for word in line.partition("=")[2].strip("'\"").split()]
+    lines = [line for line in settings.splitlines() if "extra-index-url" in line]
+    urls = [word for line in lines for word in line.partition("=")[2].strip("'\"").split()]
     if not any(PIWHEELS in url for url in urls):
         return {}
     return {"PIP_EXTRA_INDEX_URL": " ".join(url for url in urls if PIWHEELS not in url) or PYPI}

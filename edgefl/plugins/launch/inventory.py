@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -264,23 +264,17 @@ def load_inventory(path: Path) -> Inventory:
     for index, entry in enumerate(tables["hosts"]):
         loc: Loc = ("hosts", index)
         merged = validated(HostEntry, _merged(tables.get("defaults", {}), entry), source, loc)
-        hosts += _hosts(merged, loc, source)
+        hosts += [
+            _host(merged, name, loc, source, _edge_ids(merged, name, loc, source))
+            for name in _names(merged, loc, source)
+        ]
         if len(hosts) > MOST_NAMES:
             raise source.error(loc, f"expected at most {MOST_NAMES} hosts in all")
     _check_names_differ(hosts, source)
     own = file.coordinator
-    return Inventory(
-        path,
-        CoordinatorPlace(
-            replace(
-                _host(own, own.host or "coordinator", ("coordinator",), source),
-                allow_code=own.allow_code or own.via == "local",
-            ),
-            own.address,
-            own.listen_port,
-        ),
-        tuple(hosts),
-    )
+    place = _host(own, own.host or "coordinator", ("coordinator",), source)
+    place = replace(place, allow_code=own.allow_code or own.via == "local")
+    return Inventory(path, CoordinatorPlace(place, own.address, own.listen_port), tuple(hosts))
 
 
 def _check_hosts(tables: Mapping[str, Any], source: Source) -> None:
@@ -323,7 +317,8 @@ def _merged(defaults: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, 
     return {**kept, **entry, "env": {**kept.get("env", {}), **entry.get("env", {})}}
 
 
-def _hosts(entry: HostEntry, loc: Loc, source: Source) -> list[Host]:
+def _names(entry: HostEntry, loc: Loc, source: Source) -> list[str]:
+    """The names for which an entry stands."""
     try:
         names = expanded(entry.host)
     except ValueError as error:
@@ -335,21 +330,11 @@ def _hosts(entry: HostEntry, loc: Loc, source: Source) -> list[Host]:
         raise source.error(
             (*loc, "names"), f"expected a single host, found {len(names)} ({entry.host})"
         )
-    return [
-        replace(
-            _host(entry, name, loc, source),
-            edges=_edge_ids(entry, name, loc, source),
-            links=entry.links,
-            devices=entry.devices,
-            data=entry.data,
-            env=dict(entry.env),
-            allow_code=entry.allow_code,
-        )
-        for name in names
-    ]
+    return names
 
 
-def _host(login: Login, name: str, loc: Loc, source: Source) -> Host:
+def _host(login: Login, name: str, loc: Loc, source: Source, edges: tuple[str, ...] = ()) -> Host:
+    """The host of this name, with the keys that ``login`` has."""
     base = Path(source.file).parent
     identity = None if login.identity is None else base / Path(login.identity).expanduser()
     if identity is not None and not identity.is_file():
@@ -358,32 +343,23 @@ def _host(login: Login, name: str, loc: Loc, source: Source) -> Host:
     known = None if login.known_hosts is None else base / Path(login.known_hosts).expanduser()
     if known is not None and not known.parent.is_dir():
         raise source.error((*loc, "known_hosts"), f"no directory {known.parent}")
-    shared = login.via != "ssh"  # hosts that share the files of this machine
-    own_python = sys.executable if shared and login.venv is None else None
-    return Host(
-        name=name,
-        via=login.via,
-        user=login.user,
-        port=login.port,
-        identity=identity,
-        known_hosts=known,
-        python=login.python or own_python,
-        venv=login.venv,
-        folder=f"{login.folder}/{name}" if shared else login.folder,
-    )
+    keys = {field.name for field in fields(Host)}
+    values = {key: value for key, value in login if key in keys}
+    if login.via != "ssh":  # these hosts share the files of this machine
+        values["folder"] = f"{login.folder}/{name}"
+        if login.venv is None:
+            values["python"] = login.python or sys.executable
+    own = {"name": name, "identity": identity, "known_hosts": known, "edges": edges}
+    return Host(**values | own)
 
 
 def _edge_ids(entry: HostEntry, name: str, loc: Loc, source: Source) -> tuple[str, ...]:
     if entry.names:
         return entry.names
     own = re.sub(r"[^a-z0-9_-]", "-", name.lower())
-    ids = (
-        (own,)
-        if entry.edges == 1
-        else tuple(f"{own}-{number}" for number in range(1, entry.edges + 1))
-    )
-    wrong = next((edge for edge in ids if not re.fullmatch(EDGE_ID, edge)), None)
-    if wrong is not None:
+    numbers = range(1, entry.edges + 1)
+    ids = (own,) if entry.edges == 1 else tuple(f"{own}-{number}" for number in numbers)
+    if not all(re.fullmatch(EDGE_ID, edge) for edge in ids):
         raise source.error(
             (*loc, "host"),
             f"no edge id can be made of {name!r} (it is {PATTERNS[EDGE_ID]}): give names",
@@ -392,19 +368,16 @@ def _edge_ids(entry: HostEntry, name: str, loc: Loc, source: Source) -> tuple[st
 
 
 def _check_names_differ(hosts: Sequence[Host], source: Source) -> None:
-    names = [host.name for host in hosts]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise source.error(("hosts",), f"host {twice!r} is given twice")
-    seen: dict[str, str] = {}
+    owners: dict[str, str] = {}
+    names: set[str] = set()
     for host in hosts:
+        if host.name in names:
+            raise source.error(("hosts",), f"host {host.name!r} is given twice")
+        names.add(host.name)
         for edge in host.edges:
-            if edge in seen:
-                where = seen[edge]
-                of = (
-                    f"twice on host {host.name!r}"
-                    if where == host.name
-                    else (f"on hosts {where!r} and {host.name!r}: give names")
-                )
-                raise source.error(("hosts",), f"edge {edge!r} is {of}")
-            seen[edge] = host.name
+            owner = owners.setdefault(edge, host.name)
+            if host.edges.count(edge) > 1:
+                raise source.error(("hosts",), f"edge {edge!r} is twice on host {host.name!r}")
+            if owner != host.name:
+                where = f"{owner!r} and {host.name!r}"
+                raise source.error(("hosts",), f"edge {edge!r} is on hosts {where}: give names")

@@ -13,9 +13,8 @@ from edgefl.config.groups import parts
 from edgefl.errors import UserError, listed
 from edgefl.loading.file import to_json
 from edgefl.loading.names import own_names
-from edgefl.plugins.launch.agent_messages import PrepareEdges
+from edgefl.plugins.launch.agent_messages import CODE, KEYS, PrepareEdges
 from edgefl.plugins.launch.inventory import Host, Inventory
-from edgefl.plugins.launch.run_places import CODE, KEYS
 
 BITS = 8
 MBIT = 1e6

@@ -17,8 +17,8 @@ GRACE_S = 5.0  # from the request to end until the edge is killed
 COORDINATOR_GRACE_S = 120.0  # it evaluates its last models and writes its files
 SILENCE_S = 60.0  # without a message from the launcher, the connection counts as lost
 ORPHAN_S = 30.0  # an edge without a coordinator may wait this long if the launcher is gone
-DEATHS = {NO_ANSWER: "no answer from the coordinator", NOT_STARTED: "could not be started"}
 STOPPED = "stopped"  # an end that the launcher asked for
+DEATHS = {NO_ANSWER: "no answer from the coordinator", NOT_STARTED: "could not be started"}
 # no reason to start it again
 FOR_GOOD = {OVER: "the run is over", REFUSED: "refused", BAD_INPUT: "cannot take part"}
 
@@ -38,12 +38,7 @@ class SignalEdge:
     signal: str
 
 
-@dataclass(frozen=True, slots=True)
-class TellLauncher:
-    message: EdgeStarted | EdgeEnded
-
-
-Action = SpawnEdge | SignalEdge | TellLauncher
+Action = SpawnEdge | SignalEdge | EdgeStarted | EdgeEnded  # the last two are for the launcher
 
 
 @dataclass(slots=True)
@@ -96,21 +91,14 @@ class Supervisor:
             life.due_s, life.asked = None, "fault: kill"
         return [SignalEdge(fault.edge, fault.fault)] if life.runs else []
 
-    def stop(self, now_s: float) -> list[Action]:
-        """Ask all edges to end; those that do not are killed after ``grace_s``."""
-        if self._stopping_s is None:
+    def stop(self, now_s: float, at_once: bool = False) -> list[Action]:
+        """Ask all edges to end; those that do not are killed after ``grace_s``, or at once."""
+        if self._stopping_s is None or at_once:
             self._stopping_s = now_s
-        return self._end_all("end")
-
-    def kill(self, now_s: float) -> list[Action]:
-        """End all edges at once."""
-        self._stopping_s = now_s
-        return self._end_all("kill")
-
-    def _end_all(self, signal: str) -> list[Action]:
         for life in self.lives.values():
             life.due_s, life.asked = None, life.asked or STOPPED
-        return [SignalEdge(edge, signal) for edge, life in self.lives.items() if life.runs]
+        running = (edge for edge, life in self.lives.items() if life.runs)
+        return [SignalEdge(edge, "kill" if at_once else "end") for edge in running]
 
     # ------------------------------------------------------------------ the connection
     def heard(self, now_s: float) -> None:
@@ -132,18 +120,17 @@ class Supervisor:
     def spawned(self, edge: str, pid: int, now_s: float) -> list[Action]:
         life = self.lives[edge]
         life.runs, life.due_s, life.waits_s = True, None, now_s
-        return [TellLauncher(EdgeStarted(edge, pid))]
-
-    def not_spawned(self, edge: str, now_s: float) -> list[Action]:
-        """The system has refused the process."""
-        return self.exited(edge, NOT_STARTED, now_s)
+        return [EdgeStarted(edge, pid)]
 
     def waits(self, edge: str, waits: bool, now_s: float) -> None:
         """An edge looks for the coordinator, or has found it."""
         self.lives[edge].waits_s = now_s if waits else None
 
     def exited(self, edge: str, status: int, now_s: float) -> list[Action]:
-        """An edge's process has ended. ``status``: as ``os.waitstatus_to_exitcode`` gives it."""
+        """An edge's process has ended, or the system has refused it (NOT_STARTED).
+
+        ``status``: as ``os.waitstatus_to_exitcode`` returns it.
+        """
         life = self.lives[edge]
         life.runs, life.waits_s = False, None
         asked, life.asked = life.asked, ""
@@ -152,13 +139,16 @@ class Supervisor:
         elif status in FOR_GOOD:
             why = FOR_GOOD[status]
         else:
-            why = _death(status)
+            died = (
+                f"killed by signal {-status}" if status < 0 else f"died with exit status {status}"
+            )
+            why = DEATHS.get(status, died)
             if self._stopping_s is None and self.connected and life.restarts_left > 0:
                 pause_s = min(BACK_OFF_S[0] * 2**life.restarts, BACK_OFF_S[1])
                 life.restarts_left, life.restarts = life.restarts_left - 1, life.restarts + 1
                 life.due_s = now_s + pause_s
         again = None if life.due_s is None else max(0.0, life.due_s - now_s)
-        return [TellLauncher(EdgeEnded(edge, status, why, again))]
+        return [EdgeEnded(edge, status, why, again)]
 
     def tick(self, now_s: float) -> list[Action]:
         """What is due: restarts, and the end of edges that do not end by themselves."""
@@ -173,14 +163,13 @@ class Supervisor:
             elif self._stopping_s is not None:
                 if now_s - self._stopping_s >= self.grace_s:
                     actions.append(SignalEdge(edge, "kill"))
-            elif self._is_orphan(life, now_s):
+            elif not self.connected and self._waited_s(life, now_s) >= ORPHAN_S:
                 life.asked = "no launcher and no coordinator"
                 actions.append(SignalEdge(edge, "kill"))
         return actions
 
-    def _is_orphan(self, life: EdgeLife, now_s: float) -> bool:
-        waits_s = None if self.connected else life.waits_s
-        return waits_s is not None and now_s - waits_s >= ORPHAN_S
+    def _waited_s(self, life: EdgeLife, now_s: float) -> float:
+        return 0.0 if life.waits_s is None else now_s - life.waits_s
 
     @property
     def over(self) -> bool:
@@ -192,9 +181,3 @@ class Supervisor:
     @property
     def running(self) -> tuple[str, ...]:
         return tuple(edge for edge, life in self.lives.items() if life.runs)
-
-
-def _death(status: int) -> str:
-    if status in DEATHS:
-        return DEATHS[status]
-    return f"killed by signal {-status}" if status < 0 else f"died with exit status {status}"

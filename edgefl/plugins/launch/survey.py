@@ -21,53 +21,25 @@ from rich.filesize import decimal
 
 from edgefl import __version__
 from edgefl.clocks.network_addresses import any_host
+from edgefl.clocks.setup.network import shape_of
 from edgefl.config.experiment import Experiment
 from edgefl.config.groups import parts
-from edgefl.config.links import Links
 from edgefl.errors import printable
 from edgefl.loading.names import own_names
 from edgefl.plugins.launch import host_probe
 from edgefl.plugins.launch.connections.connection import (
     BLOCK_BYTES,
+    Done,
     HostConnection,
     HostError,
-    RemoteProcess,
-    last_lines,
 )
-from edgefl.plugins.launch.installer import BASE_BYTES, OLDEST, OWN_BYTES, Count, VersionPart
+from edgefl.plugins.launch.installer import BASE_BYTES, OWN_BYTES, Count, MachineFacts
 from edgefl.plugins.launch.inventory import CoordinatorPlace, Host
-from edgefl.plugins.launch.wheels import MACHINES
-from emulator import profiles
 from emulator.units import NS_PER_S
 
 EDGE_BYTES = 350_000_000  # of memory: an edge with Python, torch and the digits
 MODELS_PER_EDGE = 4  # vectors of the model's size in training: start, weights, gradient, update
-SAME_MACHINE = {"amd64": "x86_64", "arm64": "aarch64"}  # other names of architectures
 MBIT = 1e6
-
-
-class MachineFacts(Struct, frozen=True, forbid_unknown_fields=True):
-    """What ``host_probe`` tells about a machine; "" or None: not known.
-
-    ``free_bytes``: on the disk of the work folder. ``edgefl`` and ``torch``: versions.
-    """
-
-    system: str
-    name: str
-    board: str
-    machine: str
-    bits: int
-    libc: str
-    cores: Count
-    memory_bytes: Count | None
-    available_bytes: Count | None
-    free_bytes: Count
-    python: tuple[VersionPart, VersionPart, VersionPart]
-    implementation: str
-    executable: str
-    edgefl: str
-    torch: str
-    has_data: bool
 
 
 class Moments(Struct, frozen=True):
@@ -161,7 +133,9 @@ def demand(host: Host, experiment: Experiment, model_size: int) -> Demand:
         edges = len(set(part.ids) & set(host.edges))
         if part.links.kind == "emulated" and experiment.medium.kind in ("none", "cell"):
             for way in rates:
-                rates[way] += edges * _rate_bit_s(part.links, way) * experiment.chosen_speed
+                if getattr(part.links, f"trace_{way}") is None:
+                    rate_bit_s = shape_of(part.links).rates_bit_s[way]
+                    rates[way] += edges * rate_bit_s * experiment.chosen_speed
     return Demand(
         len(host.edges) * (EDGE_BYTES + vectors),
         rates["up"],
@@ -171,23 +145,13 @@ def demand(host: Host, experiment: Experiment, model_size: int) -> Demand:
     )
 
 
-def _rate_bit_s(links: Links, way: str) -> float:
-    """The rate of a link; 0 if a trace says it."""
-    if getattr(links, f"trace_{way}") is not None:
-        return 0.0
-    own = getattr(links, f"{way}_mbit_s")
-    if own is not None or links.profile is None:
-        return float(own or 0.0) * MBIT
-    return float(getattr(profiles.link_profile(links.profile), f"{way}_bit_s"))
-
-
-def problems(host: Host, found: Survey, wanted: Demand | None, candidate: int = 0) -> list[str]:
+def problems(host: Host, survey: Survey, wanted: Demand | None, candidate: int = 0) -> list[str]:
     """Return why the host cannot do its part, each in a few words; none if it can.
 
     ``candidate``: which of the Pythons of ``pythons`` answered. Without ``wanted`` only what every
     experiment needs is checked.
     """
-    machine = found.machine
+    machine = survey.machine
     if machine is None:
         return []
     reasons = [*_software(host, machine, candidate)]
@@ -197,7 +161,7 @@ def problems(host: Host, found: Survey, wanted: Demand | None, candidate: int = 
     if host.data is not None and not machine.has_data:
         reasons.append(f"no directory {host.data}")
     if wanted is not None:
-        reasons += _for_experiment(host, found, machine, wanted)
+        reasons += _for_experiment(host, survey, machine, wanted)
     return reasons
 
 
@@ -211,17 +175,9 @@ def pythons(host: Host) -> list[str]:
 def _software(host: Host, machine: MachineFacts, candidate: int) -> list[str]:
     if host.python is not None and pythons(host)[candidate] == "python3" != host.python:
         return [f"no Python {host.python}"]
-    if machine.implementation != "cpython" or machine.python[:2] < OLDEST:
-        version = ".".join(map(str, machine.python))
-        return [
-            f"{machine.executable} is {machine.implementation} {version}, expected CPython"
-            f" {OLDEST[0]}.{OLDEST[1]} or newer: name one with `python`"
-        ]
-    architecture = SAME_MACHINE.get(machine.machine.lower(), machine.machine)
-    if not machine.torch and (architecture not in MACHINES or machine.bits < 64):
-        return [f"there is no torch for {machine.machine} with a {machine.bits}-bit Python"]
-    if not machine.torch and machine.system == "Linux" and machine.libc != "glibc":
-        return [f"there is no torch for {machine.libc or 'this C library'}, only for glibc"]
+    reason = machine.old_python() or (None if machine.torch else machine.no_wheels())
+    if reason is not None:
+        return [reason]
     if not machine.edgefl:
         return ["no edgefl: `edgefl hosts install`"]
     if machine.edgefl != __version__:
@@ -229,7 +185,7 @@ def _software(host: Host, machine: MachineFacts, candidate: int) -> list[str]:
     return [] if machine.torch else ["no torch: `edgefl hosts install`"]
 
 
-def _for_experiment(host: Host, found: Survey, machine: MachineFacts, wanted: Demand) -> list[str]:
+def _for_experiment(host: Host, survey: Survey, machine: MachineFacts, wanted: Demand) -> list[str]:
     reasons = []
     free = machine.available_bytes or machine.memory_bytes
     if free is not None and free < wanted.memory_bytes:
@@ -241,10 +197,10 @@ def _for_experiment(host: Host, found: Survey, machine: MachineFacts, wanted: De
         reasons.append('data.source = "local" needs a data set there: name it with `data`')
     if wanted.code and not host.allow_code:
         reasons.append(f"the config needs {wanted.code[0]}, and allow_code is not set")
-    if found.goodput is not None:
+    if survey.goodput is not None:
         for way, has, needs in (
-            ("up", found.goodput.up_bit_s, wanted.up_bit_s),
-            ("down", found.goodput.down_bit_s, wanted.down_bit_s),
+            ("up", survey.goodput.up_bit_s, wanted.up_bit_s),
+            ("down", survey.goodput.down_bit_s, wanted.down_bit_s),
         ):
             if has < needs:
                 reasons.append(
@@ -260,24 +216,16 @@ FIRST_BYTES, MOST_BYTES = 1 << 16, 1 << 26
 LONG_ENOUGH_NS = 400_000_000  # of a transfer whose rate is taken
 ANSWER_S, TRANSFER_S, SPEED_S = 20.0, 60.0, 120.0
 MOST_ANSWER_BYTES = 1 << 16
-# Runs the first Python of the words that exists; its number is the first line.
-FIRST_PYTHON = """
-code=$1; shift
+# Prints the number of the first of its words that is a program here.
+FIRST_PROGRAM = """
 number=0
 for python in "$@"; do
-    if command -v "$python" >/dev/null 2>&1; then
-        echo "$number"
-        exec "$python" -u -c "$code"
-    fi
+    command -v "$python" >/dev/null 2>&1 && { echo "$number"; exit; }
     number=$((number + 1))
 done
 echo "no Python: none of $*" >&2
-exit 127
+exit 1
 """
-READ_PROGRAM = (
-    "import sys; file = sys.stdin.buffer; size = int(file.readline());"
-    "exec(compile(file.read(size), 'host_probe', 'exec'))"
-)
 SPEED = """
 from emulator.calibrate import time_step
 timing = time_step(60)
@@ -285,14 +233,11 @@ print(timing.samples_per_s(timing.median_ns))
 """
 
 
-def program() -> bytes:
-    """The source of ``host_probe``, also for a Python that does not know the first import."""
-    source = inspect.getsource(host_probe)
-    return source.replace("from __future__ import annotations\n", "").encode()
-
-
 class ProbeChannel:
-    """Commands to ``host_probe``, and its answers, over any pair of streams."""
+    """Commands to ``host_probe``, and its answers, over any pair of streams.
+
+    HostError if the other side is gone, or does not answer as the probe does.
+    """
 
     def __init__(
         self,
@@ -310,7 +255,7 @@ class ProbeChannel:
             raise HostError(self._name, "lost the connection of the probe") from error
 
     async def line(self) -> bytes:
-        """The next line. HostError if the other side is gone."""
+        """The next line."""
         while b"\n" not in self._rest:
             self._rest += await self._more()
             if len(self._rest) > MOST_ANSWER_BYTES:
@@ -319,7 +264,7 @@ class ProbeChannel:
         return line
 
     async def ask(self, command: str, kind: type[Answer]) -> Answer:
-        """Send a command, and return its answer. HostError if it is of another kind."""
+        """Send a command, and return its answer."""
         await self.send(f"{command}\n".encode())
         return await self.answer(kind)
 
@@ -332,21 +277,14 @@ class ProbeChannel:
             reason = f"expected an answer of the probe, found {text!r}"
             raise HostError(self._name, reason) from error
 
-    async def drop(self, size: int) -> None:
-        """Read so many bytes."""
-        while len(self._rest) < size:
-            size -= len(self._rest)
-            self._rest = await self._more()
-        self._rest = self._rest[size:]
-
     async def _more(self) -> bytes:
         try:
-            found = await self._read(BLOCK_BYTES)
+            data = await self._read(BLOCK_BYTES)
         except OSError as error:
             raise HostError(self._name, f"lost the connection of the probe ({error})") from error
-        if not found:
+        if not data:
             raise HostError(self._name, "the probe has ended")
-        return found
+        return data
 
     async def clock(self) -> ClockOffset:
         """Compare the clocks."""
@@ -367,7 +305,10 @@ class ProbeChannel:
 
     async def _receive(self, size: int) -> None:
         await self.send(f"give {size}\n".encode())
-        await self.drop(size)
+        while len(self._rest) < size:
+            size -= len(self._rest)
+            self._rest = await self._more()
+        self._rest = self._rest[size:]
 
     async def _transmit(self, size: int) -> None:
         await self.send(f"take {size}\n".encode())
@@ -401,12 +342,11 @@ class Surveyor:
     _network: asyncio.Lock = field(default_factory=asyncio.Lock)
     _processor: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def run(self, found: Mapping[str, HostConnection | HostError]) -> dict[str, Survey]:
+    async def run(self, opened: Mapping[str, HostConnection | HostError]) -> list[Survey]:
         """Survey all hosts, by their names; one that cannot be reached has only the reason."""
-        surveys = await asyncio.gather(
-            *(self._one(name, connection) for name, connection in found.items())
+        return await asyncio.gather(
+            *(self._one(name, connection) for name, connection in opened.items())
         )
-        return dict(zip(found, surveys))
 
     async def _one(self, name: str, connection: HostConnection | HostError) -> Survey:
         survey = Survey(name)
@@ -416,12 +356,13 @@ class Surveyor:
         host, candidate, survey.reachable = connection.host, 0, True
         try:
             async with _probe(connection) as (channel, candidate):
-                about = json.dumps([host.folder, host.data or ""])
+                asked = json.dumps({"folder": host.folder, "data": host.data or ""})
                 async with asyncio.timeout(ANSWER_S):
-                    survey.machine = await channel.ask(f"facts {about}", MachineFacts)
+                    survey.machine = await channel.ask(f"facts {asked}", MachineFacts)
                 async with self._network, asyncio.timeout(TRANSFER_S):
                     await self._measure(connection, channel, survey)
-            survey.samples_per_s = await self._speed(connection, pythons(host)[candidate], survey)
+            if survey.machine.edgefl and survey.machine.torch:
+                await self._train(connection, pythons(host)[candidate], survey)
         except HostError as error:
             survey.problems.append(error.reason)
         except TimeoutError:
@@ -432,13 +373,14 @@ class Surveyor:
     async def _measure(
         self, connection: HostConnection, channel: ProbeChannel, survey: Survey
     ) -> None:
-        survey.clock = await channel.clock()
+        """Over TCP as edges do, if the coordinator is here; else over the connection."""
         address = self.coordinator.address or connection.own_address
         if self.coordinator.host.via == "local" and address is not None:
             why_not = await self._over_tcp(channel, address, survey)
             if why_not is None:
                 return
             survey.problems.append(why_not)
+        survey.clock = await channel.clock()
         survey.goodput = await channel.goodput("connection", survey.clock.rtt_ns)
 
     async def _over_tcp(self, channel: ProbeChannel, address: str, survey: Survey) -> str | None:
@@ -457,91 +399,65 @@ class Surveyor:
             writer.close()
 
         done = asyncio.Event()
-        async with _listening(on, self.coordinator, address) as port:
-            told: dict[str, Any] = await channel.ask(f"connect {address} {port} {token}", dict)
-            if "error" in told:
-                reason = printable(str(told["error"]), 80)
+        # where the coordinator will listen; on a free port if its own is in use
+        where = any_host([address]) if self.coordinator.address is not None else address
+        try:
+            server = await asyncio.start_server(on, where, self.coordinator.listen_port)
+        except OSError:
+            server = await asyncio.start_server(on, where, 0)
+        try:
+            port = server.sockets[0].getsockname()[1]
+            answer: dict[str, Any] = await channel.ask(f"connect {address} {port} {token}", dict)
+            if "error" in answer:
+                reason = printable(str(answer["error"]), 80)
                 return f"cannot reach this machine at {address}:{port} ({reason})"
             measured = await arrived.get()
-            try:
-                survey.clock = await measured.clock()
-                survey.goodput = await measured.goodput("tcp", survey.clock.rtt_ns)
-            finally:
-                done.set()
+            survey.clock = await measured.clock()
+            survey.goodput = await measured.goodput("tcp", survey.clock.rtt_ns)
+        finally:
+            done.set()
+            server.close()
         return None
 
-    async def _speed(self, connection: HostConnection, python: str, survey: Survey) -> float | None:
-        """The speed of a training step; None without torch or edgefl."""
-        if survey.machine is None or not (survey.machine.edgefl and survey.machine.torch):
-            return None
+    async def _train(self, connection: HostConnection, python: str, survey: Survey) -> None:
+        """Measure the speed of a training step."""
         words = [python, "-c", SPEED]
-        if connection.host.via == "ssh":
+        alone = asyncio.Lock() if connection.host.via == "ssh" else self._processor
+        async with alone:
             done = await connection.run(words, timeout_s=SPEED_S)
-        else:
-            async with self._processor:
-                done = await connection.run(words, timeout_s=SPEED_S)
         try:
-            return float(done.out)
+            survey.samples_per_s = float(done.out)
         except ValueError:
-            survey.problems.append(f"cannot train: {done.said()}")
-            return None
-
-
-@asynccontextmanager
-async def _listening(
-    on: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
-    place: CoordinatorPlace,
-    address: str,
-) -> AsyncIterator[int]:
-    """Listen where the coordinator will; on a free port if its own is in use."""
-    where = any_host([address]) if place.address is not None else address
-    try:
-        server = await asyncio.start_server(on, where, place.listen_port)
-    except OSError:
-        server = await asyncio.start_server(on, where, 0)
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
+            survey.problems.append(f"cannot train: {done.last_line()}")
 
 
 @asynccontextmanager
 async def _probe(connection: HostConnection) -> AsyncIterator[tuple[ProbeChannel, int]]:
     """Start the probe with the first Python that the host has; yield it, and which one it is."""
-    host = connection.host
-    process = await connection.start(
-        ["sh", "-c", FIRST_PYTHON, "sh", READ_PROGRAM, *pythons(host)], env=host.env
-    )
+    host, candidates = connection.host, pythons(connection.host)
+    done = await connection.run(["sh", "-c", FIRST_PROGRAM, "sh", *candidates], env=host.env)
+    if done.status or not done.out.strip().isdigit():
+        raise HostError(host.name, done.last_line())
+    candidate = min(int(done.out[:3]), len(candidates) - 1)
+    python = candidates[candidate]
+    words = [python, "-u", "-c", inspect.getsource(host_probe)]
+    process = await connection.start(words, env=host.env)
     try:
-        channel = ProbeChannel(host.name, process.read, process.stdin.write)
+        channel = ProbeChannel(host.name, process.read, process.write)
         try:
-            async with asyncio.timeout(ANSWER_S):
-                candidate = int(await channel.line())
-        except (HostError, ValueError) as error:
-            raise HostError(host.name, await _said(process) or str(error)) from error
-        source = program()
-        try:
-            await channel.send(f"{len(source)}\n".encode() + source)
             async with asyncio.timeout(ANSWER_S):
                 await channel.ask("clock", Moments)
         except HostError as error:
-            python = pythons(host)[candidate]
-            said = await _said(process) or error.reason
-            raise HostError(host.name, f"{python} does not work as a Python 3 ({said})") from error
+            process.kill()
+            async with asyncio.timeout(ANSWER_S):
+                reason = Done(1, str(error).encode(), await process.errors()).last_line()
+            raise HostError(
+                host.name, f"{python} does not work as a Python 3 ({printable(reason, 200)})"
+            ) from error
         yield channel, candidate
     except BaseException:
         process.kill()
         raise
-    process.stdin.close()
+    process.close_stdin()
     async with asyncio.timeout(ANSWER_S):
         await process.wait()
-
-
-async def _said(process: RemoteProcess) -> str:
-    """The last line of stderr of a process that does not do what it should."""
-    process.kill()
-    with suppress(TimeoutError):
-        async with asyncio.timeout(ANSWER_S):
-            *_, last = (await last_lines(process)).splitlines() or [b""]
-            return printable(last.decode(errors="replace"), 200)
-    return ""

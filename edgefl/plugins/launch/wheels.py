@@ -10,10 +10,7 @@ values that the markers have on the other machine.
 
 from __future__ import annotations
 
-import base64
-import csv
 import hashlib
-import io
 import json
 import os
 import re
@@ -26,11 +23,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
-from pathlib import Path, PurePosixPath
-from urllib.parse import unquote, urlparse
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgefl.archives import DAMAGE
 from edgefl.errors import UserError, needs, printable
+
+if TYPE_CHECKING:
+    from packaging.tags import Tag
 
 PINS = Path(__file__).parent / "constraints.txt"  # in a checkout, a link to the file of scripts/
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
@@ -58,7 +58,6 @@ PROJECT = "pyproject.toml"
 SOURCES = (PROJECT, "README.md", "LICENSE", "edgefl", "emulator", "configs")
 # what an installer adds to the files of a wheel
 ADDED = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
-EARLIEST = (1980, 1, 1, 0, 0, 0)  # for zip files
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,27 +117,16 @@ def _packed(installed: Distribution, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     about = f"{NAME}-{installed.version}.dist-info"
     path = folder / f"{NAME}-{installed.version}-py3-none-any.whl"
-    record: list[tuple[str, str, str]] = []
+    record = [f"{about}/RECORD,,"]
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted(installed.files or (), key=str):
+        for file in installed.files or ():
             name = file.as_posix()
             about_it = name.startswith(about) and file.name not in ADDED
-            if "__pycache__" not in file.parts and (name.startswith(PACKAGES) or about_it):
-                record.append(_added(archive, name, Path(str(file.locate())).read_bytes()))
-        lines = io.StringIO()
-        csv.writer(lines, lineterminator="\n").writerows([*record, (f"{about}/RECORD", "", "")])
-        _added(archive, f"{about}/RECORD", lines.getvalue().encode())
+            if file.hash is not None and (name.startswith(PACKAGES) or about_it):  # no bytecode
+                archive.writestr(name, file.read_binary())
+                record.append(f"{name},{file.hash.mode}={file.hash.value},{file.size}")
+        archive.writestr(f"{about}/RECORD", "\n".join(record))
     return path
-
-
-def _added(archive: zipfile.ZipFile, name: str, content: bytes) -> tuple[str, str, str]:
-    """Add a file, and return its row in RECORD."""
-    entry = zipfile.ZipInfo(name, EARLIEST)
-    entry.external_attr = 0o644 << 16
-    entry.compress_type = zipfile.ZIP_DEFLATED
-    archive.writestr(entry, content)
-    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-    return name, f"sha256={digest}", str(len(content))
 
 
 # ---------------------------------------------------------------------- other machines
@@ -155,15 +143,29 @@ class Target:
 
     def options(self) -> list[str]:
         """Return pip's options for wheels that fit, the best platforms first."""
-        (major, minor), (glibc, newest) = self.python, self.glibc
-        versions = range(newest, OLDEST_GLIBC - 1, -1)
-        platforms = [f"manylinux_{glibc}_{version}" for version in versions]
+        major, minor = self.python
         words = ["--only-binary=:all:", "--python-version", f"{major}.{minor}"]
         words += ["--implementation", "cp"]
         words += [word for abi in (f"cp{major}{minor}", "abi3", "none") for word in ("--abi", abi)]
-        for platform in (*platforms, "manylinux2014", "linux"):
-            words += ["--platform", f"{platform}_{self.machine}"]
-        return words
+        return words + [word for each in self.platforms() for word in ("--platform", each)]
+
+    def tags(self) -> set[Tag]:
+        """Return the tags of wheels that fit."""
+        from packaging.tags import compatible_tags, cpython_tags
+
+        platforms, (major, minor) = self.platforms(), self.python
+        interpreter = f"cp{major}{minor}"
+        return {
+            *cpython_tags(self.python, platforms=platforms),
+            *compatible_tags(self.python, interpreter, platforms),
+        }
+
+    def platforms(self) -> list[str]:
+        """Return the platforms of wheels that fit, the best ones first."""
+        glibc, newest = self.glibc
+        versions = range(newest, OLDEST_GLIBC - 1, -1)
+        names = [f"manylinux_{glibc}_{version}" for version in versions]
+        return [f"{name}_{self.machine}" for name in (*names, "manylinux2014", "linux")]
 
     def environment(self) -> dict[str, str]:
         """Return the values of markers there."""
@@ -187,11 +189,11 @@ def pins(environment: Mapping[str, str]) -> dict[str, str]:
         from packaging.requirements import Requirement
 
     lines = PINS.read_text(encoding="utf-8").splitlines()
-    found = [Requirement(line) for line in lines if line.strip() and not line.startswith("#")]
+    all_pins = [Requirement(line) for line in lines if line.strip() and not line.startswith("#")]
     there = dict(environment)
     return {
         each.name: next(iter(each.specifier)).version
-        for each in found
+        for each in all_pins
         if each.marker is None or each.marker.evaluate(there)
     }
 
@@ -210,10 +212,10 @@ def ranges(wheel: Path, target: Target) -> dict[str, str]:
     with zipfile.ZipFile(wheel) as archive:
         name = next(each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
         lines = HeaderParser().parsestr(archive.read(name).decode()).get_all("Requires-Dist")
-    found, there = [Requirement(line) for line in lines or []], target.environment()
+    needed, there = [Requirement(line) for line in lines or []], target.environment()
     return {
         canonicalize_name(each.name): str(each.specifier)
-        for each in found
+        for each in needed
         if each.marker is None or each.marker.evaluate(there)
     }
 
@@ -239,108 +241,83 @@ def unpacked_bytes(wheel: Path) -> int:
 
 
 # ---------------------------------------------------------------------- wheelhouses
-def chosen(
-    own: Path, target: Target, folder: Path, below: Mapping[str, str] | None = None
-) -> list[Path]:
-    """Return the wheels in ``folder`` that the wheel ``own`` needs, directly or indirectly.
+def fitting(own: Path, target: Target, folder: Path, below: Mapping[str, str]) -> list[Path]:
+    """Return the wheels in ``folder`` from which pip on the machine chooses: of pinned versions.
 
-    ``below``: packages that the machine has already (name -> version); what these need is not
-    searched. UserError names what is missing.
+    ``below``: packages that the machine has already (name -> version). UserError if there is none
+    of a package that the wheel ``own`` names.
     """
-    try:
-        found = _resolved(own, target, folder, below or {}, ["--no-index", "--isolated"])
-    except UserError as error:
-        version = ".".join(map(str, target.python))
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+    tags, known = target.tags(), pins(target.environment())
+    wheels: dict[Path, str] = {}
+    for path in sorted(folder.glob("*.whl")):
+        try:
+            name, version, _, its_tags = parse_wheel_filename(path.name)
+        except InvalidWheelFilename as error:
+            raise UserError(f"{path}: {error}") from error
+        if (
+            name not in below
+            and its_tags & tags
+            and version.public == known.get(name, version.public)
+        ):
+            wheels[path] = name
+    missing = ranges(own, target).keys() - below.keys() - set(wheels.values())
+    if missing:
+        lacking = min(missing)
+        pin = f"=={known[lacking]}" if lacking in known else ""
         raise UserError(
-            f"{folder}: {error}{_others(folder.glob('*.whl'))}: `edgefl hosts wheels {folder}"
-            f" --platform {target.machine} --python {version}` gets what is missing"
-        ) from None
-    return [folder / name for name in found.values()]
+            f"{folder}: no wheel of {lacking}{pin} for {target}{_others(folder.glob('*.whl'))}:"
+            f" {getting(folder, target)}"
+        )
+    return [path for path, name in wheels.items() if name != NAME]
+
+
+def getting(folder: Path, target: Target) -> str:
+    """Return which command gets the wheels that a wheelhouse lacks."""
+    version = ".".join(map(str, target.python))
+    command = f"edgefl hosts wheels {folder} --platform {target.machine} --python {version}"
+    return f"`{command}` gets what is missing"
 
 
 def fetched(own: Path, target: Target, folder: Path, say: Callable[[str], None]) -> list[Path]:
-    """Return the wheels that the wheel ``own`` needs; download those that ``folder`` lacks."""
-    try:
-        return chosen(own, target, folder)
-    except UserError:
-        pass
-    index = torch_index(target.machine, _pip("config", "list").stdout)
-    if index is not None:
-        torch = f"torch=={pins(target.environment())['torch']}"
-        _download(folder, target, [torch], {"PIP_INDEX_URL": index}, say)
-    found = _resolved(own, target, folder, {}, [])
-    cuda = [name for name in found if name.startswith(CUDA)]
-    if cuda:
-        torch = next((name for each, name in found.items() if each.startswith("torch=")), "torch")
-        (folder / torch).unlink(missing_ok=True)  # the next call must not find it
-        raise UserError(
-            f"{torch} is a build for GPUs (it needs {cuda[0]}): expected the CPU build; let"
-            f" pip find it at {TORCH_CPU_INDEX}"
-        )
-    missing = [each for each, name in found.items() if not (folder / name).exists()]
-    if missing:
-        _download(folder, target, missing, {}, say)
-    return [folder / name for name in found.values()]
-
-
-def _resolved(
-    own: Path, target: Target, folder: Path, below: Mapping[str, str], options: Sequence[str]
-) -> dict[str, str]:
-    """Let pip find what ``own`` needs: "name==version" -> the name of its wheel.
-
-    With the option "--isolated" only in ``folder``, whatever pip's settings say.
-    """
-    env = {"PIP_CONFIG_FILE": os.devnull} if "--isolated" in options else {}
+    """Let pip download what the wheel ``own`` needs and ``folder`` lacks; return the wheels."""
+    known = pins(target.environment())
     with tempfile.TemporaryDirectory(prefix="edgefl-pip-") as scratch:
-        have, limits = Path(scratch) / "have", Path(scratch) / "constraints.txt"
-        have.mkdir()
-        for name, version in below.items():
-            _write_stub(have, name, version)
-        limits.write_text(constraints(pins(target.environment()), below), encoding="utf-8")
-        report = Path(scratch) / "report.json"
-        words = ["install", "--dry-run", "--ignore-installed", "--report", str(report)]
-        words += ["--target", scratch, "--constraint", str(limits)]
-        words += ["--find-links", str(have), "--find-links", str(folder), *options]
-        done = _pip(*words, *target.options(), str(own), there=target, env=env)
-        if done.returncode:
-            raise _refused(done, target)
-        installs = json.loads(report.read_text(encoding="utf-8"))["install"]
-    from packaging.utils import canonicalize_name
-
-    found = {}
-    for each in installs:
-        about, url = each["metadata"], each["download_info"]["url"]
-        name = canonicalize_name(about["name"])
-        file = PurePosixPath(unquote(urlparse(url).path)).name
-        if name not in below and file != own.name:
-            found[f"{name}=={about['version']}"] = file
-    return found
+        limits = Path(scratch) / "constraints.txt"
+        limits.write_text(constraints(known, {}), encoding="utf-8")
+        words = ["--constraint", str(limits), "--find-links", str(folder), str(own)]
+        try:
+            offline = {"PIP_CONFIG_FILE": os.devnull}  # whatever pip's settings say
+            _download(folder, target, ["--no-index", "--isolated", *words], offline)
+        except UserError:
+            say(f"{target}: downloading what is missing")
+            if "torch" in ranges(own, target):
+                _fetch_torch(folder, target, known["torch"])
+            _download(folder, target, words)
+    return fitting(own, target, folder, {})
 
 
-def _write_stub(folder: Path, name: str, version: str) -> None:
-    """Write a wheel without files, for a package that the machine has already."""
-    stem = f"{name.replace('-', '_')}-{version}"
-    about = f"{stem}.dist-info"
-    with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as archive:
-        archive.writestr(
-            f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        )
-        archive.writestr(
-            f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        archive.writestr(f"{about}/RECORD", "")
+def _fetch_torch(folder: Path, target: Target, version: str) -> None:
+    """Download torch first: it may come from another index, and must be a build for CPUs."""
+    index = torch_index(target.machine, _pip("config", "list").stdout)
+    env = {} if index is None else {"PIP_INDEX_URL": index}
+    _download(folder, target, ["--no-deps", "--find-links", str(folder), f"torch=={version}"], env)
+    for wheel in folder.glob(f"torch-{version}*.whl"):
+        cuda = next((name for name in ranges(wheel, target) if name.startswith(CUDA)), None)
+        if cuda is not None:
+            wheel.unlink()  # the next call must not find it
+            raise UserError(
+                f"{wheel.name} is a build for GPUs (it needs {cuda}): expected the CPU build; let"
+                f" pip find it at {TORCH_CPU_INDEX}"
+            )
 
 
 def _download(
-    folder: Path,
-    target: Target,
-    packages: Sequence[str],
-    env: Mapping[str, str],
-    say: Callable[[str], None],
+    folder: Path, target: Target, words: Sequence[str], env: Mapping[str, str] | None = None
 ) -> None:
-    say(f"{target}: {', '.join(packages)}")
-    words = ["download", "--quiet", "--no-deps", "--dest", str(folder), *target.options()]
-    done = _pip(*words, *packages, there=target, env=env)
+    words = ["download", "--quiet", "--dest", str(folder), *target.options(), *words]
+    done = _pip(*words, there=target, env=env)
     if done.returncode:
         raise _refused(done, target)
 

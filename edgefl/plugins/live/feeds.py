@@ -21,13 +21,11 @@ from edgefl.plugins.live.run_model import RunFacts, RunModel, Seen, metric_point
 from edgefl.plugins.live.series import CapacityAt, ThinnedItems
 from edgefl.record import files
 from edgefl.record.files import CONFIG, METRICS
-from edgefl.results import rundirs
-from edgefl.results.columns import TableReader, parsed_events, without_collection
-from edgefl.results.pace import Pace, Point
-from edgefl.results.progress import RATE_WINDOW_S
-from edgefl.results.rundirs import read_config, read_summary
-from edgefl.results.summary import BROKEN_OFF, number
-from edgefl.results.tail import TableTail, Tail, read_csv
+from edgefl.results import run_files
+from edgefl.results.progress import RATE_WINDOW_S, Pace, Point
+from edgefl.results.read import TableTail, Tail, number, parsed_events, read_csv, without_collection
+from edgefl.results.run_files import read_config, read_summary
+from edgefl.results.summary import BROKEN_OFF
 from emulator.capacity import Capacity
 from emulator.links.bottleneck import Bottleneck
 from emulator.tdma.channel import Channel
@@ -122,7 +120,7 @@ class RunFeed:
         self.model = RunModel(RunFacts.of(self.run, read_config(self.run)), self._capacity_at)
         self._events = Tail(self.run / files.EVENTS)
         self._moves = {
-            name: TableReader(self.run / name, self.model.texts)
+            name: TableTail(self.run / name, self.model.texts)
             for name in (files.SLOTS, files.LINKS)
         }
         self._tables = {name: TableTail(self.run / name) for name in (files.METRICS, files.HOSTS)}
@@ -144,7 +142,7 @@ class RunFeed:
                 more = self._step(clock_s)
         except (UserError, OSError) as error:  # a damaged part, or no permission
             self.trouble, more = str(error), False
-        readers: list[Tail | TableReader | TableTail] = [self._events]
+        readers: list[Tail | TableTail] = [self._events]
         readers += [*self._moves.values(), *self._tables.values()]
         if any(reader.anew for reader in readers):
             self._begin()
@@ -164,7 +162,7 @@ class RunFeed:
         for (name, reader), take in zip(self._moves.items(), (model.take_slots, model.take_links)):
             if chunk and name in model.ahead:
                 continue  # its rows would wait in memory for the events
-            if (moves := reader.read_new(STEP_BYTES)).count:
+            if (moves := reader.read_columns(STEP_BYTES)).count:
                 take(moves)
                 count += moves.count
         for table, put in zip(self._tables.values(), (model.take_metrics, model.take_hosts)):
@@ -367,7 +365,7 @@ class Feeds:
         ``end_s``, the emulated second at which it has ended; None while it runs.
         """
         run = self._ids.get(name)
-        if run is None or not rundirs.SEED.fullmatch(run.name):
+        if run is None or not run_files.SEED.fullmatch(run.name):
             return []
         group = [each for each, its in self._ids.items() if its.parent == self._ids[name].parent]
         if len(group) == 1:
@@ -387,14 +385,14 @@ class Feeds:
         """Return folders with other runs: of the same experiments, and of those next to them."""
         experiments: dict[Path, None] = {}
         for path in self.paths:
-            beside = path.parent.parent if rundirs.runs_of(path) else path.parent
+            beside = path.parent.parent if run_files.runs_of(path) else path.parent
             if beside != beside.parent:  # not all of the file system
                 experiments |= dict.fromkeys(_folders_in(beside))
         schemes = (scheme for folder in experiments for scheme in _folders_in(folder))
         others = (
             str(scheme)
             for scheme in schemes
-            if (runs := rundirs.runs_of(scheme)) and not any(run in self._feeds for run in runs)
+            if (runs := run_files.runs_of(scheme)) and not any(run in self._feeds for run in runs)
         )
         return list(islice(others, MOST_RUNS))
 
@@ -402,8 +400,8 @@ class Feeds:
         """The shortest names that tell the runs apart."""
         names: dict[Path, str] = {}
         for run in self._feeds:
-            same = [each for each in self._feeds if rundirs.title(each) == rundirs.title(run)]
-            names[run] = rundirs.title(run) if len(same) == 1 else _longer(run)
+            same = [each for each in self._feeds if run_files.title(each) == run_files.title(run)]
+            names[run] = run_files.title(run) if len(same) == 1 else _longer(run)
         return names
 
     def _shown(self, run: Path) -> Path:
@@ -417,7 +415,7 @@ class Feeds:
 def check(path: Path) -> None:
     """UserError if ``path`` is no folder with a run in it."""
     if not path.is_dir():
-        raise rundirs.missing(path)
+        raise run_files.missing(path)
     if not any(True for _ in runs_below(path.absolute())):
         raise UserError(
             f"{path}: no run in it: expected the directory of a run, such as"
@@ -427,7 +425,7 @@ def check(path: Path) -> None:
 
 def runs_below(folder: Path, depth: int = DEPTH) -> Iterable[Path]:
     """Yield the run directories in a folder, in order of names; also those that have only begun."""
-    if rundirs.is_run(folder) or (folder / CONFIG).is_file():
+    if run_files.is_run(folder) or (folder / CONFIG).is_file():
         yield folder
         return
     if depth == 0:
@@ -454,5 +452,5 @@ def _summary(run: Path) -> dict[str, Any]:
 
 def _longer(run: Path) -> str:
     """ "quickstart/fedavg seed 3": the name with the experiment's folder."""
-    above = run.parents[1] if rundirs.SEED.fullmatch(run.name) else run.parent
-    return f"{above.name}/{rundirs.title(run)}"
+    above = run.parents[1] if run_files.SEED.fullmatch(run.name) else run.parent
+    return f"{above.name}/{run_files.title(run)}"

@@ -22,7 +22,7 @@ from edgefl.plugins.live.guard import LOOPBACK
 from edgefl.plugins.live.run_model import RunModel
 from edgefl.plugins.live.serve import after_parent, companion
 from edgefl.results.progress import STATES
-from edgefl.results.summary import number
+from edgefl.results.read import number
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -24,14 +24,13 @@ from edgefl.plugins.live.series import (
     ThinnedItems,
 )
 from edgefl.record import files
-from edgefl.reports.dissemination import Outcome, RequestsSoFar
-from edgefl.reports.slots import OF_ROUND
-from edgefl.results.columns import MISSING, EventColumns, TableColumns, Texts
-from edgefl.results.intervals import LANES
+from edgefl.results.families.dissemination import Outcome, RequestsSoFar
+from edgefl.results.families.slots import OF_ROUND
 from edgefl.results.progress import EdgeStatus, Progress, usual_rows
-from edgefl.results.rundirs import SEED
-from edgefl.results.summary import BROKEN_OFF, INTERRUPTED, number, verdict
-from edgefl.results.timeline import Timeline
+from edgefl.results.read import MISSING, EventColumns, TableColumns, Texts, number
+from edgefl.results.run_files import SEED
+from edgefl.results.summary import BROKEN_OFF, INTERRUPTED, verdict
+from edgefl.results.timeline import LANES, Timeline
 from emulator.fidelity import Quantiles
 from emulator.units import NS_PER_S
 

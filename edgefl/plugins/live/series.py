@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from edgefl.results.columns import MISSING, TableColumns, Texts, spread
-from edgefl.results.intervals import SLICE_TYPES, SliceColumns, joined
+from edgefl.results.read import MISSING, TableColumns, Texts, spread
+from edgefl.results.timeline import SLICE_TYPES, SliceColumns, joined
 
 Item = TypeVar("Item")
 

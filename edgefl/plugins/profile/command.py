@@ -15,7 +15,7 @@ from edgefl.commands import show
 from edgefl.errors import listed, printable
 from edgefl.plugins.profile import repeat
 from edgefl.plugins.profile.repeat import Match, NativeProfile
-from edgefl.results.forms import plain_table
+from edgefl.results.tables import plain_table
 
 REST_SHARE = 0.05  # of a task's time; more is worth a warning
 UNEVEN = 2.0  # 95th over 5th percentile of a device's speed; more is worth a warning
@@ -48,7 +48,7 @@ def profile(run: NativeRun, out: RepeatOut = None, match: Matched = Match.time) 
 
     The config repeats the same experiment on one machine, on either clock.
     """
-    from edgefl.clocks.setup.plan import devices
+    from edgefl.clocks.setup.devices import devices
 
     found = repeat.read(run)
     made = devices(found.experiment)

@@ -28,9 +28,9 @@ from edgefl.plugins.profile.edge_profile import (
 )
 from edgefl.record.files import EVENTS, LINKS
 from edgefl.record.tables import write_whole
-from edgefl.results import rundirs
+from edgefl.results import run_files
 from edgefl.results.measured import WAYS, measured
-from edgefl.results.tail import read_csv, read_events
+from edgefl.results.read import read_csv, read_events
 from emulator.compute import Device
 
 EQUAL_SHARE = 0.02  # edges whose numbers differ by at most this share are equal
@@ -310,7 +310,7 @@ def read(path: Path) -> NativeProfile:
     UserError if the runs have no native part, measured too little, or belong to different
     experiments.
     """
-    directories = [run for runs in rundirs.find([path]).values() for run in runs]
+    directories = [run for runs in run_files.find([path]).values() for run in runs]
     experiment = _experiment(path, directories)
     native = _native(experiment)
     if not any(native.values()):
@@ -323,7 +323,7 @@ def read(path: Path) -> NativeProfile:
         with undamaged(run):
             runs.append(_measured_run(run))
     _check_enough(path, experiment, native, runs)
-    base = rundirs.read_config(directories[0]).get(FACTS, {}).get("base")
+    base = run_files.read_config(directories[0]).get(FACTS, {}).get("base")
     return NativeProfile(
         path,
         experiment,
@@ -381,7 +381,7 @@ def _experiment(path: Path, directories: Sequence[Path]) -> Experiment:
                 f"{path}: {directories[0].name} and {run.name} are runs of different experiments;"
                 " expected the directory of one run or of one experiment"
             )
-    facts = rundirs.read_config(directories[0]).get(FACTS, {})
+    facts = run_files.read_config(directories[0]).get(FACTS, {})
     if facts.get("clock", CLOCK) != CLOCK:
         raise UserError(
             f"{path}: a run under the virtual clock measures nothing; expected a run on the wall"

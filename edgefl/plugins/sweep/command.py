@@ -22,7 +22,7 @@ from edgefl.commands.running import RESULTS, ProgressLines, warn
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import FAILED, INTERRUPTED
 from edgefl.loading.file import load
-from edgefl.results.pace import clock
+from edgefl.results.progress import clock
 
 if TYPE_CHECKING:
     from edgefl.plugins.sweep.search import Sweep

@@ -13,8 +13,8 @@ from edgefl.config.scores import ACCURACY, score_of
 from edgefl.errors import UserError, nearest, undamaged
 from edgefl.record.files import METRICS, SUMMARY
 from edgefl.results.compare import in_words_of
-from edgefl.results.summary import evaluations, number
-from edgefl.results.tail import read_csv
+from edgefl.results.read import number, read_csv
+from edgefl.results.summary import evaluations
 
 LATE_S = 500.0  # emulated time at a run's end that late_accuracy covers
 

@@ -23,8 +23,8 @@ from edgefl.results.compare import (
     worst_mark,
     write_table,
 )
-from edgefl.results.forms import plain_table
-from edgefl.results.rundirs import is_run
+from edgefl.results.run_files import is_run
+from edgefl.results.tables import plain_table
 
 RUNS_FILE, SETTINGS_FILE = "runs.csv", "settings.csv"
 

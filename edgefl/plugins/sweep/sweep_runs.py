@@ -29,7 +29,7 @@ from edgefl.plugins.sweep.metrics import facts_of
 from edgefl.plugins.sweep.settings import GridAxis
 from edgefl.record.files import CONFIG, EVENTS, EXPERIMENT, SWEEP
 from edgefl.results.compare import replace_file
-from edgefl.results.rundirs import read_config, seed_name, title
+from edgefl.results.run_files import read_config, seed_name, title
 
 if TYPE_CHECKING:
     from edgefl.clocks.choices import Power

@@ -1,1 +1,9 @@
-"""The figures of runs, one file per kind: its numbers (a table) and its drawing."""
+"""The figures of runs. Start with ``base`` (what a figure is made of), then ``curves``.
+
+base        ``Plot``, its numbers, the canvas, the user's choices, files
+curves      accuracy, loss, time to the target
+edges       speeds of devices, joules, samples of each label, use of the links
+staleness   staleness over time, and as a histogram
+timeline    what each edge does over time
+gallery     all kinds of figures by name, also those of families
+"""

@@ -1,22 +1,30 @@
-"""Staleness of the updates over time: their mean and their spread in each part of the run."""
+"""Staleness of the updates at their arrival: over time, and as a histogram."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from edgefl.results.columns import MISSING
-from edgefl.results.figures.base import Plot, PlotData, Runs, first_seeds
-from edgefl.results.figures.style import PlotStyle
+from edgefl.results.figures.base import (
+    Canvas,
+    Plot,
+    PlotData,
+    PlotStyle,
+    Runs,
+    axis_of,
+    first_seeds,
+    percents,
+    whole_numbers,
+)
+from edgefl.results.read import MISSING
 from edgefl.results.run_files import RunFiles
 
-if TYPE_CHECKING:
-    from edgefl.results.figures.canvas import Canvas
-
-COLUMNS = ("name", "x", "at", "updates", "mean", "low", "high")
 PARTS = 40  # of the longest run
 LOW, HIGH = 10, 90  # percentiles of the band
+MOST_BARS = 24  # of a histogram; more are drawn as steps
 
 
 class Staleness(Plot):
@@ -29,21 +37,22 @@ class Staleness(Plot):
 
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
         x = style.x or "emulated_s"
-        found = {name: _points(run, x) for name, run in first_seeds(runs)}
-        end = max((at.max().item() for at, _ in found.values() if len(at)), default=0.0)
-        rows = [(name, x, *part) for name, points in found.items() for part in parts(*points, end)]
-        return PlotData(COLUMNS, rows)
+        of_runs = {name: updates(run) for name, run in first_seeds(runs)}
+        points = {
+            name: (t_s if x == "emulated_s" else version, gap)
+            for name, (t_s, version, gap) in of_runs.items()
+        }
+        end = max((at.max().item() for at, _ in points.values() if len(at)), default=0.0)
+        rows = [(name, x, *part) for name, of in points.items() for part in parts(*of, end)]
+        return PlotData(("name", "x", "at", "updates", "mean", "low", "high"), rows)
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
-        from edgefl.results.figures.canvas import axis_of, look, marked
-
-        (axes,) = canvas.panels(1, 1, 2.2)
+        axes = canvas.panel()
         unit, label = axis_of(data["x"][0], max(data["at"]))
         for place, (name, each) in enumerate(data.by("name").items()):
             x = [at / unit for at in each["at"]]
-            axes.plot(x, each["mean"], label=canvas.text(name), **marked(place))
-            band = {"color": look(place)["color"], "alpha": 0.2, "linewidth": 0}
-            axes.fill_between(x, each["low"], each["high"], **band)
+            canvas.line(axes, place, name, x, each["mean"])
+            canvas.band(axes, place, x, each["low"], each["high"])
         axes.set_xlabel(label)
         axes.set_ylabel("Staleness (versions)")
         axes.set_xlim(left=0)
@@ -71,22 +80,50 @@ def parts(
     part = np.zeros(len(at), np.int64)
     if end > 0:
         part = np.minimum((at / end * PARTS).astype(np.int64), PARTS - 1)
-    return [
-        (
-            (each + 0.5) * end / PARTS,
-            len(within),
-            float(np.mean(within)),
-            float(np.percentile(within, LOW)),
-            float(np.percentile(within, HIGH)),
-        )
-        for each in np.unique(part).tolist()
-        if len(within := values[part == each])
-    ]
+    found = []
+    for each in np.unique(part).tolist():
+        within = values[part == each]
+        numbers = (np.mean(within), *np.percentile(within, (LOW, HIGH)))
+        found.append(((each + 0.5) * end / PARTS, len(within), *map(float, numbers)))
+    return found
 
 
-def _points(run: RunFiles, x: str) -> tuple[np.ndarray, np.ndarray]:
-    t_s, version, gap = updates(run)
-    return (t_s if x == "emulated_s" else version), gap
+class StalenessHistogram(Plot):
+    """Histogram of the updates' staleness at their arrival, over all seeds of a scheme."""
+
+    OF = "runs with at least one update"
+    LOG = "y"
+    WIDTH = "column"
+
+    def data(self, runs: Runs, style: PlotStyle) -> PlotData:
+        rows: list[tuple[Any, ...]] = []
+        for name, of_scheme in runs.items():
+            counts = Counter(gap for run in of_scheme for gap in updates(run)[2].tolist())
+            gaps = range(max(counts, default=-1) + 1)
+            rows += [(name, gap, counts[gap], counts[gap] / counts.total()) for gap in gaps]
+        return PlotData(("name", "staleness", "updates", "share"), rows)
+
+    def draw(self, data: PlotData, canvas: Canvas) -> None:
+        axes = canvas.panel()
+        schemes = data.by("name")
+        if len(data.rows) <= MOST_BARS:
+            canvas.bars(axes, schemes, "staleness", "share")
+        else:
+            for place, (name, each) in enumerate(schemes.items()):
+                canvas.line(axes, place, name, *outline(each["staleness"], each["share"]))
+            whole_numbers(axes)
+        axes.set_xlabel("Staleness (versions)")
+        axes.set_ylabel("Share of the updates")
+        percents(axes)
+        axes.set_ylim(bottom=0)
+        canvas.legend(axes)
 
 
-PLOT = Staleness()
+def outline(gaps: Sequence[int], shares: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Return the corners (x and y) of the outline of bars of width 1 at ``gaps`` in a row."""
+    x = [corner for gap in gaps for corner in (gap - 0.5, gap + 0.5)]
+    y = [corner for share in shares for corner in (share, share)]
+    return [x[0], *x, x[-1]], [0.0, *y, 0.0]
+
+
+PLOTS = {"staleness": Staleness(), "staleness-histogram": StalenessHistogram()}

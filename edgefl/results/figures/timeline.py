@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgefl.results.columns import MISSING
-from edgefl.results.figures.base import Plot, PlotData, Runs, first_seeds
-from edgefl.results.figures.style import PlotStyle
-from edgefl.results.intervals import (
-    AWAY,
-    COMPUTE,
-    DOWNLINK,
-    FAULT,
-    LANES,
-    SLICE_TYPES,
-    UPLINK,
-    SliceColumns,
-    joined,
+from edgefl.results.figures.base import (
+    Canvas,
+    Plot,
+    PlotData,
+    PlotStyle,
+    Runs,
+    axis_of,
+    first_seeds,
 )
+from edgefl.results.read import MISSING
 from edgefl.results.run_files import RunFiles
+from edgefl.results.timeline import AWAY, COMPUTE, DOWNLINK, FAULT, LANES, UPLINK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from edgefl.results.figures.canvas import Canvas
 
 COLUMNS = ("name", "edge", "lane", "what", "begin_s", "end_s", "task", "bytes")
 UNSEEN = 1e-5  # of the panel's width: narrower boxes are not drawn
 MARK = "instant"  # the lane of what takes no time; its end is its begin
 MERGE = "merge"
-MOST_EDGES, MOST_PANELS = 24, 6  # of a panel; of a figure
 # Of a panel, in a column and on a page. Later ones are left out, unless --xlim asks for them.
 MOST_SLICES = (200, 420)
 
@@ -59,43 +53,30 @@ class EdgeTimeline(Plot):
     LOG = ""
 
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
-        found = [_rows(name, run) for name, run in first_seeds(runs)]
-        busy = [rows for rows in found if any(row[2] in PLACES for row in rows)]
+        by_run = [_rows(name, run) for name, run in first_seeds(runs)]
+        busy = [rows for rows in by_run if any(row[2] in PLACES for row in rows)]
         return PlotData(COLUMNS, [row for rows in busy for row in rows])
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
-        from edgefl.results.figures.canvas import axis_of, first_of
-
-        everything = data.by("name")
-        schemes = dict(list(everything.items())[:MOST_PANELS])
-        every = {name: sorted(set(each["edge"])) for name, each in schemes.items()}
-        shown = {name: edges[:MOST_EDGES] for name, edges in every.items()}
-        heights = [0.35 + 0.15 * len(edges) for edges in shown.values()]
-        panels = canvas.panels(
-            len(schemes), 1, sum(heights) / len(heights), gridspec_kw={"height_ratios": heights}
-        )
-        used: dict[str, None] = {}
+        panels, rest = canvas.edge_panels(data, 0.35, 0.15, "edges")
         until_s = max(data["end_s"])
         if canvas.style.xlim is None:
             most = MOST_SLICES[canvas.is_page]
-            until_s = min(until_s, *(_full(each, shown[of], most) for of, each in schemes.items()))
+            until_s = min(until_s, *(_full(rows, edges, most) for _, rows, edges in panels))
         unit, label = axis_of("emulated_s", until_s)
-        panels[-1].set_xlabel(label + first_of(len(schemes), len(everything)))
-        for axes, (name, each) in zip(panels, schemes.items()):
-            edges = shown[name]
-            for what in _panel(axes, each, edges, until_s, unit):
-                used[what] = None
-            total, text = len(every[name]), canvas.text(name)
-            part = f" (the first {len(edges)} of {total} edges)" if total > len(edges) else ""
-            axes.set_title(text + part)
+        panels[-1][0].set_xlabel(label + rest)
+        used = {
+            what
+            for axes, rows, edges in panels
+            for what in _draw_panel(axes, rows, edges, until_s, unit)
+        }
         _legend(canvas, used)
 
 
 def _rows(name: str, run: RunFiles) -> list[tuple[Any, ...]]:
-    found, instants = run.timeline, run.timeline.instant_columns()
-    both = [found.slice_columns(), found.open_columns()]
-    slices = SliceColumns(*joined(both, SLICE_TYPES))
-    end_s = np.where(np.isnan(slices.end_s), found.emulated_s, slices.end_s)
+    """Return the slices and instants of a run, in the order of their beginnings."""
+    slices, instants = run.timeline.slice_columns(and_open=True), run.timeline.instant_columns()
+    end_s = np.where(np.isnan(slices.end_s), run.timeline.emulated_s, slices.end_s)
     shown = (slices.kind != run.texts.number("idle")) & (end_s > slices.begin_s)
     lanes = np.array([run.texts.number(lane) for lane in (*LANES, MARK)])
     marks = len(instants.t_s)
@@ -115,15 +96,9 @@ def _rows(name: str, run: RunFiles) -> list[tuple[Any, ...]]:
     order = np.lexsort((ranks[columns[1]], ranks[columns[0]], columns[3]))
     edge, lane, kind, begin_s, end_s, task, size_bytes = (each[order] for each in columns)
     named = (texts[each].tolist() for each in (edge, lane, kind))
-    whole = (_with_gaps(each) for each in (task, size_bytes))
+    none = np.array(None)
+    whole = (np.where(each == MISSING, none, each).tolist() for each in (task, size_bytes))
     return list(zip(repeat(name), *named, begin_s.tolist(), end_s.tolist(), *whole))
-
-
-def _with_gaps(values: np.ndarray) -> list[int | None]:
-    found: list[int | None] = values.tolist()
-    for place in np.flatnonzero(values == MISSING).tolist():
-        found[place] = None
-    return found
 
 
 def _full(data: PlotData, edges: Sequence[str], most: int) -> float:
@@ -133,35 +108,38 @@ def _full(data: PlotData, edges: Sequence[str], most: int) -> float:
     return float(sorted(ends)[most]) if len(ends) > most else math.inf
 
 
-def _panel(
+def _draw_panel(
     axes: Axes, data: PlotData, edges: Sequence[str], until_s: float, unit: float
-) -> Iterable[str]:
-    """Draw a run's edges up to ``until_s``; yield the keys of LOOKS that occur."""
+) -> Iterator[str]:
+    """Draw a run's edges up to ``until_s``; yield the keys of LOOKS that occur, and MERGE."""
     from matplotlib.collections import PatchCollection
+    from matplotlib.patches import Rectangle
 
-    rows = {edge: row for row, edge in enumerate(edges)}
-    patches: dict[str, list[Any]] = {what: [] for what in LOOKS}
+    places = {edge: row for row, edge in enumerate(edges)}
+    boxes: dict[str, list[Rectangle]] = {what: [] for what in LOOKS}
     merges = []
     for _, edge, lane, kind, begin_s, end_s, _, _ in data.rows:
         if begin_s > until_s:
             break  # the rows are in order of their beginnings
-        seen = min(end_s, until_s) - begin_s > UNSEEN * until_s or lane == MARK
-        if edge not in rows or not seen:
+        if edge not in places:
             continue
         if lane == MARK:
-            merges += [(begin_s / unit, rows[edge])] if kind == MERGE else []
+            merges += [(begin_s / unit, places[edge])] if kind == MERGE else []
             continue
-        what = AWAY if lane in (FAULT, AWAY) else str(kind)
-        top, height = PLACES.get(str(lane), WHOLE)
-        patches[what].append(_box(begin_s, min(end_s, until_s), rows[edge] + top, height, unit))
-    for what, boxes in patches.items():
-        if boxes:
+        seen_s = min(end_s, until_s) - begin_s
+        if seen_s > UNSEEN * until_s:
+            top, height = PLACES.get(lane, WHOLE)
+            corner = begin_s / unit, places[edge] + top
+            what = AWAY if lane in (FAULT, AWAY) else kind
+            boxes[what].append(Rectangle(corner, seen_s / unit, height))
+    for what, own in boxes.items():
+        if own:
             yield what
             colour, hatch, _ = LOOKS[what]
-            look: Mapping[str, Any] = {"facecolor": colour, "hatch": hatch, "linewidth": 0}
+            look: dict[str, Any] = {"facecolor": colour, "hatch": hatch, "linewidth": 0}
             if what == AWAY:
-                look = {"facecolor": "none", "hatch": hatch, "edgecolor": "0.35", "linewidth": 0}
-            axes.add_collection(PatchCollection(boxes, label=what, **look))
+                look |= {"facecolor": "none", "edgecolor": "0.35"}
+            axes.add_collection(PatchCollection(own, label=what, **look))
     if merges:
         yield MERGE
         x, y = zip(*merges)
@@ -173,26 +151,19 @@ def _panel(
     axes.tick_params(axis="y", length=0)
 
 
-def _box(begin_s: Any, end_s: Any, top: float, height: float, unit: float) -> Any:
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((begin_s / unit, top), (end_s - begin_s) / unit, height)
-
-
-def _legend(canvas: Canvas, used: Iterable[str]) -> None:
+def _legend(canvas: Canvas, used: set[str]) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    there = set(used)
     handles: list[Any] = [
         Patch(facecolor=colour, hatch=hatch, edgecolor="0.35", linewidth=0.4, label=text)
         for what, (colour, hatch, text) in LOOKS.items()
-        if what in there
+        if what in used
     ]
-    if MERGE in there:
+    if MERGE in used:
         mark: dict[str, Any] = {"linewidth": 0, "marker": "|", "markersize": 7, "color": "black"}
         handles.append(Line2D([], [], label="update merged", **mark))
     canvas.legend_of(handles)
 
 
-PLOT = EdgeTimeline()
+PLOTS = {"timeline": EdgeTimeline()}

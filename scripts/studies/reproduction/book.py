@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from edgefl.results.forms import plain_table
+from edgefl.results.tables import plain_table
 from reproduction import figures
 from reproduction.entry import Claim, Entry, Figure, Finding, Part, Scale, Verdict
 from reproduction.judges import judged

@@ -11,10 +11,8 @@ import matplotlib
 import numpy as np
 from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
 
-from edgefl.results.figures.base import save
-from edgefl.results.figures.canvas import STYLE, Canvas, look, marked, unit_of_time
+from edgefl.results.figures.base import Canvas, PlotStyle, look, marked, save, settings, unit_up_to
 from edgefl.results.figures.curves import STEPS, step_values
-from edgefl.results.figures.style import PlotStyle
 from reproduction.drawings import lines_of
 from reproduction.entry import Figure, Point
 from reproduction.results import NoResults, Results
@@ -52,7 +50,7 @@ def write_curves(figure: Figure, panels: Panels, path: Path) -> Path | None:
 
 
 def _written(draw: Callable[[Canvas], bool], path: Path) -> Path | None:
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(settings()):
         canvas = Canvas(PlotStyle(), "page")
         if not draw(canvas):
             return None
@@ -96,7 +94,7 @@ def _unit(figure: Figure, curves: Mapping[str, Curves]) -> tuple[float, str]:
     if figure.x != "emulated_s":
         return 1.0, NAMES.get(figure.x, figure.x)
     ends = [points[-1][0] for curve in curves.values() for points in curve.values() if points]
-    size, unit = unit_of_time(max(ends, default=1.0))
+    size, unit = unit_up_to(max(ends, default=1.0), "s")
     return size, f"Emulated time ({unit})"
 
 

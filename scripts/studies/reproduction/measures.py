@@ -22,12 +22,11 @@ from edgefl.loading.file import base_of, load
 from edgefl.models.workspace import Workspace, wrap
 from edgefl.plugins.sweep.metrics import facts_of
 from edgefl.record.files import CONFIG, EVENTS, LABELS, METRICS
-from edgefl.reports import by_label as labels
-from edgefl.reports import slots
-from edgefl.reports.aggregation import OF_STEP, steps
-from edgefl.reports.dissemination import reported, updates
-from edgefl.results.summary import number
-from edgefl.results.tail import read_csv, read_events
+from edgefl.results.families import by_label as labels
+from edgefl.results.families import slots
+from edgefl.results.families.aggregation import OF_STEP, steps
+from edgefl.results.families.dissemination import reported, updates
+from edgefl.results.read import number, read_csv, read_events
 
 Measure = Callable[[Path], float | None]
 MB = 1e6

@@ -24,7 +24,7 @@ from edgefl.plugins.sweep.search import Method, Sweep, SweepPlan
 from edgefl.plugins.sweep.settings import GridAxis, Setting, toml_text
 from edgefl.plugins.sweep.sweep_runs import SweepRun
 from edgefl.results.compare import replace_file
-from edgefl.results.rundirs import seed_name
+from edgefl.results.run_files import seed_name
 from edgefl.strategies.base import catalog
 from edgefl.strategies.base.rounds import Rounds
 from edgefl.strategies.sync_tdma_fl import SyncTdmaFL

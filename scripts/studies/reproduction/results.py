@@ -21,8 +21,8 @@ from edgefl.errors import undamaged
 from edgefl.plugins.sweep.metrics import facts_of, late_accuracy
 from edgefl.record.files import METRICS, SUMMARY
 from edgefl.results.compare import Spread, replace_file, spread
-from edgefl.results.summary import evaluations, number, staleness_stats
-from edgefl.results.tail import read_csv
+from edgefl.results.read import number, read_csv
+from edgefl.results.summary import evaluations, staleness_stats
 from reproduction.entry import Entry, Part, Scale
 from reproduction.measures import MEASURES
 

@@ -28,7 +28,7 @@ from edgefl.plugins.sweep.command import SweepLines
 from edgefl.plugins.sweep.metrics import facts_of, metric
 from edgefl.plugins.sweep.sweep_runs import Did, SweepRun, do, locked
 from edgefl.results.compare import replace_file
-from edgefl.results.rundirs import read_config, title
+from edgefl.results.run_files import read_config, title
 from reproduction import registry
 from reproduction import results as files
 from reproduction.entry import WALL, Entry, Part, Scale
@@ -266,6 +266,7 @@ class EntryRunner:
         )
         of = run.scale, run.part.name, run.method.shown, run.seed
         self.tables.put(row, files.curve_of(directory, *of) if run.role == RESULT else ())
+        time_file(directory).unlink(missing_ok=True)  # the row has it
         return True
 
     def _do_wall(self, runs: Sequence[PlannedRun]) -> Did:

@@ -72,17 +72,6 @@ def test_both_files_can_be_read_by_others_and_are_private(tmp_path: Path) -> Non
     assert arrays["a0"].dtype == np.float32 and arrays["a1"].dtype == np.bool_
 
 
-def test_an_empty_checkpoint(tmp_path: Path) -> None:
-    kept = Checkpoints(OwnDisk(), tmp_path)
-    kept.write(1, encode([]), {})
-    found = kept.latest(never)
-    assert found is not None and decode(found.encoded) == []
-
-
-def test_there_is_none(tmp_path: Path) -> None:
-    assert Checkpoints(OwnDisk(), tmp_path / "absent").latest(never) is None
-
-
 def test_old_ones_and_leftovers_are_removed(tmp_path: Path) -> None:
     (tmp_path / "checkpoint-000009.json.part").write_bytes(b"torn")
     (tmp_path / "checkpoint-000001.safetensors").write_bytes(b"its JSON file was never written")
@@ -129,23 +118,6 @@ def test_the_one_before_a_damaged_one_is_used(tmp_path: Path, name: str) -> None
     assert len(said) == 1 and why in said[0] and "\n" not in said[0]
     start = f"{tmp_path / 'checkpoint-000002.json'}: checkpoint 2 is damaged ("
     assert said[0].startswith(start) and said[0].endswith("checkpoint 1, the one before, is used")
-
-
-def test_all_are_damaged(tmp_path: Path) -> None:
-    kept = write(tmp_path, 1, 2)
-    for path in tmp_path.glob("*.json"):
-        path.write_bytes(b"{}")
-    said: list[str] = []
-    assert kept.latest(said.append) is None
-    assert [line.partition("; ")[2] for line in said] == [
-        "checkpoint 1, the one before, is used",
-        "there is no older one",
-    ]
-
-
-def test_one_that_the_codec_refuses_can_be_passed_over(tmp_path: Path) -> None:
-    found = write(tmp_path, 1, 2).latest(never, before=2)
-    assert found is not None and found.number == 1
 
 
 class FullDisk(OwnDisk):

@@ -21,7 +21,6 @@ from checkpoint_graphs import (
     OWN,
     Color,
     Files,
-    Guarded,
     Kept,
     Node,
     Plain,
@@ -87,23 +86,11 @@ def test_what_cannot_be_saved_is_refused_with_its_path(root: object, message: st
     assert str(caught.value).startswith(message)
 
 
-def test_a_memory_map_is_refused(tmp_path: Path) -> None:
-    mapped = np.memmap(tmp_path / "data", np.float32, "w+", shape=3)
-    with pytest.raises(CannotEncode, match="cannot save an object of numpy.memmap"):
-        encode({"data": mapped})
-
-
 def test_a_class_of_another_module_is_refused_in_both_directions() -> None:
     with pytest.raises(CannotEncode, match="which is no class of the state of edgefl's runs$"):
         encode([Plain()])
     with pytest.raises(CannotDecode, match="names checkpoint_graphs:Plain; expected a class of"):
         decode(encode([Plain()], own=OWN))
-
-
-def test_the_path_within_the_state_of_an_external_begins_with_its_name() -> None:
-    guard = Guarded("g", [1, Lock()])
-    with pytest.raises(CannotEncode, match=r"^strategy\.kept\[1\]: cannot save an object of"):
-        encode({"deep": [[guard]]}, {"strategy": guard}, OWN)
 
 
 # ---------------------------------------------------------------------- damaged and hostile

@@ -7,16 +7,11 @@ from typing import Any
 import orjson
 import pytest
 from builders import S, experiment
-from host_reports import FACTS, REPORT
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from edgefl.checkpoints.codec import Encoded, decode, encode
 from edgefl.clocks.setup.network import network
-from edgefl.record.counters import Counters
-from edgefl.record.host_table import HostTable
-from edgefl.vectors import Layout, LayoutEntry
 from emulator.fidelity import Fidelity, Thresholds
 from emulator.links.network import Transfer
 from emulator.units import FOREVER
@@ -48,34 +43,6 @@ def test_a_verdict_goes_on() -> None:
     part = back(part)
     second(part)
     assert part.summary() == whole.summary() and part.verdict == "strained"
-
-
-def test_a_table_of_hosts_goes_on() -> None:
-    def reported(found: HostTable, numbers: range) -> HostTable:
-        for number in numbers:
-            for edge in ("pi-1", "pi-2"):
-                found.report(number * S, edge, replace(REPORT, throttled=number % 3))
-        return found
-
-    def begun() -> HostTable:
-        found = HostTable()
-        found.facts("pi-1", FACTS)
-        found.facts("pi-2", replace(FACTS, host="other", machine="other"))
-        return found
-
-    whole = reported(begun(), range(1, 9))
-    part = reported(back(reported(begun(), range(1, 4))), range(4, 9))
-    assert part.strains([]) == whole.strains([]) != []
-    assert part.section() == whole.section() != []
-
-
-def test_counters_and_a_layout() -> None:
-    counters = Counters()
-    counters.take({"event": "edge_joined", "edge": "a", "samples": 1, "decisions": []})
-    counters.link("up", 100)
-    assert back(counters) == counters
-    layout = Layout((LayoutEntry("w", (2, 3), 0, "parameter", "fc"),))
-    assert back(layout) == layout and back(layout).digest() == layout.digest()
 
 
 RATES = {"up_mbit_s": 0.08, "down_mbit_s": 0.32, "latency_ms": 10.0}

@@ -42,13 +42,6 @@ class Watching(FedAvg):
         self.log = open("/dev/null", "w")  # noqa: SIM115  # it stays open
 
 
-class Leaving(Watching):
-    """It leaves that out: ``__init__`` makes it anew."""
-
-    def state(self) -> dict[str, Any]:
-        return {name: value for name, value in super().state().items() if name != "log"}
-
-
 class Other(FedAvg):
     """It saves an attribute in another form."""
 
@@ -72,11 +65,6 @@ class Other(FedAvg):
             next(self.squares)
 
 
-def test_a_state_has_all_attributes_but_those_that_are_set_anew() -> None:
-    strategy = make(FedAvg)
-    assert strategy.state().keys() == vars(strategy).keys() - {"layout", "options", "streams"}
-
-
 def test_a_strategy_goes_on_with_its_state() -> None:
     old, new = make(Averaging), make(Averaging)
     old.weights, old.version = vector(4, 5, 6), 7
@@ -96,14 +84,6 @@ def test_a_strategy_that_holds_an_open_file_cannot_be_saved() -> None:
     strategy = make(Watching)
     with strategy.log, pytest.raises(CannotEncode, match=r"^strategy\.log: cannot save an object "):
         encode(strategy, {"strategy": strategy}, OWN)
-
-
-def test_a_strategy_may_leave_out_what_it_makes_anew() -> None:
-    old, new = make(Leaving), make(Leaving)
-    old.version = 3
-    moved(old, new)
-    with old.log, new.log:
-        assert new.version == 3 and new.log.writable()
 
 
 def test_a_strategy_may_save_an_attribute_in_another_form() -> None:

@@ -107,7 +107,7 @@ def test_a_missing_gpu_is_told_before_the_data_are_read(monkeypatch: pytest.Monk
 def test_an_automatic_speed_needs_a_cpu() -> None:
     given = experiment(**sections("fedavg", "cuda"), speed="auto")
     with pytest.raises(UserError, match="which measures the training of CPUs only"):
-        auto_speed(given, None, FleetReady("", None, 2, {}))
+        auto_speed(given, None, FleetReady("", None, 2, {}, "", ()))
 
 
 @pytest.mark.parametrize("wrong", ["gpu", "cuda:", "cuda:-1", "cuda:01", "CPU"])

@@ -23,7 +23,7 @@ from edgefl.clocks.process_messages import (
     StopRun,
 )
 
-START = StartRun("{}", 1, "runs/a", None, "scratch", "d", None, True, ("slow",))
+START = StartRun("{}", 1, "runs/a", None, "scratch", "d", None, True, ("slow",), False, False, "")
 
 
 @pytest.mark.parametrize(
@@ -31,8 +31,8 @@ START = StartRun("{}", 1, "runs/a", None, "scratch", "d", None, True, ("slow",))
     [
         START,
         ForkEdges(("e000", "e001"), "tcp://127.0.0.1:1", 0),
-        FleetReady("d", None, 2, {"e000": 10}),
-        FleetReady("d", 3.0, 2, {}),
+        FleetReady("d", None, 2, {"e000": 10}, "", ()),
+        FleetReady("d", 3.0, 2, {}, "too slow", ("vectorised",)),
         RunEnded({"versions": 3, "wire": {"refused": 1}, "accuracy": None}),
         SnapshotScores(3, "a.f32", (None, "nan", "0.5")),
         DoJob("7-1", 1 << 60, "job", ["module", "Job", {"weights": {"array in file": [0]}}]),
@@ -61,10 +61,12 @@ FLEET = {"kind": "fleet_ready", "data_digest": "", "samples_per_s": None, "cores
         ({"kind": ["stop_run"], "reason": "x"}, "Expected `str`"),
         (["stop_run", "x"], "Expected `object`, got `array`"),
         ({"kind": "stop_run"}, "missing required field `reason`"),
+        ({**FLEET, "samples": {}}, "missing required field `not_measured`"),
         ({"kind": "stop_run", "reason": "x", "more": 1}, "unknown field `more`"),
         ({"kind": "stop_run", "reason": 3}, "Expected `str`, got `int` - at `\\$.reason`"),
         ({"kind": "listening", "port": True}, "Expected `int`, got `bool`"),
         ({"kind": "listening", "port": 80.5}, "Expected `int`, got `float`"),
+        ({"kind": "listening", "port": 1 << 63}, "Expected `int` <= 9223372036854775807"),
         ({"kind": "fork_edges", "edges": "e000", "address": "", "index": 0}, "Expected `array`"),
         ({"kind": "fork_edges", "edges": ["a", 1], "address": "", "index": 0}, "got `int`"),
         ({"kind": "run_ended", "summary": []}, "Expected `object`, got `array`"),
@@ -75,6 +77,11 @@ FLEET = {"kind": "fleet_ready", "data_digest": "", "samples_per_s": None, "cores
 def test_what_is_no_message_is_refused(row: Any, fault: str) -> None:
     with pytest.raises(BadMessage, match=fault):
         decode(orjson.dumps(row))
+
+
+def test_a_number_of_a_hundred_digits_is_refused() -> None:
+    with pytest.raises(BadMessage, match="port"):
+        decode(b'{"kind": "listening", "port": 1' + b"0" * 100 + b"}")
 
 
 def test_bytes_that_are_no_json_are_refused() -> None:

@@ -17,7 +17,8 @@ from paths import CONFIGS, SUPPORT
 from typer.testing import CliRunner
 
 from edgefl.cli import app, with_value
-from edgefl.clocks.wall import launcher, run_processes
+from edgefl.clocks import processes
+from edgefl.clocks.wall import launcher
 from edgefl.commands.run import port_of, requirements, unmet
 from edgefl.commands.running import ProgressLines
 from edgefl.config.experiment import Experiment
@@ -170,7 +171,7 @@ def test_a_wall_clock_run(
                 raise launcher.Interrupted([])
 
     monkeypatch.setattr(launcher, "WallRun", Run)
-    monkeypatch.setattr(run_processes, "RunProcesses", nullcontext)
+    monkeypatch.setattr(processes, "RunProcesses", nullcontext)
     result = CliRunner().invoke(app, [command, "cut.toml"])
     assert result.exit_code == (130 if ended == "interrupted" else 0)
 

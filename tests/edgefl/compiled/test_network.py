@@ -120,18 +120,6 @@ def test_what_has_no_compiled_step_says_why(build: Callable[[], nn.Module], why:
         network_of(build(), (1, 4, 4))
 
 
-def test_shared_parameters_are_not_taken_for_two_layers() -> None:
-    layer = nn.Linear(16, 16)
-    model = nn.Sequential(nn.Flatten(), layer, nn.ReLU(), layer)
-    with pytest.raises(Unsuited, match="shares parameters|layer"):
-        network_of(model, (1, 4, 4))
-
-
-def test_samples_that_are_no_images_are_refused() -> None:
-    with pytest.raises(Unsuited, match="expected images"):
-        network_of(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), (4,))
-
-
 @pytest.mark.parametrize(("model", "shape"), PAPERS)
 @pytest.mark.parametrize("seed", [1, 77])
 def test_the_first_weights_and_their_layout_are_torchs(model: Any, shape: Any, seed: int) -> None:
@@ -147,9 +135,3 @@ def test_the_first_weights_and_their_layout_are_torchs(model: Any, shape: Any, s
 def test_a_models_network_is_that_of_its_module(model: Any, shape: Any) -> None:
     built = model.build(model.Options(), shape, 7)
     assert model.network(model.Options(), shape, 7) == network_of(built, shape)
-
-
-def test_options_that_need_torch_have_no_network() -> None:
-    assert lenet5.network(lenet5.Options(activation="tanh"), (1, 28, 28), 10) is None
-    assert lenet5.network(lenet5.Options(pool="average"), (1, 28, 28), 10) is None
-    assert cnn.network(cnn.Options(norm="group"), (3, 32, 32), 10) is None

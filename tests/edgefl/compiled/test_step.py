@@ -7,7 +7,6 @@ import platform
 from pathlib import Path
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 import pytest
 import torch
@@ -17,7 +16,7 @@ from torch import nn
 
 from edgefl.compiled import step as compiled
 from edgefl.compiled.emitter import Emitter, Registers
-from edgefl.compiled.network import Unsuited, network_of
+from edgefl.compiled.network import network_of
 from edgefl.compiled.step import CompiledStep, Processor, this_processor
 from edgefl.models import lenet5, tdma_cnn
 from edgefl.vectors import aligned
@@ -315,20 +314,3 @@ def test_code_that_others_can_write_is_not_run(folder: Path, of: str) -> None:
     compiled._code.cache_clear()
     assert works(network, model)
     assert kept.read_bytes() == harmless
-
-
-def test_a_folder_that_cannot_be_written_is_done_without(folder: Path) -> None:
-    folder.parent.mkdir(exist_ok=True)
-    folder.write_text("a file")
-    model, network = tiny()
-    assert works(network, model)
-
-
-def test_a_processor_without_vectors_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(llvm, "get_process_triple", lambda: "riscv64-unknown-linux-gnu")
-    this_processor.cache_clear()
-    try:
-        with pytest.raises(Unsuited, match="neither AVX2 nor NEON"):
-            this_processor()
-    finally:
-        this_processor.cache_clear()

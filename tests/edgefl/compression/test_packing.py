@@ -56,15 +56,6 @@ def test_an_error_comes_with_the_next_update() -> None:
     assert learned[ERROR].tolist() == [0, 0, 0, 0.5, 0, 0]
 
 
-def test_a_gradient_travels_as_it_is_and_the_rest_whole() -> None:
-    both = packing("sign", delivers="gradient")
-    gradient, buffers = vector(1, -1, 3, -3), vector(7, 8)
-    sent, _ = both.update(update(gradient=gradient, buffers=buffers), START, {}, "a")
-    assert sent.vectors["buffers"] is buffers and sent.vectors["gradient"].nbytes == 8
-    got, fault = both.unpacked(sent, START, sizes(4))
-    assert fault is None and got.vectors["gradient"].tolist() == [2, -2, 2, -2]
-
-
 def test_a_model_is_packed_once_for_all_edges() -> None:
     here, there = packing(down="int8"), packing(down="int8")
     sent = [here.sent(Assignment(n, 3, {"weights": NEW, "more": START}, {})) for n in (1, 2)]
@@ -113,9 +104,3 @@ def test_what_cannot_be_unpacked_is_a_fault() -> None:
         packing(down="float16").taken(
             Assignment(1, 0, {"weights": vector(1)}, {"packed weights": 6.0})
         )
-
-
-def test_bytes_of_a_model() -> None:
-    assert packing("sign").model_bytes() == 24, "down it travels whole"
-    assert packing("sign", "float16").model_bytes() == 12
-    assert packing("top_k", "int8").model_bytes() == 16

@@ -19,7 +19,7 @@ from edgefl.clocks.setup.plan import options
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.config.experiment import Stop
 from edgefl.loading.file import load
-from edgefl.results.tail import read_csv
+from edgefl.results.read import read_csv
 
 FOLDER = CONFIGS / "comparison"
 METHODS = [

@@ -10,8 +10,9 @@ import pytest
 from builders import S, experiment, layout, vector
 from paths import CONFIGS
 
+from edgefl.clocks.setup.devices import devices, emulated_devices
 from edgefl.clocks.setup.network import latencies, network, shape_of, usual_bit_s
-from edgefl.clocks.setup.plan import devices, emulated_devices, fidelity, refuse_native
+from edgefl.clocks.setup.plan import fidelity, refuse_native
 from edgefl.clocks.setup.rundir import OpenRun
 from edgefl.config.groups import parts, warnings
 from edgefl.errors import UserError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from builders import experiment, small_run
 
-from edgefl.clocks.setup.plan import devices, in_tokens, longest_text, training_plan
+from edgefl.clocks.setup.devices import devices, in_tokens, longest_text, training_plan
 from edgefl.config.groups import parts
 from edgefl.data.dataset import Dataset
 from edgefl.edges.training import Schedule, TrainingPlan

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from paths import CONFIGS
 
-from edgefl.clocks.setup.plan import devices, slots_of_model, timetable, training_plan
+from edgefl.clocks.setup.devices import devices, training_plan
+from edgefl.clocks.setup.plan import slots_of_model, timetable
 from edgefl.config.experiment import Experiment
 from edgefl.loading.file import load
 from edgefl.strategies.base.slotted import SlottedOptions

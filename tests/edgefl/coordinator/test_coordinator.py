@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,9 +11,9 @@ import pytest
 from builders import Desk, S, experiment, make, plain, vector
 
 from edgefl.actor import Send
-from edgefl.coordinator.coordinator import MOST_TRACES, Coordinator, Failures
+from edgefl.coordinator.coordinator import Coordinator
 from edgefl.coordinator.tasks import MOST_CLOSED, DeadlineOver, Tasks
-from edgefl.errors import Bug, UserError
+from edgefl.errors import Bug
 from edgefl.protocol.messages import (
     Assignment,
     FreshRequest,
@@ -25,7 +24,6 @@ from edgefl.protocol.messages import (
     Update,
     UrgeTask,
 )
-from edgefl.results.tail import read_events
 from edgefl.strategies.base import events_and_decisions as do
 from edgefl.strategies.base import events_and_decisions as ev
 from edgefl.strategies.base.catalog import load
@@ -160,13 +158,6 @@ def test_a_lost_edges_task_closes_after_the_grace_time(rounds: Desk) -> None:
     assert rounds.summary()["updates_discarded"] == {"task closed": 1}
 
 
-def test_a_late_offer_of_a_closed_task_is_refused_without_its_bytes(rounds: Desk) -> None:
-    rounds.hear("c", EdgeLost("c"), now=0)
-    rounds.wake(10 * S)
-    assert rounds.ready("c", 2) == [f"c {ACK} 2"] and rounds.ready("c", 2) == [f"c {ACK} 2"]
-    assert [fact["reason"] for fact in rounds.facts("discarded")] == ["task closed"]
-
-
 def test_an_edge_that_is_back_in_time_keeps_its_task(rounds: Desk) -> None:
     rounds.hear("c", EdgeLost("c"), now=5 * S)
     assert rounds.hear("c", Joined(1, [2]), now=14 * S) == []
@@ -242,20 +233,6 @@ def test_an_update_that_cannot_be_used_is_discarded_with_its_reason(
     assert (ended["updates_applied"], ended["updates_discarded"]) == (2, {reason: 1})
 
 
-def test_another_edges_task_is_not_delivered_for_it(rounds: Desk) -> None:
-    assert rounds.update("b", 0, 9, 9, 9) == [f"b {ACK} 0"] and rounds.ready("b", 0) == [
-        f"b {ACK} 0"
-    ]
-    assert rounds.update("a", 12345, 9, 9, 9) == [f"a {ACK} 12345"], (
-        "a number that nobody was given"
-    )
-    assert rounds.counters.updates_received == 0 and sorted(rounds.coordinator.tasks.open) == [
-        0,
-        1,
-        2,
-    ]
-
-
 def test_the_first_model_that_is_not_finite_is_recorded(tmp_path: Path) -> None:
     """A method may diverge and recover; neither ends the run."""
     values = iter((1.0, np.inf, 2.0, np.nan))
@@ -290,58 +267,6 @@ def test_stop_at_a_version(tmp_path: Path) -> None:
         desk.lines(desk.coordinator.finish("again", 4 * S)) == []
         and desk.events()[-1]["fact"] == "finished"
     )
-
-
-def test_stop_after_updates(tmp_path: Path) -> None:
-    """Discarded updates do not count."""
-    desk = Desk(tmp_path, make(FedAvg, clients_per_round=3), stop={"updates": 2})
-    desk.start("a", "b", "c")
-    desk.update("a", 0, np.nan, 0, 0)
-    assert desk.update("b", 1, 1, 0, 0) == [f"b {ACK} 1"]
-    assert desk.update("c", 2, 1, 0, 0)[-1] == "finish: updates"
-
-
-def test_stop_at_an_emulated_moment(tmp_path: Path) -> None:
-    desk = Desk(
-        tmp_path,
-        make(FedAsync, concurrency=1),
-        stop={"emulated_s": 2.5},
-        evaluation={"every_versions": 3},
-    )
-    desk.start("a")
-    desk.update("a", 0, 1, 0, 0)
-    assert desk.coordinator.next_due() == 5 * S // 2
-    assert desk.wake(5 * S // 2) == [
-        "evaluate v1",
-        "finish: emulated_s",
-    ], "the last model is evaluated whatever the rhythm"
-
-
-def test_finish_is_the_last_decision_that_is_carried_out(tmp_path: Path) -> None:
-    script = {
-        ev.RunStarted: [
-            assign("a"),
-            do.Finish("seen enough"),
-            assign("b"),
-            do.Publish(vector(1, 1, 1)),
-        ]
-    }
-    desk = scripted(tmp_path, script)
-    assert desk.start("a", "b") == ["evaluate v0", "a <- task 0 v0 (0 0 0)", "finish: seen enough"]
-    assert [d["do"] for d in desk.events()[-2]["decisions"]] == [
-        "assign",
-        "finish",
-    ] and desk.events()[-1]["fact"] == "finished"
-
-
-def test_after_finish_the_strategy_hears_nothing(tmp_path: Path) -> None:
-    """Finish when the first of three edges joins: the other two, and RunStarted, are too late."""
-    desk = scripted(tmp_path, {ev.EdgeJoined: [do.Finish("no edge wanted")]})
-    assert desk.start("a", "b", "c") == ["evaluate v0", "finish: no edge wanted"]
-    assert [event.get("event", event.get("fact")) for event in desk.events()] == [
-        "edge_joined",
-        "finished",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -384,19 +309,6 @@ def evaluated(tmp_path: Path, **evaluation: Any) -> list[str]:
     return [line for line in lines if line.startswith("evaluate")]
 
 
-def test_every_so_many_versions(tmp_path: Path) -> None:
-    assert evaluated(tmp_path, every_versions=2) == [
-        "evaluate v0",
-        "evaluate v2",
-        "evaluate v4",
-        "evaluate v5",
-    ]
-
-
-def test_zero_versions_switches_the_rhythm_off(tmp_path: Path) -> None:
-    assert evaluated(tmp_path, every_versions=0) == ["evaluate v0", "evaluate v5"]
-
-
 def test_every_so_many_seconds_if_there_is_something_new(tmp_path: Path) -> None:
     """Alarms at 2, 6 (handled at 3), 7, ... s: version 0 is not evaluated twice."""
     assert evaluated(tmp_path, every_versions=0, every_s=2.0) == [
@@ -434,34 +346,6 @@ def test_a_strategy_that_raises_ends_the_run_with_its_story(tmp_path: Path) -> N
         "update_arrived",
     ]
     assert story.endswith("/ no weights at all")
-
-
-def test_what_a_strategy_returns_is_blamed_on_the_lines_of_its_methods(tmp_path: Path) -> None:
-    """The traceback no longer has a line of its file."""
-    desk = scripted(tmp_path, {ev.RunStarted: lambda event, now: [do.Publish([1.0])]})
-    with pytest.raises(Bug) as caught:
-        desk.start("a")
-    assert re.search(
-        r"TypeError: published a list, expected float32 \(3,\), a numpy array"
-        r" \(\w+\.py: Scripted; .*handle, line \d+.*\)$",
-        caught.value.blame(),
-    )
-
-
-def test_a_number_that_an_update_has_not_tells_those_that_it_has(tmp_path: Path) -> None:
-    for names in ("numbers", "vectors"):
-
-        def answer(event: Any, now: int, names: str = names) -> list[do.Decision]:
-            return [getattr(event, names)["local_steps"]]
-
-        script = {ev.RunStarted: [assign("a")], ev.UpdateArrived: answer}
-        desk = scripted(tmp_path / names, script)
-        desk.start("a")
-        with pytest.raises(Bug) as caught:
-            desk.update("a", 0, 1, 1, 1, now=5)
-        there = {"numbers": "'samples'", "vectors": "'weights'"}[names]
-        told = f"MissingName: 'local_steps', expected one of {there} (test_coordinator.py, line "
-        assert told in caught.value.blame() and isinstance(caught.value.__cause__, KeyError)
 
 
 MISTAKES: list[tuple[Any, str]] = [
@@ -538,20 +422,6 @@ def test_alarms_ring_once_at_their_last_moment(tmp_path: Path) -> None:
     ], "a strategy's alarm is its own, whatever its name"
 
 
-def test_a_cancelled_task_is_not_wanted_any_more(tmp_path: Path) -> None:
-    desk = scripted(
-        tmp_path,
-        {
-            ev.RunStarted: [assign("a"), do.SetAlarm("x", S)],
-            ev.AlarmRang: [do.Cancel("a", 0), assign("a")],
-        },
-    )
-    desk.start("a")
-    assert desk.wake(S) == ["a <- CancelTask 0", "a <- task 1 v0 (0 0 0)"]
-    assert desk.update("a", 0, 1, 1, 1) == [f"a {ACK} 0"]
-    assert [fact["reason"] for fact in desk.facts("discarded")] == ["task closed"]
-
-
 def test_the_uplink_is_granted_once(tmp_path: Path) -> None:
     desk = scripted(
         tmp_path,
@@ -573,19 +443,6 @@ def test_what_is_remembered_of_closed_tasks_does_not_grow_for_ever() -> None:
         tasks.remove(tasks.add("a", 0, vector(0)), delivered=False, late="closed")
     assert len(tasks.closed) == MOST_CLOSED
     assert not tasks.late("a", 1) and tasks.late("a", 2) and not tasks.late("a", 2)
-
-
-def test_what_may_be_acknowledged_is_in_the_files(rounds: Desk) -> None:
-    """Its fate is an event with its decisions, or a fact."""
-    rounds.update("a", 0, 1, 0, 0)
-    rounds.update("b", 1, np.nan, 0, 0)
-    rounds.record.flush_fates()
-    events = read_events(rounds.folder / "events.jsonl")
-    assert [event.get("event", event.get("fact")) for event in events[-3:]] == [
-        "update_arrived",
-        "discarded",
-        "task_closed",
-    ]
 
 
 def test_a_request_for_a_fresher_model(tmp_path: Path) -> None:
@@ -642,14 +499,6 @@ def test_a_task_that_edges_would_refuse_is_the_strategys_fault(tmp_path: Path) -
         assert told in str(caught.value.__cause__)
 
 
-def test_what_a_person_can_mend_stays_one_line(tmp_path: Path) -> None:
-    def full(event: ev.Event, now: int) -> list[do.Decision]:
-        raise UserError("no room on the disk")
-
-    with pytest.raises(UserError, match="no room on the disk"):
-        scripted(tmp_path, {ev.RunStarted: full}).start("a")
-
-
 def test_joining_without_a_decision_is_recorded_in_its_place(tmp_path: Path) -> None:
     """Such events are recorded together; the lines and the counts are as of each alone."""
 
@@ -669,11 +518,6 @@ def test_joining_without_a_decision_is_recorded_in_its_place(tmp_path: Path) -> 
     assert desk.events()[4]["event"] == "run_started" and "edge_joined" in desk.counters.marks
 
 
-def test_no_decision_is_a_list(tmp_path: Path) -> None:
-    with pytest.raises(Bug, match="Scripted failed at"):
-        scripted(tmp_path, {ev.EdgeJoined: None}).start("a")
-
-
 # ------------------------------------------------------------------ what a strategy gets
 def test_what_a_strategy_gets_is_read_only(tmp_path: Path) -> None:
     """The journal, the edges and the evaluation share these vectors."""
@@ -689,31 +533,6 @@ def test_what_a_strategy_gets_is_read_only(tmp_path: Path) -> None:
     for vector_of in (update.base, *update.vectors.values(), *model.vectors.values()):
         with pytest.raises(ValueError, match="read-only"):
             vector_of += 1
-
-
-def adding_up(event: Any, now: int) -> list[do.Decision]:
-    event.vectors["weights"][:] += 1
-    return []
-
-
-def test_a_change_of_a_given_vector_is_one_line_with_the_method(tmp_path: Path) -> None:
-    desk = scripted(tmp_path, {ev.RunStarted: [assign("a")], ev.UpdateArrived: adding_up})
-    desk.start("a")
-    with pytest.raises(Bug) as caught:
-        desk.update("a", 0, 1, 1, 1, now=5)
-    assert "adding_up changes a vector that it was given" in caught.value.blame()
-    assert "copy()" in caught.value.blame() and "\n" not in caught.value.blame()
-
-
-def leaving(event: Any, now: int) -> list[do.Decision]:
-    raise SystemExit(3)
-
-
-def test_a_strategy_that_exits_is_a_strategy_that_fails(tmp_path: Path) -> None:
-    desk = scripted(tmp_path, {ev.RunStarted: leaving})
-    with pytest.raises(Bug) as caught:
-        desk.start("a")
-    assert re.search(r"SystemExit: 3 \(test_coordinator.py, line \d+\)$", caught.value.blame())
 
 
 # ------------------------------------------------------------------ a task that takes too long is
@@ -773,14 +592,6 @@ def test_the_round_goes_on_without_an_edge_that_never_delivers(desk: Desk) -> No
     ]
 
 
-def test_an_update_that_comes_late_is_discarded_with_its_reason(desk: Desk) -> None:
-    desk.update("a", 0, 1, 1, 1), desk.update("b", 1, 3, 3, 3)
-    desk.wake(11 * S)
-    assert desk.hear("c", Ready(2), 12 * S) == ["c <- Acknowledged 2"]
-    assert desk.facts("discarded")[0]["reason"] == "task timed out"
-    assert desk.update("c", 5, 5, 5, 5, version=1, now=13 * S)[0] == "c <- Acknowledged 5"
-
-
 def test_every_phase_has_a_limit_of_its_own(tmp_path: Path) -> None:
     desk = Desk(tmp_path, make(FedAsync, concurrency=3), limits=Limits())
     desk.start("a", "b", "c")
@@ -815,22 +626,6 @@ def test_the_time_of_a_lost_edge_does_not_count(desk: Desk) -> None:
     desk.hear("c", EdgeLost("c"), 14 * S)
     desk.wake(24 * S)
     assert closed(desk) == [(24.0, "c", "edge lost")], "the grace time is the limit then"
-
-
-def test_an_upload_granted_to_a_lost_edge_has_its_time_when_the_edge_is_back(desk: Desk) -> None:
-    """The update was announced before the connection broke, and is ready while it is broken."""
-    desk.hear("c", EdgeLost("c"), 4 * S)
-    desk.hear("c", Ready(2), 5 * S)
-    assert DeadlineOver(2) not in desk.coordinator.alarms.at
-    desk.hear("c", Joined(1, [2]), 9 * S)
-    assert desk.coordinator.alarms.at[DeadlineOver(2)][0] == 11 * S
-
-
-@pytest.mark.parametrize("limits", [None, Limits(training=FOREVER)])
-def test_without_a_limit_a_task_may_take_as_long_as_it_likes(
-    tmp_path: Path, limits: Limits | None
-) -> None:
-    assert desk_of(tmp_path, limits).coordinator.next_due() == FOREVER
 
 
 # ------------------------------------------------------------------ training that raises on an edg
@@ -878,21 +673,6 @@ def test_with_most_edges_failing_the_run_ends_and_names_the_cause(desk_failures:
     assert desk_failures.summary()["warnings"] == [
         f"training failed in 2 tasks of 2 edges (a, c), first: {REASON}"
     ]
-
-
-def test_an_edge_that_delivers_again_fails_no_more(desk_failures: Desk) -> None:
-    desk_failures.hear("c", failed(2))
-    desk_failures.update("a", 0, 1, 1, 1), desk_failures.update("b", 1, 1, 1, 1)
-    desk_failures.update("c", 5, 1, 1, 1, version=1)
-    lines = desk_failures.hear("a", failed(3))
-    assert lines == ["a <- Acknowledged 3"] and desk_failures.coordinator.finished is None
-
-
-def test_tracebacks_are_kept_of_few_reasons_only() -> None:
-    """A peer may send any number of reasons."""
-    failures = Failures()
-    kept = [failures.add("a", f"reason {number}", "x")[1] for number in range(2 * MOST_TRACES)]
-    assert kept == [{"trace": "x"}] * MOST_TRACES + [{}] * MOST_TRACES
 
 
 # ------------------------------------------------------------------ the coordinator and edges that
@@ -943,16 +723,6 @@ def test_keep_pauses_a_task_and_goes_on(tmp_path: Path) -> None:
     assert out[0] == "a <- Acknowledged 0" and out[-1].startswith("a <- task 2")
 
 
-def test_keep_closes_a_task_after_the_grace_time(tmp_path: Path) -> None:
-    made = desk_absences(tmp_path, "keep", ("a", 1, 9))
-    made.start("a", "b")
-    made.wake(1 * S)
-    assert made.wake(4 * S) == ["a <- CancelTask 0"]
-    assert told(made)[2:] == [(1, "edge_lost", "a"), (4, "task_closed", "a")]
-    (assigned,) = made.wake(9 * S)
-    assert assigned.startswith("a <- task 2"), "it is free when it is back"
-
-
 def test_lose_closes_a_task_at_once(tmp_path: Path) -> None:
     made = desk_absences(tmp_path, "lose", ("a", 1, 3))
     made.start("a", "b")
@@ -979,22 +749,6 @@ def test_an_edge_that_is_away_at_the_start_joins_when_it_comes(tmp_path: Path) -
     ]
 
 
-def test_a_connection_that_breaks_while_the_edge_is_away(tmp_path: Path) -> None:
-    made = desk_absences(tmp_path, "keep", ("a", 1, 3), ("a", 6, 7))
-    made.start("a", "b")
-    made.wake(1 * S)
-    assert made.hear("a", EdgeLost("a"), 2 * S) == []
-    assert made.wake(3 * S) == [], "it is back, but not connected"
-    assert made.hear("a", Joined(1, [0]), 7 * S // 2) == []
-    assert told(made)[2:] == [(1, "edge_lost", "a"), (3.5, "edge_joined", "a")]
-    made.hear("a", EdgeLost("a"), 4 * S)
-    made.wake(6 * S)
-    out = made.hear("a", Joined(1, []), 13 * S // 2)
-    assert out == [], "the task is closed, but the edge joins only when it is back"
-    assert told(made)[4:] == [(4, "edge_lost", "a"), (6.5, "task_closed", "a")]
-    assert made.wake(7 * S)[0].startswith("a <- task 2")
-
-
 # ------------------------------------------------------------------ edges that come back to a coor
 ACK_RESUMPTION = "<- Acknowledged"
 
@@ -1009,13 +763,6 @@ def rounds_resumption(tmp_path: Path) -> Desk:
     return desk
 
 
-def test_an_edge_that_kept_its_task_goes_on(rounds_resumption: Desk) -> None:
-    before = rounds_resumption.events()
-    assert rounds_resumption.hear("a", Joined(1, [0]), now=2 * S) == []
-    assert rounds_resumption.events() == before, "the strategy learns nothing"
-    assert rounds_resumption.update("a", 0, 3, 0, 0, now=3 * S) == [f"a {ACK_RESUMPTION} 0"]
-
-
 def test_an_edge_without_its_task_gets_the_same_task_again(rounds_resumption: Desk) -> None:
     assert rounds_resumption.hear("b", Joined(1, []), now=2 * S) == ["b <- task 1 v0 (0 0 0)"]
     assert rounds_resumption.hear("b", Joined(1, []), now=3 * S) == ["b <- task 1 v0 (0 0 0)"]
@@ -1023,14 +770,6 @@ def test_an_edge_without_its_task_gets_the_same_task_again(rounds_resumption: De
     assert rounds_resumption.update("b", 1, 3, 0, 0, now=5 * S) == [f"b {ACK_RESUMPTION} 1"]
     assert rounds_resumption.counters.updates_accepted == 1
     assert not [row for row in rounds_resumption.events() if row.get("event") == "task_closed"]
-
-
-def test_a_task_that_was_delivered_is_acknowledged_again(rounds_resumption: Desk) -> None:
-    """A cancellation would make the edge forget what it has learned in this task."""
-    rounds_resumption.update("a", 0, 3, 0, 0)
-    assert rounds_resumption.hear("a", Joined(1, [0]), now=2 * S) == [f"a {ACK_RESUMPTION} 0"]
-    assert rounds_resumption.ready("a", 0) == [f"a {ACK_RESUMPTION} 0"]
-    assert [fact["task"] for fact in rounds_resumption.facts("duplicate")] == [0]
 
 
 def test_an_offer_after_the_resumption_gets_the_same_grant(rounds_resumption: Desk) -> None:
@@ -1064,15 +803,6 @@ def test_an_offer_after_a_broken_session_of_the_resumed_run_is_a_new_one(
 
 
 # ------------------------------------------------------------------ a part of the run was lost
-def test_an_update_of_an_unknown_task_is_discarded_with_its_reason(rounds_resumption: Desk) -> None:
-    """The journal's last entries were lost: the edge knows more than this run."""
-    assert rounds_resumption.hear("a", Joined(1, [0, 7]), now=2 * S) == ["a <- CancelTask 7"]
-    assert rounds_resumption.ready("a", 7) == [f"a {ACK_RESUMPTION} 7"]
-    assert rounds_resumption.ready("a", 7) == [f"a {ACK_RESUMPTION} 7"]
-    assert [(fact["task"], fact["reason"]) for fact in rounds_resumption.facts("discarded")] == [
-        (7, "unknown task")
-    ]
-    assert [fact["task"] for fact in rounds_resumption.facts("duplicate")] == [7]
 
 
 def test_a_number_that_an_edge_knows_from_the_lost_part_is_not_given_to_it_again() -> None:
@@ -1141,9 +871,3 @@ def test_an_urged_edge_is_urged_again_if_it_still_trains(scheduling: Coordinator
     assert scheduling.receive("a", Joined(1, [0]), S) == []
     (again,) = scheduling.receive("a", Joined(1, []), S)
     assert isinstance(again.message, Assignment)
-
-
-def test_a_task_that_now_belongs_to_another_edge_is_cancelled(rounds_resumption: Desk) -> None:
-    """The edge has a number from the lost part, which this run has given to another edge since."""
-    assert rounds_resumption.hear("b", Joined(1, [0, 1]), now=2 * S) == ["b <- CancelTask 0"]
-    assert rounds_resumption.update("a", 0, 3, 0, 0, now=3 * S) == [f"a {ACK_RESUMPTION} 0"]

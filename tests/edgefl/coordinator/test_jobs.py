@@ -6,25 +6,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 import pytest
 from builders import Desk, S, make, small_run, vector
-from job_strategies import Forbidden, Halve, Halving
+from job_strategies import Forbidden, Halving
 from paths import SUPPORT
 from processes import SMALL, patiently
 
-from edgefl.clocks.ipc import Channel
-from edgefl.clocks.setup.replay_run import replay_run
-from edgefl.clocks.wall.coordinator.run_logic import JobOrder, JobTable
-from edgefl.clocks.wall.coordinator.workers import Jobs
+from edgefl.clocks.setup.rundir import replay_run
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.coordinator.checks import result_fault
-from edgefl.errors import Bug, UserError
+from edgefl.errors import Bug
 from edgefl.loading.file import load
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 
 OWN = "../support/job_strategies.py:Halving"
 SECTIONS: dict[str, Any] = {
@@ -93,9 +89,6 @@ def test_what_a_strategy_may_not_do_is_a_bug(tmp_path: Path) -> None:
     assert "a job of that name is under way" in str(caught.value.__cause__)
     with pytest.raises(TypeError, match="flat float32"):
         result_fault({"logits": np.zeros((2, 3), np.float32)}, {})
-
-
-# ------------------------------------------------------------------ as plain data
 
 
 # ------------------------------------------------------------------ under the virtual clock
@@ -190,14 +183,3 @@ def test_on_the_wall_clock_the_run_goes_on_without_a_result(
         (event["name"], event["reason"]) for event in failed
     ] == [("halve 2", reason)]
     assert replay_run(directory(name)).version == 6
-
-
-def test_a_full_disk_ends_the_run_and_says_so(tmp_path: Path) -> None:
-    """If it were silent, the strategy would wait for its result for ever."""
-    jobs, told = Jobs(Channel.pair()[0], tmp_path / "gone", lambda: 7), SimpleQueue()
-    jobs.listen(told.put)
-    jobs.submit(JobOrder(1, Halve({"weights": vector(1, 2)}, ""), 0, S))
-    with pytest.raises(
-        UserError, match=r"a job \(halve\) could not be handed to its worker: .*No such file"
-    ):
-        JobTable().worked(told.get(timeout=10))

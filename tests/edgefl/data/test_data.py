@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from idx_files import IMAGES, LABELS, idx_bytes, write_set
 
-from edgefl.data import digits, fashion_mnist, mnist
+from edgefl.data import digits, mnist
 from edgefl.data.dataset import Dataset
 from edgefl.data.idx import read
 from edgefl.data.partition import dirichlet, iid
-from edgefl.data.paths import data_dir
 from edgefl.errors import UserError
 
 
@@ -32,15 +31,6 @@ def test_idx_files_are_read_from_both_places_in_both_forms(
     )
     assert (found.test_x[:, 0] == IMAGES).all() and (found.test_y == LABELS).all()
     assert found.train_y.dtype == np.int64 and found.classes == 10
-
-
-def test_the_sets_own_folder_comes_first(tmp_path: Path) -> None:
-    write_set(tmp_path, zipped=False)
-    write_set(tmp_path / "fashion-mnist", zipped=True)
-    (tmp_path / "fashion-mnist" / "train-labels-idx1-ubyte.gz").write_bytes(
-        gzip.compress(idx_bytes(LABELS[::-1]))
-    )
-    assert fashion_mnist.load(tmp_path).train_y[0] == 9 and mnist.load(tmp_path).train_y[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -67,22 +57,6 @@ def test_a_wrong_file_is_named(
     assert str(path) in str(caught.value) and complaint in str(caught.value)
 
 
-def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
-    whole = gzip.compress(idx_bytes(LABELS))
-    for number, content in enumerate(
-        (
-            b"plainly no archive",
-            whole[:-9],
-            whole[:-8] + b"\x00" * 8,
-            whole[:12] + b"\xff" * 8 + whole[20:],
-        )
-    ):
-        path = tmp_path / f"{number}.gz"
-        path.write_bytes(content)
-        with pytest.raises(UserError, match=f"{number}.gz"):
-            read(path, 1)
-
-
 def test_images_and_labels_must_fit_together(tmp_path: Path) -> None:
     write_set(tmp_path, zipped=False)
     (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(idx_bytes(LABELS[:5]))
@@ -91,12 +65,6 @@ def test_images_and_labels_must_fit_together(tmp_path: Path) -> None:
     (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(idx_bytes(LABELS + 5))
     with pytest.raises(UserError, match="label 14, expected 0 to 9"):
         mnist.load(tmp_path)
-
-
-def test_the_data_directory_comes_from_config_then_environment() -> None:
-    assert data_dir("sets", {"EDGEFL_DATA": "elsewhere"}) == Path("sets")
-    assert data_dir(None, {"EDGEFL_DATA": "elsewhere"}) == Path("elsewhere")
-    assert data_dir(None, {}) == Path("data")
 
 
 def test_digits_are_split_once_and_for_all() -> None:
@@ -166,11 +134,6 @@ def test_every_sample_is_used_exactly_once(
         assert all((np.diff(part) > 0).all() for part in parts)
         again = partitioner.split(array, edges, options, np.random.default_rng(seed))
         assert all((a == b).all() for a, b in zip(parts, again))
-
-
-def test_iid_shares_differ_by_one_at_most() -> None:
-    parts = iid.split(np.zeros(11), 4, iid.Options(), np.random.default_rng(0))
-    assert sorted(map(len, parts)) == [2, 3, 3, 3]
 
 
 def test_small_alpha_skews_labels_and_large_alpha_does_not() -> None:

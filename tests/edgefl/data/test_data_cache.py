@@ -16,7 +16,6 @@ from paths import ROOT
 
 from edgefl.data import cache
 from edgefl.data.dataset import Dataset
-from edgefl.data.paths import cache_dir
 from edgefl.errors import UserError
 
 X, Y = np.arange(24, dtype=np.uint8).reshape(2, 3, 2, 2), np.array([0, 1])
@@ -70,18 +69,6 @@ def test_another_source_or_option_is_another_entry(own: Path) -> None:
     assert len(calls) == 4
 
 
-def test_a_parser_may_leave_large_arrays_in_the_entry(own: Path) -> None:
-    def parse(place: Path) -> Dataset:
-        out = cache.large(place, "train_x", X.shape, np.uint8)
-        out[:] = X
-        return Dataset(out, Y, X, Y, 2)
-
-    found = cache.cached("tiny", [own / "source"], "", parse)
-    assert (found.train_x == X).all() and sorted(
-        path.name for path in found_folder(own).iterdir()
-    ) == ["about.json", "test_x.npy", "test_y.npy", "train_x.npy", "train_y.npy"]
-
-
 def found_folder(own: Path) -> Path:
     (folder,) = (path for path in (own / "cache").iterdir() if path.is_dir())
     return folder
@@ -103,17 +90,6 @@ def test_a_damaged_entry_is_named(own: Path, spoil: str) -> None:
     file = found_folder(own) / spoil
     file.write_bytes(file.read_bytes()[:-9])
     with pytest.raises(UserError, match=f"{found_folder(own).name}: a damaged entry .*: delete it"):
-        load(own, [])
-
-
-def test_a_cache_that_cannot_be_written_is_named(
-    own: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("EDGEFL_CACHE", str(own / "source" / "cache"))
-    with pytest.raises(
-        UserError,
-        match=r"source/cache: the cache of parsed data sets cannot be written .*\$EDGEFL_CACHE",
-    ):
         load(own, [])
 
 
@@ -139,14 +115,6 @@ def test_a_cache_without_room_is_named_and_nothing_stays(own: Path, mapped: bool
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert [path.suffix for path in (own / "cache").iterdir()] == [".lock"]
-
-
-def test_where_the_cache_is() -> None:
-    assert cache_dir({"EDGEFL_CACHE": "/a", "XDG_CACHE_HOME": "/b"}) == Path("/a")
-    assert (
-        cache_dir({"XDG_CACHE_HOME": "/b"}) == Path("/b/edgefl")
-        and cache_dir({}) == Path("~/.cache/edgefl").expanduser()
-    )
 
 
 PARSER = """
@@ -188,47 +156,6 @@ def test_processes_that_come_at_the_same_time_parse_once(own: Path) -> None:
     assert (own / "parsed").read_text() == "x"
 
 
-MEMORY = """
-import sys
-from pathlib import Path
-import numpy as np, torch
-from edgefl.data.cache import cached
-from edgefl.data.dataset import Dataset
-def private_kb():
-    lines = open("/proc/self/status")
-    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
-torch.zeros(32, 3, 32, 32).sub_(1).div_(2)
-before = private_kb()
-found = cached("big", [Path(sys.argv[1]) / "source"], "", None)
-inputs, targets = found.train()
-for first in range(0, 15_000, 32):
-    inputs.index_select(0, torch.arange(first, min(first + 32, 15_000)))
-print(private_kb() - before)
-"""
-
-
-@pytest.mark.processes
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_a_process_adds_little_memory_of_its_own_for_the_data(own: Path) -> None:
-    """46 MB of images would be 184 MB as float32. All are read once, and mapped memory is shared
-    by all processes.
-    """
-    x, y = np.zeros((15_000, 3, 32, 32), np.uint8), np.arange(15_000) % 10
-    cache.cached(
-        "big", [own / "source"], "", lambda place: Dataset(x, y, x[:9], y[:9], 10, (1.0,), (2.0,))
-    )
-    run = [sys.executable, "-c", MEMORY, str(own)]
-    done = subprocess.run(
-        run,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        check=True,
-    )
-    assert int(done.stdout) < 10_000
-
-
 def test_large_sets_are_normalised_batch_by_batch_with_the_same_numbers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -252,22 +179,3 @@ def test_large_sets_are_normalised_batch_by_batch_with_the_same_numbers(
         whole,
     ):
         assert picked.dtype == torch.float32 and picked.numpy().tobytes() == by_hand.tobytes()
-
-
-def test_picking_leaves_float_samples_alone() -> None:
-    from edgefl.data.samples import Samples
-
-    raw = np.array([[1.0, 2.0]], dtype=np.float32)
-    raw.flags.writeable = False
-    assert Samples(raw, np.float32([1]), np.float32([2]))[:].tolist() == [
-        [0.0, 0.5]
-    ] and raw.tolist() == [[1.0, 2.0]]
-
-
-def test_arrays_that_torch_cannot_share_are_copied() -> None:
-    from edgefl.data.samples import shared
-
-    backwards = np.arange(4, dtype=np.uint8)[::-1]
-    assert shared(backwards).tolist() == [3, 2, 1, 0] and shared(
-        np.array([1.5, 2.5], dtype=">f4")
-    ).tolist() == [1.5, 2.5]

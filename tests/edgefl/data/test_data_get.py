@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from idx_files import write_set
 from picture_files import check10, write_binary10
 
 from edgefl.commands import data as command
-from edgefl.data import cifar10, mnist
+from edgefl.data import cifar10
 from edgefl.data.download import CHUNK, Download, fetch
 from edgefl.errors import UserError
 
@@ -139,27 +138,6 @@ def test_a_published_archive_becomes_a_data_set(
     assert len(web.asked) == 1, "what is there is not asked for again"
 
 
-def test_files_that_are_no_archives_go_to_the_sets_own_folder(
-    web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_set(tmp_path / "made", zipped=True)
-    files = {file.name: file.read_bytes() for file in (tmp_path / "made").iterdir()}
-    web.files = {f"/mnist/{name}": content for name, content in files.items()}
-    monkeypatch.setattr(
-        mnist,
-        "DOWNLOADS",
-        tuple(
-            Download(f"{web.address}/mnist/{name}", md5(content)) for name, content in files.items()
-        ),
-    )
-    monkeypatch.setenv("EDGEFL_DATA", str(tmp_path / "data"))
-    command.get("mnist")
-    assert (
-        mnist.load(tmp_path / "data").train_x.shape == (6, 1, 2, 2)
-        and (tmp_path / "data" / "mnist").is_dir()
-    )
-
-
 @pytest.mark.parametrize("kind", ["directory", "address"])
 def test_from_another_place(
     web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -196,24 +174,6 @@ def test_a_broken_connection_is_taken_up_where_it_broke(web: Web, tmp_path: Path
     assert [wanted for _, wanted in web.asked] == [None, f"bytes={kept}-", f"bytes={2 * kept}-"]
 
 
-def test_a_server_that_cannot_resume_is_asked_from_the_start(web: Web, tmp_path: Path) -> None:
-    web.breaks, web.ranges = 1, False
-    assert get(web, tmp_path).read_bytes() == BIG
-
-
-def test_what_has_come_is_kept_for_the_next_call(web: Web, tmp_path: Path) -> None:
-    web.breaks, web.cut = 4, 50_000
-    with pytest.raises(UserError, match="the received bytes are kept"):
-        get(web, tmp_path)
-    kept = 4 * 3 * CHUNK  # of four times 50,000 bytes
-    assert (tmp_path / "own" / "big.bin.part").stat().st_size == kept
-    web.asked.clear()
-    assert get(web, tmp_path).read_bytes() == BIG
-    assert [wanted for _, wanted in web.asked] == [f"bytes={kept}-"] and not (
-        tmp_path / "own" / "big.bin.part"
-    ).exists()
-
-
 @pytest.mark.parametrize("part", [BIG, BIG + b"longer"])
 def test_a_part_that_is_whole_or_too_long(web: Web, tmp_path: Path, part: bytes) -> None:
     (tmp_path / "own").mkdir()
@@ -238,18 +198,6 @@ def test_a_checksum_that_differs(web: Web, tmp_path: Path) -> None:
         )
 
 
-def test_no_such_address(web: Web, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="404"):
-        fetch([Download(f"{web.address}/nothing", md5(b""))], tmp_path, "own", None, quiet)
-    with pytest.raises(UserError, match="http://127.0.0.1:9/x: cannot be reached"):
-        fetch([Download("http://127.0.0.1:9/x", md5(b""))], tmp_path, "own", None, quiet)
-    with pytest.raises(UserError, match="expected an address that begins with http"):
-        fetch([Download("http://a/x", md5(b""))], tmp_path, "own", "ftp://a", quiet)
-    with pytest.raises(UserError, match=f"--from {tmp_path}: no file x there"):
-        fetch([Download("http://a/x", md5(b""))], tmp_path / "to", "own", str(tmp_path), quiet)
-    assert not (tmp_path / "to").exists(), "nothing is left behind"
-
-
 def hostile_tar(name: str, link: str = "") -> bytes:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as packed:
@@ -268,17 +216,3 @@ def test_a_damaged_archive_is_named(web: Web, tmp_path: Path, content: bytes) ->
     with pytest.raises(UserError, match="big.bin: cannot be unpacked"):
         get(web, tmp_path, content, folder="set")
     assert not (tmp_path / "set").exists()
-
-
-def test_sets_without_an_address() -> None:
-    with pytest.raises(
-        UserError, match="not available by this command; .*included in scikit-learn"
-    ):
-        command.get("digits")
-    with pytest.raises(UserError) as caught:
-        command.get("cifar-100")
-    assert str(caught.value) == (
-        "data get cifar-100: no such data set (nearest: 'cifar100', 'cifar10')"
-    )
-    with pytest.raises(UserError, match="only the data sets of `edgefl datasets`"):
-        command.get("my_data.py:load")

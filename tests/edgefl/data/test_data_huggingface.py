@@ -105,32 +105,3 @@ def test_wrong_columns_and_labels_are_named(
     write(library, tmp_path / "set", **TEXTS)
     with pytest.raises(UserError, match=complaint):
         huggingface.load(tmp_path, Options(**({"path": "set"} | options)))
-
-
-def test_pictures_of_two_sizes_are_refused(tmp_path: Path, library: Any) -> None:
-    from PIL import Image
-
-    pictures = [Image.new("L", (4, 4)), Image.new("L", (5, 4))]
-    rows = {"image": pictures, "label": [0, 1]}
-    write(
-        library,
-        tmp_path / "set",
-        {"image": library.Image(), "label": library.Value("int64")},
-        train=rows,
-        test=rows,
-    )
-    with pytest.raises(UserError, match=r"picture 1 is \(1, 4, 5\), the first one \(1, 4, 4\)"):
-        huggingface.load(tmp_path, Options(path="set"))
-
-
-def test_a_truncated_parquet_file_is_one_line(tmp_path: Path, library: Any) -> None:
-    write(library, tmp_path / "set", **TEXTS)
-    file = next((tmp_path / "set").glob("train*"))
-    file.write_bytes(file.read_bytes()[:-30])
-    with pytest.raises(UserError, match="data set 'set', split 'train': "):
-        huggingface.load(tmp_path, Options(path="set"))
-
-
-def test_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="data.path: no folder"):
-        huggingface.load(tmp_path, Options(path="./nothing"))

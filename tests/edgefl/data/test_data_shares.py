@@ -10,16 +10,14 @@ import pytest
 from builders import experiment
 from idx_files import idx_bytes
 from PIL import Image
-from text_files import write_jsonl
 
-from edgefl.clocks.setup.learning import learning, with_experiment
+from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.commands import data as command
 from edgefl.data import edge_data as material
 from edgefl.data.partition import dirichlet
 from edgefl.errors import UserError
 from edgefl.loading.file import load
-from edgefl.results.tail import read_csv
 
 CONFIG = """
 name = "shares"
@@ -92,18 +90,6 @@ def test_each_side_needs_its_own_file_alone(config: Path, tmp_path: Path) -> Non
         learning(sharded, tmp_path)
 
 
-def test_shards_keep_their_shares_whatever_the_seed(config: Path, tmp_path: Path) -> None:
-    command.shard(config, tmp_path / "cut")
-    learned = learning(given(config, data__source="shard", data__dir=tmp_path / "cut"), tmp_path)
-    other = with_experiment(learned, learned.experiment.model_copy(update={"seed": 5}))
-    assert other.samples == learned.samples and other.data_digest() == learned.data_digest()
-    whole = learning(given(config), tmp_path)
-    assert (
-        with_experiment(whole, whole.experiment.model_copy(update={"seed": 5})).samples
-        != whole.samples
-    )
-
-
 def test_wrong_shard_files_are_named(config: Path, tmp_path: Path) -> None:
     cut, again = tmp_path / "cut", tmp_path / "again"
     command.shard(config, cut)
@@ -123,14 +109,6 @@ def test_wrong_shard_files_are_named(config: Path, tmp_path: Path) -> None:
     (cut / "a.safetensors").write_bytes(content[:-40])
     with pytest.raises(UserError, match="a.safetensors: truncated"):
         learning(sharded, tmp_path)
-
-
-def test_shard_wants_a_new_directory_and_a_whole_set(config: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--out .*: expected a new or empty directory"):
-        command.shard(config, tmp_path)
-    command.shard(config, tmp_path / "cut")
-    with pytest.raises(UserError, match='expected a data set of .* found source = "shard"'):
-        command.shard(config, tmp_path / "x", ["data.source=shard", f"data.dir={tmp_path / 'cut'}"])
 
 
 # ------------------------------------------------------------------ data sets of the edges' own
@@ -176,57 +154,7 @@ def test_with_local_sets_every_edge_trains_on_all_of_its_own(tmp_path: Path) -> 
     )
 
 
-def test_an_edge_alone_on_its_machine_may_have_its_set_in_the_data_directory(
-    tmp_path: Path,
-) -> None:
-    write_mnist(tmp_path / "mnist", [1, 2])
-    assert learning(own(tmp_path), None, ["b"]).samples == {"b": 2}
-    with pytest.raises(
-        UserError,
-        match=r'no folder .*/a: with data.source = "local" every edge has its own data set',
-    ):
-        learning(own(tmp_path), None)
-
-
-def test_local_texts_want_one_vocabulary(tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "b")
-    (tmp_path / "words.txt").write_text("good\nbad\n")
-    data = {"name": "imdb", "dir": str(tmp_path), "source": "local", "length": 5}
-    with pytest.raises(
-        UserError, match='data.vocabulary_file: expected with data.source = "local"'
-    ):
-        learning(experiment(data=data, model={"name": "textcnn"}), None, ["b"])
-    data["vocabulary_file"] = str(tmp_path / "words.txt")
-    found = learning(experiment(data=data, model={"name": "textcnn"}), None, ["b"])
-    assert found.train[0][:].tolist()[0] == [1, 2, 2, 1, 0]
-    before = found.data_digest()
-    (tmp_path / "words.txt").write_text("bad\ngood\n")
-    assert (
-        learning(experiment(data=data, model={"name": "textcnn"}), None, ["b"]).data_digest()
-        != before
-    ), "other words are other data"
-
-
-def test_local_sets_must_be_alike(tmp_path: Path) -> None:
-    write_mnist(tmp_path / "mnist", [1])
-    for edge in "abc":
-        write_mnist(tmp_path / edge, [1])
-    (tmp_path / "b" / "train-images-idx3-ubyte").write_bytes(
-        idx_bytes(np.zeros((1, 3, 2), np.uint8))
-    )
-    with pytest.raises(
-        UserError, match=r"/b: samples of \(1, 3, 2\) in 10 classes, expected \(1, 2, 2\) in 10"
-    ):
-        learning(own(tmp_path), None)
-
-
 # ------------------------------------------------------------------ config
-def test_an_own_task_comes_with_its_own_data(tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError,
-        match="data.source: expected \"partition\" with a task of one's own, found 'shard'",
-    ):
-        learning(experiment(task="my_task.py:build", data={"source": "shard"}), tmp_path)
 
 
 def test_own_data_with_options(tmp_path: Path) -> None:
@@ -272,13 +200,6 @@ def test_an_edge_with_too_little_is_filled_drawn_again_or_refused() -> None:
     ]
 
 
-def test_drawing_again_gives_up() -> None:
-    with pytest.raises(
-        UserError, match=r"expected at least min_samples 20 \(the last of 1000 draws\)"
-    ):
-        split("redraw", alpha=0.05, minimum=20)
-
-
 # ------------------------------------------------------------------ the figure
 @pytest.mark.parametrize("edges", [3, 30])
 def test_the_partition_is_drawn(
@@ -298,12 +219,3 @@ def test_the_partition_is_drawn(
         f"samples per edge: {sizes[0]} to {sizes[-1]}, median {sizes[edges // 2]}; labels per"
         " edge: " in capsys.readouterr().out
     )
-
-
-def test_the_numbers_of_the_partition_are_those_of_the_edges(config: Path, tmp_path: Path) -> None:
-    command.plot(config, [], tmp_path / "l.svg", None, "column", "Ours", tmp_path / "l.csv")
-    assert sorted(path.name for path in tmp_path.glob("l*.*")) == ["l.csv", "l.svg"]
-    held: dict[str, int] = {}
-    for row in read_csv(tmp_path / "l.csv"):
-        held[row["edge"]] = held.get(row["edge"], 0) + int(row["samples"])
-    assert held == learning(given(config), tmp_path).samples

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from text_files import TEST, TRAIN, write_jsonl
 
 from edgefl.data import imdb, words
@@ -99,46 +98,6 @@ def test_imdb_folders(tmp_path: Path, folder: str) -> None:
     ], "neg, then pos"
 
 
-def test_tokens_become_int64_tensors(tmp_path: Path) -> None:
-    write_jsonl(tmp_path)
-    inputs, targets = imdb.load(tmp_path, OPTIONS).train()
-    assert len(inputs) == 3 and inputs[1:].dtype == targets.dtype == torch.int64
-    assert inputs.index_select(0, torch.tensor([2, 0])).tolist() == [[3, 2, 1, 0], [4, 3, 3, 5]]
-    assert inputs[np.array([1])].tolist() == [[2, 1, 2, 0]]
-
-
-def test_a_vocabulary_file_is_used_as_it_is(tmp_path: Path) -> None:
-    write_jsonl(tmp_path)
-    (tmp_path / "own.txt").write_text("film\ngood\n")
-    found = imdb.load(tmp_path, TextOptions(vocabulary=6, length=4, vocabulary_file="own.txt"))
-    assert (
-        found.train_x.tolist() == [[1, 3, 3, 2], [1, 1, 1, 0], [3, 1, 1, 0]]
-        and found.vocabulary == 4
-    )
-
-
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        ("Film\n", "line 1: expected one word as the tokenizer makes them, found 'Film'"),
-        ("a\nb c\n", "line 2: "),
-        ("a\n\nb\n", "line 2"),
-        ("a\na\n", "'a' occurs twice"),
-    ],
-)
-def test_a_wrong_vocabulary_file_is_named(tmp_path: Path, content: str, complaint: str) -> None:
-    write_jsonl(tmp_path)
-    (tmp_path / "own.txt").write_text(content)
-    with pytest.raises(UserError, match=f"own.txt.*{complaint}"):
-        imdb.load(tmp_path, TextOptions(vocabulary_file="own.txt"))
-
-
-def test_a_missing_vocabulary_file_is_named(tmp_path: Path) -> None:
-    write_jsonl(tmp_path)
-    with pytest.raises(UserError, match="data.vocabulary_file: no file .*own.txt"):
-        imdb.load(tmp_path, TextOptions(vocabulary_file="own.txt"))
-
-
 @pytest.mark.parametrize(
     ("name", "content", "complaint"),
     [
@@ -182,22 +141,3 @@ def test_a_wrong_file_of_rows_is_named(
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=f"{name}: .*{complaint}"):
         imdb.load(tmp_path, OPTIONS)
-
-
-def test_a_missing_imdb_names_its_command(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no file train.jsonl or .* `edgefl data get imdb --dir"):
-        imdb.load(tmp_path, OPTIONS)
-
-
-def test_the_vocabulary_stays_with_the_run(tmp_path: Path) -> None:
-    from builders import small_run
-
-    write_jsonl(tmp_path / "data")
-    given = {"name": "imdb", "dir": str(tmp_path / "data"), "vocabulary": 5, "length": 6}
-    model = {"name": "textcnn", "embedding": 3, "filters": 2}
-    summary, directory = small_run(
-        tmp_path / "runs", task=None, data=given, model=model, stop={"versions": 2}
-    )
-    assert (directory / "vocabulary.txt").read_text() == "bad\ngood\na\n" and summary[
-        "versions"
-    ] == 2

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from text_rig import (
     LENGTH,
-    causal_experiment,
     pairs,
     sums,
     text_data,
@@ -23,7 +22,7 @@ from text_rig import (
 )
 
 from edgefl.clocks.setup.learning import learning
-from edgefl.data import agnews, encoding, gsm8k, instructions, math_instruct, mrpc, sentences
+from edgefl.data import agnews, encoding, instructions, math_instruct, mrpc, sentences
 from edgefl.data.encoding import IDS, PARTS, tokenizer_at
 from edgefl.data.text_tables import table
 from edgefl.errors import UserError
@@ -49,13 +48,6 @@ def test_a_pair_has_its_parts_and_padding() -> None:
     assert encoding.texts_of(row, tokenizer) == ("the cat", "a dog sees")
 
 
-def test_a_long_pair_is_cut_at_its_longer_text() -> None:
-    tokenizer = bert()
-    (row,) = encoding.sentences(tokenizer, ["the cat sees the dog and the king"], ["a dog"], 8)
-    assert encoding.texts_of(row, tokenizer) == ("the cat sees", "a dog")
-    assert encoding.sentences(tokenizer, [], [], 8).shape == (0, 2, 8)
-
-
 def test_an_answer_follows_its_prompt_and_ends() -> None:
     tokenizer = tokenizer_at(text_data() / CAUSAL)
     rows, kept = encoding.prompts(tokenizer, ["what is 1 + 2?"], ["1 + 2 = 3"], 40, chat=False)
@@ -72,11 +64,6 @@ def test_a_prompt_that_leaves_no_room_is_left_out_and_an_answer_is_cut() -> None
     questions, answers = ["7 " * 30, "1"], ["2", "3 " * 30]
     rows, kept = encoding.prompts(tokenizer, questions, answers, 12, chat=False)
     assert kept.tolist() == [1] and rows.shape == (1, 2, 12) and (rows[:, PARTS] > 0).all()
-
-
-def test_a_tokenizer_without_a_chat_template_is_one_line() -> None:
-    with pytest.raises(UserError, match=r"data.chat: .* has no chat template"):
-        encoding.prompts(bert(), ["a"], ["b"], 12, chat=True)
 
 
 def test_what_is_no_tokenizer_is_one_line(tmp_path: Path) -> None:
@@ -119,25 +106,6 @@ def test_the_unlabelled_part_is_the_one_that_is_not_for_testing() -> None:
         rest = mrpc.load(text_data(), given(mrpc, test=other))
         assert made.unlabelled is not None
         assert (made.unlabelled.numpy() == rest.test_x).all()
-
-
-def test_unlabelled_pairs_that_are_test_pairs_are_refused(tmp_path: Path) -> None:
-    write_mrpc(tmp_path / "mrpc")
-    rows = [
-        {"text": a, "pair": b, "label": label} for label, a, b in pairs(20, 60)
-    ]  # MRPC's test pairs
-    write_jsonl(tmp_path / "train.jsonl", rows)
-    write_jsonl(tmp_path / "test.jsonl", rows)
-    (tmp_path / "models").symlink_to(text_data() / "models")
-    data = {"name": "sentences", "dir": str(tmp_path), "length": LENGTH, "pair": "pair"}
-    with pytest.raises(UserError, match="20 of the 20 samples of 'sentences' are test samples too"):
-        learning(text_experiment(data=data, unlabelled={"data": "sentences", "size": 20}), None)
-
-
-def test_unlabelled_texts_of_another_set_have_the_tokenizer_of_the_data() -> None:
-    made = learning(text_experiment(unlabelled={"data": "gsm8k", "size": 5}), None)
-    assert made.unlabelled is not None and made.unlabelled.shape == (5, 2, LENGTH)
-    assert int(made.unlabelled[:, IDS].max()) < made.task.dataset.vocabulary
 
 
 # ------------------------------------------------------------------ the other sets
@@ -206,13 +174,6 @@ def test_instructions_with_a_label(tmp_path: Path) -> None:
         instructions.load(tmp_path, given(instructions, CAUSAL, 2, **keys))
 
 
-def test_a_missing_file_says_who_publishes_it(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no file msr_paraphrase_train.txt or .*Microsoft Res"):
-        mrpc.load(tmp_path, given(mrpc))
-    with pytest.raises(UserError, match=r"no file train.jsonl .*github.com/openai"):
-        gsm8k.load(tmp_path, given(gsm8k, CAUSAL))
-
-
 @pytest.mark.parametrize(
     ("name", "text", "fault"),
     [
@@ -243,51 +204,3 @@ def test_texts_and_models_that_do_not_fit(sections: dict[str, Any], fault: str) 
     data = {"name": "mrpc", "dir": str(text_data()), "length": LENGTH, "tokenizer": BERT}
     with pytest.raises(UserError, match=fault):
         learning(text_experiment(**{"data": data} | sections), None)
-
-
-def test_a_model_of_texts_needs_encoded_ones(tmp_path: Path) -> None:
-    speech = "A:\nto be or not to be, that is the question\n\n"
-    (tmp_path / "input.txt").write_text(speech * 3)
-    data = {"name": "shakespeare", "length": 8, "dir": str(tmp_path)}
-    with pytest.raises(UserError, match="expected a data set for encoded texts with labels: mrpc"):
-        learning(text_experiment(data=data), None)
-
-
-def test_a_tokenizer_with_another_vocabulary_is_refused() -> None:
-    data = {"name": "mrpc", "dir": str(text_data()), "length": LENGTH, "tokenizer": CAUSAL}
-    with pytest.raises(UserError, match="data.tokenizer: 'models/causal' has another vocabulary"):
-        learning(text_experiment(data=data), None)
-
-
-def test_without_a_model_path_the_tokenizer_is_asked_for() -> None:
-    data = {"name": "mrpc", "dir": str(text_data())}
-    with pytest.raises(UserError, match="data.tokenizer: expected the directory of a tokenizer"):
-        learning(text_experiment(data=data, model={"name": "textcnn"}), None)
-
-
-def test_labels_of_a_causal_model_cannot_be_counted() -> None:
-    with pytest.raises(UserError, match="evaluation.by_label: expected false with a causal"):
-        learning(causal_experiment(evaluation={"by_label": True}), None)
-
-
-def test_the_run_directory_gets_the_tokens(tmp_path: Path) -> None:
-    made = learning(causal_experiment(), None)
-    made.keep_beside(tmp_path)
-    lines = (tmp_path / "vocabulary.txt").read_text().splitlines()
-    assert len(lines) == made.task.dataset.vocabulary and lines[0] == "<|endoftext|>"
-    assert made.tokenizer().eos_token_id == 0
-    assert learning(text_experiment(), None).tokenizer().pad_token == "[PAD]"
-
-
-def test_shard_files_keep_what_a_text_model_needs(tmp_path: Path) -> None:
-    from edgefl.data import edge_data, shards
-
-    one = text_experiment()
-    whole = edge_data.edge_data(one, None)
-    written = edge_data.digests(whole.dataset, whole.shares)
-    shards.write(tmp_path / "s", "mrpc", whole.dataset, whole.shares, written)
-    (tmp_path / "s" / "models").symlink_to(text_data() / "models")
-    data = {"name": "mrpc", "source": "shard", "length": LENGTH, "dir": str(tmp_path / "s")}
-    made = learning(text_experiment(data=data), None, ["a"])
-    assert made.data_digest() == edge_data.digest(whole.dataset, whole.shares)
-    assert made.task.dataset.tokens == "labels" and made.train[0][:2].shape == (2, 2, LENGTH)

@@ -27,14 +27,6 @@ def doubled(levels: int) -> bytes:
     return text
 
 
-def doubled_dicts(levels: int) -> bytes:
-    text = b"}q\x00"
-    for level in range(levels):
-        above, below = struct.pack("<I", level + 1), struct.pack("<I", level)
-        text += b"}r" + above + b"(K\x01j" + below + b"K\x02j" + below + b"u"
-    return text
-
-
 GROWING = b"X" + struct.pack("<I", 1 << 20) + b"x" * (1 << 20) + b"q\x010"
 HOSTILE = {
     "brackets": b"]" * 20_000 + b"a" * 19_999 + b".",
@@ -101,12 +93,6 @@ def test_what_stands_once_is_not_copied_many_times(tmp_path: Path) -> None:
     made = content + b"0" + kind + b"0](" + one * 400 + b"e."
     assert "it has more bytes than its file" in read(tmp_path, made)
     assert read(tmp_path, content + b"0" + kind + b"0](" + one + b"e.") == "read"
-
-
-@pytest.mark.parametrize("content", [doubled(60), doubled_dicts(60)], ids=["lists", "dicts"])
-def test_what_holds_everything_twice_is_never_walked(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "bad").write_bytes(content + b".")
-    assert len(read_arrays(tmp_path / "bad")) == 2
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import experiment
 
-from edgefl.clocks.setup.learning import learning
 from edgefl.data import dataset as datasets
 from edgefl.data import shards
 from edgefl.data.cache import cached
@@ -50,36 +48,6 @@ def test_a_good_data_set_passes_also_without_training_samples() -> None:
     check("own.py:load", Dataset(TEXTS, Y, TEXTS, Y, 3, vocabulary=6))
 
 
-@pytest.mark.parametrize(
-    ("changes", "complaint"),
-    [
-        (
-            {"data": {"name": "own.py:load"}},
-            r"^'own.py:load' failed: KeyError: 'x' \(own.py, line 4",
-        ),
-        (
-            {"partition": {"name": "own.py:split"}},
-            r"^'own.py:split' failed: .* \(own.py, line 8\)$",
-        ),
-        ({"model": {"name": "own.py:build"}}, "^'own.py:build' failed: TypeError: build"),
-        ({"model": {"name": "own.py:nothing"}}, "model 'own.py:nothing' returned NoneType"),
-        ({"task": "own.py:task"}, r"^'own.py:task' failed: ValueError: no \(own.py, line 20\)$"),
-    ],
-)
-def test_an_exception_in_an_own_file_is_one_line(
-    tmp_path: Path, changes: dict[str, object], complaint: str
-) -> None:
-    (tmp_path / "own.py").write_text(
-        '"""Own."""\n\ndef load(directory):\n    return {}["x"]\n\n\n'
-        "def split(labels, edges, options, rng):\n    return labels / None\n\n\n"
-        "def build():\n    return None\n\n\n"
-        "def nothing(options, shape, classes):\n    return None\n\n\n"
-        "def task():\n    raise ValueError('no')\n"
-    )
-    with pytest.raises(UserError, match=complaint):
-        learning(experiment(**changes), tmp_path)
-
-
 F = np.zeros((6, 1, 2, 2), np.float32)
 
 
@@ -114,42 +82,6 @@ def test_numbers_that_are_not_finite_are_refused_with_their_sample(
         check_finite(found, "'d'")
 
 
-def test_finite_data_of_each_kind_pass() -> None:
-    check_finite(Dataset(X, Y, X[:0], Y[:0], 3), "'d'")
-    check_finite(Dataset(spoilt(3e38), Y, F.astype(np.float16), Y, 3), "'d'")
-    check_finite(Dataset(TEXTS, Y, TEXTS, Y, 3, vocabulary=6), "'d'")
-
-
-SPOILT = """
-import numpy as np
-from edgefl.api import Dataset, Task
-def load(directory):
-    x, y = np.zeros((12, 1, 2, 2), np.float32), np.arange(12) % 3
-    x[7, 0, 0, 0] = np.nan
-    return Dataset(x, y, x[:3], y[:3], 3)
-def build():
-    return Task(load(None), None)
-"""
-
-
-@pytest.mark.parametrize(
-    "sections",
-    [
-        {"data": {"name": "own.py:load"}},
-        {"task": "own.py:build"},
-        {"data": {"name": "own.py:load", "source": "local"}},
-    ],
-)
-def test_every_way_to_data_refuses_them(sections: dict, tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text(SPOILT)
-    if sections.get("data", {}).get("source") == "local":
-        for edge in "abc":
-            (tmp_path / "data" / edge).mkdir(parents=True)
-        sections = {"data": sections["data"] | {"dir": str(tmp_path / "data")}}
-    with pytest.raises(UserError, match=r"train_x\[7\] is not finite"):
-        learning(experiment(**sections), tmp_path)
-
-
 def test_a_shard_and_the_cache_refuse_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGEFL_CACHE", str(tmp_path / "cache"))
     found = Dataset(spoilt(np.nan), Y, F, Y, 3)
@@ -158,13 +90,3 @@ def test_a_shard_and_the_cache_refuse_them(tmp_path: Path, monkeypatch: pytest.M
     shards.write(tmp_path / "shards", "d", found, {"a": np.array([3, 4])}, {"standard": "0"})
     with pytest.raises(UserError, match=r"a.safetensors: x\[1\] is not finite"):
         shards.read(tmp_path / "shards", "d", ["a"], wants_test=False)
-
-
-def test_a_data_set_without_test_samples_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text(
-        "import numpy as np\nfrom edgefl.api import Dataset\n\n\ndef load(directory):\n"
-        "    x, y = np.zeros((60, 1, 2, 2), np.float32), np.arange(60) % 2\n"
-        "    return Dataset(x, y, x[:0], y[:0], 2)\n"
-    )
-    with pytest.raises(UserError, match="'own.py:load': no samples in test_x, expected at least"):
-        learning(experiment(data={"name": "own.py:load"}), tmp_path)

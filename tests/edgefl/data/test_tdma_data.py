@@ -28,15 +28,6 @@ def test_every_edge_has_one_label_and_no_sample_is_used_twice() -> None:
     )
 
 
-def test_labels_may_be_drawn() -> None:
-    shares = dealt(30, samples=10, deal="drawn")
-    labels = [int(LABELS[share[0]]) for share in shares]
-    assert sorted(labels) == sorted(number % 10 for number in range(30)) and labels != [
-        number % 10 for number in range(30)
-    ]
-    assert all(len(set(LABELS[share])) == 1 for share in shares)
-
-
 def test_too_few_samples_of_a_label_are_refused() -> None:
     with pytest.raises(UserError, match="40 edges want 120 samples of label 0, there are 100"):
         dealt(40, samples=30)
@@ -67,8 +58,3 @@ def test_the_cnn_can_halve_by_strides(shape: tuple[int, int, int]) -> None:
         pooled = tdma_cnn.build(tdma_cnn.Options(), shape, 10)
         sizes = [[weights.shape for weights in each.parameters()] for each in (model, pooled)]
         assert sizes[0] == sizes[1]
-
-
-def test_small_pictures_are_refused() -> None:
-    with pytest.raises(UserError, match="at least 16 x 16, these are 8 x 8"):
-        tdma_cnn.build(tdma_cnn.Options(), (1, 8, 8), 10)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from edgefl.data import leaf
 from edgefl.data.labels import spelled
 from edgefl.data.text_tables import table
 from edgefl.errors import UserError
@@ -67,28 +65,3 @@ def test_each_form_of_a_table_refuses_them(
     (tmp_path / name).write_text(content)
     with pytest.raises(UserError, match=complaint):
         table(tmp_path / name, ["text"], labels=["label"])
-
-
-def test_names_of_columns_and_labels_have_no_white_space_around_them(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("text, label\na,pos \nb, pos\n")
-    rows = table(tmp_path / "t.csv", ["text"], labels=["label"])
-    assert [row["label"] for row in rows] == ["pos", "pos"]
-
-
-@pytest.mark.parametrize(
-    ("x", "y", "complaint"),
-    [
-        ([[0.0] * 4], [None], "user 'a': y 1 is 'None', expected a whole number"),
-        ([[0.0] * 4] * 2, [1, 0.5], "user 'a': y 2 is '0.5', expected a whole number"),
-        ([[0.0, None, 0.0, 0.0]], [1], "user 'a': x 1 has null"),
-    ],
-)
-def test_leaf_names_the_user_and_the_sample(
-    x: list[Any], y: list[Any], complaint: str, tmp_path: Path
-) -> None:
-    content = {"users": ["a"], "num_samples": [len(y)], "user_data": {"a": {"x": x, "y": y}}}
-    for part in ("train", "test"):
-        (tmp_path / "leaf" / part).mkdir(parents=True)
-        (tmp_path / "leaf" / part / "all.json").write_text(json.dumps(content))
-    with pytest.raises(UserError, match=f"all.json: {complaint}"):
-        leaf.load(tmp_path, leaf.Options())

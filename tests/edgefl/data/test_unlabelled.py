@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from builders import EXAMPLES, experiment
 
-from edgefl.clocks.setup.learning import learning, with_experiment
+from edgefl.clocks.setup.learning import learning
 from edgefl.data import stl10
-from edgefl.data.dataset import Dataset
-from edgefl.data.unlabelled import fitted, unlabelled
+from edgefl.data.unlabelled import fitted
 from edgefl.errors import UserError
 from edgefl.loading.file import load
 
@@ -40,22 +39,6 @@ def test_held_out_samples_are_evenly_spaced_and_no_edge_has_them() -> None:
         "the others are shared out, each once"
     )
     assert without.data_digest() != whole.data_digest()
-
-
-def test_every_seed_has_the_same_ones() -> None:
-    one = learned(unlabelled={"size": 50})
-    other = with_experiment(one, one.experiment.model_copy(update={"seed": 2}))
-    assert other.unlabelled is one.unlabelled
-    assert sorted(np.concatenate(list(other.shards.values()))) == sorted(
-        np.concatenate(list(one.shards.values()))
-    )
-
-
-def test_an_edge_on_its_own_machine_has_none_of_them() -> None:
-    alone = learning(
-        experiment(task="my_task.py:build", unlabelled={"size": 50}), EXAMPLES, edges=["a"]
-    )
-    assert alone.unlabelled is None and set(alone.shards) >= {"a"}
 
 
 def test_so_many_of_them_evenly_spaced() -> None:
@@ -143,17 +126,6 @@ def test_test_samples_are_refused(tmp_path: Path) -> None:
         learning(experiment(unlabelled={"data": own(tmp_path, body), "size": 20}), tmp_path)
 
 
-def test_one_test_sample_among_many_is_found() -> None:
-    train, test = np.arange(60, dtype=np.float32).reshape(20, 3), np.full((5, 3), -1, np.float32)
-    test[4] = train[10]
-    mixed = Dataset(train, np.zeros(20), test, np.zeros(5), 2)
-    with pytest.raises(
-        UserError,
-        match="1 of the 10 samples of 'held_out' are test samples too, the first is number 5",
-    ):
-        unlabelled(experiment(unlabelled={"size": 10}), None, mixed)
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -194,15 +166,6 @@ def test_areas_are_averaged_and_grey_becomes_colour() -> None:
         [2, 2, 4, 4],
         [2, 2, 4, 4],
     ]
-
-
-def test_three_to_two_pixels_share_the_middle_one() -> None:
-    """Each new pixel covers one and a half old ones: (1 * 30 + 0.5 * 60) / 1.5 = 40, (0.5 * 60 +
-    1 * 90) / 1.5 = 80.
-    """
-    assert fitted(
-        np.array([[[[30, 60, 90]]]], np.float32), np.zeros((1, 1, 1, 2), np.float32)
-    ).ravel().tolist() == pytest.approx([40, 80])
 
 
 def test_colour_becomes_grey_by_brightness() -> None:
@@ -251,34 +214,3 @@ def test_stl10(tmp_path: Path) -> None:
     assert found.mean[1] == pytest.approx(9 / 96**2, abs=1e-3)
     more = stl10.unlabelled(tmp_path)
     assert more.shape == (6, 3, 96, 96) and more[5, 0, 5, 7] == 5 and more[5, 1, 1, 0] == 9
-
-
-@pytest.mark.usefixtures("cache")
-@pytest.mark.parametrize(
-    ("cut", "said"),
-    [
-        (
-            {"train_X": 1},
-            "train_X.bin: truncated or no STL-10 file: expected pictures of 27648 bytes",
-        ),
-        ({"test_y": 1}, "test_y.bin: 1 labels for the 2 pictures"),
-    ],
-)
-def test_a_wrong_stl10_is_one_line(tmp_path: Path, cut: dict[str, int], said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        stl10.load(stl(tmp_path, **cut))
-    with pytest.raises(UserError, match="edgefl data get stl10"):
-        stl10.unlabelled(tmp_path / "nowhere")
-
-
-def test_a_data_set_that_wants_options_of_its_own_is_refused_in_one_line(tmp_path: Path) -> None:
-    config = tmp_path / "own.toml"
-    config.write_text(
-        'strategies = [{strategy = "fedavg"}]\nstop = {versions = 1}\nunlabelled = {data ='
-        ' "huggingface", size = 10}\n'
-    )
-    with pytest.raises(
-        UserError,
-        match="unlabelled.data: 'huggingface' needs path, for which .unlabelled. has no key",
-    ):
-        load(config)

@@ -11,19 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from builders import Desk, S, make, plain, small_run, vector
-from edge_hosts import SETUP, Script, side
-from own_strategies import Fresher
-from processes import EchoRun, EchoTrainer
+from builders import S, plain, vector
 from trainers import linear_trainer
-from transport_rig import Rig
 
 from edgefl.actor import COORDINATOR, Output, Run, Send
-from edgefl.clocks.setup.replay_run import replay_run
 from edgefl.edges.edge import ASKING, TRANSITIONS, Edge, Phase, PhaseEvent, PhaseMachine
 from edgefl.edges.training import TrainingFailure, TrainingPlan
 from edgefl.errors import Bug
-from edgefl.protocol.codec import decode_note, encode_note
 from edgefl.protocol.messages import (
     Acknowledged,
     Assignment,
@@ -31,17 +25,12 @@ from edgefl.protocol.messages import (
     Fresh,
     FreshRequest,
     NothingNewer,
-    RunFinished,
-    Stamped,
     TooLate,
     Update,
     UrgeTask,
-    Welcome,
 )
-from edgefl.protocol.transfers import Outgoing
-from edgefl.results.tail import read_events
-from edgefl.strategies.base import events_and_decisions as do
-from edgefl.strategies.base.strategy import LocalRule, Strategy
+from edgefl.results.read import read_events
+from edgefl.strategies.base.strategy import LocalRule
 from emulator.compute import Device, Native, Rate
 
 
@@ -206,30 +195,6 @@ def test_a_fresher_model_is_waited_for_and_merged_once() -> None:
     assert run.merged == [9] and device.train() == [UPDATE]
 
 
-@pytest.mark.parametrize("checkpoint", [6, 60])
-def test_a_request_at_the_end_or_behind_it_is_none(checkpoint: int) -> None:
-    device = EdgeAtWork(checkpoint=checkpoint)
-    assert device.task() == ["train to 6 in 6 s"] and device.train() == [UPDATE]
-
-
-def test_a_task_that_is_called_off_is_dropped() -> None:
-    device = EdgeAtWork()
-    device.task()
-    assert device.hear(CancelTask(5)) == [] and device.edge.open_tasks == [0]
-    assert device.hear(CancelTask(0)) == [] and device.edge.open_tasks == []
-    assert device.train() == [], "its worker may end later"
-    assert device.task(1) == ["train to 6 in 6 s"]
-
-
-def test_a_new_task_takes_the_place_of_one_that_the_coordinator_has_closed() -> None:
-    device = EdgeAtWork(checkpoint=4)
-    device.task(0)
-    old = device.job
-    device.task(1)
-    assert device.edge.job_done(old, None, 0) == [] and device.edge.open_tasks == [1]
-    assert device.train() == ["anything newer than v7 for 1 at step 4?"]
-
-
 # ------------------------------------------------------------------ the table of an edge's phases:
 PLAN = TrainingPlan(6, 2, 0.125)  # six steps of two samples
 
@@ -362,33 +327,6 @@ def test_a_bug_says_what_was_expected_and_how_the_edge_came_there() -> None:
     ]
 
 
-@pytest.mark.parametrize("phase", Phase, ids=name)
-def test_what_is_about_another_task_is_no_event(phase: Phase) -> None:
-    kind, way = TO[phase]
-    walk = Walk(kind)
-    for step in way:
-        step(walk)
-    others = (
-        Fresh(99, 3, {"weights": vector(8, 0, 4)}),
-        *(kind(99) for kind in (NothingNewer, TooLate, CancelTask, UrgeTask, Acknowledged)),
-    )
-    for message in others:
-        assert walk.edge.receive(message, 0) == []
-    assert walk.edge.phase is phase and len(walk.told) == len(way)
-
-
-def test_a_model_that_comes_when_it_is_too_late_leaves_the_request_open() -> None:
-    walk = Walk("train_on")
-    BEGIN(walk)
-    TRAIN(walk)
-    walk.now = 5 * S  # the last step begins: no step would follow a merge
-    FRESH(walk)
-    NOTHING(walk)
-    assert walk.edge.phase is Phase.REFRESHING
-    LATE(walk)
-    assert walk.edge.phase is Phase.TRAINING
-
-
 # ------------------------------------------------------------------ an urged edge: its run ends at
 PLAN_URGE = TrainingPlan(6, 2, 0.125, momentum=0.5)  # six steps of two samples
 
@@ -438,33 +376,6 @@ def test_the_run_ends_at_the_first_step_at_or_after_the_moment(urged_ns: int, st
     )
 
 
-def test_what_was_trained_beyond_it_is_trained_again() -> None:
-    """An edge on real sockets trains as fast as it can: here five steps while two have passed."""
-    one = edge()
-    (run,) = one.receive(task(), 0)
-    one.trainer.advance(run.job.run, one.rule, 5)
-    outputs = one.receive(UrgeTask(7), 2 * S)
-    assert one.job_done(run.job, None, 6 * S) == [], (
-        "the first run's end is nobody's business any more"
-    )
-    update, end_ns = trained(one, outputs, 2 * S)
-    assert end_ns == 2 * S and update.vectors["weights"].tolist() == after(2)
-
-
-def test_what_was_offered_for_later_is_taken_back() -> None:
-    one = edge()
-    offered, due_ns = trained(one, one.receive(task(), 0), 0)
-    assert due_ns == 6 * S and offered.numbers["steps"] == 6 and list(one.unacknowledged) == [7]
-    outputs = one.receive(UrgeTask(7), 3 * S)
-    assert one.unacknowledged == {} and one.open_tasks == [7]
-    update, end_ns = trained(one, outputs, 3 * S)
-    assert (
-        end_ns == 3 * S
-        and update.vectors["weights"].tolist() == after(3)
-        and one.unacknowledged == {7: update}
-    )
-
-
 def test_an_urge_that_overtakes_the_model_is_kept_for_it() -> None:
     one = edge()
     assert one.receive(UrgeTask(7), 0) == []
@@ -473,16 +384,6 @@ def test_an_urge_that_overtakes_the_model_is_kept_for_it() -> None:
     assert trained(one, one.receive(task(8), 5 * S), 5 * S)[0].numbers["steps"] == 6, (
         "it was for task 7 alone"
     )
-
-
-def test_a_run_that_asks_for_a_fresher_model_goes_on_to_its_end() -> None:
-    class Asks(LocalRule):
-        def checkpoint(self, run: Any) -> int:
-            return 3
-
-    one = edge(rule=Asks(None))
-    (run,) = one.receive(task(), 0)
-    assert one.receive(UrgeTask(7), S) == [] and run.job.until_step == 3
 
 
 def test_real_hardware_stops_where_it_is() -> None:
@@ -495,47 +396,7 @@ def test_real_hardware_stops_where_it_is() -> None:
     assert sent.message.numbers["steps"] == 2
 
 
-# ------------------------------------------------------------------ the coordinator
-class Urges(Strategy):
-    """Assigns a task, then urges the given edges at once."""
-
-    whom = "a"
-
-    def started(self, now: int) -> list[do.Decision]:
-        self.mark_running(["a"])
-        return [do.Assign(("a",), {"weights": self.weights}), do.Urge(self.whom)]
-
-
-def test_the_coordinator_names_the_task(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, make(Urges))
-    outputs = desk.coordinator.start({"a": 1}, 0)
-    assert outputs[-1] == Send("a", UrgeTask(0)) and desk.events()[-1]["decisions"][-1] == {
-        "do": "urge",
-        "edge": "a",
-    }
-
-
 # ------------------------------------------------------------------ whole runs
-RUN: dict[str, Any] = {
-    "task": "../support/own_task.py:build",
-    "stop": {"versions": 12},
-    "devices": {"samples_per_s": 300.0, "slowest_ratio": 8.0},
-    "training": {"epochs": 2, "batch_size": 8},
-    "record": {"payloads": True},
-    "strategies": [
-        {"strategy": "port", "concurrency": 3, "least_updates": 1, "staleness_bound": 2}
-    ],
-}
-
-
-def urges(directory: Path) -> list[tuple[float, str]]:
-    """(moment, edge) of each."""
-    return [
-        (event["t"], d["edge"])
-        for event in read_events(directory / "events.jsonl")
-        for d in event.get("decisions", ())
-        if d["do"] == "urge"
-    ]
 
 
 def steps(directory: Path) -> dict[int, float]:
@@ -545,26 +406,6 @@ def steps(directory: Path) -> dict[int, float]:
         for event in read_events(directory / "events.jsonl")
         if event.get("event") == "update_arrived"
     }
-
-
-def test_late_edges_report_at_once(tmp_path: Path) -> None:
-    """The strategy waits for the slowest edge: it reports within one step and its upload, not at
-    the end of its epochs.
-    """
-    _, directory = small_run(tmp_path, **RUN)
-    asked = urges(directory)
-    assert asked and min(steps(directory).values()) < max(steps(directory).values())
-    ready = [
-        (event["t"], event["edge"])
-        for event in read_events(directory / "events.jsonl")
-        if event.get("fact") == "update_ready"
-    ]
-    for moment, name in asked:
-        later = [t for t, who in ready if who == name and t >= moment]
-        assert not later or later[0] - moment < 8 / (300 / 8) + 0.011, (
-            "a step of 8 samples at the slowest rate, and the urge's latency"
-        )
-    assert replay_run(directory).version == 12
 
 
 # ------------------------------------------------------------------ ``on_request = "train_on"``: t
@@ -707,20 +548,6 @@ def test_one_that_comes_in_the_last_step_or_later_is_too_late(through: bool) -> 
     assert found.numbers["too_late"] == 1 and found.numbers["merged"] == 0
 
 
-@pytest.mark.parametrize("through", [False, True])
-def test_nothing_newer_changes_nothing(through: bool) -> None:
-    story = Story()
-    _, rest = story.asks()
-    assert not through or story.trains(rest, 12 * S) == []
-    outputs = story.edge.receive(NothingNewer(7), 13 * S)
-    found = update(story.trains(outputs[0], 13 * S) if through else story.trains(rest, 12 * S))
-    assert (
-        story.end_ns == 16 * S
-        and found.vectors["weights"].tolist() == merged_by_hand(None)
-        and "too_late" not in found.numbers
-    )
-
-
 def test_real_hardware_stands_still() -> None:
     story = Story(Native())
     (first,) = story.outputs
@@ -729,68 +556,3 @@ def test_real_hardware_stands_still() -> None:
     assert sent.message == FreshRequest(7, 0, 2, until_ns=0)
     (rest,) = story.edge.receive(NEWER, 13 * S)
     assert rest.duration_ns is None and rest.job.run.memory["merged"].tolist() == [3]
-
-
-# ------------------------------------------------------------------ the coordinator
-def test_a_request_that_arrives_when_it_is_too_late_is_not_answered(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, make(Fresher))
-    desk.start("a")
-    assert desk.hear("a", FreshRequest(0, 0, 2, 5 * S), 5 * S) == []
-    assert desk.facts("request_too_late") == [
-        {"t": 5.0, "fact": "request_too_late", "edge": "a", "task": 0}
-    ]
-    assert desk.hear("a", FreshRequest(0, 0, 2, 5 * S), 5 * S - 1) == ["a <- NothingNewer 0"]
-    assert desk.events()[-1]["until_ns"] == 5 * S
-
-
-# ---------------------------------------------------------------- the coordinator's end of the wire
-
-
-def asked(rig: Rig, until_ns: int) -> None:
-    rig.says("a", Stamped(rig.clock.ns, encode_note(FreshRequest(1, 0, 2, until_ns))))
-    rig.until(rig.clock.ns)
-
-
-def notes(rig: Rig) -> list[tuple[int, Any]]:
-    return [
-        (at, decode_note(message.note))
-        for at, message, _ in rig.sent["a"]
-        if isinstance(message, Stamped)
-    ]
-
-
-# ------------------------------------------------------------------ the edge's end of the wire
-class AskingTrainer(EchoTrainer):
-    """Its runs ask before their first step."""
-
-    def begin(self, task: Assignment, rule: LocalRule, memory: dict[str, Any]) -> EchoRun:
-        return EchoRun(task.vectors["weights"], checkpoint=0)
-
-
-@pytest.mark.parametrize("asking", [True, False])
-def test_an_open_request_is_repeated_in_a_new_session(
-    asking: bool,
-) -> None:
-    script = Script((SETUP, 7), (Welcome(), 7), (RunFinished("versions", False), 7))
-    host = script.host()
-    built = side(AskingTrainer() if asking else None)
-    built.edge.receive(Assignment(1, 0, {"weights": vector(1, 2, 3)}), 0)
-    assert built.edge.asking == asking
-    host.build = lambda setup: built
-    host.notes.asked = Stamped(5, encode_note(FreshRequest(1, 0, 2, 9)))
-    host.run()
-    assert (host.notes.asked in script.said) == asking
-
-
-@pytest.mark.parametrize(
-    ("late", "left"), [([(Stamped(9, encode_note(TooLate(1))), 7)], []), ([], [3])]
-)
-def test_what_came_of_a_download_that_is_too_late_is_forgotten(
-    late: list[Any], left: list[int]
-) -> None:
-    offer = Outgoing(3, Fresh(1, 4, {"weights": vector(1, 2, 3)})).offer(0)
-    script = Script(
-        (SETUP, 7), (Welcome(), 7), (offer, 7), *late, (RunFinished("versions", False), 7)
-    )
-    script.host().run()
-    assert list(script.work.transfers.downloads) == left

@@ -11,12 +11,10 @@ import numpy as np
 import pytest
 import torch
 from builders import S
-from edge_hosts import SETUP, Script, side
 from torch import nn
 from trainers import ANSWERS, ROWS, FakeTask, finished, half_square, linear_trainer
 
 from edgefl.actor import COORDINATOR, Run, Send
-from edgefl.clocks.virtual.pool.executor import Describer
 from edgefl.data.task import cross_entropy
 from edgefl.edges.edge import Edge, Phase
 from edgefl.edges.training import (
@@ -25,7 +23,6 @@ from edgefl.edges.training import (
     Schedule,
     Trainer,
     TrainingPlan,
-    sample_order,
     tokens_by_step,
     training_failure,
 )
@@ -37,11 +34,7 @@ from edgefl.protocol.messages import (
     Acknowledged,
     Assignment,
     Fresh,
-    Join,
-    RunFinished,
-    Stamped,
     TaskFailed,
-    Welcome,
 )
 from edgefl.strategies.base.strategy import LocalRule
 from edgefl.strategies.fedac import Controlled, FedACOptions
@@ -121,56 +114,6 @@ def test_a_last_batch_that_is_smaller_may_be_left_out() -> None:
         start_at(0, 0, 0), LocalRule(None), {}
     )
     assert whole.order[:6].tolist() == passes[0], "the same order of samples as without it"
-
-
-def test_an_epoch_may_be_a_number_of_batches_along_shuffled_passes() -> None:
-    """Seven samples in batches of three are passes of 3, 3 and 1; an epoch here is two batches."""
-    rows = torch.eye(3).repeat(3, 1)[:7]
-    plan = TrainingPlan(epochs=2, batch_size=3, learning_rate=0.0, batches_per_epoch=2)
-    run = linear_trainer(plan, rows, torch.zeros(7, 1)).begin(
-        start_at(0, 0, 0), LocalRule(None), {}
-    )
-    assert (run.steps, run.steps_per_epoch, len(run.order)) == (4, 2, 14)
-    assert [run.samples_at(step) for step in range(5)] == [0, 3, 6, 7, 10]
-    assert plan.task_samples(7) == 10
-    assert sorted(run.order[:7].tolist()) == list(range(7)), "passes as ever"
-
-
-def test_a_device_trains_on_its_members_in_an_order_of_its_own() -> None:
-    rows = torch.arange(10.0)[:, None].repeat(1, 3)
-    seen: list[list[float]] = []
-
-    class Watch(LocalRule):
-        def extra_loss(self, run: LocalRun, batch: tuple, output: Any, forward: Any) -> None:
-            seen.append(batch[0][:, 0].tolist())
-
-    plan = TrainingPlan(epochs=1, batch_size=4, learning_rate=0.0)
-    trainer = linear_trainer(plan, rows, torch.zeros(10, 1), members=np.array([2, 3, 5, 7, 8]))
-    for number in (1, 2, 1):
-        finished(trainer, Watch(None), start_at(0, 0, 0, number=number))
-    assert sorted(seen[0] + seen[1]) == [2, 3, 5, 7, 8] and len(seen[0]) == 4
-    assert seen[:2] == seen[4:] and seen[:2] != seen[2:4], (
-        "the order depends on the task number, and on nothing that passed since"
-    )
-    with pytest.raises(ValueError, match="no samples"):
-        linear_trainer(plan, members=np.array([]))
-
-
-def test_adjust_can_pull_to_the_received_model_as_fedprox_does() -> None:
-    """mu = 1: second step at (0.5, 2, 5): data gradient (-0.5, 4, 0) + pull (0.5, 2, 0) = (0, 6,
-    0).
-    """
-
-    class Pull(LocalRule):
-        def adjust(self, run: LocalRun, gradient: torch.Tensor) -> None:
-            gradient.add_(run.weights[: run.parameters] - run.start[: run.parameters], alpha=1.0)
-
-    run = finished(
-        linear_trainer(TrainingPlan(epochs=2, batch_size=2, learning_rate=0.5)),
-        Pull(None),
-        start_at(0, 0, 5),
-    )
-    assert run.weights.tolist() == [0.5, -1.0, 5.0]
 
 
 def test_an_extra_loss_is_added_but_not_reported() -> None:
@@ -321,26 +264,6 @@ def test_slices_in_turn_on_one_workspace_change_no_bit(rule: LocalRule) -> None:
     assert len({run.weights.numpy().tobytes() for run in runs.values()}) == 3
 
 
-def test_adjust_and_the_step_leave_running_statistics_alone() -> None:
-    class Everything(LocalRule):
-        def adjust(self, run: LocalRun, gradient: torch.Tensor) -> None:
-            assert len(gradient) == run.parameters == len(run.weights) - 24
-            gradient.fill_(1.0)
-
-    task = FakeTask({"weights": initial(restless, Streams(7))})
-    results = [
-        finished(restless_trainer(Workspace(restless), "a"), rule, task)
-        for rule in (LocalRule(None), Everything(None))
-    ]
-    moved = results[1].start - results[1].weights
-    torch.testing.assert_close(
-        moved[: results[1].parameters], moved[:1].expand(results[1].parameters), rtol=0, atol=1e-4
-    )
-    assert all(
-        (run.weights[run.parameters :] != run.start[run.parameters :]).all() for run in results
-    ), "only the model itself moves them"
-
-
 # ------------------------------------------------------------------ adamW, state that stays on the
 ADAMW = TrainingPlan(1, 2, 0.5, optimizer="adamw", epsilon=1e-8)
 
@@ -357,15 +280,6 @@ def torch_adamw(steps: int, start: list[float], **options: Any) -> torch.Tensor:
         half_square(ROWS @ weight.T, ANSWERS).backward()
         reference.step()
     return weight.detach()[0]
-
-
-def test_one_step_of_adamw_by_hand() -> None:
-    """At (0, 0, 5) the gradient is (-1, -4, 0). The first step of Adam is the rate times the sign;
-    the decay takes rate x decay = 0.05 of the weights: 5 -> 4.75.
-    """
-    plan = replace(ADAMW, weight_decay=0.1)
-    run = finished(linear_trainer(plan), LocalRule(None), start_at_optimizers(0, 0, 5))
-    assert run.weights.tolist() == pytest.approx([0.5, 0.5, 4.75], abs=1e-6)
 
 
 def test_adamw_is_that_of_torch() -> None:
@@ -389,22 +303,6 @@ def test_two_tasks_with_kept_state_are_one_long_task(optimizer: Any) -> None:
     assert memory[STEPS].tolist() == [2.0]
     fresh = finished(linear_trainer(replace(kept, keeps_state=False)), rule, middle, memory)
     assert fresh.weights.tolist() != whole.weights.tolist(), "the state would have no effect"
-
-
-def test_a_state_that_is_not_finite_is_not_kept() -> None:
-    trainer = linear_trainer(replace(ADAMW, keeps_state=True))
-    run = finished(trainer, LocalRule(None), start_at_optimizers(float("inf"), 0, 5))
-    assert trainer.remembered(run, LocalRule(None)) == {}
-
-
-def test_a_copied_run_has_its_own_moments() -> None:
-    trainer, rule = linear_trainer(replace(ADAMW, epochs=3)), LocalRule(None)
-    run = trainer.begin(start_at_optimizers(0, 0, 5), rule, {})
-    trainer.advance(run, rule, until_step=1)
-    copy = trainer.kept(run)
-    trainer.advance(run, rule)
-    trainer.advance(copy, rule)
-    assert copy.weights.tolist() == run.weights.tolist() and copy.optimizer is not run.optimizer
 
 
 # ------------------------------------------------------------------ micro-batches
@@ -459,23 +357,6 @@ def test_schedules_by_hand() -> None:
     assert [Schedule("constant", 3).factor(step, 4) for step in range(4)] == [0.25, 0.5, 0.75, 1.0]
 
 
-def test_the_learning_rate_follows_the_schedule_step_by_step() -> None:
-    """Gradient of w1 is w1 - 1: from 0 with rates 0.5 and 0.25: 0 -> 0.5 -> 0.625."""
-    plan = TrainingPlan(2, 2, 0.5, schedule=Schedule("linear", total_steps=2))
-    run = finished(linear_trainer(plan), LocalRule(None), start_at_optimizers(0, 1, 0))
-    assert run.weights.tolist() == [0.625, 1.0, 0.0]
-
-
-def test_a_schedule_over_all_tasks_goes_on() -> None:
-    plan = TrainingPlan(1, 2, 0.5, keeps_state=True, schedule=Schedule("linear", total_steps=2))
-    trainer, rule = linear_trainer(plan), LocalRule(None)
-    first = finished(trainer, rule, start_at_optimizers(0, 1, 0))
-    second = finished(
-        trainer, rule, start_at_optimizers(*first.weights.tolist()), trainer.remembered(first, rule)
-    )
-    assert second.weights.tolist() == [0.625, 1.0, 0.0]
-
-
 # ------------------------------------------------------------------ FedAC's control variate
 def test_fedacs_mean_gradient_is_the_same_from_steps_and_from_gradients() -> None:
     """A schedule that never changes the rate makes the device sum gradients itself."""
@@ -510,28 +391,6 @@ def test_tokens_count_with_padding() -> None:
         55,
         60,
     ]
-
-
-def test_both_clocks_count_the_same_tokens() -> None:
-    """The trainer of the wall clock, and the description of the virtual clock, without a model."""
-    trainer = linear_trainer(PLAN, torch.zeros(5, 3), torch.zeros(5, 1), lengths=LENGTHS)
-    task = Assignment(7, 0, {"weights": np.zeros(3, np.float32)}, {})
-    run = trainer.begin(task, LocalRule(None), {})
-
-    def tokens(of: Any) -> Any:
-        order = sample_order(Streams(1), "e1", 7, np.arange(5), of)
-        return tokens_by_step(order, LENGTHS, of)
-
-    described = Describer(0, "e1", PLAN, 5, tokens).begin(task, LocalRule(None), {})
-    assert run.tokens == described.tokens and run.work_until(6) == run.tokens[6] > LENGTHS.sum() * 2
-    described.step = run.step = 3
-    assert run.work_until(6) == described.work_until(6) == run.tokens[6] - run.tokens[3]
-
-
-def test_without_lengths_the_work_is_in_samples() -> None:
-    trainer = linear_trainer(PLAN, torch.zeros(5, 3), torch.zeros(5, 1))
-    run = trainer.begin(FakeTask({"weights": np.zeros(3, np.float32)}), LocalRule(None), {})
-    assert [run.work_until(step) for step in range(7)] == [0, 2, 4, 5, 7, 9, 10]
 
 
 # ------------------------------------------------------------------ an exception of an algorithm,
@@ -628,23 +487,6 @@ def test_a_hook_that_raises_is_a_failed_task(hook: str, told_s: int, where: str)
     assert edge.open_tasks == [] and edge.memory == {}
 
 
-def test_a_number_that_a_task_has_not_tells_those_that_it_has() -> None:
-    class Wrong(LocalRule):
-        def begin(self, run: Any) -> None:
-            run.task.numbers["my"]
-
-    edge = Edge("e1", linear_trainer(PLAN_FAILING), Wrong(None), Rate(1.0))
-    told, _ = carried_out(edge, edge.receive(task(mu=0.1, epochs=3.0), 0))
-    expected = "before its first step: MissingName: 'my', expected one of 'epochs', 'mu' (test_"
-    assert told.reason.startswith(expected)
-
-
-def test_the_reason_names_the_line_of_the_algorithms_own_file() -> None:
-    edge = failing("begin")
-    told, _ = carried_out(edge, edge.receive(task(), 0))
-    assert "(test_training.py, line " in told.reason
-
-
 @pytest.mark.parametrize("letter", ["x", "é", "\N{PILE OF POO}", "\ud800", "\x1b"])
 def test_what_is_told_fits_into_a_note(letter: str) -> None:
     try:
@@ -654,31 +496,3 @@ def test_what_is_told_fits_into_a_note(letter: str) -> None:
     note = TaskFailed(2**62, failure.reason, failure.trace)
     data = encode_note(note)
     assert decode_note(data) == note and len(data) <= MAX_NOTE
-
-
-@pytest.mark.parametrize("known", [True, False])
-def test_a_failure_is_told_again_in_a_new_session(known: bool) -> None:
-    """It is repeated until it is acknowledged: it may have been lost in the former session."""
-    built = side()
-    built.edge.failed = {3: TaskFailed(3, "step 1 of 1: ValueError", "Traceback")} if known else {}
-    script = Script((SETUP, 7), (Welcome(), 7), (RunFinished("versions", False), 7))
-    host = script.host()
-    host.build = lambda setup: built
-    host.notes.failed = {3: Stamped(5, encode_note(TaskFailed(3, "step 1 of 1: ValueError", "")))}
-    host.run()
-    assert (host.notes.failed[3] in script.said) == known
-    joins = [message for message in script.said if isinstance(message, Join)]
-    assert [join.tasks for join in joins] == [[3] if known else []]
-
-
-@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit()])
-def test_a_hook_that_exits_is_a_failed_task(error: BaseException) -> None:
-    class Leaves(LocalRule):
-        def begin(self, run: Any) -> None:
-            raise error
-
-    trainer = linear_trainer(TrainingPlan(epochs=1, batch_size=2, learning_rate=0.5))
-    run = trainer.begin(Assignment(0, 0, {"weights": np.zeros(3, np.float32)}), Leaves(None), {})
-    assert run.failure is not None
-    assert run.failure.reason.startswith(f"before its first step: {type(error).__name__}")
-    assert "(test_training.py, line " in run.failure.reason

@@ -27,6 +27,7 @@ from edgefl.protocol.messages import (
     NothingNewer,
     Ready,
     Started,
+    TaskFailed,
     ToCoordinator,
     ToEdge,
     TooLate,
@@ -155,7 +156,7 @@ def test_an_answer_may_come_until_its_moment_or_for_ever() -> None:
         (NothingNewer(1), 7 * MS),
         (UrgeTask(1), 7 * MS),
         *((note, 0) for note in (Acknowledged(1), CancelTask(1), TooLate(1), Ready(1))),
-        *((note, 0) for note in (Started(1), Update(1, 0, {}))),
+        *((note, 0) for note in (Started(1), TaskFailed(1, "", ""), Update(1, 0, {}))),
     ],
 )
 def test_notes_of_an_algorithm_pay_latency_and_those_of_the_testbed_are_free(
@@ -200,8 +201,9 @@ def test_a_broadcast_is_one_transfer_of_the_largest_size_and_each_edge_gets_its_
     machine.broadcast(carrier, copies, (3,), 0)
     assert (carrier.transfer.edge, carrier.transfer.size) == (ALL_EDGES, 102)
     machine.end("b", CancelTask(1), 0)
-    assert not machine.arrived(copies[0], 61 * MS)
-    assert machine.carried(80 * MS) == [carrier, copies[0]]
+    assert not machine.arrived(copies[0], 60 * MS)
+    assert machine.carried(61 * MS) == [carrier] and machine.next_due() == 80 * MS
+    assert machine.carried(80 * MS) == [copies[0]]
     assert carrier.completion is not None and copies[0].completion is not None
     assert carrier.completion.due_ns == 60 * MS + 102 * 8 * 500
     assert copies[0].completion.due_ns == 80 * MS and copies[1].completion is None

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from edgefl.jobs import Distill, Predict
+from edgefl.jobs import Distill
 from edgefl.models import distil
 from edgefl.models.adam import Adam
 from edgefl.models.workspace import Workspace, flat
@@ -33,8 +33,8 @@ def space() -> Workspace:
     return Workspace(Net)
 
 
-def recipe(**changes: Any) -> distil.Recipe:
-    return distil.Recipe(
+def recipe(**changes: Any) -> SimpleNamespace:
+    return SimpleNamespace(
         **{"passes": 1, "batch": 8, "learning_rate": 0.1}
         | {"alpha_min": 0.2, "alpha_max": 0.8, "clip": 5.0}
         | changes
@@ -75,29 +75,12 @@ def test_cross_entropy_with_the_teachers_hard_labels() -> None:
     )
 
 
-def test_the_teacher_is_a_constant_c2() -> None:
-    teacher = torch.tensor([[1.0, 0.0]])
-    student = torch.zeros(1, 2, requires_grad=True)
-    distil.loss(student, teacher, 1.0).backward()
-    assert teacher.grad is None and student.grad[0].tolist() == pytest.approx(
-        [0.5 - 0.7310586, 0.7310586 - 0.5], abs=1e-6
-    ), "q - p"
-
-
 # ------------------------------------------------------------------ eqs. 4 and 5
 def test_entropy_is_normalised_by_log_c() -> None:
     even, certain, between = [0.0] * 4, [1000.0, 0.0, 0.0, 0.0], [1000.0, 1000.0, 0.0, 0.0]
     assert distil.entropy(torch.tensor([even, certain, between])).tolist() == pytest.approx(
         [1.0, 0.0, 0.5], abs=1e-6
     )
-
-
-def test_entropy_never_leaves_0_to_1_by_rounding_and_hides_no_nan() -> None:
-    found = [
-        float(distil.entropy(torch.full((1, classes), 0.1 * classes))) for classes in range(2, 120)
-    ]
-    assert max(found) <= 1.0 and min(found) > 0.99999
-    assert math.isnan(float(distil.entropy(torch.tensor([[float("nan"), 0.0]]))))
 
 
 @pytest.mark.parametrize(("logit", "alpha"), [(0.0, 0.8), (1000.0, 0.2)])
@@ -197,17 +180,6 @@ def test_a_lesson_moves_the_parameters_and_leaves_buffers_and_workspace() -> Non
     )
 
 
-def test_a_lesson_depends_on_its_description_alone() -> None:
-    first, again = lesson(space()), lesson(space())
-    assert (
-        all(np.array_equal(first[0][name], again[0][name]) for name in first[0])
-        and first[1] == again[1]
-    )
-    assert not np.array_equal(lesson(space(), seed=8)[0]["weights"], first[0]["weights"]), (
-        "another order of samples"
-    )
-
-
 def test_adam_goes_on_where_it_was() -> None:
     """Two distillations of one pass, the second with the moments of the first, give the same
     weights as Adam with two passes over the same batches.
@@ -222,15 +194,3 @@ def test_adam_goes_on_where_it_was() -> None:
     assert numbers["steps"] == 2.0 and kept["weights"] == pytest.approx(two["weights"], abs=1e-6)
     anew, _ = lesson(net, batch=20)
     assert anew["weights"] != pytest.approx(two["weights"], abs=1e-6)
-
-
-def test_predicting_is_in_evaluation_mode_and_flat() -> None:
-    net = space()
-    learned, weights = desk(net), flat(net.model)
-    vectors, numbers = Predict(weights, None).work(learned)
-    net.model.eval()
-    with torch.no_grad():
-        assert vectors["logits"].tolist() == pytest.approx(
-            net.model(learned.some_unlabelled(None)).flatten().tolist(), abs=1e-6
-        )
-    assert numbers == {} and len(Predict(weights, 5).work(learned)[0]["logits"]) == 15

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import nn
 
 from edgefl.data.task import cross_entropy
 from edgefl.errors import UserError
 from edgefl.models import (
-    alexnet,
-    celeba_cnn,
-    cnn,
-    emnist_cnn,
     lenet5,
     mlp,
-    resnet18,
-    resnet20,
-    tdma_cnn,
-    vgg11,
 )
 from edgefl.models.evaluate import evaluate
 from edgefl.models.workspace import Workspace, flat, initial, layout_of, wrap
 from edgefl.streams import Streams
-from edgefl.vectors import aligned, aligned_copy
+from edgefl.vectors import aligned_copy
 
 
 class Mixed(nn.Module):
@@ -85,20 +73,6 @@ def test_the_module_lives_in_the_vector_it_is_pointed_at() -> None:
     assert flat(workspace.model).tobytes() == vector.numpy().tobytes()
 
 
-def test_only_float32_models_are_taken() -> None:
-    with pytest.raises(UserError, match="'weight' is float64: expected float32"):
-        layout_of(nn.Linear(2, 2).double())
-
-
-def test_wrap_copies_only_what_is_not_aligned_float32() -> None:
-    whole = aligned(17)
-    assert wrap(whole).data_ptr() == whole.ctypes.data
-    whole.flags.writeable = False
-    assert wrap(whole).data_ptr() == whole.ctypes.data
-    shifted = wrap(whole[1:])
-    assert shifted.data_ptr() % 64 == 0 and shifted.data_ptr() != whole[1:].ctypes.data
-
-
 def test_the_initial_model_depends_on_the_seed_alone() -> None:
     def build() -> nn.Module:
         return mlp.build(mlp.Options(), (1, 2, 2), 3)
@@ -115,42 +89,6 @@ def test_the_initial_model_depends_on_the_seed_alone() -> None:
         != initial(build, Streams(2)).tobytes()
     )
     assert first.ctypes.data % 64 == 0 and first.size == 4 * 64 + 64 + 64 * 3 + 3
-
-
-def test_mlp_shapes() -> None:
-    model = mlp.build(mlp.Options(hidden=(5, 4)), (3, 2, 2), 7)
-    assert model(torch.zeros(2, 3, 2, 2)).shape == (2, 7)
-    assert [tuple(p.shape) for p in model.parameters()] == [
-        (5, 12),
-        (5,),
-        (4, 5),
-        (4,),
-        (7, 4),
-        (7,),
-    ]
-    assert layout_of(mlp.build(mlp.Options(hidden=()), (1, 8, 8), 10)).size == 650
-    for wrong in ({"hidden": (0,)}, {"hiden": (5,)}):
-        with pytest.raises(ValidationError):
-            mlp.Options(**wrong)
-
-
-@pytest.mark.parametrize(
-    ("shape", "size"), [((1, 28, 28), 61_706), ((3, 32, 32), 62_006), ((1, 12, 12), 15_626)]
-)
-def test_lenet5_sizes(shape: tuple[int, int, int], size: int) -> None:
-    """28 x 28: 156 + 2,416 + 48,120 + 10,164 + 850; two more channels: 2 * 150; one pixel left
-    instead of 25: 384 * 120 less.
-    """
-    model = lenet5.build(lenet5.Options(), shape, 10)
-    assert model(torch.zeros(2, *shape)).shape == (2, 10) and layout_of(model).size == size
-
-
-def test_lenet5_in_the_papers_dress() -> None:
-    model = lenet5.build(lenet5.Options(activation="tanh", pool="average"), (1, 28, 28), 10)
-    assert {type(m) for m in model} >= {nn.Tanh, nn.AvgPool2d} and not {type(m) for m in model} & {
-        nn.ReLU,
-        nn.MaxPool2d,
-    }
 
 
 @pytest.mark.parametrize("side", [12, 13, 14, 15, 28, 31, 32, 33, 40])
@@ -183,20 +121,6 @@ def test_evaluation_by_hand_and_in_uneven_batches() -> None:
         ) and accuracy == pytest.approx(2 / 3)
 
 
-def test_evaluation_takes_another_loss_and_metric() -> None:
-    workspace = Workspace(lambda: nn.Linear(1, 1, bias=False))
-    found = evaluate(
-        workspace,
-        np.array([2], dtype=np.float32),
-        torch.ones(4, 1),
-        torch.ones(4, 1),
-        nn.functional.mse_loss,
-        batch=3,
-        metric=lambda outputs, targets: (outputs - targets).sum(),
-    )
-    assert found == (1.0, 1.0)
-
-
 def test_evaluation_leaves_statistics_weights_and_workspace_alone() -> None:
     workspace = Workspace(Mixed)
     mine = wrap(initial(Mixed, Streams(1)))
@@ -209,114 +133,3 @@ def test_evaluation_leaves_statistics_weights_and_workspace_alone() -> None:
     assert (weights.tobytes(), mine.numpy().tobytes()) == before
     assert workspace.model.training and workspace.model.scale.data_ptr() == mine.data_ptr()
     assert workspace.model.norm.num_batches_tracked.item() == 0
-
-
-def test_a_vector_of_the_wrong_length_is_refused() -> None:
-    with pytest.raises(ValueError, match="16 elements for a model of 17"):
-        evaluate(Workspace(Mixed), aligned(16), torch.zeros(1, 2), torch.zeros(1), cross_entropy)
-
-
-# ------------------------------------------------------------------ the order of images
-GREY, COLOURED = (1, 28, 28), (3, 32, 32)
-PAPERS = {"activation": "tanh", "pool": "average"}
-
-
-class OwnCode(nn.Module):
-    """A user's model: ``view`` needs torch's own order of the pooled images."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.pool, self.output = (
-            nn.Conv2d(3, 4, 3),
-            nn.MaxPool2d(2),
-            nn.Linear(4 * 15 * 15, 10),
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        pooled: torch.Tensor = self.pool(self.conv(x))
-        output: torch.Tensor = self.output(pooled.view(len(x), -1))
-        return output
-
-
-def space_of(model: ModuleType, options: dict[str, Any], shape: tuple[int, ...]) -> Workspace:
-    def build() -> nn.Module:
-        made: nn.Module = model.build(model.Options(**options), shape, 10)
-        return made
-
-    return Workspace(build)
-
-
-def batch_of(shape: tuple[int, ...], size: int = 6) -> tuple[torch.Tensor, torch.Tensor]:
-    inputs = torch.randn(size, *shape, generator=torch.Generator().manual_seed(1))
-    return inputs, torch.arange(size) % 10
-
-
-def slope(space: Workspace, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """The gradient of a batch as the workspace has it."""
-    space.gradient.zero_()
-    output, features = space.with_features(inputs)
-    torch.autograd.backward(cross_entropy(output, targets) + features.square().mean())
-    return space.gradient.clone()
-
-
-@pytest.mark.parametrize(
-    ("model", "options", "shape"),
-    [
-        (lenet5, {}, GREY),
-        (lenet5, PAPERS, COLOURED),
-        (tdma_cnn, {}, GREY),
-        (emnist_cnn, {}, GREY),
-        (celeba_cnn, {}, COLOURED),
-        (resnet20, {"norm": "batch"}, COLOURED),
-        (resnet20, {"norm": "group"}, GREY),
-    ],
-)
-def test_channels_last_changes_the_last_bits_only(
-    model: ModuleType, options: dict[str, Any], shape: tuple[int, ...]
-) -> None:
-    """The largest difference is below a ten-thousandth of the largest element: rounding."""
-    space, (inputs, targets) = space_of(model, options, shape), batch_of(shape)
-    arranged = space.arranged(inputs)
-    assert torch.equal(arranged, inputs) and arranged.stride(1) == 1
-    entered: list[torch.Tensor] = []
-    second = [module for module in space.model.modules() if isinstance(module, nn.Conv2d)][-1:]
-    hook = second[0].register_forward_hook(lambda _, __, output: entered.append(output))
-    found = slope(space, arranged, targets)
-    hook.remove()
-    assert entered[0].is_contiguous(memory_format=torch.channels_last), "to the last convolution"
-    wanted = slope(space, inputs, targets)
-    assert wanted.abs().max() > 0
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-4 * float(wanted.abs().max()))
-
-
-@pytest.mark.parametrize(
-    ("model", "options", "shape"),
-    [
-        (lenet5, {"pool": "stride"}, GREY),
-        (cnn, {"norm": "batch"}, GREY),
-        (mlp, {}, GREY),
-        (alexnet, {}, COLOURED),
-        (vgg11, {}, COLOURED),
-        (resnet18, {}, COLOURED),
-    ],
-)
-def test_models_that_it_does_not_help_keep_torchs_order(
-    model: ModuleType, options: dict[str, Any], shape: tuple[int, ...]
-) -> None:
-    """No pooling, or too many weights, which would be copied for each batch."""
-    inputs, _ = batch_of(shape)
-    assert space_of(model, options, shape).arranged(inputs) is inputs
-
-
-def test_a_users_own_code_gets_torchs_order() -> None:
-    space, (inputs, targets) = Workspace(OwnCode), batch_of(COLOURED)
-    assert space.arranged(inputs) is inputs
-    loss, _ = evaluate(space, flat(space.model), inputs, targets, cross_entropy, batch=4)
-    assert loss == pytest.approx(cross_entropy(space.model(inputs), targets).item(), rel=1e-5)
-
-
-def test_an_error_of_the_model_in_evaluation_is_its_own() -> None:
-    space, (inputs, targets) = Workspace(OwnCode), batch_of((3, 20, 20))
-    with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied") as told:
-        evaluate(space, flat(space.model), inputs, targets, cross_entropy)
-    assert told.value.__context__ is None

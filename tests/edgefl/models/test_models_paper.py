@@ -6,21 +6,14 @@ from __future__ import annotations
 
 from types import ModuleType
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from edgefl.data.task import cross_entropy
-from edgefl.edges.training import Trainer, TrainingPlan
 from edgefl.errors import UserError
 from edgefl.models import alexnet, cnn, lenet5, mlp, resnet18, resnet20, textcnn, vgg11
-from edgefl.models.evaluate import evaluate
-from edgefl.models.layers import Residual, bordered
-from edgefl.models.workspace import Workspace, initial, layout_of
-from edgefl.protocol.messages import Assignment
-from edgefl.strategies.base.strategy import LocalRule
-from edgefl.streams import Streams
+from edgefl.models.layers import Residual
+from edgefl.models.workspace import layout_of
 
 CIFAR, GREY, TINY = (3, 32, 32), (1, 28, 28), (3, 64, 64)
 
@@ -72,17 +65,6 @@ def test_sizes(
     assert built(torch.zeros(2, *shape)).shape == (2, classes)
     assert all(entry.offset >= parameters for entry in layout.entries if entry.kind == "buffer"), (
         "running statistics stand at the end"
-    )
-
-
-def test_textcnn_sizes() -> None:
-    """Embedding 50 * 8; convolutions 6 * (8 * (2 + 3) + 2); dense 12 * 2 + 2."""
-    built = textcnn.build(textcnn.Options(embedding=8, filters=6, windows=(2, 3)), (50, 7), 2)
-    assert layout_of(built).parameters == 400 + 6 * (8 * 2 + 1) + 6 * (8 * 3 + 1) + 26
-    assert built(torch.zeros(3, 7, dtype=torch.int64)).shape == (3, 2)
-    assert (
-        layout_of(textcnn.build(textcnn.Options(), (10_000, 256), 2)).parameters
-        == 1_280_000 + 128 * 100 * 12 + 300 + 602
     )
 
 
@@ -140,19 +122,6 @@ def test_a_projected_shortcut_is_a_convolution_of_1_x_1_only_where_the_size_chan
     )  # both channels of every second pixel
 
 
-def test_small_pictures_get_a_border() -> None:
-    border, height, width = bordered(28, 30)
-    out = border(torch.ones(1, 1, 28, 30))
-    assert (
-        (height, width) == out.shape[2:] == (32, 32)
-        and out.sum() == 28 * 30
-        and out[0, 0, 2, 1] == 1
-        and out[0, 0, 1].sum() == 0
-    )
-    same, height, width = bordered(64, 32)
-    assert (height, width) == (64, 32) and isinstance(same, nn.Identity)
-
-
 @pytest.mark.parametrize("model", [cnn, resnet18, resnet20, alexnet, vgg11, lenet5, mlp])
 def test_picture_models_refuse_texts(model: ModuleType) -> None:
     with pytest.raises(UserError, match=r"takes pictures.*\(100, 20\).*textcnn"):
@@ -166,67 +135,3 @@ def test_textcnn_refuses_pictures_and_short_texts() -> None:
         UserError, match=r"windows: expected at most the texts' length \(4\), found 5"
     ):
         textcnn.build(textcnn.Options(), (100, 4), 2)
-
-
-def train(
-    workspace: Workspace, inputs: torch.Tensor, targets: torch.Tensor, rate: float, epochs: int
-) -> np.ndarray:
-    """The weights after local training from w_0."""
-    streams = Streams(1)
-    trainer = Trainer(
-        workspace,
-        inputs,
-        targets,
-        cross_entropy,
-        TrainingPlan(epochs, 8, rate, 0.0, 0.0),
-        streams,
-        "a",
-    )
-    run = trainer.begin(
-        Assignment(0, 0, {"weights": initial(lambda: workspace.model, streams)}),
-        LocalRule(None),
-        {},
-    )
-    trainer.advance(run, LocalRule(None))
-    return run.weights.numpy()
-
-
-def test_batchnorm_statistics_move_in_training_and_are_used_in_evaluation() -> None:
-    def build() -> nn.Module:
-        return resnet20.build(resnet20.Options(), (1, 8, 8), 2)
-
-    workspace = Workspace(build)
-    start = initial(build, Streams(1))
-    inputs, targets = (
-        torch.randn(16, 1, 8, 8, generator=torch.Generator().manual_seed(1)),
-        torch.arange(16) % 2,
-    )
-    end = train(workspace, inputs, targets, 0.01, 1)
-    layout = workspace.layout
-    assert (layout.view(start, "norm.running_mean") == 0).all() and (
-        layout.view(end, "norm.running_mean") != 0
-    ).any()
-    moved = end.copy()
-    moved[layout.parameters :] = start[layout.parameters :]
-    assert evaluate(workspace, end, inputs, targets, cross_entropy) != evaluate(
-        workspace, moved, inputs, targets, cross_entropy
-    )
-
-
-def test_a_text_model_learns_from_integers() -> None:
-    """Word 3 means class 0, word 4 class 1; trainer, workspace and evaluation do not change token
-    numbers.
-    """
-    workspace = Workspace(
-        lambda: textcnn.build(
-            textcnn.Options(embedding=8, filters=8, windows=(1, 2), dropout=0.1), (10, 6), 2
-        )
-    )
-    rng = np.random.default_rng(1)
-    targets = np.arange(64) % 2
-    tokens = rng.integers(5, 10, (64, 6))
-    tokens[np.arange(64), rng.integers(0, 6, 64)] = 3 + targets
-    inputs, labels = torch.from_numpy(tokens), torch.from_numpy(targets)
-    end = train(workspace, inputs, labels, 0.3, 12)
-    loss, accuracy = evaluate(workspace, end, inputs, labels, cross_entropy)
-    assert accuracy > 0.95 and np.isfinite(loss)

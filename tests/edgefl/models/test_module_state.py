@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from paths import CONFIGS
-from safetensors.numpy import load_file
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 from trainers import FakeTask, finished, half_square
-from typer.testing import CliRunner
 
-from edgefl.cli import app
 from edgefl.edges.training import Trainer, TrainingPlan
-from edgefl.errors import UserError
 from edgefl.models.workspace import Workspace, flat
 from edgefl.strategies.base.strategy import LocalRule
 from edgefl.streams import Streams
@@ -253,57 +247,3 @@ def test_a_replaced_buffer_of_another_shape_is_a_failure() -> None:
     trainer_of(space).advance(run, LocalRule(None))
     assert run.failure is not None
     assert "buffer 'mean'" in run.failure.reason and "(2,), found (3,)" in run.failure.reason
-
-
-def test_a_lazy_module_is_refused() -> None:
-    with pytest.raises(UserError, match="'0.weight' has no shape yet.*LazyLinear"):
-        Workspace(lambda: nn.Sequential(nn.LazyLinear(2)))
-
-
-EMA = """
-import torch
-from torch import nn
-from edgefl.api import Section
-
-class Options(Section):
-    in_place: bool
-
-class Standard(nn.Module):
-    def __init__(self, size, in_place):
-        super().__init__()
-        self.in_place = in_place
-        self.register_buffer("mean", torch.zeros(size))
-    def forward(self, x):
-        if self.training:
-            new = 0.5 * self.mean + 0.5 * x.detach().mean(0)
-            if self.in_place:
-                self.mean.copy_(new)
-            else:
-                self.mean = new
-        return x - self.mean
-
-def build(options, shape, classes):
-    size = shape[0] * shape[1] * shape[2]
-    return nn.Sequential(
-        nn.Flatten(), Standard(size, options.in_place), nn.Linear(size, classes)
-    )
-"""
-
-
-@pytest.mark.processes
-def test_a_run_does_not_depend_on_workers_nor_on_how_a_buffer_changes(tmp_path: Path) -> None:
-    (tmp_path / "ema.py").write_text(EMA)
-    base = CONFIGS / "quickstart.toml"
-    models = []
-    for in_place, workers in ((True, 1), (False, 1), (False, 2)):
-        name = f"{in_place}-{workers}".lower()
-        words = ["run", str(base), "--clock", "virtual", "--workers", str(workers)]
-        words += ["--out", str(tmp_path), f"name={name}", "stop={versions=3}", "edges.count=4"]
-        words += ["strategies=[{strategy='fedavg',clients_per_round=4}]"]
-        words += [f"model={{name='{tmp_path}/ema.py:build',in_place={str(in_place).lower()}}}"]
-        told = CliRunner().invoke(app, words)
-        assert told.exit_code == 0, told.output
-        models.append((tmp_path / name / "fedavg" / "model.safetensors").read_bytes())
-    assert models[0] == models[1] == models[2]
-    mean = load_file(tmp_path / "false-2" / "fedavg" / "model.safetensors")["weights"][-64:]
-    assert np.abs(mean).max() > 0.1, "it has travelled"

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
-from safetensors.numpy import load_file, save_file
 from text_rig import LENGTH, causal_experiment, text_data, text_experiment
 from torch import nn
 
@@ -20,7 +19,6 @@ from edgefl.data.encoding import PARTS, SECOND
 from edgefl.errors import UserError
 from edgefl.models import bert_classifier
 from edgefl.models import workspace as frozen
-from edgefl.models.evaluate import evaluate
 from edgefl.models.pretrained_options import PretrainedOptions
 from edgefl.models.token_loss import next_token_loss, right_tokens
 from edgefl.models.workspace import Workspace, layout_of
@@ -34,50 +32,6 @@ def options(**keys: Any) -> PretrainedOptions:
 
 def built(vocabulary: int = 60, length: int = LENGTH, **keys: Any) -> Any:
     return bert_classifier.build(options(**keys), (vocabulary, 2, length), 2)
-
-
-# ------------------------------------------------------------------ adapters
-
-
-def test_the_gradients_of_a_whole_encoder_are_those_of_the_merged_one() -> None:
-    """Autograd through the merged weights of a new model, against the adapters' gradients."""
-    made = learning(text_experiment({"train": "lora", "dropout": 0.0, "lora_rank": 2}), None)
-    inputs, targets = made.train[0][:6], made.train[1][:6]
-    vector = torch.from_numpy(made.initial_weights())
-    torch.manual_seed(3)
-    vector += 0.05 * torch.randn(len(vector))  # B is no longer 0
-    space = made.workspace
-    space.gradient.zero_()
-    with space.frozen(vector) as model:
-        made.task.loss(model(inputs), targets).backward()
-        outputs = model(inputs).detach()
-    merged = built(dropout=0.0).net
-    weights = dict(space.model.net.named_parameters())
-    with torch.no_grad():
-        space.point(vector, space.fresh_counters())
-        for name, parameter in merged.named_parameters():
-            if name in weights:
-                parameter.copy_(weights[name])
-                continue
-            owner, _, last = name.rpartition(".")
-            parameter.copy_(weights[f"{owner}.base_layer.{last}"])
-            if f"{owner}.lora_A.default.weight" in weights and last == "weight":
-                a, b = (weights[f"{owner}.lora_{part}.default.weight"] for part in "AB")
-                parameter.add_(16.0 / 2 * b @ a)
-    merged.eval()
-    mask = (inputs[:, PARTS] > 0).long()
-    logits = merged(
-        input_ids=inputs[:, 0],
-        attention_mask=mask,
-        token_type_ids=(inputs[:, PARTS] - 1).clamp(min=0),
-    ).logits
-    torch.testing.assert_close(logits, outputs, rtol=1e-4, atol=1e-5)
-    made.task.loss(logits, targets).backward()
-    owner = "bert.encoder.layer.1.attention.self.query"
-    a, b = (weights[f"{owner}.lora_{part}.default.weight"] for part in "AB")
-    full = dict(merged.named_parameters())[f"{owner}.weight"].grad
-    torch.testing.assert_close(b.grad, 8.0 * full @ a.T, rtol=1e-3, atol=1e-6)
-    torch.testing.assert_close(a.grad, 8.0 * b.T @ full, rtol=1e-3, atol=1e-6)
 
 
 # ------------------------------------------------------------------ the flat vector
@@ -126,23 +80,6 @@ def test_training_moves_no_frozen_weight_and_ends_in_the_same_bytes() -> None:
     assert ends[0] == ends[1] != made.initial_weights().tobytes()
 
 
-def test_the_first_model_depends_on_the_seed_alone() -> None:
-    made = learning(text_experiment({"train": "lora"}), None)
-    other = learning(text_experiment({"train": "lora"}, seed=2), None)
-    assert (made.initial_weights() == made.initial_weights()).all()
-    assert (made.initial_weights() != other.initial_weights()).any()
-    assert made.frozen_digest() == other.frozen_digest()
-
-
-def test_the_digest_knows_every_frozen_weight(tmp_path: Path) -> None:
-    model = built(train="head")
-    before = frozen.frozen_digest(model)
-    model.net.bert.encoder.layer[1].output.dense.bias.data[3] += 1e-6
-    assert before != frozen.frozen_digest(model)
-    assert frozen.frozen_digest(built(train="head", dtype="bfloat16")) != before
-    assert frozen.frozen_digest(built()) == ""
-
-
 def test_a_frozen_part_that_is_trained_or_unknown_is_an_error() -> None:
     model: Any = nn.Linear(2, 2)
     model.frozen_part = frozenset({"weight"})
@@ -151,18 +88,6 @@ def test_a_frozen_part_that_is_trained_or_unknown_is_an_error() -> None:
     model.frozen_part = frozenset({"wait"})
     with pytest.raises(UserError, match="'wait' is no parameter or buffer of the model"):
         layout_of(model)
-
-
-def test_frozen_weights_in_bfloat16_train_float32_adapters() -> None:
-    made = learning(text_experiment({"train": "lora", "dtype": "bfloat16"}), None)
-    assert {p.dtype for p in made.workspace.model.parameters() if not p.requires_grad} == {
-        torch.bfloat16
-    }
-    assert made.initial_weights().dtype == np.float32
-    loss, accuracy = evaluate(made.workspace, made.initial_weights(), *made.test, made.task.loss)
-    exact = learning(text_experiment({"train": "lora"}), None)
-    near, _ = evaluate(exact.workspace, made.initial_weights(), *exact.test, exact.task.loss)
-    assert 0 < accuracy <= 1 and loss == pytest.approx(near, abs=0.02) and loss != near
 
 
 def test_frozen_weights_stay_in_the_mapped_file() -> None:
@@ -178,14 +103,6 @@ def test_frozen_weights_stay_in_the_mapped_file() -> None:
 
 
 # ------------------------------------------------------------------ batches
-def test_padding_to_the_longest_of_a_batch_changes_no_output() -> None:
-    made = learning(text_experiment({"dropout": 0.0}), None)
-    inputs = made.test[0][:8]
-    assert int((inputs[:, PARTS] > 0).sum(dim=1).max()) < LENGTH
-    with made.workspace.inference(made.initial_weights()) as model:
-        together = model(inputs)
-        alone = torch.cat([model(inputs[row : row + 1]) for row in range(8)])
-    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-6)
 
 
 def test_a_causal_model_is_trained_on_its_answers_only() -> None:
@@ -246,39 +163,6 @@ def test_a_directory_that_does_not_fit_is_one_line(
     assert "\n" not in str(error.value)
 
 
-def test_what_a_directory_lacks_is_one_line(tmp_path: Path) -> None:
-    def refused(path: Path, fault: str) -> None:
-        with pytest.raises(UserError, match=fault) as error:
-            bert_classifier.build(PretrainedOptions(path=str(path)), (60, 2, LENGTH), 2)
-        assert "\n" not in str(error.value)
-
-    refused(text_data() / "models" / "bort", "model.path: no directory .*nearest: 'bert'")
-    place = Path(changed(tmp_path))
-    (place / "model.safetensors").write_bytes(b"x" * 100)
-    refused(place, "cannot be read")
-    (place / "model.safetensors").unlink()
-    refused(place, "no model.safetensors; .*save_pretrained")
-    (place / "config.json").write_text("{")
-    (place / "model.safetensors").write_bytes(b"x")
-    refused(place, "is not JSON")
-    (place / "config.json").unlink()
-    refused(place, "has no config.json")
-
-
-def test_texts_that_do_not_fit_the_model() -> None:
-    with pytest.raises(UserError, match=r"data.length: expected at most 24, .* found 25"):
-        built(length=25)
-    with pytest.raises(UserError, match="has 9000 tokens, .*expected the tokenizer of this model"):
-        built(vocabulary=9000)
-
-
-def test_targets_of_adapters_that_match_nothing() -> None:
-    with pytest.raises(UserError, match=r"ends in 'quer' .nearest: 'query'"):
-        built(train="lora", lora_targets=("quer",))
-    with pytest.raises(UserError, match=r"ends in 'classifier'"):  # it is trained itself
-        built(train="lora", lora_targets=("classifier",))
-
-
 @pytest.mark.parametrize(
     ("keys", "fault"),
     [
@@ -291,33 +175,3 @@ def test_targets_of_adapters_that_match_nothing() -> None:
 def test_options_that_contradict_each_other(keys: dict[str, Any], fault: str) -> None:
     with pytest.raises(ValidationError, match=fault):
         options(**keys)
-
-
-def test_the_output_layer_of_tied_weights_is_no_head(tmp_path: Path) -> None:
-    place = tmp_path / "tied"
-    shutil.copytree(text_data() / "models" / "causal", place)
-    config = json.loads((place / "config.json").read_text())
-    (place / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": True}))
-    file = place / "model.safetensors"
-    tensors = load_file(file)
-    del tensors["lm_head.weight"]
-    save_file(tensors, file, metadata={"format": "pt"})
-    given = {"name": "causal_lm", "path": str(place), "train": "head"}
-    with pytest.raises(UserError, match="shares its weights with the embedding"):
-        learning(causal_experiment(given), None)
-    tied = learning(causal_experiment(given | {"train": "all"}), None)
-    whole = learning(causal_experiment(), None)
-    vocabulary = tied.task.dataset.vocabulary
-    assert whole.layout.size - tied.layout.size == vocabulary * 16
-
-
-def test_without_the_extra_the_line_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(UserError, match=r"'transformers', which is not .*edgefl\[text\]"):
-        built()
-    monkeypatch.undo()
-    monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(UserError, match=r"'peft', which is not installed.*edgefl\[text\]"):
-        built(train="lora")

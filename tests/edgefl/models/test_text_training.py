@@ -3,106 +3,21 @@
 from __future__ import annotations
 
 import csv
-import math
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from text_rig import causal_experiment, sums, text_experiment, write_jsonl
+from text_rig import causal_experiment, text_experiment
 
-from edgefl.clocks.setup.learning import Learning, learning
+from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.virtual.run import run_virtual
-from edgefl.edges.training import LocalRun
-from edgefl.errors import UserError
-from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import Assignment
 from edgefl.strategies.base.strategy import LocalRule
 
-COUNT = 20
 ADAMW = {"optimizer": "adamw", "learning_rate": 0.01, "batch_size": 10}
 ROUNDS = {"concurrency": 2, "buffer_size": 2}
 # with longer ones, these fast devices train hundreds of tasks during a distillation
 SHORT_JOBS = {"predict_s": 0.01, "distil_s": 0.01}
-
-
-def rows() -> list[dict[str, str]]:
-    """Sums of which no two have the same result."""
-    return [
-        {"question": f"what is {number} + {number}?", "answer": f"#### {2 * number}"}
-        for number in range(COUNT)
-    ]
-
-
-def of_sums(folder: Path, test: list[dict[str, str]], **training: Any) -> Learning:
-    """The made-up sums as training data of one edge, and a tiny causal model."""
-    from make_tiny_models import tiny_causal
-
-    write_jsonl(folder / "train.jsonl", rows())
-    write_jsonl(folder / "test.jsonl", test)
-    if not (folder / "model").exists():
-        texts = [text for row in [*rows(), *sums(40, 0)] for text in row.values()]
-        tiny_causal(folder / "model", texts, vocabulary=300, hidden=48, positions=32)
-    given = causal_experiment(
-        {"name": "causal_lm", "path": "model"},
-        data={
-            "name": "instructions",
-            "dir": str(folder),
-            "prompt": "question",
-            "length": 32,
-        },
-        edges={"names": ["a"]},
-        training=ADAMW | training,
-        evaluation={"metric": "exact_match", "metrics": ["perplexity"], "answer_tokens": 8},
-    )
-    return learning(given, None)
-
-
-@cache
-def overfitted(folder: Path) -> np.ndarray:
-    """A model that knows the answers to all sums by heart."""
-    schedule = {"kind": "linear", "warmup_steps": 10}
-    learned = of_sums(folder, rows(), epochs=200, learning_rate=0.006, schedule=schedule)
-    trainer, rule = learned.trainer("a"), LocalRule(None)
-    run: LocalRun = trainer.begin(
-        Assignment(0, 0, {"weights": learned.initial_weights()}), rule, {}
-    )
-    assert trainer.advance(run, rule) and run.failure is None
-    return run.weights.numpy().copy()
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("sums")
-
-
-def scores(learned: Learning, weights: np.ndarray) -> tuple[Any, ...]:
-    return learned.evaluate(Evaluate(0, 0, weights, 0, 0))
-
-
-def test_a_model_that_knows_twenty_sums_matches_all_of_them(folder: Path) -> None:
-    learned, weights = of_sums(folder, rows()), overfitted(folder)
-    train_loss, loss, accuracy, perplexity, match = scores(learned, weights)
-    assert match == 1.0
-    assert perplexity == pytest.approx(math.exp(loss)) and perplexity < 1.2 and accuracy > 0.95
-    assert train_loss == pytest.approx(loss, rel=1e-5), "the same texts, in the same batches"
-
-
-def test_with_shuffled_answers_it_matches_almost_none(folder: Path) -> None:
-    shuffled = [
-        {"question": row["question"], "answer": other["answer"]}
-        for row, other in zip(rows(), [*rows()[7:], *rows()[:7]])
-    ]
-    *_, match = scores(of_sums(folder, shuffled), overfitted(folder))
-    assert match < 0.2
-
-
-def test_exact_match_needs_answers_and_f1_needs_labels() -> None:
-    with pytest.raises(UserError, match="expected a causal language model"):
-        learning(text_experiment(evaluation={"metric": "exact_match"}), None)
-    with pytest.raises(UserError, match="expected data with labels"):
-        learning(causal_experiment(evaluation={"metrics": ["f1"]}), None)
 
 
 def run(given: Any, directory: Path) -> tuple[dict[str, Any], list[dict[str, str]]]:
@@ -129,18 +44,6 @@ def test_fedecho_on_a_causal_model_gives_the_same_bytes_twice(tmp_path: Path, tr
     told = (tmp_path / "one" / "events.jsonl").read_text()
     assert told.count('"teachers"') == 3, "one report for each distillation"
     assert "distillation_failed" not in told and "prediction_failed" not in told
-
-
-def test_fedecho_on_a_classifier_has_f1(tmp_path: Path) -> None:
-    given = text_experiment(
-        training=ADAMW,
-        unlabelled={"data": "mrpc", "size": 8},
-        stop={"versions": 2},
-        evaluation={"metrics": ["f1"]},
-        strategies=[{"strategy": "fedecho", **ROUNDS}],
-    )
-    summary, table = run(given, tmp_path / "run")
-    assert summary["versions"] == 2 and all(0 <= float(row["f1"]) <= 1 for row in table)
 
 
 def test_time_by_tokens_is_that_of_the_padded_batches(tmp_path: Path) -> None:

@@ -9,14 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fake_gpu import fake_gpu
 from torch import nn
-from torch.nn import functional
 
 from edgefl.jobs import Distill, Predict
 from edgefl.models import distil
-from edgefl.models.top_logits import TopLogits, mean_of, predicted, top_of
-from edgefl.models.torch_device import CPU, chosen
+from edgefl.models.top_logits import TopLogits, mean_of, top_of
 from edgefl.models.workspace import Workspace, flat
 
 WORDS = 50
@@ -32,16 +29,6 @@ TEXTS = torch.tensor(  # (n, 2, length): token numbers, and 0 where there is pad
 def peaked(seed: int, positions: int = 40, words: int = WORDS, scale: float = 3.0) -> torch.Tensor:
     """Logits like those of a language model: a few words have most of the mass."""
     return torch.randn(positions, words, generator=torch.Generator().manual_seed(seed)) * scale
-
-
-def spread_out(found: TopLogits, words: int) -> torch.Tensor:
-    """All log-probabilities (P, V), with the rest spread evenly."""
-    whole = found.floor[:, None].repeat(1, words)
-    for row, (listed, values) in enumerate(zip(found.words.tolist(), found.log_p.tolist())):
-        for word, value in zip(listed, values):
-            if value > -math.inf:
-                whole[row, word] = value
-    return whole
 
 
 # ------------------------------------------------------------------ by hand
@@ -108,26 +95,6 @@ def test_with_all_words_listed_nothing_is_lost(teachers: int) -> None:
         )
 
 
-def test_one_teacher_bounds_entropy_from_above_and_divergence_from_below() -> None:
-    full, student = peaked(5), peaked(6)
-    for top in (1, 4, 16, 49):
-        found = top_of(full, top)
-        assert bool((found.entropy(WORDS) >= distil.entropy(full) - 1e-5).all())
-        ours, exact = found.loss(student, 1.0), distil.loss(student, full, 1.0)
-        assert 0 <= float(ours) <= float(exact) + 1e-5
-        assert float(found.loss(student, 0.0)) == pytest.approx(
-            float(distil.loss(student, full, 0.0)), abs=1e-5
-        )
-
-
-def test_the_mean_is_that_of_the_spread_out_form() -> None:
-    cut = [top_of(peaked(seed), 6) for seed in range(3)]
-    spread = torch.stack([spread_out(each, WORDS) for each in cut]).mean(dim=0)
-    torch.testing.assert_close(
-        spread_out(mean_of(cut, WORDS), WORDS).exp(), functional.softmax(spread, dim=1)
-    )
-
-
 def test_gradients_are_finite_where_a_teacher_is_certain() -> None:
     student = peaked(1).requires_grad_()
     found = top_of(peaked(2, scale=200.0), 4)
@@ -190,14 +157,6 @@ def test_a_prediction_has_the_positions_that_are_not_padding() -> None:
     assert words[:, 0].tolist() == [float(table[token].argmax()) for token in tokens]
 
 
-def test_a_text_alone_and_in_a_batch_has_the_same_predictions() -> None:
-    learned = learned_causal()
-    weights = flat(learned.workspace.model)
-    whole = predicted(learned.workspace, weights, TEXTS, 4)
-    alone = predicted(learned.workspace, weights, TEXTS[1:2], 4)
-    assert alone[:8].tolist() == whole[16:24].tolist()
-
-
 def test_a_student_learns_what_the_teachers_say() -> None:
     learned = learned_causal()
     start = flat(learned.workspace.model)
@@ -213,30 +172,6 @@ def test_a_student_learns_what_the_teachers_say() -> None:
     assert later["loss"] < numbers["loss"] / 2
     again = lesson(learned, start, top_teachers=dict(reversed(teachers.items())))[0]
     assert again["weights"].tolist() == vectors["weights"].tolist(), "their order has no effect"
-
-
-def taught_on(device: torch.device) -> list[Any]:
-    learned = learned_causal()
-    learned.workspace.to(device)
-    texts = learned.some_unlabelled(None).to(device)
-    learned.some_unlabelled = lambda samples: texts
-    start = flat(learned.workspace.model)
-    teacher = Predict(start * 2, None, top=4).work(learned)[0]["top_logits"]
-    vectors, numbers = lesson(learned, start, top_teachers={"e000": teacher}, passes=3)
-    return [teacher.tolist(), *(vector.tolist() for vector in vectors.values()), numbers]
-
-
-def test_distillation_on_a_gpu_leaves_nothing_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = taught_on(CPU)
-    with fake_gpu(monkeypatch):
-        assert taught_on(chosen("cuda")) == here
-
-
-def test_the_size_of_the_papers_setting() -> None:
-    """100 queries x 256 tokens: 13 MB with 64 words, 15.6 GB with all 152,000."""
-    positions, bytes_per_number = 100 * 256, 4
-    assert positions * (2 * 64 + 1) * bytes_per_number == 13_209_600
-    assert positions * 152_000 * bytes_per_number == pytest.approx(15.6e9, rel=0.01)
 
 
 def test_predictions_of_other_texts_are_refused() -> None:

@@ -11,7 +11,6 @@ from fake_gpu import fake_gpu
 from torch import nn
 from trainers import FakeTask
 
-from edgefl.data.samples import NextTokens, Samples
 from edgefl.data.task import cross_entropy
 from edgefl.edges.training import Trainer, TrainingPlan
 from edgefl.errors import UserError
@@ -110,53 +109,6 @@ def test_training_on_a_gpu_leaves_nothing_on_the_cpu(monkeypatch: pytest.MonkeyP
     with fake_gpu(monkeypatch) as gpu:
         there = trained_on(chosen("cuda"))
     assert there == here and gpu.moved["up"] and gpu.moved["down"]
-
-
-def test_the_fake_gpu_refuses_tensors_of_both_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    with fake_gpu(monkeypatch):
-        there = INPUTS.to(chosen("cuda"))
-        with pytest.raises(RuntimeError, match="one device"):
-            torch.add(there, INPUTS)
-        with pytest.raises(TypeError):
-            there.numpy()
-
-
-def test_a_run_on_mixed_devices_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    with fake_gpu(monkeypatch):
-        trainer, rule = trainer_on(chosen("cuda")), LocalRule(None)
-        trainer._inputs = INPUTS  # left behind
-        start = np.zeros(trainer.workspace.layout.size, np.float32)
-        run = trainer.begin(FakeTask({"weights": start}), rule, {})
-        trainer.advance(run, rule)
-    assert run.failure is not None and "one device" in run.failure.reason
-
-
-def test_samples_move_once_and_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    raw = np.arange(24, dtype=np.uint8).reshape(6, 4)
-    mean, std = np.full((1, 4), 3.0, np.float32), np.full((1, 4), 2.0, np.float32)
-    texts = np.arange(24, dtype=np.int32).reshape(3, 2, 4) % 3
-    for made in (Samples(raw, mean, std), Samples(raw), NextTokens(texts)):
-        rows = torch.tensor([1, 0])
-        here = made[1:3], made.index_select(0, rows)
-        with fake_gpu(monkeypatch) as gpu:
-            moved = made.to(chosen("cuda"))
-            once = gpu.moved["up"]
-            there = moved[1:3], moved.index_select(0, rows.to(chosen("cuda")))
-            assert gpu.moved["up"] == once + rows.nbytes and made.raw is not moved.raw
-            found = [each.numpy(force=True).tolist() for each in there]
-        assert found == [each.tolist() for each in here]
-
-
-def test_a_workspace_that_comes_back_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    space = Workspace(Model)
-    weights = np.linspace(-1, 1, space.layout.size, dtype=np.float32)
-    with space.inference(weights) as model:
-        before = model(INPUTS).numpy().tobytes()
-    with fake_gpu(monkeypatch):
-        space.to(chosen("cuda"))
-        with space.inference(weights) as model:
-            there = model(INPUTS.to(space.device)).numpy(force=True).tobytes()
-    assert there == before
 
 
 def test_generators_continue_and_are_restored() -> None:

@@ -16,7 +16,7 @@ from edgefl.protocol.codec import (
     unbundled,
 )
 from edgefl.protocol.errors import LimitExceeded, WireError
-from edgefl.protocol.messages import Acknowledged, Piece, Stamped
+from edgefl.protocol.messages import Acknowledged, Piece
 
 HEADERS = st.lists(
     st.binary(min_size=1, max_size=MOST_BUNDLED_BYTES).filter(lambda header: header[0] != 0xC1),
@@ -39,11 +39,6 @@ def test_a_bundle_by_hand() -> None:
     assert bundle(headers) == by_hand
     found = [decode(each)[0] for each in unbundled(memoryview(by_hand))]
     assert found == [Acknowledged(3), Piece(5, 0)]
-
-
-def test_no_message_begins_like_a_bundle() -> None:
-    assert not is_bundle(memoryview(encode(Stamped(1, b"note"), 2**60, 2**60)))
-    assert not is_bundle(memoryview(b""))
 
 
 @pytest.mark.parametrize(

@@ -77,13 +77,6 @@ def test_discarded_updates_count_once_with_their_first_reason() -> None:
     assert found.versions == 6 and found.of_run()["staleness"] == {"0": 1, "3": 2}
 
 
-def test_bytes_count_by_direction() -> None:
-    found = Counters()
-    for direction, size in (("up", 3), ("down", 5), ("up", 4)):
-        found.link(direction, size)
-    assert found.of_run() == {"bytes_up": 7, "bytes_down": 5, "staleness": {}}
-
-
 def test_what_is_rare_is_told_where_it_happened() -> None:
     found = counted(
         {"fact": "edges_missing", "edges": ["c"]},
@@ -103,12 +96,6 @@ def test_what_is_rare_is_told_where_it_happened() -> None:
         "edges_missing": ["c"],
         "edges_lost": ["b"],
     }
-
-
-def test_marks_are_the_kinds_of_events_and_the_names_of_reported_numbers() -> None:
-    report = {"do": "report", "values": {"end_slot": 4.0, "lost": 0.0}}
-    found = counted(arrived(0, 0, report), {"fact": "finished", "reason": "versions"})
-    assert found.marks == {"update_arrived", "end_slot", "lost"}
 
 
 def test_edges_most_of_whose_tasks_had_no_use_are_counted() -> None:

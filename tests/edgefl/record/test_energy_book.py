@@ -76,22 +76,6 @@ def test_computing_ends(row: dict[str, Any]) -> None:
     assert book.take(6 * S, row) == []
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        {"fact": "update_ready", "edge": "a", "task": 7},
-        {"fact": "fault", "edge": "a", "kind": "cut"},
-        {"fact": "fault", "edge": "b", "kind": "kill"},
-        {"event": "edge_lost", "edge": "a"},
-    ],
-    ids=lambda row: f"{row}",
-)
-def test_computing_goes_on(row: dict[str, Any]) -> None:
-    book = opened("a", "b")
-    began(book)
-    assert book.take(5 * S, row) == []
-
-
 def test_an_edge_that_waits_for_an_answer_is_idle() -> None:
     book = opened("a")
     began(book)
@@ -110,16 +94,6 @@ def test_an_edge_whose_answer_is_a_note_goes_on_when_it_hears_it() -> None:
     assert spans(book.take(4 * S, asked)) == [("a", "compute", 0.0, 3.0)]
     ready = {"fact": "update_ready", "edge": "a", "task": 0}
     assert spans(book.take(10 * S, ready)) == [("a", "compute", 5.0, 10.0)]
-
-
-def test_an_edge_that_trains_on_never_pauses() -> None:
-    book = opened("a")
-    began(book)
-    asked = {"event": "fresh_requested", "edge": "a", "task": 0, "until_ns": 9 * S}
-    assert book.take(4 * S, asked) == []
-    arrived(book, "a", "down", "fresh", 4, 8)
-    ready = {"fact": "update_ready", "edge": "a", "task": 0}
-    assert spans(book.take(10 * S, ready)) == [("a", "compute", 0.0, 10.0)]
 
 
 def test_the_radio_is_on_while_bytes_are_sent_not_while_they_travel() -> None:
@@ -164,14 +138,3 @@ def test_the_target_is_due_when_it_will_be_used_up() -> None:
     assert book.next_due() == 7 * S and not book.reached(6 * S) and book.reached(7 * S)
     book.take(7 * S, {"fact": "finished", "reason": "target_joules"})
     assert book.next_due() > 10**18
-
-
-def test_less_power_moves_no_alarm_and_the_target_is_still_found() -> None:
-    book = EnergyBook.of({"a": EdgePower(2 * W, 3 * W)}, 20.0)
-    book.take(0, {"event": "edge_joined", "edge": "a"})
-    began(book)
-    assert book.next_due() == 4 * S
-    book.take(1 * S, {"fact": "update_ready", "edge": "a", "task": 0})
-    assert book.next_due() == 4 * S, "5 J are used, and 2 W flow: it will be 8.5 s"
-    assert not book.reached(4 * S)
-    assert book.next_due() == 17 * S // 2 and book.reached(17 * S // 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,10 @@ from builders import vector
 
 from edgefl.disk import DiskFile, OwnDisk
 from edgefl.errors import UserError
-from edgefl.record import journal as journals
 from edgefl.record.journal import BLOBS, LINES, Journal, read, segment_name, segments
-from edgefl.record.rows import digest
 from edgefl.strategies.base.events_and_decisions import (
     Decision,
     Discard,
-    JobDone,
     Publish,
     RunStarted,
     UpdateArrived,
@@ -81,63 +77,6 @@ def test_inputs_come_back_with_their_arrays_and_events(tmp_path: Path, payloads:
     assert size == 8 + 8 + 2, "an array of an event that is the input's is kept once"
 
 
-def test_arrays_of_any_type_and_shape_come_back(tmp_path: Path) -> None:
-    given = {
-        "none": np.empty(0, np.float32),
-        "whole": np.arange(6, dtype=np.int64).reshape(2, 3),
-        "turned": np.arange(6, dtype=np.float64).reshape(2, 3).T,
-        "one": np.array(7, np.int8),
-        "yes": np.array([True, False]),
-        "table": np.ones((2, 2), np.float32),
-    }
-    journal = opened(tmp_path)
-    journal.input({"kind": "all"}, given, 0.0)
-    journal.close()
-    (entry,) = read(tmp_path)
-    for name, array in given.items():
-        found = entry.arrays[name]
-        assert (found.dtype, found.shape, found.tolist()) == (
-            array.dtype,
-            array.shape,
-            array.tolist(),
-        )
-
-
-def test_an_event_with_arrays_of_its_own_keeps_them(tmp_path: Path) -> None:
-    """The result of a job is told later than the input that brought it."""
-    journal = opened(tmp_path, payloads=True)
-    journal.write(1, JobDone("distil", {"weights": vector(4)}, {}), [])
-    journal.input({"kind": "rang"}, {}, 0.0)
-    journal.close()
-    ((event,),) = [entry.events for entry in read(tmp_path)]
-    assert event.arrays["weights"].tolist() == [4.0]
-
-
-def test_a_model_in_several_decisions_has_one_digest_and_a_changed_one_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    digested: list[str] = []
-
-    def counted(array: np.ndarray) -> str:
-        digested.append(digest(array))
-        return digested[-1]
-
-    monkeypatch.setattr(journals, "digest", counted)
-    fixed, changing = vector(1, 2), vector(3, 4)
-    fixed.flags.writeable = False
-    journal = opened(tmp_path)
-    journal.write(0, RunStarted(), [Publish(fixed), Publish(fixed), Publish(changing)])
-    journal.input({}, {}, 0.0)
-    assert len(digested) == 2
-    changing[0] = 5
-    journal.write(0, RunStarted(), [Publish(fixed), Publish(changing)])
-    journal.input({}, {}, 0.0)
-    journal.close()
-    first, second = ([d["weights"] for d in e.events[0].decisions] for e in read(tmp_path))
-    assert len(digested) == 3
-    assert first[0] == first[1] == second[0] and first[2] != second[1]
-
-
 # ------------------------------------------------------------------ a torn end
 def test_what_a_crash_has_torn_at_any_byte_is_cut_off_and_the_journal_goes_on(
     tmp_path: Path,
@@ -185,22 +124,6 @@ def _caused(journal: Journal, number: int, decision: Decision | None = None) -> 
     journal.write(number, arrived(number, weights), [decision or Publish(weights)])
     if number % 2:
         journal.write(number, RunStarted(), [Discard(number, "late")])
-
-
-def test_a_last_entry_with_other_bytes_is_torn_too(tmp_path: Path) -> None:
-    """After a loss of power a file may have its size and pages without content."""
-    for ending, name in ((LINES, "is torn"), (BLOBS, "digest differs")):
-        journal = opened(tmp_path)
-        for number in range(1, 4):
-            put(journal, number)
-        journal.close()
-        path = tmp_path / f"{FIRST}{ending}"
-        content = bytearray(path.read_bytes())
-        content[-3:] = b"\0\0\0"
-        path.write_bytes(content)
-        told: list[str] = []
-        assert of(tmp_path, say=told.append) == [1, 2]
-        assert len(told) == 1 and name in told[0]
 
 
 def test_damage_before_a_durable_entry_is_named(tmp_path: Path) -> None:
@@ -311,16 +234,6 @@ def test_a_segment_that_begins_while_another_thread_syncs_is_synced_next_time(
     assert [row["durable"] for row in rows] == [[0, 0], [0, 0], [0, 0], [0, 1], [1, 1]]
 
 
-def test_a_sync_that_fails_is_one_line(tmp_path: Path) -> None:
-    disk = Watched()
-    journal = opened(tmp_path, disk=disk, power=True)
-    put(journal, 1)
-    journal.flush()
-    disk.error = OSError(errno.EIO, "Input/output error")
-    with pytest.raises(UserError, match=r"journal-000000.bin: cannot be written \(Input/output"):
-        journal.sync()
-
-
 # ------------------------------------------------------------------ segments
 def test_segments_are_read_in_order_and_dropped_when_checkpoints_make_them_needless(
     tmp_path: Path,
@@ -353,45 +266,6 @@ def _quietly(journal: Journal, since: int) -> list[Any]:
     return entries
 
 
-def test_a_journal_with_payloads_keeps_all_segments(tmp_path: Path) -> None:
-    journal = opened(tmp_path, payloads=True)
-    put(journal, 1)
-    journal.begin_segment()
-    put(journal, 2)
-    journal.drop_before(1)
-    journal.close()
-    journal.drop()
-    assert of(tmp_path) == [1, 2] and len(names(tmp_path)) == 4
-
-
-def test_a_damaged_segment_before_whole_ones_is_named(tmp_path: Path) -> None:
-    journal = opened(tmp_path)
-    put(journal, 1)
-    journal.begin_segment()
-    put(journal, 2)
-    journal.close()
-    lines = tmp_path / f"{FIRST}{LINES}"
-    lines.write_bytes(lines.read_bytes()[:-5])
-    with pytest.raises(UserError, match=r"000000.jsonl: line 1 is torn"):
-        of(tmp_path)
-
-
-def test_segments_after_a_torn_one_are_dropped_if_nothing_of_it_was_durable(tmp_path: Path) -> None:
-    journal = opened(tmp_path, power=True)
-    for number in (1, 2):
-        put(journal, number)
-    journal.begin_segment()
-    put(journal, 3)
-    journal.close()
-    lines = tmp_path / f"{FIRST}{LINES}"
-    lines.write_bytes(lines.read_bytes()[:-5])
-    again = opened(tmp_path, power=True, resumed=True)
-    assert [entry.item["of"] for entry in _quietly(again, 0)] == [1]
-    put(again, 9)
-    again.close()
-    assert of(tmp_path) == [1, 9] and len(names(tmp_path)) == 2
-
-
 # ------------------------------------------------------------------ checked replays
 def test_a_replay_that_decides_otherwise_is_named(tmp_path: Path) -> None:
     journal = opened(tmp_path)
@@ -406,15 +280,6 @@ def test_a_replay_that_decides_otherwise_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"000000.jsonl: the input of line 2 decided .*'publish'"):
         next(replay)
     assert of(tmp_path) == [1, 2, 3], "nothing was changed"
-
-
-def test_an_input_that_causes_no_event_any_more_is_named(tmp_path: Path) -> None:
-    journal = opened(tmp_path)
-    put(journal, 1)
-    journal.close()
-    again = opened(tmp_path, resumed=True)
-    with pytest.raises(UserError, match=r"line 1 decided \[\] when it was repeated"):
-        list(again.replay())
 
 
 def test_a_journal_of_events_goes_on_at_its_sizes(tmp_path: Path) -> None:

@@ -11,15 +11,12 @@ from zlib import crc32
 import pytest
 from builders import Desk, make
 
-from edgefl.errors import UserError
 from edgefl.loading import file as config_file
 from edgefl.loading.names import strategy_warnings
 from edgefl.protocol.messages import Update
 from edgefl.record.journal import BLOBS, LINES, OLD, Journal, read, segment_name
-from edgefl.record.old_names import renamed
 from edgefl.record.replay import replay
-from edgefl.reports import dissemination
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 from edgefl.strategies.fedasmu import FedASMU, FedASMUOptions
 
 OPTIONS: dict[str, Any] = {"dispatch": "replace", "concurrency": 1, "meta_rate": 0.5}
@@ -69,24 +66,6 @@ def test_a_journal_of_old_replays(old_run: Path) -> None:
     assert result.version == 2 and result.events == len(list(read(old_run / "journal")))
 
 
-def test_a_number_of_ones_own_keeps_its_name() -> None:
-    row = {"event": "update_arrived", "numbers": {"slot": 3.0, "samples": 1.0}, "decisions": []}
-    assert renamed(dict(row)) == row
-    both = {"numbers": {"slot": 1.0, "asked": 1.0}}
-    assert renamed(both) == {"numbers": {"refresh_point": 1.0, "asked": 1.0}}
-
-
-def test_a_summary_of_old_is_shown(tmp_path: Path) -> None:
-    section = {"requests": 1, "slots": {"2": 4, "10": 1}}
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "events.jsonl").touch()
-    (tmp_path / "run" / "summary.json").write_text(
-        json.dumps({"strategy": "fedasmu", "seed": 1, "dissemination": section})
-    )
-    (cost,) = dissemination.load([tmp_path])
-    assert cost.section["refresh_points"] == {"2": 4, "10": 1} and "slots" not in cost.section
-
-
 # ------------------------------------------------------------------ the key of the config
 CONFIG = """\
 [stop]
@@ -117,28 +96,3 @@ def test_the_old_key_is_accepted_with_a_warning(
     assert strategy_warnings(experiment, tmp_path) == [
         "fedasmu: option slot is now named refresh_point: write refresh_point = 2"
     ]
-
-
-@pytest.mark.parametrize(
-    ("lines", "overrides", "line"),
-    [
-        (
-            ["slot = 2", "refresh_point = 2"],
-            [],
-            "{path}: strategies[0]: slot is the old name of refresh_point: expected refresh_point"
-            " alone, found both",
-        ),
-        (
-            ["slot = 0"],
-            [],
-            "{path}: strategies[0].slot: expected greater than or equal to 1, found 0",
-        ),
-    ],
-)
-def test_a_wrong_refresh_point_is_refused_in_one_line(
-    tmp_path: Path, lines: list[str], overrides: list[str], line: str
-) -> None:
-    path = config(tmp_path, *lines)
-    with pytest.raises(UserError) as caught:
-        config_file.load(path, overrides)
-    assert str(caught.value) == line.format(path=path)

@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 import shutil
-import stat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from builders import EXAMPLES, Desk, experiment, layout, make, small_run, vector
+from builders import EXAMPLES, Desk, experiment, layout, make, small_run
 from safetensors.numpy import load_file
 
 from edgefl.clocks.setup.plan import strategy
-from edgefl.clocks.setup.replay_run import replay_run
 from edgefl.errors import UserError
 from edgefl.protocol.messages import Joined
 from edgefl.record import journal as journals
 from edgefl.record.journal import Journal
 from edgefl.record.replay import Replay, replay
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 from edgefl.strategies.base.events_and_decisions import (
-    Cancel,
-    Decision,
-    EdgeJoined,
     EdgeLost,
-    UpdateArrived,
 )
 from edgefl.strategies.fedasync import FedAsync
 from edgefl.strategies.fedbuff import FedBuff
-from edgefl.vectors import ALIGNMENT, aligned_copy
+from edgefl.vectors import aligned_copy
 
-LINES, BLOBS = "journal-000000.jsonl", "journal-000000.bin"
 SECTIONS: dict[str, Any] = {
     "devices": {"samples_per_s": 100.0, "slowest_ratio": 5.0},
     "stop": {"versions": 5},
@@ -93,30 +86,6 @@ def test_a_run_replays_with_the_same_decisions_and_bit_equal_weights(
     )
 
 
-def test_updates_are_for_their_owner_alone(tmp_path: Path) -> None:
-    """Also if an earlier run left a file that everyone may read."""
-    (tmp_path / BLOBS).touch(0o644)
-    journal = Journal(tmp_path)
-    journal.close()
-    assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in (LINES, BLOBS)} == {0o600}
-
-
-def test_a_run_directory_is_all_that_it_takes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A user's own code is found in its place from any working directory."""
-    _, directory = small_run(tmp_path, **SECTIONS, strategies=[SORTS[3]])
-    monkeypatch.chdir(tmp_path)
-    assert replay_run(directory).version == 5
-
-
-def test_other_last_weights_are_told(run: Path, recorded: Path) -> None:
-    shutil.copy(run / "journal" / "initial.safetensors", run / "model.safetensors")
-    with pytest.raises(UserError, match="the replay ends with other weights"):
-        replay_run(run)
-    assert replay_run(recorded).version == 5
-
-
 def test_a_changed_strategy_is_found_at_its_first_other_decision(run: Path) -> None:
     """The ninth update makes version 3; 3 EdgeJoined, RunStarted and 8 updates come before."""
     with pytest.raises(UserError, match=r"event 13 \(update_arrived\) decided .*'publish'"):
@@ -127,65 +96,10 @@ def test_a_changed_strategy_is_found_at_its_first_other_decision(run: Path) -> N
         again(run, strategy="fedavg", clients_per_round=2)
 
 
-def lines_of(run: Path) -> list[bytes]:
-    return (run / "journal" / LINES).read_bytes().splitlines(keepends=True)
-
-
-def test_a_torn_last_line_is_said(run: Path) -> None:
-    lines, told = lines_of(run), list[str]()
-    (run / "journal" / LINES).write_bytes(b"".join(lines)[:-5])
-    (run / "model.safetensors").unlink()  # the run was killed
-    assert replay_run(run, told.append).version == 4
-    (line,) = told
-    assert f"line {len(lines)} is torn; it was written when the run broke off" in line
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("journal/layout.json", b"[["),
-        ("journal/layout.json", b"[1]"),
-        ("journal/layout.json", b"[" * 20_000),
-        ("journal/initial.safetensors", b"\xff" * 100),
-        ("model.safetensors", b""),
-        ("config.toml", b"x = " + b"[" * 20_000),
-        (
-            "config.toml",
-            b"stop = {versions = 1}\nstrategies = [{strategy = 'fedavg'}]\n",
-        ),
-    ],
-)
-def test_a_damaged_file_is_one_line(tmp_path: Path, name: str, content: bytes) -> None:
-    directory = small_run(tmp_path, **SECTIONS, strategies=[SORTS[0]])[1]
-    (directory / name).write_bytes(content)
-    with pytest.raises(UserError, match=rf"{name}: is (damaged|not valid TOML)"):
-        replay_run(directory)
-
-
 def test_a_run_without_payloads_says_what_would_have_been_needed(tmp_path: Path) -> None:
     _, directory = small_run(tmp_path, **SECTIONS | {"record": {"payloads": False}})
     with pytest.raises(UserError, match="no journal here .*record.payloads = true"):
         list(journals.read(directory / "journal"))
-
-
-def test_arrays_come_back_aligned_and_bit_equal(tmp_path: Path) -> None:
-    written, odd = Journal(tmp_path), vector(0.1, np.nan, -0.0)
-    for vectors in ({"weights": odd, "control": vector(7)}, {"weights": odd}):
-        written.write(5, UpdateArrived("a", 0, 0, odd, vectors, {"loss": 0.1}), [])
-    written.flush()
-    one, two = (entry.events[0] for entry in journals.read(tmp_path))
-    written.close()
-    assert (one.now, one.row["numbers"], list(one.arrays)) == (
-        5,
-        {"loss": 0.1},
-        ["weights", "control"],
-    )
-    assert all(
-        array.ctypes.data % ALIGNMENT == 0 for array in (*one.arrays.values(), *two.arrays.values())
-    )
-    assert one.arrays["weights"].tobytes() == two.arrays[
-        "weights"
-    ].tobytes() == odd.tobytes() and one.arrays["control"].tolist() == [7]
 
 
 # ------------------------------------------------------------------ events of the wall clock only
@@ -227,34 +141,6 @@ def test_lost_edges_late_joiners_and_discards_replay_too(
         and result.weights.tobytes() == desk.coordinator.weights.tobytes()
     )
     assert {"not finite", "task closed"} <= set(desk.counters.discards)
-
-
-class Impatient(FedAsync):
-    """FedAsync that cancels all open tasks when an edge joins."""
-
-    def joined(self, event: EdgeJoined, now: int) -> list[Decision]:
-        called_off = [Cancel(edge, number) for number, edge in enumerate(self.running)]
-        self.running.clear()
-        return [*called_off, *super().joined(event, now)]
-
-
-def test_cancelled_tasks_replay_too(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, make(Impatient, concurrency=2))
-    desk.record.journal = Journal(tmp_path / "journal")
-    desk.start("a", "b")
-    assert desk.hear("c", Joined(1, []))[:2] == ["a <- CancelTask 0", "b <- CancelTask 1"] and [
-        number for _, number in given(desk)
-    ] == [2, 3]
-    desk.update("a", 0, 9, 9, 9)
-    (edge, number), *_ = given(desk)
-    desk.update(edge, number, 1, 2, 3)
-    desk.summary()
-    result = replay(tmp_path / "journal", make(Impatient, concurrency=2))
-    assert (
-        result.version == 1
-        and result.weights is not None
-        and result.weights.tobytes() == desk.coordinator.weights.tobytes()
-    )
 
 
 def given(desk: Desk) -> list[tuple[str, int]]:

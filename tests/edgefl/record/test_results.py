@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from drawn import of_runs
 from rich.console import Console
 
-from edgefl.clocks.setup.rundir import write_summary
-from edgefl.config.experiment import Evaluation
-from edgefl.coordinator.coordinator import Ledger
 from edgefl.errors import UserError
-from edgefl.record.record import Record
-from edgefl.record.rows import event_row
-from edgefl.reports import gallery
-from edgefl.results import compare, rundirs, summary
-from edgefl.results.live import LiveView
-from edgefl.results.summary import one_line, scores_not_finite
-from edgefl.results.table import table
-from edgefl.results.tail import Tail, is_torn, read_csv, read_events
-from edgefl.strategies.base.events_and_decisions import EdgeJoined, EdgeLost, Event, JobFailed
+from edgefl.results import compare, summary
+from edgefl.results.progress import LiveView
+from edgefl.results.read import Tail, is_torn
+from edgefl.results.tables import table
 
 METRICS = "version,emulated_s,wall_s,train_loss,test_loss,accuracy,bytes_up,bytes_down\n"
 LINKS = "edge,direction,kind,bytes,offered_s,scheduled_s,finished_s\n"
@@ -90,32 +78,6 @@ def write_metrics(run: Path, points: list[tuple[float, float]], torn: str = "") 
     (run / "metrics.csv").write_text(METRICS + "".join(rows) + torn)
 
 
-def finished_run(run: Path, **changes: Any) -> Path:
-    write_metrics(run, [(0.0, 0.1), (1.0, 0.92)])
-    facts = {
-        "strategy": "fedavg",
-        "clock": "wall",
-        "seed": 1,
-        "versions": 2,
-        "updates_applied": 17,
-        "updates_discarded": {"round closed": 2, "not finite": 1},
-        "emulated_s": 12.5,
-        "wall_s": 1.25,
-        "final_accuracy": 0.92,
-        "convergence_accuracy": 0.51,
-        "best_accuracy": 0.92,
-        "target_accuracy": 0.9,
-        "time_to_target_s": 1.0,
-        "bytes_up": 1_500_000,
-        "bytes_down": 3_000_000,
-        "staleness": {"0": 12, "1": 4, "3": 1},
-        "fidelity": {"verdict": "faithful", "reasons": []},
-        **changes,
-    }
-    (run / "summary.json").write_text(json.dumps(facts))
-    return run
-
-
 def shown(renderable: Any, width: int = 80, height: int = 40) -> str:
     console = Console(width=width, height=height, color_system=None)
     with console.capture() as capture:
@@ -136,20 +98,6 @@ def test_tail_gives_complete_lines_only(tmp_path: Path) -> None:
     path.write_bytes(b"new\n")
     assert tail.read_new() == ["new"] and not is_torn(path)  # the file was written anew
     assert not is_torn(tmp_path / "missing")
-
-
-def test_readers_of_ended_runs(tmp_path: Path) -> None:
-    write_events(tmp_path, EVENTS[:2], torn='{"t": 9, "ev')
-    assert [event["edge"] for event in read_events(tmp_path / "events.jsonl")] == ["e000", "e001"]
-    assert (
-        read_events(tmp_path / "missing.jsonl") == [] and read_csv(tmp_path / "missing.csv") == []
-    )
-    (tmp_path / "events.jsonl").write_text('{"t": 0}\nrubbish\n{"t": 1}\n')
-    with pytest.raises(UserError, match=r"events.jsonl: line 2 is no row of events"):
-        read_events(tmp_path / "events.jsonl")
-    (tmp_path / "t.csv").write_text("a,b\n1,2\n3\n4,5\n")
-    with pytest.raises(UserError, match=r"t.csv: row 3 has 1 fields, expected 2 \(a,b\)"):
-        read_csv(tmp_path / "t.csv")
 
 
 def test_outcome() -> None:
@@ -217,33 +165,6 @@ def test_the_verdict_names_failures_first(changes: dict[str, Any], told: str) ->
     assert summary.verdict(facts | changes) == told
 
 
-def test_counters_from_events() -> None:
-    links = [{"direction": "up", "bytes": "500"}, {"direction": "down", "bytes": "400"}]
-    assert summary.counters(EVENTS, links) == {
-        "versions": 2,
-        "updates_received": 3,
-        "updates_applied": 2,
-        "updates_discarded": {"too stale": 1},
-        "staleness": {"0": 1, "1": 1},
-        "bytes_up": 500,
-        "bytes_down": 400,
-        "emulated_s": 5.5,
-    }
-    assert summary.counters([])["versions"] == 0
-
-
-def test_finished_run_is_read_from_its_summary(tmp_path: Path) -> None:
-    (row,) = compare.load(finished_run(tmp_path / "fedavg"))
-    assert (row.name, row.verdict, row.versions, row.updates_applied, row.updates_discarded) == (
-        "fedavg",
-        "faithful",
-        2,
-        17,
-        3,
-    )
-    assert row.staleness_mean == pytest.approx(7 / 17) and row.staleness_max == 3
-
-
 @pytest.mark.parametrize("summary_text", [None, '{"strategy": "fed'])
 def test_unfinished_run_is_read_as_far_as_it_got(tmp_path: Path, summary_text: str | None) -> None:
     run = tmp_path / "fedbuff"
@@ -273,121 +194,6 @@ def test_unfinished_run_is_read_as_far_as_it_got(tmp_path: Path, summary_text: s
     assert "unfinished" in shown(table([row]))
 
 
-def test_table_fits_80_columns_and_tells_the_reasons(tmp_path: Path) -> None:
-    finished_run(tmp_path / "fedavg")
-    finished_run(
-        tmp_path / "fedasync",
-        time_to_target_s=None,
-        fidelity={"verdict": "strained", "reasons": ["transfer lag p99 12 ms, limit 5 ms"]},
-    )
-    text = shown(table(compare.load(tmp_path)))
-    fedasync, fedavg = (
-        next(line for line in text.splitlines() if line.startswith(name + " "))
-        for name in ("fedasync", "fedavg")
-    )
-    assert fedavg.split() == [
-        "fedavg",
-        "0.920",
-        "0.920",
-        "1.00",
-        "2",
-        "17",
-        "3",
-        "1.50",
-        "3.00",
-        "0.4/3",
-        "12.5",
-        "faithful",
-    ]
-    assert fedasync.split()[3] == "-" and fedasync.split()[-1] == "strained"
-    assert (
-        "fedasync: strained: transfer lag p99 12 ms, limit 5 ms" in text
-        and "to 0.9" in text
-        and "…" not in text
-    )
-
-
-def test_comparison_csv(tmp_path: Path) -> None:
-    finished_run(
-        tmp_path / "fedavg",
-        target_accuracy=None,
-        time_to_target_s=None,
-        fidelity={"verdict": "strained", "reasons": ["a, b", "c"]},
-    )
-    compare.write_csv(compare.load(tmp_path), tmp_path / "out" / "comparison.csv")
-    with (tmp_path / "out" / "comparison.csv").open(newline="") as file:
-        (row,) = csv.DictReader(file)
-    assert (row["name"], row["emulated_s"], row["time_to_target_s"], row["reasons"]) == (
-        "fedavg",
-        "12.500000000",
-        "",
-        "a, b; c",
-    )
-    assert [path.name for path in (tmp_path / "out").iterdir()] == [
-        "comparison.csv"
-    ]  # no temporary file left
-
-
-def test_where_nothing_can_be_written_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    run = finished_run(tmp_path / "fedavg")
-    with pytest.raises(UserError, match="comparison.csv: cannot be written"):
-        compare.write_csv(compare.load(run), tmp_path / "file" / "comparison.csv")
-
-
-def test_a_config_that_is_no_text_does_not_hide_the_results(tmp_path: Path) -> None:
-    run = finished_run(tmp_path / "fedavg")
-    (run / "config.toml").write_bytes(b'name = "\xff"')
-    assert [row.final_accuracy for row in compare.load(run)] == [0.92]
-    (run / "summary.json").unlink()
-    assert [(row.final_accuracy, row.verdict) for row in compare.load(run)] == [
-        (0.92, "unfinished")
-    ]
-
-
-def test_find_names_runs_apart(tmp_path: Path) -> None:
-    for experiment in ("one", "two"):
-        finished_run(tmp_path / experiment / "fedavg")
-    finished_run(tmp_path / "two" / "fedbuff")
-    (tmp_path / "two" / "figures").mkdir()
-    assert list(
-        rundirs.find([tmp_path / "one", tmp_path / "two", tmp_path / "two" / "fedbuff"])
-    ) == ["one/fedavg", "two/fedavg", "fedbuff"]
-    with pytest.raises(UserError, match="no such directory"):
-        rundirs.find([tmp_path / "three"])
-    with pytest.raises(UserError, match="no run in it"):
-        rundirs.find([tmp_path])
-
-
-@pytest.mark.parametrize(("most", "scale", "left"), [(10, "linear", 0.0), (11, "log", 1.0)])
-def test_bytes_of_far_more_than_one_size_have_a_logarithmic_axis(
-    tmp_path: Path, most: int, scale: str, left: float
-) -> None:
-    for name, sent in (("moon", 1), ("wkafl", most)):
-        finished_run(tmp_path / name)
-        rows = [f"{v},{v},{v},,0.5,0.5,{v * sent * 500_000},{v * sent * 500_000}\n" for v in (0, 1)]
-        (tmp_path / name / "metrics.csv").write_text(METRICS + "".join(rows))
-    over_time, over_bytes = of_runs("accuracy", tmp_path).axes
-    assert (over_time.get_xscale(), over_bytes.get_xscale(), over_bytes.get_xlim()[0]) == (
-        "linear",
-        scale,
-        pytest.approx(left),
-    )
-
-
-def test_a_name_in_brackets_is_shown_as_it_is(tmp_path: Path) -> None:
-    rows = [
-        replace(row, name="[old]/fedavg") for row in compare.load(finished_run(tmp_path / "fedavg"))
-    ]
-    assert "[old]/fedavg" in shown(table(rows, 120), width=120)
-
-
-def test_figure_without_evaluations_is_refused(tmp_path: Path) -> None:
-    write_metrics(tmp_path, [])
-    with pytest.raises(UserError, match="nothing to draw"):
-        gallery.write("accuracy", [tmp_path], tmp_path / "accuracy")
-
-
 def test_live_view_follows_the_run(tmp_path: Path) -> None:
     view = LiveView(tmp_path, ["e000", "e001", "e002"])
     assert "awaited" in shown(view.update())  # nothing written yet
@@ -406,197 +212,6 @@ def test_live_view_follows_the_run(tmp_path: Path) -> None:
     )
 
 
-def test_live_view_of_lost_edges(tmp_path: Path) -> None:
-    lost = {"t": 2.0, "event": "edge_lost", "version": 0, "edge": "e001", "decisions": []}
-    closed = {
-        "t": 3.0,
-        "event": "task_closed",
-        "version": 0,
-        "edge": "e001",
-        "task": 1,
-        "reason": "edge lost",
-        "decisions": [],
-    }
-    write_events(
-        tmp_path, [*EVENTS[:4], lost, closed, {"t": 3.0, "fact": "wire_error", "edge": "e001"}]
-    )
-    view = LiveView(tmp_path)
-    line = view.plain()
-    assert (
-        view.progress.edges["e001"].state == "lost"
-        and "1 lost, 1 training" in line
-        and "wire errors 1" in line
-        and "\n" not in line
-    )
-
-
-def test_live_rates_are_of_the_last_seconds(tmp_path: Path) -> None:
-    write_events(
-        tmp_path, [{"t": 10.0, "event": "alarm_rang", "name": "x", "version": 0, "decisions": []}]
-    )
-    (tmp_path / "links.csv").write_text(
-        LINKS + "e000,up,update,999,0,1,1\ne000,up,update,250000,5,6,6\n"
-        "e001,down,task,125000,5,7,7\ne001,down,task,125"
-    )
-    view = LiveView(tmp_path)
-    view.update()
-    assert view.progress.rates_bit_s() == {
-        "e000": (400_000.0, 0.0),
-        "e001": (0.0, 200_000.0),
-    }  # over 5 s
-    assert "up 400 kbit/s, down 200 kbit/s (transfers ended in the last 5 s)" in view.plain()
-
-
-def test_live_time_goes_on_while_nothing_is_written(tmp_path: Path) -> None:
-    """Devices may train for minutes. A display that stops at the latest event looks like a hang
-    and shows old rates.
-    """
-    (tmp_path / "events.jsonl").write_text("")
-    (tmp_path / "links.csv").write_text(LINKS)
-    view = LiveView(tmp_path, ["e000", "e001"], speed=2.0)
-    assert "  0.0 s emulated" in view.plain(100.0) and "  0.0 s emulated" in view.plain(107.0), (
-        "not begun"
-    )
-    (tmp_path / "links.csv").write_text(LINKS + "e000,down,task,125000,0,1,1\n")
-    assert "  1.0 s emulated" in view.plain(110.0) and view.progress.rates_bit_s() == {
-        "e000": (0.0, 1_000_000.0)
-    }
-    assert "  5.0 s emulated" in view.plain(112.0) and view.progress.rates_bit_s() == {
-        "e000": (0.0, 200_000.0)
-    }, "two seconds at speed 2"
-    assert "  7.0 s emulated" in view.plain(113.0) and view.progress.rates_bit_s() == {}, (
-        "longer ago than the window"
-    )
-    write_events(tmp_path, [{"t": 8.0, "fact": "finished", "reason": "versions"}])
-    assert "  8.0 s emulated" in view.plain(120.0) and "  8.0 s emulated" in view.plain(130.0)
-
-
-def test_live_view_keeps_to_the_terminal(tmp_path: Path) -> None:
-    edges = [f"e{n:03d}" for n in range(200)]
-    write_events(
-        tmp_path,
-        [{**EVENTS[0], "edge": edge} for edge in edges]
-        + [{"t": 1.0, "fact": "task_started", "edge": "e150", "task": 7}],
-    )
-    view = LiveView(tmp_path)
-    for height in (3, 4, 10, 24):
-        lines = shown(view.update(), width=100, height=height).splitlines()
-        assert len(lines) <= height and "200 edges: 1 training, 199 idle" in lines[2]
-    assert any(line.startswith("e150  training") for line in lines)  # the busiest are shown
-    assert (
-        len(shown(view.update(), width=100, height=300).splitlines()) == 203
-    )  # all fit: no counts
-
-
-class Ended:
-    """A run without a strategy: a test writes to ``record`` and reads the summary."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.written = folder, Record(folder, lambda: 0.0, None)
-        self.record = Ledger(self.written)
-
-    def events(self, *events: Event) -> None:
-        for event in events:
-            self.record.event(0, 0, event, event_row(event), [], [])
-
-    def summary(self, finished: str = "versions") -> dict[str, Any]:
-        self.written.close(np.zeros(2))
-        head = {"versions": 3, "emulated_s": 4.0, "wall_s": 4.0, "finished": finished}
-        verdict = {"verdict": "faithful"}
-        return write_summary(self.folder, head, self.record.counters, Evaluation(), verdict)
-
-
-def test_a_run_that_began_without_some_edges_says_so(tmp_path: Path) -> None:
-    """The verdict is about time only, so a warning must name the missing third of the edges."""
-    ended = Ended(tmp_path)
-    ended.record.fact(0, "edges_missing", edges=["pi-2", "pi-3"])
-    told = ended.summary("emulated_s")
-    assert told["edges_missing"] == ["pi-2", "pi-3"]
-    assert one_line(told, "moon").endswith(
-        "faithful (emulated_s); started without 2 edges (pi-2, pi-3)"
-    )
-    write_events(
-        tmp_path,
-        [
-            *EVENTS[:1],
-            {"t": 0.0, "fact": "edges_missing", "edges": ["pi-2", "pi-3"]},
-            {**EVENTS[0], "event": "edge_lost"},
-        ],
-    )
-    assert "started without 2 edges (pi-2, pi-3)" in shown(
-        table(compare.load(tmp_path), 100), width=100
-    )
-    (tmp_path / "summary.json").unlink()
-    assert (
-        compare.load(tmp_path)[0].warnings
-        == "started without 2 edges (pi-2, pi-3); lost and not rejoined at the end: 1 edge"
-        f" ({EVENTS[0]['edge']})"
-    )
-
-
-def test_edges_that_came_back_are_not_lost(tmp_path: Path) -> None:
-    ended = Ended(tmp_path)
-    ended.events(
-        EdgeJoined("a", 1), EdgeJoined("b", 1), EdgeLost("a"), EdgeLost("b"), EdgeJoined("b", 1)
-    )
-    assert ended.summary()["edges_lost"] == ["a"]
-    assert summary.counters(read_events(tmp_path / "events.jsonl"))["edges_lost"] == ["a"]
-
-
-def test_jobs_that_failed_are_counted_and_told(tmp_path: Path) -> None:
-    """A method continues without a prediction, and the reader of its numbers should know."""
-    ended = Ended(tmp_path)
-    ended.events(
-        JobFailed("predict 1", "not finite"),
-        JobFailed("predict 2", "not finite"),
-        JobFailed("distill 0", "its worker died 3 times"),
-    )
-    told = ended.summary()
-    assert told["jobs_failed"] == {"its worker died 3 times": 1, "not finite": 2}
-    assert one_line(told, "fedecho").endswith(
-        "faithful (versions); failed server jobs: its worker died 3 times: 1, not finite: 2"
-    )
-    assert (
-        summary.counters(read_events(tmp_path / "events.jsonl"))["jobs_failed"]
-        == told["jobs_failed"]
-    )
-
-
-def test_a_model_that_is_not_finite_is_told(tmp_path: Path) -> None:
-    """A run that diverges still ends normally; a tenth of the answers is right by chance."""
-    ended = Ended(tmp_path)
-    ended.record.fact(2, "diverged", version=2)
-    told = ended.summary()
-    assert told["diverged_at_version"] == 2
-    said = "diverged: version 2 is not finite (NaN or infinite), so its accuracy is meaningless"
-    assert one_line(told, "moon").endswith(f"diverged (versions); {said}")
-    assert f"{tmp_path.name}: warning: {said}" in " ".join(
-        shown(table(compare.load(tmp_path), 100), width=100).split()
-    )
-    (tmp_path / "summary.json").unlink()
-    assert compare.load(tmp_path)[0].warnings == said
-
-
-def test_who_has_joined_is_shown_before_the_run_begins(tmp_path: Path) -> None:
-    waits = [{"t": 0.0, "fact": "edge_waits", "edge": edge} for edge in ("e000", "e001")]
-    write_events(tmp_path, waits)
-    view = LiveView(tmp_path, ["e000", "e001", "e002"])
-    assert "2 joined, 1 awaited" in view.plain()
-    write_events(
-        tmp_path, [*waits, {"t": 0.0, "fact": "session_ended", "edge": "e001", "reason": "silent"}]
-    )
-    assert "1 joined, 2 awaited" in view.plain()
-    write_events(
-        tmp_path,
-        [
-            *waits,
-            {"t": 0.0, "fact": "session_ended", "edge": "e001", "reason": "silent"},
-            {**EVENTS[0], "edge": "e000"},
-        ],
-    )
-    assert "1 idle, 2 awaited" in view.plain()
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -612,12 +227,3 @@ def test_a_damaged_file_of_a_run_is_one_line(tmp_path: Path, name: str, content:
     with pytest.raises(UserError, match="is damaged") as caught:
         compare.load(tmp_path)
     assert str(caught.value).startswith(str(tmp_path))
-
-
-def test_scores_that_are_not_finite_in_a_row_are_counted_in_order_of_time() -> None:
-    rows = [
-        {"emulated_s": str(at), "test_loss": loss, "train_loss": "", "accuracy": "0.1"}
-        for at, loss in [(3, "nan"), (1, "nan"), (2, "2.0"), (5, "1.0"), (4, "inf"), (6, "nan")]
-    ]
-    assert scores_not_finite(rows) == {"test_loss": 2}
-    assert scores_not_finite(rows[1:3]) == {} == scores_not_finite([])

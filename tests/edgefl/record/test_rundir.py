@@ -9,9 +9,8 @@ import pytest
 from builders import experiment, layout, vector
 
 from edgefl.clocks.setup.plan import fidelity
-from edgefl.clocks.setup.rundir import OpenRun, RunSoFar, clear, git_commit
+from edgefl.clocks.setup.rundir import OpenRun, RunSoFar, clear
 from edgefl.errors import UserError
-from edgefl.reports import family
 
 
 def opened(directory: Path, payloads: bool = True) -> OpenRun:
@@ -67,45 +66,7 @@ def test_a_resumed_run_is_not_sent_to_another_directory(tmp_path: Path) -> None:
         )
 
 
-def test_a_config_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    run = opened(tmp_path)
-    (tmp_path / "config.toml").mkdir()
-    with pytest.raises(UserError, match="config.toml: cannot be written"):
-        run.begin("virtual", fidelity(experiment()))
-
-
-def test_a_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"file/fedavg: cannot be made \(Not a directory\)"):
-        opened(tmp_path / "file" / "fedavg")
-
-
 # ------------------------------------------------------------------ earlier runs
-def test_earlier_runs_and_their_comparison_go(tmp_path: Path) -> None:
-    for name in ("fedavg", "fedasync", "fedbuff"):
-        finished(tmp_path / name)
-    (tmp_path / "figures").mkdir()
-    for name in ("comparison.csv", "figures/accuracy.png", "figures/accuracy.pdf", "edges.log"):
-        (tmp_path / name).touch()
-    assert len(files(tmp_path / "fedbuff")) == 10
-    assert clear(tmp_path) == ["fedasync", "fedavg", "fedbuff"]
-    assert [path.name for path in tmp_path.iterdir()] == ["edges.log"]
-
-
-def test_a_rerun_clears_what_the_reports_left(tmp_path: Path) -> None:
-    """Otherwise an old aggregation.csv looks like a result of the new run."""
-    finished(tmp_path / "fedavg")
-    (tmp_path / "figures").mkdir()
-    left = [
-        "aggregation.csv",
-        "figures/aggregation.png",
-        "figures/aggregation.pdf",
-        *family.files(),
-    ]
-    for name in left:
-        (tmp_path / name).touch()
-    clear(tmp_path)
-    assert not tmp_path.exists()
 
 
 def test_what_no_run_of_ours_has_written_stays(tmp_path: Path) -> None:
@@ -136,11 +97,6 @@ def test_what_no_run_of_ours_has_written_stays(tmp_path: Path) -> None:
     assert clear(tmp_path / "mine") == [] and files(tmp_path / "mine") == {"comparison.csv"}
 
 
-def test_a_run_that_broke_off_at_once_goes_too(tmp_path: Path) -> None:
-    opened(tmp_path / "fedavg", payloads=False)
-    assert clear(tmp_path) == ["fedavg"] and not (tmp_path / "fedavg").exists()
-
-
 # ------------------------------------------------------------------ the commit
 def commit(top: Path) -> None:
     (top / "site-packages" / "edgefl").mkdir(parents=True)
@@ -148,21 +104,3 @@ def commit(top: Path) -> None:
     who = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
     for command in (["init", "-q"], ["add", "file"], [*who, "commit", "-q", "-m", "m"]):
         subprocess.run(["git", *command], cwd=top, check=True)
-
-
-def test_the_commit_is_ours_or_unknown(tmp_path: Path) -> None:
-    """If edgefl is installed inside a user's repository, that commit is not its own."""
-    package = tmp_path / "site-packages" / "edgefl"
-    commit(tmp_path)
-    assert git_commit(package) == "unknown"
-    for text in ('[project]\nname = "other"', "[tool.x]", "project = 1", "not toml"):
-        (tmp_path / "pyproject.toml").write_text(text)
-        assert git_commit(package) == "unknown"
-    (tmp_path / "pyproject.toml").write_text('[project]\nname = "edgefl"')
-    assert len(git_commit(package)) == 12
-    (tmp_path / "file").write_text("changed")
-    assert git_commit(package)[12:] == "+"
-
-
-def test_there_is_no_commit_outside_a_repository(tmp_path: Path) -> None:
-    assert git_commit(tmp_path) == "unknown"

@@ -21,23 +21,19 @@ from edgefl.clocks.setup.rundir import clear, unfinished
 from edgefl.disk import OwnDisk, OwnFile
 from edgefl.errors import UserError
 from edgefl.jobs import Evaluate
-from edgefl.record.journal import read
 from edgefl.record.record import Record
 from edgefl.record.tables import (
-    KEPT_BYTES,
     RotatedFile,
     Rotation,
     RowFile,
     lost_rows,
     parts,
     unpacked,
-    write_whole,
 )
-from edgefl.results import tail as tails
 from edgefl.results.compare import load
-from edgefl.results.live import LiveView
-from edgefl.results.tail import TableTail, Tail, is_torn, read_csv, read_events
-from edgefl.results.warnings import rows_deleted
+from edgefl.results.progress import LiveView
+from edgefl.results.read import Tail, read_csv, read_events
+from edgefl.results.summary import warnings
 from edgefl.vectors import aligned_copy
 from emulator.links.link import Completion, Transfer
 
@@ -67,23 +63,16 @@ def test_rows_are_packed_into_parts_and_none_is_split(tmp_path: Path) -> None:
     assert (tmp_path / "rows.csv").read_bytes() == b"name\nrow 00006\n"
 
 
-def test_a_row_that_is_larger_than_a_part_has_one_of_its_own(tmp_path: Path) -> None:
-    file = RotatedFile(tmp_path / "rows.csv", OwnDisk(), Rotation(part_bytes=4))
-    for row in (b"long row\n", b"short\n"):
-        file.write(row)
-    file.close()
-    assert names(tmp_path) == ["rows-000001.csv.gz", "rows.csv"]
-
-
 def test_as_many_parts_stay_as_the_user_wants_and_the_others_are_counted(tmp_path: Path) -> None:
     file = grown(tmp_path / "rows.csv", 8, Rotation(part_bytes=10, keep=2))
     file.close()
     assert names(tmp_path) == ["rows-000006.csv.gz", "rows-000007.csv.gz", "rows.csv"]
     assert file.deleted() == 5
-    assert rows_deleted({"parts_deleted": {"rows.csv": 5}}) == (
+    facts = {"versions": 1, "updates_received": 1, "updates_discarded": {}}
+    assert warnings(facts | {"parts_deleted": {"rows.csv": file.deleted()}}) == [
         "old parts were deleted (record.keep): 5 of rows.csv; what is made from their rows is"
         " partial"
-    )
+    ]
 
 
 def test_parts_that_a_checkpoint_needs_stay(tmp_path: Path) -> None:
@@ -104,31 +93,6 @@ def test_parts_that_a_checkpoint_needs_stay(tmp_path: Path) -> None:
     file.hold(None)
     file.close()
     assert names(tmp_path) == ["rows-000004.csv.gz", "rows.csv"] and file.deleted() == 3
-
-
-def test_rows_in_a_part_that_was_deleted_are_lost(tmp_path: Path) -> None:
-    """The rows of the latest part are others, and must not be taken for them."""
-    file = grown(tmp_path / "rows.csv", 1, Rotation(part_bytes=20, keep=1))
-    sizes = file.sizes()
-    for number in range(1, 6):
-        file.write(b"row %05d\n" % number)
-    file.close()
-    assert names(tmp_path) == ["rows-000002.csv.gz", "rows.csv"]
-    assert "rows-000001.csv: was deleted" in lost_rows(tmp_path, OwnDisk(), sizes)
-
-
-def test_a_part_that_was_not_packed_before_a_crash_is_packed_by_the_next_record(
-    tmp_path: Path,
-) -> None:
-    works: Works = []
-    file = grown(tmp_path / "rows.csv", 3, Rotation(10, later=works.append))
-    file.flush()
-    sizes = file.sizes()
-    assert names(tmp_path) == ["rows-000001.csv", "rows-000002.csv", "rows.csv"]
-    assert Tail(tmp_path / "rows.csv").read_new() == ["row 00000", "row 00001", "row 00002"]
-    (tmp_path / "rows-000001.csv.gz.part").write_bytes(b"half")
-    RotatedFile(tmp_path / "rows.csv", OwnDisk(), Rotation(10), sizes).close()
-    assert {"rows-000001.csv.gz", "rows-000002.csv.gz", "rows.csv"} == set(names(tmp_path))
 
 
 def test_full_parts_survive_a_loss_of_power_too(
@@ -155,22 +119,6 @@ def test_full_parts_survive_a_loss_of_power_too(
     file.close()
 
 
-def test_a_part_that_a_loss_of_power_has_torn_is_named_if_its_rows_are_needed(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "rows.csv"
-    file = grown(path, 2, Rotation(25))
-    file.flush()
-    sizes = file.sizes()
-    file.write(b"row 00002\n")
-    file.close()
-    part = tmp_path / "rows-000001.csv.gz"
-    part.write_bytes(part.read_bytes()[:-12])
-    assert lost_rows(tmp_path, OwnDisk(), sizes) == f"{part}: is damaged"
-    RotatedFile(path, OwnDisk(), Rotation(25)).close()
-    assert names(tmp_path) == ["rows.csv"], "all rows are written again"
-
-
 # ------------------------------------------------------------------ reading
 def test_a_reader_follows_a_table_through_its_parts(tmp_path: Path) -> None:
     path, works = tmp_path / "rows.csv", list[Callable[[], None]]()
@@ -188,55 +136,6 @@ def test_a_reader_follows_a_table_through_its_parts(tmp_path: Path) -> None:
     seen += tail.read_new()
     assert seen == [f"row {number:05d}" for number in range(40)]
     assert Tail(path).read_new() == seen and tail.read_new() == []
-
-
-def test_a_table_that_becomes_a_part_while_it_is_read_is_read_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "rows.csv"
-    file = grown(path, 2, Rotation(25))
-    file.flush()
-    real, calls = parts, list[int]()
-
-    def looked(place: Path) -> dict[int, Path]:
-        found = real(place)
-        calls.append(1)
-        if len(calls) == 1:  # between the look and the reading
-            file.write(b"row 00002\n")
-            file.flush()
-        return found
-
-    monkeypatch.setattr(tails, "parts", looked)
-    assert Tail(path).read_new() == ["row 00000", "row 00001", "row 00002"]
-    assert len(calls) == 5, "it has looked again"
-
-
-def test_a_table_that_was_written_anew_is_read_anew(tmp_path: Path) -> None:
-    path = tmp_path / "rows.csv"
-    grown(path, 5, Rotation(20)).close()
-    tail = Tail(path)
-    assert len(tail.read_new()) == 5
-    grown(path, 1, Rotation(20)).close()
-    assert tail.read_new() == ["row 00000"] and names(tmp_path) == ["rows.csv"]
-
-
-def test_columns_are_no_rows_in_any_part(tmp_path: Path) -> None:
-    path = tmp_path / "rows.csv"
-    file = grown(path, 6, Rotation(25), head=b"name\n")
-    live, first = TableTail(path), list[dict[str, str]]()
-    file.flush()
-    first += live.read_new()
-    assert [row["name"] for row in first] == [f"row {number:05d}" for number in range(6)]
-    assert read_csv(path) == first
-    file.close()
-
-
-def test_a_damaged_part_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "rows.csv"
-    grown(path, 4, Rotation(20)).close()
-    (tmp_path / "rows-000001.csv.gz").write_bytes(b"\x1f\x8brubbish")
-    with pytest.raises(UserError, match=r"rows-000001.csv.gz: is damaged"):
-        read_csv(path)
 
 
 # ------------------------------------------------------------------ a run
@@ -258,65 +157,6 @@ def test_a_run_with_parts_has_the_same_rows_summary_and_display(
     assert row.verdict == "unfinished" and unfinished(tmp_path / "packed")
     clear(tmp_path / "packed")
     assert not packed.exists(), "a rerun removes all parts"
-
-
-def test_a_run_that_keeps_one_part_says_what_it_has_deleted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rundir, "Rotation", partial(Rotation, 900))
-    summary, directory = small_run(tmp_path, stop={"versions": 20}, record={"keep": 1})
-    (number,) = parts(directory / "events.jsonl")
-    assert number > 3 and summary["parts_deleted"]["events.jsonl"] == number - 1
-    assert f"{number - 1} of events.jsonl" in summary["warnings"][-1]
-    assert summary["updates_received"] > len(read_events(directory / "events.jsonl"))
-
-
-@pytest.mark.parametrize("most", [1, 10, 15, 25, 1000])
-def test_a_reader_in_small_steps_returns_each_row_once(tmp_path: Path, most: int) -> None:
-    path = tmp_path / "rows.csv"
-    file, tail, seen = grown(path, 40, Rotation(25)), Tail(path), list[str]()
-    file.flush()
-    while new := tail.read_new(most):
-        assert len(new) <= max(most // 10, 1)  # a row has 10 bytes, and one is always returned
-        seen += new
-    file.write(b"row 00040\n")
-    file.close()
-    assert [*seen, *tail.read_new(most)] == [f"row {number:05d}" for number in range(41)]
-    assert tail.anew == 0
-
-
-def test_a_reader_notices_that_rows_were_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "rows.csv"
-    path.write_text("a 1\nb 1\nc 1\n")
-    tail = Tail(path)
-    assert tail.read_new() == ["a 1", "b 1", "c 1"]
-    path.write_text("a 1\nb 2\nc 2\nd 2\n")  # it went on after its first row, and is longer now
-    assert tail.read_new() == ["a 1", "b 2", "c 2", "d 2"] and tail.anew == 1
-    path.unlink()
-    assert tail.read_new() == [] and tail.anew == 2
-    assert tail.read_new() == [] and tail.anew == 2
-    path.write_text("a 3\n")
-    assert tail.read_new() == ["a 3"] and tail.anew == 2
-
-
-@pytest.mark.parametrize("part_bytes", [10, 23, 24, 1000])
-def test_rows_written_together_are_in_the_same_parts(tmp_path: Path, part_bytes: int) -> None:
-    rows = [b"number %d\n" % number for number in range(7)]
-    for name in ("alone", "together"):
-        file = RotatedFile(tmp_path / name, OwnDisk(), Rotation(part_bytes), head=b"head\n")
-        if name == "together":
-            file.write_all(rows[:3])
-            file.write_all(rows[3:])
-        else:
-            for row in rows:
-                file.write(row)
-        file.close()
-    found = [
-        [unpacked(path, OwnDisk()) for path in parts(tmp_path / name, OwnDisk()).values()]
-        + [(tmp_path / name).read_bytes()]
-        for name in ("alone", "together")
-    ]
-    assert found[0] == found[1] and b"".join(found[0]).replace(b"head\n", b"") == b"".join(rows)
 
 
 # ------------------------------------------------------------------ a full disk
@@ -367,40 +207,6 @@ def test_a_file_ends_with_a_whole_row(
     assert (tmp_path / "rows").read_bytes() == (b"".join(rows) if left is None else left)
 
 
-def test_rows_before_a_refused_one_stay_from_flush_to_flush(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Disk(monkeypatch, "rows", KEPT_BYTES + 10)
-    file = RowFile(tmp_path / "rows", OwnDisk(), private=True)
-    file.write(b"first\n")
-    large = memoryview(bytes(KEPT_BYTES))
-    file.write(large)
-    assert (tmp_path / "rows").stat().st_size == 6 + KEPT_BYTES, "written at once, in order"
-    with pytest.raises(UserError):
-        file.write(large)
-    file.close()
-    assert (tmp_path / "rows").stat().st_size == 6 + KEPT_BYTES
-    assert (tmp_path / "rows").stat().st_mode & 0o777 == 0o600
-
-
-def test_a_device_that_cannot_be_cut_is_one_line_too() -> None:
-    file = RowFile(Path("/dev/full"), OwnDisk())
-    file.write(b"row\n")
-    with pytest.raises(UserError, match="/dev/full: cannot be written"):
-        file.close()
-
-
-def test_a_file_is_replaced_whole_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_whole(tmp_path / "summary.json", b"{}")
-    Disk(monkeypatch, "summary.json.part", 2)
-    with pytest.raises(UserError, match="summary.json: cannot be written"):
-        write_whole(tmp_path / "summary.json", b'{"a": 1}')
-    assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
-    assert (tmp_path / "summary.json").read_bytes() == b"{}"
-
-
 # ------------------------------------------------------------------ a run
 def cut(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, room: int) -> Path:
     """Run with ``room`` bytes for the file ``name``; return the run's directory."""
@@ -410,34 +216,6 @@ def cut(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, room: int) -> 
             small_run(folder, stop={"versions": 30}, record={"payloads": True})
         assert "\n" not in str(refused.value)
     return folder / "fedavg"
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["events.jsonl", "links.csv", "metrics.csv", "journal-000000.jsonl", "journal-000000.bin"],
-)
-def test_a_run_on_a_full_disk_leaves_files_that_can_be_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    directory = cut(tmp_path, monkeypatch, name, 1000)
-    assert not (directory / "summary.json").exists()
-    for table in ("events.jsonl", "links.csv", "metrics.csv", "journal/journal-000000.jsonl"):
-        assert not is_torn(directory / table)
-    assert read_events(directory / "events.jsonl")
-    assert read_csv(directory / "links.csv") and read_csv(directory / "metrics.csv")
-    entries = list(read(directory / "journal"))
-    assert entries and all(np.isfinite(a).all() for e in entries for a in e.arrays.values())
-    assert not list(directory.glob("*.part"))
-
-
-@pytest.mark.parametrize("name", ["summary.json", "model.safetensors", "initial.safetensors"])
-def test_a_file_that_is_written_whole_is_there_or_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    Disk(monkeypatch, f"{name}.part", 10)
-    with pytest.raises(UserError, match=rf"{name}: cannot be written \(File too large"):
-        small_run(tmp_path, stop={"versions": 2}, record={"payloads": True})
-    assert not list(tmp_path.rglob(f"{name}*"))
 
 
 # ------------------------------------------------------------------ going on
@@ -512,14 +290,3 @@ def test_going_on_gives_the_same_parts_too(tmp_path: Path, part_bytes: int) -> N
             rows(second, moment, 9)
             second.close(MODEL)
             assert contents(broken) == expected
-
-
-def test_a_file_that_is_shorter_than_it_should_be_is_told(tmp_path: Path) -> None:
-    """A loss of power may take rows that were written before the sizes were noted."""
-    record = Record(tmp_path, lambda: 0.0, None)
-    rows(record, 1, 3)
-    sizes = record.sizes()
-    record.close(MODEL)
-    (tmp_path / "links.csv").write_bytes(b"edge")
-    with pytest.raises(UserError, match=r"links.csv: has 4 bytes, \d+ were expected"):
-        Record(tmp_path, lambda: 0.0, None, sizes=sizes)

@@ -13,19 +13,19 @@ from builders import small_run
 
 from edgefl.errors import UserError
 from edgefl.record.tables import part_path
-from edgefl.results import tail
-from edgefl.results.columns import (
+from edgefl.results.progress import Progress, usual_rows
+from edgefl.results.read import (
     MISSING,
     Columns,
     EventColumns,
     TableColumns,
-    TableReader,
+    TableTail,
     Texts,
+    event_columns,
     parsed_events,
     read_events,
     read_table,
 )
-from edgefl.results.progress import Progress, usual_rows
 from edgefl.results.timeline import Timeline
 
 FAULTS = [
@@ -97,13 +97,13 @@ def test_events_and_their_decisions(tmp_path: Path) -> None:
     ]
     torn = b'{"t": 2.0, "fact": "upd'
     path.write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in rows) + torn)
-    found = read_events(path)
+    found = event_columns(path)
     assert found.count == 2 and found.decided_in.tolist() == [0, 0]
     assert found.rows.values("t") == [0.5, 1.0]
     edges, tasks, counts = found.assigned(np.array([0]))
     assert edges.tolist() == [found.texts.number("a")]
     assert (tasks.tolist(), counts.tolist()) == ([3], [1])
-    assert read_events(tmp_path / "none.jsonl").count == 0
+    assert event_columns(tmp_path / "none.jsonl").count == 0
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_damaged_line_is_named_and_the_page_leaves_it_out(tmp_path: Path, line
     path = tmp_path / "events.jsonl"
     path.write_bytes(b"\n".join([good, line, good, b""]))
     with pytest.raises(UserError, match=r"events\.jsonl: line 2 is no row of events"):
-        read_events(path)
+        event_columns(path)
     found = parsed_events(path.read_bytes(), Texts())
     assert found.count == 2 and found.row(1) == orjson.loads(good)
 
@@ -152,19 +152,19 @@ def test_a_field_with_a_quote_and_a_row_that_is_too_long(tmp_path: Path) -> None
     path.write_text("edge,bytes\na,1\nb,2,3\n")
     with pytest.raises(UserError, match="row 3 has 3 fields, expected 2"):
         read_table(path)
-    live = TableReader(path, Texts()).read_new()
+    live = TableTail(path).read_columns()
     assert live["bytes"].tolist() == [1], "the page leaves it out"
 
 
 def test_a_growing_table(tmp_path: Path) -> None:
     path = tmp_path / "links.csv"
-    reader = TableReader(path, Texts())
-    assert reader.read_new().count == 0
+    reader = TableTail(path)
+    assert reader.read_columns().count == 0
     path.write_text("edge,bytes\na,1\nb,")
-    assert reader.read_new()["bytes"].tolist() == [1]
+    assert reader.read_columns()["bytes"].tolist() == [1]
     with path.open("a") as file:
         file.write("2\n")
-    assert reader.read_new()["bytes"].tolist() == [2] and reader.read_new().count == 0
+    assert reader.read_columns()["bytes"].tolist() == [2] and reader.read_columns().count == 0
 
 
 # ---------------------------------------------------------------------- many rows at once
@@ -180,7 +180,7 @@ def timeline_of(run: Path, rows: list[dict[str, Any]], steps: int) -> Timeline:
 @pytest.mark.parametrize("steps", [1, 10, 10_000])
 def test_the_timeline_is_the_same_row_by_row(run: Path, steps: int) -> None:
     """A fault that takes no time changes nothing, but then no edge does only the usual."""
-    rows = tail.read_events(run / "events.jsonl")
+    rows = read_events(run / "events.jsonl")
     whole = timeline_of(run, rows, len(rows))
     strange = [
         each
@@ -201,7 +201,7 @@ def test_the_timeline_is_the_same_row_by_row(run: Path, steps: int) -> None:
 
 @pytest.mark.parametrize("steps", [1, 7, 10_000])
 def test_progress_is_the_same_row_by_row(run: Path, steps: int) -> None:
-    rows = tail.read_events(run / "events.jsonl")
+    rows = read_events(run / "events.jsonl")
     expected, found = Progress(), Progress()
     expected.take_events(rows)
     texts, unusual = Texts(), 0

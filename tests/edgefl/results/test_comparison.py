@@ -13,9 +13,9 @@ import pytest
 from compared_runs import evaluated_run
 
 from edgefl.errors import UserError
-from edgefl.results import compare, comparison
-from edgefl.results.comparison import Comparison, Question, answer
-from edgefl.results.grid import grid, latex, markdown
+from edgefl.results import compare
+from edgefl.results.compare import Comparison, Question, answer
+from edgefl.results.tables import grid, latex, markdown
 
 SLOW, FAST = [0.1, 0.3, 0.5, 0.7, 0.8], [0.1, 0.5, 0.8, 0.85, 0.9]
 
@@ -334,7 +334,7 @@ def test_an_unknown_column(folder: Path) -> None:
 
 def test_a_row_per_scheme_or_run(folder: Path) -> None:
     found = ask(folder, baseline="fedavg", x="bytes")
-    schemes = comparison.of_schemes(found)
+    schemes = compare.of_schemes(found)
     compare.write_records(schemes, folder / "schemes.csv")
     (first, second) = csv.DictReader((folder / "schemes.csv").read_text().splitlines())
     assert (first["name"], first["runs"], first["gain"]) == ("fedavg", "3", "")
@@ -343,7 +343,7 @@ def test_a_row_per_scheme_or_run(folder: Path) -> None:
     assert float(second["speed_up"]) == pytest.approx(2) and second["speed_up_pairs"] == "3"
     assert {f"{each}_mean" for each in compare.QUANTITIES if "joules" not in each} <= set(second)
     assert not any("joules" in key for key in second), "no run has joules"
-    runs = comparison.of_runs(found)
+    runs = compare.of_runs(found)
     assert [(each["name"], each["seed"], each["to_target"]) for each in runs] == [
         (name, seed, x) for name, x in (("fedavg", 12_000), ("fedbuff", 6000)) for seed in (1, 2, 3)
     ]
@@ -351,8 +351,8 @@ def test_a_row_per_scheme_or_run(folder: Path) -> None:
 
 def test_parquet_has_the_numbers(folder: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
-    found = comparison.of_schemes(ask(folder, baseline="fedavg"))
-    comparison.write_parquet(found, folder / "x.parquet")
+    found = compare.of_schemes(ask(folder, baseline="fedavg"))
+    compare.write_parquet(found, folder / "x.parquet")
     assert parquet.read_table(folder / "x.parquet").to_pylist() == found
     types = parquet.read_schema(folder / "x.parquet")
     assert str(types.field("stability_mean").type) == "double", "although no run has it"
@@ -363,7 +363,7 @@ def test_joules_have_columns_if_a_run_has_them(folder: Path) -> None:
     evaluated_run(folder / "powered" / "seed1", 1, SLOW, energy=spent)
     found = ask(folder)
     assert cells(found, "joules") == ["-", "-", "40.0"]
-    assert comparison.of_runs(found)[-1]["joules_to_target"] == 20.0
+    assert compare.of_runs(found)[-1]["joules_to_target"] == 20.0
     assert "joules" in grid(found).columns and grid(found).notes[-1] == "energy is modelled"
 
 

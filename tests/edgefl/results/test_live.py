@@ -13,7 +13,7 @@ from rich.console import Console
 from edgefl.config.experiment import Stop
 from edgefl.record.files import HOST_COLUMNS
 from edgefl.record.record import Record
-from edgefl.results.live import LiveView
+from edgefl.results.progress import LiveView
 from emulator.units import NS_PER_S
 
 HEADING = ",".join(HOST_COLUMNS) + "\n"

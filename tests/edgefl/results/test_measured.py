@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from edgefl.reports.native import FAMILY
-from edgefl.results.columns import TableColumns
+from edgefl.results.families.native import FAMILY
 from edgefl.results.measured import (
     SHORT_S,
     Busy,
@@ -20,6 +19,7 @@ from edgefl.results.measured import (
     of_rows,
     spread,
 )
+from edgefl.results.read import TableColumns
 
 
 def row(what: str, edge: str, began_s: float, ended_s: float, amount: int = 0) -> dict[str, str]:

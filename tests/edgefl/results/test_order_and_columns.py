@@ -11,10 +11,10 @@ from builders import experiment, small_run
 from rich.console import Console
 
 from edgefl.loading.file import dump
-from edgefl.reports.dissemination import percent
 from edgefl.results import compare
+from edgefl.results.families.dissemination import percent
 from edgefl.results.summary import one_line
-from edgefl.results.table import table
+from edgefl.results.tables import table
 
 STRATEGIES = [{"strategy": "fedbuff"}, {"strategy": "fedavg", "label": "zz"}, {"strategy": "fedac"}]
 FACTS = {

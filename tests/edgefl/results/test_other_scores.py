@@ -17,9 +17,8 @@ from edgefl.config.scores import SCORES, score_of, target_in
 from edgefl.errors import UserError
 from edgefl.plugins.live.run_model import RunFacts
 from edgefl.plugins.sweep.metrics import METRICS_BY_NAME
-from edgefl.results import rundirs
-from edgefl.results.compare import load, load_run, write_csv
-from edgefl.results.comparison import Question, answer
+from edgefl.results import run_files
+from edgefl.results.compare import Question, answer, load, load_run, write_csv
 from edgefl.results.summary import one_line, outcome
 
 
@@ -109,7 +108,7 @@ def test_a_run_measures_f1_and_perplexity_and_all_readers_follow(tmp_path: Path)
     found = answer([run], Question(target=1e9))
     assert found.schemes[0].reached[0].x == 0.0, "the first model has less"
     # the live page, and a run without a summary
-    facts = RunFacts.of(run, rundirs.read_config(run))
+    facts = RunFacts.of(run, run_files.read_config(run))
     assert facts.score.name == "perplexity" and facts.target == 1.5
     (run / "summary.json").unlink()
     assert load_run(run, "x").best_accuracy == row.best_accuracy

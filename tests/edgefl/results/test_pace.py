@@ -9,7 +9,7 @@ from rich.console import Console
 
 from edgefl.commands import running
 from edgefl.config.experiment import Stop
-from edgefl.results.pace import Pace, Point
+from edgefl.results.progress import Pace, Point
 
 
 def pace(*points: tuple[float, float, int, int], **stop: Any) -> Pace:

@@ -11,9 +11,9 @@ from rich.console import Console
 
 from edgefl.config.experiment import Stop
 from edgefl.results import compare
-from edgefl.results.live import LiveView
+from edgefl.results.progress import LiveView
 from edgefl.results.summary import one_line
-from edgefl.results.table import table
+from edgefl.results.tables import table
 
 OUTAGES = [{"at_s": 12.5, "outage_s": 30.0}, {"at_s": 20.0, "outage_s": 5.0625}]
 EVENTS = [

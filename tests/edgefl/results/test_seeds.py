@@ -15,9 +15,9 @@ from rich.console import Console
 
 from edgefl.errors import UserError
 from edgefl.loading.file import dump, load
-from edgefl.results import compare, rundirs
+from edgefl.results import compare, run_files
 from edgefl.results.figures import curves
-from edgefl.results.table import table
+from edgefl.results.tables import table
 
 CONFIG = "[stop]\nversions = 3\n[[strategies]]\nstrategy = 'fedavg'\n"
 
@@ -125,20 +125,20 @@ def test_the_seeds_of_a_scheme_are_found_in_order_from_every_level(tmp_path: Pat
     alone = run(tmp_path / "x" / "fedbuff", 1)
     (tmp_path / "x" / "figures").mkdir()
     in_order = runs[::-1]  # by number, not alphabetically
-    assert rundirs.find([tmp_path / "x"]) == {"fedavg": in_order, "fedbuff": [alone]}
-    assert rundirs.find([tmp_path / "x" / "fedavg"]) == {"fedavg": in_order}
-    assert rundirs.find([runs[0], alone]) == {"fedavg/seed10": [runs[0]], "fedbuff": [alone]}
+    assert run_files.find([tmp_path / "x"]) == {"fedavg": in_order, "fedbuff": [alone]}
+    assert run_files.find([tmp_path / "x" / "fedavg"]) == {"fedavg": in_order}
+    assert run_files.find([runs[0], alone]) == {"fedavg/seed10": [runs[0]], "fedbuff": [alone]}
     other = run(tmp_path / "y" / "fedavg" / "seed10", 10)
-    assert rundirs.find([runs[0], other]) == {
+    assert run_files.find([runs[0], other]) == {
         "x/fedavg/seed10": [runs[0]],
         "y/fedavg/seed10": [other],
     }
-    assert list(rundirs.find([tmp_path / "x", tmp_path / "y"])) == [
+    assert list(run_files.find([tmp_path / "x", tmp_path / "y"])) == [
         "x/fedavg",
         "fedbuff",
         "y/fedavg",
     ]
-    assert [rundirs.title(each) for each in (runs[0], alone)] == ["fedavg seed 10", "fedbuff"]
+    assert [run_files.title(each) for each in (runs[0], alone)] == ["fedavg seed 10", "fedbuff"]
 
 
 # ------------------------------------------------------------------ arithmetic
@@ -286,13 +286,12 @@ def test_the_line_of_several_seeds_by_hand() -> None:
     curve ends, 1 and .5. Straight lines would give the first one .5 at x = 1, which no model had.
     """
     line = curves.over_seeds([([0, 2], [0.0, 1.0]), ([0, 1, 4], [0.0, 0.5, 0.5])])
-    assert line.x.tolist() == [0, 1, 2] and line.mean.tolist() == [0, 0.25, 0.75]
-    assert line.deviation is not None and line.deviation.tolist() == pytest.approx(
-        [0, 0.25 * 2**0.5, 0.25 * 2**0.5]
-    )
-    assert curves.over_seeds([([0, 1], [0.1, 0.2])]).deviation is None
+    x, mean, deviation = map(list, zip(*line))
+    assert x == [0, 1, 2] and mean == [0, 0.25, 0.75]
+    assert deviation == pytest.approx([0, 0.25 * 2**0.5, 0.25 * 2**0.5])
+    assert curves.over_seeds([([0, 1], [0.1, 0.2])]) == [(0, 0.1, None), (1, 0.2, None)]
     many = np.linspace(0, 1, 5001).tolist()
-    assert len(curves.over_seeds([(many, many), ([0.0, 1.0], [0.0, 1.0])]).x) == curves.MOST_POINTS
+    assert len(curves.over_seeds([(many, many), ([0.0, 1.0], [0.0, 1.0])])) == curves.MOST_POINTS
 
 
 def test_the_figure_has_one_line_and_one_band_for_each_scheme(tmp_path: Path) -> None:
@@ -308,8 +307,8 @@ def test_the_partition_the_speeds_and_the_first_model_depend_on_the_seed() -> No
     pytest.importorskip("torch")
     from builders import EXAMPLES
 
+    from edgefl.clocks.setup.devices import devices
     from edgefl.clocks.setup.learning import learning, with_experiment
-    from edgefl.clocks.setup.plan import devices
 
     one, two = experiment(
         task="my_task.py:build", seeds=[1, 2], devices={"slowest_ratio": 5.0}

@@ -4,9 +4,8 @@ import random
 
 import pytest
 
-from edgefl.results.columns import EventColumns, TableColumns
-from edgefl.results.intervals import Instant, Slice, rates_bit_s
-from edgefl.results.timeline import Timeline, of_run
+from edgefl.results.read import EventColumns, TableColumns
+from edgefl.results.timeline import Instant, Slice, Timeline, of_run, rates_bit_s
 
 
 def event(t, kind, decisions=(), version=0, **more):

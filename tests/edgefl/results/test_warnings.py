@@ -12,7 +12,7 @@ from paths import SUPPORT
 from typer.testing import CliRunner
 
 from edgefl.cli import app
-from edgefl.results.warnings import warnings
+from edgefl.results.summary import warnings
 
 CONFIG = f"""
 name = "control"

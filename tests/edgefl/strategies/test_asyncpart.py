@@ -35,12 +35,6 @@ def test_a_slot_s_arrivals_are_fused_at_its_end() -> None:
     assert end(story, 5) == ["publish 1 3 8", "assign a,b <- 1 3 8", "alarm slot end at 10"]
 
 
-def test_an_empty_slot_makes_no_version() -> None:
-    story = slots()
-    story.start("a", "b")
-    assert end(story, 5) == ["alarm slot end at 10"]
-
-
 def test_one_of_two_replaces_half_of_the_model() -> None:
     """w <- (1 - e) w + e w_i with e = min(1, (1/2) 2 / 2) = 1/2, from (0, 0, 0) and from (4, 0,
     0).
@@ -51,15 +45,6 @@ def test_one_of_two_replaces_half_of_the_model() -> None:
     assert end(story, 5)[0] == "publish 4 0 0"
     story.deliver("a", 0, 8, 0)
     assert end(story, 10)[0] == "publish 2 4 0"
-
-
-def test_the_part_counts_devices_against_those_at_work() -> None:
-    """m = 4, m' = 2: both that are at work deliver, half of all samples: e = (1/2) 4 / 2 = 1."""
-    story = slots()
-    story.start(*"abcd")
-    for edge in list(story.open):
-        story.deliver(edge, 6, 0, 0)
-    assert end(story, 5)[0] == "publish 6 0 0"
 
 
 @pytest.mark.parametrize(("gap", "share"), [(0, 1 / 2), (1, 1 / 3), (4, 1 / 6)])

@@ -12,7 +12,6 @@ import pytest
 from builders import Server, make
 
 from edgefl.strategies.ca2fl import CA2FL
-from edgefl.strategies.fedbuff import FedBuff
 
 
 def calibrating(**options: Any) -> Server:
@@ -65,33 +64,6 @@ def test_against_a_brute_force_server(m: int, eta: float, concurrency: int) -> N
         story.move(edge, *change)
         np.testing.assert_allclose(story.weights, brute.w, rtol=0, atol=1e-4)
     assert story.version == 200 // m
-
-
-def test_with_every_device_once_a_buffer_it_is_fedbuff_of_full_participation() -> None:
-    """M = N: v = hbar + (1/N) sum (D_i - h_i) = mean D_i (ALGORITHMS 6, test 6)."""
-    rng = np.random.default_rng(1)
-    stories = [
-        Server(make(kind, buffer_size=3, concurrency=3, **given))
-        for kind, given in ((CA2FL, {}), (FedBuff, {"staleness_exponent": 0.0}))
-    ]
-    for story in stories:
-        story.start("a", "b", "c")
-    for _ in range(5):
-        moves = {edge: rng.normal(size=3) for edge in "abc"}
-        for story in stories:
-            for edge in "abc":
-                story.move(edge, *moves[edge])
-    assert stories[0].version == 5 and stories[0].weights == pytest.approx(
-        stories[1].weights, abs=1e-5
-    )
-
-
-def test_a_discarded_update_leaves_nothing() -> None:
-    story = calibrating(buffer_size=1, concurrency=2, max_staleness=0)
-    story.start("a", "b")
-    story.move("a", 2, 0, 0)
-    assert story.move("b", 9, 9, 9)[0] == "discard 1: too stale"
-    assert len(story.strategy.changes) == 1 and story.strategy.sum_h.tolist() == [2, 0, 0]
 
 
 def test_the_changes_lie_in_a_file_that_leaves_nothing_behind(

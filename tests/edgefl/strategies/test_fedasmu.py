@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from merging import PATH, deliver, descended, local_run, loss, rule
 from torch import nn
-from trainers import FakeTask, half_square, linear_trainer
+from trainers import FakeTask, half_square
 
 from edgefl.edges.training import LocalRun, Trainer, TrainingPlan
 from edgefl.errors import UserError
@@ -25,7 +25,6 @@ from edgefl.strategies.base.events_and_decisions import (
     Assign,
     FreshRequested,
     SendFresh,
-    UpdateArrived,
 )
 from edgefl.strategies.base.strategy import LocalRule
 from edgefl.strategies.dissemination.device import (
@@ -43,18 +42,15 @@ from edgefl.strategies.dissemination.learned import (
     weight,
 )
 from edgefl.strategies.dissemination.refresh_points import (
-    ANY_REFRESH_POINT,
     MetaModel,
-    RefreshPoints,
 )
 from edgefl.strategies.fedasmu import FedASMU, FedASMUOptions
 from edgefl.strategies.fedasmu_0 import FedASMU0
 from edgefl.strategies.fedasmu_da import FedASMUDA
 from edgefl.strategies.fedasmu_fa import FedASMUFA
-from edgefl.strategies.fedssmu import FedSSMU, FedSSMUOptions, RefreshInRound
+from edgefl.strategies.fedssmu import FedSSMU
 from edgefl.streams import Streams
 from edgefl.vector_store import VectorStore
-from edgefl.vectors import Layout, LayoutEntry
 
 ONE = {
     "mu_alpha": 1.0,
@@ -115,12 +111,6 @@ def test_staleness_beyond_tau_is_discarded(tau: int, kept: int) -> None:
     assert found == [number < kept for number in range(3)] and story.version == kept
 
 
-def test_a_tighter_max_staleness_holds_too() -> None:
-    story = replacing(tau=99, max_staleness=0)
-    story.start("a", "b")
-    assert deliver(story, "a", (1, 1, 1)) and not deliver(story, "b", (1, 1, 1))
-
-
 @pytest.mark.parametrize(
     "said", [{"learning_rate": 0.0}, {"steps": 0.0}, {"steps": -3.0}, {"learning_rate": -1.0}]
 )
@@ -129,31 +119,6 @@ def test_a_device_that_says_nonsense_moves_no_controls(said: dict[str, float]) -
     story.start("a")
     deliver(story, "a", (1, 1, 1))
     assert deliver(story, "a", (5, 5, 5), **said)["iota"] == 0.5
-
-
-def test_normalisation_buffers_are_mixed_but_no_gradient() -> None:
-    """The layout has one trainable element: p uses only that one."""
-    layout = Layout(
-        (LayoutEntry("w", (1,), 0, "parameter", ""), LayoutEntry("mean", (2,), 1, "buffer", ""))
-    )
-    for controls in ("device", "shared"):
-        options = FedASMUOptions.model_validate(
-            ONE
-            | {
-                "dispatch": "replace",
-                "concurrency": 1,
-                "most_product": 1e6,
-                "controls": controls,
-            }
-        )
-        story = Server(FedASMU(vector(4, 0, 0), layout, options, Streams(1)))
-        story.start("a")
-        deliver(story, "a", (2, 8, 8))
-        assert story.weights == [3, 4, 4]
-        assert deliver(story, "a", (3 - PATH, 90, 90))["product"] == pytest.approx(-2, rel=1e-5)
-
-
-# ------------------------------------------------------------------ the trigger
 
 
 # ------------------------------------------------------------------ fresher models
@@ -240,25 +205,6 @@ def test_the_ablations_are_a_two_by_two_factorial() -> None:
         FedASMUDA.Options().alpha == FedASMU0.Options().alpha
         and FedASMUDA.Options().a == FedASMU0.Options().a
     )
-
-
-def test_fixed_weights_are_fedasyncs_polynomial() -> None:
-    """alpha (gap + 1)^-a: 1/2, then 1/2 / 2 at gap 1."""
-    for kind in (FedASMUDA, FedASMU0):
-        story = replacing(kind, alpha=0.5, a=1.0)
-        story.start("a", "b")
-        assert deliver(story, "a", (4, 0, 0)) == {"alpha": 0.5, "gap": 0.0}
-        assert deliver(story, "b", (6, 0, 0)) == {"alpha": 0.25, "gap": 1.0} and story.weights == [
-            3,
-            0,
-            0,
-        ]
-
-
-# ------------------------------------------------------------------ bad input
-
-
-# ------------------------------------------------------------------ faults, at the coordinator
 
 
 # ------------------------------------------------------------------ fedASMU's equations and the de
@@ -351,14 +297,6 @@ def test_shared_derivatives_are_those_of_autograd() -> None:
         assert learned(deliver(server, edge, descended(server, edge))) == pytest.approx(
             by_autograd("c"), rel=1e-4
         )
-
-
-def test_fedssmu_derivatives_per_device_are_those_of_autograd() -> None:
-    """Rounds of three, t = number of aggregations + 1: the first round is the story above."""
-    server = one_round()
-    assert learned(deliver(server, "a", descended(server, "a"))) == pytest.approx(
-        by_autograd("a"), rel=1e-4
-    )
 
 
 def test_fedssmu_shared_derivatives_are_those_of_autograd() -> None:
@@ -585,55 +523,8 @@ def test_a9_a_task_merges_once() -> None:
     assert not torch.equal(next_task.weights, torch.tensor([2.0, 0.0, 1.0]))
 
 
-def test_a9_the_request_stands_after_l_epochs() -> None:
-    """The text ("the requesting decision after the l-th local epoch"), not the listing, which asks
-    at the start of epoch l*: three of five epochs are done at l* = 3.
-    """
-    assert rule(selector="fixed", refresh_point=3).checkpoint(local_run(0.0)) == 3 * 3
-
-
-def test_without_a_merge_nothing_is_told_of_one() -> None:
-    numbers = rule(gamma0=0.7).payload(local_run(1.0, 1.0, 1.0))[1]
-    assert numbers == {
-        "learning_rate": 0.1,
-        "refresh_point": 2,
-        "asked": 1,
-        "merged": 0,
-        "gamma": 0.7,
-        "upsilon": 0.5,
-        "baseline": 0.0,
-    }
-
-
-def test_small_steps_of_the_controls_are_not_lost_between_tasks() -> None:
-    """At the printed rates a step is 1e-9 of gamma, which one float32 would lose in rounding; a
-    hundred steps must add up.
-    """
-    device, memory, gamma = rule(eta_gamma=1e-9, upsilon0=0.0), {}, 1.0
-    for task in range(100):
-        run = local_run(2.0, 0.0, 1.0, task=task, memory=memory, draw=0.9, refresh_point=3.0)
-        device.merge(run, FRESH, 3)
-        memory, before = dict(run.memory), gamma
-        gamma = device.payload(run)[1]["gamma"]
-        assert gamma != before
-    assert 1e-8 < abs(gamma - 1.0) < 1e-6
-    assert all(np.asarray(vector).dtype == np.float32 for vector in memory.values())
-
-
 # ------------------------------------------------------------------ with the real trainer
 ROWS = torch.eye(3).repeat(2, 1)
-
-
-@pytest.mark.parametrize(("point", "step"), [(1, 1), (3, 3), (4, 4), (9, 4)])
-def test_if_an_epoch_is_one_batch_refresh_points_count_batches(point: int, step: int) -> None:
-    """Five epochs are five steps, as eqs. 4 and 6 are printed: the last point is 4."""
-    plan = TrainingPlan(epochs=5, batch_size=3, learning_rate=0.1, batches_per_epoch=1)
-    device = Refresh(FedASMUOptions(selector="fixed", refresh_point=point))
-    run = linear_trainer(plan, ROWS, torch.ones(6, 1)).begin(
-        FakeTask({"weights": np.zeros(3, np.float32)}), device, {}
-    )
-    assert (run.steps, run.checkpoint) == (5, step)
-    assert device.payload(run)[1]["refresh_point"] == step
 
 
 def trained(memory: dict[str, Any] | None = None) -> tuple[Trainer, LocalRun, Refresh]:
@@ -679,13 +570,6 @@ def model(hidden: int = 8) -> MetaModel:
     return MetaModel(Streams(1).rng("test"), hidden)
 
 
-def probabilities(meta: MetaModel, points: int) -> np.ndarray:
-    """P(point = 1), ..., P(point = n) by 4000 draws."""
-    rng = Streams(2).rng("draws")
-    drawn = np.array([meta.draw(rng) for _ in range(4000)])
-    return np.array([(drawn == point).mean() for point in range(1, points + 1)])
-
-
 # ------------------------------------------------------------------ the meta model
 @pytest.mark.parametrize("decisions", [[1], [0, 0, 1], [0, 0, 0, 0, 1], [0, 0, 0]])
 def test_the_gradient_is_that_of_autograd(decisions: list[int]) -> None:
@@ -721,24 +605,6 @@ def test_the_gradient_is_that_of_autograd(decisions: list[int]) -> None:
     assert float(found["out_bias"]) == pytest.approx(out.bias.grad.item(), rel=1e-4)
 
 
-def test_untrained_a_quarter_asks_at_each_refresh_point() -> None:
-    """Of the four points of five epochs: .25, .19, .14, and the rest at the last."""
-    found = probabilities(model(32), 3)
-    assert found == pytest.approx([0.25, 0.19, 0.14], abs=0.03)
-
-
-def test_a_reward_above_the_baseline_makes_its_refresh_point_likelier_and_one_below_it_rarer() -> (
-    None
-):
-    before, better, worse = model(), model(), model()
-    for _ in range(300):
-        better.learn([0, 0, 1], +1.0, 0.3)
-    for _ in range(50):
-        worse.learn([0, 0, 1], -1.0, 0.05)
-    third = [probabilities(meta, 3)[2] for meta in (worse, before, better)]
-    assert third[0] < third[1] - 0.03 and third[2] > third[1] + 0.3
-
-
 # ------------------------------------------------------------------ the server side
 def told(server: Server) -> dict[str, dict[str, float]]:
     return {
@@ -770,41 +636,6 @@ def test_a_device_is_given_refresh_points_until_its_first_merge() -> None:
     assert told(server)["a"]["refresh_point"] == points[-1]
 
 
-def test_a_refresh_point_beyond_the_last_one_was_never_drawn() -> None:
-    """Point 7 was drawn, with 3 points: the decisions were 0, 0, 0, and the last point was used."""
-    points, other = (RefreshPoints(FedASMUOptions(meta_rate=0.5), Streams(1)) for _ in range(2))
-    for one, drawn in ((points, 7), (other, 3)):
-        one.assign(["a"], FRESH_REFRESH_POINTS)
-        one.given["a"] = drawn
-        said = {"refresh_point": 3.0, "merged": 1.0, "reward": 1.0, "baseline": 0.0}
-        one.learn(
-            UpdateArrived("a", 0, 0, FRESH_REFRESH_POINTS, {"weights": FRESH_REFRESH_POINTS}, said)
-        )
-    first = MetaModel(Streams(1).rng("slot model"), 32)
-    for one, row in ((points, [0, 0, 0]), (other, [0, 0, 1])):
-        np.testing.assert_allclose(
-            one.model.weights["out"] - first.weights["out"], 0.5 * first.gradient(row)["out"]
-        )
-
-
-def test_draws_are_keyed_by_edge_and_task() -> None:
-    runs = []
-    for _ in range(2):
-        points = RefreshPoints(FedASMUOptions(epsilon=0.5), Streams(1))
-        runs.append(
-            [
-                decision.numbers
-                for _ in range(10)
-                for decision in points.assign(["a", "b"], FRESH_REFRESH_POINTS)
-            ]
-        )
-    assert runs[0] == runs[1] and len({numbers["draw"] for numbers in runs[0]}) == 20
-    assert {numbers["refresh_point"] == ANY_REFRESH_POINT for numbers in runs[0]} == {
-        True,
-        False,
-    }, "epsilon = 1/2: any point, half of the time"
-
-
 # ------------------------------------------------------------------ when the request comes
 @pytest.mark.parametrize(
     ("selector", "epochs", "point"),
@@ -826,45 +657,6 @@ def test_draws_are_keyed_by_edge_and_task() -> None:
 def test_heuristic_refresh_points(selector: str, epochs: int, point: int) -> None:
     """H1: l = 1, H2: floor(L / 2), H3: L - 1 finished epochs of three steps each."""
     assert rule(selector=selector).checkpoint(local_run(0.0, epochs=epochs)) == 3 * point
-
-
-@pytest.mark.parametrize("selector", ["learned", "h1", "h2", "h3", "fixed"])
-def test_with_one_epoch_a_device_does_not_ask(selector: str) -> None:
-    options = {"selector": selector} | ({"refresh_point": 1} if selector == "fixed" else {})
-    run = local_run(1.0, 1.0, 1.0, epochs=1, refresh_point=1.0, draw=0.05)
-    run.checkpoint = rule(**options).checkpoint(run)
-    assert run.checkpoint is None
-    numbers = rule(**options).payload(run)[1]
-    assert (numbers["asked"], numbers["merged"]) == (0, 0) and "refresh_point" not in numbers
-
-
-@pytest.mark.parametrize("epochs", [2, 3, 5])
-def test_no_draw_asks_before_training_or_after_the_last_epoch(epochs: int) -> None:
-    """Before any training, a newer model almost never exists: a device that asks there learns
-    nothing and stays there. After the last epoch there is no training.
-    """
-    for said in (0.0, 1.0, 2.0, 9.0):
-        for draw in np.linspace(0.0, 0.999, 21):
-            run = local_run(0.0, epochs=epochs, refresh_point=said, draw=float(draw))
-            step = rule(epsilon=0.5).checkpoint(run)
-            assert step is not None and 3 <= step <= 3 * (epochs - 1)
-
-
-@pytest.mark.parametrize(("point", "step"), [(1, 3), (2, 6), (4, 12), (5, 12), (99, 12)])
-def test_a_refresh_point_beyond_the_last_is_the_last(point: int, step: int) -> None:
-    """The request comes after l* epochs, at step l* n; from the config and from the server."""
-    assert (
-        rule(selector="fixed", refresh_point=point).checkpoint(local_run(0.0))
-        == step
-        == rule().checkpoint(local_run(0.0, refresh_point=float(point)))
-    )
-
-
-def test_any_refresh_point_alike_is_the_devices_own_draw() -> None:
-    assert [
-        rule().refresh_point(local_run(0.0, refresh_point=0.0, draw=draw))
-        for draw in (0.0, 0.24, 0.25, 0.74, 0.999)
-    ] == [1, 1, 2, 3, 4]
 
 
 # ------------------------------------------------------------------ the device's table
@@ -997,63 +789,3 @@ def test_a_request_is_answered_with_the_rounds_model_if_k_is_above_0() -> None:
     deliver(server, "a", (4, 8, 0))
     answer = ask_fedssmu(server, "c")
     assert answer.weights is server.strategy.model and answer.version == 1
-
-
-def test_a_second_round_counts_from_0() -> None:
-    server = story()
-    server.start("a", "b")
-    for edge in "ab":
-        deliver(server, edge, (1, 1, 1))
-    assert ask_fedssmu(server, "a").weights is None
-    deliver(server, "b", (1, 1, 1))
-    assert ask_fedssmu(server, "a").version == 1 + 1
-
-
-def test_beyond_tau_arrivals_of_a_round_are_discarded() -> None:
-    """s = k + 1 > tau: the second of a round at tau = 1. The round ends all the same."""
-    server = story(tau=1)
-    server.start("a", "b")
-    assert deliver(server, "a", (4, 8, 0))
-    assert (
-        deliver(server, "b", (9, 9, 9)) == {}
-        and server.version == 1
-        and server.weights == [2, 4, 0]
-        and len(server.open) == 2
-    )
-
-
-def test_a_round_in_which_a_task_closes_goes_on_with_the_others() -> None:
-    server = story(subtract_merge=True)
-    server.start("a", "b")
-    deliver(server, "a", (4, 8, 0))
-    ask_fedssmu(server, "b")
-    assert (
-        server.close("b")[0] == "publish 2 4 0"
-        and server.strategy.sent == {}
-        and server.strategy.k == 0
-    )
-
-
-def test_a_round_without_a_delivery_is_drawn_again_from_the_same_model() -> None:
-    server = story()
-    server.start("a", "b")
-    assert (
-        server.close("a") == []
-        and server.close("b") == ["assign a,b <- 0 0 0"]
-        and server.version == 0
-    )
-    assert deliver(server, "a", (4, 8, 0))["gap"] == 0
-
-
-@pytest.mark.parametrize(("index", "g"), [("round", 4), ("aggregation", 33)])
-def test_the_device_takes_the_round_or_the_count_for_g(index: str, g: int) -> None:
-    """Version 3, 30 aggregations before, k = 2 in the round: g - o + 1 = 3; phi = gamma /
-    sqrt(g) (1 - ups / sqrt(3)).
-    """
-    device = RefreshInRound(
-        FedSSMUOptions.model_validate({"index": index, "mu_beta": 1.0, "upsilon0": 0.6})
-    )
-    run = local_run(1.0, 0.0, 0.0, version=3, refresh_point=2.0, aggregations=30.0)
-    device.merge(run, np.zeros(3, np.float32), 3 + 2)
-    phi = (1 - 0.6 / sqrt(3)) / sqrt(g)
-    assert device.payload(run)[1]["beta"] == pytest.approx(phi / (1 + phi))

@@ -15,7 +15,6 @@ from trainers import FakeTask, finished, linear_trainer
 from edgefl.edges.training import TrainingPlan
 from edgefl.strategies.base.events_and_decisions import Assign, EdgeJoined, RunStarted
 from edgefl.strategies.feddyn import Dynamic, FedDyn, FedDynOptions
-from edgefl.vectors import Layout, LayoutEntry
 
 
 def adjusted(gradient: list[float], h: list[float], **options: float) -> list[float]:
@@ -55,18 +54,6 @@ def test_h_adds_up_what_the_device_has_moved() -> None:
     again = finished(taught, rule, task, kept)
     taught.payload(again, rule)
     assert taught.remembered(again, rule)["h"].tolist() == [1.0, 4.0, 0.0]
-
-
-def test_a_run_that_became_infinite_leaves_h_as_it_was() -> None:
-    taught, rule = linear_trainer(TrainingPlan(1, 2, float("inf"))), Dynamic(FedDynOptions())
-    run = finished(
-        taught,
-        rule,
-        FakeTask({"weights": np.zeros(3, np.float32)}, numbers={"alpha": 0.0}),
-        {"h": np.ones(3, np.float32)},
-    )
-    taught.payload(run, rule)
-    assert taught.remembered(run, rule)["h"].tolist() == [1, 1, 1]
 
 
 # ------------------------------------------------------------------ server
@@ -109,17 +96,6 @@ def test_alpha_of_a_device_is_weighed_by_its_share_of_the_samples() -> None:
         (("a",), pytest.approx(0.6)),
         (("b",), pytest.approx(0.2)),
     ]
-
-
-def test_normalisation_buffers_get_the_mean_alone() -> None:
-    strategy = make(FedDyn, (0, 0), clients_per_round=1)
-    strategy.layout = Layout(
-        (LayoutEntry("w", (1,), 0, "parameter", ""), LayoutEntry("v", (1,), 1, "buffer", ""))
-    )
-    strategy.sum_h = np.zeros(1, np.float32)
-    story = Server(strategy)
-    story.start("a")
-    assert story.deliver("a", 2, 6)[0] == "publish 4 6"
 
 
 def test_identical_devices_that_all_take_part_end_at_the_centralised_optimum() -> None:

@@ -181,9 +181,6 @@ def test_options_that_cannot_be(options: dict[str, Any]) -> None:
         Echo(**options)
 
 
-# ------------------------------------------------------------------ what is reported
-
-
 # ------------------------------------------------------------------ what fails
 def test_a_prediction_that_fails_leaves_the_former_logits() -> None:
     server = full()
@@ -204,22 +201,3 @@ def test_a_lesson_that_fails_leaves_the_step_and_adam_begins_anew() -> None:
     lines = server.give(JobFailed("distill 0", "not finite"), 9 * S)
     assert lines[1] == "publish 0.5 1.5" and server.report["distillation_failed"] == 1.0
     assert server.strategy.moments == {} and server.strategy.adam_steps == 0
-
-
-def test_a_client_that_never_reports_holds_nobody_up() -> None:
-    server = full()
-    server.close(sorted(server.open)[0])
-    server.predicted(0, 8, 0)
-    assert server.predicted(1, 0, 4) == ["run distill 0 for 2"]
-
-
-def test_an_update_that_is_too_stale_neither_counts_nor_teaches() -> None:
-    server = full(max_staleness=0)
-    server.predicted(0, 1, 0), server.predicted(1, 0, 1), server.taught(0, 5, 6)
-    edge = sorted(server.open)[0]
-    lines = server.move(edge, 1, 1)
-    assert (
-        lines[0].startswith("discard")
-        and "too stale" in lines[0]
-        and not any(line.startswith("run") for line in lines)
-    )

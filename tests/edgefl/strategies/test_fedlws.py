@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from builders import Server, make, vector
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from edgefl.strategies.fedlws import FedLWS, FedLWSOptions, layers, shrinking
@@ -59,15 +56,6 @@ def test_a_layer_of_zeros_is_not_held_at_zero() -> None:
         == shrinking(vector(0, 0), vector(0, 0), [vector(0, 0)], FedLWSOptions())
         == 1
     )
-
-
-numbers = st.lists(st.floats(-100, 100, width=32), min_size=2, max_size=2)
-
-
-@given(numbers, st.lists(numbers, min_size=1, max_size=4))
-def test_gamma_is_above_0_and_at_most_1(before: list[float], ends: list[list[float]]) -> None:
-    found = [vector(*end) for end in ends]
-    assert 0 < shrinking(vector(*before), np.mean(found, axis=0), found, FedLWSOptions()) <= 1
 
 
 def test_each_layer_of_fedavg_s_mean_shrinks_by_its_own_factor() -> None:

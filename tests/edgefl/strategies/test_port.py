@@ -6,11 +6,8 @@ from typing import Any
 
 import pytest
 from builders import Server, make
-from hypothesis import given
-from hypothesis import strategies as st
 
 from edgefl.strategies.port import Port, PortOptions, fusing_weights
-from edgefl.vectors import Layout, LayoutEntry
 
 
 def ports(**options: Any) -> Server:
@@ -45,18 +42,6 @@ def test_an_update_against_the_latest_motion_weighs_less() -> None:
     )
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(1, 1000), st.integers(0, 50), st.floats(-1, 1)),
-        min_size=1,
-        max_size=9,
-    )
-)
-def test_the_weights_sum_to_1(updates: list[tuple[float, int, float]]) -> None:
-    weights = fusing_weights(*map(list, zip(*updates)), PortOptions())
-    assert sum(weights) == pytest.approx(1) and min(weights) > 0
-
-
 # ------------------------------------------------------------------ steps
 def test_changes_are_gathered_until_enough_wait() -> None:
     """w <- w + sum c_i (w_i - w_start): samples 1 and 3 at gap 0."""
@@ -81,41 +66,6 @@ def test_agreement_is_with_the_last_global_step() -> None:
     story.move("c", 4, 3, 0)
     c = raw / (raw + 4)
     assert story.weights == pytest.approx([4 + 4 * c, 4 + 3 * c, 1 - c], rel=1e-6)
-
-
-def test_the_reference_may_be_the_model_that_the_device_started_from() -> None:
-    """w_now - w_start of c is (4, 4, 0): cosine of (4, 3, 0) with it is 28 / (5 sqrt(32))."""
-    story = ports(staleness_bound=10, reference="start")
-    story.start("a", "b", "c")
-    for by in ((4, 0, 0), (4, 0, 0), (0, 4, 0), (0, 4, 0), (0, 0, 1)):
-        story.move("a", *by)
-    story.move("c", 4, 3, 0)
-    raw = (28 / (5 * 32**0.5) + 1) / 2 + 3 * 10 / 12
-    assert story.weights[0] == pytest.approx(4 + 4 * raw / (raw + 4), rel=1e-6)
-
-
-def test_at_a_gap_of_1_the_agreement_is_full() -> None:
-    story = ports()
-    story.start("a", "b", "c")
-    story.move("a", 4, 0, 0)
-    story.move("a", 4, 0, 0)
-    story.move("a", 0, 0, 8)
-    assert story.strategy._agreements()[0] == 1.0
-    story.move("c", -8, 0, 0)
-    raw = 1 + 3 * 2 / 3
-    assert story.weights == pytest.approx(
-        [4 - 8 * raw / (raw + 4), 0, 8 * 4 / (raw + 4)], rel=1e-6
-    ), "though it goes the other way"
-
-
-def test_normalisation_buffers_are_mixed_and_not_compared() -> None:
-    strategy = make(Port, (0, 1), least_updates=1, concurrency=1)
-    strategy.layout = Layout(
-        (LayoutEntry("w", (1,), 0, "parameter", ""), LayoutEntry("v", (1,), 1, "buffer", ""))
-    )
-    story = Server(strategy)
-    story.start("a")
-    assert story.deliver("a", 2, 5)[0] == "publish 2 5"
 
 
 # ------------------------------------------------------------------ late devices

@@ -5,7 +5,6 @@ no other files.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -17,30 +16,12 @@ from edgefl.strategies.base import catalog
 from edgefl.strategies.base.events_and_decisions import EdgeJoined, EdgeLost
 from edgefl.strategies.base.strategy import Strategy
 
-FOLDERS = {"base", "dissemination", "__pycache__"}
-
 
 @pytest.mark.parametrize("name", catalog.strategy_names())
 def test_every_file_of_the_folder_is_a_strategy(name: str) -> None:
     found = catalog.load(name)
     assert issubclass(found, Strategy)
     assert found.__module__ == f"edgefl.strategies.{catalog.file_stem(name)}"
-
-
-def test_no_other_folder_lies_there() -> None:
-    assert {path.name for path in catalog.ROOM.iterdir() if path.is_dir()} <= FOLDERS
-
-
-def test_a_stray_helper_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that only imports a strategy, or defines another class, is not a strategy."""
-    helper = ModuleType("edgefl.strategies.some_helper")
-    exec("from edgefl.strategies.fedavg import FedAvg\nclass Helper: pass\n", helper.__dict__)
-    (tmp_path / "some_helper.py").touch()
-    monkeypatch.setattr(catalog, "ROOM", tmp_path)
-    monkeypatch.setitem(sys.modules, helper.__name__, helper)
-    assert catalog.strategy_names() == ["some-helper"]
-    with pytest.raises(TypeError, match=r"strategies/some_helper.py defines no strategy: expected"):
-        catalog.load("some-helper")
 
 
 def test_modules_of_the_user_are_those_of_strategy_and_rule(
@@ -58,18 +39,6 @@ def test_modules_of_the_user_are_those_of_strategy_and_rule(
         exec(text, module.__dict__)
     assert catalog.own_modules(sys.modules["my_pkg.algo"].Algo) == ("my_pkg", "my_rules")
     assert all(not catalog.own_modules(catalog.load(name)) for name in catalog.strategy_names())
-
-
-def test_a_module_next_to_the_users_file_belongs_to_it(tmp_path: Path) -> None:
-    (tmp_path / "my_helper_of_state.py").write_text("class Kept: pass\n")
-    (tmp_path / "my_two_files.py").write_text(
-        "import my_helper_of_state\n"
-        "from edgefl.strategies.fedavg import FedAvg\n"
-        "class Algo(FedAvg): pass\n"
-    )
-    found = catalog.own_modules(catalog.load("my_two_files.py:Algo", tmp_path))
-    assert found[0].startswith("edgefl_own_") and found[0].endswith("_my_two_files")
-    assert found[1:] == ("my_helper_of_state",)
 
 
 @pytest.mark.parametrize(

@@ -29,14 +29,6 @@ def test_the_mean_is_weighted_by_samples() -> None:
     assert story.deliver("a", 5, 7, 8, samples=1) == ["publish 2 4 8", "assign a,b <- 2 4 8"]
 
 
-def test_the_weights_are_normalised_over_the_selected() -> None:
-    """n = sum over S_t, not over all clients: the others' samples do not pull the model to zero."""
-    story = server(clients_per_round=1)
-    story.start("a", "b", "c", samples=1000)
-    (selected,) = story.open
-    assert story.deliver(selected, 2, 4, 6, samples=7)[0] == "publish 2 4 6"
-
-
 def test_the_round_waits_for_all_and_the_order_of_arrival_changes_no_bit() -> None:
     updates = {"a": (3, (0.1, 0.7, 1e-8)), "b": (5, (1e7, 0.3, 1.0)), "c": (7, (-1e7, 0.2, 3.0))}
     ends = set()
@@ -78,14 +70,6 @@ def test_a_round_without_any_delivery_is_drawn_again() -> None:
     )
 
 
-def test_a_late_joiner_takes_part_from_the_next_round_on() -> None:
-    story = server(clients_per_round=3)
-    assert story.start("a", "b") == ["assign a,b <- 0 0 0"], "fewer than m' are there"
-    assert story.join("c") == []
-    story.deliver("a", 1, 1, 1)
-    assert story.deliver("b", 1, 1, 1) == ["publish 1 1 1", "assign a,b,c <- 1 1 1"]
-
-
 def test_m_of_m_are_drawn_uniformly_without_replacement_from_the_sorted_idle() -> None:
     counts = dict.fromkeys("abcde", 0)
     story = server(clients_per_round=2)
@@ -124,7 +108,3 @@ def test_the_pull_is_the_gradient_of_the_proximal_term() -> None:
     1) + 0.5 (2, -1). The buffer is left alone.
     """
     assert pulled(0.5, [1.0, 1.0]) == [2.0, 0.5]
-
-
-def test_without_mu_there_is_no_pull() -> None:
-    assert pulled(0.0, [0.1, -0.3]) == torch.tensor([0.1, -0.3]).tolist()

@@ -116,14 +116,6 @@ def test_a_unit_goes_with_all_that_touches_it() -> None:
     assert stays.astype(int).tolist() == [1, 1, 0, 0, 1, 1, 1, 0, 1, 1, 0, 1, 1]
 
 
-def test_side_by_side_layers_own_different_columns() -> None:
-    layout = layout_of(Branches())
-    stays = submodel_mask(layout, hidden_layers(layout), [np.array([3]), np.array([0])]).astype(
-        np.float32
-    )
-    assert layout.view(stays, "output.weight").tolist() == [[1, 1, 1, 0, 0, 1]] * 2
-
-
 # ------------------------------------------------------------------ the edge side
 def cut(model: nn.Module, units: list[int], drop_rate: float = 0.5) -> tuple[FakeTask, np.ndarray]:
     """A task with the sub-model of ``model`` without these units, layer by layer; and its mask."""
@@ -261,15 +253,6 @@ def test_ranks_follow_the_mean_time_and_scores_the_change_in_and_out() -> None:
     dropped = {edge: made.assign([edge])[0].vectors["dropped"].tolist() for edge in "abc"}
     assert dropped["b"] == [0, 2] and dropped["a"] == [1, 3], "b needs 4 s, a 9 s"
     assert len(set(dropped["c"])) == 2
-
-
-def test_random_masks_are_drawn_anew_for_each_task() -> None:
-    made = strategy(mask="random")
-    made.known, made.delays = {"a": 1}, {"a": (1, S)}
-    seen = set()
-    for made.triggers in range(20):
-        seen.add(tuple(made.assign(["a"])[0].vectors["dropped"]))
-    assert len(seen) > 3 and all(a < b for a, b in seen)
 
 
 def test_a_model_without_hidden_units_is_refused() -> None:

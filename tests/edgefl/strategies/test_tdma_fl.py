@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from tdma_rounds import as_played, play, slotted
 
 from edgefl.strategies.base.slotted import Timetable
-from edgefl.strategies.idfl import Idfl
 from edgefl.strategies.tdma_fl import TdmaFL
 from emulator.tdma.closed_form import Tdma, simulate
 
@@ -167,23 +166,6 @@ def test_odd_shapes_with_a_delay_against_the_simulation(
     )
 
 
-def test_adaptive_delay_of_unequal_devices_wastes_nothing(tmp_path: Path) -> None:
-    """Every second device takes four times as long: groups with a slow one start earlier, the
-    others later.
-    """
-    takes = [4, 4, 4, 4, 16, 16] * 2
-    _, played = play(
-        tmp_path / "a",
-        slotted(12, takes, slots=300, strategy="idfl", per_round=2, alpha="adaptive"),
-    )
-    _, plain = play(tmp_path / "p", slotted(12, takes, slots=300, per_round=2))
-    ages = [
-        [number - base for number, done in enumerate(run) for _, base, _ in done.uploads][60:]
-        for run in (played, plain)
-    ]
-    assert len(played) == len(plain) and sum(ages[0]) < 0.8 * sum(ages[1])
-
-
 # ------------------------------------------------------------------ the server's step
 def test_the_server_adds_the_mean_change() -> None:
     """w_{k+1} = w_k - (eta / S) sum u_n with u_n = (w_khat - w_end) / eta: changes of 4 and 2
@@ -196,19 +178,6 @@ def test_the_server_adds_the_mean_change() -> None:
     server.start("a", "b")
     updates = [event_of(server, "a", 5.0), event_of(server, "b", 3.0)]
     assert strategy.aggregate(updates).tolist() == [4.0]
-
-
-@pytest.mark.parametrize(("alpha", "first"), [(1, 2), (2, 1), (3, 1), (4, 1)])
-def test_with_edges_missing_somebody_begins_whatever_alpha_is(alpha: int, first: int) -> None:
-    """Only three of the config's edges have joined, so there are three groups. If no edge started,
-    no round would ever end.
-    """
-    strategy = make(Idfl, (1,), per_round=1, alpha=alpha)
-    assert isinstance(strategy, Idfl)
-    strategy.use(Timetable(1, 1, 0, True, lambda edge, samples, steps: 1, lambda n, s, tau: 0))
-    server = Server(strategy)
-    server.start("a", "b", "c")
-    assert len(server.open) == first and len(strategy.owed) == 3 - first
 
 
 def event_of(server: Server, edge: str, end: float) -> Any:

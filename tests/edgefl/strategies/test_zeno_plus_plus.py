@@ -14,7 +14,6 @@ from builders import EXAMPLES, experiment, make, vector
 from gradient_server import GradientServer
 
 from edgefl.clocks.setup.learning import learning
-from edgefl.errors import UserError
 from edgefl.jobs import Gradient
 from edgefl.strategies.base.events_and_decisions import JobDone, JobFailed, RunJob
 from edgefl.strategies.zeno_plus_plus import JOB, ZenoPlusPlus
@@ -113,16 +112,6 @@ def test_the_server_s_gradient_is_made_anew_every_k_steps_and_used_until_then() 
     assert server.send("a", 1, 0)[1].startswith("discard"), "by the new one"
 
 
-def test_a_failed_refresh_leaves_the_old_gradient() -> None:
-    server = served(1, 0, refresh_every=1)
-    server.send("a", 1, 0)
-    assert server.give(JobFailed(JOB, "not finite")) == []
-    server.send("b", 1, 0)
-    assert server.stepped and isinstance(server.decisions[-2], RunJob), (
-        "and the next step asks again"
-    )
-
-
 def test_the_job_s_gradient_is_torch_s_and_it_leaves_all_as_it_was() -> None:
     learned = learning(experiment(task="my_task.py:build"), EXAMPLES)
     weights = learned.initial_weights()
@@ -148,32 +137,3 @@ def test_the_job_s_gradient_is_torch_s_and_it_leaves_all_as_it_was() -> None:
         and math.isfinite(slope)
         and torch.is_grad_enabled()
     )
-
-
-def test_more_samples_than_there_are_is_one_line() -> None:
-    with pytest.raises(
-        UserError,
-        match=(
-            r"^strategies\[1\].server_samples: expected at most 200, the training samples, found"
-            r" 201$"
-        ),
-    ):
-        learning(
-            experiment(
-                task="my_task.py:build",
-                strategies=[
-                    {"strategy": "fedavg"},
-                    {"strategy": "zeno-plus-plus", "server_samples": 201},
-                ],
-            ),
-            EXAMPLES,
-        )
-    learned = learning(experiment(task="my_task.py:build"), EXAMPLES)
-    with pytest.raises(
-        UserError,
-        match=(
-            r"^server_samples: expected at most 1\d\d, the training samples of the labels drawn"
-            r" \(server_labels = 1\), found 150$"
-        ),
-    ):
-        Gradient(learned.initial_weights(), 150, 5, 5, 1, 1).work(learned)

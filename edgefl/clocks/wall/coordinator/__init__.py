@@ -1,15 +1,14 @@
 """The coordinator's process: a pacing thread with the sockets and the emulated links, and a logic
 thread with the coordinator actor and the record. ::
 
-    process          builds all of it, and runs to the end: start here
-    opening          what it runs, and its run directory
+    process          opens the run, builds all of it, and runs to the end: start here
     pacing           the pacing thread's turns
     sessions, limits which edge is connected, and what a peer may send
     transfers        models and updates on the wire; edgefl.exchange says which bytes when
-    faults           injected faults
+    thread_messages  what the threads tell each other, and the journal's rows of it
     logic            the logic thread
     run_logic        what it does with each input, as a function of its inputs
     durability       outputs wait for the journal; checkpoints
     workers          evaluation and jobs in other processes
-    thread_messages, items    what the two threads tell each other, as rows of the journal
+    faults           injected faults
 """

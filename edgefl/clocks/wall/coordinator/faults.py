@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 from edgefl.clocks.ipc import Channel
 from edgefl.clocks.process_messages import InjectFault
@@ -28,7 +27,7 @@ HEAD_START_S = 0.1
 class WallFaults:
     """Injects the faults of ``schedule``. ``control``: channel to the launcher.
 
-    The transport asks this class which pieces are damaged and which updates arrive twice.
+    ``lives`` also tells the transport which updates are damaged or arrive twice.
     """
 
     def __init__(
@@ -108,18 +107,3 @@ class WallFaults:
 
     def _later(self, at_ns: int, edge: str, call: Callable[[str, int], None]) -> None:
         self.pacing.agenda.add(at_ns, self.lives.in_this_life(edge, call))
-
-    # ------------------------------------------------------------------ the transport's questions
-    def damaged(self, edge: str, body: Any) -> Any:
-        """Change the last byte of the piece if the edge's update is to be damaged.
-
-        The digest then fails, and the edge sends the update again.
-        """
-        if not len(body) or not self.lives.take("corrupt", edge):
-            return body
-        body = bytearray(body)
-        body[-1] ^= 0xFF
-        return body
-
-    def repeats(self, edge: str) -> bool:
-        return self.lives.take("duplicate", edge)

@@ -1,7 +1,9 @@
 """The logic: it handles inputs, keeps them in the journal, and lets the outputs leave.
 
 It has a thread of its own. numpy releases the GIL, so computing there does not delay pacing. In a
-run without paced links the pacing thread does this work as long as nothing is slow: ``OneThread``.
+run of small models without paced links, the pacing thread does this work between two turns until
+something is slow. Two threads would spend about a quarter of the coordinator's CPU on waking each
+other and on the interpreter's lock, and without paced links no piece waits for an item.
 """
 
 from __future__ import annotations
@@ -13,11 +15,10 @@ from functools import partial
 from threading import Thread
 from typing import Any
 
-from edgefl.clocks.wall.coordinator import items
 from edgefl.clocks.wall.coordinator import thread_messages as messages
 from edgefl.clocks.wall.coordinator.durability import CheckpointWriter, Committer
-from edgefl.clocks.wall.coordinator.pacing import Pacing
-from edgefl.clocks.wall.coordinator.run_logic import JobOrder, RunLogic, Wish
+from edgefl.clocks.wall.coordinator.run_logic import RunLogic, Wish
+from edgefl.clocks.wall.coordinator.thread_messages import JobOrder
 from edgefl.clocks.wall.coordinator.workers import Evaluator, Jobs
 from edgefl.clocks.wall.system import OWN_SYSTEM, Mailbox, System
 from edgefl.errors import UserError
@@ -36,67 +37,80 @@ JUDGED = (messages.Worked, messages.Noticed)
 UNJUDGED = (messages.Carried, messages.Evaluated, messages.HostSaid, messages.Judged)
 SMALL_BYTES = 1_000_000  # of a model; the vectors of a larger one are computed beside the sockets
 TURN_NS = 5_000_000  # after so long, the sockets are looked at again
-# The logic's own thread ends when nothing was slow for so long: 200 times the least slow item, so a
-# slow item that comes now and then takes at most 0.5 % of the pacing thread's time. Each further
-# thread has to wait twice as long as the one before. So a strategy that is slow again and again
-# delays the sockets a few times in a run, and not once in each of these spans.
-QUIET_NS = 10 * NS_PER_S
 
 
-class Logic(Thread):
+class Logic:
     """Handles the items of ``inbox`` one by one with ``core``.
 
     Each item goes into the journal, if the run has one. What it causes leaves this process only
     once that is durable: messages to the pacing thread through ``said``, orders of evaluations and
     jobs to the ends of their workers. Items that wait together leave together: the journal is
     flushed once for all of them, and the pacing thread wakes once.
+
+    ``between_turns``: the pacing thread handles items, in ``turn_ends``. Once an item or the disk
+    was slow, the logic has a thread of its own for the rest of the run, so that sessions go on.
+    The two threads never handle items at the same time.
     """
 
     def __init__(
         self,
         core: RunLogic,
-        said: Mailbox | TurnRequests,
+        said: Mailbox,
         fidelity: Fidelity,
         evaluator: Evaluator | None = None,
         job_worker: Jobs | None = None,
-        begun: Callable[[], None] = lambda: None,
+        checkpoints: CheckpointWriter | None = None,
         at_start: Callable[[], Any] = lambda: None,
+        between_turns: bool = False,
+        wall_s: float = 0.0,
         system: System = OWN_SYSTEM,
     ) -> None:
-        """``begun`` is called when the run begins, or goes on. ``at_start``: in this thread."""
-        super().__init__(name="logic", daemon=True)
+        """``at_start`` is called in the logic's own thread. ``wall_s``: of the run so far."""
         self.core, self.said, self.fidelity = core, said, fidelity
-        self.evaluator, self.job_worker = evaluator, job_worker
-        self.begun, self.at_start = begun, at_start
+        self.evaluator, self.job_worker, self.checkpoints = evaluator, job_worker, checkpoints
+        self.at_start, self.between_turns = at_start, between_turns
         self.system, self.inbox = system, system.inbox()
-        self.wake: Callable[[], None] = lambda: None  # who reads the inbox, if it does not wait
         self.record, self.journal = core.record, core.record.journal
         self.committer = Committer(self.journal, self._disk_refuses, at_start, system)
-        self.checkpoints: CheckpointWriter | None = None
         # rows have the time of the item that caused them, also when it is repeated
-        self._clock_s, self.wall_s = self.record.wall_s, 0.0
+        self.wall_s = self._done_s = wall_s
         self.record.wall_s = lambda: self.wall_s
+        self._start_clock()
         self.error: BaseException | None = None
+        self._thread: Thread | None = None
+        self._asked: list[Any] = []  # of the pacing thread, between two of its turns
+        self._handled_in: int | None = None  # the pacing thread, while it handles items
         self._flushed_s = 0.0
         self._interrupted = False
         self._handled: list[tuple[Any, int, list[Wish]]] = []  # item, ns it took, what it caused
-        # When something was slow for the last time: an item, without those that begin the run, or
-        # the disk. An item's time is the thread's own CPU time: it is not slow because the process
-        # was pre-empted, nor because it waits for something. The disk takes no CPU time, so it is
-        # slow if two waits for it in a row are long: one of them may be a pre-emption.
-        self.slow_at_ns: int | None = None
+        # Whether something was slow: an item, without those that begin the run, or the disk. An
+        # item's time is the thread's own CPU time: it is not slow because the process was
+        # pre-empted, nor because it waits for something. The disk takes no CPU time, so it is slow
+        # if two waits for it in a row are long: one of them may be a pre-emption.
+        self._slow = False
         self._waited_long = False  # for the disk, the last time
 
     @property
     def ended(self) -> bool:
         return self.core.ended
 
-    def run(self, stays: Callable[[], bool] = lambda: True) -> None:
-        """Handle items in the caller's thread until the end, or until ``stays()`` is false."""
+    def start(self) -> None:
+        """Start the logic's own thread, unless items are handled between two turns."""
+        if not self.between_turns:
+            self._thread = Thread(target=self.run, name="logic", daemon=True)
+            self.system.start(self._thread)
+
+    def join(self) -> None:
+        """Return when the logic's own thread has ended, if there is one."""
+        if self._thread is not None:
+            self.system.join(self._thread)
+
+    def run(self) -> None:
+        """Handle items in the caller's thread until the end."""
         self.at_start()
         try:
             self.committer.start()
-            while not self.ended and stays():
+            while not self.ended:
                 self._next()
         except BaseException as error:  # ends the run: the main thread raises it again
             self._fail(error)
@@ -104,20 +118,65 @@ class Logic(Thread):
     def put(self, item: Any) -> None:
         """Append an item to the inbox; for all threads but the pacing thread."""
         self.inbox.put(item)
-        self.wake()
+        if self.between_turns:
+            self.said.put()  # wakes the pacing thread
 
-    def turn(self) -> bool:
-        """Handle what waits in the caller's thread, for about a millisecond.
+    # ------------------------------------------------------------------ between two turns
+    def turn_ends(self, told: list[Any], obey: Callable[[list[Any]], None]) -> int:
+        """Take what the pacing thread has ``told`` in a turn; handle what waits, between two turns.
 
-        False: nothing waits, or nothing more will be handled.
+        ``obey`` carries out requests of the logic, and may tell more. Returns the monotonic moment
+        (ns) at which the pacing thread calls this again, if it has no work before.
         """
-        if self.ended or self.error is not None:
-            return False
+        self._take_over(told)
+        if not self.between_turns or self._handled_in is not None:
+            return FOREVER
+        self._handled_in = self.system.thread()
         try:
-            return self._next(0.0)
-        except Exception as error:  # ends the run: the main thread raises it again
-            self._fail(error)
-        return True
+            more = self._handle_waiting(told, obey)
+        finally:
+            self._handled_in = None
+        if self._slow and not self.ended and self.error is None:
+            self.between_turns = False
+            self.start()
+            return FOREVER
+        now = self.system.monotonic_ns()
+        return now if more else now + round(FLUSH_S * NS_PER_S)
+
+    def waits_here(self) -> bool:
+        """Whether the calling thread is the pacing thread in the middle of an item."""
+        return self._handled_in == self.system.thread()
+
+    def _take_over(self, told: list[Any]) -> None:
+        for item in told:
+            self.inbox.put(item)
+        told.clear()
+
+    def _handle_waiting(self, told: list[Any], obey: Callable[[list[Any]], None]) -> bool:
+        """True: more may wait, but the sockets are looked at first."""
+        until_ns = self.system.monotonic_ns() + TURN_NS
+        while not self.ended and self.error is None:
+            try:
+                if not self._next(0.0):
+                    return False
+            except Exception as error:  # ends the run: the main thread raises it again
+                self._fail(error)
+            asked, self._asked = self._asked, []
+            obey(asked)
+            self._take_over(told)
+            if self.system.monotonic_ns() > until_ns:
+                return True
+        return False
+
+    # ------------------------------------------------------------------ time
+    def elapsed_s(self) -> float:
+        """Wall seconds of the run, without the joining phase and without outages."""
+        return self.system.monotonic_s() - self._second_0_s
+
+    def _start_clock(self) -> None:
+        self._second_0_s = self.system.monotonic_s() - self._done_s
+
+    # ------------------------------------------------------------------ the end and the beginning
 
     def settle(self, timeout_s: float) -> None:
         """After the end, handle the remaining items and wait for running evaluations.
@@ -143,7 +202,7 @@ class Logic(Thread):
         for entry in entries:
             self.wall_s = entry.wall_s
             try:
-                item = items.item(entry.item, entry.arrays, orders)
+                item = messages.from_row(entry.item, entry.arrays, orders)
             except Exception as error:  # the checksum is right, but not the content
                 name = f"{segment_name(entry.end.segment)}{LINES}"
                 what = f"{type(error).__name__}: {error}"
@@ -154,6 +213,8 @@ class Logic(Thread):
             self.record.release()
         if self.checkpoints is not None:
             self.checkpoints.repeated(self.system.monotonic_ns() - started)
+        self._done_s = self.wall_s
+        self._start_clock()
         return self.core.unix_at_0_s + self.wall_s
 
     def go_on(self) -> None:
@@ -195,9 +256,9 @@ class Logic(Thread):
             return
         begins = isinstance(item, (messages.Begin, messages.Resumed))
         if begins:
-            self.begun()
+            self._start_clock()
         started, worked_ns = self.system.monotonic_ns(), self.system.thread_ns()
-        self.wall_s = self._clock_s()
+        self.wall_s = self.elapsed_s()
         wishes = self._handle(item)
         self._keep(item)
         if self.evaluator is not None:
@@ -207,7 +268,7 @@ class Logic(Thread):
         taken_ns = self.system.monotonic_ns() - started
         self._handled.append((item, taken_ns, wishes))
         if taken_ns > SLOW_NS and not begins and self.system.thread_ns() - worked_ns > SLOW_NS:
-            self.slow_at_ns = self.system.monotonic_ns()
+            self._slow = True
         if isinstance(item, JUDGED):
             self._judge(item)
         if self.checkpoints is not None and not self._interrupted:  # nothing resumes after that
@@ -237,8 +298,7 @@ class Logic(Thread):
             self.committer.commit(partial(self._leave, handled))
         waited_ns = self.system.monotonic_ns() - started
         before, self._waited_long = self._waited_long, waited_ns > SLOW_NS
-        if before and self._waited_long:
-            self.slow_at_ns = self.system.monotonic_ns()
+        self._slow |= before and self._waited_long
         for item, taken_ns, _ in handled:
             if not isinstance(item, UNJUDGED):
                 self.fidelity.handle(taken_ns + waited_ns)
@@ -256,7 +316,7 @@ class Logic(Thread):
         self._interrupted |= isinstance(item, messages.Interrupt)
         kept = isinstance(item, messages.Judged) or not self._interrupted
         if self.journal is not None and kept:
-            self.journal.input(*items.row(item), self.wall_s)
+            self.journal.input(*messages.row(item), self.wall_s)
         if isinstance(item, messages.Whole):
             item.incoming.body = None  # free it: the message has aligned copies
 
@@ -270,7 +330,7 @@ class Logic(Thread):
 
     def _leave(self, handled: list[tuple[Any, int, list[Wish]]]) -> None:
         """Carry out what the items have caused, in their order."""
-        said = []
+        asked = []
         for item, _, wishes in handled:
             for wish in wishes:
                 match wish:
@@ -280,11 +340,17 @@ class Logic(Thread):
                         assert self.job_worker is not None  # the core has a table of jobs with it
                         self.job_worker.submit(wish)
                     case _:
-                        said.append(wish)
+                        asked.append(wish)
             if isinstance(item, messages.Evaluated) and self.evaluator is not None:
                 self.evaluator.handled(item.version)
-        if said:
-            self.said.put(*said)
+        if asked:
+            self._ask(asked)
+
+    def _ask(self, requests: list[Any]) -> None:
+        if self.between_turns:
+            self._asked += requests
+        else:
+            self.said.put(*requests)
 
     def _evaluate(self, job: Evaluate) -> None:
         """Submit a snapshot. A missing score, for example on a full disk, must not end the run."""
@@ -301,113 +367,4 @@ class Logic(Thread):
 
     def _fail(self, error: BaseException) -> None:
         self.error = error
-        self.said.put(Finish(STOPPED if isinstance(error, UserError) else "internal error"))
-
-
-class TurnRequests:
-    """What the logic asks of the pacing thread; it takes the place of the mailbox."""
-
-    def __init__(self) -> None:
-        self._items: list[Any] = []
-
-    def put(self, *items: Any) -> None:
-        self._items.extend(items)
-
-    def take(self) -> list[Any]:
-        taken, self._items = self._items, []
-        return taken
-
-
-class OneThread:
-    """Handles the logic's items at the end of each turn of the pacing thread.
-
-    Two threads spend about a quarter of the coordinator's CPU on waking each other and on the
-    interpreter's lock. Without paced links, no piece waits for an item that is handled between two
-    turns of the pacing thread. While the strategy or the disk is slow, the logic has a thread of
-    its own all the same, so that sessions go on.
-
-    ``tell``: puts what the turn has told the logic into its inbox. ``thread``: the logic's own
-    thread, while something is slow. It and the pacing thread never handle items at the same time:
-    it starts after the pacing thread's last item, and the pacing thread goes on after its end.
-    """
-
-    def __init__(
-        self, logic: Logic, pacing: Pacing, tell: Callable[[], None], system: System
-    ) -> None:
-        self.logic, self.pacing, self.tell, self.system = logic, pacing, tell, system
-        self.thread: Thread | None = None
-        self._quiet_ns = QUIET_NS
-        self._thread_ends = False  # set by the logic's own thread: it handles nothing more
-        self._requests = TurnRequests()
-        self._handles_in: int | None = None  # the thread, while it handles items
-        logic.said, logic.wake = self._requests, pacing.said.put
-        pacing.turn_ends = self.turn_ends
-
-    def turn_ends(self) -> None:
-        """Handle what waits, and do what it asks for."""
-        self.tell()
-        if self.thread is not None and not self._taken_back():
-            return  # the logic's own thread handles it
-        if self._handles_in is not None:
-            return  # in ``sleep``
-        self._handles_in = self.system.thread()
-        self.pacing.rouse_ns = FOREVER
-        try:
-            more = self._handle()
-        finally:
-            self._handles_in = None
-        slow = self.logic.slow_at_ns is not None
-        if slow and not self.logic.ended and self.logic.error is None:
-            self._split()
-        else:
-            now = self.system.monotonic_ns()
-            self.pacing.rouse_ns = now if more else now + round(FLUSH_S * NS_PER_S)
-
-    def sleep(self, pause_s: float) -> None:
-        """Wait for room on the disk. Sessions go on if the pacing thread itself waits."""
-        if self._handles_in != self.system.thread():
-            self.system.sleep(pause_s)
-            return
-        until_s = self.system.monotonic_s() + pause_s
-        while (rest_s := until_s - self.system.monotonic_s()) > 0:
-            self.pacing.turn(rest_s)
-
-    def _handle(self) -> bool:
-        """True: more may wait."""
-        until_ns = self.system.monotonic_ns() + TURN_NS
-        while self.logic.turn():
-            self.pacing.obey(self._requests.take())
-            self.tell()
-            if self.system.monotonic_ns() > until_ns:
-                return True
-        return False
-
-    # ------------------------------------------------------------------ the logic's own thread
-    def _split(self) -> None:
-        self.logic.said, self.logic.wake = self.pacing.said, lambda: None
-        self._thread_ends = False
-        self.thread = Thread(target=self._run, name="logic", daemon=True)
-        self.system.start(self.thread)
-
-    def _run(self) -> None:
-        self.logic.run(self._stays)
-        self._thread_ends = True
-        self.pacing.said.put()  # wakes the pacing thread
-
-    def _stays(self) -> bool:
-        """Whether something was slow not long ago."""
-        slow_at_ns = self.logic.slow_at_ns
-        assert slow_at_ns is not None  # the thread was started because of it
-        return self.system.monotonic_ns() - slow_at_ns < self._quiet_ns
-
-    def _taken_back(self) -> bool:
-        """Take the logic back into this thread if its own has ended; return whether it has."""
-        if not self._thread_ends:
-            return False
-        self.thread, self.logic.slow_at_ns = None, None
-        self._quiet_ns *= 2
-        # before the inbox is read: from now on, an item of another thread wakes this one
-        self.logic.said, self.logic.wake = self._requests, self.pacing.said.put
-        self.pacing.obey(self.pacing.said.take())  # what the thread has asked for last
-        self.tell()
-        return True
+        self._ask([Finish(STOPPED if isinstance(error, UserError) else "internal error")])

@@ -11,6 +11,7 @@ from typing import Any
 
 from edgefl.clocks.wall.coordinator import thread_messages as messages
 from edgefl.clocks.wall.coordinator.limits import MOST_RECORDS, PerSecond
+from edgefl.clocks.wall.coordinator.logic import Logic
 from edgefl.clocks.wall.coordinator.run_logic import Continuation
 from edgefl.clocks.wall.coordinator.sessions import (
     SILENT,
@@ -73,6 +74,13 @@ class Bundles:
             self._held[routing] = [header]
             return
         self.router.send(routing, header, body)
+
+    def to_edge(self, edge: str, message: Any, body: Any = None, waits: bool = False) -> None:
+        """Send to an edge if it is connected; otherwise its next session repeats what matters."""
+        session = self.sessions.by_edge.get(edge)
+        if session is not None:
+            session.sent_bytes += 0 if body is None else len(body)
+            self.send(session.routing, session.number, message, body, waits)
 
     def flush(self) -> None:
         """Send all that waits."""
@@ -163,12 +171,11 @@ class Pauses:
 class Pacing:
     """The pacing thread's work; ``run`` returns at Finish.
 
-    ``said``: requests of the logic. ``tell``: sends to the logic, perhaps only when ``turn_ends``
-    is called. ``more``: another strategy of the comparison follows at the same
-    address.
+    ``bundles`` sends to edges. ``agenda``: emulated moments, also those of ``transport``. ``told``:
+    what this thread and ``transport`` tell the logic in a turn; ``logic`` takes it at the turn's
+    end. ``said``: requests of the logic. ``more``: another strategy of the comparison follows at
+    the same address. ``reports_verdict``: to the logic, now and then.
     """
-
-    turn_ends: Callable[[], None] = staticmethod(lambda: None)
 
     def __init__(
         self,
@@ -176,20 +183,23 @@ class Pacing:
         sessions: Sessions,
         clock: WallClock,
         said: Mailbox,
-        tell: Callable[[Any], None],
+        bundles: Bundles,
+        agenda: Agenda[Any],
+        transport: Transport,
+        told: list[Any],
+        logic: Logic,
         join_timeout_s: float,
         more: bool,
+        reports_verdict: bool = False,
         system: System = OWN_SYSTEM,
     ) -> None:
-        self.router, self.sessions, self.clock = router, sessions, clock
-        self.bundles = Bundles(router, sessions)
-        self.said, self.tell, self.more, self.system = said, tell, more, system
-        self.agenda: Agenda[Any] = Agenda()
+        self.router, self.sessions, self.clock, self.said = router, sessions, clock, said
+        self.bundles, self.agenda, self.transport, self.logic = bundles, agenda, transport, logic
+        self.told, self.tell, self.more, self.system = told, told.append, more, system
         self.alarms: Agenda[messages.WakeAt] = (
             Agenda()
         )  # the coordinator's next one: last at its moment
         self._alarm: Ticket | None = None  # of the alarm that was asked for last
-        self.transport: Transport
         self.join_by_s = self.system.monotonic_s() + join_timeout_s
         self.waiting: dict[str, int] = {}  # edges that joined before the start -> samples
         # edges whose session ended because they sent nothing -> since when (ns)
@@ -198,11 +208,11 @@ class Pacing:
         self.started = self.over = False
         self.behind_s = 0.0  # at the end: how long models in the sockets' queues may still take
         self.pauses = Pauses(
-            *(router, said, sessions, clock, system, tell),
+            *(router, said, sessions, clock, system, self.tell),
             lambda: self.transport.pacer.fidelity if self.started else None,
         )
         self.continuation: Continuation | None = None  # of a run that was broken off
-        self.reports_verdict = False  # to the logic thread, now and then
+        self.reports_verdict = reports_verdict
         self._reported_ns = 0  # when the last report was sent
         self._seen: set[str] = set()  # edges that have joined
         self._records = PerSecond()
@@ -227,14 +237,10 @@ class Pacing:
         for routing in self.router.take_full():
             self._outcomes(self.sessions.deaf(routing))
         self._tick(self.system.monotonic_ns(), drained)
-        self.turn_ends()
-
-    def send(self, edge: str, message: Any, body: Any = None, waits: bool = False) -> None:
-        """Send to an edge if it is connected; otherwise its next session repeats what matters."""
-        session = self.sessions.by_edge.get(edge)
-        if session is not None:
-            session.sent_bytes += 0 if body is None else len(body)
-            self.bundles.send(session.routing, session.number, message, body, waits)
+        self.rouse_ns = (
+            FOREVER  # if an item waits for room on the disk, this thread turns meanwhile
+        )
+        self.rouse_ns = self.logic.turn_ends(self.told, self.obey)
 
     # ------------------------------------------------------------------ time
     def _tick(self, now: int, drained: bool) -> None:
@@ -254,7 +260,7 @@ class Pacing:
 
     def go_on(self, continuation: Continuation) -> None:
         """Go on with a run that was broken off, once its edges are back. Call it before ``run``."""
-        self.continuation = continuation
+        self.continuation, self.over = continuation, continuation.ended
         self.clock.start_from(continuation.at_ns)
         self.transport.go_on(continuation)
 
@@ -323,13 +329,13 @@ class Pacing:
 
     def _next_due(self) -> int:
         """The next known moment, without alarms."""
-        return min(self.agenda.next_due(), self.transport.pacer.network.next_due())
+        return min(self.agenda.next_due(), self.transport.exchange.next_due())
 
     def _happen(self, now: int) -> None:
         self.transport.complete(now)
         for at_ns, item in self.agenda.pop_due(now):
             if isinstance(item, messages.Note):
-                self.send(item.edge, Stamped(at_ns, encode_note(item.note)))
+                self.bundles.to_edge(item.edge, Stamped(at_ns, encode_note(item.note)))
             elif callable(item):
                 item(at_ns)
             else:
@@ -392,7 +398,7 @@ class Pacing:
         if due_ns > wish.now:
             self.agenda.add(due_ns, wish)
         else:
-            self.send(wish.edge, Stamped(wish.now, encode_note(wish.note)), waits=True)
+            self.bundles.to_edge(wish.edge, Stamped(wish.now, encode_note(wish.note)), waits=True)
 
     # ------------------------------------------------------------------ the wire
     def _hear(self) -> bool:

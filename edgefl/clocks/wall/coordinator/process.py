@@ -1,5 +1,18 @@
 """The coordinator's process: it runs one strategy and never imports torch.
 
+``CoordinatorProcess`` builds everything once, in the order in which an update passes it: socket,
+run, sessions, logic, transfers, pacing. Its threads, and why each is one:
+
+    main          pacing: the sockets and the emulated links; nothing slow may run here
+    logic         the actor and the record; without paced links only if something is slow
+    committer     with record.durability = "power", waits until the disk has the journal
+    checkpoint    writes a checkpoint, which may take seconds
+    background    compresses tables that have grown
+    evaluations, jobs    each waits for its worker process
+    control       waits for the launcher's order to stop
+    connections   cuts off connections that take what is not theirs, in milliseconds
+    libzmq's own, and with keys the Doorman (ZAP), which libzmq asks from its own thread
+
 It has real-time priority if the system allows that.
 """
 
@@ -10,19 +23,24 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import orjson
 import zmq
 from safetensors.numpy import load_file
 
+import edgefl
+from edgefl.checkpoints.codec import CannotDecode, decode
+from edgefl.checkpoints.files import Checkpoint, Checkpoints
 from edgefl.clocks.ipc import Channel
 from edgefl.clocks.process_messages import (
+    SHARES,
     BugFound,
     Listening,
     ProgressLine,
@@ -31,27 +49,22 @@ from edgefl.clocks.process_messages import (
     StartRun,
     frozen_digest,
 )
-from edgefl.clocks.processes import end_soon, keep_freed_memory
+from edgefl.clocks.processes import end_soon, keep_freed_memory, room_for_edges
 from edgefl.clocks.room import WaitForRoom
-from edgefl.clocks.setup.network import latencies, network
-from edgefl.clocks.setup.plan import emulated_devices, fidelity
+from edgefl.clocks.setup.devices import emulated_devices
+from edgefl.clocks.setup.network import DIRECTIONS, latencies, network
+from edgefl.clocks.setup.plan import fidelity
 from edgefl.clocks.setup.resumption import digest_facts
-from edgefl.clocks.setup.rundir import writable
+from edgefl.clocks.setup.rundir import OpenRun, RunSoFar, externals, writable
 from edgefl.clocks.wall import keys as curve
 from edgefl.clocks.wall.connections import BURST, MOST_STRANGERS, Watch
+from edgefl.clocks.wall.coordinator.durability import CheckpointWriter
 from edgefl.clocks.wall.coordinator.faults import WallFaults
-from edgefl.clocks.wall.coordinator.limits import ReportAllowance
-from edgefl.clocks.wall.coordinator.logic import DISK_FULL, SMALL_BYTES, Logic, OneThread
-from edgefl.clocks.wall.coordinator.opening import (
-    CoordinatorTask,
-    OpenedRun,
-    RunOpener,
-    coordinator_task,
-    expected,
-    run_id,
-)
-from edgefl.clocks.wall.coordinator.pacing import Pacing
-from edgefl.clocks.wall.coordinator.sessions import WHOLE_RUN, Sessions
+from edgefl.clocks.wall.coordinator.limits import Quarantine, ReportAllowance
+from edgefl.clocks.wall.coordinator.logic import DISK_FULL, SMALL_BYTES, Logic
+from edgefl.clocks.wall.coordinator.pacing import Bundles, Pacing
+from edgefl.clocks.wall.coordinator.run_logic import JobTable, RunLogic
+from edgefl.clocks.wall.coordinator.sessions import WHOLE_RUN, Expected, Sessions
 from edgefl.clocks.wall.coordinator.thread_messages import Greedy, Interrupt, Noticed, Stranger
 from edgefl.clocks.wall.coordinator.transfers import (
     Probes,
@@ -59,22 +72,32 @@ from edgefl.clocks.wall.coordinator.transfers import (
     Transport,
 )
 from edgefl.clocks.wall.coordinator.workers import Evaluator, Jobs
-from edgefl.clocks.wall.run_processes import room_for_edges
-from edgefl.clocks.wall.system import OWN_SYSTEM, System, TurnOutbox
+from edgefl.clocks.wall.system import OWN_SYSTEM, Mailbox, System
+from edgefl.config.experiment import Experiment
 from edgefl.config.faults import revives, schedule
-from edgefl.disk import PatientDisk
-from edgefl.errors import Bug, UserError
+from edgefl.config.toml import parsed
+from edgefl.disk import Disk, PatientDisk
+from edgefl.errors import Bug, UserError, undamaged
 from edgefl.exchange.fault_lives import FaultLives
 from edgefl.exchange.machine import Exchange
 from edgefl.exchange.pacer import PacedFlow, Pacer, PiecePlan
+from edgefl.loading.file import FACTS, shared_digest, to_json
+from edgefl.protocol.messages import Setup
 from edgefl.protocol.transfers import most_body
+from edgefl.record.files import CHECKPOINTS, CONFIG, EVENTS
+from edgefl.record.journal import BLOBS, LINES, read, segment_name, segments, segments_from
+from edgefl.record.record import JOURNAL
+from edgefl.record.tables import Later, lost_rows, parts
 from edgefl.results.summary import BROKEN_OFF
+from edgefl.strategies.base.catalog import own_modules
 from edgefl.streams import Streams
 from edgefl.vectors import Layout, aligned_copy
-from emulator.clock import WallClock
+from emulator.clock import Agenda, WallClock
 from emulator.host import REAL_TIME, real_time_priority
+from emulator.links.network import Network
 from emulator.units import to_ns
 
+SILENCE_SHARE = 1.25  # edge timeout / coordinator liveness timeout
 SETTLE_S = 60.0  # patience at the end: without the end of a running evaluation
 # time for the last messages to leave, besides that of models which are before them in a queue
 GOODBYE_MS = 3000
@@ -85,8 +108,200 @@ LOGIC_PRIORITY, PACING_PRIORITY = 1, 2
 EXIT_STATUS = {RunEnded: 0, BugFound: 1, RunRefused: 2}
 
 
-class LaterThread:
-    """Does work that may wait, one piece after the other: it compresses tables that have grown.
+@dataclass(frozen=True, slots=True)
+class CoordinatorTask:
+    """What one coordinator process runs. Large data is in files in ``scratch``."""
+
+    experiment: Experiment
+    index: int
+    directory: Path
+    base: Path | None
+    scratch: Path
+    data_digest: str
+    keys: curve.ServerKeys | None
+    more: bool
+    strains: tuple[str, ...]  # why the host is too slow, from the check before the run
+    speed_auto: bool
+    resume: bool = False  # go on with what is in ``directory``
+    engine: str = ""  # what computes its training, as far as the launcher's host knows
+
+
+def coordinator_task(start: StartRun) -> CoordinatorTask:
+    return CoordinatorTask(
+        Experiment.model_validate_json(start.experiment),
+        start.index,
+        Path(start.directory),
+        Path(start.base) if start.base else None,
+        Path(start.scratch),
+        start.data_digest,
+        curve.load_server(Path(start.keys)) if start.keys else None,
+        start.more,
+        start.strains,
+        start.speed_auto,
+        start.resume,
+        start.engine,
+    )
+
+
+def expected(job: CoordinatorTask, layout: Layout, run_id: str) -> Expected:
+    experiment, entry = job.experiment, job.experiment.strategies[job.index]
+    section = experiment.network
+    return Expected(
+        edges=frozenset(experiment.edges.ids()),
+        package=edgefl.__version__,
+        config_digest=shared_digest(experiment, entry),
+        layout_digest=layout.digest(),
+        data_digest=job.data_digest,
+        setup=Setup(
+            to_json(experiment, entry),
+            entry.strategy,
+            to_ns(section.heartbeat_s),
+            to_ns(SILENCE_SHARE * section.liveness_s),
+            to_ns(section.report_s),
+            run_id,
+        ),
+        keyed=job.keys is not None,
+        heartbeat_ns=to_ns(section.heartbeat_s),
+        liveness_ns=to_ns(section.liveness_s),
+        max_sessions=section.max_edges,
+        frozen_digest=frozen_digest(job.scratch),
+    )
+
+
+def run_id(job: CoordinatorTask, system: System) -> str:
+    """The random name of the run, by which edges know it; that of a run that goes on."""
+    if not job.resume:
+        return f"{system.random_bits(64):016x}"
+    path = job.directory / CONFIG
+    try:
+        text = system.disk.read(path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+    with undamaged(path):
+        return str(parsed(text.decode())[FACTS]["run_id"])
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedRun:
+    """A run's directory and its state.
+
+    ``since``: the journal's segment that comes next. ``wall_s``: the wall seconds so far.
+    ``sizes``: of the files at the checkpoint from which the run goes on.
+    """
+
+    run: OpenRun
+    core: RunLogic
+    checkpoints: Checkpoints
+    since: int = 0
+    wall_s: float = 0.0
+    sizes: Mapping[str, int] | None = None
+
+    def writer(
+        self, evaluator: Evaluator | None, say: Callable[[str], None], system: System
+    ) -> CheckpointWriter | None:
+        """What takes checkpoints during the run; None if it has no journal."""
+        journal, strategy = self.run.record.journal, self.run.coordinator.strategy
+        if journal is None or not journal.inputs:
+            return None
+        made, own = externals(self.run), own_modules(type(strategy))
+        core, files = self.core, self.checkpoints
+        return CheckpointWriter(core, journal, files, made, own, evaluator, say, self.sizes, system)
+
+
+def open_run(
+    job: CoordinatorTask,
+    weights: np.ndarray,
+    layout: Layout,
+    evaluates: bool,
+    works: bool,
+    disk: Disk,
+    later: Later,
+    say: Callable[[str], None],
+) -> OpenedRun:
+    """Open a new run, or the one to go on with, as it was at its newest checkpoint.
+
+    ``evaluates`` and ``works``: there are such processes. ``say`` gets a line about each damaged
+    checkpoint. UserError if the run cannot go on.
+    """
+    section, folder = job.experiment.record, job.directory / CHECKPOINTS
+    files = Checkpoints(disk, folder, durable=section.durability == "power")
+
+    def opened(checkpoint: Checkpoint | None, so_far: RunSoFar | None) -> OpenedRun:
+        if so_far is not None:
+            _check_journal(job, disk, checkpoint.number if checkpoint else 0, so_far.sizes, say)
+        path = job.scratch / SHARES  # the warm parent has written it if it knows the split
+        shares = orjson.loads(path.read_bytes()) if path.exists() else {}
+        of_job = (job.experiment, job.index, job.directory, job.base, weights, layout, shares)
+        with writable(job.directory, resumed=so_far is not None):
+            run = OpenRun(*of_job, disk, so_far, inputs=True, later=later)
+        core = RunLogic(run.coordinator, run.record, evaluates, JobTable() if works else None)
+        if checkpoint is None:
+            return OpenedRun(run, core, files)
+        own = own_modules(type(run.coordinator.strategy))
+        root = cast(dict[str, Any], decode(checkpoint.encoded, externals(run), own))
+        core, run.record.wall_at = root["core"], root["wall_at"]
+        run.coordinator = core.coordinator
+        meta = checkpoint.meta
+        return OpenedRun(run, core, files, checkpoint.number, meta["wall_s"], meta["sizes"])
+
+    if not job.resume:
+        return opened(None, None)
+    if section.durability == "off":
+        raise UserError(
+            f"{job.directory}: record.durability is off, so there is no journal to go on with"
+        )
+    before = None
+    while (checkpoint := files.latest(say, before)) is not None:
+        try:
+            so_far = RunSoFar.of(checkpoint.meta)
+            if lost := lost_rows(job.directory, disk, so_far.sizes):
+                raise CannotDecode(f"cannot be used: {lost}")
+            return opened(checkpoint, so_far)
+        except CannotDecode as reason:
+            say(f"{folder}: checkpoint {checkpoint.number} {reason}; the one before is used")
+            before = checkpoint.number
+    return opened(None, RunSoFar({}, 0.0))
+
+
+def _check_journal(
+    job: CoordinatorTask,
+    disk: Disk,
+    since: int,
+    sizes: Mapping[str, int],
+    say: Callable[[str], None],
+) -> None:
+    """UserError if the journal has less than the run's events; not later, because then rows are
+    dropped already.
+
+    Rows of events reach the disk after their entries in the journal. ``sizes``: of the files
+    when segment ``since`` began.
+    """
+    folder, events = job.directory / JOURNAL, job.directory / EVENTS
+    power = job.experiment.record.durability == "power"
+    begun = bool(parts(events, disk)) and EVENTS not in sizes
+    if disk.exists(events) and (since == 0 or not power):
+        begun = begun or disk.size(events) > sizes.get(EVENTS, 0)
+    instead = f"bring it back from a copy, or remove {job.directory}, and it runs anew"
+    known = segments(folder, disk)
+    if known:
+        segments_from(folder, disk, since)
+    elif since or begun:
+        raise UserError(f"{folder}: has no journal, but the run has begun: {instead}")
+    if begun and next(read(folder, disk, since), None) is None:
+        what = f"{segment_name(since)}{LINES}: has no whole entry"
+        raise UserError(f"{folder / what}, but {EVENTS} has later rows: {instead}")
+    last = segment_name(max(known, default=0) + 1)
+    if not disk.exists(folder / f"{last}{BLOBS}"):
+        return
+    if not power:  # its lines were made before it
+        raise UserError(f"{folder}: parts of the journal are missing: {last}{LINES}")
+    # before the first sync, a loss of power may take one of two new names
+    say(f"{folder}: {last}{LINES} is missing; the run goes on from the part before it")
+
+
+# ------------------------------------------------------------------ the process
+class Background:
+    """A thread for work that may wait, one piece after the other: it compresses grown tables.
 
     The thread starts with the first call.
     """
@@ -98,7 +313,7 @@ class LaterThread:
     def __call__(self, work: Callable[[], None]) -> None:
         self._waiting.put(work)
         if self._thread is None:
-            self._thread = Thread(target=self._run, name="later", daemon=True)
+            self._thread = Thread(target=self._run, name="background", daemon=True)
             self.system.start(self._thread)
 
     def stop(self) -> None:
@@ -166,7 +381,7 @@ class LauncherEnd:
 
 
 class CoordinatorProcess:
-    """Builds sessions, pacing, logic and evaluation, and connects them."""
+    """Builds all parts of the coordinator, and runs them to the end."""
 
     def __init__(
         self,
@@ -178,85 +393,131 @@ class CoordinatorProcess:
     ) -> None:
         self.job, self.control, self.system = job, control, system
         self.launcher = LauncherEnd(control, job.directory, system)
-        experiment = job.experiment
+        experiment, section = job.experiment, job.experiment.network
         layout = Layout.from_json(orjson.loads((job.scratch / "layout.json").read_bytes()))
         weights = aligned_copy(load_file(job.scratch / "initial.safetensors")["weights"])
         self.files_left = room_for_edges(len(experiment.edges.ids()))
         # above the logic thread's priority: on one core, computing must not delay pacing
         self.priority = self._ask(PACING_PRIORITY)
-        self.context = zmq_context(self.priority)
-        self.doorman = curve.Doorman(self.context, job.keys) if job.keys is not None else None
-        if self.doorman is not None:
+        # ---- the socket
+        self.context, quarantined = zmq_context(self.priority), Quarantine()
+        self.doorman = None
+        if job.keys is not None:
+            self.doorman = curve.Doorman(self.context, job.keys, quarantined.edges)
             self.doorman.start()
-        self.router, self.said = system.router(self.context, job.keys), system.mailbox()
-        self.watch = self._watch(weights.nbytes)
-        self.port = self.router.bind(experiment.network.host, experiment.network.port)
+        self.router, requests = system.router(self.context, job.keys), system.mailbox()
+        self.watch = self._watch(weights.nbytes, requests)
+        self.port = self.router.bind(section.host, section.port)
+        # ---- the run
         evaluator = None if evaluations is None else Evaluator(evaluations, job.scratch, system)
-        self.one_thread: OneThread | None = None
-        room = self.launcher.room(self._sleep, self._waited_for_room)
-        disk = PatientDisk(system.disk, room)
-        self.background = LaterThread(system)
-        workers = (bool(evaluator), bool(jobs))
-        later, say = self.background, self.launcher.say
-        opened = RunOpener(job, weights, layout, *workers, disk, later, say).open()
-        self.run = opened.run
+        self.background, say = Background(system), self.launcher.say
+        disk = PatientDisk(system.disk, self.launcher.room(self._sleep, self._waited_for_room))
+        workers = (evaluator is not None, jobs is not None)
+        opened = open_run(job, weights, layout, *workers, disk, self.background, say)
+        self.run, strategy = opened.run, opened.run.coordinator.strategy
         self.fidelity = fidelity(experiment)
         self.clock = WallClock(experiment.chosen_speed, system.monotonic_ns)
+        # ---- the sessions
         self.run_id = run_id(job, system)
-        found = expected(job, layout, self.run_id)
-        self.sessions = Sessions(found, incarnation=system.random_bits(32) + 1)
-        if self.doorman is not None:
-            self.doorman.shut_out = self.sessions.quarantined.edges
-        self.done_s = 0.0  # wall seconds of the run before it was broken off
-        self.logic = self._logic(opened, evaluator, jobs)
-        self.pacing = self._pacing(weights)
-        self.pacing.reports_verdict = self.run.record.journal is not None
-        if weights.nbytes <= SMALL_BYTES and not self.logic.committer.power and self._unpaced():
-            self.one_thread = OneThread(self.logic, self.pacing, self.pacing.turn_ends, system)
-        if job.resume:
-            self._resume(opened)
-        if experiment.faults:
-            self._inject_faults()
-
-    def _logic(self, opened: OpenedRun, evaluator: Evaluator | None, jobs: Channel | None) -> Logic:
-        worker = None if jobs is None else Jobs(jobs, self.job.scratch, self.clock.now, self.system)
-        logic = Logic(
+        incarnation = system.random_bits(32) + 1
+        self.sessions = Sessions(expected(job, layout, self.run_id), incarnation, quarantined)
+        # ---- the logic
+        links = network(experiment, job.base, strategy.schedules_slots)
+        worker = None if jobs is None else Jobs(jobs, job.scratch, self.clock.now, system)
+        self.logic = Logic(
             opened.core,
-            self.said,
+            requests,
             self.fidelity,
             evaluator,
             worker,
-            begun=lambda: self.run.start_wall(self.done_s),
+            opened.writer(evaluator, say, system),
             at_start=lambda: self._ask(LOGIC_PRIORITY),
-            system=self.system,
+            between_turns=self._is_quick(weights.nbytes, links),
+            wall_s=opened.wall_s,
+            system=system,
         )
-        logic.checkpoints = opened.writer(evaluator, self.launcher.say, self.system)
         for end in (evaluator, worker):
             if end is not None:
-                end.listen(logic.put)
-        return logic
+                end.listen(self.logic.put)
+        # ---- the transfers
+        edges = experiment.edges.ids()
+        lives = FaultLives(edges, revives(experiment.faults)) if experiment.faults else None
+        bundles, told, agenda = Bundles(self.router, self.sessions), list[Any](), Agenda[Any]()
+        exchange: Exchange[PacedFlow] = Exchange(links, latencies(experiment))
+        transport = Transport(
+            Pacer(exchange, piece_plan(experiment), self.fidelity),
+            self.clock,
+            agenda,
+            bundles.to_edge,
+            told.append,
+            self.sessions.by_edge,
+            self.sessions.useless,
+            TrainingTimes(self.fidelity, emulated_devices(experiment)),
+            Probes(links, experiment.chosen_speed, self.fidelity, bundles.to_edge, system),
+            most_body(weights.nbytes),
+            ReportAllowance(to_ns(section.report_s), to_ns(section.liveness_s)),
+            gives_ahead=not strategy.schedules_uplink,
+            faults=lives,
+            resumed=job.resume,
+        )
+        # ---- the pacing
+        self.pacing = Pacing(
+            self.router,
+            self.sessions,
+            self.clock,
+            requests,
+            bundles,
+            agenda,
+            transport,
+            told,
+            self.logic,
+            section.join_timeout_s,
+            job.more,
+            self.run.record.journal is not None,
+            system,
+        )
+        if job.resume:
+            self._resume(opened)
+        if lives is not None:
+            planned = schedule(experiment.faults, edges, Streams(experiment.seed))
+            since_ns = self.clock.now()  # it stands still until the run begins or goes on
+            WallFaults(self.pacing, planned, lives, control, since_ns)
+
+    def _is_quick(self, model_bytes: int, links: Network) -> bool:
+        """Whether the pacing thread may handle the logic's items: a small model, and no paced link.
+
+        A thread of its own makes the journal durable against a loss of power, too.
+        """
+        native = all(
+            links.link(edge, way).capacity is None
+            for edge in self.job.experiment.edges.ids()
+            for way in DIRECTIONS
+        )
+        power = self.job.experiment.record.durability == "power"
+        return native and not power and model_bytes <= SMALL_BYTES
 
     def _resume(self, opened: OpenedRun) -> None:
         """Repeat the inputs in the journal, and tell the pacing thread where the run goes on."""
         journal, core = self.run.record.journal, opened.core
         assert journal is not None  # otherwise it could not be opened
-        self.logic.wall_s = opened.wall_s
-        self.pacing.transport.resumed = True  # edges may know tasks that this history never gave
         with writable(self.job.directory, resumed=True):
             ended_unix_s = self.logic.replay(journal.replay(opened.since, self.launcher.say))
             self.run.record.flush()  # a display must not take these rows for new ones
-        self.done_s = self.logic.wall_s
-        self.run.start_wall(self.done_s)
         if core.judged is not None:
             self.fidelity.take_counts(core.judged.fidelity.counts())
             self.sessions.go_on(core.judged.wire, core.judged.quarantined)
         if core.began_unix_s is not None:
             self.pacing.go_on(core.continuation(ended_unix_s))
         self.logic.go_on()
-        self.pacing.over = core.ended  # killed between its end and its summary
 
     def _sleep(self, pause_s: float) -> None:
-        (self.system if self.one_thread is None else self.one_thread).sleep(pause_s)
+        """Wait for room on the disk. Sessions go on if the pacing thread itself waits."""
+        if not self.logic.waits_here():
+            self.system.sleep(pause_s)
+            return
+        until_s = self.system.monotonic_s() + pause_s
+        while (rest_s := until_s - self.system.monotonic_s()) > 0:
+            self.pacing.turn(rest_s)
 
     def _waited_for_room(self, path: Path, waited_s: float) -> None:
         values = {"file": path.name, "waited_s": round(waited_s, 3)}
@@ -277,14 +538,13 @@ class CoordinatorProcess:
         self.system.start(self.watch)
         self.control.send(Listening(self.port))
         self.launcher.obey(self.logic.put)
-        if self.one_thread is None:
-            self.system.start(self.logic)
+        self.logic.start()
         self.pacing.run()
-        self.strangers = self.watch.stop()
+        strangers = self.watch.stop()
         self.router.close(GOODBYE_MS + round(1000 * self.pacing.behind_s))
-        return self._end()
+        return self._end(strangers)
 
-    def _end(self) -> dict[str, Any]:
+    def _end(self, strangers: dict[str, int]) -> dict[str, Any]:
         if self.logic.error is not None:
             with suppress(UserError):  # so that the user can read what led to the error
                 self.run.record.flush()
@@ -297,10 +557,8 @@ class CoordinatorProcess:
                 f"no edge has {joined} within {self.job.experiment.network.join_timeout_s:g} s"
                 " (network.join_timeout_s)"
             )
-        thread = self.logic if self.one_thread is None else self.one_thread.thread
-        if thread is not None:
-            self.system.join(thread)
-        wall_s = self.run.wall_s
+        self.logic.join()
+        wall_s = self.logic.elapsed_s()
         self.logic.settle(SETTLE_S)
         if self.run.coordinator.finished not in BROKEN_OFF:
             self.run.record.hold(None)
@@ -314,7 +572,7 @@ class CoordinatorProcess:
         self._judge_hosts()
         summary = self.fidelity.summary() | {
             "wire": counts,
-            "strangers": self.strangers,
+            "strangers": strangers,
             "quarantined": self.sessions.quarantined.edges,
         }
         core = self.logic.core
@@ -341,13 +599,13 @@ class CoordinatorProcess:
         for reason in self.logic.core.hosts.strains(judged):
             self.fidelity.strain(reason)
 
-    def _watch(self, model_bytes: int) -> Watch:
+    def _watch(self, model_bytes: int, requests: Mailbox) -> Watch:
         edges = len(self.job.experiment.edges.ids())
         return self.system.watch(
             self.router,
             most_body(model_bytes),
-            lambda routing, reason: self.said.put(Greedy(routing, reason)),
-            lambda reason: self.said.put(Stranger(reason)),
+            lambda routing, reason: requests.put(Greedy(routing, reason)),
+            lambda reason: requests.put(Stranger(reason)),
             MOST_STRANGERS + edges,
             edges + self.files_left - min(BURST, self.files_left // 2),
             lambda: self._ask(LOGIC_PRIORITY),
@@ -361,60 +619,14 @@ class CoordinatorProcess:
         wanted = self.job.experiment.network.realtime == "auto"
         return real_time_priority(level) if wanted else "normal"
 
-    def _unpaced(self) -> bool:
-        """Whether no link is emulated."""
-        native = self.pacing.transport.native
-        return all(all(native(edge)) for edge in self.job.experiment.edges.ids())
 
-    def _inject_faults(self) -> None:
-        experiment = self.job.experiment
-        edges = experiment.edges.ids()
-        planned = schedule(experiment.faults, edges, Streams(experiment.seed))
-        lives = FaultLives(edges, revives(experiment.faults))
-        since_ns = self.clock.now()  # it stands still until the run begins or goes on
-        faults = WallFaults(self.pacing, planned, lives, self.control, since_ns)
-        self.pacing.transport.faults = faults
-
-    def _pacing(self, weights: np.ndarray) -> Pacing:
-        experiment = self.job.experiment
-        section, links = (
-            experiment.network,
-            network(experiment, self.job.base, self.run.coordinator.strategy.schedules_slots),
-        )
-        window_ns, piece_ns = (
-            to_ns(ms / 1000 * experiment.chosen_speed)
-            for ms in (section.window_ms, section.piece_ms)
-        )
-        pace = PiecePlan(window_ns, piece_ns, max(window_ns // GRAINS_PER_WINDOW, 1))
-        tell = TurnOutbox(self.logic.inbox.put)
-        pacing = Pacing(
-            self.router,
-            self.sessions,
-            self.clock,
-            self.said,
-            tell,
-            section.join_timeout_s,
-            self.job.more,
-            self.system,
-        )
-        pacing.turn_ends = tell.send
-        probes = Probes(links, experiment.chosen_speed, self.fidelity, pacing.send, self.system)
-        exchange: Exchange[PacedFlow] = Exchange(links, latencies(experiment))
-        pacing.transport = Transport(
-            Pacer(exchange, pace, self.fidelity),
-            self.clock,
-            pacing.agenda,
-            pacing.send,
-            tell,
-            self.sessions.by_edge,
-            self.sessions.useless,
-            TrainingTimes(self.fidelity, emulated_devices(experiment)),
-            probes,
-            most_body(weights.nbytes),
-            ReportAllowance(to_ns(section.report_s), to_ns(section.liveness_s)),
-            gives_ahead=not self.run.coordinator.strategy.schedules_uplink,
-        )
-        return pacing
+def piece_plan(experiment: Experiment) -> PiecePlan:
+    """How the bytes of emulated links are paced."""
+    section = experiment.network
+    window_ns, piece_ns = (
+        to_ns(ms / 1000 * experiment.chosen_speed) for ms in (section.window_ms, section.piece_ms)
+    )
+    return PiecePlan(window_ns, piece_ns, max(window_ns // GRAINS_PER_WINDOW, 1))
 
 
 def zmq_context(priority: str) -> zmq.Context:

@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 
 from edgefl.actor import Broadcast, Output, Run, Send
 from edgefl.clocks.wall.coordinator import thread_messages as messages
-from edgefl.clocks.wall.coordinator.thread_messages import Carried, Heard, Worked
+from edgefl.clocks.wall.coordinator.thread_messages import Carried, Heard, JobOrder, Worked
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.coordinator.tasks import OpenTask
 from edgefl.errors import Bug, UserError
@@ -96,16 +96,6 @@ class Downloads:
         self.delivered.add(download.edge, download.number, at_ns)
 
 
-@dataclass(slots=True, eq=False)
-class JobOrder:
-    """A job with its emulated start and end."""
-
-    number: int
-    job: Job
-    start_ns: int
-    due_ns: int
-
-
 class JobTable:
     """The strategy's jobs. ``open``: orders by number, until their worker has ended them."""
 
@@ -171,7 +161,8 @@ class Continuation:
 
     ``at_ns``: the latest emulated moment in the journal, ``ended_unix_s``: its time. ``present``:
     edges that were connected then. ``downloads`` were under way. ``delivered``: for each edge,
-    moments of its latest deliveries, by transfer.
+    moments of its latest deliveries, by transfer. ``ended``: it was killed between its end and its
+    summary.
     """
 
     at_ns: int
@@ -179,6 +170,7 @@ class Continuation:
     present: Collection[str]
     downloads: tuple[tuple[ModelDownload, Outgoing], ...]
     delivered: Mapping[str, Mapping[int, int]]
+    ended: bool
 
 
 class RunLogic:
@@ -409,6 +401,7 @@ class RunLogic:
                 for each in self.downloads.open(coordinator.tasks.open)
             ),
             self.downloads.delivered.of_edge,
+            self.ended,
         )
 
     def forget_weights(self) -> None:

@@ -227,15 +227,16 @@ class Sessions:
     record.
     """
 
-    def __init__(self, expected: Expected, incarnation: int) -> None:
-        self.expected = expected
-        self.incarnation = incarnation
+    def __init__(
+        self, expected: Expected, incarnation: int, quarantined: Quarantine | None = None
+    ) -> None:
+        self.expected, self.incarnation = expected, incarnation
+        self.quarantined = quarantined or Quarantine()
         self.by_routing: dict[bytes, Session] = {}
         self.by_edge: dict[str, Session] = {}  # joined ones only
         self.counts: Counter[tuple[str, str]] = Counter()
         # (kind, edge or WHOLE_RUN, reason), taken by the host
         self.faults: list[tuple[str, str, str]] = []
-        self.quarantined = Quarantine()
         self._ended: dict[bytes, int] = {}  # routing id -> number of its latest session
         self._answered, self._records = PerSecond(), PerSecond()
         self._recorded = 0

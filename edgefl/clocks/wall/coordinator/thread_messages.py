@@ -1,15 +1,33 @@
-"""Messages between the two threads of the coordinator's process."""
+"""What the threads of the coordinator's process tell each other.
+
+Inputs of the logic are also rows of the journal: ``row`` makes JSON and arrays of them,
+``from_row`` reads them back.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
 
-from msgspec import Struct
+import numpy as np
+from msgspec import Struct, convert, to_builtins
+from msgspec.structs import asdict
 
 from edgefl.exchange.pacer import Stretch
-from edgefl.jobs import Scores
-from edgefl.protocol.messages import HostFacts, HostReport, Ready, ToCoordinator, ToEdge
+from edgefl.jobs import Job, Scores
+from edgefl.protocol.messages import (
+    FreshRequest,
+    HostFacts,
+    HostReport,
+    Joined,
+    Offer,
+    Ready,
+    Started,
+    TaskFailed,
+    ToCoordinator,
+    ToEdge,
+)
 from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.strategies.base.events_and_decisions import EdgeLost, Grant
 from emulator.fidelity import Fidelity
@@ -167,6 +185,16 @@ class EvaluatorGone(Struct, frozen=True):
     """The evaluator's process has ended: no more results will arrive."""
 
 
+@dataclass(slots=True, eq=False)
+class JobOrder:
+    """A job of the strategy, from the logic to its worker, with its emulated start and end."""
+
+    number: int
+    job: Job
+    start_ns: int
+    due_ns: int
+
+
 class Worked(Struct, frozen=True, eq=False):
     """A job of the strategy has ended at emulated ``now``.
 
@@ -175,7 +203,7 @@ class Worked(Struct, frozen=True, eq=False):
     """
 
     now: int
-    order: Any
+    order: JobOrder
     result: Any = None
     real_s: float = 0.0
     deaths: int = 0  # of workers
@@ -184,7 +212,7 @@ class Worked(Struct, frozen=True, eq=False):
 
 
 class Interrupt(Struct, frozen=True):
-    """End the run in order."""
+    """Stop the run cleanly."""
 
     reason: str
 
@@ -247,3 +275,89 @@ class Reject(Struct, frozen=True):
 
     edge: str
     reason: str
+
+
+# ------------------------------------------------------------------ rows of the journal
+Row = dict[str, Any]
+Arrays = Mapping[str, np.ndarray]
+
+# classes of messages that a row names, by their names
+MESSAGES: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        *(Joined, Started, Ready, FreshRequest, TaskFailed, EdgeLost),
+        *(HostFacts, HostReport),
+    )
+}
+
+
+def texts(scores: Scores) -> tuple[str | None, ...]:
+    """Scores as texts: JSON has no nan."""
+    return tuple(None if score is None else repr(score) for score in scores)
+
+
+def numbers(scores: Iterable[str | None]) -> Scores:
+    """The scores of ``texts``."""
+    return cast(Scores, tuple(None if text is None else float(text) for text in scores))
+
+
+def row(item: Any) -> tuple[Row, Arrays]:
+    """Return an input as JSON for orjson, and its arrays by name."""
+    values = {"kind": type(item).__name__, **asdict(item)}
+    match item:
+        case Heard() | HostSaid():
+            values["message"] = [type(item.message).__name__, to_builtins(item.message)]
+        case Whole():
+            incoming = values.pop("incoming")
+            offer = asdict(incoming.offer) | {"meta": incoming.offer.meta.hex()}
+            body = np.empty(0, np.uint8) if incoming.body is None else incoming.body
+            return {**values, "most_bytes": incoming.most_bytes, "offer": offer}, {"body": body}
+        case Carried():
+            values["completion"] = to_builtins(item.completion)
+        case Evaluated():
+            values["result"] = texts(item.result)
+        case Worked():  # without an error, which ends the run
+            values["order"] = item.order.number
+            if not isinstance(item.result, str):
+                vectors, named = item.result
+                # a whole number stays one; as text, because JSON has no nan
+                values["result"] = {
+                    name: n if isinstance(n, int) else repr(float(n)) for name, n in named.items()
+                }
+                return values, vectors
+        case Judged():
+            values["fidelity"] = item.fidelity.counts()
+    return values, {}
+
+
+def from_row(row: Row, arrays: Arrays, orders: Mapping[int, JobOrder]) -> Any:
+    """Return the input of a row. ``orders``: open jobs by their numbers."""
+    values = dict(row)
+    kind = values.pop("kind")
+    match kind:
+        case "Heard" | "HostSaid":
+            name, message = values["message"]
+            values["message"] = convert(message, MESSAGES[name])
+        case "Whole":
+            return Whole(values["now"], values["edge"], _incoming(values, arrays["body"]))
+        case "Carried" | "Measured":
+            return convert(values, globals()[kind])
+        case "Judged":
+            counts, values["fidelity"] = values["fidelity"], Fidelity()
+            values["fidelity"].take_counts(counts)
+        case "Evaluated":
+            values["result"] = numbers(values["result"])
+        case "Worked":
+            values["order"] = orders[values["order"]]
+            if not isinstance(values["result"], str):
+                named = values["result"].items()
+                plain = {name: float(n) if isinstance(n, str) else n for name, n in named}
+                values["result"] = dict(arrays), plain
+    return globals()[kind](**values)
+
+
+def _incoming(values: Row, body: np.ndarray) -> Incoming:
+    offer = Offer(**{**values["offer"], "meta": bytes.fromhex(values["offer"]["meta"])})
+    incoming = Incoming(offer, values["most_bytes"], offer.size)
+    incoming.body = body if body.size else None
+    return incoming

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -21,6 +21,7 @@ from edgefl.clocks.wall.coordinator.limits import (
 from edgefl.clocks.wall.coordinator.run_logic import Continuation
 from edgefl.clocks.wall.coordinator.sessions import UNKNOWN_RTT, Answered, Session
 from edgefl.clocks.wall.system import OWN_SYSTEM, System
+from edgefl.exchange.fault_lives import FaultLives
 from edgefl.exchange.machine import Deliveries, closes_ns
 from edgefl.exchange.pacer import (
     ONE_PIECE_NS,
@@ -203,16 +204,6 @@ class Probes:
         return int(max(rates) * self.speed) if rates else None
 
 
-class UploadFaults(Protocol):
-    """The injected faults that concern uploads."""
-
-    def damaged(self, edge: str, body: Any) -> Any:
-        """The bytes of a piece as they are received, perhaps damaged."""
-
-    def repeats(self, edge: str) -> bool:
-        """Whether this edge's update arrives twice."""
-
-
 @dataclass(slots=True)
 class OpenNote:
     """A note of an edge about a task.
@@ -233,10 +224,9 @@ class Transport:
     for a message that changes nothing. ``most_bytes``: of the body of one update. ``reports``: how
     often edges may report about their hosts. ``gives_ahead``: the strategy does not schedule
     uploads, so an edge may send the first bytes of an update together with its Offer if nothing on
-    its way is emulated. ``faults``: set before a run with injected faults.
+    its way is emulated. ``faults``: of a run with injected faults. ``resumed``: the run goes on, so
+    edges may know tasks that this process has never given.
     """
-
-    faults: UploadFaults | None = None
 
     def __init__(
         self,
@@ -252,14 +242,16 @@ class Transport:
         most_bytes: int,
         reports: ReportAllowance,
         gives_ahead: bool = False,
+        faults: FaultLives | None = None,
+        resumed: bool = False,
     ) -> None:
         self.pacer, self.exchange, self.network = pacer, pacer.exchange, pacer.network
         self.clock, self.agenda, self.send, self.tell = clock, agenda, send, tell
         self.sessions, self.useless = sessions, useless
         self.training, self.probes, self.most_bytes = training, probes, most_bytes
         self.reports, self.gives_ahead = reports, gives_ahead
+        self.faults, self.resumed = faults, resumed
         self.allowances = Allowances()
-        self.resumed = False  # edges may know tasks that this history never gave
         self.notes: dict[tuple[str, type], OpenNote] = {}  # an edge's latest of each kind
         self.deliveries = Deliveries()
         # edge -> bytes of ended transfers that were credited and may still come
@@ -409,7 +401,7 @@ class Transport:
         if flow.transfer.direction == "up":
             self._not_ready(flow)  # a grant of before a resumption may be earlier than this
             edge, contents = flow.transfer.edge, [flow.content]
-            if self.faults is not None and self.faults.repeats(edge):
+            if self.faults is not None and self.faults.take("duplicate", edge):
                 contents.append(copy(flow.content))  # the logic thread frees the first one's body
             for content in contents:
                 self.tell(messages.Whole(at_ns, edge, content))
@@ -477,7 +469,7 @@ class Transport:
 
         Copies of a broadcast count as delivered: their slots may have passed.
         """
-        now, self.resumed = continuation.at_ns, True
+        now = continuation.at_ns
         for edge, latest in continuation.delivered.items():
             for number, at_ns in latest.items():
                 self.deliveries.add(edge, number, at_ns)
@@ -611,8 +603,9 @@ class Transport:
         as they are no more than the credit of those that have just ended.
         """
         edge = session.edge
-        if self.faults is not None:
-            body = self.faults.damaged(edge, body)
+        if self.faults is not None and len(body) and self.faults.take("corrupt", edge):
+            body = bytearray(body)
+            body[-1] ^= 0xFF  # its digest then fails, and the edge sends the update again
         flow = self.exchange.uploads[edge].get(piece.transfer)
         if flow is None:
             if not 0 < len(body) <= self._late_bytes[edge]:

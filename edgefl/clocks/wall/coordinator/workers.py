@@ -2,6 +2,7 @@
 
 Arrays go to them and come back in files, the rest in messages. numpy releases the GIL while it
 writes or reads an array, so this does not delay pacing. Encoding one large message would delay it.
+A thread for each worker sends its orders, one at a time, and waits for the results.
 """
 
 from __future__ import annotations
@@ -10,12 +11,10 @@ import math
 import os
 import time
 import traceback
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -28,14 +27,20 @@ from edgefl.clocks.process_messages import (
     SnapshotScores,
     WorkerDied,
 )
-from edgefl.clocks.wall.coordinator.run_logic import JobOrder
-from edgefl.clocks.wall.coordinator.thread_messages import Evaluated, EvaluatorGone, Worked
+from edgefl.clocks.wall.coordinator.thread_messages import (
+    Evaluated,
+    EvaluatorGone,
+    JobOrder,
+    Worked,
+    numbers,
+    texts,
+)
 from edgefl.clocks.wall.edge.work import Turns
 from edgefl.clocks.wall.system import OWN_SYSTEM, Inbox, System
 from edgefl.errors import TEMPORARY, UserError, trace, written
 from edgefl.jobs import Evaluate, Job, Result, Scores, of_plain, plain
 from edgefl.snake_case import snake
-from edgefl.vectors import aligned, aligned_copy
+from edgefl.vectors import aligned_copy
 
 PLACE = "array in file"  # the key that marks [offset, dtype, shape]
 MOST_DEATHS = 3  # after so many dead workers the job itself counts as the cause
@@ -52,9 +57,9 @@ def put_arrays(path: Path, value: Any) -> Any:
 
 def take_arrays(path: Path, value: Any) -> Any:
     """Return what ``put_arrays`` got, with aligned read-only arrays, and delete the file."""
-    found = _take(path, value)
+    taken = _take(path, value)
     path.unlink()
-    return found
+    return taken
 
 
 def _put(file: BinaryIO, value: Any) -> Any:
@@ -67,6 +72,7 @@ def _put(file: BinaryIO, value: Any) -> Any:
     if not isinstance(value, np.ndarray):
         return value
     place = [file.tell(), value.dtype.str, list(value.shape)]
+    # not np.save: its error does not say why the disk refuses
     file.write(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
     return {PLACE: place}
 
@@ -80,31 +86,49 @@ def _take(path: Path, value: Any) -> Any:
         return {key: _take(path, part) for key, part in value.items()}
     offset, dtype, shape = value[PLACE]
     count = int(np.prod(shape, dtype=np.int64))
-    array = aligned(count, np.dtype(dtype).type)
-    array[:] = np.fromfile(path, dtype, count, offset=offset)
+    array = aligned_copy(np.fromfile(path, dtype, count, offset=offset))
     array.flags.writeable = False
     return array.reshape(shape)
 
 
-class Evaluator:
-    """The coordinator's end of the evaluator.
+class WorkerEnd:
+    """The coordinator's end of a worker process.
 
-    ``submit`` writes a snapshot; two threads send orders and receive results.
-
-    Evaluation may lag behind: the channel holds some hundred orders, and ``submit`` never blocks.
+    A thread sends the orders, one at a time, and waits for the outcome of each: the logic thread
+    never waits for a worker.
     """
+
+    gone: Any = None  # what is told if the process has ended
 
     def __init__(self, channel: Channel, scratch: Path, system: System = OWN_SYSTEM) -> None:
         self.channel, self.scratch, self.system = channel, scratch, system
-        self._orders: Inbox = system.inbox()  # of EvaluateSnapshot
-        # files under evaluation; identifies late results for an earlier strategy's coordinator
-        self._pending: set[str] = set()
-        self._unwritten: dict[int, np.ndarray] = {}  # weights of snapshots that are no files yet
+        self._orders: Inbox = system.inbox()
 
     def listen(self, tell: Callable[[Any], None]) -> None:
-        """Start the threads, which pass every result to ``tell``."""
-        for work in (partial(self._listen, tell), self._send):
-            self.system.start(Thread(target=work, name="evaluations", daemon=True))
+        """Start the thread, which passes the outcome of each order to ``tell``."""
+        name = type(self).__name__.lower()
+        self.system.start(Thread(target=self._serve, args=(tell,), name=name, daemon=True))
+
+    def _serve(self, tell: Callable[[Any], None]) -> None:
+        try:
+            while True:
+                tell(self._outcome(self._orders.get()))
+        except (EOFError, ConnectionError):
+            if self.gone is not None:
+                tell(self.gone)
+
+    def _outcome(self, order: Any) -> Any:
+        raise NotImplementedError
+
+
+class Evaluator(WorkerEnd):
+    """Writes snapshots, whose evaluation may lag behind."""
+
+    gone = EvaluatorGone()
+
+    def __init__(self, channel: Channel, scratch: Path, system: System = OWN_SYSTEM) -> None:
+        super().__init__(channel, scratch, system)
+        self._unwritten: dict[int, np.ndarray] = {}  # weights of snapshots that are no files yet
 
     def expect(self, job: Evaluate) -> None:
         """Its snapshot will be submitted, maybe later by another thread."""
@@ -118,7 +142,6 @@ class Evaluator:
                 path.write_bytes(job.weights.data)
         finally:
             self._unwritten.pop(job.version, None)
-        self._pending.add(str(path))
         self._orders.put(EvaluateSnapshot(job.version, job.at_ns, str(path)))
 
     def snapshot(self, version: int) -> np.ndarray | None:
@@ -138,76 +161,37 @@ class Evaluator:
     def _path(self, version: int) -> Path:
         return self.scratch / f"snapshot-{os.getpid()}-{version}.f32"
 
-    def _send(self) -> None:
-        with suppress(ConnectionError):  # the evaluator has ended; ``_listen`` reports that
-            while True:
-                self.channel.send(self._orders.get())
-
-    def _listen(self, tell: Callable[[Any], None]) -> None:
-        try:
-            while True:
-                result: SnapshotScores = self.channel.receive()
-                if result.file in self._pending:
-                    self._pending.discard(result.file)
-                    tell(Evaluated(result.version, numbers(result.scores)))
-        except (EOFError, OSError):
-            tell(EvaluatorGone())
+    def _outcome(self, order: EvaluateSnapshot) -> Evaluated:
+        self.channel.send(order)
+        while True:
+            result: SnapshotScores = self.channel.receive()
+            if result.file == order.file:  # not a late one, for an earlier strategy's coordinator
+                return Evaluated(result.version, numbers(result.scores))
 
 
 def serve_evaluations(channel: Channel, evaluate: Callable[[Evaluate], Scores]) -> None:
     """Run the evaluator process: evaluate snapshots one by one until the channel closes."""
 
-    def scores(order: EvaluateSnapshot) -> SnapshotScores:
+    def evaluated(order: EvaluateSnapshot) -> SnapshotScores:
         path = Path(order.file)
         weights = aligned_copy(np.fromfile(path, dtype=np.float32))
-        found = evaluate(Evaluate(order.version, order.at_ns, weights, 0, 0))
-        return SnapshotScores(order.version, order.file, texts(found))
+        scores = evaluate(Evaluate(order.version, order.at_ns, weights, 0, 0))
+        return SnapshotScores(order.version, order.file, texts(scores))
 
-    channel.serve(scores)
-
-
-def texts(scores: Scores) -> tuple[str | None, ...]:
-    """Scores as texts: JSON has no nan."""
-    return tuple(None if score is None else repr(score) for score in scores)
+    channel.serve(evaluated)
 
 
-def numbers(found: Iterable[str | None]) -> Scores:
-    """The scores of ``texts``."""
-    return cast(Scores, tuple(None if text is None else float(text) for text in found))
-
-
-class Jobs:
-    """The coordinator's end of the job worker, which runs the strategy's jobs one by one.
-
-    ``JobTable`` keeps what is open. Another thread sends orders and receives results, so that the
-    logic thread never waits.
-    """
+class Jobs(WorkerEnd):
+    """Has the strategy's jobs run one by one. ``JobTable`` keeps what is open."""
 
     def __init__(
-        self,
-        channel: Channel,
-        scratch: Path,
-        now: Callable[[], int],
-        system: System = OWN_SYSTEM,
+        self, channel: Channel, scratch: Path, now: Callable[[], int], system: System = OWN_SYSTEM
     ) -> None:
-        self.channel, self.scratch, self.now = channel, scratch, now
-        self.system = system
-        self._orders: Inbox = system.inbox()  # of JobOrder
-
-    def listen(self, tell: Callable[[Any], None]) -> None:
-        """Start the thread, which passes the outcome of each order to ``tell``."""
-        self.system.start(Thread(target=self._listen, args=(tell,), name="jobs", daemon=True))
+        super().__init__(channel, scratch, system)
+        self.now = now
 
     def submit(self, order: JobOrder) -> None:
         self._orders.put(order)
-
-    # ------------------------------------------------------------------ the thread
-    def _listen(self, tell: Callable[[Any], None]) -> None:
-        try:
-            while True:
-                tell(self._outcome(self._orders.get()))
-        except (EOFError, ConnectionError):
-            return  # the run's processes are ending
 
     def _outcome(self, order: JobOrder) -> Worked:
         """Return one Worked for each order, also after an error: the strategy waits for it."""

@@ -22,7 +22,7 @@ async def addresses_of(connection: HostConnection) -> list[Interface]:
     """
     done = await connection.run(["ip", "-j", "address", "show", "scope", "global"])
     if done.status:
-        raise HostError(connection.host.name, done.said())
+        raise HostError(connection.host.name, done.last_line())
     try:
         found = [
             ip_interface(f"{each['local']}/{each['prefixlen']}")

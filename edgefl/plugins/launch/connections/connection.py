@@ -6,7 +6,6 @@ import asyncio
 import os
 import shlex
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,15 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from edgefl.errors import printable
-from edgefl.plugins.launch.connections.line_splitter import LineSplitter
 from edgefl.plugins.launch.inventory import Host
 
 BLOCK_BYTES = 1 << 18
 LONGEST_LINE_BYTES = 1 << 20
 MOST_OUTPUT_BYTES = 1 << 24  # of a command; a host must not fill this machine's memory
-MOST_ERRORS_BYTES = 1 << 16  # the end of its stderr that is kept, without the ends of lines
+MOST_ERRORS_BYTES = 1 << 16  # the end of its stderr that is kept
 STALL_S = 120.0  # a copy without any progress
-MOST_SAID = 300  # characters of a host's words in an error line
+MOST_QUOTED = 300  # characters of a host's words in an error line
 MOST_SHOWN = 80  # and of a command
 NO_ENV: Mapping[str, str] = {}
 # Commands start in the home folder. A checkout there, ~/edgefl, must not hide an installed edgefl.
@@ -77,15 +75,9 @@ class UnknownHostKey(HostError):
     def accept(self) -> None:
         """Add the key to ``file``. OSError if that cannot be written."""
         self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with self.file.open("a+b") as file:
-            whole = file.tell() == 0 or _last_byte(self.file) == b"\n"
-            file.write((b"" if whole else b"\n") + self.entry.encode() + b"\n")
-
-
-def _last_byte(path: Path) -> bytes:
-    with path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1)
+        before = self.file.read_bytes() if self.file.exists() else b""
+        with self.file.open("ab") as file:
+            file.write((b"" if before[-1:] in b"\n" else b"\n") + self.entry.encode() + b"\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,30 +88,30 @@ class Done:
     out: bytes
     err: bytes
 
-    def said(self) -> str:
+    def last_line(self) -> str:
         """The last line of stderr, else of stdout, for an error line."""
         lines = (self.err.strip() or self.out.strip()).decode(errors="replace").splitlines()
-        return printable(lines[-1], MOST_SAID) if lines else f"exit status {self.status}"
+        return printable(lines[-1], MOST_QUOTED) if lines else f"exit status {self.status}"
 
 
-class Stdin:
-    """The standard input of a process on a host."""
+class LineSplitter:
+    """Lines from chunks of bytes. A line that is too long comes in parts."""
 
-    def __init__(self, writer: Any, lost: tuple[type[Exception], ...]) -> None:
-        self._writer, self._lost = writer, lost
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self._rest = b""
 
-    async def write(self, data: bytes) -> None:
-        """Send bytes; returns when few are waiting. BrokenPipeError if the process is gone."""
-        try:
-            self._writer.write(data)
-            await self._writer.drain()
-        except self._lost as error:
-            raise BrokenPipeError from error
+    def split(self, data: bytes) -> list[bytes]:
+        """Return the complete lines, without their ends."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > self.most_bytes:
+            lines, self._rest = [*lines, self._rest], b""
+        return [line.removesuffix(b"\r") for line in lines]
 
-    def close(self) -> None:
-        """Send the end of the file. May be called twice."""
-        with suppress(OSError):
-            self._writer.write_eof()
+    def rest(self) -> list[bytes]:
+        """Return the last line if it has no end."""
+        rest, self._rest = self._rest, b""
+        return [rest] if rest else []
 
 
 class RemoteProcess:
@@ -140,11 +132,27 @@ class RemoteProcess:
     ) -> None:
         self._host, self._process, self._lost = host, process, lost
         self._end, self.kill = end, kill
-        self.stdin = Stdin(process.stdin, lost)
 
     @property
     def ended(self) -> bool:
         return self._process.returncode is not None
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes to stdin; returns when few wait. BrokenPipeError if the process is gone."""
+        try:
+            self._process.stdin.write(data)
+            await self._process.stdin.drain()
+        except self._lost as error:
+            raise BrokenPipeError from error
+
+    def close_stdin(self) -> None:
+        """Send the end of the file. May be called twice."""
+        with suppress(OSError):
+            self._process.stdin.write_eof()
+
+    async def read(self, most: int = BLOCK_BYTES) -> bytes:
+        """Return the next bytes of stdout, at most ``most``; b"" at its end."""
+        return await self._read(self._process.stdout, most)
 
     def lines(self) -> AsyncIterator[bytes]:
         """Yield the lines of stdout without their ends, until the process closes it."""
@@ -154,9 +162,12 @@ class RemoteProcess:
         """Yield the lines of stderr."""
         return lines_of(lambda: self._read(self._process.stderr, BLOCK_BYTES))
 
-    async def read(self, most: int = BLOCK_BYTES) -> bytes:
-        """Return the next bytes of stdout, at most ``most``; b"" at its end."""
-        return await self._read(self._process.stdout, most)
+    async def errors(self) -> bytes:
+        """Read stderr to its end, and return the last MOST_ERRORS_BYTES of it."""
+        kept = b""
+        while block := await self._read(self._process.stderr, BLOCK_BYTES):
+            kept = (kept + block)[-MOST_ERRORS_BYTES:]
+        return kept
 
     async def _read(self, stream: Any, most: int) -> bytes:
         try:
@@ -229,7 +240,7 @@ class HostConnection(ABC):
         with self._no_stall(target), _killed_unless_ended(process):
             done = await self._communicate(process, _blocks(source), sent, STALL_S)
         if done.status:
-            raise HostError(self.host.name, f"{target} cannot be written ({done.said()})")
+            raise HostError(self.host.name, f"{target} cannot be written ({done.last_line()})")
 
     async def get(self, source: str, target: Path, most_bytes: int) -> None:
         """Copy a file of the host to this machine, atomically; folders are made.
@@ -238,8 +249,8 @@ class HostConnection(ABC):
         """
         target.parent.mkdir(parents=True, exist_ok=True)
         process = await self.start(["cat", "--", source])
-        process.stdin.close()
-        said = asyncio.create_task(last_lines(process))
+        process.close_stdin()
+        errors = asyncio.create_task(process.errors())
         part = target.with_name(f"{target.name}.part{os.getpid()}")
         try:
             with (
@@ -252,14 +263,14 @@ class HostConnection(ABC):
                         reason = f"{source} has more than {most_bytes >> 20} MiB: not copied"
                         raise HostError(self.host.name, reason)
                     file.write(block)
-                ends = asyncio.gather(process.wait(), said)
-                status, errors = await asyncio.wait_for(ends, STALL_S)
-            if status:
-                reason = Done(status, b"", errors).said()
-                raise HostError(self.host.name, f"{source} cannot be read ({reason})")
+                ends = asyncio.gather(process.wait(), errors)
+                status, words = await asyncio.wait_for(ends, STALL_S)
+                done = Done(status, b"", words)
+            if done.status:
+                raise HostError(self.host.name, f"{source} cannot be read ({done.last_line()})")
             part.replace(target)
         finally:
-            said.cancel()
+            errors.cancel()
             part.unlink(missing_ok=True)
 
     async def _communicate(
@@ -274,27 +285,27 @@ class HostConnection(ABC):
         TimeoutError if one of these steps takes longer than ``stall_s``.
         """
         out = asyncio.create_task(self._output(process))
-        err = asyncio.create_task(last_lines(process))
+        err = asyncio.create_task(process.errors())
         try:
             with suppress(BrokenPipeError):  # it may end before it has read everything
                 for block in blocks:
                     async with asyncio.timeout(stall_s):
-                        await process.stdin.write(block)
+                        await process.write(block)
                     sent(len(block))
-            process.stdin.close()
+            process.close_stdin()
             async with asyncio.timeout(stall_s):
                 return Done(*await asyncio.gather(process.wait(), out, err))
         finally:
             out.cancel(), err.cancel()
 
     async def _output(self, process: RemoteProcess) -> bytes:
-        found = bytearray()
+        output = bytearray()
         while block := await process.read():
-            found += block
-            if len(found) > MOST_OUTPUT_BYTES:
+            output += block
+            if len(output) > MOST_OUTPUT_BYTES:
                 limit = f"{MOST_OUTPUT_BYTES >> 20} MiB"
                 raise HostError(self.host.name, f"a command there printed more than {limit}")
-        return bytes(found)
+        return bytes(output)
 
     @contextmanager
     def _no_stall(self, path: str) -> Iterator[None]:
@@ -326,17 +337,6 @@ async def lines_of(read: Callable[[], Awaitable[bytes]]) -> AsyncIterator[bytes]
             yield line
     for line in splitter.rest():
         yield line
-
-
-async def last_lines(process: RemoteProcess) -> bytes:
-    """Read stderr to its end; return its lines, or the end of them if they are many."""
-    kept, size = deque[bytes](), 0
-    async for line in process.err_lines():
-        kept.append(line[-MOST_ERRORS_BYTES:])
-        size += len(kept[-1])
-        while size > MOST_ERRORS_BYTES:
-            size -= len(kept.popleft())
-    return b"\n".join(kept)
 
 
 @contextmanager

@@ -63,7 +63,7 @@ class LocalConnection(HostConnection):
 
     async def close(self) -> None:
         for process in self._processes:
-            process.stdin.close()
+            process.close_stdin()
         ends = [asyncio.create_task(each.wait()) for each in self._processes if not each.ended]
         if ends:  # most end with their stdin; the others go on
             _, going = await asyncio.wait(ends, timeout=GRACE_S)

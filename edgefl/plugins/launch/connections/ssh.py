@@ -14,7 +14,7 @@ from typing import Any
 import asyncssh
 
 from edgefl.plugins.launch.connections.connection import (
-    MOST_SAID,
+    MOST_QUOTED,
     NO_ENV,
     SAFE_PATH,
     HostConnection,
@@ -157,13 +157,13 @@ class SSHConnection(HostConnection):
                 # what `command` makes the shell say first
                 pid = (await process.stdout.readline()).strip()
                 known = pid.isdigit() and len(pid) <= MOST_DIGITS
-                said = b"" if known else pid or await process.stderr.read(MOST_SAID)
+                said = b"" if known else pid or await process.stderr.read(MOST_QUOTED)
         except TimeoutError:
             raise HostError(self.host.name, f"its shell is silent for {START_S:g} s") from None
         except LOST as error:
             raise HostError(self.host.name, f"lost the connection ({error})") from error
         if not known:
-            text = said[:MOST_SAID].decode(errors="replace")
+            text = said[:MOST_QUOTED].decode(errors="replace")
             raise HostError(self.host.name, f"the shell there failed: {text or 'no output'}")
         kill = partial(self._kill_soon, process, int(pid))
         return RemoteProcess(self.host, process, LOST, process.wait_closed, kill)

@@ -10,6 +10,7 @@ import pytest
 from builders import experiment, small_run
 from coming_and_going import IDS, RUN, sections
 
+from edgefl.clocks.setup.devices import devices
 from edgefl.clocks.setup.network import (
     MOST_SENT_BYTES,
     RandomAbsence,
@@ -17,10 +18,9 @@ from edgefl.clocks.setup.network import (
     absence,
     with_patterns,
 )
-from edgefl.clocks.setup.plan import devices
 from edgefl.errors import UserError
 from edgefl.loading.file import from_json, to_json
-from edgefl.results.tail import read_csv, read_events
+from edgefl.results.read import read_csv, read_events
 
 
 def comings(directory: Path) -> list[tuple[float, str, str]]:

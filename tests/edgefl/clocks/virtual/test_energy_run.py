@@ -14,7 +14,7 @@ from edgefl.loading.file import load
 from edgefl.record.files import ENERGY, METRICS
 from edgefl.results import energy
 from edgefl.results.compare import load_run
-from edgefl.results.tail import read_csv
+from edgefl.results.read import read_csv
 
 UP_BYTE_S, DOWN_BYTE_S, LATENCY_S = 8 / 10_000, 8 / 40_000, 0.01
 RADIO = {"idle_w": 0.5, "send_w": 2.5, "receive_w": 1.5}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from edgefl.config.errors import Source
 from edgefl.errors import UserError
 from edgefl.loading.names import check
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 from emulator.compute import Rate
 from emulator.errors import BadValue
 from emulator.faults import (

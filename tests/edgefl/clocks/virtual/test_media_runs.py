@@ -11,9 +11,9 @@ import pytest
 from builders import S, experiment, small_run
 from media import ALONE, PAIR, transfers
 
-from edgefl.clocks.setup.plan import devices
+from edgefl.clocks.setup.devices import devices
 from edgefl.loading.file import base_of, load
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 from emulator.units import to_ns
 
 MS = S // 1000

@@ -30,7 +30,7 @@ from edgefl.edges.training import LocalRun, Trainer, TrainingPlan
 from edgefl.errors import UserError
 from edgefl.models.torch_device import CPU, chosen, make_repeatable
 from edgefl.models.workspace import Workspace
-from edgefl.results.tail import read_csv, read_events
+from edgefl.results.read import read_csv, read_events
 from edgefl.strategies.base.strategy import LocalRule
 from edgefl.streams import Streams
 

@@ -19,7 +19,7 @@ from edgefl.config.errors import Source
 from edgefl.disk import OwnDisk
 from edgefl.errors import UserError
 from edgefl.loading.names import check
-from edgefl.results.tail import read_csv, read_events
+from edgefl.results.read import read_csv, read_events
 from edgefl.vectors import Layout, LayoutEntry, aligned
 
 MS = S // 1000

@@ -18,7 +18,7 @@ from edgefl.clocks.setup.learning import Learning
 from edgefl.clocks.virtual.pool.engine import open_pool
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.errors import UserError
-from edgefl.results.tail import read_csv
+from edgefl.results.read import read_csv
 
 DIGITS: dict[str, Any] = {
     "task": None,

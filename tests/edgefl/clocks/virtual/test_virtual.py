@@ -15,12 +15,12 @@ from builders import EXAMPLES, S, experiment, small_run
 from paths import GOLDEN, ROOT, SUPPORT
 from run_bytes import bytes_of, trace
 
+from edgefl.clocks.setup.devices import devices
 from edgefl.clocks.setup.network import Builder
-from edgefl.clocks.setup.plan import devices
 from edgefl.edges.edge import Edge
 from edgefl.errors import UserError
 from edgefl.loading.file import base_of, load
-from edgefl.results.tail import read_csv, read_events
+from edgefl.results.read import read_csv, read_events
 from emulator.units import to_ns
 
 SPREAD: dict[str, Any] = {

@@ -35,7 +35,7 @@ from edgefl.edges.training import TrainingPlan
 from edgefl.errors import UserError
 from edgefl.jobs import Train
 from edgefl.protocol.messages import Assignment
-from edgefl.results.tail import read_csv
+from edgefl.results.read import read_csv
 from edgefl.strategies.base.catalog import load, strategy_names
 
 STEPS = 4

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from edge_hosts import SETUP, Clock, Script, side
-from msgspec.structs import replace
 
 from edgefl.clocks.wall.edge.state import KeptState, KeptUpdate, StateFolder, StateKeeper
 from edgefl.clocks.wall.edge.transfers import MOST_INCOMING, EdgeTransfers
@@ -26,7 +25,6 @@ from edgefl.protocol.messages import (
     Join,
     Offer,
     Piece,
-    Refuse,
     RunFinished,
     Stamped,
     Update,
@@ -106,7 +104,7 @@ def test_what_is_of_another_run_is_dropped_with_a_line(folder: StateFolder) -> N
     assert said == [f"{folder.folder}: 2 updates of another run: dropped"] and not names(folder)
 
 
-@pytest.mark.parametrize("damage", ["cut short", "a bit", "another file", "empty", "no number"])
+@pytest.mark.parametrize("damage", ["cut short", "a bit", "another file"])
 def test_a_damaged_file_is_dropped_with_a_line(folder: StateFolder, damage: str) -> None:
     folder.keep(RUN, kept(1))
     folder.keep(RUN, kept(2))
@@ -114,11 +112,7 @@ def test_a_damaged_file_is_dropped_with_a_line(folder: StateFolder, damage: str)
     data = bytearray(path.read_bytes())
     if damage == "a bit":
         data[-3] ^= 4
-    path.write_bytes(
-        {"cut short": data[:-1], "a bit": data, "another file": b"{}", "empty": b""}.get(
-            damage, b"\xff" * 100
-        )
-    )
+    path.write_bytes({"cut short": data[:-1], "a bit": data, "another file": b"{}"}[damage])
     said: list[str] = []
     assert [each.update.number for each in folder.take(RUN, said.append).updates] == [2]
     assert (
@@ -253,16 +247,6 @@ def test_a_run_that_was_broken_off_may_be_resumed(
     folder.keep(SETUP.run_id, kept(3))
     run(Script((SETUP, 7), (Welcome(), 7), (RunFinished(reason, False), 7)), folder)
     assert names(folder) == (["update-3.safetensors"] if stays else [])
-
-
-def test_another_run_at_this_address_drops_what_is_kept(
-    folder: StateFolder, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder.keep(SETUP.run_id, kept(3))
-    other = replace(SETUP, run_id="another")
-    run(Script((SETUP, 7), (Welcome(), 7), (Refuse("ended", False), 8), (other, 8)), folder)
-    line = "e000: another run has taken the place of this one: 1 update dropped"
-    assert line in capsys.readouterr().err.splitlines() and names(folder) == []
 
 
 def test_a_new_process_offers_what_the_former_one_has_kept(

@@ -46,6 +46,10 @@ START = StartRun(
     data_digest="",
     keys=None,
     more=False,
+    strains=(),
+    speed_auto=False,
+    resume=False,
+    engine="",
 )
 
 

@@ -17,11 +17,11 @@ import psutil
 import pytest
 from builders import experiment
 
+from edgefl.clocks import processes
 from edgefl.clocks.ipc import Channel
 from edgefl.clocks.process_messages import InjectFault, RunEnded, StopRun
-from edgefl.clocks.wall import run_processes
+from edgefl.clocks.processes import COORDINATOR, WARM, RunProcesses
 from edgefl.clocks.wall.launcher import Interrupted, LaunchOptions, ProcessDied, WallRun
-from edgefl.clocks.wall.run_processes import COORDINATOR, WARM, RunProcesses
 
 
 def test_a_run_ends_in_order_when_its_display_cannot_be_written(tmp_path: Path) -> None:
@@ -118,7 +118,6 @@ def wall_run(folder: Path, strategies: list[dict[str, Any]], more: bool = False)
         (TWO, False, 1, 1, True),
         (TWO[:1], True, 1, 1, True),  # another seed would follow
         (TWO[:1], False, 1, 1, False),  # the last one: nothing is missing
-        (TWO, False, 0, 2, False),
     ],
 )
 def test_nothing_follows(
@@ -156,84 +155,6 @@ def test_a_second_press_does_not_wait(tmp_path: Path) -> None:
     assert control.sent == [StopRun("interrupted")]
 
 
-def test_a_press_while_files_are_deleted_waits_until_they_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, steps = wall_run(tmp_path, TWO), []
-    delete = run.scratch.cleanup
-
-    def pressed() -> None:
-        signal.raise_signal(signal.SIGINT)
-        delete()
-        steps.append("deleted")
-
-    monkeypatch.setattr(run.scratch, "cleanup", pressed)
-    monkeypatch.setattr(run.folder, "undo", lambda: steps.append("undone"))
-    with pytest.raises(KeyboardInterrupt):
-        run._end()
-    assert steps == ["deleted", "undone"]
-    assert not Path(run.scratch.name).exists()
-
-
-class Coordinator:
-    """A process that needs the scratch folder until it is killed."""
-
-    def __init__(self, scratch: Path) -> None:
-        self.scratch, self.returncode = scratch, None
-        self.killed_in_time = False
-
-    def wait(self, timeout: float | None = None) -> int:
-        if self.returncode is None:
-            raise subprocess.TimeoutExpired("coordinator", timeout or 0.0)
-        return self.returncode
-
-    def kill(self) -> None:
-        self.killed_in_time = self.scratch.exists()
-        self.returncode = -signal.SIGKILL
-
-
-class Loading:
-    """A channel to a coordinator that is still loading when Ctrl-C is pressed."""
-
-    closed = False
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-
-    def receive(self, timeout_s: float | None = None) -> Any:
-        self.directory.mkdir(parents=True)
-        (self.directory / "events.jsonl").touch()
-        raise KeyboardInterrupt
-
-    def send(self, message: Any, fd: int | None = None) -> None: ...
-
-    def close(self) -> None:
-        self.closed = True
-
-
-@pytest.mark.parametrize("index", [0, 1], ids=["before the first", "between two"])
-def test_a_press_while_a_coordinator_starts_ends_it_before_its_files_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: int
-) -> None:
-    """Before the first run, all is as it was; between two, the runs so far stay."""
-    folder = tmp_path / "out"
-    (folder / "earlier").mkdir(parents=True)
-    (folder / "earlier" / "summary.json").write_text("{}")
-    run = wall_run(folder, TWO)
-    run.worked = index > 0
-    process, control = Coordinator(Path(run.scratch.name)), Loading(run.directory(index))
-    ended: list[str] = []
-    processes = {"coordinator": lambda *_: (control, process), "end": lambda *_: ended.append("")}
-    run.processes = type("Processes", (), processes)()
-    with pytest.raises(KeyboardInterrupt):
-        run._run_strategy(index, "", lambda *_: None)
-    assert control.closed and process.killed_in_time and not run.directory(index).exists()
-    run._end()
-    assert not Path(run.scratch.name).exists() and ended
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    assert (folder / "earlier" / "summary.json").exists()
-
-
 # ------------------------------------------------------------------ run processes
 class Started:
     """A process that runs until it is killed."""
@@ -259,7 +180,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Started]:
         made.append(Started(*given, **more))
         return made[-1]
 
-    monkeypatch.setattr(run_processes, "spawn", spawn)
+    monkeypatch.setattr(processes, "spawn", spawn)
     monkeypatch.setattr(Started, "wait", lambda self, timeout=None: self.kill() or 0)
     return made
 
@@ -316,7 +237,7 @@ import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (%d, %d))
 %s
 """
-ROOM = "from edgefl.clocks.wall.run_processes import room_for_edges\n"
+ROOM = "from edgefl.clocks.processes import room_for_edges\n"
 LEFT = ROOM + "print(room_for_edges(20), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
 RUN = "from edgefl.cli import main; sys.argv[1:] = ['run', 'many.toml']; main()"
 

@@ -26,7 +26,6 @@ from edgefl.clocks.wall.coordinator.limits import (
     ReportAllowance,
 )
 from edgefl.clocks.wall.coordinator.sessions import (
-    MOST_FAULTS,
     Cut,
     Entered,
     Passed,
@@ -200,15 +199,6 @@ def test_a_connection_that_begins_another_session_is_not_cut() -> None:
     assert not [each for each in story.after(3) if isinstance(each, Cut)]
 
 
-def test_a_quarantine_of_an_edge_is_recorded_whatever_strangers_did_before() -> None:
-    story = Story()
-    for number in range(2 * MOST_FAULTS):
-        story.raw(f"stranger {number}", b"\xc1")
-    story.joins("a")
-    story.sessions.wire_error(b"a", LimitExceeded("too much"))
-    assert story.sessions.faults[-1] == ("quarantined", "pi-1", "too much")
-
-
 def test_a_flood_keeps_no_heartbeat_back_and_is_cut_while_it_lasts() -> None:
     """If received frames are unread, no edge counts as silent; but pings and cuts continue."""
     story = Story()
@@ -329,14 +319,6 @@ def test_an_edge_speaks_of_its_own_tasks_only(rig: Rig) -> None:
     with pytest.raises(WireError, match="task 77 is none of those"):
         ask(rig, task=77)
     rig.offer("b", task=77)
-
-
-def test_tasks_of_long_ago_are_forgotten(rig: Rig) -> None:
-    for number in range(100, 100 + limits.REMEMBERED):
-        rig.transport.allowances.given("a", number)
-    rig.offer(task=100)
-    with pytest.raises(WireError, match="none of those"):
-        rig.offer(task=GIVEN - 1, number=6)
 
 
 def test_moments_of_another_age_are_refused(rig: Rig) -> None:

@@ -23,11 +23,9 @@ from edgefl.clocks.wall.coordinator.durability import Committer
 from edgefl.clocks.wall.coordinator.logic import (
     DISK_FULL,
     FLUSH_S,
-    QUIET_NS,
     SLOW_NS,
     TURN_NS,
     Logic,
-    OneThread,
 )
 from edgefl.clocks.wall.coordinator.run_logic import RunLogic
 from edgefl.clocks.wall.coordinator.thread_messages import (
@@ -43,14 +41,14 @@ from edgefl.clocks.wall.coordinator.thread_messages import (
     Taken,
     WakeAt,
 )
-from edgefl.clocks.wall.system import Mailbox, System, TurnOutbox
+from edgefl.clocks.wall.system import Mailbox, System
 from edgefl.disk import DiskFile, OwnDisk
 from edgefl.errors import UserError
 from edgefl.protocol.messages import Acknowledged, Joined, Ready, Started, Update
 from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.record.journal import Journal
 from edgefl.results import energy
-from edgefl.results.tail import read_csv
+from edgefl.results.read import read_csv
 from edgefl.strategies.base.events_and_decisions import EdgeLost, Finish
 from emulator.fidelity import Fidelity
 from emulator.units import FOREVER, NS_PER_S
@@ -212,7 +210,7 @@ def test_an_update_that_came_ahead_is_taken_once_it_is_granted(
     assert len(happened(tmp_path, event="update_arrived")) == 1
 
 
-# ------------------------------------------------------------------ one thread
+# ------------------------------------------------------------------ between two turns
 class OwnInbox:
     """A queue on which a reader waits for no real time."""
 
@@ -236,7 +234,6 @@ class OwnTime(System):
     now_ns: int = NS_PER_S
     worked_ns: int = 0
     who: int = 1
-    slept_s: list[float] = field(default_factory=list)
     started: list[Any] = field(default_factory=list)
 
     def monotonic_ns(self) -> int:  # type: ignore[override]  # the real one is a static method
@@ -252,9 +249,6 @@ class OwnTime(System):
     def inbox(self) -> OwnInbox:
         return OwnInbox(self)
 
-    def sleep(self, pause_s: float) -> None:
-        self.slept_s.append(pause_s)
-
     def thread(self) -> int:
         return self.who
 
@@ -262,216 +256,148 @@ class OwnTime(System):
         self.started.append(thread)
 
 
-@dataclass
-class PacingStub:
+class Pacing:
     """Only what the logic needs of the pacing thread."""
 
-    system: OwnTime
-    said: Mailbox = field(default_factory=Mailbox)
-    rouse_ns: int = FOREVER
-    turn_ends: Any = None
-    done: list[Any] = field(default_factory=list)
-    turns_s: list[float] = field(default_factory=list)
-    obeys: Any = None
+    def __init__(self, folder: Path) -> None:
+        given = experiment(stop={"emulated_s": 25.0}, network={"task_timeout_s": 0.0})
+        run = OpenRun(given, 0, folder, None, vector(0, 0, 0), layout())
+        self.system, self.said = OwnTime(), Mailbox()
+        core = RunLogic(run.coordinator, run.record, False, None)
+        self.logic = Logic(core, self.said, Fidelity(), between_turns=True, system=self.system)
+        self.told: list[Any] = []
+        self.done: list[Any] = []  # what it was asked for
+        self.rouse_ns = FOREVER
+        self.obeys: Callable[[], None] = lambda: None
 
-    def obey(self, wishes: list[Any]) -> None:
-        self.done += wishes
-        if self.obeys is not None:
-            self.obeys()
+    def turn(self, *told: Any) -> None:
+        self.told += told
+        self.rouse_ns = self.logic.turn_ends(self.told, self.obey)
+        self.obey(self.said.take())
 
-    def turn(self, most_s: float) -> None:
-        assert self.rouse_ns == FOREVER, "it would turn without a pause"
-        self.turns_s.append(most_s)
-        self.system.now_ns += NS_PER_S // 5
-        self.turn_ends()
+    def obey(self, requests: list[Any]) -> None:
+        self.done += requests
+        self.obeys()
 
+    def begin(self, monkeypatch: pytest.MonkeyPatch, happens: Callable[[Any], None]) -> None:
+        """Begin the run; ``happens(item)`` is called with each item that is handled."""
+        handle = self.logic.core.handle
 
-@dataclass
-class Coordinator:
-    """A coordinator's process with one thread, without sockets."""
+        def handled(item: Any) -> Any:
+            happens(item)
+            return handle(item)
 
-    logic: Logic
-    pacing: PacingStub
-    tell: TurnOutbox
-    one: OneThread
-    system: OwnTime
+        monkeypatch.setattr(self.logic.core, "handle", handled)
+        self.turn(Begin({"a": 10}))
+        assert not self.system.started, "reading models and data at the start may take long"
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Coordinator:
-    given = experiment(stop={"emulated_s": 25.0}, network={"task_timeout_s": 0.0})
-    run = OpenRun(given, 0, tmp_path, None, vector(0, 0, 0), layout())
-    system = OwnTime()
-    pacing = PacingStub(system)
-    core = RunLogic(run.coordinator, run.record, False, None)
-    logic = Logic(core, pacing.said, Fidelity(), system=system)
-    tell = TurnOutbox(logic.inbox.put)
-    pacing.turn_ends = tell.send
-    return Coordinator(logic, pacing, tell, OneThread(logic, pacing, tell.send, system), system)
+def pacing(tmp_path: Path) -> Pacing:
+    return Pacing(tmp_path)
 
 
-def test_what_a_turn_tells_is_handled_and_carried_out_at_its_end(made: Coordinator) -> None:
-    made.tell(Begin({"a": 10}))
-    assert not made.pacing.done
-    made.pacing.turn_ends()
-    assert [type(each) for each in made.pacing.done][:1] == [Carry]
-    assert made.pacing.said.take(woken=True) == [], "nothing goes through the mailbox"
-    assert made.pacing.rouse_ns == made.system.now_ns + round(FLUSH_S * NS_PER_S)
-    assert not made.system.started
+NOTICE = Noticed(0, "edges_missing", {"edges": ["b"]})
 
 
-def test_what_carrying_out_tells_is_handled_in_the_same_turn(made: Coordinator) -> None:
-    notices = [Noticed(0, "edges_missing", {"edges": ["b"]})]
-    made.pacing.obeys = lambda: made.tell(notices.pop()) if notices else None
-    made.tell(Begin({"a": 10}))
-    made.pacing.turn_ends()
-    made.logic.record.flush()
-    assert happened(made.logic.record.directory, fact="edges_missing")
+def test_what_a_turn_tells_is_handled_and_carried_out_at_its_end(pacing: Pacing) -> None:
+    notices: list[Any] = [NOTICE]
+    pacing.obeys = lambda: pacing.told.append(notices.pop()) if notices else None
+    pacing.turn(Begin({"a": 10}))
+    assert [type(each) for each in pacing.done][:1] == [Carry]
+    assert pacing.rouse_ns == pacing.system.now_ns + round(FLUSH_S * NS_PER_S)
+    pacing.logic.record.flush()
+    assert happened(pacing.logic.record.directory, fact="edges_missing"), "in the same turn"
+    pacing.logic.put(Interrupt("interrupted"))
+    assert pacing.said._signalled, "an item of another thread wakes the pacing thread"
+    pacing.turn()
+    assert isinstance(pacing.done[-1], Finish) and not pacing.system.started
 
 
 def test_a_turn_looks_at_the_sockets_again_after_a_while(
-    made: Coordinator, monkeypatch: pytest.MonkeyPatch
+    pacing: Pacing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[Any] = []
 
-    def takes_long(item: Any) -> None:
-        taken.append(item)
-        made.system.now_ns += TURN_NS - 1
+    def takes_long(item: Any) -> list[Any]:
+        taken.append(item.now)
+        pacing.system.now_ns += TURN_NS - 1
+        return []
 
-    monkeypatch.setattr(made.logic, "_take", takes_long)
-    for number in range(5):
-        made.tell(number)
-    made.pacing.turn_ends()
-    assert taken == [0, 1] and made.pacing.rouse_ns == made.system.now_ns
-    made.pacing.turn_ends()
+    monkeypatch.setattr(pacing.logic.core, "handle", takes_long)
+    pacing.turn(*(Noticed(number, "stranger", {}) for number in range(5)))
+    assert taken == [0, 1] and pacing.rouse_ns == pacing.system.now_ns
+    pacing.turn()
     assert taken == [0, 1, 2, 3]
 
 
-def start(
-    made: Coordinator, monkeypatch: pytest.MonkeyPatch, happens: Callable[[Any], None]
-) -> None:
-    """Begin; ``happens(item)`` is called with each item that is handled."""
-    made.tell(Begin({"a": 10}))
-    handle = made.logic._handle
-
-    def handled(item: Any) -> Any:
-        happens(item)
-        return handle(item)
-
-    monkeypatch.setattr(made.logic, "_handle", handled)
-    made.pacing.turn_ends()
-    assert made.one.thread is None, "reading models and data at the start may take long"
-
-
-def notice(made: Coordinator) -> None:
-    """An item comes from the sockets."""
-    made.tell(Noticed(0, "edges_missing", {"edges": ["b"]}))
-    made.pacing.turn_ends()
-
-
 def test_a_slow_strategy_gets_a_thread_of_its_own(
-    made: Coordinator, monkeypatch: pytest.MonkeyPatch
+    pacing: Pacing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start(made, monkeypatch, lambda item: made.system.work(SLOW_NS + 1))
-    notice(made)
-    assert made.system.started == [made.one.thread] and made.one.thread is not None
-    assert made.pacing.rouse_ns == FOREVER
-    done = len(made.pacing.done)
-    made.tell(Interrupt("interrupted"))
-    made.pacing.turn_ends()
-    assert made.logic.core.coordinator.finished is None, "it waits for the other thread"
-    made.one.thread.run()
-    assert made.logic.core.coordinator.finished == "interrupted"
-    assert len(made.pacing.done) == done, "the pacing thread does what it is asked for"
-    made.pacing.turn_ends()
-    assert isinstance(made.pacing.done[-1], Finish)
+    """From then on, items of the sockets and of other threads are handled there, in order."""
+    handled: list[int] = []
+
+    def happens(item: Any) -> None:
+        handled.append(getattr(item, "now", -1))
+        pacing.system.work(SLOW_NS + 1)
+
+    pacing.begin(monkeypatch, happens)
+    pacing.turn(Noticed(1, "stranger", {}))
+    (thread,) = pacing.system.started
+    assert pacing.rouse_ns == FOREVER
+    pacing.turn(Noticed(2, "stranger", {}))
+    pacing.logic.put(Noticed(3, "stranger", {}))
+    pacing.logic.put(Interrupt("interrupted"))
+    assert handled == [-1, 1], "the others wait for the other thread"
+    done = len(pacing.done)
+    thread.run()
+    assert handled == [-1, 1, 2, 3, -1]
+    assert len(pacing.done) == done, "the pacing thread does what it is asked for"
+    pacing.turn()
+    assert isinstance(pacing.done[-1], Finish)
 
 
-@pytest.mark.parametrize(("waits", "splits"), [([1], False), ([1, 0, 1], False), ([1, 1], True)])
+@pytest.mark.parametrize(("waits", "splits"), [([1, 0, 1], False), ([1, 1], True)])
 def test_a_slow_disk_gives_the_logic_a_thread_of_its_own(
-    made: Coordinator, monkeypatch: pytest.MonkeyPatch, waits: list[int], splits: bool
+    pacing: Pacing, monkeypatch: pytest.MonkeyPatch, waits: list[int], splits: bool
 ) -> None:
     """One long wait may be a pre-emption; two in a row are the disk's."""
-    start(made, monkeypatch, lambda item: None)
-    commit, left = made.logic.committer.commit, list(waits)
+    pacing.begin(monkeypatch, lambda item: None)
+    monkeypatch.setattr(pacing.logic.core, "handle", lambda item: [WakeAt(FOREVER)])
+    commit, left = pacing.logic.committer.commit, list(waits)
 
     def slow(then: Any) -> None:
-        made.system.now_ns += left.pop(0) * (SLOW_NS + 1)
+        pacing.system.now_ns += left.pop(0) * (SLOW_NS + 1)
         commit(then)
 
-    monkeypatch.setattr(made.logic.committer, "commit", slow)
+    monkeypatch.setattr(pacing.logic.committer, "commit", slow)
     for _ in waits:
-        assert made.one.thread is None
-        monkeypatch.setattr(made.logic.core, "handle", lambda item: [WakeAt(FOREVER)])
-        notice(made)
-        assert made.pacing.done[-1] == WakeAt(FOREVER), "what the item has caused was carried out"
-    assert (made.one.thread is not None) == splits == bool(made.system.started)
-
-
-def test_the_logic_comes_back_when_it_is_quick_again_and_keeps_the_order(
-    made: Coordinator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Numbered items from the sockets (tell) and from other threads (put), before, during and
-    after the time with two threads: each is handled once, and what it causes is done in order.
-    """
-    handled: list[int] = []
-    start(made, monkeypatch, lambda item: None)
-    made.pacing.done.clear()
-
-    def numbered(item: Noticed) -> list[Any]:
-        handled.append(item.now)
-        made.system.work(SLOW_NS + 1 if item.now == 1 else 1)
-        return [WakeAt(item.now)]
-
-    monkeypatch.setattr(made.logic.core, "handle", numbered)
-    for number in range(3):
-        made.tell(Noticed(number, "stranger", {}))
-    made.pacing.turn_ends()
-    thread = made.one.thread
-    assert thread is not None and made.pacing.done == [WakeAt(0), WakeAt(1)]
-    made.tell(Noticed(3, "stranger", {}))
-    made.pacing.turn_ends()
-    made.logic.put(Noticed(4, "stranger", {}))
-    assert handled == [0, 1], "the others wait for the other thread"
-    before_ns = made.system.now_ns
-    thread.run()
-    assert handled == [0, 1, 2, 3, 4] and len(made.pacing.done) == 2
-    assert made.system.now_ns - before_ns >= QUIET_NS - 2 * SLOW_NS, "it has waited for quiet"
-    assert made.pacing.said._signalled, "the pacing thread is woken to go on with the logic"
-    made.logic.put(Noticed(5, "stranger", {}))
-    made.tell(Noticed(6, "stranger", {}))
-    made.pacing.turn_ends()
-    assert made.one.thread is None and handled == [0, 1, 2, 3, 4, 5, 6]
-    assert made.pacing.done == [WakeAt(number) for number in handled]
-    assert made.pacing.rouse_ns < FOREVER
-    made.logic.put(Noticed(7, "stranger", {}))
-    assert made.pacing.said._signalled, "an item of another thread wakes the pacing thread again"
-    made.pacing.turn_ends()
-    assert made.pacing.done == [WakeAt(number) for number in range(8)]
+        assert not pacing.system.started
+        pacing.turn(NOTICE)
+        assert pacing.done[-1] == WakeAt(FOREVER), "what the item has caused was carried out"
+    assert bool(pacing.system.started) == splits
 
 
 def test_sessions_go_on_while_an_item_waits_for_room_on_the_disk(
-    made: Coordinator, monkeypatch: pytest.MonkeyPatch
+    pacing: Pacing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def waits(item: Any) -> None:
-        taken.append(item)
-        if item != "first":
-            return
-        made.tell("heard meanwhile")
-        made.one.sleep(0.5)
-        assert taken == ["first"], "one item after the other"
-        made.system.who = 2  # a checkpoint's thread waits for room, too
-        made.one.sleep(0.75)
-        made.system.who = 1
+    here: list[bool] = []
 
-    taken: list[Any] = []
-    monkeypatch.setattr(made.logic, "_take", waits)
-    made.tell("first")
-    made.pacing.turn_ends()
-    assert taken == ["first", "heard meanwhile"]
-    assert made.pacing.turns_s == pytest.approx([0.5, 0.3, 0.1])
-    made.one.sleep(0.25)
-    assert made.system.slept_s == [0.75, 0.25], "outside of an item it is the system's"
+    def waits(item: Any) -> list[Any]:
+        taken.append(item.now)
+        if item.now == 1:
+            here.append(pacing.logic.waits_here())
+            pacing.turn(Noticed(2, "stranger", {}))  # heard meanwhile
+            assert taken == [1] and pacing.rouse_ns == FOREVER, "one item after the other"
+            pacing.system.who = 2  # a checkpoint's thread waits for room, too
+            here.append(pacing.logic.waits_here())
+            pacing.system.who = 1
+        return []
+
+    taken: list[int] = []
+    monkeypatch.setattr(pacing.logic.core, "handle", waits)
+    pacing.turn(Noticed(1, "stranger", {}))
+    assert taken == [1, 2] and here == [True, False] and not pacing.logic.waits_here()
 
 
 # ------------------------------------------------------------------ committer

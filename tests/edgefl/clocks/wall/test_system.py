@@ -157,11 +157,8 @@ def test_the_start_waits_only_so_long_after_the_last_edge_came() -> None:
 
 
 # ------------------------------------------------------------------ the mailbox
-@pytest.fixture(params=["pipe", "sockets"])
-def mailbox(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mailbox:
-    """A mailbox with a pipe, as on Linux, and one with sockets, as elsewhere."""
-    if request.param == "sockets":
-        monkeypatch.delattr(os, "pipe2")
+@pytest.fixture
+def mailbox() -> Mailbox:
     return Mailbox()
 
 

@@ -26,7 +26,6 @@ from edgefl.clocks.wall.connections import (
     UNENDING,
     UNKNOWN_KEY,
     WRONG_HANDSHAKE,
-    MemoryGrowth,
     Watch,
 )
 from edgefl.clocks.wall.wire import MOST_HEADER_BYTES, Dealer, Router
@@ -122,8 +121,6 @@ IPV6 = pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="no IP
     ("listens", "reached"),
     [
         ("::1", "tcp://[::1]:{}"),
-        ("[::1]", "tcp://[::1]:{}"),
-        ("::", "tcp://[::1]:{}"),
         ("::", "tcp://127.0.0.1:{}"),
         ("localhost", "tcp://localhost:{}"),
     ],
@@ -275,10 +272,11 @@ def test_a_message_without_an_end_is_cut_off_early(context: zmq.Context) -> None
     good = wired.routing(friend)
     wired.router.joined(good)  # its later message is longer than a stranger's limit
     edge, part, sent = bare_peer(wired.port), frame(bytes(1 << 20), more=True), 0
+    edge.settimeout(PATIENCE_MS / 1000)
     ((bad, _),) = wired.heard()
     wired.router.joined(bad)
     before = psutil.Process().memory_info().rss
-    with suppress(ConnectionError):
+    with suppress(ConnectionError):  # no TimeoutError: the peer is told at once
         while sent < 1_000:
             edge.sendall(part)
             sent += 1
@@ -416,27 +414,3 @@ def test_all_connections_together_leave_open_files(context: zmq.Context) -> None
     assert wired.end()[TOO_MANY] == 4
     for peer in strangers:
         peer.close()
-
-
-# ------------------------------------------------------------------ memory growth
-PAGE = connections.PAGESIZE
-
-
-@pytest.fixture
-def statm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = tmp_path / "statm"
-    monkeypatch.setattr(connections, "STATM", str(path))
-    path.write_text("900 100 9 9 0 9 0\n")
-    return path
-
-
-def test_growth_counts_from_the_lowest_point_since_the_last_look(statm: Path) -> None:
-    growth = MemoryGrowth(10 * PAGE)
-    found = []
-    for pages in (109, 110, 60, 69, 70):
-        statm.write_text(f"900 {pages} 9 9 0 9 0\n")
-        found.append(growth.grown())
-    assert found == [False, True, False, False, True]
-    growth.forget()
-    assert not growth.grown()
-    growth.close()

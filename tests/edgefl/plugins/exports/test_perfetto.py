@@ -18,9 +18,8 @@ from edgefl.clocks.virtual.run import run_virtual
 from edgefl.errors import UserError
 from edgefl.loading.file import load
 from edgefl.plugins.exports.perfetto import write
-from edgefl.results.intervals import rates_bit_s
-from edgefl.results.tail import read_csv
-from edgefl.results.timeline import of_run
+from edgefl.results.read import read_csv
+from edgefl.results.timeline import of_run, rates_bit_s
 
 
 def trace_of(runs: dict[str, Path], place: Path) -> dict[str, Any]:

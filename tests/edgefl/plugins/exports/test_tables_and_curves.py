@@ -11,7 +11,7 @@ from builders import small_run
 from edgefl.errors import UserError
 from edgefl.plugins.exports import mlflow, parquet, tensorboard
 from edgefl.results.compare import load_run
-from edgefl.results.tail import read_csv, read_events
+from edgefl.results.read import read_csv, read_events
 from edgefl.results.timeline import of_run
 
 

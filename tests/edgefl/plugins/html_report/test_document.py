@@ -22,7 +22,7 @@ from edgefl.plugins.html_report import document as of_report
 from edgefl.plugins.html_report.document import document
 from edgefl.record.files import EXPERIMENT
 from edgefl.results import compare
-from edgefl.results.comparison import Question
+from edgefl.results.compare import Question
 
 CONFIG = """
 name = "seen"

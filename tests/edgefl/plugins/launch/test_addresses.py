@@ -65,12 +65,11 @@ def test_a_coordinator_here_is_reached_as_the_connection_was_made() -> None:
     assert found(HERE, ScriptedHost("10.0.0.254")) == "10.0.0.254"
 
 
-@pytest.mark.parametrize(("routes", "address"), [((), "10.0.1.7"), (("192.0.2.1",), "10.0.1.7")])
-def test_a_coordinator_in_another_namespace(routes: Sequence[str], address: str) -> None:
+def test_a_coordinator_in_another_namespace() -> None:
     place = CoordinatorPlace(Host("server", via="netns"), None, 7700)
     server = ScriptedHost(None, "192.0.2.1/24", "10.0.1.7/24")
-    host = ScriptedHost(None, "10.0.1.9/24", routes=routes)
-    assert found(place, host, server) == address, "the same network comes first"
+    host = ScriptedHost(None, "10.0.1.9/24", routes=["192.0.2.1"])
+    assert found(place, host, server) == "10.0.1.7", "the same network comes first"
 
 
 def test_a_coordinator_behind_a_router() -> None:
@@ -83,7 +82,7 @@ def test_a_coordinator_behind_a_router() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [b"no JSON", b"7", b"[7]", b'[{"addr_info": [{"local": "x", "prefixlen": 3}]}]']
+    "answer", [b"no JSON", b"[7]", b'[{"addr_info": [{"local": "x", "prefixlen": 3}]}]']
 )
 def test_a_host_that_answers_nonsense_is_an_error_of_that_host(
     answer: bytes, monkeypatch: pytest.MonkeyPatch

@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from agents import prepared
 
 from edgefl import __version__
 from edgefl.plugins.launch.agent_messages import (
     AgentReady,
     EdgeEnded,
+    EdgesPrepared,
     EdgeStarted,
     HostLine,
     to_line,
@@ -26,6 +28,7 @@ pytestmark = pytest.mark.processes
 HERE = CoordinatorPlace(Host("coordinator", via="local"), None, 0)
 NO_PROCESS = 1 << 30  # larger than every process id
 READY = AgentReady(NO_PROCESS, __version__, False, ())
+PREPARED = to_line(EdgesPrepared("", 0.0))
 PATIENCE_S = 30.0
 
 
@@ -33,7 +36,11 @@ def host(folder: Path, name: str, *lines: bytes) -> Host:
     """A host of this machine whose Python prints these lines, and then waits for its end."""
     (folder / f"{name}.txt").write_bytes(b"".join(lines))
     python = folder / name
-    python.write_text(f"#!/bin/sh\ncat '{folder / name}.txt'\nexec cat >/dev/null\n")
+    # the order comes before what it says after it is ready
+    python.write_text(
+        f"#!/bin/sh\necho '{to_line(READY).decode().strip()}'\nread order\n"
+        f"cat '{folder / name}.txt'\nexec cat >/dev/null\n"
+    )
     python.chmod(0o755)
     work = str(folder / f"{name}.work")
     return Host(name, via="local", python=str(python), edges=(name,), folder=work)
@@ -47,7 +54,8 @@ def begun(*hosts: Host) -> Iterator[tuple[HostsThread, list[tuple[str, str, str]
     )
     try:
         thread.connect(refuse)
-        thread.begin(())
+        files = {each.name: () for each in hosts}
+        thread.prepare(files, None, lambda each, shards: prepared(each.name))
         assert thread.lost == {}
         yield thread, log
     finally:
@@ -69,11 +77,11 @@ def test_a_host_speaks_only_for_its_own_edges(tmp_path: Path) -> None:
         HostLine("good\x1b[2J\nx", "a line"),
         HostLine("", "the last one"),
     )
-    bad = host(tmp_path, "bad", to_line(READY), *map(to_line, lies))
-    good = host(tmp_path, "good", to_line(READY))
+    bad = host(tmp_path, "bad", PREPARED, *map(to_line, lies))
+    good = host(tmp_path, "good", PREPARED)
     with begun(bad, good) as (thread, log):
         until(lambda: ("bad", "", "the last one") in log)
-        assert thread.edges.left == {"bad", "good"} and not thread.all_gone
+        assert thread.left == {"bad", "good"} and not thread.all_gone
         assert thread.news() == []
         assert [line for line in log if line[1] or line[0] == "good"] == []
         assert ("bad", "", "left out: a message about 'good', which is no edge of it") in log
@@ -81,7 +89,7 @@ def test_a_host_speaks_only_for_its_own_edges(tmp_path: Path) -> None:
 
 def test_a_host_that_reports_without_end_fills_no_memory(tmp_path: Path) -> None:
     dead = [to_line(EdgeEnded("bad", 1, f"death {number}", 0.0)) for number in range(5000)]
-    bad = host(tmp_path, "bad", to_line(READY), *dead, to_line(HostLine("", "the last one")))
+    bad = host(tmp_path, "bad", PREPARED, *dead, to_line(HostLine("", "the last one")))
     with begun(bad) as (thread, log):
         until(lambda: ("bad", "", "the last one") in log)
         news = thread.news()

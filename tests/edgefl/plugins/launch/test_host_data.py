@@ -18,7 +18,6 @@ from edgefl.commands import data as data_command
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 from edgefl.loading.file import dump, to_json
-from edgefl.plugins.launch.connections.connection import HostError
 from edgefl.plugins.launch.connections.local import LocalConnection
 from edgefl.plugins.launch.host_data import DataSync, HostData
 from edgefl.plugins.launch.inventory import Host
@@ -37,10 +36,14 @@ def hosts(folder: Path, **changes: Any) -> list[Host]:
     ]
 
 
-def synced(config: Experiment, where: list[Host], **pythons: str) -> dict[str, Any]:
+def synced(config: Experiment, where: list[Host]) -> dict[str, Any]:
     sync = DataSync(config, None)
-    connections = {host.name: LocalConnection(host) for host in where}
-    return asyncio.run(sync.run(connections, dict.fromkeys(connections, sys.executable) | pythons))
+    sync.load()
+
+    async def one(host: Host) -> HostData:
+        return await sync.serve(LocalConnection(host), sys.executable)
+
+    return {host.name: asyncio.run(one(host)) for host in where}
 
 
 def files(folder: Path) -> dict[str, list[str]]:
@@ -127,9 +130,3 @@ def test_files_of_data_shard_are_sent_as_they_are(tmp_path: Path) -> None:
 def test_data_of_an_edges_own_are_not_sent(changes: dict[str, Any], tmp_path: Path) -> None:
     found = synced(of_edges(*EDGES, **changes), hosts(tmp_path))
     assert all(each.shards is None for each in found.values()) and not list(tmp_path.iterdir())
-
-
-def test_a_host_that_fails_harms_no_other(tmp_path: Path) -> None:
-    found = synced(of_edges(*EDGES), hosts(tmp_path), one="/nowhere/python")
-    assert isinstance(found["one"], HostError) and "/nowhere/python" in str(found["one"])
-    assert found["two"].sent_bytes > 0

@@ -23,7 +23,6 @@ def test_lines_before_the_folder_is_ours_are_kept(tmp_path: Path) -> None:
     logs.open(tmp_path)
     logs.add("pi-1", "pi-1-2", "pi-1-2: training\x1b[31m\nred")
     logs.add("pi-2", "pi-2", "late")
-    logs.close()
     assert read(tmp_path) == {
         "notes.txt": ["mine"],
         "pi-1.log": ["     1.500 -: early", "     1.500 pi-1-2: training\\x1b[31m red"],
@@ -38,7 +37,6 @@ def test_a_host_cannot_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for _ in range(50):
         logs.add("pi-1", "", "x" * 20)
     logs.add("pi-2", "", "a short one")
-    logs.close()
     found = read(tmp_path)
     assert len(found["pi-1.log"]) == 3 and found["pi-1.log"][-1].startswith("the log ends here")
     assert len(found["pi-2.log"]) == 1

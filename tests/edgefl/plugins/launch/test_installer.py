@@ -1,8 +1,12 @@
-"""Installing on a host: into its own environment, only what changed, and after an interruption."""
+"""Installing on a host: into its own environment, only what changed, and after an interruption.
+
+Also what is decided about a Python on a host from what it tells.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,7 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import structs
 from tiny_wheels import write_wheel
 
 from edgefl.plugins.launch.connections.connection import HostError
@@ -19,12 +25,16 @@ from edgefl.plugins.launch.installer import (
     STAMP,
     Installed,
     Installer,
+    PythonFacts,
+    fingerprint,
     interpreter,
+    kept,
     pip_step,
+    refusal,
     without_piwheels,
 )
 from edgefl.plugins.launch.inventory import Host
-from edgefl.plugins.launch.wheels import OwnWheel, Target, opened, pins
+from edgefl.plugins.launch.wheels import OwnWheel, Target, constraints, opened, pins
 
 pytestmark = pytest.mark.processes
 
@@ -264,3 +274,86 @@ def test_the_lines_of_pip_that_are_shown() -> None:
     assert pip_step("Collecting numpy==2.4.6 (from edgefl)") == "numpy==2.4.6"
     assert pip_step("Installing collected packages: torch, numpy") == "2 packages"
     assert pip_step("Found existing installation: numpy 2") is None and pip_step("") is None
+
+
+# ------------------------------------------------ what is decided about a Python on a host
+PI = PythonFacts(
+    *("Linux", "Debian GNU/Linux 12", "Raspberry Pi 4", "aarch64", 64, "glibc", 4, None, None),
+    *(10**9, (3, 11, 2), "cpython", "/usr/bin/python3", "", "", False, "2.36"),
+    can_make_environments=True,
+)
+OWN = OwnWheel(Path("edgefl.whl"), {"edgefl/cli.py": "00"})
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (
+            {"python": (3, 9, 2)},
+            "/usr/bin/python3 is cpython 3.9.2, expected CPython 3.11 or newer",
+        ),
+        ({"system": "Darwin"}, "the system is Darwin, expected Linux"),
+        ({"machine": "armv7l", "bits": 32}, "there is no torch for armv7l with a 32-bit Python"),
+        ({"machine": "i686"}, "expected 64 bits and x86_64 or aarch64"),
+        ({"can_make_environments": False}, "sudo apt install python3.11-venv"),
+        ({"libc": "musl"}, "there is no torch for musl, only for glibc"),
+    ],
+)
+def test_a_python_that_cannot_have_edges_is_refused_with_what_to_do(
+    change: dict[str, object], reason: str
+) -> None:
+    assert reason in (refusal(structs.replace(PI, **change)) or "")
+    there = structs.replace(PI, exists=True, can_make_environments=False)
+    assert refusal(PI) is None and refusal(there) is None
+
+
+def test_the_fingerprint_changes_with_all_that_the_environment_is_made_from() -> None:
+    host, named = Host("pi"), Host("pi", python="/opt/torch/bin/python")
+    torch = structs.replace(PI, packages={"torch": "2.9.1"})
+    found = [
+        fingerprint(OWN, PI, host),
+        fingerprint(OwnWheel(Path(), {"edgefl/cli.py": "01"}), PI, host),
+        fingerprint(OWN, structs.replace(PI, python=(3, 11, 3)), host),
+        fingerprint(OWN, structs.replace(PI, machine="x86_64"), host),
+        fingerprint(OWN, structs.replace(PI, executable="/usr/local/bin/python3"), host),
+        fingerprint(OWN, torch, named),
+    ]
+    assert len(set(found)) == len(found)
+    assert fingerprint(OWN, torch, host) == fingerprint(OWN, PI, host), "these are not used"
+    assert fingerprint(OWN, structs.replace(PI, free_bytes=9, stamp="x"), host) == fingerprint(
+        OWN, PI, host
+    )
+
+
+def test_of_a_named_python_the_tested_versions_are_used_and_its_torch() -> None:
+    pins = {"numpy": "2.4.6", "torch": "2.13.0", "rich": "15.0.0"}
+    needed = {"torch": ">=2.4", "numpy": ">=1.26"}
+    there = {"numpy": "2.4.6", "torch": "2.9.1+cu12", "rich": "14.0.0", "flask": "3.0"}
+    below = kept(structs.replace(PI, packages=there), pins, needed)
+    assert below == {"numpy": "2.4.6", "torch": "2.9.1+cu12"}
+    assert constraints(pins, below) == "numpy==2.4.6\nrich==15.0.0\ntorch==2.9.1+cu12\n"
+    old = structs.replace(PI, packages={"torch": "1.13.1"})
+    assert kept(old, pins, needed) == {}, "older than edgefl needs"
+    for version in ("2.5.1+x/y", "2.5.1+x\n--pre", "2.5.1+" + "x" * 300, "2.5.1+\0"):
+        made_up = structs.replace(PI, packages={"anyio": version})
+        assert kept(made_up, {"anyio": "2.5.1"}, needed) == {}, "it would name a file here"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"other": 1}, {"machine": 5}, {"python": [3]}, {"python": [3, 10**9, 1]}),
+        *({"free_bytes": -1}, {"memory_bytes": 10**400}, {"packages": ["torch"]}),
+    ],
+)
+def test_only_a_probes_answer_is_accepted(change: dict[str, object]) -> None:
+    values = structs.asdict(PI)
+    assert msgspec.json.decode(json.dumps(values), type=PythonFacts) == PI
+    with pytest.raises(msgspec.DecodeError):
+        msgspec.json.decode(json.dumps(values | change), type=PythonFacts)
+
+
+def test_a_made_up_version_of_the_c_library_fills_no_memory() -> None:
+    assert PI.target == Target("aarch64", (3, 11), (2, 36))
+    # a list of all versions up to this one would
+    assert structs.replace(PI, libc_version="2.999999999").target.glibc == (2, 28)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edgefl.clocks.process_messages import InjectFault
-from edgefl.exit_status import BAD_INPUT, NO_ANSWER, OVER, REFUSED
+from edgefl.exit_status import BAD_INPUT, NO_ANSWER, NOT_STARTED, OVER, REFUSED
 from edgefl.plugins.launch.agent_messages import EdgeEnded, EdgeStarted
 from edgefl.plugins.launch.supervisor import (
     GRACE_S,
@@ -14,7 +14,6 @@ from edgefl.plugins.launch.supervisor import (
     SignalEdge,
     SpawnEdge,
     Supervisor,
-    TellLauncher,
 )
 
 
@@ -23,14 +22,13 @@ def running(*edges: str, restarts: int = 2) -> Supervisor:
     supervisor = Supervisor()
     assert supervisor.start(edges, restarts) == [SpawnEdge(edge) for edge in edges]
     for number, edge in enumerate(edges):
-        told = supervisor.spawned(edge, 100 + number, 0.0)
-        assert told == [TellLauncher(EdgeStarted(edge, 100 + number))]
+        assert supervisor.spawned(edge, 100 + number, 0.0) == [EdgeStarted(edge, 100 + number)]
         supervisor.waits(edge, False, 0.0)
     return supervisor
 
 
-def ended(edge: str, status: int, why: str, again: float | None = None) -> list[TellLauncher]:
-    return [TellLauncher(EdgeEnded(edge, status, why, again))]
+def ended(edge: str, status: int, why: str, again: float | None = None) -> list[EdgeEnded]:
+    return [EdgeEnded(edge, status, why, again)]
 
 
 def test_an_edge_that_dies_is_started_again_with_longer_and_longer_pauses() -> None:
@@ -84,7 +82,7 @@ def test_stop_asks_and_then_kills() -> None:
 def test_kill_ends_at_once_also_after_stop() -> None:
     one = running("a")
     one.stop(5.0)
-    assert one.kill(5.5) == [SignalEdge("a", "kill")]
+    assert one.stop(5.5, at_once=True) == [SignalEdge("a", "kill")]
 
 
 def test_stop_cancels_a_restart() -> None:
@@ -166,5 +164,5 @@ def test_faults_of_the_config_cost_no_restart() -> None:
 def test_a_process_that_the_system_refuses_is_tried_again() -> None:
     one = Supervisor()
     one.start(["a"], 1)
-    assert one.not_spawned("a", 1.0) == ended("a", 71, "could not be started", 1.0)
+    assert one.exited("a", NOT_STARTED, 1.0) == ended("a", 71, "could not be started", 1.0)
     assert one.tick(2.0) == [SpawnEdge("a")]

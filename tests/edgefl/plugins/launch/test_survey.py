@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 from msgspec import structs
 
 from edgefl import __version__
 from edgefl.plugins.launch.connections.connection import HostError
+from edgefl.plugins.launch.installer import MachineFacts
 from edgefl.plugins.launch.inventory import Host, load_inventory
 from edgefl.plugins.launch.placement import load_placed
 from edgefl.plugins.launch.survey import (
@@ -21,7 +19,6 @@ from edgefl.plugins.launch.survey import (
     ClockOffset,
     Demand,
     Goodput,
-    MachineFacts,
     ProbeChannel,
     Survey,
     clock_of,
@@ -82,16 +79,10 @@ def test_a_good_host_has_no_problem() -> None:
             "/usr/bin/python3 is cpython 3.9.2, expected CPython 3.11 or newer: name one with"
             " `python`",
         ),
-        ({"implementation": "pypy"}, "/usr/bin/python3 is pypy 3.11.2, expected CPython 3.11"),
         (
             {"machine": "armv7l", "bits": 32, "torch": "", "edgefl": ""},
             "there is no torch for armv7l with a 32-bit Python",
         ),
-        (
-            {"bits": 32, "torch": "", "edgefl": ""},  # a 64-bit kernel with 32-bit programs
-            "there is no torch for aarch64 with a 32-bit Python",
-        ),
-        ({"libc": "musl", "torch": ""}, "there is no torch for musl, only for glibc"),
         ({"torch": "", "edgefl": ""}, "no edgefl: `edgefl hosts install`"),
         ({"edgefl": "0.0.1"}, f"edgefl 0.0.1, here {__version__}: `edgefl hosts install`"),
         ({"torch": ""}, "no torch: `edgefl hosts install`"),
@@ -161,32 +152,10 @@ def test_the_demand_of_a_host_is_that_of_its_edges(tmp_path: Path) -> None:
     assert (third.up_bit_s, third.down_bit_s) == (0, 0)
 
 
-def test_the_answer_of_a_probe_is_checked() -> None:
-    def parsed(told: Any) -> MachineFacts:
-        return msgspec.json.decode(json.dumps(told), type=MachineFacts)
-
-    told = structs.asdict(GOOD)
-    assert parsed(told | {"python": [3, 11, 2]}) == GOOD
-    for wrong in (
-        {"system": "Linux"},
-        [],
-        told | {"other": 1},
-        told | {"machine": 5},
-        told | {"free_bytes": "many"},
-        told | {"free_bytes": -1},
-        told | {"memory_bytes": 10**400},
-        told | {"python": [3, 11]},
-        told | {"python": [3, 10**9, 0]},
-    ):
-        with pytest.raises(msgspec.DecodeError):
-            parsed(wrong)
-
-
 @pytest.mark.parametrize(
     "answer",
     [
-        *(b"{}", b"7", b'{"x": "\xff"}'),
-        *(b'{"came_ns": "x", "goes_ns": 1}', b'{"came_ns": 1e400, "goes_ns": 1}'),
+        *(b"7", b'{"x": "\xff"}', b'{"came_ns": 1e400, "goes_ns": 1}'),
     ],
 )
 def test_a_probe_that_answers_nonsense_is_an_error_of_its_host(answer: bytes) -> None:

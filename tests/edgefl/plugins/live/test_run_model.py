@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from edgefl.plugins.live.run_model import BAD, GOOD, INFO, MOST_NAMES, WARN, Health, Log, Methods
-from edgefl.results.columns import TableColumns
 from edgefl.results.progress import Progress
+from edgefl.results.read import TableColumns
 
 
 def told(*rows: dict[str, Any]) -> list[tuple[str, str]]:

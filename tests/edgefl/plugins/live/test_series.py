@@ -19,8 +19,8 @@ from edgefl.plugins.live.series import (
     Slices,
     ThinnedItems,
 )
-from edgefl.results.columns import MISSING, TableColumns, Texts
-from edgefl.results.intervals import SLICE_TYPES, SliceColumns, packed
+from edgefl.results.read import MISSING, TableColumns, Texts
+from edgefl.results.timeline import SLICE_TYPES, SliceColumns, packed
 
 
 def test_the_latest_items_for_readers_who_come_back() -> None:

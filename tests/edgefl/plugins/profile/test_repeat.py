@@ -10,7 +10,8 @@ from native_runs import write_run
 from typer.testing import CliRunner
 
 from edgefl.cli import app
-from edgefl.clocks.setup.plan import devices, refuse_native
+from edgefl.clocks.setup.devices import devices
+from edgefl.clocks.setup.plan import refuse_native
 from edgefl.config.groups import parts
 from edgefl.errors import UserError
 from edgefl.loading.file import load

@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drawn import of_runs
+from drawn import available, of_runs
 from recorded import DOWN, END_S, METRICS, UP, killed, record
 
 from edgefl.errors import UserError
-from edgefl.reports import gallery
-from edgefl.results.axes import AXES
-from edgefl.results.figures.base import PlotData, open_runs
-from edgefl.results.figures.link_use import Transfers, use
+from edgefl.results.figures import gallery
+from edgefl.results.figures.base import PlotData, PlotStyle, open_runs
+from edgefl.results.figures.edges import Transfers, use
 from edgefl.results.figures.staleness import parts
-from edgefl.results.figures.style import PlotStyle
+from edgefl.results.summary import AXES
 
 RUN_FIGURES = (
     "accuracy",
@@ -43,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_run_has_the_figures_of_every_run(folder: Path) -> None:
-    assert tuple(gallery.available([folder])) == RUN_FIGURES
+    assert tuple(available(folder)) == RUN_FIGURES
 
 
 def test_accuracy_over_time_and_bytes(folder: Path) -> None:

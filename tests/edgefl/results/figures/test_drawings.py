@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drawn import of_rows, of_runs
+from drawn import available, of_rows, of_runs
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
@@ -16,15 +16,13 @@ from matplotlib.figure import Figure
 from recorded import METRICS, killed, record
 
 from edgefl.errors import UserError
-from edgefl.reports import by_label as by_label
-from edgefl.reports import dissemination as dissemination
-from edgefl.reports import distillation as distillation
-from edgefl.reports import gallery
-from edgefl.reports import slots as slots
-from edgefl.results.figures import base, canvas, timeline
-from edgefl.results.figures.base import PlotData, open_runs
-from edgefl.results.figures.labels import of_counts
-from edgefl.results.figures.style import WIDTHS, PlotStyle
+from edgefl.results.families import by_label as by_label
+from edgefl.results.families import dissemination as dissemination
+from edgefl.results.families import distillation as distillation
+from edgefl.results.families import slots as slots
+from edgefl.results.figures import base, gallery, timeline
+from edgefl.results.figures.base import WIDTHS, PlotData, PlotStyle, open_runs
+from edgefl.results.figures.edges import of_counts
 
 # deuteranopia: Machado, Oliveira and Fernandes, 2009, for linear RGB
 DEUTERANOPIA = np.array(
@@ -190,7 +188,7 @@ def least_distance(colours: Iterable[Any], seen: np.ndarray) -> float:
 
 def test_colours_differ_for_colour_blind_readers() -> None:
     """A difference of 10 is seen at a glance. Matplotlib's own colours have 3.7."""
-    assert least_distance(canvas.COLOURS, DEUTERANOPIA) > 10
+    assert least_distance(base.COLOURS, DEUTERANOPIA) > 10
     solid = [colour for colour, hatch, _ in timeline.LOOKS.values() if not hatch]
     assert least_distance(solid, DEUTERANOPIA) > 10
 
@@ -202,10 +200,8 @@ def test_what_edges_do_differs_in_grey() -> None:
 
 
 def test_schemes_differ_without_their_colours() -> None:
-    lines = [
-        (canvas.marked(place)["marker"], canvas.look(place)["linestyle"]) for place in range(14)
-    ]
-    bars = [canvas.filled(place)["hatch"] for place in range(7)]
+    lines = [(base.marked(place)["marker"], base.look(place)["linestyle"]) for place in range(14)]
+    bars = [base.filled(place)["hatch"] for place in range(7)]
     assert len(set(lines)) == 14 and len(set(bars)) == 7
 
 
@@ -245,7 +241,7 @@ def test_nothing_above_zero_has_no_logarithm(tmp_path: Path) -> None:
 def test_a_timeline_of_many_schemes_says_how_many_it_shows() -> None:
     rows = [(f"s{n}", "a", "compute", "training", 0.0, 1.0, 0, None) for n in range(8)]
     figure = of_rows("timeline", timeline.COLUMNS, rows)
-    assert len(figure.axes) == timeline.MOST_PANELS == 6
+    assert len(figure.axes) == base.MOST_PANELS == 6
     assert figure.axes[-1].get_xlabel() == "Emulated time (s) (the first 6 of 8 schemes)"
 
 
@@ -268,7 +264,7 @@ def test_a_damaged_row_is_one_line(folder: Path) -> None:
     (folder / "slow" / "links.csv").write_text("edge,direction,bytes\na,up,x\n")
     with pytest.raises(UserError, match="slow: is damaged"):
         of_runs("link-use", folder / "slow")
-    assert "link-use" not in gallery.available([folder]) and "loss" in gallery.available([folder])
+    assert "link-use" not in available(folder) and "loss" in available(folder)
 
 
 def test_a_title_without_a_legend(folder: Path) -> None:
@@ -298,13 +294,13 @@ def test_bad_input(kind: str, style: dict[str, Any], line: str, folder: Path) ->
 @pytest.mark.parametrize("width", ["", *WIDTHS])
 def test_a_killed_run_is_drawn(width: str, folder: Path) -> None:
     killed(folder / "slow")
-    for kind in gallery.available([folder]):
+    for kind in available(folder):
         figure = of_runs(kind, folder, width=width)
         assert figure.axes and base.rendered(figure, "svg")
 
 
 def test_a_figure_is_drawn_from_its_data_alone(folder: Path) -> None:
-    for kind in gallery.available([folder]):
+    for kind in available(folder):
         numbers = gallery.data(kind, open_runs([folder]))
         copy = PlotData(numbers.columns, [tuple(row) for row in numbers.rows])
         own = PlotStyle()

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from edgefl.results import rundirs
+from edgefl.results import run_files
 
 
 def runs(folders: list[Path]) -> None:
     """List the runs in folders."""
-    for name, found in rundirs.find(folders).items():
+    for name, found in run_files.find(folders).items():
         print(f"{name}: {len(found)}")

@@ -15,12 +15,12 @@ from matplotlib.figure import Figure
 from paths import ROOT
 from recorded import killed, record
 
-import edgefl.reports
 from edgefl.record.counters import Counters
-from edgefl.reports import gallery
-from edgefl.reports.family import Family, families, files, sections
+from edgefl.results import families as package
+from edgefl.results.families import Family, families, files, sections
+from edgefl.results.figures import gallery
 from edgefl.results.figures.base import Plot, PlotData, open_runs
-from edgefl.results.tail import read_events
+from edgefl.results.read import read_events
 
 FAMILIES = families()
 REPORTS: list[dict[str, float]] = [
@@ -81,17 +81,14 @@ def quick_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 def own_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Add a file to the families."""
     (tmp_path / "own_energy.py").write_text(
-        "from edgefl.reports.family import Family\n\n\n"
+        "from edgefl.results.families import Family\n\n\n"
         "class Own(Family):\n"
-        "    ORDER = 15\n"
-        '    MARK = "run_started"\n'
-        '    FILES = ("energy.csv",)\n\n'
         "    def section(self, run, emulated_s):\n"
         '        return {"joules": 2 * emulated_s}\n\n\n'
-        "FAMILY = Own()\n"
+        'FAMILY = Own("own_energy", 15, "run_started", csv="energy.csv")\n'
     )
     (tmp_path / "no_family.py").touch()
-    monkeypatch.setattr(edgefl.reports, "__path__", [*edgefl.reports.__path__, str(tmp_path)])
+    monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
     yield "own_energy"
     for name in [name for name in sys.modules if "own_energy" in name]:
         del sys.modules[name]
@@ -111,17 +108,17 @@ def test_the_families_are_shown_in_order() -> None:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_has_the_interface(name: str) -> None:
     family = FAMILIES[name]
-    assert isinstance(family, Family) and isinstance(family.MARK, str) and family.FILES
-    for plot in family.plots().values():
+    assert isinstance(family, Family) and isinstance(family.mark, str) and family.files
+    for plot in family.plots.values():
         assert isinstance(plot, Plot) and plot.OF != Plot.OF and plot.about.endswith(".")
 
 
 def test_orders_marks_files_and_kinds_are_unique() -> None:
     for values in (
-        [family.ORDER for family in FAMILIES.values()],
-        [family.MARK for family in FAMILIES.values()],
+        [family.order for family in FAMILIES.values()],
+        [family.mark for family in FAMILIES.values()],
         list(files()),
-        [kind for family in FAMILIES.values() for kind in family.plots()],
+        [kind for family in FAMILIES.values() for kind in family.plots],
     ):
         assert len(values) == len(set(values))
 
@@ -135,7 +132,7 @@ def test_a_family_leaves_the_files_that_it_names(name: str, run: Path, quick_fig
         for path in run.parent.rglob("*")
         if path.is_file() and run not in path.parents
     }
-    assert left == set(FAMILIES[name].FILES) and lines
+    assert left == set(FAMILIES[name].files) and lines
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -170,7 +167,7 @@ def test_a_family_of_ones_own_is_found(run: Path, own_family: str) -> None:
 @pytest.mark.parametrize(
     "modules",
     [
-        "edgefl.reports.family",
+        "edgefl.results.families",
         "edgefl.clocks.setup.rundir",
         "edgefl.cli",
         "edgefl.models.scores",
@@ -178,7 +175,7 @@ def test_a_family_of_ones_own_is_found(run: Path, own_family: str) -> None:
 )
 def test_families_are_found_without_matplotlib(modules: str) -> None:
     code = (
-        f"import sys, {modules}; from edgefl.reports.family import families; families();"
+        f"import sys, {modules}; from edgefl.results.families import families; families();"
         " sys.exit('matplotlib' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
@@ -263,7 +260,7 @@ def numbers(kind: str, folder: Path) -> PlotData:
 
 
 def test_every_family_s_figure_is_here() -> None:
-    assert set(EXPECTED) == {kind for family in families().values() for kind in family.plots()}
+    assert set(EXPECTED) == {kind for family in families().values() for kind in family.plots}
 
 
 @pytest.mark.parametrize("kind", EXPECTED)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from edgefl.reports.family import Family, draw, pictures
-from edgefl.results.figures.base import Plot, PlotData, Points, Runs, rows_of_series
-from edgefl.results.figures.style import PlotStyle
+from edgefl.results.families import Family
+from edgefl.results.figures.base import (
+    Canvas,
+    Plot,
+    PlotData,
+    PlotStyle,
+    Points,
+    Runs,
+    axis_of,
+    fit_constant,
+    label_lowest,
+    rows_of_series,
+)
 from edgefl.results.run_files import RunFiles
-
-if TYPE_CHECKING:
-    from edgefl.results.figures.canvas import Canvas
 
 COLUMNS = ("name", "number", "emulated_s", "value")
 PANELS = {  # reported number -> title
@@ -32,56 +38,45 @@ class DistillationPlot(Plot):
     LIMITS = LOG = "x"  # each panel has another y
 
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
-        return PlotData(COLUMNS, rows_of_series(runs, lambda run: series(_rows(run))))
+        return PlotData(COLUMNS, rows_of_series(runs, _of_run))
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
-        from edgefl.results.figures.canvas import axis_of, fit_constant, label_lowest, marked
-
-        there = data.by("number")
-        numbers = [number for number in PANELS if number in there]
+        values = data.by("number")
+        numbers = [number for number in PANELS if number in values]
         schemes = list(data.by("name"))
         unit, label = axis_of("emulated_s", max(data["emulated_s"]))
         panels = canvas.panels(len(numbers), 3, 1.5, sharex=True)
         label_lowest(panels, label)
         for axes, number in zip(panels, numbers):
             for place, scheme in enumerate(schemes):
-                points = there[number].where(name=scheme)
+                points = values[number].where(name=scheme)
                 x = [t / unit for t in points["emulated_s"]]
-                text = canvas.text(scheme)
-                axes.plot(x, points["value"], label=text, **marked(place))
+                canvas.line(axes, place, scheme, x, points["value"])
             axes.set_title(PANELS[number], fontsize=7)
-            fit_constant(axes, there[number]["value"])
+            fit_constant(axes, values[number]["value"])
         canvas.legend(panels[0])
 
 
-def _rows(run: RunFiles) -> Iterable[Mapping[str, Any]]:
-    return run.rows if run.has_decisions("report") else ()
+def _of_run(run: RunFiles) -> dict[str, Points]:
+    return series(run.rows if run.has_decisions("report") else ())
 
 
 def series(events: Iterable[Mapping[str, Any]]) -> dict[str, Points]:
     """Return for each panel its values over time, from the reports that count teachers."""
-    found: dict[str, Points] = {name: [] for name in PANELS}
+    points: dict[str, Points] = {name: [] for name in PANELS}
     for event in events:
         for decision in event.get("decisions", ()):
             values = decision.get("values", {})
             if "teachers" in values:
                 for name in PANELS.keys() & values.keys():
-                    found[name].append((event["t"], float(values[name])))
-    return found
+                    points[name].append((event["t"], float(values[name])))
+    return points
 
 
-class Distillation(Family):
-    """A figure of the numbers reported per round."""
-
-    ORDER = 40
-    MARK = "teachers"
-    FILES = pictures("distillation")
-
-    def plots(self) -> Mapping[str, Plot]:
-        return {"distillation": DistillationPlot()}
-
-    def leave(self, directories: Sequence[Path], folder: Path) -> list[str]:
-        return draw(self, directories, folder, {"distillation": "distillation"})
-
-
-FAMILY = Distillation()
+FAMILY = Family(
+    "distillation",
+    order=40,
+    mark="teachers",
+    plots={"distillation": DistillationPlot()},
+    pictures={"distillation": "distillation"},
+)

@@ -11,10 +11,8 @@ import pytest
 from drawn import of_runs
 from rich.console import Console
 
-from edgefl.reports import dissemination as controls_plot
-from edgefl.reports import dissemination as dissemination
-from edgefl.reports import dissemination as dissemination_table
-from edgefl.reports import gallery
+from edgefl.results.families import dissemination
+from edgefl.results.figures import gallery
 
 
 def joined(edge: str) -> dict[str, Any]:
@@ -330,8 +328,8 @@ def shown(renderable: Any) -> str:
 def test_the_table_shows_schemes_that_asked_and_no_others(tmp_path: Path) -> None:
     run_directory(tmp_path / "fedasmu", EVENTS)
     run_directory(tmp_path / "fedasync", EVENTS[:2])
-    costs = dissemination_table.load([tmp_path])
-    text = shown(dissemination_table.table(costs))
+    costs = dissemination.FAMILY.rows([tmp_path])
+    text = shown(dissemination.table(costs))
     assert "fedasync" not in text and "negligible" not in text
     line = next(line for line in text.splitlines() if line.startswith("fedasmu"))
     assert line.split() == [
@@ -360,11 +358,9 @@ def test_seeds_are_averaged_in_the_table_and_apart_in_the_csv(tmp_path: Path) ->
     ]
     for seed in (1, 2):
         run_directory(tmp_path / "fedasmu" / f"seed{seed}", weak, seed)
-    costs = dissemination_table.load([tmp_path])
-    assert "fedasmu: merging was negligible (median beta 0.01)" in shown(
-        dissemination_table.table(costs)
-    )
-    dissemination_table.write_csv(costs, tmp_path / "dissemination.csv")
+    costs = dissemination.FAMILY.rows([tmp_path])
+    assert "fedasmu: merging was negligible (median beta 0.01)" in shown(dissemination.table(costs))
+    dissemination.FAMILY.write_csv(costs, tmp_path / "dissemination.csv")
     with (tmp_path / "dissemination.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [
@@ -384,7 +380,7 @@ def test_seeds_are_averaged_in_the_table_and_apart_in_the_csv(tmp_path: Path) ->
 
 
 def test_the_parameters_over_time(tmp_path: Path) -> None:
-    found = controls_plot.series(EVENTS)
+    found = dissemination.series(EVENTS)
     assert found["alpha"] == [(5.0, 0.5)] and found["lambda"] == [(5.0, 1.0)]
     assert found["beta"] == [(5.0, 0.25), (8.0, 0.75)] and found["reward"] == [
         (5.0, 0.125),

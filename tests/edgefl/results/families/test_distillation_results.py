@@ -13,11 +13,11 @@ from edgefl.commands import look as command
 from edgefl.data.task import right_answers
 from edgefl.errors import UserError
 from edgefl.models.scores import LabelCounts
-from edgefl.reports import gallery
-from edgefl.reports.by_label import by_runtime
-from edgefl.reports.distillation import series
-from edgefl.reports.family import families
-from edgefl.results.tail import read_csv
+from edgefl.results.families import families
+from edgefl.results.families.by_label import by_runtime
+from edgefl.results.families.distillation import series
+from edgefl.results.figures import gallery
+from edgefl.results.read import read_csv
 
 ENTRY: dict[str, Any] = {
     "strategy": "fedecho",

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -28,35 +28,36 @@ from rich.text import Text
 from edgefl.protocol.codec import encode_note
 from edgefl.protocol.messages import DROPPED, FRESH, FreshRequest, NothingNewer
 from edgefl.record.files import EVENTS, LINKS
-from edgefl.reports.family import (
-    Family,
-    SectionRow,
-    by_scheme,
-    draw,
-    pictures,
-    rows_of,
-    scheme_table,
+from edgefl.results.compare import byte_unit
+from edgefl.results.families import Family, SectionRow, by_scheme, scheme_table
+from edgefl.results.figures.base import (
+    Canvas,
+    Plot,
+    PlotData,
+    PlotStyle,
+    Points,
+    Runs,
+    axis_of,
+    dots,
+    fit_constant,
+    is_constant,
+    label_lowest,
+    percents,
+    rows_of_series,
 )
-from edgefl.results.compare import byte_unit, write_table
-from edgefl.results.figures.base import Plot, PlotData, Points, Runs, rows_of_series
-from edgefl.results.figures.style import PlotStyle
+from edgefl.results.read import number, read_csv, read_events
 from edgefl.results.run_files import RunFiles
-from edgefl.results.summary import number
-from edgefl.results.tail import read_csv, read_events
 from emulator.units import NS_PER_S
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from edgefl.results.figures.canvas import Canvas
-
 NEGLIGIBLE_BETA = 0.1  # below it a merge keeps more than 90 % of the edge's own model
 ASKED = "fresh_requested"  # the event that a device asks
-
 Row = Mapping[str, Any]
-Moment = tuple[float, float]  # begin and end in emulated s
 
 
+# ---------------------------------------------------------------------- requests
 class Outcome(StrEnum):
     """What became of a request for a fresher model."""
 
@@ -159,12 +160,45 @@ class RequestsSoFar:
 
 def requests_of(events: Iterable[Row]) -> RequestsSoFar:
     """Return the requests in the rows of events.jsonl."""
-    found = RequestsSoFar()
+    requests = RequestsSoFar()
     for event in events:
-        found.take(event)
-    return found
+        requests.take(event)
+    return requests
 
 
+def updates(events: Iterable[Row]) -> list[Row]:
+    """Return the updates that the strategy got and that carry numbers."""
+    return [event for event in events if _is_update(event)]
+
+
+def _is_update(event: Row) -> bool:
+    return event.get("event") == "update_arrived" and isinstance(event.get("numbers"), dict)
+
+
+def reported(event: Row) -> dict[str, float]:
+    """Return the numbers that the strategy reported about an update."""
+    return {
+        name: value
+        for decision in event.get("decisions", ())
+        if decision["do"] == "report"
+        for name, value in decision["values"].items()
+    }
+
+
+def refresh_points(events: Iterable[Row]) -> Counter[int]:
+    """Count the refresh points of the updates whose device asked for a fresher model.
+
+    Only rules that report their ``refresh_point`` have some.
+    """
+    numbers = (
+        request.update["numbers"].get("refresh_point")
+        for request in requests_of(events).by_task.values()
+        if request.update is not None
+    )
+    return Counter(int(point) for point in numbers if number(point) is not None)
+
+
+# ---------------------------------------------------------------------- the section
 def section(
     events: Sequence[Row], links: Sequence[Row], emulated_s: float
 ) -> dict[str, Any] | None:
@@ -174,8 +208,8 @@ def section(
     the round): of the model that the training started from ("before") and of the merged model
     ("after"). Merging is partial, so the update's own staleness lies in between.
     """
-    found = requests_of(events)
-    asked = found.by_task.values()
+    requests = requests_of(events)
+    asked = requests.by_task.values()
     if not asked:
         return None
     _follow_downloads(asked, links)
@@ -186,11 +220,18 @@ def section(
     ]
     outcomes = Counter(request.outcome for request in asked)
     merged = [
-        (request.update, request.answer.version)
+        (request.update, request.answer.version or 0)
         for request in asked
         if request.outcome is Outcome.MERGED and request.update and request.answer
     ]
     betas = [update["numbers"]["beta"] for update, _ in merged if "beta" in update["numbers"]]
+    # the gap that the strategy reported, else the versions since the update's base
+    gaps = [
+        reported(update).get("gap", update["version"] - update["base_version"])
+        for update, _ in merged
+    ]
+    newer = [version - update["base_version"] for update, version in merged]
+    points = refresh_points(events)
     extra_down, extra_up = _extra_bytes(events, links)
     beta = median(betas) if betas else None
     return {
@@ -201,36 +242,30 @@ def section(
         "unanswered": outcomes[Outcome.UNANSWERED],
         "waiting_total_s": math.fsum(waits),
         "waiting_mean_s": fmean(waits) if waits else None,
-        "refresh_points": _histogram(refresh_points(events)),
+        "refresh_points": {str(point): points[point] for point in sorted(points)},
         "extra_bytes_down": extra_down,
         "extra_bytes_up": extra_up,
         "use_up": link_use(events, links, "up", emulated_s),
         "use_down": link_use(events, links, "down", emulated_s),
-        "staleness_before": _middle([_gap(update) for update, _ in merged]),
-        "staleness_after": _middle(
-            [
-                _gap(update) - (version - update["base_version"])
-                for update, version in merged
-                if version is not None
-            ]
-        ),
+        "staleness_before": _middle(gaps),
+        "staleness_after": _middle([gap - by for gap, by in zip(gaps, newer)]),
         "beta_median": beta,
         "note": negligible(beta),
-        "contradictions": contradictions(found, events),
+        "contradictions": contradictions(requests, events),
     }
 
 
-def contradictions(found: RequestsSoFar, events: Iterable[Row]) -> list[str]:
+def contradictions(requests: RequestsSoFar, events: Iterable[Row]) -> list[str]:
     """Return a sentence about each convention that the strategy or its rule breaks."""
     false = foreign = 0
     for event in updates(events):
-        request, numbers = found.by_task.get(event["task"]), event["numbers"]
+        request, numbers = requests.by_task.get(event["task"]), event["numbers"]
         merged = request is not None and request.outcome is Outcome.MERGED
         can_be_late = request is not None and (request.until_ns > 0 or not request.in_time)
         false += "merged" in numbers and bool(numbers["merged"]) != merged
         foreign += bool(numbers.get("too_late")) and not can_be_late
     sentences = {
-        f"{_counted(found.unasked, 'answer')} (SendFresh) to no open request": found.unasked,
+        f"{_counted(requests.unasked, 'answer')} (SendFresh) to no open request": requests.unasked,
         f'the rule\'s number "merged" is false in {_counted(false, "update")}; counted is'
         " what the edges did": false,
         f'the rule reports "too_late" in {_counted(foreign, "update")}: that number is the'
@@ -245,48 +280,9 @@ def _counted(count: int, what: str) -> str:
 
 def negligible(beta_median: float | None) -> str | None:
     """Return a line that says that merging changed almost nothing, or None."""
-    return (
-        None
-        if beta_median is None or beta_median >= NEGLIGIBLE_BETA
-        else f"merging was negligible (median beta {beta_median:.2g})"
-    )
-
-
-def updates(events: Iterable[Row]) -> list[Row]:
-    """Return the updates that the strategy got and that carry numbers."""
-    return [event for event in events if _is_update(event)]
-
-
-def _is_update(event: Row) -> bool:
-    return event.get("event") == "update_arrived" and isinstance(event.get("numbers"), dict)
-
-
-def refresh_points(events: Iterable[Row]) -> list[int]:
-    """Return the refresh points of the updates whose device asked for a fresher model.
-
-    Only rules that report their ``refresh_point`` have some.
-    """
-    return [
-        int(request.update["numbers"]["refresh_point"])
-        for request in requests_of(events).by_task.values()
-        if request.update is not None
-        and number(request.update["numbers"].get("refresh_point")) is not None
-    ]
-
-
-def reported(event: Row) -> dict[str, float]:
-    """Return the numbers that the strategy reported about an update."""
-    return {
-        name: value
-        for decision in event.get("decisions", ())
-        if decision["do"] == "report"
-        for name, value in decision["values"].items()
-    }
-
-
-def _gap(update: Row) -> float:
-    """Return the gap that the strategy reported, else the versions since the update's base."""
-    return reported(update).get("gap", update["version"] - update["base_version"])
+    if beta_median is None or beta_median >= NEGLIGIBLE_BETA:
+        return None
+    return f"merging was negligible (median beta {beta_median:.2g})"
 
 
 def _follow_downloads(asked: Iterable[Request], links: Iterable[Row]) -> None:
@@ -343,184 +339,108 @@ def link_use(
     A link is busy from the offer of a transfer to its end. None for a run without edges or time.
     """
     edges = {event["edge"] for event in events if event.get("event") == "edge_joined"}
-    moments: dict[str, list[Moment]] = defaultdict(list)
-    for row in links:
-        if row["direction"] == direction:
-            moments[row["edge"]].append((float(row["offered_s"]), float(row["finished_s"])))
     if not edges or emulated_s <= 0:
         return None
-    return math.fsum(_covered(sorted(each)) for each in moments.values()) / (
-        emulated_s * len(edges)
-    )
-
-
-def _covered(moments: Iterable[Moment]) -> float:
-    """Return the length of the union of spans, sorted by their begin."""
-    total, reached = 0.0, -math.inf
-    for begin, end in moments:
-        total += max(0.0, end - max(begin, reached))
-        reached = max(reached, end)
-    return total
-
-
-def _histogram(values: Iterable[Any]) -> dict[str, int]:
-    counts = Counter(int(value) for value in values if number(value) is not None)
-    return {str(value): counts[value] for value in sorted(counts)}
+    spans: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for row in links:
+        if row["direction"] == direction:
+            spans[row["edge"]].append((float(row["offered_s"]), float(row["finished_s"])))
+    busy_s = []
+    for of_edge in spans.values():
+        busy_s.append(0.0)
+        reached_s = -math.inf
+        for begin_s, end_s in sorted(of_edge):
+            busy_s[-1] += max(0.0, end_s - max(begin_s, reached_s))
+            reached_s = max(reached_s, end_s)
+    return math.fsum(busy_s) / (emulated_s * len(edges))
 
 
 def _middle(values: Sequence[float]) -> dict[str, float] | None:
     return {"mean": fmean(values), "median": float(median(values))} if values else None
 
 
-FILE = "dissemination.csv"
-STALENESS = ("staleness_before", "staleness_after")
-NUMBERS = (
-    "requests",
-    "newer",
-    "merges",
-    "too_late",
-    "unanswered",
-    "waiting_total_s",
-    "waiting_mean_s",
-    "extra_bytes_down",
-    "extra_bytes_up",
-    "use_up",
-    "use_down",
-    "beta_median",
-)
-COLUMNS = (
-    "name",
-    "seed",
-    *NUMBERS,
-    *(f"{key}_{of}" for key in STALENESS for of in ("mean", "median")),
-    "refresh_points",
-    "note",
-)
-
-
-def load(directories: Sequence[Path]) -> list[SectionRow]:
-    """Load the finished runs in ``directories`` or below in which a device asked."""
-    found = rows_of(directories, "dissemination")
-    for row in found:
-        if "slots" in row.section:  # the old name of refresh points in summary.json
-            row.section["refresh_points"] = row.section.pop("slots")
-    return found
-
-
-def value(row: SectionRow, key: str) -> float | None:
-    """Return a number of the section; "A_mean" is the "mean" of its subsection A."""
-    if key in row.section:
-        return row.section[key]
-    outer, _, inner = key.rpartition("_")
-    return (row.section.get(outer) or {}).get(inner)
-
-
-def more_down(row: SectionRow) -> float:
-    """Extra downlink bytes, as a share of the bytes that go down without requests."""
-    extra = row.section["extra_bytes_down"]
-    return extra / max(1, row.facts.get("bytes_down", 0) - extra)
-
-
-def write_csv(costs: Sequence[SectionRow], path: Path) -> None:
-    """Write one row per run; ``refresh_points`` is like "1:4 2:17", point:requests."""
-    write_table(path, COLUMNS, [[_field(cost, column) for column in COLUMNS] for cost in costs])
-
-
-def _field(cost: SectionRow, column: str) -> Any:
-    if column in ("name", "seed"):
-        return getattr(cost, column)
-    return _refresh_points([cost]) if column == "refresh_points" else value(cost, column)
-
-
-def table(costs: Sequence[SectionRow]) -> Table:
+# ---------------------------------------------------------------------- the table
+def table(rows: Sequence[SectionRow]) -> Table:
     """Return a table for 80 columns with the means over the seeds of each scheme.
 
     Requests without an answer have a column if there are any. Lines below the table list the
     refresh points, models that came too late, and negligible merging.
     """
-    schemes = by_scheme(costs)
-    notes = [
-        f"{name}: {note}"
-        for name, runs in schemes.items()
-        if (note := negligible(mean(runs, "beta_median")))
+    schemes = by_scheme(rows)
+    size, unit = byte_unit(max(row.section["extra_bytes_down"] for row in rows))
+
+    def cells(key: str, form: str, divisor: float = 1) -> list[str]:
+        means = [mean(runs, key) for runs in schemes.values()]
+        return ["-" if each is None else f"{each / divisor:{form}}" for each in means]
+
+    def pairs(before: Sequence[str], after: Sequence[str]) -> list[str]:
+        return list(map("/".join, zip(before, after)))
+
+    shares = [
+        [percent(mean(runs, key)) for runs in schemes.values()] for key in ("use_up", "use_down")
     ]
-    late = [
-        f"{name}: {count:.4g} fresher models came too late to be merged"
-        for name, runs in schemes.items()
-        if (count := mean(runs, "too_late"))
-    ]
-    points = [
-        Text(
-            f"{name}, requests by refresh point (finished epochs): {_refresh_points(runs)}",
-            style="dim",
-        )
-        for name, runs in schemes.items()
-        if _refresh_points(runs)
-    ]
-    shown = scheme_table("Dissemination", schemes, _columns(schemes))
-    shown.caption = Text("\n").join(
-        [*(Text(note, style="yellow") for note in notes), *map(Text, late), *points]
-    )
-    return shown
-
-
-def _columns(schemes: dict[str, list[SectionRow]]) -> dict[str, list[str]]:
-    """Return for each heading the cells, one per scheme."""
-    size, unit = byte_unit(
-        max(cost.section["extra_bytes_down"] for runs in schemes.values() for cost in runs)
-    )
-
-    def cells(key: str, form: Callable[[float], str]) -> list[str]:
-        return [_form(mean(runs, key), form) for runs in schemes.values()]
-
-    def pairs(before: str, after: str, form: Callable[[float], str]) -> list[str]:
-        return [f"{old}/{new}" for old, new in zip(cells(before, form), cells(after, form))]
-
-    unanswered = {"no\nreply": cells("unanswered", "{:.4g}".format)}
-    return {
-        "asked\n": cells("requests", "{:.4g}".format),
-        "newer\n": cells("newer", "{:.4g}".format),
-        "merged\n": cells("merges", "{:.4g}".format),
+    unanswered = {"no\nreply": cells("unanswered", ".4g")}
+    columns = {
+        "asked\n": cells("requests", ".4g"),
+        "newer\n": cells("newer", ".4g"),
+        "merged\n": cells("merges", ".4g"),
         **(unanswered if any(mean(runs, "unanswered") for runs in schemes.values()) else {}),
-        "wait\nmean s": cells("waiting_mean_s", "{:.3g}".format),
-        f"extra\ndown {unit}": cells("extra_bytes_down", lambda value: f"{value / size:.3g}"),
-        "which\nis": [
-            f"+{100 * fmean(more_down(cost) for cost in runs):.0f}%" for runs in schemes.values()
-        ],
-        "use %\nup/down": pairs("use_up", "use_down", percent),
-        "stale\nfrom/to": pairs("staleness_before_mean", "staleness_after_mean", "{:.1f}".format),
-        "beta\nmed.": cells("beta_median", "{:.2g}".format),
+        "wait\nmean s": cells("waiting_mean_s", ".3g"),
+        f"extra\ndown {unit}": cells("extra_bytes_down", ".3g", size),
+        "which\nis": [f"+{100 * fmean(map(more_down, runs)):.0f}%" for runs in schemes.values()],
+        "use %\nup/down": pairs(*shares),
+        "stale\nfrom/to": pairs(
+            cells("staleness_before_mean", ".1f"), cells("staleness_after_mean", ".1f")
+        ),
+        "beta\nmed.": cells("beta_median", ".2g"),
     }
+    notes: list[Text] = []
+    late: list[Text] = []
+    points: list[Text] = []
+    for name, runs in schemes.items():
+        if note := negligible(mean(runs, "beta_median")):
+            notes.append(Text(f"{name}: {note}", style="yellow"))
+        if count := mean(runs, "too_late"):
+            late.append(Text(f"{name}: {count:.4g} fresher models came too late to be merged"))
+        if counts := _all_points(runs):
+            text = f"{name}, requests by refresh point (finished epochs): {counts}"
+            points.append(Text(text, style="dim"))
+    shown = scheme_table("Dissemination", schemes, columns)
+    shown.caption = Text("\n").join([*notes, *late, *points])
+    return shown
 
 
 def mean(runs: Sequence[SectionRow], key: str) -> float | None:
     """Return the mean over the runs that have the number; None if none has."""
-    values = [found for cost in runs if (found := value(cost, key)) is not None]
+    values = [value for row in runs if (value := row.value(key)) is not None]
     return fmean(values) if values else None
 
 
-def _refresh_points(runs: Sequence[SectionRow]) -> str:
+def more_down(row: SectionRow) -> float:
+    """Extra downlink bytes, as a share of the bytes that go down without requests."""
+    extra: float = row.section["extra_bytes_down"]
+    return extra / max(1, row.facts.get("bytes_down", 0) - extra)
+
+
+def _all_points(runs: Sequence[SectionRow]) -> str:
     counts: Counter[str] = Counter()
-    for cost in runs:
-        counts.update(cost.section["refresh_points"])
+    for row in runs:
+        counts.update(row.section["refresh_points"])
     return " ".join(f"{point}:{counts[point]}" for point in sorted(counts, key=int))
 
 
-def _form(value: float | None, form: Callable[[float], str]) -> str:
-    return "-" if value is None else form(value)
-
-
-def percent(share: float) -> str:
+def percent(share: float | None) -> str:
     """Format a share as percent with two digits: 17, 10, 9.9."""
+    if share is None:
+        return "-"
     if share < 0.001:
         return "<0.1" if share else "0"
     rounded = f"{100 * share:.1f}"
     return rounded if float(rounded) < 10 else f"{100 * share:.0f}"
 
 
+# ---------------------------------------------------------------------- figures
 OF = "fedasmu, fedssmu and their ablations"
-CONTROLS = ("name", "parameter", "emulated_s", "value")
-REFRESH_POINTS = ("name", "refresh_point", "updates", "share")
 # from the server's "report" decisions: number -> title
 SERVER = {
     "alpha": "alpha, weight of an update",
@@ -536,6 +456,7 @@ DEVICE = {
     "reward": "reward, loss before - after",
 }
 PANELS = {**SERVER, **DEVICE}
+CONTROLS = ("name", "parameter", "emulated_s", "value")
 SLIGHT = 0.01
 
 
@@ -549,20 +470,18 @@ class ControlsPlot(Plot):
         return PlotData(CONTROLS, rows_of_series(runs, lambda run: series(_rows(run))))
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
-        from edgefl.results.figures.canvas import axis_of, dots, fit_constant, label_lowest
-
-        there = data.by("parameter")
-        parameters = [parameter for parameter in PANELS if parameter in there]
+        values = data.by("parameter")
+        parameters = [parameter for parameter in PANELS if parameter in values]
         schemes = list(data.by("name"))
         unit, label = axis_of("emulated_s", max(data["emulated_s"]))
         panels = canvas.panels(len(parameters), 4, 1.4, narrow=2, sharex=True)
         label_lowest(panels, label)
         for axes, parameter in zip(panels, parameters):
-            shown = there[parameter]["value"]
+            shown = values[parameter]["value"]
             base = _base(shown)
             for place, scheme in enumerate(schemes):
                 # dots, not a line, because values next to each other are from different devices
-                points = there[parameter].where(name=scheme)
+                points = values[parameter].where(name=scheme)
                 x = [t / unit for t in points["emulated_s"]]
                 y = [value - base for value in points["value"]]
                 axes.plot(x, y, **dots(place), markersize=1.8, alpha=0.6)
@@ -586,30 +505,23 @@ class RefreshPointsPlot(Plot):
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
         rows: list[tuple[Any, ...]] = []
         for name, of_scheme in runs.items():
-            counts = Counter(at for run in of_scheme for at in refresh_points(_rows(run)))
+            counts: Counter[int] = Counter()
+            for run in of_scheme:
+                counts += refresh_points(_rows(run))
             total = counts.total()
             rows += [(name, at, counts[at], counts[at] / total) for at in sorted(counts)]
-        return PlotData(REFRESH_POINTS, rows)
+        return PlotData(("name", "refresh_point", "updates", "share"), rows)
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
-        from matplotlib.ticker import PercentFormatter
-
-        from edgefl.results.figures.canvas import filled, whole_numbers
-
-        (axes,) = canvas.panels(1, 1, 2.2)
-        schemes = data.by("name")
-        width = 0.8 / len(schemes)
-        for place, (name, each) in enumerate(schemes.items()):
-            x = [at + (place - (len(schemes) - 1) / 2) * width for at in each["refresh_point"]]
-            axes.bar(x, each["share"], width, label=canvas.text(name), **filled(place))
+        axes = canvas.panel()
+        canvas.bars(axes, data.by("name"), "refresh_point", "share")
         axes.set_xlabel("Refresh point (finished epochs)")
         axes.set_ylabel("Share of the requests")
-        whole_numbers(axes)
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        percents(axes)
         canvas.legend(axes)
 
 
-def _rows(run: RunFiles) -> Sequence[Mapping[str, Any]]:
+def _rows(run: RunFiles) -> Sequence[Row]:
     """The rows of a run in which a device asked, or a strategy reported something; else none."""
     rows, number = run.events.rows, run.texts.number
     asked = (rows.texts_of("event") == number(ASKED)) | (
@@ -618,27 +530,24 @@ def _rows(run: RunFiles) -> Sequence[Mapping[str, Any]]:
     return run.rows if run.has_decisions("report") or asked.any() else ()
 
 
-def series(events: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
+def series(events: Sequence[Row]) -> dict[str, Points]:
     """Return for each parameter its values over the arrival times of updates.
 
     The server's values are those at the arrival, a device's those of the merge in that update.
     """
-    found: dict[str, Points] = {name: [] for name in PANELS}
+    points: dict[str, Points] = {name: [] for name in PANELS}
     asked = requests_of(events).by_task
     for event in updates(events):
-        _add(found, SERVER, event["t"], reported(event))
         request = asked.get(event["task"])
-        if request is not None and request.outcome is Outcome.MERGED:
-            _add(found, DEVICE, event["t"], event["numbers"])
-    return found
-
-
-def _add(
-    found: dict[str, Points], names: Mapping[str, str], t: float, values: Mapping[str, Any]
-) -> None:
-    for name in names:
-        if values.get(name) is not None:
-            found[name].append((t, float(values[name])))
+        merged = request is not None and request.outcome is Outcome.MERGED
+        for names, values in (
+            (SERVER, reported(event)),
+            (DEVICE if merged else {}, event["numbers"]),
+        ):
+            for name in names:
+                if values.get(name) is not None:
+                    points[name].append((event["t"], float(values[name])))
+    return points
 
 
 def _base(values: Sequence[float]) -> float:
@@ -646,37 +555,47 @@ def _base(values: Sequence[float]) -> float:
 
     It is the first value, rounded, if the values differ by less than SLIGHT; else 0.
     """
-    from edgefl.results.figures.canvas import is_constant
-
     spread = max(values) - min(values)
-    return (
-        round(values[0], math.ceil(-math.log10(spread)))
-        if not is_constant(values) and spread < SLIGHT * abs(values[0])
-        else 0.0
-    )
+    if is_constant(values) or spread >= SLIGHT * abs(values[0]):
+        return 0.0
+    return round(values[0], math.ceil(-math.log10(spread)))
 
 
 class Dissemination(Family):
     """A table and a CSV file of the costs, and a figure of the learned parameters."""
 
-    ORDER = 10
-    MARK = ASKED
-    FILES = (FILE, *pictures("controls"))
-
     def section(self, run: Path, emulated_s: float) -> dict[str, Any] | None:
         return section(read_events(run / EVENTS), read_csv(run / LINKS), emulated_s)
 
-    def table(self, directories: Sequence[Path]) -> Table | None:
-        found = load(directories)
-        return table(found) if found else None
+    def rows(self, directories: Sequence[Path]) -> list[SectionRow]:
+        found = super().rows(directories)
+        for row in found:
+            if "slots" in row.section:  # the old name of refresh points in summary.json
+                row.section["refresh_points"] = row.section.pop("slots")
+        return found
 
-    def plots(self) -> Mapping[str, Plot]:
-        return {"controls": ControlsPlot(), "refresh-points": RefreshPointsPlot()}
+    def table(self, directories: Sequence[Path]) -> Table | None:
+        rows = self.rows(directories)
+        return table(rows) if rows else None
 
     def leave(self, directories: Sequence[Path], folder: Path) -> list[str]:
-        if found := load(directories):
-            write_csv(found, folder / FILE)
-        return draw(self, directories, folder, {"controls": "controls"})
+        """Draw also what the server reports without a request."""
+        lines = super().leave(directories, folder)
+        return lines or self.draw(directories, folder, self.pictures)
 
 
-FAMILY = Dissemination()
+FAMILY = Dissemination(
+    "dissemination",
+    order=10,
+    mark=ASKED,
+    plots={"controls": ControlsPlot(), "refresh-points": RefreshPointsPlot()},
+    pictures={"controls": "controls"},
+    csv="dissemination.csv",
+    columns=(
+        *("requests", "newer", "merges", "too_late", "unanswered"),
+        *("waiting_total_s", "waiting_mean_s", "extra_bytes_down", "extra_bytes_up"),
+        *("use_up", "use_down", "beta_median"),
+        *("staleness_before_mean", "staleness_before_median"),
+        *("staleness_after_mean", "staleness_after_median", "refresh_points", "note"),
+    ),
+)

@@ -16,10 +16,9 @@ from edgefl.cli import app
 from edgefl.clocks.setup.learning import learning
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
-from edgefl.reports import gallery
-from edgefl.reports import slots as slots
-from edgefl.reports.slots import Bar
-from edgefl.results.tail import read_csv, read_events
+from edgefl.results.families import slots as slots
+from edgefl.results.figures import gallery
+from edgefl.results.read import read_csv, read_events
 
 SLOTS: dict[str, Any] = {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 10.0, "rate_mbit_s": 0.01}
 
@@ -65,12 +64,9 @@ def test_the_bars_are_those_of_the_papers_figure(folder: Path) -> None:
     """
     for strategy, receives in (("tdma-fl", 4), ("idfl", 7)):
         found = slots.bars_until(read_events(folder / strategy / "events.jsonl"), 1.0, 10.0)
-        mine = [bar for bar in found if bar.edge == "e000"]
-        assert (
-            Bar("e000", "transmit", 2, 3) in mine
-            and Bar("e000", "receive", receives, receives + 1) in mine
-        )
-        computes = [(bar.begin, bar.end) for bar in mine if bar.what == "compute"]
+        mine = [bar[1:] for bar in found if bar[0] == "e000"]
+        assert ("transmit", 2, 3) in mine and ("receive", receives, receives + 1) in mine
+        computes = [bar[1:] for bar in mine if bar[0] == "compute"]
         assert computes[0] == (0.0, 1.5) and computes[1] == (
             receives + 1,
             receives + 2.5,

@@ -1,44 +1,50 @@
-"""All kinds of figures: those of every run (``edgefl.results.figures``) and those of families."""
+"""All kinds of figures: those of every run (this folder) and those of families of strategies.
+
+A module of this folder, or a family, that binds ``PLOTS`` adds figures.
+"""
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from edgefl import catalog
 from edgefl.errors import UserError, listed, nearest, undamaged
-from edgefl.reports.family import families
-from edgefl.results.axes import AXES
+from edgefl.results import figures
 from edgefl.results.compare import replace_file
-from edgefl.results.figures.base import LEFT, Plot, PlotData, Runs, drawn, left, open_runs, save
-from edgefl.results.figures.style import PlotStyle
+from edgefl.results.families import families
+from edgefl.results.figures.base import (
+    LEFT,
+    Plot,
+    PlotData,
+    PlotStyle,
+    Runs,
+    drawn,
+    left,
+    open_runs,
+    save,
+)
+from edgefl.results.summary import AXES
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-PACKAGE = "edgefl.results.figures"
 OWN = PlotStyle()  # the figure's own choices
 
 
 def plots() -> dict[str, Plot]:
     """Return all kinds of figures by name: first those of every run, then those of families."""
-    found = {
-        name.replace("_", "-"): import_module(f"{PACKAGE}.{name}").PLOT
-        for name in catalog.names(PACKAGE, "PLOT")
-    }
-    return found | {
-        name: plot for family in families().values() for name, plot in family.plots().items()
-    }
+    names = [module.name for module in pkgutil.iter_modules(figures.__path__)]
+    modules = [import_module(f"{figures.__name__}.{name}") for name in names]
+    of_runs = {name: plot for each in modules for name, plot in getattr(each, "PLOTS", {}).items()}
+    of_families = {name: plot for each in families().values() for name, plot in each.plots.items()}
+    return dict(sorted(of_runs.items())) | of_families
 
 
 def find(kind: str) -> Plot:
     """Return a kind of figure by its name; UserError if there is none."""
-    found = plots()
-    if kind not in found:
-        raise UserError(f"--kind {kind}: no such figure{nearest(kind, found)}")
-    return found[kind]
+    known = plots()
+    if kind not in known:
+        raise UserError(f"--kind {kind}: no such figure{nearest(kind, known)}")
+    return known[kind]
 
 
 def missing(runs: Runs) -> dict[str, str]:
@@ -46,26 +52,16 @@ def missing(runs: Runs) -> dict[str, str]:
     return {name: _reason(plot, runs) for name, plot in plots().items()}
 
 
-def available(directories: Sequence[Path]) -> list[str]:
-    """Return the kinds of figures that the runs in ``directories`` have."""
-    return [name for name, reason in missing(open_runs(directories)).items() if not reason]
-
-
 def data(kind: str, runs: Runs, style: PlotStyle = OWN) -> PlotData:
     """Return the numbers behind a figure; UserError if these runs do not have it."""
     plot = find(kind)
     _check(kind, plot, style)
-    found = _numbers(plot, runs, style)
-    if not found.rows:
+    numbers = _numbers(plot, runs, style)
+    if not numbers.rows:
         axis = AXES.get(style.x)
         of = plot.OF if axis is None else f"{plot.OF} (--x {axis.name}: {axis.missing})"
         raise UserError(f"--kind {kind}: nothing to draw in {listed([*runs])}; it is of {of}")
-    return found
-
-
-def draw(kind: str, runs: Runs, style: PlotStyle = OWN) -> Figure:
-    """Return a figure of ``runs``; UserError if they do not have it."""
-    return drawn(find(kind), data(kind, runs, style), style)
+    return numbers
 
 
 def write(
@@ -93,8 +89,8 @@ def leave(directories: Sequence[Path], names: Mapping[str, Path]) -> list[Path]:
 
     ``names``: kind -> path without a suffix.
     """
-    runs, found = open_runs(directories), plots()
-    return [path for kind, out in names.items() for path in left(found[kind], runs, out)]
+    runs, known = open_runs(directories), plots()
+    return [path for kind, out in names.items() for path in left(known[kind], runs, out)]
 
 
 def _reason(plot: Plot, runs: Runs) -> str:

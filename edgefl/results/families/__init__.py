@@ -1,0 +1,209 @@
+"""Reports about families of strategies, beyond the comparison. Start here, then ``aggregation``.
+
+A module of this folder that binds a ``Family`` to ``FAMILY`` is a family. matplotlib is imported
+only when a figure is drawn, since a base install has none.
+
+aggregation    how server steps weighed their gradients (WKAFL and its relatives)
+by_label       accuracy on the data of fast and of slow devices
+dissemination  cost and effect of asking for fresher models (FedASMU, FedSSMU)
+distillation   what a distilling server reports per round (FedEcho)
+native         what was measured of native links and devices
+slots          how slotted strategies used a TDMA channel
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgefl.record.files import EXPERIMENT
+from edgefl.results.compare import write_table
+from edgefl.results.figures.base import LEFT, Plot, left, open_runs
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class SectionRow:
+    """A finished run that has the family's section: its scheme's name, and its summary.json."""
+
+    name: str
+    facts: Mapping[str, Any]
+    section: dict[str, Any]
+
+    def value(self, key: str) -> Any:
+        """Return a value of the section ("A_mean": the "mean" of its part A) or of summary.json."""
+        if key in self.section:
+            return self.section[key]
+        outer, _, inner = key.rpartition("_")
+        if outer in self.section:
+            return (self.section[outer] or {}).get(inner)
+        return self.facts.get(key)
+
+
+@dataclass(frozen=True)
+class Family:
+    """The reports about one subject; bind an instance, or one of a subclass, to ``FAMILY``.
+
+    ``order``: position in summary.json and on the terminal, smallest first. ``mark``: runs that
+    have this event, reported number or file. ``plots``: kinds of figures by name, for ``edgefl plot
+    --kind``. ``pictures``: of these, kind -> the name of the figure that a run leaves. ``csv``: the
+    file of the sections that a run leaves, with the ``columns`` after the name and the seed (see
+    SectionRow.value). A directory is that of a run, or of a scheme with one run per seed below it.
+    """
+
+    name: str  # that of the file, and of the section
+    order: int
+    mark: str
+    plots: Mapping[str, Plot] = field(default_factory=dict)
+    pictures: Mapping[str, str] = field(default_factory=dict)
+    csv: str = ""
+    columns: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The paths that ``leave`` may write, in the experiment's folder."""
+        return ((self.csv,) if self.csv else ()) + pictures(*self.pictures.values())
+
+    def section(self, run: Path, emulated_s: float) -> dict[str, Any] | None:
+        """Return the family's section of summary.json, or None.
+
+        The run has the mark and ended after ``emulated_s``.
+        """
+        return None
+
+    def columns_of(self, rows: Sequence[SectionRow]) -> tuple[str, ...]:
+        """Return the columns that the CSV file of these rows has after the name and the seed."""
+        return self.columns
+
+    def rows(self, directories: Sequence[Path]) -> list[SectionRow]:
+        """Return the finished runs in ``directories`` or below that have the family's section.
+
+        UserError if a directory holds no run.
+        """
+        return [
+            SectionRow(name, run.summary, section)
+            for name, runs in open_runs(directories).items()
+            for run in runs
+            if isinstance(section := run.summary.get(self.name), dict) and section
+        ]
+
+    def table(self, directories: Sequence[Path]) -> Table | None:
+        """Return a table for the terminal, shown below the comparison."""
+        return None
+
+    def leave(self, directories: Sequence[Path], folder: Path) -> list[str]:
+        """Write the family's CSV file and figures into the experiment's ``folder``.
+
+        Return the lines that the terminal shows about them.
+        """
+        if self.csv:
+            if not (rows := self.rows(directories)):
+                return []
+            self.write_csv(rows, folder / self.csv)
+        return self.draw(directories, folder, self.pictures)
+
+    def write_csv(self, rows: Sequence[SectionRow], path: Path) -> None:
+        """Write a row per run; counts by number are like "1:40 2:17"."""
+        columns = ("name", "seed", *self.columns_of(rows))
+        cells = [[row.name, *(_cell(row.value(key)) for key in columns[1:])] for row in rows]
+        write_table(path, columns, cells)
+
+    def draw(
+        self, directories: Sequence[Path], folder: Path, pictures: Mapping[str, str]
+    ) -> list[str]:
+        """Draw each kind of ``pictures`` that has data, PNG and PDF; return lines about them.
+
+        Draw nothing on a base install.
+        """
+        if not (pictures and drawable()):
+            return []
+        runs = open_runs(directories)
+        paths = [
+            path
+            for kind, name in pictures.items()
+            for path in left(self.plots[kind], runs, folder / "figures" / name)
+        ]
+        return [f"figure{'s' * (len(paths) > 1)}: {', '.join(map(str, paths))}"] if paths else []
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return " ".join(f"{number}:{count}" for number, count in value.items())
+    return value
+
+
+def by_scheme(rows: Iterable[SectionRow]) -> dict[str, list[SectionRow]]:
+    """Return the rows of each scheme, one per seed."""
+    schemes: dict[str, list[SectionRow]] = {}
+    for row in rows:
+        schemes.setdefault(row.name, []).append(row)
+    return schemes
+
+
+def scheme_table(
+    title: str, schemes: Collection[str], columns: Mapping[str, Sequence[str]]
+) -> Table:
+    """Return a table for 80 columns; ``columns``: heading -> cells, one per scheme."""
+    from rich.text import Text
+
+    from edgefl.results.tables import plain_table
+
+    shown = plain_table(title)
+    shown.add_column("strategy\n", overflow="fold", min_width=min(12, max(map(len, schemes))))
+    for heading in columns:
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for name, *cells in zip(schemes, *columns.values()):
+        shown.add_row(Text(name), *cells)
+    return shown
+
+
+def pictures(*names: str) -> tuple[str, ...]:
+    """Return the file names of these figures, PNG and PDF, in the experiment's folder."""
+    return tuple(f"figures/{name}.{kind}" for name in names for kind in LEFT)
+
+
+def drawable() -> bool:
+    """Return whether matplotlib is installed; a base install has none."""
+    return find_spec("matplotlib") is not None
+
+
+# ---------------------------------------------------------------------- all families
+COMPARISON = ("comparison.csv", "comparison_seeds.csv", *pictures("accuracy"))
+ABOVE_RUNS = (EXPERIMENT, *COMPARISON)
+
+
+def families() -> dict[str, Family]:
+    """Return the families by the names of their files, in their order."""
+    names = [module.name for module in pkgutil.iter_modules(__path__)]
+    modules = {name: import_module(f"{__name__}.{name}") for name in names}
+    known = {name: each.FAMILY for name, each in modules.items() if hasattr(each, "FAMILY")}
+    return dict(sorted(known.items(), key=lambda item: (item[1].order, item[0])))
+
+
+def sections(run: Path, marks: Collection[str], emulated_s: float) -> dict[str, Any]:
+    """Return the sections of summary.json by family.
+
+    ``marks``: the events and reported numbers that occurred in the run. A family whose mark is
+    missing costs no time.
+    """
+    return {
+        name: section
+        for name, family in families().items()
+        if family.mark in marks or (run / family.mark).is_file()
+        if (section := family.section(run, emulated_s)) is not None
+    }
+
+
+def files() -> tuple[str, ...]:
+    """Return the files that may be in an experiment's folder above its runs.
+
+    They are the experiment, the comparison and the families' files.
+    """
+    return ABOVE_RUNS + tuple(name for family in families().values() for name in family.files)
