@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from edgefl.cli import app
 from edgefl.clocks.setup.devices import devices
-from edgefl.clocks.setup.plan import devices, refuse_native
+from edgefl.clocks.setup.plan import refuse_native
 from edgefl.config.file import load
 from edgefl.config.groups import parts
 from edgefl.errors import UserError
