@@ -145,7 +145,7 @@ def experiment(scenario: Scenario) -> Experiment:
     if scenario.native:
         sections["links"] = {"kind": "native"}
     if "medium" in more:
-        del sections["links"]
+        sections["links"] = {"latency_ms": 10.0}
     ways = {"up": scenario.up, "down": scenario.down}
     if any(ways.values()):
         sections["compression"] = {way: name for way, name in ways.items() if name}
