@@ -45,6 +45,11 @@ JUDGED = (messages.Worked, messages.Noticed)
 UNJUDGED = (messages.Carried, messages.Evaluated, messages.HostSaid, messages.Judged)
 SMALL_BYTES = 1_000_000  # of a model; the vectors of a larger one are computed beside the sockets
 TURN_NS = 5_000_000  # after so long, the sockets are looked at again
+# The logic's own thread ends when nothing was slow for so long: 200 times the least slow item, so a
+# slow item that comes now and then takes at most 0.5 % of the pacing thread's time. Each further
+# thread waits twice as long as the one before, so a strategy that is slow again and again delays
+# the sockets a few times in a run.
+QUIET_NS = 10 * NS_PER_S
 Then = Callable[[], None]
 REPLAY_S = 2.0  # a checkpoint is taken when the replay of the journal would take longer
 READ_BYTE_S = 500_000_000  # how fast a journal is read
@@ -233,7 +238,7 @@ class Logic:
     flushed once for all of them, and the pacing thread wakes once.
 
     ``between_turns``: the pacing thread handles items, in ``turn_ends``. Once an item or the disk
-    was slow, the logic has a thread of its own for the rest of the run, so that sessions go on.
+    was slow, the logic has a thread of its own until it is quick again, so that sessions go on.
     The two threads never handle items at the same time.
     """
 
@@ -268,11 +273,15 @@ class Logic:
         self._flushed_s = 0.0
         self._interrupted = False
         self._handled: list[tuple[Any, int, list[Request]]] = []  # item, ns it took, what it caused
-        # Whether something was slow: an item, without those that begin the run, or the disk. An
-        # item's time is the thread's own CPU time: it is not slow because the process was
-        # pre-empted, nor because it waits for something. The disk takes no CPU time, so it is slow
-        # if two waits for it in a row are long: one of them may be a pre-emption.
-        self._slow = False
+        # When something was slow for the last time: an item, without those that begin the run, or
+        # the disk. An item's time is the thread's own CPU time: it is not slow because the process
+        # was pre-empted, nor because it waits for something. The disk takes no CPU time, so it is
+        # slow if two waits for it in a row are long: one of them may be a pre-emption.
+        self._slow_ns: int | None = None
+        # how long nothing must be slow until the pacing thread handles items again; None: it never
+        # does
+        self._quiet_ns = QUIET_NS if between_turns else None
+        self._gives_back = False  # set by the logic's own thread: it handles nothing more
         self._waited_long = False  # for the disk, the last time
 
     @property
@@ -291,11 +300,15 @@ class Logic:
             self.system.join(self._thread)
 
     def run(self) -> None:
-        """Handle items in the caller's thread until the end."""
+        """Handle items in the caller's thread until the end, or until it is quick again."""
         self.at_start()
         try:
             self.committer.start()
             while not self.ended:
+                if self._is_quick_again():
+                    self._gives_back = True
+                    self.said.put()  # wakes the pacing thread
+                    return
                 self._next()
         except BaseException as error:  # ends the run: the main thread raises it again
             self._fail(error)
@@ -314,6 +327,8 @@ class Logic:
         (ns) at which the pacing thread calls this again, if it has no work before.
         """
         self._take_over(told)
+        if self._gives_back:
+            self._take_back(told, obey)
         if not self.between_turns or self._handled_in is not None:
             return FOREVER
         self._handled_in = self.system.thread()
@@ -321,7 +336,7 @@ class Logic:
             more = self._handle_waiting(told, obey)
         finally:
             self._handled_in = None
-        if self._slow and not self.ended and self.error is None:
+        if self._slow_ns is not None and not self.ended and self.error is None:
             self.between_turns = False
             self.start()
             return FOREVER
@@ -331,6 +346,21 @@ class Logic:
     def waits_here(self) -> bool:
         """Whether the calling thread is the pacing thread in the middle of an item."""
         return self._handled_in == self.system.thread()
+
+    def _is_quick_again(self) -> bool:
+        if self._quiet_ns is None or self._slow_ns is None:
+            return False
+        return self.system.monotonic_ns() - self._slow_ns >= self._quiet_ns
+
+    def _take_back(self, told: list[Any], obey: Callable[[list[Any]], None]) -> None:
+        """Handle items between two turns again: the logic's own thread has ended."""
+        assert self._quiet_ns is not None  # else it would not have ended
+        self._quiet_ns *= 2
+        self._thread, self._slow_ns, self._gives_back = None, None, False
+        # before the inbox is read: from now on, an item of another thread wakes this one
+        self.between_turns = True
+        obey(self.said.take())  # what the thread has asked for last
+        self._take_over(told)
 
     def _take_over(self, told: list[Any]) -> None:
         for item in told:
@@ -453,7 +483,7 @@ class Logic:
         taken_ns = self.system.monotonic_ns() - started
         self._handled.append((item, taken_ns, requests))
         if taken_ns > SLOW_NS and not begins and self.system.thread_ns() - worked_ns > SLOW_NS:
-            self._slow = True
+            self._slow_ns = self.system.monotonic_ns()
         if isinstance(item, JUDGED):
             self._judge(item)
         if self.checkpoints is not None and not self._interrupted:  # nothing resumes after that
@@ -483,7 +513,8 @@ class Logic:
             self.committer.commit(partial(self._leave, handled))
         waited_ns = self.system.monotonic_ns() - started
         before, self._waited_long = self._waited_long, waited_ns > SLOW_NS
-        self._slow |= before and self._waited_long
+        if before and self._waited_long:
+            self._slow_ns = self.system.monotonic_ns()
         for item, taken_ns, _ in handled:
             if not isinstance(item, UNJUDGED):
                 self.fidelity.handle(taken_ns + waited_ns)

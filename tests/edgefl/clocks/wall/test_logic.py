@@ -22,6 +22,7 @@ from edgefl.clocks.setup.rundir import OpenRun
 from edgefl.clocks.wall.coordinator.logic import (
     DISK_FULL,
     FLUSH_S,
+    QUIET_NS,
     SLOW_NS,
     TURN_NS,
     Committer,
@@ -355,6 +356,37 @@ def test_a_slow_strategy_gets_a_thread_of_its_own(
     assert len(pacing.done) == done, "the pacing thread does what it is asked for"
     pacing.turn()
     assert isinstance(pacing.done[-1], Finish)
+
+
+def test_the_logic_comes_back_when_it_is_quick_again_and_keeps_the_order(
+    pacing: Pacing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbered items of the sockets and of other threads, before, during and after the time with
+    two threads: each is handled once, and what it causes is done in order.
+    """
+    pacing.begin(monkeypatch, lambda item: None)
+    pacing.done.clear()
+    handled: list[int] = []
+
+    def numbered(item: Noticed) -> list[Any]:
+        handled.append(item.now)
+        pacing.system.work(SLOW_NS + 1 if item.now == 1 else 1)
+        return [WakeAt(item.now)]
+
+    monkeypatch.setattr(pacing.logic.core, "handle", numbered)
+    pacing.turn(*(Noticed(number, "stranger", {}) for number in range(3)))
+    (thread,) = pacing.system.started
+    pacing.turn(Noticed(3, "stranger", {}))
+    pacing.logic.put(Noticed(4, "stranger", {}))
+    assert handled == [0, 1], "the others wait for the other thread"
+    before_ns = pacing.system.now_ns
+    thread.run()
+    assert handled == [0, 1, 2, 3, 4] and pacing.done == [WakeAt(0), WakeAt(1)]
+    assert pacing.system.now_ns - before_ns >= QUIET_NS - 2 * SLOW_NS, "it has waited for quiet"
+    pacing.logic.put(Noticed(5, "stranger", {}))
+    pacing.turn(Noticed(6, "stranger", {}))
+    assert handled == [0, 1, 2, 3, 4, 5, 6] and len(pacing.system.started) == 1
+    assert pacing.done == [WakeAt(number) for number in handled]
 
 
 @pytest.mark.parametrize(("waits", "splits"), [([1, 0, 1], False), ([1, 1], True)])
