@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from edgefl.jobs import Distill
 from edgefl.models.adam import Adam
 from edgefl.models.workspace import Workspace
 from edgefl.vectors import aligned_copy
@@ -73,6 +72,16 @@ class Batch(Protocol):
         ...
 
 
+class Recipe(Protocol):
+    """How to distil: passes over the samples, the batch size, the range of alpha, the clip norm."""
+
+    passes: int
+    batch: int
+    alpha_min: float
+    alpha_max: float
+    clip: float
+
+
 class Teacher(Protocol):
     """What teaches: predictions for all samples."""
 
@@ -103,7 +112,7 @@ def distil(
     adam: Adam,
     inputs: torch.Tensor,
     teacher: Teacher,
-    recipe: Distill,
+    recipe: Recipe,
     rng: np.random.Generator,
 ) -> dict[str, float]:
     """Train ``weights`` (whole layout) in place, and return means over the batches.
@@ -129,6 +138,6 @@ def distil(
     return {name: math.fsum(values) / len(noted) for name, values in zip(names, zip(*noted))}
 
 
-def _batches(samples: int, recipe: Distill, rng: np.random.Generator) -> Iterator[torch.Tensor]:
+def _batches(samples: int, recipe: Recipe, rng: np.random.Generator) -> Iterator[torch.Tensor]:
     for _ in range(recipe.passes):
         yield from torch.from_numpy(rng.permutation(samples)).split(recipe.batch)
