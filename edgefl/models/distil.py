@@ -73,8 +73,9 @@ class Batch(Protocol):
 
 
 class Recipe(Protocol):
-    """How to distil: passes over the samples, the batch size, the range of alpha, the clip norm."""
+    """Of a distillation: step, passes, batch size, range of alpha, norm of the clip."""
 
+    learning_rate: float
     passes: int
     batch: int
     alpha_min: float
