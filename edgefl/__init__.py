@@ -1,3 +1,21 @@
-"""A testbed that measures federated-learning schemes on the wall clock, over a real network."""
+"""A testbed that measures federated-learning schemes on the wall clock, over a real network. ::
+
+    strategies    the algorithms: start here, at strategies/base and one of the files
+    coordinator   the server's actor: tasks, deadlines, what it asks the strategy
+    exchange      transfers and notes between it and the edges, for both clocks
+    edges         what runs on a device: its actor, and the training
+    protocol      messages, and how they travel as bytes
+    clocks        what drives the actors: virtual, wall, and what both set up
+    models, data, compression, compiled    what is learned, from what, and how fast
+    config        the experiment file
+    record, checkpoints    what a run leaves, and how it goes on after it was broken off
+    results       tables, figures and summaries from these files
+    commands      the core's commands; ``cli`` finds those of plug-ins, too
+    plugins       what builds on runs: launch, live page, sweeps, reports, exports, Flower
+    api           what a user's file may import
+
+No room imports one above it; ``pyproject.toml`` has their order. ``emulator`` (links, slots,
+devices, clocks, faults) knows nothing of this package.
+"""
 
 __version__ = "0.1.0"
