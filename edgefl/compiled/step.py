@@ -71,11 +71,11 @@ class CompiledStep:
 
     def __init__(self, network: Network, processor: Processor | None = None) -> None:
         """Take the code from the cache or make it. Unsuited if this processor cannot run it."""
-        self.network = network
+        self.network, self.parameters, self.classes = network, network.parameters, network.classes
         self._code = _code(network, processor or this_processor())
         self._memory = aligned(self._code.floats)
         self._memory[:] = 0
-        self._slope = aligned(network.parameters)
+        self._slope = aligned(self.parameters)
 
     def gradient(
         self,
@@ -140,7 +140,7 @@ class CompiledStep:
     def outputs(self, weights: np.ndarray, inputs: np.ndarray) -> np.ndarray:
         """The scores of all inputs: float32 (samples, classes)."""
         index = np.arange(len(inputs), dtype=np.int64)
-        scores = np.empty((len(inputs), self.network.classes), dtype=np.float32)
+        scores = np.empty((len(inputs), self.classes), dtype=np.float32)
         self._code.outputs(
             self._vector(weights),
             self._images(inputs),
@@ -152,10 +152,9 @@ class CompiledStep:
         return scores
 
     def _vector(self, vector: np.ndarray) -> int:
-        if vector.ndim != 1 or len(vector) < self.network.parameters:
+        if vector.ndim != 1 or len(vector) < self.parameters:
             raise ValueError(
-                f"a vector of shape {vector.shape} for a model of {self.network.parameters}"
-                " parameters"
+                f"a vector of shape {vector.shape} for a model of {self.parameters} parameters"
             )
         return _address(vector)
 

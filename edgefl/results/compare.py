@@ -6,7 +6,6 @@ several schemes). ``edgefl.results.tables`` shows both.
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -599,23 +598,7 @@ def write_seeds_csv(rows: Sequence[Row], path: Path) -> None:
 
 def write_records(records: Sequence[Record], path: Path) -> None:
     """Write rows with the same keys as a CSV file."""
-    write_table(path, list(records[0]), ([*record.values()] for record in records))
-
-
-def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Write a CSV file: None as an empty field, floats in columns of seconds with 9 decimals."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([_field(column, value) for column, value in zip(columns, row)] for row in rows)
-    replace_file(path, text.getvalue().encode())
-
-
-def _field(column: str, value: Any) -> str:
-    if value is None:
-        return ""
-    in_seconds = column.removesuffix("_mean").removesuffix("_std").endswith("_s")
-    return f"{value:.9f}" if in_seconds else str(value)
+    run_files.write_table(path, list(records[0]), ([*record.values()] for record in records))
 
 
 def write_parquet(records: Sequence[Record], path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -176,6 +178,22 @@ def replace_file(path: Path, data: bytes) -> None:
         os.replace(temporary, path)
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror})") from error
+
+
+def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write a CSV file: None as an empty field, floats in columns of seconds with 9 decimals."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_field(column, value) for column, value in zip(columns, row)] for row in rows)
+    replace_file(path, text.getvalue().encode())
+
+
+def _field(column: str, value: Any) -> str:
+    if value is None:
+        return ""
+    in_seconds = column.removesuffix("_mean").removesuffix("_std").endswith("_s")
+    return f"{value:.9f}" if in_seconds else str(value)
 
 
 class RunFiles:

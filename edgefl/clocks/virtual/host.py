@@ -193,12 +193,13 @@ class VirtualHost:
         """Whether only faults are left and no edge comes back, or all edges are down for good."""
         if len(self.agenda) > 1 or self.lives.some_return:
             return False
-        others = min(self.exchange.network.next_due(), self.coordinator.next_due())
-        return others >= FOREVER or self._deserted
+        if self.exchange.network.next_due() < FOREVER:
+            return False
+        return self.coordinator.next_due() >= FOREVER or self._deserted
 
     @property
     def _deserted(self) -> bool:
-        """Whether all edges are down for good in a run without a stop time.
+        """Whether all edges are down for good in a run without a stop time; nothing is under way.
 
         Such a run must end here: repeated alarms (periodic evaluation) would keep it going.
         """
@@ -207,7 +208,6 @@ class VirtualHost:
             coordinator.experiment.stop.emulated_s is None
             and self.lives.deserted
             and not coordinator.tasks.open
-            and self.exchange.network.next_due() >= FOREVER
         )
 
     def _happen(self, now: int) -> None:

@@ -11,10 +11,9 @@ from rich.text import Text
 
 from edgefl.errors import printable
 from edgefl.record.files import MEASURED
-from edgefl.results.compare import write_table
 from edgefl.results.families import Family
 from edgefl.results.measured import measured, numbers
-from edgefl.results.run_files import find, title
+from edgefl.results.run_files import find, title, write_table
 from edgefl.results.tables import plain_table
 
 SERIES = ("up_mbit_s", "down_mbit_s", "rtt_ms", "idle_rtt_ms", "samples_per_s")
