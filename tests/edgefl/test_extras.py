@@ -14,7 +14,8 @@ from builders import EXAMPLES
 from paths import ROOT
 
 import emulator
-from edgefl.data import celeba, digits, tiny_imagenet
+from edgefl.data import digits
+from edgefl.data.cache import pictures
 from edgefl.data.download import Download, fetch
 from edgefl.errors import UserError, needs
 from emulator.commands.tdma import tdma
@@ -77,9 +78,7 @@ def test_what_is_missing_and_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(UserError, match=r"a download needs the package 'pooch'.*edgefl\[lab\]"):
         fetch([Download("http://x/y", "md5:0")], nowhere, "x", None, lambda *_: None)
     with pytest.raises(UserError, match=r"'celeba' needs the package 'PIL'.*edgefl\[lab\]"):
-        celeba._pictures(nowhere, [], 8, nowhere, "x")
-    with pytest.raises(UserError, match=r"'tiny_imagenet' needs the package 'PIL'.*edgefl\[lab\]"):
-        tiny_imagenet._read([], nowhere, "x", nowhere)
+        pictures([], nowhere, "x", 8, "celeba")
     monkeypatch.delitem(sys.modules, "emulator.figures", raising=False)
     monkeypatch.delattr(emulator, "figures", raising=False)
     with pytest.raises(BadValue, match=r"--figure needs the package 'matplotlib'.*edgefl\[lab\]"):

@@ -19,7 +19,7 @@ for name in wanted:
     if forbidden & set(sys.modules):
         sys.exit(f"{name} brings in {', '.join(sorted(forbidden & set(sys.modules)))}")
 """
-LIGHT = "coordinator strategies protocol results edges.edge loading.file"
+LIGHT = "coordinator strategies exchange protocol results edges.edge config"
 
 
 @pytest.mark.processes
