@@ -74,7 +74,10 @@ def test_both_distributions_are_whole(built: Path) -> None:
 def test_the_quickstart_runs_from_the_wheel(environment: Path, tmp_path: Path) -> None:
     for file in run(environment / "bin" / "python", "-c", WHERE, cwd=tmp_path).splitlines():
         assert Path(file).is_relative_to(environment)
-    plugins = "from importlib.metadata import entry_points as e; print(*[n.name for n in e()])"
+    plugins = (
+        "from importlib.metadata import distribution as d;"
+        "print(*[n.name for n in d('edgefl').entry_points])"
+    )
     names = run(environment / "bin" / "python", "-c", plugins, cwd=tmp_path).split()
     assert {"emulator", "launch", "perfetto", "live"} <= {*names}
     assert "launch" in run(environment / "bin" / "edgefl", "--help", cwd=tmp_path)
