@@ -264,15 +264,17 @@ class TransferMeta(Struct, array_like=True, forbid_unknown_fields=True, frozen=T
     numbers: Annotated[dict[Name, float], Meta(max_length=MAX_ARRAYS)]
 
 
-def _text(name: str) -> str:
-    """A strategy's own name may be of a subclass of str, as numpy's texts are."""
-    return str(name) if isinstance(name, str) else name
-
-
 def meta(message: Bulk) -> bytes:
     """Encode the TransferMeta of a message."""
-    vectors = [(_text(name), vector.size) for name, vector in message.vectors.items()]
-    numbers = {_text(name): float(number) for name, number in message.numbers.items()}
+    # a strategy's own name may be of a subclass of str, as numpy's texts are
+    vectors = [
+        (str(name) if isinstance(name, str) else name, vector.size)
+        for name, vector in message.vectors.items()
+    ]
+    numbers = {
+        str(name) if isinstance(name, str) else name: float(number)
+        for name, number in message.numbers.items()
+    }
     return msgspec.msgpack.encode((message.number, message.version, vectors, numbers))
 
 

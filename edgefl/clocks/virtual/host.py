@@ -173,7 +173,9 @@ class VirtualHost:
     def _step(self) -> None:
         due = self._next_due()
         now = min(due, self.coordinator.next_due())
-        if now >= FOREVER or self._nothing_left():
+        # while something is under way there is something to do, and it is the cheapest to ask
+        idle = self.exchange.network.next_due() >= FOREVER
+        if now >= FOREVER or (idle and self._nothing_left()):
             self._finish("nothing left to do")
             return
         self.clock.advance(now)
@@ -190,10 +192,11 @@ class VirtualHost:
         return min(self.agenda.next_due(), self.exchange.network.next_due())
 
     def _nothing_left(self) -> bool:
-        """Whether only faults are left and no edge comes back, or all edges are down for good."""
+        """Whether only faults are left and no edge comes back, or all edges are down for good.
+
+        Nothing is under way.
+        """
         if len(self.agenda) > 1 or self.lives.some_return:
-            return False
-        if self.exchange.network.next_due() < FOREVER:
             return False
         return self.coordinator.next_due() >= FOREVER or self._deserted
 
