@@ -18,14 +18,18 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from mmap import PAGESIZE
 from threading import Event, Thread
 from typing import Protocol
 
 import zmq
 
-# How often connections without a session are looked at, and those with one. At 1 GB/s, 80 MB of an
-# endless message come in between; 100 connections take 0.3 % of a core.
-LOOK_EVERY_S, LOOK_AT_SESSIONS_EVERY_S = 0.02, 0.08
+STATM = "/proc/self/statm"
+LOOK_EVERY_S = 0.02
+# Each connection with a session is looked at only when the process has grown by so much, or after
+# so many looks at the others in which it has not: an endless message makes it grow, and hundreds of
+# idle connections do not.
+GROWTH_BYTES, TURNS_WITHOUT_LOOK = 1 << 20, 10
 # Before it has joined, an honest edge sends only a handshake, Hello and Join: less than 4 KiB.
 BEFORE_JOINING_BYTES = 1 << 14
 TO_GREET_S = 10.0  # from the connection to the Hello; a session has its own time to join
@@ -63,6 +67,35 @@ INFO_BYTES = RECEIVED_AT + RECEIVED.size
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: the close sends it
 IPV4_MAPPED = bytes(10) + b"\xff\xff"
 MOST_EVENTS = 1_000  # processed before the connections are looked at
+
+
+class MemoryGrowth:
+    """Compares the resident memory with the least one since ``forget``."""
+
+    def __init__(self, least_bytes: int) -> None:
+        self.least_pages = -(-least_bytes // PAGESIZE)
+        self._fd = -1
+        with suppress(OSError):  # not Linux: it always counts as grown
+            self._fd = os.open(STATM, os.O_RDONLY | os.O_CLOEXEC)
+        self._lowest = self._pages()
+
+    def grown(self) -> bool:
+        """Whether the process holds ``least_bytes`` more than at its lowest."""
+        pages = self._pages()
+        self._lowest = min(self._lowest, pages)
+        return self._fd < 0 or pages - self._lowest >= self.least_pages
+
+    def forget(self) -> None:
+        """Compare with the present memory from now on."""
+        self._lowest = self._pages()
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _pages(self) -> int:
+        return int(os.pread(self._fd, 64, 0).split()[1]) if self._fd >= 0 else 0
 
 
 @dataclass(slots=True, eq=False)
@@ -151,6 +184,8 @@ class Watch(Thread):
         self._streams: dict[int, Stream] = {}
         self._strangers: dict[int, Stream] = {}  # those without a session, oldest first
         self._from: Counter[bytes] = Counter()  # how many of them, by address
+        self._growth = MemoryGrowth(GROWTH_BYTES)
+        self._not_looked = 0  # turns since the last look
         self._over = Event()
         address = f"inproc://connections-{id(self)}"
         wanted = ACCEPTED | ACCEPT_FAILED | SUCCEEDED | DISCONNECTED | sum(FAILED)
@@ -166,8 +201,7 @@ class Watch(Thread):
 
     def run(self) -> None:
         self.at_start()
-        looked_s = looked_at_all_s = time.monotonic()
-        more = True
+        looked_s, more = time.monotonic(), True
         while not self._over.is_set():
             for fd, _ in self._poll.poll(0.0 if more else LOOK_EVERY_S):
                 if fd in self._strangers:
@@ -177,9 +211,12 @@ class Watch(Thread):
                 continue
             looked_s = time.monotonic()
             self.look_at_strangers()
-            if looked_s - looked_at_all_s >= LOOK_AT_SESSIONS_EVERY_S:
-                looked_at_all_s = looked_s
+            self._not_looked += 1
+            if self._growth.grown() or self._not_looked >= TURNS_WITHOUT_LOOK:
+                self._not_looked = 0
                 self.look()
+                self._growth.forget()
+        self._growth.close()
         for fd in list(self._streams):
             self._forget(fd)
         self._poll.close()

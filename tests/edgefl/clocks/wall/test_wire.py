@@ -26,6 +26,7 @@ from edgefl.clocks.wall.connections import (
     UNENDING,
     UNKNOWN_KEY,
     WRONG_HANDSHAKE,
+    MemoryGrowth,
     Watch,
 )
 from edgefl.clocks.wall.wire import MOST_HEADER_BYTES, Dealer, Router
@@ -414,3 +415,27 @@ def test_all_connections_together_leave_open_files(context: zmq.Context) -> None
     assert wired.end()[TOO_MANY] == 4
     for peer in strangers:
         peer.close()
+
+
+# ------------------------------------------------------------------ memory growth
+PAGE = connections.PAGESIZE
+
+
+@pytest.fixture
+def statm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "statm"
+    monkeypatch.setattr(connections, "STATM", str(path))
+    path.write_text("900 100 9 9 0 9 0\n")
+    return path
+
+
+def test_growth_counts_from_the_lowest_point_since_the_last_look(statm: Path) -> None:
+    growth = MemoryGrowth(10 * PAGE)
+    found = []
+    for pages in (109, 110, 60, 69, 70):
+        statm.write_text(f"900 {pages} 9 9 0 9 0\n")
+        found.append(growth.grown())
+    assert found == [False, True, False, False, True]
+    growth.forget()
+    assert not growth.grown()
+    growth.close()
