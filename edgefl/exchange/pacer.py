@@ -458,7 +458,7 @@ class Pacer:
         self._replan(flow, host_now)
 
     def next_due(self) -> int:
-        """The next moment at which ``release`` or ``completed`` has work."""
+        """The next moment at which ``release`` or ``carried`` has work."""
         self._replan_shared()
         while self._heap and self._stale(self._heap[0]):
             heapq.heappop(self._heap)
@@ -536,11 +536,6 @@ class Pacer:
             self.network.resume(flow.transfer, now)
         self._replan(flow, now)
         self._replan_behind(flow, now)
-
-    def cancel(self, flow: PacedFlow, now: int, host_now: int) -> None:
-        """Cancel this transfer at ``now``."""
-        self.exchange.cancel(flow, now)
-        self.cancelled(flow, host_now)
 
     def cancelled(self, flow: PacedFlow, host_now: int) -> None:
         """The exchange has cancelled this transfer: others of its link may start now."""

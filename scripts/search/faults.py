@@ -19,7 +19,7 @@ CALLS = (1, 200)  # of the system, by a process that dies in the last one
 WAYS = {"up": (UP,), "down": (DOWN,), "both": (UP, DOWN)}
 
 
-class Fault(Struct, frozen=True, omit_defaults=True):
+class Fault(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One fault. What ``for_s``, ``count`` and ``way`` mean is said in ``KINDS``."""
 
     kind: str

@@ -78,7 +78,7 @@ DOWN = ("", "float16", "int8")
 COMPRESSED_SHARE = 0.35  # of the stories
 
 
-class Scenario(Struct, frozen=True, omit_defaults=True):
+class Scenario(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What the run itself is, without its faults.
 
     ``pace``: how fast devices and links are, as a factor. ``bounded``: tasks have one limit in all

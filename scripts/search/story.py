@@ -20,7 +20,7 @@ NATIVE_SHARE = 0.3  # of the stories, less those of strategies with a channel
 LAST_S = 10.0  # faults begin by then; an undisturbed run takes about so long
 
 
-class Story(msgspec.Struct, frozen=True, omit_defaults=True):
+class Story(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """``seed``: of the simulation's own draws: delays, torn writes, the order of threads."""
 
     seed: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import fault_search
+import msgspec
 import pytest
 from msgspec.structs import replace
 from paths import ROOT
@@ -163,6 +164,14 @@ def test_a_story_survives_json_and_every_kind_of_fault_is_drawn() -> None:
     kinds = {fault.kind for story in stories for fault in story.faults}
     assert kinds >= KINDS.keys() - {"crash"}  # a kill of the coordinator
     assert any(fault.target == "coordinator" for story in stories for fault in story.faults)
+
+
+def test_a_word_that_a_story_does_not_have_is_refused() -> None:
+    """Otherwise a story with a typing mistake would be another one, and find nothing."""
+    text = Story(3, Scenario("fedavg", "power"), (Fault("cut", 1.0, "e1", 2.0),)).to_json()
+    for word in ("seed", "durability", "for_s"):
+        with pytest.raises(msgspec.DecodeError):
+            Story.from_json(text.replace(f'"{word}"', f'"{word}_"'))
 
 
 def test_a_story_is_shrunk_to_what_matters() -> None:

@@ -223,7 +223,8 @@ def test_the_next_transfer_takes_the_place_of_one_that_was_dropped(suspended: bo
     rig.until(40 * MS)
     if suspended:
         rig.pacer.suspend("a", rig.now)
-    rig.pacer.cancel(first, 40 * MS, 41 * MS)
+    rig.pacer.exchange.cancel(first, 40 * MS)
+    rig.pacer.cancelled(first, 41 * MS)
     if suspended:
         rig.now = 70 * MS
         rig.pacer.resume(second, 0, 70 * MS)
@@ -274,7 +275,8 @@ def test_whatever_happens_every_transfer_that_is_not_dropped_comes_to_its_end(se
                     rig.pacer.suspend(edge, rig.now)
             case 1 if mine:
                 dropped = mine[int(rng.integers(len(mine)))]
-                rig.pacer.cancel(dropped, rig.now, rig.now)
+                rig.pacer.exchange.cancel(dropped, rig.now)
+                rig.pacer.cancelled(dropped, rig.now)
                 flows.remove(dropped)
             case 2 | 3:
                 rig.pacer.suspend(edge, rig.now)

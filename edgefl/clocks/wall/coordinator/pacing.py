@@ -238,9 +238,8 @@ class Pacing:
         for routing in self.router.take_full():
             self._outcomes(self.sessions.deaf(routing))
         self._tick(self.system.monotonic_ns(), drained)
-        self.rouse_ns = (
-            FOREVER  # if an item waits for room on the disk, this thread turns meanwhile
-        )
+        # if an item waits for room on the disk, this thread turns meanwhile
+        self.rouse_ns = FOREVER
         self.rouse_ns = self.logic.turn_ends(self.told, self.obey)
 
     # ------------------------------------------------------------------ time

@@ -8,7 +8,7 @@ run, sessions, logic, transfers, pacing. Its threads, and why each is one:
     committer     with record.durability = "power", waits until the disk has the journal
     checkpoint    writes a checkpoint, which may take seconds
     background    compresses tables that have grown
-    evaluations, jobs    each waits for its worker process
+    evaluator, jobs    each waits for its worker process
     control       waits for the launcher's order to stop
     connections   cuts off connections that take what is not theirs, in milliseconds
     libzmq's own, and with keys the Doorman (ZAP), which libzmq asks from its own thread

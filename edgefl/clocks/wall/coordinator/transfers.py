@@ -269,16 +269,16 @@ class Transport:
         if not flow.shaped:  # nothing to wait for: the Offer's arrival is that of the first byte
             self._send_pieces(flow, *flow.release(self.network, self.clock.now()))
 
-    def carry_all(self, wish: messages.CarryAll) -> None:
+    def carry_all(self, request: messages.CarryAll) -> None:
         """Start a broadcast: one transfer is emulated, and each receiver is offered a real copy."""
+        now, outgoings = request.now, request.outgoings
         copies = [
-            (self._download(edge, outgoing), self._rtt_ns(edge))
-            for edge, outgoing in wish.outgoings
+            (self._download(edge, outgoing), self._rtt_ns(edge)) for edge, outgoing in outgoings
         ]
-        self.pacer.broadcast(copies, wish.slots, wish.number, wish.now, self.clock.now())
-        for edge, outgoing in wish.outgoings:
-            self.send(edge, outgoing.offer(wish.now))
-            self._suspend_absent(edge, wish.now)
+        self.pacer.broadcast(copies, request.slots, request.number, now, self.clock.now())
+        for edge, outgoing in outgoings:
+            self.send(edge, outgoing.offer(now))
+            self._suspend_absent(edge, now)
 
     def grant(self, grant: Grant, number: int, now: int) -> None:
         """Start the upload of an offered update, as transfer ``number``."""
@@ -411,11 +411,7 @@ class Transport:
             self.send(edge, Delivered(number, at_ns))
         if flow.transfer.kind == TASK:
             self.training.begins(edge, flow.task, at_ns)
-            started = messages.Heard(at_ns, edge, Started(flow.task))
-            if at_ns <= self.clock.now():
-                self.tell(started)
-            else:  # a broadcast's last slot goes on; what is due before comes first
-                self.agenda.add(at_ns, lambda now: self.tell(started))
+            self.tell(messages.Heard(at_ns, edge, Started(flow.task)))
 
     def native(self, edge: str) -> list[bool]:
         """Whether the edge's link is native, for each direction."""

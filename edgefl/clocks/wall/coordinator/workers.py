@@ -11,6 +11,7 @@ import math
 import os
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
@@ -91,7 +92,7 @@ def _take(path: Path, value: Any) -> Any:
     return array.reshape(shape)
 
 
-class WorkerEnd:
+class WorkerEnd(ABC):
     """The coordinator's end of a worker process.
 
     A thread sends the orders, one at a time, and waits for the outcome of each: the logic thread
@@ -117,8 +118,9 @@ class WorkerEnd:
             if self.gone is not None:
                 tell(self.gone)
 
+    @abstractmethod
     def _outcome(self, order: Any) -> Any:
-        raise NotImplementedError
+        """Send the order, and return what it has led to. EOFError if the process has ended."""
 
 
 class Evaluator(WorkerEnd):
