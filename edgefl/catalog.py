@@ -3,6 +3,7 @@
 ``package.module:attribute`` and ``file.py:attribute`` are also names. A package's folder also
 contains other files, such as base classes. So a plug-in is a file that binds the wanted attribute
 at its top level. Names and one-liners are read from the source text, so listing the models does not
+import os
 import torch.
 """
 
@@ -12,6 +13,7 @@ import ast
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,7 +57,8 @@ def find(
     if ":" in name:
         return load_dotted(name, base)
     path = _folder(package) / f"{name}.py"
-    if not (name.isidentifier() and path.is_file() and attribute in _bound(path)):
+    # os.path: a name that is too long for a file is no error
+    if not (name.isidentifier() and os.path.isfile(path) and attribute in _bound(path)):
         valid = [*names(package, attribute), *entries(GROUPS.get(package, package))]
         near = nearest(name, valid)
         raise UserError(f"unknown {what} {name!r}{near}; one of your own: {FORMS}")
@@ -67,7 +70,7 @@ def place(package: str, name: str) -> str:
 
     So it is code of the user wherever a config goes: an edge elsewhere must allow it.
     """
-    if ":" in name or (_folder(package) / f"{name.replace('-', '_')}.py").exists():
+    if ":" in name or os.path.isfile(_folder(package) / f"{name.replace('-', '_')}.py"):
         return name
     added = entries(GROUPS.get(package, package)).get(name)
     return name if added is None else added.value

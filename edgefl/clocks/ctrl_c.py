@@ -55,5 +55,5 @@ def ctrl_c_held_back() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, former)
-        if pressed:
-            former(signal.SIGINT, None)
+        for number in pressed:  # a second one may mean more than the first
+            former(number, None)

@@ -37,7 +37,7 @@ def load(directory: Path, options: TextOptions) -> Dataset:
     """Read ``directory/imdb/``, ``directory/aclImdb/`` or ``directory/``: folders such as
     train/neg, or else files such as train.jsonl or train.csv.
     """
-    folder_of_reviews = first_of(directory, FOLDERS, ("train/pos",))
+    folder_of_reviews = first_of(directory, FOLDERS, ("train/pos",), Path.is_dir)
     root = None if folder_of_reviews is None else folder_of_reviews.parents[1]
     if root is not None:
         sources = [root / part / label for part in ("train", "test") for label in LABELS]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from edgefl.errors import UserError
@@ -26,12 +26,20 @@ def cache_dir(env: Mapping[str, str]) -> Path:
     ).expanduser()
 
 
-def first_of(directory: Path, folders: Iterable[str], names: Iterable[str]) -> Path | None:
-    """Return the first of ``names`` that is in ``directory/FOLDER/``, else in ``directory/``."""
+def first_of(
+    directory: Path,
+    folders: Iterable[str],
+    names: Iterable[str],
+    fits: Callable[[Path], bool] = Path.is_file,
+) -> Path | None:
+    """Return the first of ``names`` that is in ``directory/FOLDER/``, else in ``directory/``.
+
+    ``fits``: whether a path is what is searched for.
+    """
     names = tuple(names)
     places = (*(directory / folder for folder in folders), directory)
     paths = (place / name for place in places for name in names)
-    return next((path for path in paths if path.exists()), None)
+    return next((path for path in paths if fits(path)), None)
 
 
 def file_of(directory: Path, folders: Iterable[str], names: Iterable[str], get: str) -> Path:

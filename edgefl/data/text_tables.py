@@ -188,7 +188,7 @@ def from_file(path: Path, labels: Mapping[str, int], key: str) -> Texts:
                     )
                 texts.append(text)
                 numbers.append(labels[name])
-                keys.append(str(about or "").strip())
+                keys.append("" if about is None else str(about).strip())
     except DAMAGE as error:
         raise UserError(f"{path}: truncated or damaged ({error})") from error
     return texts, np.array(numbers, dtype=np.int64), keys if all(keys) else []

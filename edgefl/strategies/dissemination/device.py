@@ -74,12 +74,8 @@ NAMES = (
     "reward",
     "merge_step",
 )
-SENT_AFTER_MERGE = (
-    "fresh_version",
-    "beta",
-    "reward",
-    "merge_step",
-)  # sent after a merge in this task
+# sent after a merge in this task
+SENT_AFTER_MERGE = ("fresh_version", "beta", "reward", "merge_step")
 
 
 class LearningRateRule(LocalRule):

@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from edgefl.clocks import ipc
+from edgefl.clocks.ctrl_c import ctrl_c_held_back
 from edgefl.clocks.ipc import BadMessage, Channel, Message, decode, encode
 from edgefl.clocks.process_messages import (
     DoJob,
@@ -141,3 +142,17 @@ def test_serve_answers_until_the_other_side_is_gone() -> None:
     ours.end.shutdown(1)
     theirs.serve(lambda order: StopRun(f"port {order.port}") if order.port != 2 else None)
     assert [ours.receive(), ours.receive()] == [StopRun("port 1"), StopRun("port 3")]
+
+
+def test_a_second_ctrl_c_that_was_held_back_counts_as_one() -> None:
+    """The first one may ask for an end in order, the second one for an end at once."""
+    pressed: list[int] = []
+    former = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
+    try:
+        with ctrl_c_held_back():
+            for _ in range(2):
+                signal.raise_signal(signal.SIGINT)
+            assert pressed == []
+        assert pressed == [signal.SIGINT] * 2
+    finally:
+        signal.signal(signal.SIGINT, former)

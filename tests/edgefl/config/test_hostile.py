@@ -75,3 +75,10 @@ def test_nesting_that_people_use_is_read(tmp_path: Path) -> None:
     assert file.shared_digest(here, here.strategies[0])
     assert orjson.loads(file.to_json(here, here.strategies[0]))["data"]["x"]
     assert file.dump(here, {})
+
+
+@pytest.mark.parametrize("key", ["data.name", "model.name", "partition.name"])
+def test_a_name_that_is_too_long_for_a_file(tmp_path: Path, key: str) -> None:
+    (tmp_path / "mine.toml").write_text(MINE)
+    with pytest.raises(UserError, match=rf"{key}: unknown [a-z ]+ 'aaa"):
+        file.load(tmp_path / "mine.toml", [f'{key}="{"a" * 300}"'])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import gzip
+import json
 import lzma
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -140,4 +142,36 @@ def test_a_wrong_file_of_rows_is_named(
     (tmp_path / "test.jsonl").write_bytes(b'{"text": "a", "label": 1}\n')
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=f"{name}: .*{complaint}"):
+        imdb.load(tmp_path, OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("rows", "films"),
+    [
+        ([[0, 2, "neg/0", "tt9", "bad"], [1, 9, "pos/1", "tt1", "good"]], [1, 0]),
+        # a number, also 0, is a key like others
+        (
+            [
+                {"label": "neg", "text": "bad", "film": 3},
+                {"label": "pos", "text": "good", "film": 0},
+            ],
+            [1, 0],
+        ),
+        ([{"label": "neg", "text": "bad"}, {"label": "pos", "text": "good", "film": "a"}], None),
+    ],
+)
+def test_films_are_a_column_where_all_rows_have_one(
+    tmp_path: Path, rows: list[Any], films: list[int] | None
+) -> None:
+    for part in ("train", "test"):
+        (tmp_path / f"{part}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = imdb.load(tmp_path, OPTIONS)
+    columns = {name: column.tolist() for name, column in data.columns.items()}
+    assert columns == ({} if films is None else {"film": films})
+
+
+def test_a_folder_in_the_place_of_a_file_is_passed_over(tmp_path: Path) -> None:
+    """Such as what a program has unpacked into a folder of the archive's name."""
+    (tmp_path / "train.jsonl").mkdir()
+    with pytest.raises(UserError, match="no file train.jsonl or .*edgefl data get imdb"):
         imdb.load(tmp_path, OPTIONS)

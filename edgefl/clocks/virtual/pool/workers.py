@@ -23,6 +23,7 @@ import signal
 import socket
 import struct
 import threading
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -412,8 +413,13 @@ def receive(end: socket.socket, read_only: bool = False) -> Any:
 
 
 def _fill(end: socket.socket, buffer: Any) -> None:
-    if len(buffer) and end.recv_into(buffer, flags=socket.MSG_WAITALL) < len(buffer):
-        raise EOFError("the other process has ended")
+    """Fill ``buffer``: a call may return early at a signal, at SIGCONT too, and after 2 GiB."""
+    rest = memoryview(buffer)
+    while len(rest):
+        count = end.recv_into(rest, flags=socket.MSG_WAITALL)
+        if not count:
+            raise EOFError("the other process has ended")
+        rest = rest[count:]
 
 
 class ForkedBackend:
@@ -484,23 +490,31 @@ def _work(end: socket.socket, executor: Executor) -> None:
     dropped: set[int] = set()
 
     def listen() -> None:
-        with suppress(EOFError, OSError):
+        status = 0
+        try:
             while True:
                 order = receive(end, read_only=True)
                 if order[0] == FORGET:
                     dropped.add(order[1])
                 orders.put(order)
-        os._exit(0)
+        except (EOFError, OSError):
+            pass
+        except BaseException:  # such as no memory: a worker that hears nothing must end
+            status = 1
+            traceback.print_exc()
+        finally:
+            os._exit(status)
 
     threading.Thread(target=listen, daemon=True).start()
-    while True:
-        order = orders.get()
-        number = order[1]
-        if order[0] == FORGET:  # it comes after what it drops
-            executor.forget(number)
-            dropped.discard(number)
-            continue
-        failure, result = None, None
-        if number not in dropped:
-            failure, result = done(executor, order, partial(dropped.__contains__, number))
-        send(end, [number, failure, result])
+    with suppress(BrokenPipeError, ConnectionResetError):  # the parent has ended
+        while True:
+            order = orders.get()
+            number = order[1]
+            if order[0] == FORGET:  # it comes after what it drops
+                executor.forget(number)
+                dropped.discard(number)
+                continue
+            failure, result = None, None
+            if number not in dropped:
+                failure, result = done(executor, order, partial(dropped.__contains__, number))
+            send(end, [number, failure, result])

@@ -7,12 +7,16 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import msgpack
+import numpy as np
 import psutil
 import pytest
 from builders import vector
@@ -22,12 +26,16 @@ from pools import RUNS, SPREAD, bytes_with, learned_of
 from edgefl.clocks.virtual.pool.engine import open_pool
 from edgefl.clocks.virtual.pool.executor import DeferredRun, Merge
 from edgefl.clocks.virtual.pool.workers import (
+    ARRAY,
     DEPTH,
+    LENGTH,
     LOOK_AHEAD,
     MOST_DEATHS,
     ForkedBackend,
     WorkerPool,
     WorkerReport,
+    receive,
+    send,
 )
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.clocks.virtual.run_batch import ParallelRuns
@@ -331,6 +339,50 @@ def test_training_that_raises_in_a_worker_is_a_failed_task(tmp_path: Path) -> No
     here, there = ((tmp_path / name / "events.jsonl").read_text() for name in ("here", "there"))
     closed = [row for row in here.splitlines() if '"task_closed"' in row]
     assert closed == [row for row in there.splitlines() if '"task_closed"' in row] != []
+
+
+def test_a_signal_in_the_middle_of_a_message_loses_none_of_it() -> None:
+    """Such as SIGCONT after Ctrl-Z: a read returns early with what has arrived by then."""
+    ours, theirs = socket.socketpair()
+    former = signal.signal(signal.SIGUSR1, lambda number, frame: None)
+
+    def deliver() -> None:
+        whole, other = socket.socketpair()
+        send(whole, ["done", np.arange(1000)])
+        data = other.recv(1 << 20)
+        for part in (data[:4000], data[4000:]):
+            theirs.sendall(part)
+            time.sleep(0.1)
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    thread = threading.Thread(target=deliver)
+    try:
+        thread.start()
+        text, array = receive(ours)
+        thread.join()
+    finally:
+        signal.signal(signal.SIGUSR1, former)
+        ours.close(), theirs.close()
+    assert text == "done" and array.tolist() == list(range(1000))
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("what", ["a lack of memory", "half an order"])
+def test_a_worker_that_cannot_receive_an_order_is_replaced(what: str) -> None:
+    """A lack of memory is tried with an array of 8 EB, half an order with the parent's end."""
+    backend = ForkedBackend(learned_of())
+    try:
+        backend.add_worker()
+        worker: Any = backend.wait(0)[0].worker
+        head = msgpack.packb([">f8", [1 << 60]])
+        data = msgpack.packb(["do", 0, msgpack.ExtType(ARRAY, head)])
+        worker.sendall(LENGTH.pack(len(data)) + data[: None if "memory" in what else 3])
+        if "memory" not in what:
+            worker.shutdown(socket.SHUT_WR)
+        (report,) = backend.wait(20)
+        assert report.lost == f"ended with status {int('memory' in what)}"
+    finally:
+        backend.close()
 
 
 @pytest.mark.processes
