@@ -51,9 +51,10 @@ def joules(run: Path) -> dict[str, EdgeJoules] | None:
         return None
     end_s, by_edge = _end_s(run, rows), dict[str, EdgeJoules]()
     for row in rows:
-        amount = float(row["joules"] or 0.0)
         if row["state"] == IDLE:
             amount = float(row["watts"]) * max(0.0, end_s - float(row["began_s"]))
+        else:
+            amount = float(row["joules"])
         empty = {"joules": 0.0, **{f"{state}_j": 0.0 for state in STATES}}
         of_edge = by_edge.setdefault(row["edge"], empty)
         of_edge[f"{row['state']}_j"] += amount

@@ -153,10 +153,13 @@ def read_config(run: Path) -> dict[str, Any]:
 
 
 def read_summary(run: Path) -> dict[str, Any]:
-    """Return a run's summary.json; {} if the run has not ended, or it cannot be read."""
+    """Return a run's summary.json; {} if the run has not ended, or it is damaged.
+
+    OSError if the system does not let it be read: the run may well have ended.
+    """
     try:
         found = orjson.loads((run / SUMMARY).read_bytes())
-    except (OSError, orjson.JSONDecodeError):
+    except (FileNotFoundError, orjson.JSONDecodeError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -1,4 +1,6 @@
-"""What a format is: an ``ExportFormat``, registered by an entry point of ``edgefl.exports``."""
+"""What a format is: an ``ExportFormat``, registered by an entry point of ``edgefl.exports``, or
+in a file of the user, "my_format.py:FORMAT".
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgefl import catalog
 from edgefl.entry_points import entries, loaded
 from edgefl.errors import UserError, nearest
 from edgefl.results import run_files
@@ -29,11 +32,15 @@ class ExportFormat:
 
 
 def find(name: str) -> ExportFormat:
-    """Return a format. UserError names the nearest one if there is none of this name."""
+    """Return a format, or the one that a dotted name or path leads to.
+
+    UserError names the nearest one if there is none of this name.
+    """
     formats = entries(GROUP)
-    if name not in formats:
-        raise UserError(f"unknown format {name!r}{nearest(name, formats)}")
-    found: ExportFormat = loaded(formats[name])
+    if ":" not in name and name not in formats:
+        near = nearest(name, formats)
+        raise UserError(f"unknown format {name!r}{near}; one of your own: {catalog.FORMS}")
+    found: ExportFormat = catalog.load_dotted(name) if ":" in name else loaded(formats[name])
     return found
 
 

@@ -140,6 +140,7 @@ class RunFeed:
         try:
             with without_collection():
                 more = self._step(clock_s)
+            self.trouble = ""  # a file that could not be read is whole again
         except (UserError, OSError) as error:  # a damaged part, or no permission
             self.trouble, more = str(error), False
         readers: list[Tail | TableTail] = [self._events]

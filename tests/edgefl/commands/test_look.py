@@ -157,6 +157,16 @@ def test_a_damaged_run_is_named(edgefl: Edgefl) -> None:
         assert "runs/first/fedasync/metrics.csv: row 6 has 2 fields, expected 8" in err
 
 
+def test_a_summary_that_cannot_be_read_is_not_taken_for_a_run_without_one(
+    edgefl: Edgefl, tmp_path: Path
+) -> None:
+    record(tmp_path / "slow")
+    (tmp_path / "slow" / "summary.json").unlink(missing_ok=True)
+    (tmp_path / "slow" / "summary.json").mkdir()
+    line = "edgefl: slow/summary.json: cannot be read (Is a directory)\n"
+    assert edgefl("compare slow") == (2, "", line)
+
+
 @pytest.mark.parametrize("finished", [True, False])
 @pytest.mark.usefixtures("first")
 def test_a_run_of_the_first_version(edgefl: Edgefl, finished: bool) -> None:
@@ -337,6 +347,15 @@ def test_export_says_what_it_wrote_and_how_to_see_it(edgefl: Edgefl, run: Path) 
     _, out, err = edgefl(f"export {run}")
     listed = [line.split()[0] for line in out.splitlines()]
     assert listed == ["mlflow", "parquet", "perfetto", "tensorboard"] and "--to: missing" in err
+
+
+def test_a_format_of_one_s_own_is_a_file(edgefl: Edgefl, run: Path) -> None:
+    own = ROOT / "tests" / "examples" / "package" / "edgefl_example" / "lines.py"
+    shutil.copy(own, "mine.py")
+    status, _, err = edgefl(f"export {run} --to mine.py:FORMAT --out own.txt")
+    assert (status, err) == (0, "") and Path("own.txt").read_text() == f"fedavg\t{run}\n"
+    err = edgefl(f"export {run} --to mine.py:FORM")[2]
+    assert err.startswith("edgefl: 'mine.py:FORM': mine.py has no 'FORM' (nearest: 'FORMAT'")
 
 
 @pytest.mark.parametrize(

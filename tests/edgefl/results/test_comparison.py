@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -167,6 +169,15 @@ def test_a_killed_run_counts_as_far_as_it_got(folder: Path) -> None:
     assert any(note.startswith("† killed: unfinished: no complete") for note in grid(found).notes)
 
 
+def test_a_strained_run_is_marked(tmp_path: Path) -> None:
+    evaluated_run(tmp_path / "a", 1, SLOW)
+    late = {"verdict": "strained", "reasons": ["7 of 39 transfers late"]}
+    evaluated_run(tmp_path / "b", 1, SLOW, fidelity=late)
+    found = ask(tmp_path)
+    assert cells(found, "name") == ["a", "b †"]
+    assert grid(found).notes == ("† b: strained: 7 of 39 transfers late",)
+
+
 # ------------------------------------------------------------------ bad input
 @pytest.mark.parametrize(
     ("question", "line"),
@@ -188,6 +199,12 @@ def test_unknown_names(folder: Path, question: dict[str, Any], line: str) -> Non
     with pytest.raises(UserError) as caught:
         ask(folder, **question)
     assert str(caught.value) == line
+
+
+def test_an_unknown_column(folder: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        grid(ask(folder), ["speedup"])
+    assert str(caught.value) == "--columns speedup: there is no such column (nearest: 'speed_up')"
 
 
 def test_a_baseline_may_be_the_end_of_a_name(tmp_path: Path) -> None:
@@ -241,6 +258,22 @@ def test_markdown(folder: Path) -> None:
     ]
 
 
+def test_markdown_is_a_table_to_a_parser(folder: Path) -> None:
+    parser = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable("table")
+    evaluated_run(folder / "we|rd_<b>", 1, SLOW)
+    chosen = grid(ask(folder, baseline="fedavg"))
+    tokens = parser.parse(markdown(chosen))
+    rows = [token for token in tokens if token.type == "tr_open"]
+    cells = [
+        tokens[place + 1].children[0].content
+        for place, token in enumerate(tokens)
+        if token.type == "td_open"
+    ]
+    assert len(rows) == 1 + len(chosen.rows)
+    shown = ["".join(row.split()) for row in cells]
+    assert shown == ["".join(cell.split()) for row in chosen.rows for cell in row]
+
+
 def test_latex(folder: Path) -> None:
     evaluated_run(
         folder / "a_b", 1, SLOW, fidelity={"verdict": "strained", "reasons": ["5 % late"]}
@@ -258,6 +291,28 @@ def test_latex(folder: Path) -> None:
         r"fedbuff & {[0.900, 0.900]} & -- & -- \\",
     ]
     assert r"\noindent ${}^{\dagger}$ a\_b: strained: 5 \% late\par" in text.splitlines()
+
+
+DOCUMENT = r"""\documentclass{article}\usepackage{booktabs}\begin{document}
+%s\end{document}"""
+
+
+@pytest.mark.processes
+def test_latex_compiles(folder: Path) -> None:
+    if shutil.which("pdflatex") is None:
+        pytest.skip("no pdflatex: it is in Debian's texlive-latex-recommended")
+    late = {"verdict": "strained", "reasons": ["5 % of <all> transfers ~ late_by #3 & $7 {\\x}^2"]}
+    evaluated_run(folder / "a_b" / "seed1", 1, SLOW, fidelity=late)
+    text = latex(grid(ask(folder, baseline="fedavg")), 'edgefl compare "a_b" %\n\\bad')
+    (folder / "table.tex").write_text(DOCUMENT % text)
+    done = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-1500:]
+    assert (folder / "table.pdf").stat().st_size > 1000
 
 
 def test_a_row_per_scheme_or_run(folder: Path) -> None:

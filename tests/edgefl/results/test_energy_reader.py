@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from recorded import record
 
+from edgefl.errors import UserError
 from edgefl.record.files import ENERGY
 from edgefl.results import energy
+from edgefl.results.compare import load
 
 ROWS = """edge,state,began_s,ended_s,joules,watts
 a,idle,0.000000000,,,2.0
@@ -39,6 +41,12 @@ def test_the_joules_of_a_run_that_was_killed(run: Path) -> None:
         "b": {"joules": 3.0 * 7 + 0.5, "idle_j": 21.0, "receive_j": 0.5},
     }
     assert energy.whole_joules(run) == 25.0 + 21.5
+
+
+def test_a_row_without_its_joules_is_damage_and_not_nothing(run: Path) -> None:
+    (run / ENERGY).write_text(ROWS.replace("3.000000000,8.0,", "3.000000000,,"))
+    with pytest.raises(UserError, match="slow: is damaged"):
+        load(run)
 
 
 def test_the_curve_is_exact_at_every_moment(run: Path) -> None:

@@ -72,6 +72,25 @@ def test_the_permutation_test_is_that_of_scipy(n: int) -> None:
     assert found.difference == pytest.approx(np.mean(values) - np.mean(baseline))
 
 
+def test_a_sampled_permutation_test_is_near_that_of_scipy() -> None:
+    """Twenty pairs: p by N random sign changes has a standard error of sqrt(p (1-p) / N)."""
+    values, baseline = (np.array(each + each) for each in (FEDBUFF, FEDAVG))
+    values[::3] -= 0.04  # p is near the middle, where there is something to differ
+    expected = stats.permutation_test(
+        (values, baseline),
+        lambda x, y, axis: np.mean(x - y, axis=axis),
+        permutation_type="samples",
+        n_resamples=50_000,
+        rng=np.random.default_rng(2),
+    ).pvalue
+    found = own.paired_test(values.tolist(), baseline.tolist())
+    assert found.method == "resampling" and found.p is not None
+    assert found.p == pytest.approx(expected, abs=5 * math.sqrt(0.25 / own.RESAMPLES))
+    assert found == own.paired_test(values.tolist(), baseline.tolist()), (
+        "it depends on nothing else"
+    )
+
+
 @pytest.mark.parametrize("n", [2, 3, 5, 10])
 def test_the_paired_t_test_is_that_of_scipy(n: int) -> None:
     expected = stats.ttest_rel(FEDBUFF[:n], FEDAVG[:n]).pvalue
@@ -175,6 +194,12 @@ def test_the_speed_up_is_the_geometric_mean_of_the_ratios() -> None:
     bounds = found.interval.low, found.interval.high
     assert bounds == pytest.approx((2 ** (2 - half), 2 ** (2 + half)), rel=1e-6)
     assert found.test.p == pytest.approx(paired_test([1.0, 3.0, 2.0], [0.0] * 3, "t").p)
+
+
+def test_twice_as_fast_and_half_as_fast_cancel() -> None:
+    found = speed_up(reached(1, 2), reached(2, 1), "t")
+    assert found.size == pytest.approx(1) and found.test is not None
+    assert found.test.p == pytest.approx(1)
 
 
 def test_a_baseline_that_never_gets_there_gives_a_bound() -> None:

@@ -98,6 +98,8 @@ def test_a_damaged_part_is_told(run: Path, tmp_path: Path) -> None:
     assert scraped(metrics)["edgefl_damaged", "fedavg"] == 0
     (copy / "links-000001.csv.gz").write_bytes(b"no gzip")
     assert scraped(metrics)["edgefl_damaged", "fedavg"] == 1
+    (copy / "links-000001.csv.gz").unlink()
+    assert scraped(metrics)["edgefl_damaged", "fedavg"] == 0
 
 
 pytest.importorskip("prometheus_client")

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from recorded import METRICS, record
+from recorded import METRICS, killed, record
 
 from edgefl.errors import UserError
 from edgefl.results.families import by_label as by_label
@@ -206,6 +206,26 @@ def test_logarithmic_bars_begin_a_decade_below(folder: Path) -> None:
     (axes,) = of_runs("time-to-target", folder, log="y").axes
     assert axes.get_yscale() == "log" and axes.get_ylim()[0] == pytest.approx(1.0)
     assert axes.get_ylim()[1] > 14.0 and axes.get_xlim() == pytest.approx((-0.55, 1.55))
+
+
+def test_a_timeline_of_many_schemes_says_how_many_it_shows() -> None:
+    rows = [(f"s{n}", "a", "compute", "training", 0.0, 1.0, 0, None) for n in range(8)]
+    figure = of_rows("timeline", timeline.COLUMNS, rows)
+    assert len(figure.axes) == base.MOST_PANELS == 6
+    assert figure.axes[-1].get_xlabel() == "Emulated time (s) (the first 6 of 8 schemes)"
+
+
+def test_a_killed_run_is_drawn(folder: Path) -> None:
+    killed(folder / "slow")
+    for kind in available(folder):
+        figure = of_runs(kind, folder)
+        assert figure.axes and base.rendered(figure, "svg")
+
+
+def test_a_pdf_has_its_fonts_and_an_svg_needs_none(folder: Path) -> None:
+    figure = of_runs("time-to-target", folder)
+    assert b"/FontFile2" in base.rendered(figure, "pdf")
+    assert b"<text" not in base.rendered(figure, "svg")
 
 
 def test_nothing_above_zero_has_no_logarithm(tmp_path: Path) -> None:
