@@ -65,7 +65,7 @@ SOCKET, LOCK = "agent.sock", "agent.lock"  # in FOLDER
 POLL_S = 0.2
 LAST_WORDS_S = 5.0  # for messages that the launcher has not read yet at the end
 READ_BYTES = 1 << 16
-MOST_WAITING = 1000  # messages; then lines of text are dropped
+MOST_WAITING = 1 << 20  # bytes of messages; then lines of text are dropped
 FORKS = sys.platform.startswith("linux")  # elsewhere a fork of a process with torch may hang
 SIGNALS = {"end": "SIGTERM", "kill": "SIGKILL", "freeze": "SIGSTOP", "thaw": "SIGCONT"}
 
@@ -73,22 +73,25 @@ SIGNALS = {"end": "SIGTERM", "kill": "SIGKILL", "freeze": "SIGSTOP", "thaw": "SI
 class Outbox:
     """Messages that wait for their reader. Lines of text are dropped if too many wait."""
 
-    def __init__(self, most: int = MOST_WAITING) -> None:
-        self.most = most
+    def __init__(self, most_bytes: int = MOST_WAITING) -> None:
+        self.most_bytes = most_bytes
         self._waiting: deque[bytes] = deque()
+        self._size = 0  # bytes of them
         self._begun = 0  # bytes of the first message that are sent
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def add(self, message: bytes, may_drop: bool = False) -> None:
-        if not may_drop or len(self._waiting) < self.most:
+        if not may_drop or self._size + len(message) <= self.most_bytes:
             self._waiting.append(message)
+            self._size += len(message)
 
     def greet(self, message: bytes) -> None:
         """There is a new reader: this comes first, and then all messages not sent as a whole."""
         self._begun = 0
         self._waiting.appendleft(message)
+        self._size += len(message)
 
     def next(self) -> bytes:
         """The bytes to be sent next."""
@@ -98,7 +101,7 @@ class Outbox:
         """This many of them were sent."""
         self._begun += size_bytes
         if self._begun >= len(self._waiting[0]):
-            self._waiting.popleft()
+            self._size -= len(self._waiting.popleft())
             self._begun = 0
 
 

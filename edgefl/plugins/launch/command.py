@@ -172,7 +172,6 @@ def launch(
     require: Require = None,
 ) -> None:
     """Run an experiment on an inventory's hosts: keys, data and code out, logs and results back."""
-
     demands = requirements(require or ())
     refuse_both(resume, overwrite)
     hosts = load_inventory(inventory)
@@ -202,7 +201,6 @@ def _run_task(
     overwrite: bool,
 ) -> RunTask:
     """Read the experiment: a new one with the edges of ``inventory``, or what is resumed."""
-
     if resume is not None:
         found = resumed(
             resume, LAUNCH, (config, overrides), out=out, placed=partial_of(place, inventory)
@@ -223,7 +221,6 @@ def _run_task(
 
 def _launched(task: Launch) -> bool:
     """Run the experiment; False after Ctrl-C."""
-
     experiment, resumption = task.run.experiment, task.run.resumption
     missing(task.keys, experiment.edges.ids())  # what is wrong with the keys is told first
     RunFolder(task.run.folder).refuse_if_in_use()
@@ -266,7 +263,6 @@ def _prepare(task: Launch, hosts: HostsThread) -> dict[str, str]:
     """Bring all hosts to the point where edges can start; return the coordinator's address for
     each. Exit with status 2 if a host cannot take part.
     """
-
     experiment, known = task.run.experiment, set[str]()
     show.line(f"{task.inventory.path}: connecting to {len(hosts.hosts)} hosts")
     hosts.connect(asker(task.accept))
@@ -285,8 +281,9 @@ def _prepare(task: Launch, hosts: HostsThread) -> dict[str, str]:
         data,
         lambda host, shards: preparation(host, experiment, shards, task.restarts),
     )
-    for name, text in texts.items():
-        show.line(f"{name}: {text}")
+    for host in hosts.hosts:
+        if host.name in texts:
+            show.line(f"{host.name}: {texts[host.name]}")
     _check(task, hosts, known)
     show.line(f"{len(hosts.hosts) - len(hosts.lost)} hosts are ready")
     return addresses
@@ -355,7 +352,6 @@ def _run(
     task: Launch, hosts: HostsThread, addresses: Mapping[str, str], logs: HostLogs, run: str
 ) -> bool:
     """Run the coordinator; False after Ctrl-C."""
-
     network, remote = task.run.experiment.network, hosts.coordinator
     if remote is None:
         where = listen_host(network.host, addresses.values())
@@ -396,7 +392,6 @@ def _run_elsewhere(
 
     False after Ctrl-C. Exit with the coordinator's status if it failed.
     """
-
     experiment, folder = run.experiment, run.folder
     claim = RunFolder(folder, run.text, overwrite=run.overwrite, base=run.base)
     claim.claim()
@@ -438,7 +433,6 @@ def refuse_faults(experiment: Experiment) -> None:
 
 def _followed(hosts: HostsThread, remote: RemoteCoordinator) -> int | None:
     """Show the run until it ends; return the coordinator's status, None if its host is lost."""
-
     stopping = asked = False
     give_up_s = math.inf
     while True:
@@ -477,7 +471,6 @@ MB = 1e6
 
 def preview(task: Launch, overrides: Sequence[str]) -> None:
     """Print what the launch would do: hosts, files, commands, duration and bytes."""
-
     experiment, place = task.run.experiment, task.inventory.coordinator
     code = code_files(task.code())
     port = listen_port(task.inventory, experiment)
@@ -549,7 +542,6 @@ def _print_duration(experiment: Experiment, base: Path) -> None:
 
 def _bound_lines(experiment: Experiment, learned: Learning, seeds: int) -> list[str]:
     """What the config allows at most, in words."""
-
     bounds = upper_bounds(experiment, 4 * learned.layout.size)
     runs = seeds * len(experiment.strategies)
     lines = ["duration: no upper limit (stop.emulated_s is not given)"]

@@ -74,7 +74,6 @@ def check(
     With a CONFIG, also whether the hosts are enough for their part of the experiment. Exit status
     3 if a host cannot be reached or does not fit.
     """
-
     hosts = load_inventory(inventory)
     demands: dict[str, Demand] = {}
     if config is not None:
@@ -101,7 +100,6 @@ def check(
 
 async def survey(inventory: Inventory, demands: Mapping[str, Demand], ask: Ask) -> list[Survey]:
     """Find out about all hosts; that of the coordinator is one of them, unless it is this one."""
-
     opened = await open_connections(inventory.all_hosts(), ask)
     try:
         if sys.stderr.isatty():
@@ -206,7 +204,6 @@ def install(
     accept_new_host_keys: AcceptKeys = False,
 ) -> None:
     """Install this edgefl on all hosts, and with a CONFIG also send their shares of its data."""
-
     hosts = load_inventory(inventory)
     if wheels is not None and not any(wheels.glob("*.whl")):
         raise UserError(f"--wheels {wheels}: no wheels in it; `edgefl hosts wheels` gets them")
@@ -231,7 +228,6 @@ async def install_all(
 
     A host that fails does not stop the others.
     """
-
     opened = await open_connections(hosts, ask)
 
     async def one(connection: HostConnection | HostError, row: HostRow) -> str:
@@ -277,7 +273,6 @@ def wheels(
     ] = None,
 ) -> None:
     """Download the packages that edges need, for hosts without internet (a wheelhouse)."""
-
     version = _python_version(python)
     machines = [each.value for each in platforms or ()] or [platform.machine()]
     try:

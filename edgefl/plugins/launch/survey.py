@@ -436,9 +436,10 @@ async def _probe(connection: HostConnection) -> AsyncIterator[tuple[ProbeChannel
     """Start the probe with the first Python that the host has; yield it, and which one it is."""
     host, candidates = connection.host, pythons(connection.host)
     done = await connection.run(["sh", "-c", FIRST_PROGRAM, "sh", *candidates], env=host.env)
-    if done.status or not done.out.strip().isdigit():
+    number = done.out.strip()[:3]
+    if done.status or not number.isdigit():
         raise HostError(host.name, done.last_line())
-    candidate = min(int(done.out[:3]), len(candidates) - 1)
+    candidate = min(int(number), len(candidates) - 1)
     python = candidates[candidate]
     words = [python, "-u", "-c", inspect.getsource(host_probe)]
     process = await connection.start(words, env=host.env)
@@ -450,7 +451,7 @@ async def _probe(connection: HostConnection) -> AsyncIterator[tuple[ProbeChannel
         except HostError as error:
             process.kill()
             async with asyncio.timeout(ANSWER_S):
-                reason = Done(1, str(error).encode(), await process.errors()).last_line()
+                reason = Done(1, error.reason.encode(), await process.errors()).last_line()
             raise HostError(
                 host.name, f"{python} does not work as a Python 3 ({printable(reason, 200)})"
             ) from error

@@ -178,7 +178,7 @@ def test_messages_come_whole_and_in_order(messages: list[bytes], portion: int) -
 
 
 def test_only_text_is_dropped_if_too_much_waits() -> None:
-    outbox = Outbox(most=2)
+    outbox = Outbox(most_bytes=10)
     for message in (b"12345", b"67890", b"x"):
         outbox.add(message, may_drop=True)
     outbox.add(b"important" * 10)

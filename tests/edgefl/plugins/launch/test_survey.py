@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +11,15 @@ import pytest
 from msgspec import structs
 
 from edgefl import __version__
-from edgefl.plugins.launch.connections.connection import HostError
+from edgefl.plugins.launch.connections.connection import (
+    NO_ENV,
+    Done,
+    HostConnection,
+    HostError,
+    RemoteProcess,
+)
 from edgefl.plugins.launch.installer import MachineFacts
-from edgefl.plugins.launch.inventory import Host, load_inventory
+from edgefl.plugins.launch.inventory import CoordinatorPlace, Host, load_inventory
 from edgefl.plugins.launch.launch_plan import load_placed
 from edgefl.plugins.launch.survey import (
     EDGE_BYTES,
@@ -21,6 +28,7 @@ from edgefl.plugins.launch.survey import (
     Goodput,
     ProbeChannel,
     Survey,
+    Surveyor,
     clock_of,
     demand,
     problems,
@@ -156,3 +164,42 @@ def test_a_probe_that_answers_nonsense_is_an_error_of_its_host(answer: bytes) ->
 
     with pytest.raises(HostError, match="^pi: expected an answer of the probe"):
         asyncio.run(ProbeChannel("pi", read, write).clock())
+
+
+class LyingShell(HostConnection):
+    """A host that says this of which Python it has, and starts none."""
+
+    def __init__(self, out: bytes) -> None:
+        super().__init__(HOST, None)
+        self.out = out
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes = b"",
+        env: Mapping[str, str] = NO_ENV,
+        timeout_s: float = 30.0,
+    ) -> Done:
+        return Done(0, self.out, b"")
+
+    async def start(self, argv: Sequence[str], *, env: Mapping[str, str] = NO_ENV) -> RemoteProcess:
+        raise HostError("pi", "no process")
+
+    async def close(self) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("out", "problem"),
+    [
+        (b"   1\n", "no process"),
+        (b"9" * 5000, "no process"),
+        (b"\xff", "\ufffd"),
+        (b"", "exit status 0"),
+    ],
+)
+def test_whatever_a_shell_answers_is_a_problem_of_its_host(out: bytes, problem: str) -> None:
+    place = CoordinatorPlace(Host("coordinator", via="local"), None, 0)
+    (survey,) = asyncio.run(Surveyor(place, {}).run({"pi": LyingShell(out)}))
+    assert survey.problems == [problem]

@@ -26,6 +26,7 @@ from edgefl.plugins.launch.connections.connection import (
 from edgefl.plugins.launch.connections.opening import (
     accept_new_key,
     ask_on_terminal,
+    asker,
     open_connections,
     refuse,
 )
@@ -241,6 +242,14 @@ def test_an_unknown_key_is_shown_and_must_be_accepted(
     public = (rig.hosts[0].folder / "host_key.pub").read_text().split()[:2]
     assert known.read_text().splitlines()[1] == " ".join([host.name, *public])
     assert isinstance(opened(host), HostConnection)  # known from now on
+
+
+def test_without_a_terminal_only_the_option_accepts_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = UnknownHostKey("pi", "ED25519", "SHA256:abc", Path("known_hosts"), "pi k x")
+    with open(os.devnull) as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        assert not asyncio.run(asker(accept_new=False)(unknown))
+        assert asyncio.run(asker(accept_new=True)(unknown))
 
 
 def key_fingerprint(rig: Rig) -> str:
