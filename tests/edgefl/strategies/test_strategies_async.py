@@ -152,18 +152,6 @@ def test_the_sum_is_divided_by_k_not_by_the_weights() -> None:
     assert story.move("b", 0, 0, 2)[0] == "publish 2 0 1"
 
 
-def test_a_change_is_counted_from_the_edges_own_base() -> None:
-    """c started at (0, 0, 0) and moved by (0, 0, 4); that w is (1, 2, 0) by now does not matter
-    (s switched off).
-    """
-    story = buffering(staleness_exponent=0.0)
-    story.start("a", "b", "c")
-    story.move("a", 2, 0, 0)
-    story.move("b", 0, 4, 0)
-    story.deliver("c", 0, 0, 4)
-    assert story.move("b", 0, 0, 2)[0] == "publish 1 2 3"
-
-
 @pytest.mark.parametrize(
     ("exponent", "at_0_1_5"),
     [(0.5, (1, 2**-0.5, 6**-0.5)), (1.0, (1, 1 / 2, 1 / 6)), (0.0, (1, 1, 1))],
