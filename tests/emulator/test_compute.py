@@ -92,6 +92,18 @@ def test_lognormal_has_its_median_and_its_sigma() -> None:
     )
 
 
+def test_the_ranges_of_the_runtime_classes() -> None:
+    """ALGORITHMS 1.8, in units of 10 s: short U(1,2), medium U(3,5), long U(50,80), mild
+    U(10,20).
+    """
+    assert [(c.low_ns // S, c.high_ns // S) for c in (SHORT, MEDIUM, LONG, MILD)] == [
+        (10, 20),
+        (30, 50),
+        (500, 800),
+        (100, 200),
+    ]
+
+
 # ---------------------------------------------------------------------- runtime classes
 
 
@@ -339,3 +351,19 @@ def test_memoryless_times_are_exponential() -> None:
     assert (times > 0.5).mean() == pytest.approx(math.exp(-1), abs=0.03)
     left = times[times > 0.5] - 0.5
     assert left.mean() == pytest.approx(0.5, rel=0.1)
+
+
+def test_a_memoryless_time_depends_on_seed_and_moment_alone() -> None:
+    one, other = Memoryless(32.0, seed=1), Memoryless(32.0, seed=2)
+    assert (
+        one.duration_ns(16, 7)
+        == Memoryless(32.0, seed=1).duration_ns(16, 7)
+        != other.duration_ns(16, 7)
+    )
+    assert one.duration_ns(16, 7) != one.duration_ns(16, 8)
+    assert one.duration_ns(32, 7) == pytest.approx(2 * one.duration_ns(16, 7), abs=2), (
+        "more work takes longer in proportion"
+    )
+    assert one.duration_ns(0, 7) == 0
+    with pytest.raises(BadValue, match="samples_per_s"):
+        Memoryless(0.0, seed=1)

@@ -29,6 +29,14 @@ def test_the_equation_by_hand() -> None:
     )
 
 
+def test_a_slow_link_loses_what_is_sent_again_only() -> None:
+    assert goodput_bit_s(1_000_000, 0.01, 20 * MS) == 990_000
+    assert goodput_bit_s(1_000_000, 0.0, 20 * MS) == 1_000_000
+    assert goodput_bit_s(0, 0.2, 20 * MS) == 0
+    assert goodput_bit_s(1, 0.5, 10**15) == 1  # a rate above 0 stays above 0
+    assert goodput_bit_s(10 * GBIT, 0.1, 0) < GBIT  # timeouts remain even without a round-trip time
+
+
 @settings(deadline=None)
 @given(
     st.integers(1, 10**11),

@@ -54,6 +54,12 @@ def test_intentional_delay(
     assert delayed.models_by(20_000) == tdma.models_by(20_000)
 
 
+def test_waiting_for_the_group_costs_slots() -> None:
+    """N = 7, S = 2, tau = 20, 14 rounds: 118 slots waiting for S, 114 slot by slot."""
+    assert rounds(Tdma(7, 2, 1, 20), 14, wait_for_group=True)[-1].end_slot == 118
+    assert rounds(Tdma(7, 2, 1, 20), 14)[-1].end_slot == 114
+
+
 def test_staleness_is_mixed_if_s_does_not_divide_n() -> None:
     tdma = Tdma(7, 2, 1, 4)
     assert tdma.settled_staleness() == (2, 3)

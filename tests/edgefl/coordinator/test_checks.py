@@ -14,6 +14,7 @@ from edgefl.coordinator.checks import MOST_NAMES_OF_EDGE, TOO_LARGE, Claims
 from edgefl.protocol.messages import Update
 from edgefl.results.summary import warnings
 from edgefl.strategies.fedavg import FedAvg
+from edgefl.strategies.sasgd import SASGD
 
 HUGE = 3e38  # a finite float32
 
@@ -118,3 +119,14 @@ def test_an_update_that_moves_too_far_is_discarded_and_the_next_ones_count(tmp_p
     desk.update("b", 3, 3, 4, 5.1, version=1, samples=30)
     assert facts(desk)[1]["norm"] == pytest.approx(5.1)
     assert desk.summary()["updates_discarded"] == {TOO_LARGE: 2}
+
+
+def test_a_gradient_is_measured_by_itself(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, make(SASGD, buffer_size=2), updates={"norm_bound": 5.0})
+    desk.start(a=10, b=10)
+    for edge, task, last in (("a", 0, 0.0), ("b", 1, 1.0)):
+        vectors = {"gradient": vector(3, 4, last)}
+        numbers = {"samples": 10.0, "batch": 10.0, "loss": 1.0}
+        desk.hear(edge, Update(task, 0, vectors, numbers))
+    (found,) = facts(desk)
+    assert (found["vector"], found["norm"]) == ("gradient", pytest.approx(math.sqrt(26)))

@@ -11,7 +11,7 @@ import pytest
 from builders import Desk, S, experiment, make, plain, vector
 
 from edgefl.actor import Send
-from edgefl.coordinator.coordinator import Coordinator
+from edgefl.coordinator.coordinator import MOST_TRACES, Coordinator, Failures
 from edgefl.coordinator.tasks import MOST_CLOSED, DeadlineOver, Tasks
 from edgefl.errors import Bug
 from edgefl.protocol.messages import (
@@ -269,6 +269,15 @@ def test_stop_at_a_version(tmp_path: Path) -> None:
     )
 
 
+def test_stop_after_updates(tmp_path: Path) -> None:
+    """Discarded updates do not count."""
+    desk = Desk(tmp_path, make(FedAvg, clients_per_round=3), stop={"updates": 2})
+    desk.start("a", "b", "c")
+    desk.update("a", 0, np.nan, 0, 0)
+    assert desk.update("b", 1, 1, 0, 0) == [f"b {ACK} 1"]
+    assert desk.update("c", 2, 1, 0, 0)[-1] == "finish: updates"
+
+
 @pytest.mark.parametrize(
     ("strategy", "reason"),
     [
@@ -420,6 +429,20 @@ def test_alarms_ring_once_at_their_last_moment(tmp_path: Path) -> None:
         "close 1 2",
         "x 3",
     ], "a strategy's alarm is its own, whatever its name"
+
+
+def test_a_cancelled_task_is_not_wanted_any_more(tmp_path: Path) -> None:
+    desk = scripted(
+        tmp_path,
+        {
+            ev.RunStarted: [assign("a"), do.SetAlarm("x", S)],
+            ev.AlarmRang: [do.Cancel("a", 0), assign("a")],
+        },
+    )
+    desk.start("a")
+    assert desk.wake(S) == ["a <- CancelTask 0", "a <- task 1 v0 (0 0 0)"]
+    assert desk.update("a", 0, 1, 1, 1) == [f"a {ACK} 0"]
+    assert [fact["reason"] for fact in desk.facts("discarded")] == ["task closed"]
 
 
 def test_the_uplink_is_granted_once(tmp_path: Path) -> None:
@@ -673,6 +696,13 @@ def test_with_most_edges_failing_the_run_ends_and_names_the_cause(desk_failures:
     assert desk_failures.summary()["warnings"] == [
         f"training failed in 2 tasks of 2 edges (a, c), first: {REASON}"
     ]
+
+
+def test_tracebacks_are_kept_of_few_reasons_only() -> None:
+    """A peer may send any number of reasons."""
+    failures = Failures()
+    kept = [failures.add("a", f"reason {number}", "x")[1] for number in range(2 * MOST_TRACES)]
+    assert kept == [{"trace": "x"}] * MOST_TRACES + [{}] * MOST_TRACES
 
 
 # ------------------------------------------------------------------ the coordinator and edges that

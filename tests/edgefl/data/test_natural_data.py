@@ -17,6 +17,8 @@ from PIL import Image
 from edgefl.data import celeba, emnist, leaf, shakespeare
 from edgefl.data.partition import few_labels, natural
 from edgefl.errors import UserError
+from edgefl.models import celeba_cnn, char_lstm, emnist_cnn, lenet5
+from edgefl.models.workspace import Workspace
 from edgefl.streams import Streams
 
 
@@ -240,3 +242,24 @@ def test_celeba_s_faces_have_an_attribute_and_a_celebrity(tmp_path: Path) -> Non
         and found.test_y.tolist() == [1]
         and found.columns["celebrity"].tolist() == [7, 7, 5]
     )
+
+
+@pytest.mark.parametrize(
+    ("module", "shape", "classes", "parameters"),
+    [
+        # 32 * 26 + 64 * (32 * 25 + 1) + (64 * 16 + 1) * 512 + 513 * 10
+        (emnist_cnn, (1, 28, 28), 10, 832 + 51_264 + 524_800 + 5_130),
+        (emnist_cnn, (1, 28, 28), 62, 832 + 51_264 + 524_800 + 513 * 62),
+        # 10 * (3 * 16 + 1) + 16,001 * 100 (80 / 2 = 40; 40 * 40 * 10) + 202
+        (celeba_cnn, (3, 84, 84), 2, 490 + 1_600_100 + 202),
+        # CIFAR LeNet: 6 * 76 + 16 * 151 + 401 * 120 + 121 * 84 + 850
+        (lenet5, (3, 32, 32), 10, 456 + 2_416 + 48_120 + 10_164 + 850),
+        # 67 * 8; 4 * 256 * (8 + 256 + 2); 4 * 256 * (512 + 2); 257 * 65
+        (char_lstm, (67, 80), 65, 536 + 272_384 + 526_336 + 16_705),
+    ],
+)
+def test_the_models_have_the_papers_sizes(
+    module: Any, shape: tuple[int, ...], classes: int, parameters: int
+) -> None:
+    workspace = Workspace(lambda: module.build(module.Options(), shape, classes))
+    assert workspace.layout.size == parameters

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from builders import S, plain, vector
+from builders import Desk, S, make, plain, vector
+from own_strategies import Fresher
 from trainers import linear_trainer
 
 from edgefl.actor import COORDINATOR, Output, Run, Send
@@ -195,6 +196,15 @@ def test_a_fresher_model_is_waited_for_and_merged_once() -> None:
     assert run.merged == [9] and device.train() == [UPDATE]
 
 
+def test_a_task_that_is_called_off_is_dropped() -> None:
+    device = EdgeAtWork()
+    device.task()
+    assert device.hear(CancelTask(5)) == [] and device.edge.open_tasks == [0]
+    assert device.hear(CancelTask(0)) == [] and device.edge.open_tasks == []
+    assert device.train() == [], "its worker may end later"
+    assert device.task(1) == ["train to 6 in 6 s"]
+
+
 # ------------------------------------------------------------------ the table of an edge's phases:
 PLAN = TrainingPlan(6, 2, 0.125)  # six steps of two samples
 
@@ -376,6 +386,20 @@ def test_the_run_ends_at_the_first_step_at_or_after_the_moment(urged_ns: int, st
     )
 
 
+def test_what_was_offered_for_later_is_taken_back() -> None:
+    one = edge()
+    offered, due_ns = trained(one, one.receive(task(), 0), 0)
+    assert due_ns == 6 * S and offered.numbers["steps"] == 6 and list(one.unacknowledged) == [7]
+    outputs = one.receive(UrgeTask(7), 3 * S)
+    assert one.unacknowledged == {} and one.open_tasks == [7]
+    update, end_ns = trained(one, outputs, 3 * S)
+    assert (
+        end_ns == 3 * S
+        and update.vectors["weights"].tolist() == after(3)
+        and one.unacknowledged == {7: update}
+    )
+
+
 def test_an_urge_that_overtakes_the_model_is_kept_for_it() -> None:
     one = edge()
     assert one.receive(UrgeTask(7), 0) == []
@@ -536,3 +560,14 @@ def test_one_that_comes_in_the_last_step_or_later_is_too_late(through: bool) -> 
     found = update(story.trains(outputs[0] if through else rest, 15 * S + 1 if through else 12 * S))
     assert story.end_ns == 16 * S and found.vectors["weights"].tolist() == merged_by_hand(None)
     assert found.numbers["too_late"] == 1 and found.numbers["merged"] == 0
+
+
+def test_a_request_that_arrives_when_it_is_too_late_is_not_answered(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, make(Fresher))
+    desk.start("a")
+    assert desk.hear("a", FreshRequest(0, 0, 2, 5 * S), 5 * S) == []
+    assert desk.facts("request_too_late") == [
+        {"t": 5.0, "fact": "request_too_late", "edge": "a", "task": 0}
+    ]
+    assert desk.hear("a", FreshRequest(0, 0, 2, 5 * S), 5 * S - 1) == ["a <- NothingNewer 0"]
+    assert desk.events()[-1]["until_ns"] == 5 * S

@@ -16,7 +16,7 @@ from edgefl.models import (
 from edgefl.models.evaluate import evaluate
 from edgefl.models.workspace import Workspace, flat, initial, layout_of, wrap
 from edgefl.streams import Streams
-from edgefl.vectors import aligned_copy
+from edgefl.vectors import aligned, aligned_copy
 
 
 class Mixed(nn.Module):
@@ -71,6 +71,11 @@ def test_the_module_lives_in_the_vector_it_is_pointed_at() -> None:
         "running statistics move inside the vector"
     )
     assert flat(workspace.model).tobytes() == vector.numpy().tobytes()
+
+
+def test_only_float32_models_are_taken() -> None:
+    with pytest.raises(UserError, match="'weight' is float64: expected float32"):
+        layout_of(nn.Linear(2, 2).double())
 
 
 def test_the_initial_model_depends_on_the_seed_alone() -> None:
@@ -133,3 +138,8 @@ def test_evaluation_leaves_statistics_weights_and_workspace_alone() -> None:
     assert (weights.tobytes(), mine.numpy().tobytes()) == before
     assert workspace.model.training and workspace.model.scale.data_ptr() == mine.data_ptr()
     assert workspace.model.norm.num_batches_tracked.item() == 0
+
+
+def test_a_vector_of_the_wrong_length_is_refused() -> None:
+    with pytest.raises(ValueError, match="16 elements for a model of 17"):
+        evaluate(Workspace(Mixed), aligned(16), torch.zeros(1, 2), torch.zeros(1), cross_entropy)

@@ -12,6 +12,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 from trainers import FakeTask, finished, half_square
 
 from edgefl.edges.training import Trainer, TrainingPlan
+from edgefl.errors import UserError
 from edgefl.models.workspace import Workspace, flat
 from edgefl.strategies.base.strategy import LocalRule
 from edgefl.streams import Streams
@@ -247,3 +248,8 @@ def test_a_replaced_buffer_of_another_shape_is_a_failure() -> None:
     trainer_of(space).advance(run, LocalRule(None))
     assert run.failure is not None
     assert "buffer 'mean'" in run.failure.reason and "(2,), found (3,)" in run.failure.reason
+
+
+def test_a_lazy_module_is_refused() -> None:
+    with pytest.raises(UserError, match="'0.weight' has no shape yet.*LazyLinear"):
+        Workspace(lambda: nn.Sequential(nn.LazyLinear(2)))

@@ -18,6 +18,7 @@ from edgefl.clocks.setup.learning import learning
 from edgefl.data.encoding import PARTS, SECOND
 from edgefl.errors import UserError
 from edgefl.models import bert_classifier
+from edgefl.models import workspace as frozen
 from edgefl.models.pretrained_options import PretrainedOptions
 from edgefl.models.token_loss import next_token_loss, right_tokens
 from edgefl.models.workspace import Workspace, layout_of
@@ -60,6 +61,23 @@ def test_a_new_adapter_changes_nothing() -> None:
         model.net.classifier.weight.copy_(head[0])
         model.net.classifier.bias.copy_(head[1])
         torch.testing.assert_close(model(inputs), adapted)
+
+
+def test_the_first_model_depends_on_the_seed_alone() -> None:
+    made = learning(text_experiment({"train": "lora"}), None)
+    other = learning(text_experiment({"train": "lora"}, seed=2), None)
+    assert (made.initial_weights() == made.initial_weights()).all()
+    assert (made.initial_weights() != other.initial_weights()).any()
+    assert made.frozen_digest() == other.frozen_digest()
+
+
+def test_the_digest_knows_every_frozen_weight(tmp_path: Path) -> None:
+    model = built(train="head")
+    before = frozen.frozen_digest(model)
+    model.net.bert.encoder.layer[1].output.dense.bias.data[3] += 1e-6
+    assert before != frozen.frozen_digest(model)
+    assert frozen.frozen_digest(built(train="head", dtype="bfloat16")) != before
+    assert frozen.frozen_digest(built()) == ""
 
 
 def test_a_frozen_part_that_is_trained_or_unknown_is_an_error() -> None:
@@ -143,6 +161,13 @@ def test_a_directory_that_does_not_fit_is_one_line(
     with pytest.raises(UserError, match=fault) as error:
         bert_classifier.build(given, (30, 2, LENGTH), 2)
     assert "\n" not in str(error.value)
+
+
+def test_targets_of_adapters_that_match_nothing() -> None:
+    with pytest.raises(UserError, match=r"ends in 'quer' .nearest: 'query'"):
+        built(train="lora", lora_targets=("quer",))
+    with pytest.raises(UserError, match=r"ends in 'classifier'"):  # it is trained itself
+        built(train="lora", lora_targets=("classifier",))
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,12 @@ def test_f1_of_two_labels_is_that_of_label_1() -> None:
     assert found.f1 == pytest.approx(4 / 7)
 
 
+def test_f1_of_more_labels_is_the_mean_over_those_that_occur() -> None:
+    """Label 0: 1 right, 2 answers, 1 sample: 2/3. Label 1: 0. Label 2: 1. Label 3: nowhere."""
+    found = counted([0, 0, 2], [0, 1, 2], 4)
+    assert found.f1 == pytest.approx((2 / 3 + 0 + 1) / 3)
+
+
 def test_perplexity() -> None:
     assert perplexity(math.log(7)) == pytest.approx(7)
     assert perplexity(1e4) == math.inf

@@ -20,6 +20,7 @@ from edgefl.protocol.codec import (
     FORMS,
     SMALL,
     decode,
+    decode_note,
     encode,
     head,
     pack,
@@ -145,6 +146,12 @@ def test_another_type_in_any_field_is_refused() -> None:
                 refused(with_field(kind, index, wrong), kind.__name__)
 
 
+def test_too_few_and_too_many_fields_are_refused() -> None:
+    refused(row(CODES[m.Piece], 1), "Piece has 1 fields, expected 2")
+    refused(row(CODES[m.Piece], 1, 2, 3), "Piece has 3 fields, expected 2")
+    refused(row(CODES[m.Welcome], {}), "Welcome has 1 fields, expected 0")
+
+
 def exceeds(header: bytes, match: str) -> None:
     with pytest.raises(LimitExceeded, match=match):
         decode(header)
@@ -179,6 +186,11 @@ def test_the_head_is_read_without_the_rest() -> None:
     for wrong in (b"", b"\x93", b"\x93\x01", b"\x93\x01\x02", b"\x93\x01\xcf12", b"\x93\x01\xa1a"):
         with pytest.raises(WireError, match="code, incarnation, session"):
             head(wrong)
+
+
+def test_a_frame_is_no_note() -> None:
+    with pytest.raises(WireError, match="Welcome is not a note"):
+        decode_note(encode(m.Welcome(), 0, 0))
 
 
 # ------------------------------------------------------------------ bulk messages

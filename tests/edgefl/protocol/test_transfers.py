@@ -14,7 +14,7 @@ from msgspec import structs
 from edgefl.protocol import transfers
 from edgefl.protocol.codec import decode, encode
 from edgefl.protocol.errors import WireError
-from edgefl.protocol.messages import Update
+from edgefl.protocol.messages import MAX_PIECE_BYTES, Update
 from edgefl.protocol.transfers import (
     Incoming,
     Outgoing,
@@ -94,6 +94,13 @@ def test_a_piece_out_of_place_is_refused_and_changes_nothing(offset: int, size: 
     with pytest.raises(WireError, match="transfer 6, expected from 8 up to 40"):
         incoming.add(offset, memoryview(b"x" * size))
     assert incoming.received == 8 and incoming.body[:8].tolist() == list(range(8))
+
+
+def test_a_piece_of_more_than_the_limit_is_refused() -> None:
+    incoming = Incoming(Outgoing(1, update(1 << 19)).offer(0), 1 << 22)
+    with pytest.raises(WireError):
+        incoming.add(0, memoryview(bytes(MAX_PIECE_BYTES + 1)))
+    incoming.add(0, memoryview(bytes(MAX_PIECE_BYTES)))
 
 
 # ------------------------------------------------------------------ offers

@@ -258,6 +258,18 @@ def test_segments_are_read_in_order_and_dropped_when_checkpoints_make_them_needl
     assert names(tmp_path) == [], "the run has ended: nothing is left to replay"
 
 
+def test_a_damaged_segment_before_whole_ones_is_named(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    put(journal, 1)
+    journal.begin_segment()
+    put(journal, 2)
+    journal.close()
+    lines = tmp_path / f"{FIRST}{LINES}"
+    lines.write_bytes(lines.read_bytes()[:-5])
+    with pytest.raises(UserError, match=r"000000.jsonl: line 1 is torn"):
+        of(tmp_path)
+
+
 def _quietly(journal: Journal, since: int) -> list[Any]:
     entries = []
     for entry in journal.replay(since):

@@ -180,6 +180,16 @@ def test_a_file_ends_with_a_whole_row(
     assert (tmp_path / "rows").read_bytes() == (b"".join(rows) if left is None else left)
 
 
+@pytest.mark.parametrize("name", ["summary.json", "model.safetensors", "initial.safetensors"])
+def test_a_file_that_is_written_whole_is_there_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    Disk(monkeypatch, f"{name}.part", 10)
+    with pytest.raises(UserError, match=rf"{name}: cannot be written \(File too large"):
+        small_run(tmp_path, stop={"versions": 2}, record={"payloads": True})
+    assert not list(tmp_path.rglob(f"{name}*"))
+
+
 # ------------------------------------------------------------------ a run
 def cut(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, room: int) -> Path:
     """Run with ``room`` bytes for the file ``name``; return the run's directory."""

@@ -55,6 +55,11 @@ def test_zeta_uses_the_old_h_and_v() -> None:
     assert up == [-1.0, 0.0, 1.0] and kept == {"h": [1.75, 1.0, 1.5], "v": [-1, -4, 0]}
 
 
+def test_the_step_factor_multiplies_the_way() -> None:
+    """z = w - r eta zeta with r = 3."""
+    assert sent({}, factor=3.0)[0] == [1.5, 6.0, 0.0]
+
+
 def test_a_run_that_became_infinite_spoils_no_memory() -> None:
     assert sent({"v": vector(1, 1, 1), "h": vector(2, 2, 2)}, rate=float("inf"))[1] == {
         "h": [2, 2, 2],
@@ -113,3 +118,15 @@ def test_the_feature_step_by_hand() -> None:
     weights = vector(9, math.log(3), 0, -2, 2, 7, 7)
     attend(weights, two)
     assert weights == pytest.approx([9, 0.75 * math.log(3), 0, -1, 1, 7, 7], rel=1e-6)
+
+
+def test_the_feature_step_comes_once_in_so_many_updates_and_by_default_never() -> None:
+    strategy = make(ASOFed, concurrency=1, feature_every=2)
+    strategy.layout = Layout(
+        (LayoutEntry("w", (1, 2), 0, "parameter", ""), LayoutEntry("b", (1,), 2, "parameter", ""))
+    )
+    story = Server(strategy)
+    story.start("a")
+    assert story.deliver("a", 8, 8, 8)[0] == "publish 8 8 8"
+    assert story.deliver("a", 8, 8, 8)[0] == "publish 4 4 8"
+    assert ASOFedOptions().feature_every is None

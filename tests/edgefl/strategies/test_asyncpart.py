@@ -47,6 +47,15 @@ def test_one_of_two_replaces_half_of_the_model() -> None:
     assert end(story, 10)[0] == "publish 2 4 0"
 
 
+def test_the_part_counts_devices_against_those_at_work() -> None:
+    """m = 4, m' = 2: both that are at work deliver, half of all samples: e = (1/2) 4 / 2 = 1."""
+    story = slots()
+    story.start(*"abcd")
+    for edge in list(story.open):
+        story.deliver(edge, 6, 0, 0)
+    assert end(story, 5)[0] == "publish 6 0 0"
+
+
 @pytest.mark.parametrize(("gap", "share"), [(0, 1 / 2), (1, 1 / 3), (4, 1 / 6)])
 def test_staleness_is_the_gap_plus_1(gap: int, share: float) -> None:
     """(1 + gap)^(-p), p = 1: against a fresh update of a, c of b = (1 / (gap + 1)) / (1 + 1 /

@@ -61,6 +61,19 @@ def test_bias_correction_as_in_the_authors_code() -> None:
     assert FADASOptions().bias_correction
 
 
+def test_the_change_is_the_mean_of_the_buffer_without_staleness_weights() -> None:
+    """M = 2: D = ((6, 0, 0) + (2, 4, 0)) / 2 = (4, 2, 0)."""
+    story = adapting(buffer_size=2, concurrency=2)
+    story.start("a", "b")
+    assert story.move("a", 6, 0, 0) == ["assign a <- 0 0 0"]
+    story.move("b", 2, 4, 0)
+    assert story.strategy.first.tolist() == [2, 1, 0] and story.strategy.second.tolist() == [
+        8,
+        2,
+        0,
+    ]
+
+
 @pytest.mark.parametrize(
     ("adaptive", "threshold", "at_0_1_2_5"),
     [

@@ -67,6 +67,10 @@ def test_once_after_training_as_in_the_re_implementation() -> None:
     assert up["weights"] == [0.1875, 1, 0] and kept == [-0.875, -2, 0] == up["control"]
 
 
+def test_a_run_that_became_infinite_spoils_no_memory() -> None:
+    assert sent((0, 0, 0), {"control": vector(1, 1, 1)}, rate=float("inf"))[1] == [1, 1, 1]
+
+
 # ------------------------------------------------------------------ server
 class Angles(Server):
     """Updates have a change of their device's control variate, (0, 0, 1) by default."""

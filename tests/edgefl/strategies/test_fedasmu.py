@@ -25,6 +25,7 @@ from edgefl.strategies.base.events_and_decisions import (
     Assign,
     FreshRequested,
     SendFresh,
+    UpdateArrived,
 )
 from edgefl.strategies.base.strategy import LocalRule
 from edgefl.strategies.dissemination.device import (
@@ -43,14 +44,16 @@ from edgefl.strategies.dissemination.learned import (
 )
 from edgefl.strategies.dissemination.refresh_points import (
     MetaModel,
+    RefreshPoints,
 )
 from edgefl.strategies.fedasmu import FedASMU, FedASMUOptions
 from edgefl.strategies.fedasmu_0 import FedASMU0
 from edgefl.strategies.fedasmu_da import FedASMUDA
 from edgefl.strategies.fedasmu_fa import FedASMUFA
-from edgefl.strategies.fedssmu import FedSSMU
+from edgefl.strategies.fedssmu import FedSSMU, FedSSMUOptions, RefreshInRound
 from edgefl.streams import Streams
 from edgefl.vector_store import VectorStore
+from edgefl.vectors import Layout, LayoutEntry
 
 ONE = {
     "mu_alpha": 1.0,
@@ -111,6 +114,12 @@ def test_staleness_beyond_tau_is_discarded(tau: int, kept: int) -> None:
     assert found == [number < kept for number in range(3)] and story.version == kept
 
 
+def test_a_tighter_max_staleness_holds_too() -> None:
+    story = replacing(tau=99, max_staleness=0)
+    story.start("a", "b")
+    assert deliver(story, "a", (1, 1, 1)) and not deliver(story, "b", (1, 1, 1))
+
+
 @pytest.mark.parametrize(
     "said", [{"learning_rate": 0.0}, {"steps": 0.0}, {"steps": -3.0}, {"learning_rate": -1.0}]
 )
@@ -119,6 +128,28 @@ def test_a_device_that_says_nonsense_moves_no_controls(said: dict[str, float]) -
     story.start("a")
     deliver(story, "a", (1, 1, 1))
     assert deliver(story, "a", (5, 5, 5), **said)["iota"] == 0.5
+
+
+def test_normalisation_buffers_are_mixed_but_no_gradient() -> None:
+    """The layout has one trainable element: p uses only that one."""
+    layout = Layout(
+        (LayoutEntry("w", (1,), 0, "parameter", ""), LayoutEntry("mean", (2,), 1, "buffer", ""))
+    )
+    for controls in ("device", "shared"):
+        options = FedASMUOptions.model_validate(
+            ONE
+            | {
+                "dispatch": "replace",
+                "concurrency": 1,
+                "most_product": 1e6,
+                "controls": controls,
+            }
+        )
+        story = Server(FedASMU(vector(4, 0, 0), layout, options, Streams(1)))
+        story.start("a")
+        deliver(story, "a", (2, 8, 8))
+        assert story.weights == [3, 4, 4]
+        assert deliver(story, "a", (3 - PATH, 90, 90))["product"] == pytest.approx(-2, rel=1e-5)
 
 
 # ------------------------------------------------------------------ fresher models
@@ -205,6 +236,19 @@ def test_the_ablations_are_a_two_by_two_factorial() -> None:
         FedASMUDA.Options().alpha == FedASMU0.Options().alpha
         and FedASMUDA.Options().a == FedASMU0.Options().a
     )
+
+
+def test_fixed_weights_are_fedasyncs_polynomial() -> None:
+    """alpha (gap + 1)^-a: 1/2, then 1/2 / 2 at gap 1."""
+    for kind in (FedASMUDA, FedASMU0):
+        story = replacing(kind, alpha=0.5, a=1.0)
+        story.start("a", "b")
+        assert deliver(story, "a", (4, 0, 0)) == {"alpha": 0.5, "gap": 0.0}
+        assert deliver(story, "b", (6, 0, 0)) == {"alpha": 0.25, "gap": 1.0} and story.weights == [
+            3,
+            0,
+            0,
+        ]
 
 
 # ------------------------------------------------------------------ fedASMU's equations and the de
@@ -628,6 +672,23 @@ def test_a_device_is_given_refresh_points_until_its_first_merge() -> None:
     assert told(server)["a"]["refresh_point"] == points[-1]
 
 
+def test_a_refresh_point_beyond_the_last_one_was_never_drawn() -> None:
+    """Point 7 was drawn, with 3 points: the decisions were 0, 0, 0, and the last point was used."""
+    points, other = (RefreshPoints(FedASMUOptions(meta_rate=0.5), Streams(1)) for _ in range(2))
+    for one, drawn in ((points, 7), (other, 3)):
+        one.assign(["a"], FRESH_REFRESH_POINTS)
+        one.given["a"] = drawn
+        said = {"refresh_point": 3.0, "merged": 1.0, "reward": 1.0, "baseline": 0.0}
+        one.learn(
+            UpdateArrived("a", 0, 0, FRESH_REFRESH_POINTS, {"weights": FRESH_REFRESH_POINTS}, said)
+        )
+    first = MetaModel(Streams(1).rng("slot model"), 32)
+    for one, row in ((points, [0, 0, 0]), (other, [0, 0, 1])):
+        np.testing.assert_allclose(
+            one.model.weights["out"] - first.weights["out"], 0.5 * first.gradient(row)["out"]
+        )
+
+
 # ------------------------------------------------------------------ when the request comes
 @pytest.mark.parametrize(
     ("selector", "epochs", "point"),
@@ -649,6 +710,13 @@ def test_a_device_is_given_refresh_points_until_its_first_merge() -> None:
 def test_heuristic_refresh_points(selector: str, epochs: int, point: int) -> None:
     """H1: l = 1, H2: floor(L / 2), H3: L - 1 finished epochs of three steps each."""
     assert rule(selector=selector).checkpoint(local_run(0.0, epochs=epochs)) == 3 * point
+
+
+def test_any_refresh_point_alike_is_the_devices_own_draw() -> None:
+    assert [
+        rule().refresh_point(local_run(0.0, refresh_point=0.0, draw=draw))
+        for draw in (0.0, 0.24, 0.25, 0.74, 0.999)
+    ] == [1, 1, 2, 3, 4]
 
 
 # ------------------------------------------------------------------ the device's table
@@ -754,6 +822,18 @@ def test_a14_every_trained_model_is_mixed_in_when_it_arrives_and_a_round_makes_o
     ]
 
 
+def test_a14_t_is_the_round_or_counts_aggregations_as_told() -> None:
+    """The second round's first aggregation: t = 2 as a round, t = 3 as the third aggregation.
+    Its staleness is 1 again.
+    """
+    for index, t in (("round", 2), ("aggregation", 3)):
+        server = story(index=index)
+        server.start("a", "b")
+        for edge in "ab":
+            deliver(server, edge, (1, 1, 1))
+        assert deliver(server, "a", (1, 1, 1))["xi"] == pytest.approx(0.5 / sqrt(t) + 0.5)
+
+
 def ask_fedssmu(server: Server, edge: str) -> SendFresh:
     task, version, _ = server.open[edge]
     (answer,) = server.strategy.handle(FreshRequested(edge, task, version, 6), 0)
@@ -769,3 +849,40 @@ def test_a_request_is_answered_with_the_rounds_model_if_k_is_above_0() -> None:
     deliver(server, "a", (4, 8, 0))
     answer = ask_fedssmu(server, "c")
     assert answer.weights is server.strategy.model and answer.version == 1
+
+
+def test_a_second_round_counts_from_0() -> None:
+    server = story()
+    server.start("a", "b")
+    for edge in "ab":
+        deliver(server, edge, (1, 1, 1))
+    assert ask_fedssmu(server, "a").weights is None
+    deliver(server, "b", (1, 1, 1))
+    assert ask_fedssmu(server, "a").version == 1 + 1
+
+
+def test_beyond_tau_arrivals_of_a_round_are_discarded() -> None:
+    """s = k + 1 > tau: the second of a round at tau = 1. The round ends all the same."""
+    server = story(tau=1)
+    server.start("a", "b")
+    assert deliver(server, "a", (4, 8, 0))
+    assert (
+        deliver(server, "b", (9, 9, 9)) == {}
+        and server.version == 1
+        and server.weights == [2, 4, 0]
+        and len(server.open) == 2
+    )
+
+
+@pytest.mark.parametrize(("index", "g"), [("round", 4), ("aggregation", 33)])
+def test_the_device_takes_the_round_or_the_count_for_g(index: str, g: int) -> None:
+    """Version 3, 30 aggregations before, k = 2 in the round: g - o + 1 = 3; phi = gamma /
+    sqrt(g) (1 - ups / sqrt(3)).
+    """
+    device = RefreshInRound(
+        FedSSMUOptions.model_validate({"index": index, "mu_beta": 1.0, "upsilon0": 0.6})
+    )
+    run = local_run(1.0, 0.0, 0.0, version=3, refresh_point=2.0, aggregations=30.0)
+    device.merge(run, np.zeros(3, np.float32), 3 + 2)
+    phi = (1 - 0.6 / sqrt(3)) / sqrt(g)
+    assert device.payload(run)[1]["beta"] == pytest.approx(phi / (1 + phi))

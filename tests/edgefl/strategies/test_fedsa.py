@@ -6,9 +6,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from builders import Server, make
+from trainers import FakeTask, linear_trainer
 
+from edgefl.edges.training import TrainingPlan
+from edgefl.strategies.base.strategy import LocalRule
 from edgefl.strategies.fedsa import FedSA, FedSAOptions, staleness_weight
 
 
@@ -65,3 +69,16 @@ def test_stage_2_gives_slow_devices_fewer_epochs_and_late_ones_smaller_steps() -
     assert strategy.scales("c") == {"epochs_scale": 0, "learning_rate_scale": 1}
     strategy.uploads = {}
     assert strategy.scales("a")["epochs_scale"] == 1, "no edge has delivered yet"
+
+
+@pytest.mark.parametrize(
+    ("scale", "steps"), [(0.0, 1), (0.3, 1), (0.5, 2), (0.6, 2), (1.0, 4), (1.7, 7)]
+)
+def test_the_edge_rounds_to_whole_epochs_at_least_1(scale: float, steps: int) -> None:
+    """E_i = max(1, round(E f_i / mean f)) with E = 4, one step an epoch."""
+    task = FakeTask(
+        {"weights": np.zeros(3, np.float32)},
+        numbers={"epochs_scale": scale, "learning_rate_scale": 0.5},
+    )
+    run = linear_trainer(TrainingPlan(4, 2, 0.5)).begin(task, LocalRule(None), {})
+    assert run.steps == steps and run.learning_rate == 0.25

@@ -18,6 +18,7 @@ from edgefl.errors import UserError
 from edgefl.protocol.messages import Update
 from edgefl.strategies.base.events_and_decisions import Report
 from edgefl.strategies.base.gradients import Gradients
+from edgefl.strategies.base.strategy import MOST_FAILED
 from edgefl.strategies.gsgm import GSGM
 from edgefl.strategies.k_async import KAsync
 from edgefl.strategies.sasgd import SASGD
@@ -78,6 +79,12 @@ def test_the_shares_of_a_step_are_reported_with_their_edges_if_asked_for() -> No
     plain = served(TWAFL)
     plain.send("a", 1, 0), plain.send("b", 1, 0)
     assert sum(isinstance(each, Report) for each in plain.decisions) == 1
+
+
+def test_a_run_in_which_nothing_is_delivered_ends() -> None:
+    server = served(edges="ab")
+    ends = [server.close("a", "not finite") for _ in range(MOST_FAILED * 2)]
+    assert ends[-2] == ["assign a <- 0 0"] and ends[-1] == ["finish: no task delivers: not finite"]
 
 
 def test_running_statistics_are_mixed_not_stepped() -> None:
@@ -210,3 +217,12 @@ def test_gsgm_s_edge_that_failed_starts_again_from_its_own_last_step() -> None:
         "c": [-3, 0],
         "d": [-4, 0],
     }
+
+
+def test_gsgm_s_last_step_of_a_round_takes_what_is_left() -> None:
+    """P = 3, K = 2: the third gradient makes a step alone, and is a third of the momentum."""
+    server = served(GSGM, "abc", momentum=0.5)
+    server.send("a", 3, 0), server.send("b", 3, 0)
+    assert server.send("c", 0, 6)[1:] == ["publish -3 -6", "assign a,b,c <- -3 -6"]
+    server.send("a", 0, 0), server.send("b", 0, 0)
+    assert server.weights == [-4, -7], "Mom = 2/3 (3, 0) + 1/3 (0, 6) = (2, 2)"

@@ -8,6 +8,7 @@ import pytest
 from builders import Server, make
 
 from edgefl.strategies.port import Port, PortOptions, fusing_weights
+from edgefl.vectors import Layout, LayoutEntry
 
 
 def ports(**options: Any) -> Server:
@@ -66,6 +67,27 @@ def test_agreement_is_with_the_last_global_step() -> None:
     story.move("c", 4, 3, 0)
     c = raw / (raw + 4)
     assert story.weights == pytest.approx([4 + 4 * c, 4 + 3 * c, 1 - c], rel=1e-6)
+
+
+def test_the_reference_may_be_the_model_that_the_device_started_from() -> None:
+    """w_now - w_start of c is (4, 4, 0): cosine of (4, 3, 0) with it is 28 / (5 sqrt(32))."""
+    story = ports(staleness_bound=10, reference="start")
+    story.start("a", "b", "c")
+    for by in ((4, 0, 0), (4, 0, 0), (0, 4, 0), (0, 4, 0), (0, 0, 1)):
+        story.move("a", *by)
+    story.move("c", 4, 3, 0)
+    raw = (28 / (5 * 32**0.5) + 1) / 2 + 3 * 10 / 12
+    assert story.weights[0] == pytest.approx(4 + 4 * raw / (raw + 4), rel=1e-6)
+
+
+def test_normalisation_buffers_are_mixed_and_not_compared() -> None:
+    strategy = make(Port, (0, 1), least_updates=1, concurrency=1)
+    strategy.layout = Layout(
+        (LayoutEntry("w", (1,), 0, "parameter", ""), LayoutEntry("v", (1,), 1, "buffer", ""))
+    )
+    story = Server(strategy)
+    story.start("a")
+    assert story.deliver("a", 2, 5)[0] == "publish 2 5"
 
 
 # ------------------------------------------------------------------ late devices

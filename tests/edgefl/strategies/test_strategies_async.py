@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from builders import S, Server, make, vector
 
-from edgefl.strategies.base.events_and_decisions import FreshRequested, SendFresh
+from edgefl.strategies.base.events_and_decisions import Assign, FreshRequested, SendFresh
 from edgefl.strategies.base.strategy import Strategy
 from edgefl.strategies.ca2fl import CA2FL
 from edgefl.strategies.fadas import FADAS
+from edgefl.strategies.fedac import FedAC
 from edgefl.strategies.fedasync import FedAsync, FedAsyncOptions, damping
 from edgefl.strategies.fedbuff import FedBuff
 from edgefl.streams import Streams
@@ -166,6 +167,13 @@ def test_the_damping_of_a_gap(exponent: float, at_0_1_5: tuple[float, ...]) -> N
         assert story.weights[0] == pytest.approx(expected, rel=1e-6)
 
 
+def test_the_server_learning_rate_scales_the_step() -> None:
+    story = buffering(server_learning_rate=0.5)
+    story.start("a", "b", "c")
+    story.move("a", 8, 0, 0)
+    assert story.move("b", 0, 8, 0)[0] == "publish 2 2 0"
+
+
 def test_the_edge_that_fills_the_buffer_is_replaced_after_the_step_or_before_it() -> None:
     after, before = buffering(concurrency=2), buffering(concurrency=2, dispatch_before_step=True)
     for story in (after, before):
@@ -208,3 +216,26 @@ def test_running_statistics_are_averaged_whatever_the_server_s_learning_rate(
     story.deliver("a", 1, 3)
     story.deliver("b", 1, 5)
     assert story.weights[1] == 4, "nothing of the former buffer is left"
+
+
+def test_a_damped_update_counts_less_for_the_running_statistics_too() -> None:
+    """s = 1 and 1/2, K = 2: (1 - 0.75) 4 + 0.5 x 2 + 0.25 x 8 = 4."""
+    story = normalised(FedBuff, staleness_exponent=1.0)
+    story.start("a", "b")
+    story.deliver("a", 0, 4)
+    story.deliver("a", 0, 4)
+    story.deliver("a", 0, 2)
+    story.deliver("b", 0, 8)
+    assert story.weights[1] == 4
+
+
+def test_a_method_may_have_a_local_learning_rate_of_its_own() -> None:
+    """As in FedEcho's tables 8 and 9; it goes with every task and takes the config's place
+    (edgefl.edges.training).
+    """
+    for kind in (FedBuff, CA2FL, FADAS, FedAC):
+        story = Server(make(kind, concurrency=1, local_learning_rate=0.03))
+        story.start("a")
+        (assigned,) = story.decisions
+        assert isinstance(assigned, Assign) and assigned.numbers == {"learning_rate": 0.03}
+        assert make(kind).numbers == {}

@@ -70,6 +70,14 @@ def test_a_round_without_any_delivery_is_drawn_again() -> None:
     )
 
 
+def test_a_late_joiner_takes_part_from_the_next_round_on() -> None:
+    story = server(clients_per_round=3)
+    assert story.start("a", "b") == ["assign a,b <- 0 0 0"], "fewer than m' are there"
+    assert story.join("c") == []
+    story.deliver("a", 1, 1, 1)
+    assert story.deliver("b", 1, 1, 1) == ["publish 1 1 1", "assign a,b,c <- 1 1 1"]
+
+
 def test_m_of_m_are_drawn_uniformly_without_replacement_from_the_sorted_idle() -> None:
     counts = dict.fromkeys("abcde", 0)
     story = server(clients_per_round=2)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tdma_rounds import as_played, play, slotted
 
 from edgefl.strategies.base.slotted import Timetable
+from edgefl.strategies.idfl import Idfl
 from edgefl.strategies.tdma_fl import TdmaFL
 from emulator.tdma.closed_form import Tdma, simulate
 
@@ -78,6 +79,36 @@ def test_table_one_under_the_virtual_clock(tmp_path: Path, per_round: int, model
     assert Tdma(20, per_round, 1, 4).models_by(100_000) == models
     summary, _ = play(tmp_path, slotted(20, 4, slots=500, per_round=per_round))
     assert summary["versions"] + 1 == Tdma(20, per_round, 1, 4).models_by(500)
+
+
+@settings(
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    takes=st.lists(st.integers(0, 30), min_size=2, max_size=8),
+    per_round=st.integers(1, 8),
+    transfer=st.integers(1, 3),
+    order=st.sampled_from(["finished", "oldest"]),
+    wait=st.booleans(),
+)
+def test_unequal_devices_against_the_simulation(
+    tmp_path_factory: pytest.TempPathFactory,
+    takes: list[int],
+    per_round: int,
+    transfer: int,
+    order: str,
+    wait: bool,
+) -> None:
+    shape = Tdma(len(takes), min(per_round, len(takes)), transfer, 0)
+    slots = 40 + 5 * transfer * (shape.per_round + 1)
+    agrees(
+        tmp_path_factory.mktemp("run"),
+        shape,
+        max(slots, 200),
+        takes,
+        order=order,
+        wait_for_group=wait,
+    )
 
 
 # ------------------------------------------------------------------ intentional delay
@@ -148,6 +179,19 @@ def test_the_server_adds_the_mean_change() -> None:
     server.start("a", "b")
     updates = [event_of(server, "a", 5.0), event_of(server, "b", 3.0)]
     assert strategy.aggregate(updates).tolist() == [4.0]
+
+
+@pytest.mark.parametrize(("alpha", "first"), [(1, 2), (2, 1), (3, 1), (4, 1)])
+def test_with_edges_missing_somebody_begins_whatever_alpha_is(alpha: int, first: int) -> None:
+    """Only three of the config's edges have joined, so there are three groups. If no edge started,
+    no round would ever end.
+    """
+    strategy = make(Idfl, (1,), per_round=1, alpha=alpha)
+    assert isinstance(strategy, Idfl)
+    strategy.use(Timetable(1, 1, 0, True, lambda edge, samples, steps: 1, lambda n, s, tau: 0))
+    server = Server(strategy)
+    server.start("a", "b", "c")
+    assert len(server.open) == first and len(strategy.owed) == 3 - first
 
 
 def event_of(server: Server, edge: str, end: float) -> Any:

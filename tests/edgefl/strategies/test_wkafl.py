@@ -96,6 +96,13 @@ def test_staleness_at_which_every_weight_underflows_leaves_the_freshest() -> Non
     assert strategy.past.tolist() == [1, 0]
 
 
+def test_a_similarity_equal_to_the_threshold_is_kept() -> None:
+    """Definitions 3.1 and 3.2 leave it open; eq. 7 keeps it. One gradient: its cosine with
+    itself is 1.
+    """
+    assert wkafl(least_similarity=1.0).step([gradient(1, 0)]).report["selected"] == 1
+
+
 # ------------------------------------------------------------------ 5: selection
 
 
@@ -109,6 +116,11 @@ def test_all_similarities_below_the_threshold_leave_the_estimate() -> None:
     ] and list(step.shares) == [0.5, 0.5]
 
 
+def test_a_gradient_of_zeros_harms_nobody() -> None:
+    assert moved(wkafl(), [gradient(0, 0), gradient(2, 0)]) == pytest.approx([2, 0])
+    assert moved(wkafl(momentum=0.5), [gradient(0, 0)]).tolist() == [0, 0]
+
+
 @pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.parametrize("kind", [WKAFL, WKAFLNoNonIID])
 def test_gradients_that_are_all_too_long_to_be_measured_leave_the_model_where_it_is(
@@ -117,6 +129,16 @@ def test_gradients_that_are_all_too_long_to_be_measured_leave_the_model_where_it
     strategy = wkafl(kind)
     for _ in range(2):
         assert moved(strategy, [gradient(1e30, 0), gradient(0, 1e30)]).tolist() == [0, 0]
+
+
+def test_the_code_s_staleness_in_the_selection_is_a_switch() -> None:
+    options = {"similarity_weight": 0.0, "least_similarity": 0.0}
+    taken = [gradient(1, 0), gradient(0, 1, gap=2)]
+    assert list(wkafl(**options).step(taken).shares) == pytest.approx([0.5, 0.5])
+    weight = (math.e / 2) ** -2
+    assert list(
+        wkafl(**options, selected_by="similarity and staleness").step(taken).shares
+    ) == pytest.approx([1 / (1 + weight), weight / (1 + weight)])
 
 
 # ------------------------------------------------------------------ 2 and 6: the second stage

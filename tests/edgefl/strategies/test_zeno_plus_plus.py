@@ -112,6 +112,16 @@ def test_the_server_s_gradient_is_made_anew_every_k_steps_and_used_until_then() 
     assert server.send("a", 1, 0)[1].startswith("discard"), "by the new one"
 
 
+def test_a_failed_refresh_leaves_the_old_gradient() -> None:
+    server = served(1, 0, refresh_every=1)
+    server.send("a", 1, 0)
+    assert server.give(JobFailed(JOB, "not finite")) == []
+    server.send("b", 1, 0)
+    assert server.stepped and isinstance(server.decisions[-2], RunJob), (
+        "and the next step asks again"
+    )
+
+
 def test_the_job_s_gradient_is_torch_s_and_it_leaves_all_as_it_was() -> None:
     learned = learning(experiment(task="my_task.py:build"), EXAMPLES)
     weights = learned.initial_weights()
