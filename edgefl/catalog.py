@@ -3,7 +3,6 @@
 ``package.module:attribute`` and ``file.py:attribute`` are also names. A package's folder also
 contains other files, such as base classes. So a plug-in is a file that binds the wanted attribute
 at its top level. Names and one-liners are read from the source text, so listing the models does not
-import os
 import torch.
 """
 
