@@ -71,11 +71,12 @@ from edgefl.strategies.base import events_and_decisions as do
 from edgefl.strategies.base import events_and_decisions as ev
 from edgefl.strategies.base.events_and_decisions import Decision, EdgeJoined, Event
 from edgefl.strategies.base.strategy import Strategy
-from edgefl.vectors import is_finite, read_only
+from edgefl.vectors import SMALLEST_RATE, is_finite, read_only
 from emulator.faults import Fault
 from emulator.links.network import Completion
 from emulator.units import FOREVER, to_ns
 
+RATE_SCALE = "learning_rate_scale"  # the number of a task that multiplies its learning rate
 STORY_LENGTH = 20  # events shown with a bug
 EDGE_LEFT = "edge left"  # why the task of an edge is closed that leaves and loses it
 MOST_TRACES = 20  # tracebacks kept in the record, one for each reason
@@ -117,6 +118,7 @@ class Coordinator:
         self.jobs = OpenJobs(strategy.runs_jobs)
         self.failures = Failures()
         self.deadlines = Deadlines(self.alarms, limits, self.present)
+        self.faded = ""  # why no further task can train, once its learning rate is 0
         self.absences = Absences(absent or {}, self.alarms)
         self.evaluated = -1
         self.finished: str | None = None
@@ -485,16 +487,18 @@ class Coordinator:
                 quiet.append(event)
                 return []
             row = row or self._begin_after(quiet, event, now)
-            outputs, numbers = self._carry_out(decisions, event, now)
+            outputs, numbers, factors = self._carry_out(decisions, event, now)
         except (UserError, KeyboardInterrupt):
             raise  # for example a full disk: not the algorithm's mistake
         except BaseException as error:  # also SystemExit
             raise self._bug(row or self._begin_after(quiet, event, now)) from error
-        self.record.event(now, before, event, row, decisions, numbers)
+        self.record.event(now, before, event, row, decisions, numbers, factors)
         if decisions and isinstance(decisions[-1], do.Finish):
             return outputs + self.finish(decisions[-1].reason, now)
         most = self.experiment.stop.versions
-        return outputs + self.finish("versions", now) if most and self.version >= most else outputs
+        if most and self.version >= most:
+            return outputs + self.finish("versions", now)
+        return outputs + self.finish(self.faded, now) if self.faded else outputs
 
     def _begin_after(
         self, quiet: list[ev.EdgeJoined] | None, event: ev.Event, now: int
@@ -527,13 +531,21 @@ class Coordinator:
 
     def _carry_out(
         self, decisions: list[do.Decision], event: ev.Event, now: int
-    ) -> tuple[list[Output], list[list[int]]]:
-        """Carry out decisions. Returns the outputs, and the task numbers of each Assign."""
+    ) -> tuple[list[Output], list[list[int]], list[float]]:
+        """Carry out decisions. Returns the outputs, and for each Assign the task numbers and, with
+        ``training.decay``, the factor of its learning rate.
+        """
         outputs: list[Output] = []
         numbers: list[list[int]] = []
+        factors: list[float] = []
+        # edges that make no step have no learning rate: there the strategy's own step falls
+        decay = self.experiment.training.decay if self.strategy.rule.moves else None
         for decision in decisions:
             match decision:
                 case do.Assign():
+                    if decay is not None:
+                        factors.append(decay.at(self.version, now))
+                        decision = self._decayed(decision, factors[-1])
                     tasks = [self._open(edge, decision, now) for edge in decision.edges]
                     numbers.append([task.number for task in tasks])
                     sends = [Send(edge, task) for edge, task in zip(decision.edges, tasks)]
@@ -572,7 +584,20 @@ class Coordinator:
                     outputs.append(Send(decision.edge, CancelTask(decision.task)))
                 case _:
                     raise TypeError(f"not a decision: {decision!r}")
-        return outputs, numbers
+        return outputs, numbers, factors
+
+    def _decayed(self, assign: do.Assign, factor: float) -> do.Assign:
+        """The Assign with its learning rate times ``factor``, which its edges get as its scale.
+
+        The journal has the strategy's own Assign: a replay of the strategy decides that again.
+        """
+        section, scale = self.experiment.training, assign.numbers.get(RATE_SCALE, 1.0)
+        rate = assign.numbers.get("learning_rate", section.learning_rate) * scale
+        if rate * factor < SMALLEST_RATE <= rate:
+            self.faded = (
+                f"training.decay: the learning rate has fallen to 0 at version {self.version}"
+            )
+        return replace(assign, numbers={**assign.numbers, RATE_SCALE: scale * factor})
 
     def _held(self, decision: do.Grant | do.SendFresh | do.Cancel) -> OpenTask:
         """The open task that a decision names. ValueError if its edge has no such task."""
@@ -672,13 +697,14 @@ class Ledger:
         row: Row,
         decisions: list[Decision],
         numbers: list[list[int]],
+        factors: list[float],
     ) -> None:
         """Record the strategy's decisions on an event.
 
         ``version``: before the event. ``row``: the event's ``event_row``. ``numbers``: the task
-        numbers of each Assign.
+        numbers of each Assign; ``factors``: of their learning rates, empty without a decay.
         """
-        line = event_line(row, version, decisions, numbers)
+        line = event_line(row, version, decisions, numbers, factors)
         self.counters.take(line)
         self.recorder.event(now, event, decisions, line)
         self._spend(now, line)

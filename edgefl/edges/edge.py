@@ -32,8 +32,9 @@ from edgefl.protocol.messages import (
 )
 from edgefl.protocol.transfers import beyond_limits, most_body
 from edgefl.strategies.base.strategy import LocalRule
+from edgefl.streams import Streams
 from edgefl.vectors import read_only
-from emulator.compute import Device
+from emulator.compute import Device, Stretched, jitter_factor
 
 MOST_SHOWN = 20  # transitions that the message of a bug shows
 
@@ -202,6 +203,23 @@ def concurrent_refresh(
     return rest
 
 
+@dataclass(frozen=True, slots=True)
+class TaskJitter:
+    """The tasks of one edge vary in length, by ``devices.task_jitter``.
+
+    The factor of a task depends on the seed, the edge and the number of the task alone. So it is
+    the same on both clocks and in every process, and for a task that begins again.
+    """
+
+    variation: float
+    streams: Streams
+    edge: str
+
+    def factor(self, task: int) -> float:
+        """How many times its usual work the task takes."""
+        return jitter_factor(self.variation, self.streams.rng("task jitter", self.edge, task))
+
+
 MOST_UNACKNOWLEDGED = 8  # updates kept for a repeated offer; the oldest beyond that is dropped
 
 
@@ -237,13 +255,15 @@ class Edge:
         rule: LocalRule,
         device: Device,
         packing: Packing | None = None,
+        jitter: TaskJitter | None = None,
     ) -> None:
-        """``packing`` None: vectors travel whole."""
+        """``packing`` None: vectors travel whole. ``jitter`` None: equal tasks take equal times."""
         self.name = name
         self.packing = packing
         self.trainer = trainer
         self.rule = rule
         self.device = device
+        self.jitter = jitter
         self.memory: dict[str, np.ndarray] = {}  # what the rule keeps between tasks
         # task -> what it adds to the memory once its update is acknowledged
         self._learned: dict[int, dict[str, np.ndarray]] = {}
@@ -270,6 +290,12 @@ class Edge:
     def _packing_work(self) -> float:
         """The device's work of packing an update, in the unit of a run's work."""
         return 0.0 if self.packing is None else self.packing.samples
+
+    def _device_for(self, task: int) -> Device:
+        """The device as this task finds it."""
+        if self.jitter is None:
+            return self.device
+        return Stretched(self.device, self.jitter.factor(task))
 
     @property
     def asking(self) -> bool:
@@ -456,10 +482,11 @@ class Edge:
     def _begin_again(self, latest: Latest, due_ns: int, urged_ns: int, now: int) -> list[Output]:
         """Train an urged task again with fewer steps. ``due_ns``: when the whole run ends."""
         run, began_ns = self.trainer.begin(latest.task, self.rule, latest.memory), latest.began_ns
+        device = self._device_for(latest.task.number)
 
         def done_ns(step: int) -> int:
             work = run.work_until(step) * self.rule.work + self._packing_work
-            duration_ns = self.device.duration_ns(work, began_ns)
+            duration_ns = device.duration_ns(work, began_ns)
             assert duration_ns is not None
             return began_ns + duration_ns
 
@@ -486,7 +513,7 @@ class Edge:
         if self.rule.on_request == "train_on":
             kept = self.trainer.kept(run)
             self.refresh = concurrent_refresh(
-                kept, self.device, self.rule.work, now, self._packing_work
+                kept, self._device_for(task.number), self.rule.work, now, self._packing_work
             )
         until_ns = 0 if self.refresh is None else self.refresh.until_ns
         request = Send(COORDINATOR, FreshRequest(task.number, task.version, run.step, until_ns))
@@ -499,7 +526,7 @@ class Edge:
         work = run.work_until(until_step) * self.rule.work
         if until_step == run.steps:
             work += self._packing_work
-        duration_ns = self.device.duration_ns(work, now)
+        duration_ns = self._device_for(run.task.number).duration_ns(work, now)
         if self.latest is not None and until_step == run.steps and duration_ns is not None:
             self.latest.done_ns = now + duration_ns
         return Run(Train(run, until_step), duration_ns)
