@@ -27,17 +27,19 @@ class FedStaleWeightOptions(BufferedOptions):
     server_learning_rate: float = Field(1.0, gt=0)
     """Learning rate of the server step (eta_g)."""
     window: int | None = Field(5, ge=1)
-    """Number of a device's latest updates whose mean gap is its weight; none: all of them."""
+    """Number of a device's latest updates whose mean gap is its weight; none: all of them. With a
+    short window and a large buffer, fast devices have no weight for long: all their gaps are 0.
+    """
 
 
 class FedStaleWeight(Buffered):
     """At K updates:  w <- w + eta_g sum p_i D_i ,  p_i = t_i / sum t ,  t_i = mean gap of the
     latest ``window`` updates of the device of update i.
 
-    The gaps of the K updates count in t_i already. Where devices take constant times, t_i is
-    proportional to the time between two updates of a device, so t_i times its number of updates is
-    the same for all devices. The authors' weights are t_i K / N before they are normalised, which
-    cancels out.
+    The gaps of the K updates count in t_i already. The expected gap of a device is proportional to
+    the time between two of its updates, so t_i times its number of updates is about the same for
+    all devices; only about, because each buffer's weights are normalised. The authors' weights are
+    t_i K / N before that, and the factor cancels out.
 
     Corrected in the authors' code: where all t_i are 0, as in the first step, its p_i are all 0 and
     the step is lost; here p_i = 1 / K. From a full window it removes the newest gap, here the

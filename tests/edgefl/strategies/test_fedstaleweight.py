@@ -103,26 +103,28 @@ def test_against_a_brute_force_server(k: int, eta: float, window: int | None) ->
 
 
 def test_devices_of_all_speeds_have_about_the_same_weight_over_a_run() -> None:
-    """Devices that need 1, 2, 4 and 8 s deliver 800 to 100 times. In a buffer of 15, which all of
-    them reach, the sums of their weights differ by less than a fifth from their mean.
+    """Devices that need 1, 2, 4 and 8 s on average deliver about 1000 to 125 times. The sums of
+    their weights differ by less than a third from their mean; equal weights: by up to 115 %.
     """
-    times = {"a": 1, "b": 2, "c": 4, "d": 8}
-    story = Server(make(FedStaleWeight, buffer_size=15, window=None, concurrency=4))
+    times, rng = {"a": 1, "b": 2, "c": 4, "d": 8}, np.random.default_rng(1)
+    story = Server(make(FedStaleWeight, buffer_size=10, window=None, concurrency=4))
     story.start(*times)
+    due = {edge: rng.uniform(0.5, 1.5) * times[edge] for edge in times}
     buffered: list[str] = []
-    weights = dict.fromkeys(times, 0.0)
-    for second in range(1, 801):
-        for edge in times:
-            if second % times[edge]:
-                continue
-            buffered.append(edge)
-            story.move(edge, 0, 0, 0)
-            if len(buffered) == 15:
-                for each, share in zip(buffered, story.strategy.shares):
-                    weights[each] += share
-                buffered = []
+    weights, counts = dict.fromkeys(times, 0.0), dict.fromkeys(times, 0)
+    for _ in range(1800):
+        edge = min(due, key=lambda each: due[each])
+        due[edge] += rng.uniform(0.5, 1.5) * times[edge]
+        counts[edge] += 1
+        buffered.append(edge)
+        story.move(edge, 0, 0, 0)
+        if len(buffered) == 10:
+            for each, share in zip(buffered, story.strategy.shares):
+                weights[each] += share
+            buffered = []
     mean = sum(weights.values()) / 4
-    assert all(abs(weight / mean - 1) < 0.2 for weight in weights.values()), weights
+    assert all(abs(weight / mean - 1) < 1 / 3 for weight in weights.values()), weights
+    assert counts["a"] > 7 * counts["d"]
 
 
 def test_normalisation_buffers_are_mixed_with_the_same_weights() -> None:
