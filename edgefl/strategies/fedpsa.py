@@ -1,4 +1,4 @@
-"""FedPSA (reconstructed): buffered updates weighted by what their models are sensitive to (2026).
+"""FedPSA (reconstructed): updates weighted by what their models are sensitive to (Lu 2026).
 
 An update weighs more the more its model's sensitivities resemble those of the global model, and the
 more so the less the updates move. Source: Lu et al. 2026, arXiv 2602.15337. Reconstructed: of the
