@@ -92,7 +92,9 @@ class FedPSA(Buffered):
     T = (M / M_0) gamma + delta ,  M = mean of ||D_i||^2 over the latest L_q updates in steps, M_0 =
     the first M of L_q updates; before that p_i = 1 / K. Staleness in versions has no weight. If a
     sketch fails, c_i = 0. Updates that arrive while a sketch is awaited wait for the next step.
-    Trainable elements only; normalisation buffers are averaged with the weights p_i.
+    Trainable elements only; normalisation buffers are averaged with the weights p_i. The server's
+    samples are from the training set, and edges may have the same ones. With data.source = "shard"
+    or "local" they come from the data of the job's worker.
     """
 
     Options = FedPSAOptions
