@@ -50,7 +50,7 @@ class Train:
 
 @dataclass(slots=True, eq=False)
 class Evaluate:
-    """Measure loss and accuracy of a snapshot of the global model. It has no emulated cost.
+    """Measure loss and accuracy of a snapshot of the global model.
 
     Bytes and joules: what all edges have used by then. ``joules`` None: they are not modelled.
     """

@@ -51,6 +51,7 @@ def recorded(
 
 
 @pytest.mark.parametrize("name", strategy_names())
+@pytest.mark.slow
 def test_it_learns_and_the_same_seed_leaves_the_same_bytes(
     name: str, recorded: Callable[[str], tuple[dict[str, Any], Path]], tmp_path: Path
 ) -> None:
@@ -96,6 +97,7 @@ def test_it_replays_from_its_journal(
 
 
 @pytest.mark.parametrize("name", strategy_names())
+@pytest.mark.slow
 def test_it_goes_on_from_its_state_before_each_event(
     name: str, recorded: Callable[[str], tuple[dict[str, Any], Path]], tmp_path: Path
 ) -> None:
