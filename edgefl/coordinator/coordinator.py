@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite, nan
 from typing import Any, cast
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from edgefl.actor import Broadcast, Output, Run, Send
 from edgefl.compression.packing import Packing
 from edgefl.config.experiment import Experiment
+from edgefl.config.scores import measured
 from edgefl.coordinator.checks import (
     Claims,
     ModelMessage,
@@ -38,7 +40,6 @@ from edgefl.coordinator.tasks import (
     GraceOver,
     OpenTask,
     Phase,
-    StopRun,
     StrategyAlarm,
     TaskEvent,
     TaskLimits,
@@ -72,9 +73,10 @@ from edgefl.strategies.base import events_and_decisions as ev
 from edgefl.strategies.base.events_and_decisions import Decision, EdgeJoined, Event
 from edgefl.strategies.base.strategy import Strategy
 from edgefl.vectors import is_finite, read_only
+from emulator.clock import Agenda
 from emulator.faults import Fault
 from emulator.links.network import Completion
-from emulator.units import FOREVER, to_ns
+from emulator.units import FOREVER, NS_PER_S, to_ns
 
 STORY_LENGTH = 20  # events shown with a bug
 EDGE_LEFT = "edge left"  # why the task of an edge is closed that leaves and loses it
@@ -118,8 +120,11 @@ class Coordinator:
         self.failures = Failures()
         self.deadlines = Deadlines(self.alarms, limits, self.present)
         self.absences = Absences(absent or {}, self.alarms)
-        self.evaluated = -1
+        self.evaluated = -1  # the latest version; -1: the run has not begun
+        self.scores = HeldScores(experiment, strategy.hears_evaluations)
+        self.score_stop = ScoreStop()
         self.finished: str | None = None
+        self.stopped: dict[str, Any] = {}  # why, if a score has ended the run
         self.stop_ns = experiment.stop.at_ns  # later events are not part of the run
 
     # ------------------------------------------------------------------ what the host calls
@@ -128,8 +133,6 @@ class Coordinator:
         if self.finished:
             return []  # interrupted before the start
         evaluation = self.experiment.evaluation
-        if self.stop_ns < FOREVER:
-            self.alarms.set(StopRun(), self.stop_ns)
         if evaluation.every_s is not None:
             self.alarms.set(EvaluateAgain(), now + to_ns(evaluation.every_s))
         outputs = self._evaluate(now)
@@ -189,14 +192,21 @@ class Coordinator:
         if self.finished:
             return FOREVER
         due, energy = self.alarms.agenda.next_due(), self.record.energy
+        if self.evaluated >= 0:
+            due = min(due, self.stop_ns)
+        due = min(due, self.scores.next_due())
         return due if energy is None else min(due, energy.next_due())
 
     def wake(self, now: int) -> list[Output]:
-        """Ring the alarms that are due."""
+        """Ring the alarms that are due; at ``stop_ns`` the run ends before that moment's alarms."""
         outputs: list[Output] = []
-        for alarm in self.alarms.due(now):
+        for alarm in self.alarms.due(min(now, self.stop_ns - 1)):
             if not self.finished:
                 outputs += self._ring(alarm, now)
+        if now >= self.stop_ns:
+            outputs += self.finish("emulated_s", now)
+        for event in self.scores.due(now):
+            outputs += self._evaluation_done(event, now)
         if not self.finished and self.record.energy is not None and self.record.energy.reached(now):
             outputs += self.finish("target_joules", now)
         return outputs
@@ -209,18 +219,23 @@ class Coordinator:
         ``result``: scores of an evaluation; of a job, its result or why there is none.
         """
         if isinstance(job, Evaluate):
-            self.record.recorder.metrics(job, *cast(Scores, result))
+            scores = cast(Scores, result)
+            self.record.recorder.metrics(job, *scores)
+            self.scores.hold(job, scores, now)
             return []
         event = None if self.finished else self.jobs.end(job, cast(Result | str, result))
         return [] if event is None else self._ask(event, now)
 
-    def finish(self, reason: str, now: int) -> list[Output]:
-        """End the run in order. The host and the coordinator itself call this."""
+    def finish(self, reason: str, now: int, **score: Any) -> list[Output]:
+        """End the run in order. The host and the coordinator itself call this.
+
+        ``score``: about the score that has ended it.
+        """
         if self.finished:
             return []
         outputs = self._evaluate(now) if self.evaluated != self.version else []
-        self.finished = reason
-        self.record.fact(now, "finished", reason=reason)
+        self.finished, self.stopped = reason, score
+        self.record.fact(now, "finished", reason=reason, **score)
         return [*outputs, do.Finish(reason)]
 
     # ------------------------------------------------------------------ events
@@ -420,8 +435,6 @@ class Coordinator:
 
     def _ring(self, alarm: Alarm, now: int) -> list[Output]:
         match alarm:
-            case StopRun():
-                return self.finish("emulated_s", now)
             case EvaluateAgain():
                 every_s = self.experiment.evaluation.every_s
                 assert every_s is not None  # otherwise that alarm would not be set
@@ -518,7 +531,15 @@ class Coordinator:
         self.record.recorder.snapshot(self.version)
         sent, energy = self.record.counters, self.record.energy
         used = sent.bytes_up, sent.bytes_down, None if energy is None else energy.joules(now)
-        return [Run(Evaluate(self.version, now, self.weights, *used), 0)]
+        return [Run(Evaluate(self.version, now, self.weights, *used), self.scores.cost_ns)]
+
+    def _evaluation_done(self, event: ev.Evaluated, now: int) -> list[Output]:
+        """Tell the strategy the scores of a model, if it hears them; they may end the run."""
+        if self.finished:
+            return []
+        outputs = self._ask(event, now) if self.strategy.hears_evaluations else []
+        found = self.score_stop.take(self.experiment, event)
+        return outputs if found is None else outputs + self.finish(found[0], now, **found[1])
 
     def _forget(self, task: OpenTask, delivered: bool, late: str = TASK_CLOSED) -> None:
         self.tasks.remove(task, delivered, late)
@@ -805,6 +826,72 @@ class Failures:
     def exceed_half(self, edges: int) -> bool:
         """Whether more than half of ``edges`` edges fail."""
         return 2 * len(self.failing) > edges
+
+
+class HeldScores:
+    """Scores that are not due yet, if somebody waits for them: the strategy, or a stop key.
+
+    ``cost_ns``: the emulated time of an evaluation; None: nobody waits for its scores.
+    """
+
+    def __init__(self, experiment: Experiment, heard: bool) -> None:
+        waits = heard or experiment.stop.by_score
+        self.cost_ns = to_ns(experiment.evaluation.cost_s) if waits else None
+        self.names = tuple(measured(experiment.evaluation))
+        self._held: Agenda[ev.Evaluated] = Agenda()
+
+    def hold(self, job: Evaluate, scores: Scores, now: int) -> None:
+        """Take the scores, which are known at ``now``."""
+        if self.cost_ns is None:
+            return
+        named = {
+            name: score if isfinite(score) else nan
+            for name, score in zip(self.names, scores)
+            if score is not None
+        }
+        event = ev.Evaluated(job.version, job.at_ns, named)
+        self._held.add(max(job.at_ns + self.cost_ns, now), event)
+
+    def next_due(self) -> int:
+        return self._held.next_due()
+
+    def due(self, now: int) -> Iterator[ev.Evaluated]:
+        """Yield those that are due at ``now``."""
+        for _, event in self._held.pop_due(now):
+            yield event
+
+
+@dataclass(slots=True)
+class ScoreStop:
+    """Whether ``stop.target`` or ``stop.no_progress_s`` ends the run.
+
+    ``in_a_row``: the latest evaluations that have reached the target. ``best``: the best score so
+    far, of the model of the moment ``since_ns``.
+    """
+
+    in_a_row: int = 0
+    best: float | None = None
+    since_ns: int = 0
+
+    def take(self, experiment: Experiment, event: ev.Evaluated) -> tuple[str, Row] | None:
+        """Take the scores of a model. Returns the key that ends the run, and facts about it."""
+        stop, score = experiment.stop, experiment.stop_score
+        value = event.scores.get(score.name, nan)
+        if isfinite(value) and (self.best is None or score.betters(value, self.best)):
+            self.best, self.since_ns = value, event.at_ns
+        facts: dict[str, Any] = {"metric": score.name, "score": value, "of_version": event.version}
+        if stop.target is not None and experiment.stop_value is not None:
+            reached = score.reaches(value, experiment.stop_value)
+            self.in_a_row = self.in_a_row + 1 if reached else 0
+            if self.in_a_row >= stop.target.for_evaluations:
+                more = {"target": experiment.stop_value, "in_a_row": self.in_a_row}
+                return "target", facts | more
+        if stop.no_progress_s is not None:
+            stands_ns = event.at_ns - self.since_ns
+            if stands_ns >= to_ns(stop.no_progress_s):
+                more = {"best": self.best, "since_s": self.since_ns / NS_PER_S}
+                return "no_progress_s", facts | more
+        return None
 
 
 class OpenJobs:

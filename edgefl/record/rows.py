@@ -18,6 +18,7 @@ from edgefl.strategies.base.events_and_decisions import (
     Assign,
     Decision,
     EdgeJoined,
+    Evaluated,
     Event,
     Publish,
     RunJob,
@@ -49,7 +50,10 @@ def _columns(sort: type[Event] | type[Decision]) -> tuple[str, tuple[str, ...]]:
 def event_row(event: Event) -> dict[str, Any]:
     """Return the event without its arrays, its type first."""
     sort, names = _columns(type(event))
-    return {"event": sort, **{name: getattr(event, name) for name in names}}
+    row = {"event": sort, **{name: getattr(event, name) for name in names}}
+    if isinstance(event, Evaluated):  # a line's "version" is the current one
+        row["of_version"] = row.pop("version")
+    return row
 
 
 def decision_row(decision: Decision) -> dict[str, Any]:

@@ -177,6 +177,7 @@ class RowsOfBatch(LocalRule):
 
 
 @pytest.mark.parametrize("local_samples", [1, 3, 4, 5, 40])
+@pytest.mark.slow
 def test_a_gradient_is_of_a_whole_batch_drawn_uniformly_from_however_few_samples(
     local_samples: int,
 ) -> None:
