@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from emulator.compute import Rate as Rate
     from emulator.compute import RuntimeClass as RuntimeClass
     from emulator.compute import Steps as Steps
-    from emulator.compute import Stretched as Stretched
     from emulator.compute import Throttled as Throttled
     from emulator.compute import even_speeds as even_speeds
     from emulator.compute import jitter_factor as jitter_factor
@@ -134,7 +133,7 @@ _MODULES = {  # module: the names that it defines
     # computing devices, faults, and named links and devices
     "emulator.compute": (
         "LONG MEDIUM MILD SHORT Bursts Bursty Device Drawn Memoryless Native Rate RuntimeClass"
-        " Steps Stretched Throttled even_speeds jitter_factor lognormal_speeds runtime_classes"
+        " Steps Throttled even_speeds jitter_factor lognormal_speeds runtime_classes"
     ),
     "emulator.faults": "Fault Outages Schedule Slowed Timeline poisson_faults single_fault",
     "emulator.profiles": "DeviceProfile LinkProfile device_profile link_profile",

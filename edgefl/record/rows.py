@@ -21,6 +21,7 @@ from edgefl.strategies.base.events_and_decisions import (
     Evaluated,
     Event,
     Publish,
+    Push,
     RunJob,
     SendFresh,
     SetAlarm,
@@ -78,8 +79,8 @@ def event_line(
 ) -> dict[str, Any]:
     """Return the line of events.jsonl for an ``event_row`` at ``version`` and its decisions.
 
-    ``numbers``: the task numbers of each Assign. ``factors``: of the learning rate of each Assign,
-    by ``training.decay``; empty without it.
+    ``numbers``: the task numbers of each Assign or Push. ``factors``: of the learning rate of each
+    Assign, by ``training.decay``; empty without it.
     """
     return {
         "event": event["event"],
@@ -109,6 +110,9 @@ def _decided(
             row["tasks"] = next(tasks)
             if factors:
                 row["decay"] = next(decays)
+        elif isinstance(decision, Push):
+            row["tasks"] = next(tasks)
+            row["version"] = version if decision.version is None else decision.version
         elif isinstance(decision, Publish):
             version += 1
             row["version"] = version

@@ -27,11 +27,9 @@ from emulator.compute import (
     Bursty,
     Drawn,
     Memoryless,
-    Native,
     Rate,
     RuntimeClass,
     Steps,
-    Stretched,
     Throttled,
     even_speeds,
     jitter_factor,
@@ -354,14 +352,6 @@ def test_memoryless_times_are_exponential() -> None:
     assert (times > 0.5).mean() == pytest.approx(math.exp(-1), abs=0.03)
     left = times[times > 0.5] - 0.5
     assert left.mean() == pytest.approx(0.5, rel=0.1)
-
-
-def test_a_stretched_task_has_its_factor_times_the_work() -> None:
-    """Behind the device's own models: the first second at full speed, the rest at a tenth."""
-    hot = Throttled(10.0, 1.0, S, 100 * S)
-    assert Stretched(hot, 1.5).duration_ns(10, 0) == S + 5 * S
-    assert Stretched(Rate(10.0), 0.5).duration_ns(10, 7 * S) == S // 2
-    assert Stretched(Native(), 1.5).duration_ns(10) is None
 
 
 @pytest.mark.parametrize("wrong", [-0.1, 1.1, math.nan])
