@@ -648,11 +648,11 @@ def _reached(run: RunPart, before: Stop, after: Stop) -> Mapping[str, float]:
     facts: Mapping[str, Any] = read_summary(run.directory)
     if not facts:
         facts = counters(read_events(run.directory / EVENTS), read_csv(run.directory / LINKS))
-    discarded = sum(facts["updates_discarded"].values())
+    discarded = sum(facts.get("updates_discarded", {}).values())
     reached = {
-        "versions": facts["versions"],
-        "updates": facts["updates_received"] - discarded,
-        "emulated_s": facts["emulated_s"],
+        "versions": facts.get("versions", 0),
+        "updates": facts.get("updates_received", 0) - discarded,
+        "emulated_s": facts.get("emulated_s", 0.0),
         "target_joules": facts.get("energy", {}).get("joules", 0.0),
     }
     for key, value in reached.items():

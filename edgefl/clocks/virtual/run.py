@@ -70,6 +70,7 @@ class SavedRun:
         self._number = 0
         self._steps = 0
         self._possible = True
+        self._keeps_state = False  # when the run has ended
         self._due_s = time.monotonic() + saving.every_s
 
     def find(self) -> None:
@@ -97,7 +98,7 @@ class SavedRun:
 
     def use(self, learned: Learning, index: int, run: OpenRun, pool: Engine) -> None:
         """Set what this process has built, which checkpoints only name."""
-        self._groups = pool.groups
+        self._groups, self._keeps_state = pool.groups, run.experiment.record.keep_state
         self.run = run
         self._own = own_modules(type(run.coordinator.strategy))
         more = {"options of the rule": learned.rule(index).options, "learned": learned}
@@ -126,7 +127,7 @@ class SavedRun:
         else:
             self._steps += 1
             due = self._steps % self.saving.every_steps == 0
-        if due or (self.run.experiment.record.keep_state and host.ends_next):
+        if due or (self._keeps_state and host.ends_next):
             self.save(host)
 
     def save(self, host: VirtualHost) -> None:
