@@ -77,6 +77,7 @@ def _quick_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.slow
 def test_every_strategy(name: str, tmp_path: Path) -> None:
     assert_equal(*on_both(tmp_path, name, {}))
 
@@ -175,6 +176,7 @@ SEEN = {
 
 
 @pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.slow
 def test_features(feature: str, tmp_path: Path) -> None:
     name, sections = FEATURES[feature]
     wall, virtual = on_both(tmp_path, name, sections)

@@ -370,6 +370,7 @@ def as_row(item: Any) -> tuple[bytes, dict[str, Any]]:
 
 @pytest.mark.parametrize("every", [0, 4], ids=["journal", "checkpoints"])
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.slow
 def test_a_run_that_is_killed_after_any_input_is_repeated(
     tmp_path: Path, case: str, every: int
 ) -> None:
