@@ -217,6 +217,12 @@ class RecordSection(Section):
     coordinator. `"power"`: a loss of power, too; the coordinator waits for the disk before it
     answers. `"off"`: no journal is kept, and the run cannot be resumed.
     """
+    keep_state: bool = False
+    """Keep what a run that has reached its end needs to be lengthened (`--resume DIR
+    stop.KEY=VALUE`): its newest checkpoints, and on the wall clock its journal. Without them a run
+    under the virtual clock begins anew when it is lengthened, which leaves the same bytes, and one
+    on the wall clock cannot be lengthened.
+    """
     keep: Annotated[int, Field(ge=1)] | Literal["all"] = "all"
     """A table (`events.jsonl`, `links.csv`, ...) goes on in a new file when it has 64 MiB, and its
     rows so far are compressed. So many of these parts stay; older ones are deleted.

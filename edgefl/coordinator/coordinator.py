@@ -171,6 +171,16 @@ class Coordinator:
             self._record_joined(quiet, now)
         return outputs
 
+    def lengthen(self) -> None:
+        """Go on with the stop keys of ``experiment``: they are longer than those of before.
+
+        The caller has read this state from a checkpoint.
+        """
+        self.stop_ns = self.experiment.stop.at_ns
+        self.scores.wait_if(self.experiment, self.strategy.hears_evaluations)
+        if self.record.energy is not None:
+            self.record.energy.aim(self.experiment.stop.target_joules)
+
     def receive(self, sender: str, message: ToCoordinator | ev.EdgeLost, now: int) -> list[Output]:
         """Handle an edge's message, or the host's news of it (Joined, EdgeLost, Started, Ready)."""
         if self.finished:
@@ -928,10 +938,14 @@ class HeldScores:
     """
 
     def __init__(self, experiment: Experiment, heard: bool) -> None:
-        waits = heard or experiment.stop.by_score
-        self.cost_ns = to_ns(experiment.evaluation.cost_s) if waits else None
         self.names = tuple(measured(experiment.evaluation))
         self._held: Agenda[ev.Evaluated] = Agenda()
+        self.wait_if(experiment, heard)
+
+    def wait_if(self, experiment: Experiment, heard: bool) -> None:
+        """Find out whether somebody waits. ``heard``: the strategy hears of evaluations."""
+        waits = heard or experiment.stop.by_score
+        self.cost_ns = to_ns(experiment.evaluation.cost_s) if waits else None
 
     def hold(self, job: Evaluate, scores: Scores, now: int) -> None:
         """Take the scores, which are known at ``now``."""
@@ -963,6 +977,7 @@ class ScoreStop:
     """
 
     in_a_row: int = 0
+    target: float | None = None  # that ``in_a_row`` counts for
     best: float | None = None
     since_ns: int = 0
 
@@ -973,17 +988,18 @@ class ScoreStop:
         if isfinite(value) and (self.best is None or score.betters(value, self.best)):
             self.best, self.since_ns = value, event.at_ns
         facts: dict[str, Any] = {"metric": score.name, "score": value, "of_version": event.version}
-        if stop.target is not None and experiment.stop_value is not None:
-            reached = score.reaches(value, experiment.stop_value)
-            self.in_a_row = self.in_a_row + 1 if reached else 0
+        target = experiment.stop_value
+        if stop.target is not None and target is not None:
+            before = self.in_a_row if target == self.target else 0  # a lengthened run has another
+            self.in_a_row = before + 1 if score.reaches(value, target) else 0
+            self.target = target
             if self.in_a_row >= stop.target.for_evaluations:
-                more = {"target": experiment.stop_value, "in_a_row": self.in_a_row}
-                return "target", facts | more
+                return "target", facts | {"target": target, "in_a_row": self.in_a_row}
         if stop.no_progress_s is not None:
             stands_ns = event.at_ns - self.since_ns
             if stands_ns >= to_ns(stop.no_progress_s):
-                more = {"best": self.best, "since_s": self.since_ns / NS_PER_S}
-                return "no_progress_s", facts | more
+                since_s = self.since_ns / NS_PER_S
+                return "no_progress_s", facts | {"best": self.best, "since_s": since_s}
         return None
 
 
