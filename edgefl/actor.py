@@ -40,7 +40,8 @@ class Broadcast(Struct, frozen=True):
 class Run(Struct, frozen=True, eq=False):
     """Do ``job`` (edgefl.jobs) and report ``job_done`` at now + ``duration_ns``.
 
-    ``duration_ns`` None: report it when the job really ends.
+    ``duration_ns`` None: report it when the job really ends. An evaluation may be reported earlier,
+    too: the coordinator holds its scores until they are due.
     """
 
     job: Any

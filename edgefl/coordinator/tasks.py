@@ -213,10 +213,6 @@ class Tasks:
 
 
 # ---------------------------------------------------------------------- alarms
-class StopRun(Struct, frozen=True):
-    """The run has reached ``stop.emulated_s``."""
-
-
 class EvaluateAgain(Struct, frozen=True):
     """The interval of ``evaluation.every_s`` is over."""
 
@@ -251,9 +247,7 @@ class StrategyAlarm(Struct, frozen=True):
     name: str
 
 
-Alarm = (
-    StopRun | EvaluateAgain | GraceOver | DeadlineOver | EdgeLeaves | EdgeReturns | StrategyAlarm
-)
+Alarm = EvaluateAgain | GraceOver | DeadlineOver | EdgeLeaves | EdgeReturns | StrategyAlarm
 
 
 @dataclass(slots=True)

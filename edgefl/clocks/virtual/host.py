@@ -190,6 +190,13 @@ class VirtualHost:
         if self._evaluations:
             self._record(wait=False)
 
+    @property
+    def ends_next(self) -> bool:
+        """Whether the next step is at the stop time, and so the last one."""
+        coordinator = self.coordinator
+        due = min(self._next_due(), coordinator.next_due())
+        return not self.ended and due >= coordinator.stop_ns
+
     def _next_due(self) -> int:
         """The next moment of an event other than an alarm; FOREVER after the end."""
         if self.ended:
@@ -244,9 +251,12 @@ class VirtualHost:
                         self._to_edge(output.to, output.message, now)
                 case Grant():
                     self._grant(output, now)
-                case Run(job=Evaluate()):  # costs no emulated time; only the record waits for it
-                    self.pool.start(output.job, now)
+                case Run(job=Evaluate()):
+                    due_ns = now + (output.duration_ns or 0)
+                    self.pool.start(output.job, due_ns)
                     self._evaluations.append(output.job)
+                    if output.duration_ns is not None:  # else only the record waits for it
+                        self.agenda.add(due_ns, partial(self._scores_due, output.job.version))
                 case Run():
                     assert output.duration_ns is not None
                     self._start(actor, output.job, now + output.duration_ns)
@@ -428,14 +438,22 @@ class VirtualHost:
             del self._training[edge]
             self.pool.drop(job.run)
 
+    def _scores_due(self, version: int, now: int) -> None:
+        """Somebody waits for the scores of this version: record the evaluations up to it."""
+        while self._evaluations and self._evaluations[0].version <= version:
+            self._record_next()
+
     def _record(self, wait: bool) -> None:
         """Record finished evaluations in the order of their requests. ``wait``: all of them."""
         while self._evaluations and (wait or self.pool.ready(self._evaluations[0])):
-            job = self._evaluations.popleft()
-            scores, took_s = self.pool.finish(job)
-            self.evaluation_s += took_s
-            now = self.clock.now()
-            self._do(COORDINATOR, self.coordinator.job_done(job, scores, now), now)
+            self._record_next()
+
+    def _record_next(self) -> None:
+        job = self._evaluations.popleft()
+        scores, took_s = self.pool.finish(job)
+        self.evaluation_s += took_s
+        now = self.clock.now()
+        self._do(COORDINATOR, self.coordinator.job_done(job, scores, now), now)
 
     # ------------------------------------------------------------------ the faults
     def _wait_for_fault(self) -> None:

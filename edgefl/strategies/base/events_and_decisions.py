@@ -128,6 +128,24 @@ class JobFailed:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """The scores of the model that was the current one at ``at_ns``, its ``version``.
+
+    It comes ``evaluation.cost_s`` after ``at_ns``, only to a strategy with ``hears_evaluations =
+    True``; on the wall clock when the evaluation really ends if that is later. The first model is
+    evaluated, too; the last evaluation of a run, at its end, is no event. ``scores``: by the
+    columns of metrics.csv, such as "accuracy" and "test_loss"; nan if a score is not finite.
+    """
+
+    version: int
+    at_ns: int
+    scores: dict[str, float]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scores", ByName(self.scores))
+
+
 Event = (
     EdgeJoined
     | RunStarted
@@ -139,6 +157,7 @@ Event = (
     | AlarmRang
     | JobDone
     | JobFailed
+    | Evaluated
 )
 
 

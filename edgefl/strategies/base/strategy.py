@@ -20,6 +20,7 @@ from edgefl.strategies.base.events_and_decisions import (
     Decision,
     EdgeJoined,
     EdgeLost,
+    Evaluated,
     Event,
     Finish,
     FreshRequested,
@@ -231,6 +232,8 @@ class Strategy:
     needs_unlabelled: ClassVar[bool] = False  # True: its jobs use the samples of [unlabelled]
     # True: it may decide RunJob, so the hosts keep a worker for jobs
     runs_jobs: ClassVar[bool] = False
+    # True: it hears of each evaluation (Evaluated), so the virtual clock waits for the scores
+    hears_evaluations: ClassVar[bool] = False
     # options for the number of edges at work at the same time; the number of edges bounds them
     edges_at_work: ClassVar[tuple[str, ...]] = ()
     # attributes that the program sets anew when a run is resumed: not a part of ``state``
@@ -342,6 +345,8 @@ class Strategy:
                 return self.job_done(event, now)
             case JobFailed():
                 return self.job_failed(event, now)
+            case Evaluated():
+                return self.evaluated(event, now)
         raise TypeError(f"no such event: {event!r}")
 
     def started(self, now: int) -> list[Decision]:
@@ -390,6 +395,10 @@ class Strategy:
 
     def job_failed(self, event: JobFailed, now: int) -> list[Decision]:
         """Handle a job of this strategy that has no result."""
+        return []
+
+    def evaluated(self, event: Evaluated, now: int) -> list[Decision]:
+        """Handle the scores of a model. Called only if ``hears_evaluations``."""
         return []
 
     def rehearsal(self) -> Generator[tuple[str, Job], Result, None]:

@@ -246,10 +246,10 @@ class RunLogic:
     def _handle(self, item: Any) -> list[Output | Request]:
         now = getattr(item, "now", 0)
         over = self.ended or now > self.coordinator.stop_ns
-        late = (messages.Evaluated, messages.EvaluatorGone, messages.Unevaluated, messages.Judged)
+        late = (messages.Scored, messages.EvaluatorGone, messages.Unevaluated, messages.Judged)
         if over and not isinstance(item, late):
             return []  # events after the end are not part of the run
-        if not isinstance(item, messages.Judged):
+        if not (over or isinstance(item, messages.Judged)):
             self.now = max(self.now, now)
         match item:
             case messages.Begin():
@@ -284,7 +284,7 @@ class RunLogic:
                 self._fact(item.fact, **item.values)
             case messages.HostSaid():
                 self._host_said(item)
-            case messages.Evaluated():
+            case messages.Scored():
                 job = self.evaluations.pop(item.version, None)
                 if job is not None:
                     self.coordinator.job_done(job, item.result, self.now)
@@ -399,7 +399,7 @@ class RunLogic:
     def _job(self, output: Run) -> Request:
         if self.jobs is None:
             raise Bug(f"there is no job worker for {type(output.job).__name__}", [])
-        assert output.duration_ns is not None  # only an evaluation has no emulated cost
+        assert output.duration_ns is not None  # only an evaluation may have no emulated cost
         return self.jobs.order(output.job, self.now, output.duration_ns)
 
     def _outgoing(self, edge: str, message: Assignment | Fresh | Pushed, slotted: bool) -> Outgoing:

@@ -156,11 +156,16 @@ class HostSaid(Struct, frozen=True):
     message: HostFacts | HostReport
 
 
-class Evaluated(Struct, frozen=True):
-    """The result of an evaluation has arrived."""
+class Scored(Struct, frozen=True):
+    """The result of an evaluation has arrived at emulated ``now``; 0: nobody waits for it.
+
+    ``at_ns``: the moment whose model was evaluated.
+    """
 
     version: int
     result: Scores
+    at_ns: int = 0
+    now: int = 0
 
 
 class Unevaluated(Struct, frozen=True):
@@ -319,7 +324,7 @@ def row(item: Any) -> tuple[Row, Arrays]:
             return {**values, "most_bytes": incoming.most_bytes, "offer": offer}, {"body": body}
         case Carried():
             values["completion"] = to_builtins(item.completion)
-        case Evaluated():
+        case Scored():
             values["result"] = texts(item.result)
         case Worked():  # without an error, which ends the run
             values["order"] = item.order.number
@@ -350,7 +355,7 @@ def from_row(row: Row, arrays: Arrays, orders: Mapping[int, JobOrder]) -> Any:
         case "Judged":
             counts, values["fidelity"] = values["fidelity"], Fidelity()
             values["fidelity"].take_counts(counts)
-        case "Evaluated":
+        case "Scored":
             values["result"] = numbers(values["result"])
         case "Worked":
             values["order"] = orders[values["order"]]
