@@ -19,15 +19,16 @@ COORDINATOR = "coordinator"
 class Send(Struct, frozen=True):
     """Deliver ``message`` to an edge id or to COORDINATOR.
 
-    Bulk messages cross the emulated link.
+    Bulk messages cross the emulated link. ``replaces``: see ``Push``.
     """
 
     to: str
     message: ToEdge | ToCoordinator
+    replaces: bool = False
 
 
 class Broadcast(Struct, frozen=True):
-    """Deliver tasks to several edges with one transfer, in these slots of the channel.
+    """Deliver tasks or pushes to several edges with one transfer, in these slots of the channel.
 
     ``slots`` (): at once, because the edges already have the model.
     """

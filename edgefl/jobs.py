@@ -191,9 +191,9 @@ class Gradient:
 class Sensitivity:
     """Sketch how sensitive the loss is to each trainable element of a model.
 
-    On ``samples`` training samples that ``seed`` draws, with the gradient g of the loss: s_j = |g_j
-    w_j - F_j w_j^2 / 2|, the change of the loss if w_j became 0, to the second order, with the
-    empirical Fisher diagonal F for the Hessian's. ``fisher``: F is the mean of the "samples"'
+    On ``samples`` training samples that ``seed`` draws, with the gradient g of the loss: s_j =
+    abs(g_j w_j - F_j w_j^2 / 2), the change of the loss if w_j became 0, to the second order, with
+    the empirical Fisher diagonal F for the Hessian's. ``fisher``: F is the mean of the "samples"'
     squared gradients, or g^2 of the "batch". Result: {"sketch": R s}, with R ``width`` rows of
     normal numbers of variance 1 / width, drawn by ``seed``.
     """

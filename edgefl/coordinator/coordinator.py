@@ -20,6 +20,7 @@ from edgefl.coordinator.checks import (
     Claims,
     ModelMessage,
     check_published,
+    check_push,
     model_of,
     result_fault,
     sendable,
@@ -57,6 +58,9 @@ from edgefl.protocol.messages import (
     FreshRequest,
     Joined,
     NothingNewer,
+    PushArrived,
+    Pushed,
+    PushReplaced,
     Ready,
     Started,
     TaskFailed,
@@ -71,7 +75,7 @@ from edgefl.record.rows import Row, event_line, event_row, joined_lines
 from edgefl.strategies.base import events_and_decisions as do
 from edgefl.strategies.base import events_and_decisions as ev
 from edgefl.strategies.base.events_and_decisions import Decision, EdgeJoined, Event
-from edgefl.strategies.base.strategy import Strategy
+from edgefl.strategies.base.strategy import LocalRule, Strategy, owns
 from edgefl.vectors import is_finite, read_only
 from emulator.clock import Agenda
 from emulator.faults import Fault
@@ -117,6 +121,7 @@ class Coordinator:
         self.present: set[str] = set()
         self.alarms = Alarms()
         self.jobs = OpenJobs(strategy.runs_jobs)
+        self.on_push: str | None = None  # of the strategy's rule, once it pushes
         self.failures = Failures()
         self.deadlines = Deadlines(self.alarms, limits, self.present)
         self.absences = Absences(absent or {}, self.alarms)
@@ -174,6 +179,12 @@ class Coordinator:
             case ev.EdgeLost():
                 self.absences.connected.pop(sender, None)
                 return self._lost(sender, now)
+            case PushArrived():
+                return self._push_arrived(sender, message, now)
+            case PushReplaced():
+                row = {"edge": sender, "task": message.task, "of_version": message.version}
+                self.record.fact(now, "push_replaced", **row)
+                return []
             case _ if self.absences.away and self.absences.hold(sender, message):
                 return []
             case Started():
@@ -374,6 +385,7 @@ class Coordinator:
         if task is None:
             return self._settled(edge, update.number, now)
         acknowledged = Send(edge, Acknowledged(update.number))
+        task.rebase(update.version)
         self.failures.over(edge)
         fault, details = None, dict[str, Any]()
         if self.packing is not None:
@@ -394,8 +406,11 @@ class Coordinator:
             return [acknowledged, *self._close(task, fault, now, delivered=True)]
         self._forget(task, delivered=True)
         read_only(update.vectors.values())
+        numbers = update.numbers
+        if late := max(0, task.pushes - int(numbers.get("pushes", 0))):
+            numbers = {**numbers, "pushes_late": float(late)}
         event = ev.UpdateArrived(
-            edge, task.number, task.version, task.base, update.vectors, update.numbers
+            edge, task.number, task.version, task.base, update.vectors, numbers
         )
         outputs = [acknowledged, *self._ask(event, now)]
         most = self.experiment.stop.updates
@@ -427,11 +442,24 @@ class Coordinator:
         if 0 < message.until_ns <= now:
             self.record.fact(now, "request_too_late", edge=edge, task=task.number)
             return []  # an answer would arrive after the edge's last merge
+        task.rebase(message.version)
         if not message.until_ns and task.move(TaskEvent.ASKED):
             self.deadlines.stop(task, now)
         return self._ask(
             ev.FreshRequested(edge, task.number, task.version, message.step, message.until_ns), now
         )
+
+    def _push_arrived(self, edge: str, message: PushArrived, now: int) -> list[Output]:
+        """Count a push. If its edge begins anew with it, so does the time for that."""
+        restarts = {"restarts": True} if self.on_push == "restart" else {}
+        row = {"edge": edge, "task": message.task, "of_version": message.version, **restarts}
+        self.record.fact(now, "push_arrived", **row)
+        task = self.tasks.of(edge, message.task)
+        if task is not None:
+            task.pushes += 1
+            if restarts and task.move(TaskEvent.STARTED):
+                self.deadlines.started(task, self.strategy.known.get(edge, 1), now)
+        return []
 
     def _ring(self, alarm: Alarm, now: int) -> list[Output]:
         match alarm:
@@ -549,7 +577,7 @@ class Coordinator:
     def _carry_out(
         self, decisions: list[do.Decision], event: ev.Event, now: int
     ) -> tuple[list[Output], list[list[int]]]:
-        """Carry out decisions. Returns the outputs, and the task numbers of each Assign."""
+        """Carry out decisions. Returns the outputs, and the task numbers of each Assign or Push."""
         outputs: list[Output] = []
         numbers: list[list[int]] = []
         for decision in decisions:
@@ -558,6 +586,14 @@ class Coordinator:
                     tasks = [self._open(edge, decision, now) for edge in decision.edges]
                     numbers.append([task.number for task in tasks])
                     sends = [Send(edge, task) for edge, task in zip(decision.edges, tasks)]
+                    outputs += (
+                        sends
+                        if decision.broadcast is None
+                        else [Broadcast(tuple(sends), decision.broadcast)]
+                    )
+                case do.Push():
+                    sends = [self._push(edge, decision) for edge in decision.edges]
+                    numbers.append([cast(Pushed, send.message).number for send in sends])
                     outputs += (
                         sends
                         if decision.broadcast is None
@@ -585,7 +621,7 @@ class Coordinator:
                 case do.SendFresh():
                     outputs.append(self._fresh(decision, now))
                 case do.Urge():
-                    task = self.tasks.at_work(decision.edge)
+                    task = self.tasks.at_work(decision.edge, "urge")
                     task.urged = True
                     outputs.append(Send(decision.edge, UrgeTask(task.number)))
                 case do.Cancel():
@@ -620,6 +656,36 @@ class Coordinator:
         version = self.version if decision.version is None else decision.version
         fresh = Fresh(decision.task, version, {"weights": decision.weights})
         return Send(decision.edge, self._message(fresh))
+
+    def _push(self, edge: str, push: do.Push) -> Send:
+        """Return a push to this edge. ValueError if it has no task, or a rule without the hook."""
+        if self.on_push is None:
+            self.on_push = self._rule_on_push()
+        task = self.tasks.at_work(edge, "push to")
+        check_push(push, edge, task.base)
+        version = self.version if push.version is None else push.version
+        if self.on_push == "restart":
+            model = push.vectors["weights"]
+            base = model if self.packing is None else self.packing.received(model, version)
+            read_only([base])
+            task.pushed[version] = base
+        message = self._message(Pushed(task.number, version, push.vectors, push.numbers))
+        return Send(edge, message, push.replaces)
+
+    def _rule_on_push(self) -> str:
+        """What a push does to a run of the strategy's rule. ValueError if it can take none."""
+        rule = self.strategy.rule(self.strategy.options)
+        strategy, name = type(self.strategy).__name__, type(rule).__name__
+        if rule.on_push not in ("go_on", "restart"):
+            raise ValueError(f'{name}.on_push = {rule.on_push!r}: expected "go_on" or "restart"')
+        if rule.on_push == "go_on" and not owns(rule, "pushed"):
+            own = "LocalRule" if type(rule) is LocalRule else name
+            raise ValueError(
+                f"{strategy} pushes, but its rule {own} has no `pushed`: write"
+                " `def pushed(self, run, model, version, numbers): ...`, which changes run.weights,"
+                ' or set on_push = "restart"'
+            )
+        return rule.on_push
 
     def _grant(self, task: OpenTask, slots: tuple[int, ...] | None, now: int) -> do.Grant:
         if task.phase not in WAITING:
@@ -697,7 +763,7 @@ class Ledger:
         """Record the strategy's decisions on an event.
 
         ``version``: before the event. ``row``: the event's ``event_row``. ``numbers``: the task
-        numbers of each Assign.
+        numbers of each Assign or Push.
         """
         line = event_line(row, version, decisions, numbers)
         self.counters.take(line)

@@ -21,6 +21,7 @@ from edgefl.strategies.base.events_and_decisions import (
     Evaluated,
     Event,
     Publish,
+    Push,
     RunJob,
     SendFresh,
     SetAlarm,
@@ -74,7 +75,7 @@ def event_line(
 ) -> dict[str, Any]:
     """Return the line of events.jsonl for an ``event_row`` at ``version`` and its decisions.
 
-    ``numbers``: the task numbers of each Assign.
+    ``numbers``: the task numbers of each Assign or Push.
     """
     return {
         "event": event["event"],
@@ -99,6 +100,9 @@ def _decided(
         row = decision_row(decision)
         if isinstance(decision, Assign):
             row["tasks"] = next(tasks)
+        elif isinstance(decision, Push):
+            row["tasks"] = next(tasks)
+            row["version"] = version if decision.version is None else decision.version
         elif isinstance(decision, Publish):
             version += 1
             row["version"] = version

@@ -1,4 +1,4 @@
-"""ACE (reconstructed): each arrival steps along the mean of all devices' latest changes (2025).
+"""ACE (reconstructed): each arrival makes a step along all devices' latest changes (Chang 2025).
 
 Fast devices have no more weight than slow ones; ``max_age`` is ACED, which leaves out devices whose
 latest update is too old. Source: Chang et al. 2025, arXiv 2511.19066. Reconstructed: of the paper

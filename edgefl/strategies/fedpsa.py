@@ -1,4 +1,4 @@
-"""FedPSA (reconstructed): buffered updates weighted by what their models are sensitive to (2026).
+"""FedPSA (reconstructed): updates weighted by what their models are sensitive to (Lu 2026).
 
 An update weighs more the more its model's sensitivities resemble those of the global model, and the
 more so the less the updates move. Source: Lu et al. 2026, arXiv 2602.15337. Reconstructed: of the
@@ -92,7 +92,9 @@ class FedPSA(Buffered):
     T = (M / M_0) gamma + delta ,  M = mean of ||D_i||^2 over the latest L_q updates in steps, M_0 =
     the first M of L_q updates; before that p_i = 1 / K. Staleness in versions has no weight. If a
     sketch fails, c_i = 0. Updates that arrive while a sketch is awaited wait for the next step.
-    Trainable elements only; normalisation buffers are averaged with the weights p_i.
+    Trainable elements only; normalisation buffers are averaged with the weights p_i. The server's
+    samples are from the training set, and edges may have the same ones. With data.source = "shard"
+    or "local" they come from the data of the job's worker.
     """
 
     Options = FedPSAOptions

@@ -205,6 +205,28 @@ class SendFresh:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Push:
+    """Send a model, unasked, to edges with an open task: see ``LocalRule.pushed``.
+
+    ``vectors`` (with "weights", as long as that of the task) and ``numbers`` go down each edge's
+    link, behind what is under way there. ``version``: the number of that model; None: the current
+    version. ``replaces``: a push to the same task that waits in the queue, of which nothing was
+    sent, is dropped for this one. ``broadcast``: as in Assign; such a push drops waiting ones, and
+    is not dropped itself.
+
+    Its download ends with its task. One that arrives when no step follows is too late, and only
+    counted.
+    """
+
+    edges: tuple[str, ...]
+    vectors: dict[str, np.ndarray] = field(repr=False)
+    numbers: dict[str, float] = field(default_factory=dict)
+    version: int | None = None
+    replaces: bool = True
+    broadcast: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Publish:
     """Publish a new global model: the version rises by one.
 
@@ -283,6 +305,7 @@ Decision = (
     Assign
     | Grant
     | SendFresh
+    | Push
     | Publish
     | SetAlarm
     | Cancel

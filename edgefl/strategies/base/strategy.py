@@ -6,7 +6,7 @@ Neither reads a clock or does I/O.
 from __future__ import annotations
 
 from collections import UserDict
-from collections.abc import Generator, Mapping, MutableMapping
+from collections.abc import Generator, Iterable, Mapping, MutableMapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -26,6 +26,7 @@ from edgefl.strategies.base.events_and_decisions import (
     FreshRequested,
     JobDone,
     JobFailed,
+    Push,
     RunStarted,
     SendFresh,
     TaskClosed,
@@ -39,6 +40,11 @@ from edgefl.vectors import Layout
 def owns(rule: LocalRule, hook: str) -> bool:
     """Whether the rule has such a hook of its own."""
     return hook in vars(rule) or getattr(type(rule), hook) is not getattr(LocalRule, hook)
+
+
+def takes_pushes(rule: LocalRule) -> bool:
+    """Whether a run of this rule can take pushed models."""
+    return rule.on_push == "restart" or owns(rule, "pushed")
 
 
 class LocalRule:
@@ -62,6 +68,10 @@ class LocalRule:
     # what training does after a request: "wait" for the answer, or "train_on"; then the run may be
     # taken back to the request
     on_request: str = "wait"
+    # what a pushed model does to the run: "go_on", as ``pushed`` says, or "restart": the task
+    # begins anew from the pushed model, at a step boundary, and its update counts from that
+    # version. Then ``begin`` is called again, and ``pushed`` is not
+    on_push: str = "go_on"
     # what ``extra_loss`` gets from the model: its "outputs", or its "features": the flat input of
     # its last linear layer
     sees: str = "outputs"
@@ -98,12 +108,21 @@ class LocalRule:
     def adjust(self, run: Any, gradient: Any) -> None:
         """Change the flat gradient (trainable elements only) in place before the step."""
 
-    def checkpoint(self, run: Any) -> int | None:
-        """Return the step before which to ask for a fresher global model, or None.
+    def checkpoint(self, run: Any) -> int | Iterable[int] | None:
+        """Return the step before which to ask for a fresher global model, or several; None: never.
 
-        Called once, after ``begin``.
+        Called once, after ``begin``. Of several steps each is later than the one before. With
+        ``on_request = "train_on"``, a step that comes while a request is open is passed over.
         """
         return None
+
+    def asks(self, run: Any) -> bool:
+        """Whether to ask for a fresher global model now: called at each boundary of two steps.
+
+        It takes the place of ``checkpoint``. It costs time: such a run is trained step by step, not
+        in one piece, and under the virtual clock each step waits for the one before it.
+        """
+        return False
 
     def merge(self, run: Any, fresh: np.ndarray, version: int) -> None:
         """Merge a fresher global model (flat, version > the task's) into ``run.weights``, in place.
@@ -111,6 +130,20 @@ class LocalRule:
         ``run.probe(weights)`` returns the loss of the next batch at other weights, and its gradient
         (trainable elements).
         """
+
+    def pushed(
+        self, run: Any, model: np.ndarray, version: int, numbers: Mapping[str, float]
+    ) -> None:
+        """Take a model that the server has pushed: merge it into ``run.weights`` in place, replace
+        them by it, or ignore it.
+
+        Called at the first step boundary at or after its arrival, if a step follows; while the run
+        waits for an answer, at once. ``model``: flat, over the whole layout, as ``unpack`` makes
+        it. ``run.pushed`` has all vectors of the Push, and ``run.probe`` is as in ``merge``. What
+        the rule counts belongs into ``run.memory``: the run may be taken back to an earlier step.
+        A strategy whose rule has no such hook may not push.
+        """
+        raise NotImplementedError
 
     def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         """Return what the edge sends: named float32 vectors and named numbers.
@@ -400,6 +433,10 @@ class Strategy:
         """
         self.mark_running(edges)
         return [Assign(tuple(edges), {"weights": self.weights})]
+
+    def push(self, edges: list[str]) -> list[Decision]:
+        """Push the current version to these edges, all of which have an open task."""
+        return [Push(tuple(edges), {"weights": self.weights})] if edges else []
 
     def mark_running(self, edges: list[str]) -> None:
         """Record that the edges run the current version."""

@@ -22,6 +22,8 @@ from edgefl.protocol.messages import (
     HostReport,
     Joined,
     Offer,
+    PushArrived,
+    PushReplaced,
     Ready,
     Started,
     TaskFailed,
@@ -224,11 +226,12 @@ class Interrupt(Struct, frozen=True):
 
 # ------------------------------------------------------------------ logic -> pacing
 class Carry(Struct, frozen=True):
-    """Start a downlink transfer at emulated ``now``."""
+    """Start a downlink transfer at emulated ``now``. ``replaces``: see ``Push``."""
 
     now: int
     edge: str
     outgoing: Outgoing
+    replaces: bool = False
 
 
 class CarryAll(Struct, frozen=True):
@@ -241,6 +244,7 @@ class CarryAll(Struct, frozen=True):
     number: int
     outgoings: list[tuple[str, Outgoing]]
     slots: tuple[int, ...]
+    replaces: bool = False
 
 
 class Granted(Struct, frozen=True):
@@ -291,6 +295,7 @@ MESSAGES: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         *(Joined, Started, Ready, FreshRequest, TaskFailed, EdgeLost),
+        *(PushArrived, PushReplaced),
         *(HostFacts, HostReport),
     )
 }
