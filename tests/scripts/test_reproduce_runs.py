@@ -231,10 +231,10 @@ def plan_of(part: Part, folder: Path) -> PartPlan:
         (part_of([TUNED]), "its methods have axes: expected tuning"),
         (
             part_of([TUNED, "fedavg"], tuning={}),
-            "expected equal numbers of settings to tune: fedasync 2, fedavg 1",
+            "fedavg: has nothing to tune: expected tuning.knobs",
         ),
         (part_of([TUNED], tuning={"share": 0.05}), "tuning.share 0.05: expected at least 0.1"),
-        (part_of([TUNED], tuning={"seed": 2}), "tuning.seed 2: is a seed of the table"),
+        (part_of([TUNED], tuning={"seeds": (11, 2)}), "tuning.seeds 2: is a seed of the table"),
         (
             part_of([TUNED, MethodPlan(label="fedbuff", tuned_as="fedasinc")], tuning={}),
             "fedbuff: tuned_as 'fedasinc': expected a method of the part",
