@@ -25,8 +25,8 @@ HAND = ("rule", "changes")  # pages of the folder that are written by hand
 MADE = "<!-- Made by scripts/studies/reproduce.py --pages from data/; do not edit. -->"
 TIMES, END = "<!-- times: begin -->", "<!-- times: end -->"
 OLD_RULE = (
-    "These runs were made under [rule 1](rule.md#rule-1): convergence accuracies are the mean of the"
-    " last ten evaluations, and methods were tuned over fewer knobs."
+    "These runs were made under [rule 1](rule.md#rule-1): convergence accuracies are the mean of"
+    " the last ten evaluations, and methods were tuned over fewer knobs."
 )
 MIXED = "Some of these runs were made under [rule 1](rule.md#rule-1): they are being repeated."
 OF_CODE = "Of the strategy's code (s), of the trainer's (t) and of the config (c)."
@@ -81,11 +81,11 @@ def _front(book: Book, by_hand: Iterable[str], figure: Path) -> str:
         "Here are the main claims of each paper. They were chosen before the runs; all others are"
         " on the papers' pages, with the figures, the tables and the reasons of each verdict. A"
         " verdict follows a rule that was written down before the runs: [the rule](rule.md). Ours"
-        " is the difference to the compared method, paired by seed, with its interval (95 % over all"
-        " looks), or a mean ± standard deviation over the seeds. A number of a run at the small scale is marked"
-        f" *{SMALL}*: it shows that the study works, not what the paper's budget gives. Each study"
-        " is one command; its result files are in `docs/results/data`, and runs that they have are"
-        " not repeated.",
+        " is the difference to the compared method, paired by seed, with its interval (95 % over"
+        " all looks), or a mean ± standard deviation over the seeds. A run at the small scale is"
+        f" marked *{SMALL}*: it shows that the study works, not what the paper's budget gives. Each"
+        " study is one command; its result files are in `docs/results/data`, and runs that they"
+        " have are not repeated.",
         "",
     ]
     drawn = _best_corners(book, figure)
