@@ -122,11 +122,10 @@ def _counted(judged: Sequence[Judged]) -> str:
     for scale, where in ((Scale.paper, "at the paper's scale"), (Scale.small, f"at the {SMALL}")):
         counts = Counter(each.finding.verdict for each in judged if each.scale is scale)
         said = ", ".join(f"{verdict}: {counts[verdict]}" for verdict in Verdict if counts[verdict])
+        many = sum(each.finding.needed > MOST_SEEDS for each in judged if each.scale is scale)
+        said += f", {many} of these would need over {MOST_SEEDS} seeds" if many else ""
         if said:
             told.append(f"{sum(counts.values())} were judged {where} ({said})")
-    many = sum(each.finding.needed > MOST_SEEDS for each in judged if each.scale is Scale.paper)
-    if many:
-        told.append(f"{many} of those that cannot be told would need over {MOST_SEEDS} seeds")
     left = sum(each.scale is None for each in judged)
     told += [f"{left} have no runs yet"] if left else []
     return f"Claims: {len(judged)}. Of these, {'; '.join(told) or 'none was judged'}."
