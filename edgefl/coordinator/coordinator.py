@@ -13,7 +13,7 @@ import numpy as np
 
 from edgefl.actor import Broadcast, Output, Run, Send
 from edgefl.compression.packing import Packing
-from edgefl.config.experiment import Experiment
+from edgefl.config.experiment import EdgeScores, Experiment
 from edgefl.coordinator.checks import (
     Claims,
     ModelMessage,
@@ -118,7 +118,7 @@ class Coordinator:
         self.failures = Failures()
         self.deadlines = Deadlines(self.alarms, limits, self.present)
         self.absences = Absences(absent or {}, self.alarms)
-        self.evaluated = -1
+        self.evaluated = self.evaluated_edges = -1  # the latest version
         self.finished: str | None = None
         self.stop_ns = experiment.stop.at_ns  # later events are not part of the run
 
@@ -133,6 +133,11 @@ class Coordinator:
         if evaluation.every_s is not None:
             self.alarms.set(EvaluateAgain(), now + to_ns(evaluation.every_s))
         outputs = self._evaluate(now)
+        edges_scores = evaluation.edges
+        if edges_scores is not None and (edges_scores.every_versions or edges_scores.every_s):
+            outputs += self._evaluate_edges(now)
+        if edges_scores is not None and edges_scores.every_s is not None:
+            self.alarms.set(EvaluateAgain(of_edges=True), now + to_ns(edges_scores.every_s))
         self.absences.start()
         outputs += self._all_joined(edges, now)
         return outputs + self._ask(ev.RunStarted(), now)
@@ -209,7 +214,11 @@ class Coordinator:
         ``result``: scores of an evaluation; of a job, its result or why there is none.
         """
         if isinstance(job, Evaluate):
-            self.record.recorder.metrics(job, *cast(Scores, result))
+            scores = cast(Scores, result)
+            if job.of_edges:
+                self.record.recorder.edge_scores(job, self.experiment.edges.ids(), scores)
+            else:
+                self.record.recorder.metrics(job, *scores)
             return []
         event = None if self.finished else self.jobs.end(job, cast(Result | str, result))
         return [] if event is None else self._ask(event, now)
@@ -219,6 +228,8 @@ class Coordinator:
         if self.finished:
             return []
         outputs = self._evaluate(now) if self.evaluated != self.version else []
+        if self.experiment.evaluation.edges is not None:
+            outputs += self._evaluate_edges(now)
         self.finished = reason
         self.record.fact(now, "finished", reason=reason)
         return [*outputs, do.Finish(reason)]
@@ -422,10 +433,13 @@ class Coordinator:
         match alarm:
             case StopRun():
                 return self.finish("emulated_s", now)
-            case EvaluateAgain():
-                every_s = self.experiment.evaluation.every_s
+            case EvaluateAgain(of_edges):
+                section = self.experiment.evaluation
+                every_s = cast(EdgeScores, section.edges).every_s if of_edges else section.every_s
                 assert every_s is not None  # otherwise that alarm would not be set
                 self.alarms.set(alarm, now + to_ns(every_s))
+                if of_edges:
+                    return self._evaluate_edges(now)
                 return self._evaluate(now) if self.evaluated != self.version else []
             case GraceOver(number):
                 return self._grace_over(number, now)
@@ -519,6 +533,13 @@ class Coordinator:
         sent, energy = self.record.counters, self.record.energy
         used = sent.bytes_up, sent.bytes_down, None if energy is None else energy.joules(now)
         return [Run(Evaluate(self.version, now, self.weights, *used), 0)]
+
+    def _evaluate_edges(self, now: int) -> list[Output]:
+        """Score the current model on each edge's samples, unless that was done."""
+        if self.evaluated_edges == self.version:
+            return []
+        self.evaluated_edges = self.version
+        return [Run(Evaluate(self.version, now, self.weights, 0, 0, of_edges=True), 0)]
 
     def _forget(self, task: OpenTask, delivered: bool, late: str = TASK_CLOSED) -> None:
         self.tasks.remove(task, delivered, late)
@@ -642,8 +663,11 @@ class Coordinator:
         if self.record.counters.diverged_at is None and not is_finite(weights):
             # Record the first non-finite model; divergence is not an error.
             self.record.fact(now, "diverged", version=self.version)
-        every = self.experiment.evaluation.every_versions
-        return self._evaluate(now) if every and self.version % every == 0 else []
+        section = self.experiment.evaluation
+        every, of_edges = section.every_versions, section.edges
+        outputs = self._evaluate(now) if every and self.version % every == 0 else []
+        every = 0 if of_edges is None else of_edges.every_versions
+        return outputs + (self._evaluate_edges(now) if every and self.version % every == 0 else [])
 
 
 # ---------------------------------------------------------------------- its parts

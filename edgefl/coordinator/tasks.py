@@ -210,7 +210,9 @@ class StopRun(Struct, frozen=True):
 
 
 class EvaluateAgain(Struct, frozen=True):
-    """The interval of ``evaluation.every_s`` is over."""
+    """The interval of ``evaluation.every_s``, or of ``evaluation.edges.every_s``, is over."""
+
+    of_edges: bool = False
 
 
 class GraceOver(Struct, frozen=True):

@@ -22,7 +22,7 @@ from search.story import Story
 
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.config.experiment import Experiment
-from edgefl.record.files import EVENTS, LINKS, METRICS, MODEL
+from edgefl.record.files import CLIENTS, EVENTS, LINKS, METRICS, MODEL
 
 Files = Mapping[str, bytes]
 SAME = (LINKS, MODEL)  # files that are equal as bytes
@@ -65,7 +65,7 @@ def assert_equal(wall: Files, virtual: Files) -> None:
     for one, other in zip(story(wall), story(virtual), strict=True):
         assert one == other
     assert scores(wall) == scores(virtual)
-    for name in (*SAME, *({"slots.csv"} & virtual.keys())):
+    for name in (*SAME, *({"slots.csv", CLIENTS} & virtual.keys())):
         assert wall[name] == virtual[name], name
 
 
@@ -111,6 +111,7 @@ def training_on(down_mbit_s: float) -> dict[str, Any]:
     }
 
 
+SCORED = {"every_versions": 3, "every_s": 1.25, "held_out": 0.3}
 FEATURES: dict[str, tuple[str, dict[str, Any]]] = {
     "no latency": ("fedbuff", {"links": {"up_mbit_s": 0.1, "down_mbit_s": 0.2}}),
     "jitter": ("fedbuff", {"links": LINK | {"jitter_ms": 4.0}}),
@@ -133,6 +134,7 @@ FEATURES: dict[str, tuple[str, dict[str, Any]]] = {
         "fedbuff",
         {"compression": {"up": {"name": "top_k", "share": 0.2}, "down": "int8"}},
     ),
+    "scores of edges": ("fedbuff", {"evaluation": {"edges": SCORED}}),
     "three times as fast": ("fedasync", {"speed": 3.0}),
     "devices that differ": (
         "fedbuff",
@@ -159,4 +161,5 @@ def test_features(feature: str, tmp_path: Path) -> None:
     name, sections = FEATURES[feature]
     wall, virtual = on_both(tmp_path, name, sections)
     assert SEEN.get(feature, b"") in wall[EVENTS]
+    assert (CLIENTS in wall) == (feature == "scores of edges")
     assert_equal(wall, virtual)

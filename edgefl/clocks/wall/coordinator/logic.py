@@ -186,7 +186,7 @@ class CheckpointWriter:
         """Take a checkpoint of this moment, and let another thread write it."""
         core, record = self.core, self.core.record
         pending = core.evaluations
-        core.evaluations = {version: self._whole(job) for version, job in pending.items()}
+        core.evaluations = {key: self._whole(job) for key, job in pending.items()}
         try:
             root = {"core": core, "wall_at": record.wall_at}
             encoded = encode(root, self.externals, self.own)
@@ -213,7 +213,7 @@ class CheckpointWriter:
 
     def _whole(self, job: Any) -> Any:
         """An evaluation under way with its weights."""
-        weights = None if self.evaluator is None else self.evaluator.snapshot(job.version)
+        weights = None if self.evaluator is None else self.evaluator.snapshot(job.key)
         return job if weights is None else replace(job, weights=weights)
 
     def _write(self, number: int, encoded: Encoded, meta: dict[str, Any]) -> None:
@@ -558,7 +558,7 @@ class Logic:
                     case _:
                         asked.append(request)
             if isinstance(item, messages.Evaluated) and self.evaluator is not None:
-                self.evaluator.handled(item.version)
+                self.evaluator.handled((item.version, item.of_edges))
         if asked:
             self._ask(asked)
 
@@ -574,7 +574,7 @@ class Logic:
         try:
             self.evaluator.submit(job)
         except UserError as error:
-            self.inbox.put(messages.Unevaluated(job.version, str(error)))
+            self.inbox.put(messages.Unevaluated(job.version, str(error), job.of_edges))
 
     def _disk_refuses(self, error: BaseException) -> None:
         """The journal cannot be made durable, or a bug. Called in the committer's thread."""

@@ -159,6 +159,7 @@ class Evaluated(Struct, frozen=True):
 
     version: int
     result: Scores
+    of_edges: bool = False
 
 
 class Unevaluated(Struct, frozen=True):
@@ -166,6 +167,7 @@ class Unevaluated(Struct, frozen=True):
 
     version: int
     error: str
+    of_edges: bool = False
 
 
 class Judged(Struct, frozen=True):
