@@ -11,6 +11,7 @@ import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -33,6 +34,12 @@ class Device(Protocol):
         A more expensive step counts as more samples. None: the real duration counts.
         """
         ...
+
+
+def copied(device: Device) -> Device:
+    """A copy that later calls of ``device`` do not change; the device itself if none changes it."""
+    own: Callable[[], Device] | None = getattr(device, "copied", None)
+    return device if own is None else own()
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +315,9 @@ class Throttled:
         self._start_ns = start_ns
         self._full_ns = Rate(self.samples_per_s).duration_ns(samples)
         return self._busy_ns()
+
+    def copied(self) -> Throttled:
+        return copy(self)
 
     def budget_left_ns(self, now: int) -> int:
         """How many ns of work at full speed are left at ``now``.

@@ -210,6 +210,8 @@ def without_training(learned: Learning) -> Learning:
             | {"edges": None}
         ),
         "record": experiment.record.model_copy(update={"payloads": False}),
+        # no score changes
+        "stop": experiment.stop.model_copy(update={"target": None, "no_progress_s": None}),
     }
     return replace(learned, experiment=experiment.model_copy(update=quiet))
 

@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from edgefl.config.faults import Availability, FaultEntry
 from edgefl.config.links import Devices, Group, Links, Medium
-from edgefl.config.scores import ACCURACY, SCORES, Score
+from edgefl.config.scores import ACCURACY, SCORES, Score, measured
 from edgefl.config.section import Section, is_set
 from emulator.units import FOREVER, to_ns
 
@@ -123,6 +123,20 @@ def _places(names: tuple[str, ...], count: int) -> Mapping[str, int]:
     return {edge: place for place, edge in enumerate(names or _numbered(count))}
 
 
+class StopTarget(Section):
+    """A score at which the run ends. Without this table the score of a model ends no run."""
+
+    metric: str | None = Field(None, examples=["test_loss"])
+    """A score of `metrics.csv`: `"accuracy"`, `"test_loss"`, `"train_loss"`, or one of
+    `evaluation.metrics`. Losses and the perplexity are reached from above. Default:
+    `evaluation.metric`.
+    """
+    value: float | None = Field(None, gt=0)
+    """The score to reach. Default: `evaluation.target`, if that is of the same metric."""
+    for_evaluations: int = Field(1, ge=1)
+    """The run ends when so many evaluations in a row have reached the target."""
+
+
 class Stop(Section):
     """When the run ends: at the first of these limits. At least one must be given."""
 
@@ -136,17 +150,26 @@ class Stop(Section):
     """End the run when all edges together have used this much modelled energy, in joules. Needs
     `[devices.energy]` or `[links.radio]`.
     """
+    target: StopTarget | None = None
+    no_progress_s: float | None = Field(None, gt=0, le=9e9)
+    """End the run when the best score has not improved for this many emulated seconds, from one
+    evaluated model to another. The score is `stop.target.metric`, or `evaluation.metric`.
+    """
 
     @property
     def at_ns(self) -> int:
         """The last moment of the run (ns); ``FOREVER`` if ``emulated_s`` is not given."""
         return FOREVER if self.emulated_s is None else to_ns(self.emulated_s)
 
+    @property
+    def by_score(self) -> bool:
+        """Whether the scores of models may end the run."""
+        return self.target is not None or self.no_progress_s is not None
+
     @model_validator(mode="after")
     def _one_given(self) -> Stop:
-        limits = (self.versions, self.updates, self.emulated_s, self.target_joules)
-        if all(limit is None for limit in limits):
-            raise ValueError("give at least one of versions, updates, emulated_s, target_joules")
+        if all(getattr(self, limit) is None for limit in Stop.model_fields):
+            raise ValueError(f"give at least one of {', '.join(Stop.model_fields)}")
         return self
 
 
@@ -342,7 +365,7 @@ class EdgeScores(Section):
 
 
 class Evaluation(Section):
-    """When the global model is evaluated, and what is measured. Takes no emulated time."""
+    """When the global model is evaluated, what is measured, and how long that takes."""
 
     every_versions: int = Field(1, ge=0)
     """Evaluate every this many versions of the global model; 0: not by version. The first and the
@@ -350,6 +373,12 @@ class Evaluation(Section):
     """
     every_s: float | None = Field(None, ge=1e-9)  # a shorter time is 0 ns: time would never advance
     """Also evaluate every this many emulated seconds."""
+    cost_s: float = Field(0.0, ge=0, le=9e9)
+    """Emulated seconds from the moment at which a model is evaluated until its scores are known to
+    strategies that hear of evaluations, and to `stop.target` and `stop.no_progress_s`; nothing else
+    waits for them. 0: at the same emulated moment, after all that is due then. On the wall clock an
+    evaluation takes its real time: if that is longer, the scores are known when it ends.
+    """
     metric: Literal["accuracy", "f1", "perplexity", "exact_match"] = "accuracy"
     """The score that the target, the summary, tables, figures and the live page refer to.
     `"accuracy"`: share of right answers; of a causal language model, of right next tokens. `"f1"`:
@@ -628,6 +657,21 @@ class Experiment(Section):
         """The share of each edge's samples that it does not train on."""
         section = self.evaluation.edges
         return 0.0 if section is None else section.held_out
+
+    @property
+    def stop_score(self) -> Score:
+        """The score that ``stop.target`` and ``stop.no_progress_s`` refer to."""
+        target, scores = self.stop.target, measured(self.evaluation)
+        name = self.evaluation.metric if target is None else target.metric
+        return scores[name or self.evaluation.metric]
+
+    @property
+    def stop_value(self) -> float | None:
+        """The value of ``stop.target``; None if there is none."""
+        target, evaluation = self.stop.target, self.evaluation
+        if target is None or target.value is not None:
+            return None if target is None else target.value
+        return evaluation.goal if self.stop_score is evaluation.score else None
 
     @property
     def chosen_speed(self) -> float:

@@ -18,6 +18,7 @@ from edgefl.config.errors import Loc, Source, validated
 from edgefl.config.experiment import Compression, Experiment, Named, StrategyEntry, Unlabelled
 from edgefl.config.groups import check as check_groups
 from edgefl.config.groups import parts
+from edgefl.config.scores import SCORES, measured
 from edgefl.config.section import Section
 from edgefl.config.task_kinds import kind_of
 from edgefl.errors import UserError, near_file, nearest
@@ -86,6 +87,7 @@ def check(experiment: Experiment, source: Source, base: Path | None) -> None:
     _check_compression(experiment.compression, source, base)
     _check_unlabelled(experiment, source, base)
     check_groups(experiment, source, base)
+    _check_stop_target(experiment, source)
     _check_faults(experiment, source)
     _check_absences(experiment, source, base)
     _check_devices(experiment, source)
@@ -357,6 +359,31 @@ def _check_channel(
         raise source.error(
             ("links", "kind"),
             f"{entry.name} assigns slots: expected emulated links, found a native one",
+        )
+
+
+def _check_stop_target(experiment: Experiment, source: Source) -> None:
+    """UserError for a target that no evaluation of the experiment can reach."""
+    target, evaluation = experiment.stop.target, experiment.evaluation
+    if target is None:
+        return
+    scores, at = list(measured(evaluation)), ("stop", "target")
+    if kind_of(experiment.task) is not None or not evaluation.train_samples:
+        scores.remove("train_loss")
+    if target.metric is not None and target.metric not in scores:
+        measures = f'; evaluation.metrics = ["{target.metric}"] measures it'
+        raise source.error(
+            (*at, "metric"),
+            f"expected a score of this experiment ({', '.join(scores)}), found {target.metric!r}"
+            f"{measures if target.metric in SCORES else nearest(target.metric, scores)}",
+        )
+    score, value = experiment.stop_score, experiment.stop_value
+    if value is None:
+        raise source.error((*at, "value"), f"missing: expected the {score.title} to reach")
+    if value > score.largest:
+        raise source.error(
+            (*at, "value"),
+            f"expected at most {score.largest:g}, as a share of 1, found {value:g}",
         )
 
 

@@ -18,8 +18,10 @@ from edgefl.strategies.base.events_and_decisions import (
     Assign,
     Decision,
     EdgeJoined,
+    Evaluated,
     Event,
     Publish,
+    Push,
     RunJob,
     SendFresh,
     SetAlarm,
@@ -49,7 +51,10 @@ def _columns(sort: type[Event] | type[Decision]) -> tuple[str, tuple[str, ...]]:
 def event_row(event: Event) -> dict[str, Any]:
     """Return the event without its arrays, its type first."""
     sort, names = _columns(type(event))
-    return {"event": sort, **{name: getattr(event, name) for name in names}}
+    row = {"event": sort, **{name: getattr(event, name) for name in names}}
+    if isinstance(event, Evaluated):  # a line's "version" is the current one
+        row["of_version"] = row.pop("version")
+    return row
 
 
 def decision_row(decision: Decision) -> dict[str, Any]:
@@ -70,7 +75,7 @@ def event_line(
 ) -> dict[str, Any]:
     """Return the line of events.jsonl for an ``event_row`` at ``version`` and its decisions.
 
-    ``numbers``: the task numbers of each Assign.
+    ``numbers``: the task numbers of each Assign or Push.
     """
     return {
         "event": event["event"],
@@ -95,6 +100,9 @@ def _decided(
         row = decision_row(decision)
         if isinstance(decision, Assign):
             row["tasks"] = next(tasks)
+        elif isinstance(decision, Push):
+            row["tasks"] = next(tasks)
+            row["version"] = version if decision.version is None else decision.version
         elif isinstance(decision, Publish):
             version += 1
             row["version"] = version

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import SUPPORT
 from search import scenario, system
 from search.run import Run
 from search.scenario import EDGES, RUN, SLOTS, STRATEGIES, Scenario, World, rows_of
@@ -76,6 +77,7 @@ def _quick_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.slow
 def test_every_strategy(name: str, tmp_path: Path) -> None:
     assert_equal(*on_both(tmp_path, name, {}))
 
@@ -112,6 +114,19 @@ def training_on(down_mbit_s: float) -> dict[str, Any]:
 
 
 SCORED = {"every_versions": 3, "every_s": 1.25, "held_out": 0.3}
+HELD = {"metric": "test_loss", "value": 1.66, "for_evaluations": 2}
+
+
+def hearing(cost_s: float, **stop: Any) -> dict[str, Any]:
+    """A strategy that hears of each evaluation, which takes longer than its real time."""
+    own = f"{SUPPORT / 'hearing_strategies.py'}:Adjusting"
+    return {
+        "strategies": [{"strategy": own, "concurrency": 3}],
+        "evaluation": {"every_versions": 1, "every_s": 0.3, "cost_s": cost_s, "train_samples": 0},
+        "stop": {"versions": 30, "emulated_s": 600.0} | stop,
+    }
+
+
 FEATURES: dict[str, tuple[str, dict[str, Any]]] = {
     "no latency": ("fedbuff", {"links": {"up_mbit_s": 0.1, "down_mbit_s": 0.2}}),
     "jitter": ("fedbuff", {"links": LINK | {"jitter_ms": 4.0}}),
@@ -140,6 +155,9 @@ FEATURES: dict[str, tuple[str, dict[str, Any]]] = {
         "fedbuff",
         {"devices": {"samples_per_s": 60.0, "spread": "lognormal", "sigma": 0.5}},
     ),
+    "evaluations that are heard": ("fedasync", hearing(0.25)),
+    "a target": ("fedasync", hearing(0.7, target=HELD)),
+    "no progress": ("fedasync", hearing(0.1, no_progress_s=2.0)),
 }
 
 
@@ -153,10 +171,14 @@ SEEN = {
     "slow devices": b'"kind":"slow"',
     "updates twice": b'"fact":"duplicate"',
     "tasks that take too long": b"timed out",
+    "evaluations that are heard": b'"event":"evaluated"',
+    "a target": b'"reason":"target"',
+    "no progress": b'"reason":"no_progress_s"',
 }
 
 
 @pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.slow
 def test_features(feature: str, tmp_path: Path) -> None:
     name, sections = FEATURES[feature]
     wall, virtual = on_both(tmp_path, name, sections)

@@ -291,6 +291,7 @@ class OpenRun:
             "seed": self.experiment.seed,
             "finished": self.coordinator.finished,
             "versions": self.coordinator.version,
+            **({"stopped": stopped} if (stopped := self.coordinator.stopped) else {}),
             "emulated_s": emulated_ns / NS_PER_S,
             "wall_s": round(wall_s, 3),
             **(more or {}),

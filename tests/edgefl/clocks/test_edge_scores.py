@@ -302,11 +302,11 @@ def test_scores_of_a_version_and_of_its_edges_do_not_mix(tmp_path: Path) -> None
     run = HandRun(tmp_path, **sections)
     run.give(messages.Begin({"a": 10, "b": 10, "c": 10}, 1000.0))
     assert list(run.logic.core.evaluations) == [(0, False), (0, True)]
-    run.give(messages.Evaluated(0, (0.5, 0.25, 10.0) * 3, of_edges=True))
+    run.give(messages.Scored(0, (0.5, 0.25, 10.0) * 3, of_edges=True))
     run.checkpoint()
     again = HandRun(tmp_path, resume=True, **sections)
     assert list(again.logic.core.evaluations) == [(0, False)]
-    again.give(messages.Evaluated(0, (None, 2.5, 0.5)))
+    again.give(messages.Scored(0, (None, 2.5, 0.5)))
     assert again.logic.core.evaluations == {}
     files = again.files()
     assert files["clients.csv"].splitlines() == [
@@ -318,7 +318,7 @@ def test_scores_of_a_version_and_of_its_edges_do_not_mix(tmp_path: Path) -> None
 
 def test_the_input_of_a_journal_says_of_what_the_scores_are() -> None:
     for of_edges in (False, True):
-        item = messages.Evaluated(3, (0.5, math.inf, 2.0), of_edges)
+        item = messages.Scored(3, (0.5, math.inf, 2.0), of_edges=of_edges)
         row, arrays = messages.row(item)
         assert messages.from_row(orjson.loads(orjson.dumps(row)), arrays, {}) == item
 

@@ -522,6 +522,7 @@ loaded = cache(load)  # each config of the project once
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.mark.slow
 def test_every_config_of_the_project_parses(path: Path) -> None:
     assert loaded(path).strategies
 

@@ -20,6 +20,7 @@ from edgefl.edges.edge import Edge, Phase
 from edgefl.edges.training import (
     STEPS,
     LocalRun,
+    Merge,
     Schedule,
     Trainer,
     TrainingPlan,
@@ -177,6 +178,7 @@ class RowsOfBatch(LocalRule):
 
 
 @pytest.mark.parametrize("local_samples", [1, 3, 4, 5, 40])
+@pytest.mark.slow
 def test_a_gradient_is_of_a_whole_batch_drawn_uniformly_from_however_few_samples(
     local_samples: int,
 ) -> None:
@@ -214,9 +216,8 @@ def test_a_fresher_model_is_merged_in_the_middle() -> None:
     run = trainer.begin(start_at(0, 0, 5), rule, {})
     assert run.checkpoint == 1
     assert trainer.advance(run, rule, until_step=run.checkpoint) and run.step == 1
-    trainer.merge(
-        run, rule, np.array([0, 1, 1], dtype=np.float32), version=2
-    )  # now (0, 2, 2): gradient (-1, 4, 0)
+    fresh = Fresh(0, 2, {"weights": np.array([0, 1, 1], dtype=np.float32)})
+    trainer.merge(run, rule, Merge(1, fresh))  # now (0, 2, 2): gradient (-1, 4, 0)
     assert trainer.advance(run, rule)
     assert run.weights.tolist() == [0.5, 0.0, 2.0]
 

@@ -72,6 +72,7 @@ def test_figure_two_of_the_paper(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("per_round", "models"), [(1, 49_999), (2, 33_333), (5, 16_667), (10, 9_091), (20, 4_001)]
 )
+@pytest.mark.slow
 def test_table_one_under_the_virtual_clock(tmp_path: Path, per_round: int, models: int) -> None:
     """Table I, CIFAR-10: N = 20, tau_comp = 4, T = 100,000 slots; here T / 200, where the closed
     form has been checked, and its whole row.
@@ -91,6 +92,7 @@ def test_table_one_under_the_virtual_clock(tmp_path: Path, per_round: int, model
     order=st.sampled_from(["finished", "oldest"]),
     wait=st.booleans(),
 )
+@pytest.mark.slow
 def test_unequal_devices_against_the_simulation(
     tmp_path_factory: pytest.TempPathFactory,
     takes: list[int],
@@ -116,6 +118,7 @@ def test_unequal_devices_against_the_simulation(
     ("computes", "transfer", "d_star", "alpha"),
     [(50, 1, 25, 74), (10, 1, 5, 94), (2, 1, 1, 98), (50, 5, 5, 94)],
 )
+@pytest.mark.slow
 def test_the_delays_of_proposition_one(
     tmp_path: Path, computes: int, transfer: int, d_star: int, alpha: int
 ) -> None:
@@ -142,6 +145,7 @@ def test_the_delays_of_proposition_one(
     transfer=st.integers(1, 3),
     computes=st.integers(0, 20),
 )
+@pytest.mark.slow
 def test_odd_shapes_with_a_delay_against_the_simulation(
     tmp_path_factory: pytest.TempPathFactory,
     data: st.DataObject,

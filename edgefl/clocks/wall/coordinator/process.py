@@ -410,6 +410,8 @@ class CoordinatorProcess:
             wall_s=opened.wall_s,
             system=system,
         )
+        if evaluator is not None and opened.core.coordinator.scores.cost_ns is not None:
+            evaluator.now = self.clock.now
         for end in (evaluator, worker):
             if end is not None:
                 end.listen(self.logic.put)

@@ -29,9 +29,9 @@ from edgefl.clocks.process_messages import (
     WorkerDied,
 )
 from edgefl.clocks.wall.coordinator.thread_messages import (
-    Evaluated,
     EvaluatorGone,
     JobOrder,
+    Scored,
     Worked,
     numbers,
     texts,
@@ -124,12 +124,16 @@ class WorkerEnd(ABC):
 
 
 class Evaluator(WorkerEnd):
-    """Writes snapshots, whose evaluation may lag behind."""
+    """Writes snapshots, whose evaluation may lag behind.
+
+    ``now``: the emulated moment, if somebody waits for scores; else 0.
+    """
 
     gone = EvaluatorGone()
 
     def __init__(self, channel: Channel, scratch: Path, system: System = OWN_SYSTEM) -> None:
         super().__init__(channel, scratch, system)
+        self.now: Callable[[], int] = lambda: 0
         # weights of snapshots that are no files yet, by ``Evaluate.key``
         self._unwritten: dict[tuple[int, bool], np.ndarray] = {}
 
@@ -165,12 +169,13 @@ class Evaluator(WorkerEnd):
         version, of_edges = key
         return self.scratch / f"snapshot-{os.getpid()}-{version}{'-edges' * of_edges}.f32"
 
-    def _outcome(self, order: EvaluateSnapshot) -> Evaluated:
+    def _outcome(self, order: EvaluateSnapshot) -> Scored:
         self.channel.send(order)
         while True:
             result: SnapshotScores = self.channel.receive()
             if result.file == order.file:  # not a late one, for an earlier strategy's coordinator
-                return Evaluated(result.version, numbers(result.scores), order.of_edges)
+                scores, now = numbers(result.scores), 0 if order.of_edges else self.now()
+                return Scored(result.version, scores, order.at_ns, now, order.of_edges)
 
 
 def serve_evaluations(channel: Channel, evaluate: Callable[[Evaluate], Scores]) -> None:
