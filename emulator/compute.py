@@ -341,6 +341,19 @@ class Throttled:
         )
 
 
+def jitter_factor(variation: float, rng: np.random.Generator) -> float:
+    """Draw how many times its usual work a task takes: log-normal, with mean 1.
+
+    ``variation``: the coefficient of variation, standard deviation / mean, so the logarithm has
+    variance s^2 = ln(1 + variation^2) and mean -s^2 / 2. A task is rarely much shorter than usual
+    and sometimes much longer; with mean 1 the mean speed of the device stays what it is.
+    """
+    if not 0 <= variation <= 1:
+        raise BadValue(f"task jitter {variation}: expected 0 (none) to 1")
+    variance = math.log1p(variation**2)
+    return math.exp(math.sqrt(variance) * rng.standard_normal() - variance / 2)
+
+
 class Pace(Protocol):
     """A piecewise constant factor on a device's rate."""
 

@@ -8,6 +8,7 @@ sections of links and devices are in ``links.py``, those of faults and availabil
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from functools import lru_cache
@@ -215,6 +216,12 @@ class RecordSection(Section):
     """On the wall clock: what an acknowledged update survives. `"process"`: a crash of the
     coordinator. `"power"`: a loss of power, too; the coordinator waits for the disk before it
     answers. `"off"`: no journal is kept, and the run cannot be resumed.
+    """
+    keep_state: bool = False
+    """Keep what a run that has reached its end needs to be lengthened (`--resume DIR
+    stop.KEY=VALUE`): its newest checkpoints, and on the wall clock its journal. Without them a run
+    under the virtual clock begins anew when it is lengthened, which leaves the same bytes, and one
+    on the wall clock cannot be lengthened.
     """
     keep: Annotated[int, Field(ge=1)] | Literal["all"] = "all"
     """A table (`events.jsonl`, `links.csv`, ...) goes on in a new file when it has 64 MiB, and its
@@ -475,6 +482,100 @@ class LearningRateSchedule(Section):
         return self
 
 
+class LearningRateDecay(Section):
+    """How the learning rate falls over the run.
+
+    Without this table it does not. The coordinator computes a factor when it assigns a task, from
+    the version of the global model or from the emulated time, and sends it with the task, whose
+    learning rate stays the same to its end. It multiplies whatever rate the strategy has chosen,
+    and `schedule` still applies to the steps of the task. In strategies whose edges send gradients
+    and make no step, the factor multiplies the server's step (`server_learning_rate`), from the
+    version or the time of that step.
+
+    x is the number of whole periods of `every_versions` or `every_s` so far.
+    """
+
+    name: Literal["exponential", "inverse_sqrt", "steps", "linear"]
+    """The factor. `"exponential"`: `factor`^x. `"inverse_sqrt"`: 1 / sqrt(1 + x). `"steps"`:
+    `factor` to the power of the number of milestones so far (`at_versions` or `at_s`). `"linear"`:
+    it falls evenly from 1 to `floor` until `over_versions` or `over_s`.
+    """
+    factor: float | None = Field(None, gt=0, le=1)
+    """With `"exponential"`, of each period; with `"steps"`, of each milestone."""
+    every_versions: int | None = Field(None, ge=1)
+    """Length of a period in versions of the global model: with a synchronous strategy, in rounds.
+    Default, if `every_s` is not given: 1.
+    """
+    every_s: float | None = Field(None, ge=1e-9)  # a shorter period is 0 ns
+    """Length of a period in emulated seconds, instead of `every_versions`."""
+    at_versions: tuple[Annotated[int, Field(ge=1)], ...] = Field((), strict=False)
+    """With `"steps"`: the versions from which on the rate is multiplied by `factor` once more, in
+    order.
+    """
+    at_s: tuple[Annotated[float, Field(gt=0)], ...] = Field((), strict=False)
+    """With `"steps"`: milestones in emulated seconds, instead of `at_versions`."""
+    over_versions: int | None = Field(None, ge=1)
+    """With `"linear"`: the version at which the factor has fallen to `floor`."""
+    over_s: float | None = Field(None, ge=1e-9)
+    """With `"linear"`: the emulated time at which it has, instead of `over_versions`."""
+    floor: float = Field(0.0, ge=0, lt=1)
+    """The smallest factor. A learning rate that falls to 0 (below the smallest normal float32
+    number) is an error if `stop` tells that it will, and otherwise ends the run there.
+    """
+
+    @property
+    def counts_versions(self) -> bool:
+        """Whether the factor depends on the version; otherwise on the emulated time."""
+        return self.every_s is None and self.over_s is None and not self.at_s
+
+    def at(self, version: int, now_ns: int) -> float:
+        """The factor for what begins at ``version`` and at ``now_ns`` (emulated)."""
+        if self.name == "steps":
+            passed = [at_s for at_s in self.at_s if to_ns(at_s) <= now_ns]
+            passed += [at for at in self.at_versions if at <= version]
+            assert self.factor is not None
+            return max(self.floor, self.factor ** len(passed))
+        if self.name == "linear":
+            if self.over_s is not None:
+                share = now_ns / to_ns(self.over_s)
+            else:
+                share = version / (self.over_versions or 1)
+            return self.floor + (1.0 - self.floor) * max(0.0, 1.0 - share)
+        if self.every_s is not None:
+            periods = now_ns // to_ns(self.every_s)
+        else:
+            periods = version // (self.every_versions or 1)
+        if self.name == "inverse_sqrt":
+            return max(self.floor, 1.0 / math.sqrt(1 + periods))
+        assert self.factor is not None
+        return max(self.floor, self.factor**periods)
+
+    @model_validator(mode="after")
+    def _whole(self) -> LearningRateDecay:
+        keys = {
+            "exponential": ("factor", "every_versions", "every_s"),
+            "inverse_sqrt": ("every_versions", "every_s"),
+            "steps": ("factor", "at_versions", "at_s"),
+            "linear": ("over_versions", "over_s"),
+        }
+        for key in dict.fromkeys(key for of in keys.values() for key in of):
+            if is_set(self, key) and key not in keys[self.name]:
+                names = " or ".join(f'"{name}"' for name, of in keys.items() if key in of)
+                raise ValueError(f'{key}: expected name = {names}, found "{self.name}"')
+        of_versions, of_s = keys[self.name][-2:]
+        if is_set(self, of_versions) and is_set(self, of_s):
+            raise ValueError(f"expected {of_versions} or {of_s}, found both")
+        if "factor" in keys[self.name] and self.factor is None:
+            raise ValueError(f'factor: missing; name = "{self.name}" needs it')
+        needed = self.name in ("steps", "linear")
+        if needed and not (is_set(self, of_versions) or is_set(self, of_s)):
+            raise ValueError(f'{of_versions}: missing; name = "{self.name}" needs it, or {of_s}')
+        for key, found in (("at_versions", self.at_versions), ("at_s", self.at_s)):
+            if list(found) != sorted(set(found)):
+                raise ValueError(f"{key}: expected larger and larger numbers, found {list(found)}")
+        return self
+
+
 class Training(Section):
     """Local training on an edge. A strategy may override epochs and the learning rate for its
     tasks.
@@ -503,6 +604,7 @@ class Training(Section):
     learning_rate: float = Field(0.05, gt=0)
     """Learning rate of local training."""
     schedule: LearningRateSchedule | None = None
+    decay: LearningRateDecay | None = None
     optimizer: Literal["sgd", "adamw"] = "sgd"
     """The optimizer on the edges: `"sgd"`, or `"adamw"`, which is usual for transformers.
     Strategies that compute gradients from an edge's change of weights need `"sgd"`.

@@ -76,12 +76,13 @@ from edgefl.strategies.base import events_and_decisions as do
 from edgefl.strategies.base import events_and_decisions as ev
 from edgefl.strategies.base.events_and_decisions import Decision, EdgeJoined, Event
 from edgefl.strategies.base.strategy import LocalRule, Strategy, owns
-from edgefl.vectors import is_finite, read_only
+from edgefl.vectors import SMALLEST_RATE, is_finite, read_only
 from emulator.clock import Agenda
 from emulator.faults import Fault
 from emulator.links.network import Completion
 from emulator.units import FOREVER, NS_PER_S, to_ns
 
+RATE_SCALE = "learning_rate_scale"  # the number of a task that multiplies its learning rate
 STORY_LENGTH = 20  # events shown with a bug
 EDGE_LEFT = "edge left"  # why the task of an edge is closed that leaves and loses it
 MOST_TRACES = 20  # tracebacks kept in the record, one for each reason
@@ -124,6 +125,7 @@ class Coordinator:
         self.on_push: str | None = None  # of the strategy's rule, once it pushes
         self.failures = Failures()
         self.deadlines = Deadlines(self.alarms, limits, self.present)
+        self.faded = ""  # why no further task can train, once its learning rate is 0
         self.absences = Absences(absent or {}, self.alarms)
         self.evaluated = self.evaluated_edges = -1  # the latest versions; -1: none yet
         self.scores = HeldScores(experiment, strategy.hears_evaluations)
@@ -173,6 +175,16 @@ class Coordinator:
         finally:
             self._record_joined(quiet, now)
         return outputs
+
+    def lengthen(self) -> None:
+        """Go on with the stop keys of ``experiment``: they are longer than those of before.
+
+        The caller has read this state from a checkpoint.
+        """
+        self.stop_ns = self.experiment.stop.at_ns
+        self.scores.wait_if(self.experiment, self.strategy.hears_evaluations)
+        if self.record.energy is not None:
+            self.record.energy.aim(self.experiment.stop.target_joules)
 
     def receive(self, sender: str, message: ToCoordinator | ev.EdgeLost, now: int) -> list[Output]:
         """Handle an edge's message, or the host's news of it (Joined, EdgeLost, Started, Ready)."""
@@ -539,16 +551,18 @@ class Coordinator:
                 quiet.append(event)
                 return []
             row = row or self._begin_after(quiet, event, now)
-            outputs, numbers = self._carry_out(decisions, event, now)
+            outputs, numbers, factors = self._carry_out(decisions, event, now)
         except (UserError, KeyboardInterrupt):
             raise  # for example a full disk: not the algorithm's mistake
         except BaseException as error:  # also SystemExit
             raise self._bug(row or self._begin_after(quiet, event, now)) from error
-        self.record.event(now, before, event, row, decisions, numbers)
+        self.record.event(now, before, event, row, decisions, numbers, factors)
         if decisions and isinstance(decisions[-1], do.Finish):
             return outputs + self.finish(decisions[-1].reason, now)
         most = self.experiment.stop.versions
-        return outputs + self.finish("versions", now) if most and self.version >= most else outputs
+        if most and self.version >= most:
+            return outputs + self.finish("versions", now)
+        return outputs + self.finish(self.faded, now) if self.faded else outputs
 
     def _begin_after(
         self, quiet: list[ev.EdgeJoined] | None, event: ev.Event, now: int
@@ -596,13 +610,21 @@ class Coordinator:
 
     def _carry_out(
         self, decisions: list[do.Decision], event: ev.Event, now: int
-    ) -> tuple[list[Output], list[list[int]]]:
-        """Carry out decisions. Returns the outputs, and the task numbers of each Assign or Push."""
+    ) -> tuple[list[Output], list[list[int]], list[float]]:
+        """Carry out decisions. Returns the outputs, the task numbers of each Assign or Push and,
+        with ``training.decay``, the factor of the learning rate of each Assign.
+        """
         outputs: list[Output] = []
         numbers: list[list[int]] = []
+        factors: list[float] = []
+        # edges that make no step have no learning rate: there the strategy's own step falls
+        decay = self.experiment.training.decay if self.strategy.rule.moves else None
         for decision in decisions:
             match decision:
                 case do.Assign():
+                    if decay is not None:
+                        factors.append(decay.at(self.version, now))
+                        decision = self._decayed(decision, factors[-1])
                     tasks = [self._open(edge, decision, now) for edge in decision.edges]
                     numbers.append([task.number for task in tasks])
                     sends = [Send(edge, task) for edge, task in zip(decision.edges, tasks)]
@@ -649,7 +671,20 @@ class Coordinator:
                     outputs.append(Send(decision.edge, CancelTask(decision.task)))
                 case _:
                     raise TypeError(f"not a decision: {decision!r}")
-        return outputs, numbers
+        return outputs, numbers, factors
+
+    def _decayed(self, assign: do.Assign, factor: float) -> do.Assign:
+        """The Assign with its learning rate times ``factor``, which its edges get as its scale.
+
+        The journal has the strategy's own Assign: a replay of the strategy decides that again.
+        """
+        section, scale = self.experiment.training, assign.numbers.get(RATE_SCALE, 1.0)
+        rate = assign.numbers.get("learning_rate", section.learning_rate) * scale
+        if rate * factor < SMALLEST_RATE <= rate:
+            self.faded = (
+                f"training.decay: the learning rate has fallen to 0 at version {self.version}"
+            )
+        return replace(assign, numbers={**assign.numbers, RATE_SCALE: scale * factor})
 
     def _held(self, decision: do.Grant | do.SendFresh | do.Cancel) -> OpenTask:
         """The open task that a decision names. ValueError if its edge has no such task."""
@@ -782,13 +817,15 @@ class Ledger:
         row: Row,
         decisions: list[Decision],
         numbers: list[list[int]],
+        factors: list[float],
     ) -> None:
         """Record the strategy's decisions on an event.
 
         ``version``: before the event. ``row``: the event's ``event_row``. ``numbers``: the task
-        numbers of each Assign or Push.
+        numbers of each Assign or Push. ``factors``: of the learning rate of each Assign, by
+        ``training.decay``; empty without it.
         """
-        line = event_line(row, version, decisions, numbers)
+        line = event_line(row, version, decisions, numbers, factors)
         self.counters.take(line)
         self.recorder.event(now, event, decisions, line)
         self._spend(now, line)
@@ -924,10 +961,14 @@ class HeldScores:
     """
 
     def __init__(self, experiment: Experiment, heard: bool) -> None:
-        waits = heard or experiment.stop.by_score
-        self.cost_ns = to_ns(experiment.evaluation.cost_s) if waits else None
         self.names = tuple(measured(experiment.evaluation))
         self._held: Agenda[ev.Evaluated] = Agenda()
+        self.wait_if(experiment, heard)
+
+    def wait_if(self, experiment: Experiment, heard: bool) -> None:
+        """Find out whether somebody waits. ``heard``: the strategy hears of evaluations."""
+        waits = heard or experiment.stop.by_score
+        self.cost_ns = to_ns(experiment.evaluation.cost_s) if waits else None
 
     def hold(self, job: Evaluate, scores: Scores, now: int) -> None:
         """Take the scores, which are known at ``now``."""
@@ -959,6 +1000,7 @@ class ScoreStop:
     """
 
     in_a_row: int = 0
+    target: float | None = None  # that ``in_a_row`` counts for
     best: float | None = None
     since_ns: int = 0
 
@@ -969,17 +1011,18 @@ class ScoreStop:
         if isfinite(value) and (self.best is None or score.betters(value, self.best)):
             self.best, self.since_ns = value, event.at_ns
         facts: dict[str, Any] = {"metric": score.name, "score": value, "of_version": event.version}
-        if stop.target is not None and experiment.stop_value is not None:
-            reached = score.reaches(value, experiment.stop_value)
-            self.in_a_row = self.in_a_row + 1 if reached else 0
+        target = experiment.stop_value
+        if stop.target is not None and target is not None:
+            before = self.in_a_row if target == self.target else 0  # a lengthened run has another
+            self.in_a_row = before + 1 if score.reaches(value, target) else 0
+            self.target = target
             if self.in_a_row >= stop.target.for_evaluations:
-                more = {"target": experiment.stop_value, "in_a_row": self.in_a_row}
-                return "target", facts | more
+                return "target", facts | {"target": target, "in_a_row": self.in_a_row}
         if stop.no_progress_s is not None:
             stands_ns = event.at_ns - self.since_ns
             if stands_ns >= to_ns(stop.no_progress_s):
-                more = {"best": self.best, "since_s": self.since_ns / NS_PER_S}
-                return "no_progress_s", facts | more
+                since_s = self.since_ns / NS_PER_S
+                return "no_progress_s", facts | {"best": self.best, "since_s": since_s}
         return None
 
 

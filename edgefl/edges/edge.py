@@ -33,8 +33,9 @@ from edgefl.protocol.messages import (
 )
 from edgefl.protocol.transfers import beyond_limits, most_body
 from edgefl.strategies.base.strategy import LocalRule, owns, takes_pushes
+from edgefl.streams import Streams
 from edgefl.vectors import read_only
-from emulator.compute import Device, copied
+from emulator.compute import Device, copied, jitter_factor
 
 MOST_SHOWN = 20  # transitions that the message of a bug shows
 
@@ -222,6 +223,23 @@ class Leg:
         return step
 
 
+@dataclass(frozen=True, slots=True)
+class TaskJitter:
+    """The tasks of one edge vary in length, by ``devices.task_jitter``.
+
+    The factor of a task depends on the seed, the edge and the number of the task alone. So it is
+    the same on both clocks and in every process, and for a task that begins again.
+    """
+
+    variation: float
+    streams: Streams
+    edge: str
+
+    def factor(self, task: int) -> float:
+        """How many times its usual work the task takes."""
+        return jitter_factor(self.variation, self.streams.rng("task jitter", self.edge, task))
+
+
 MOST_UNACKNOWLEDGED = 8  # updates kept for a repeated offer; the oldest beyond that is dropped
 
 
@@ -237,6 +255,7 @@ class Latest:
     it will merge is known, and nothing that still arrives is merged before. Training can begin
     again from it. ``former``: ``leg``, ``base`` and ``asked_step`` before the open request.
     ``merges``: the pushed models that the run merges. ``restarts``: how often it began anew.
+    ``factor``: how many times its usual work the task takes.
     """
 
     task: Assignment
@@ -251,6 +270,7 @@ class Latest:
     former: tuple[Leg | None, Any, int] | None = None
     merges: list[Merge] = field(default_factory=list)
     restarts: int = 0
+    factor: float = 1.0
 
 
 class Edge:
@@ -270,13 +290,15 @@ class Edge:
         rule: LocalRule,
         device: Device,
         packing: Packing | None = None,
+        jitter: TaskJitter | None = None,
     ) -> None:
-        """``packing`` None: vectors travel whole."""
+        """``packing`` None: vectors travel whole. ``jitter`` None: equal tasks take equal times."""
         self.name = name
         self.packing = packing
         self.trainer = trainer
         self.rule = rule
         self.device = device
+        self.jitter = jitter
         self.memory: dict[str, np.ndarray] = {}  # what the rule keeps between tasks
         # task -> what it adds to the memory once its update is acknowledged
         self._learned: dict[int, dict[str, np.ndarray]] = {}
@@ -306,6 +328,10 @@ class Edge:
     def _packing_work(self) -> float:
         """The device's work of packing an update, in the unit of a run's work."""
         return 0.0 if self.packing is None else self.packing.samples
+
+    def _works(self, latest: Latest) -> tuple[float, float]:
+        """The work of a sample or token of this task, and of packing its update."""
+        return self.rule.work * latest.factor, self._packing_work * latest.factor
 
     @property
     def asking(self) -> bool:
@@ -583,6 +609,8 @@ class Edge:
             return [self._fail(task, training_failure(error, BEFORE, type(self.rule).__module__))]
         asks = self._asks_by_step or run.checkpoint is not None
         self.latest = Latest(task, dict(memory), began_ns, asks)
+        if self.jitter is not None:
+            self.latest.factor = self.jitter.factor(task.number)
         if began_ns == now and self._next_request(run, 0) == 0:  # no training before the request
             return self._ask(task, run, now)
         return [self._train(run, 0, began_ns, now)]
@@ -623,9 +651,10 @@ class Edge:
     def _begin_again(self, latest: Latest, due_ns: int, urged_ns: int, now: int) -> list[Output]:
         """Train an urged task again with fewer steps. ``due_ns``: when the whole run ends."""
         run, began_ns = self.trainer.begin(latest.task, self.rule, latest.memory), latest.began_ns
+        per_sample, after = self._works(latest)
 
         def done_ns(step: int) -> int:
-            work = run.work_until(step) * self.rule.work + self._packing_work
+            work = run.work_until(step) * per_sample + after
             duration_ns = self.device.duration_ns(work, began_ns)
             assert duration_ns is not None
             return began_ns + duration_ns
@@ -678,7 +707,9 @@ class Edge:
         device = copied(self.device) if self._pushable else self.device
         if self.device.duration_ns(0, began_ns) is None:
             return None
-        leg = Leg(run, device, self.rule.work, began_ns, first, stop, self._packing_work)
+        assert self.latest is not None
+        work, after = self._works(self.latest)
+        leg = Leg(run, device, work, began_ns, first, stop, after)
         if self._pushable:
             self.device.duration_ns(leg.work_to(stop), began_ns)
         return leg
@@ -703,8 +734,9 @@ class Edge:
         if leg is not None:
             duration_ns: int | None = leg.done_ns(until_step) - now
         else:
-            work = run.work_until(until_step) * self.rule.work
-            duration_ns = self.device.duration_ns(work + ends * self._packing_work, now)
+            per_sample, after = self._works(latest)
+            work = run.work_until(until_step) * per_sample
+            duration_ns = self.device.duration_ns(work + ends * after, now)
         if ends and duration_ns is not None:
             latest.done_ns = now + duration_ns
         self.job = Train(run, until_step)

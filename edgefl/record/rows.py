@@ -71,17 +71,22 @@ def decision_row(decision: Decision) -> dict[str, Any]:
 
 
 def event_line(
-    event: Mapping[str, Any], version: int, decisions: list[Decision], numbers: list[list[int]]
+    event: Mapping[str, Any],
+    version: int,
+    decisions: list[Decision],
+    numbers: list[list[int]],
+    factors: Sequence[float] = (),
 ) -> dict[str, Any]:
     """Return the line of events.jsonl for an ``event_row`` at ``version`` and its decisions.
 
-    ``numbers``: the task numbers of each Assign or Push.
+    ``numbers``: the task numbers of each Assign or Push. ``factors``: of the learning rate of each
+    Assign, by ``training.decay``; empty without it.
     """
     return {
         "event": event["event"],
         "version": version,
         **event,
-        "decisions": _decided(decisions, version, numbers),
+        "decisions": _decided(decisions, version, numbers, factors),
     }
 
 
@@ -92,14 +97,19 @@ def joined_lines(events: Sequence[EdgeJoined], version: int) -> list[dict[str, A
 
 
 def _decided(
-    decisions: list[Decision], version: int, numbers: list[list[int]]
+    decisions: list[Decision],
+    version: int,
+    numbers: list[list[int]],
+    factors: Sequence[float],
 ) -> list[dict[str, Any]]:
     """Return decision rows with task numbers and the version that each Publish makes."""
-    rows, tasks = [], iter(numbers)
+    rows, tasks, decays = [], iter(numbers), iter(factors)
     for decision in decisions:
         row = decision_row(decision)
         if isinstance(decision, Assign):
             row["tasks"] = next(tasks)
+            if factors:
+                row["decay"] = next(decays)
         elif isinstance(decision, Push):
             row["tasks"] = next(tasks)
             row["version"] = version if decision.version is None else decision.version

@@ -114,6 +114,14 @@ def training_on(down_mbit_s: float) -> dict[str, Any]:
 
 
 SCORED = {"every_versions": 3, "every_s": 1.25, "held_out": 0.3}
+JITTER = {"devices": {"samples_per_s": 60.0, "slowest_ratio": 3.0, "task_jitter": 0.4}}
+URGED = {
+    "strategies": [{"strategy": "port", "least_updates": 1, "staleness_bound": 1}],
+    "training": {"batch_size": 4, "epochs": 3},
+    # long steps: an urged run begins again, and is late if its last step ends too soon
+    "devices": JITTER["devices"] | {"samples_per_s": 12.0, "slowest_ratio": 8.0},
+}
+HALVED = {"name": "exponential", "factor": 0.5, "every_versions": 2}
 HELD = {"metric": "test_loss", "value": 1.66, "for_evaluations": 2}
 
 
@@ -150,6 +158,15 @@ FEATURES: dict[str, tuple[str, dict[str, Any]]] = {
         {"compression": {"up": {"name": "top_k", "share": 0.2}, "down": "int8"}},
     ),
     "scores of edges": ("fedbuff", {"evaluation": {"edges": SCORED}}),
+    "tasks that vary": ("fedasmu", training_on(0.2) | JITTER),
+    "tasks that vary and are cut short": ("port", URGED),
+    "tasks that vary, edges that leave": ("fedbuff", away("keep") | JITTER),
+    "rates that fall by version": ("fedasmu", {"training": {"batch_size": 4, "decay": HALVED}}),
+    "rates that fall by time": (
+        "fedbuff",
+        {"training": {"batch_size": 4, "decay": {"name": "steps", "factor": 0.5, "at_s": [2.0]}}},
+    ),
+    "steps of the server that fall": ("wkafl", {"training": {"batch_size": 4, "decay": HALVED}}),
     "three times as fast": ("fedasync", {"speed": 3.0}),
     "devices that differ": (
         "fedbuff",
@@ -171,6 +188,10 @@ SEEN = {
     "slow devices": b'"kind":"slow"',
     "updates twice": b'"fact":"duplicate"',
     "tasks that take too long": b"timed out",
+    "tasks that vary and are cut short": b'"do":"urge"',
+    "rates that fall by version": b'"decay":0.25',
+    "rates that fall by time": b'"decay":0.5',
+    "steps of the server that fall": b'"decay":0.25',
     "evaluations that are heard": b'"event":"evaluated"',
     "a target": b'"reason":"target"',
     "no progress": b'"reason":"no_progress_s"',

@@ -190,6 +190,13 @@ class VirtualHost:
         if self._evaluations:
             self._record(wait=False)
 
+    @property
+    def ends_next(self) -> bool:
+        """Whether the next step is at the stop time, and so the last one."""
+        coordinator = self.coordinator
+        due = min(self._next_due(), coordinator.next_due())
+        return not self.ended and due >= coordinator.stop_ns
+
     def _next_due(self) -> int:
         """The next moment of an event other than an alarm; FOREVER after the end."""
         if self.ended:

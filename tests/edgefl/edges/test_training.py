@@ -12,6 +12,7 @@ import pytest
 import torch
 from builders import S
 from torch import nn
+from torch.utils.data import DataLoader
 from trainers import ANSWERS, ROWS, FakeTask, finished, half_square, linear_trainer
 
 from edgefl.actor import COORDINATOR, Run, Send
@@ -114,6 +115,20 @@ def test_a_last_batch_that_is_smaller_may_be_left_out() -> None:
         start_at(0, 0, 0), LocalRule(None), {}
     )
     assert whole.order[:6].tolist() == passes[0], "the same order of samples as without it"
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_the_batches_of_a_pass_are_those_of_torchs_data_loader(drop_last: bool) -> None:
+    """But for fewer samples than a batch, where it would train on nothing."""
+    for samples in range(1, 23):
+        plan = TrainingPlan(1, 5, 0.0, drop_last=drop_last)
+        loader = DataLoader(range(samples), batch_size=5, shuffle=True, drop_last=drop_last)
+        sizes = [len(batch) for batch in loader] or [samples]
+        run = linear_trainer(plan, torch.zeros(samples, 3), torch.zeros(samples, 1)).begin(
+            start_at(0, 0, 0), LocalRule(None), {}
+        )
+        ends = [run.samples_at(step) for step in range(run.steps + 1)]
+        assert np.diff(ends).tolist() == sizes and run.steps_per_epoch == len(sizes)
 
 
 def test_an_epoch_may_be_a_number_of_batches_along_shuffled_passes() -> None:

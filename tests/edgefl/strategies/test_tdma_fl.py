@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tdma_rounds import as_played, play, slotted
 
+from edgefl.results.read import read_events
 from edgefl.strategies.base.slotted import Timetable
 from edgefl.strategies.idfl import Idfl
 from edgefl.strategies.tdma_fl import TdmaFL
@@ -67,6 +68,19 @@ def test_figure_two_of_the_paper(tmp_path: Path) -> None:
         and played[0].end_slot == 5
     )
     assert played[1].uploads == [(2, 0, 5), (3, 0, 6)] and played[1].end_slot == 8
+
+
+@pytest.mark.parametrize(("computes", "missed"), [(6, 0), (7, 1), (8, 2)])
+def test_a_turn_is_missed_by_a_device_that_is_ready_a_slot_later(
+    tmp_path: Path, computes: int, missed: int
+) -> None:
+    """N = 6, S = 2: four are ahead of a group, so its turns are 6 and 7 slots after its model."""
+    shape = slotted(6, computes, slots=60, per_round=2)
+    play(tmp_path, shape)
+    events = read_events(tmp_path / shape.strategies[0].name / "events.jsonl")
+    rows = [row for event in events for row in event.get("decisions", ())]
+    counts = [row["values"]["missed"] for row in rows if row["do"] == "report"]
+    assert set(counts[:3]) == {0} and set(counts[3:]) == {missed}
 
 
 @pytest.mark.parametrize(

@@ -414,7 +414,14 @@ class Logic:
         jobs = self.core.jobs
         orders = {} if jobs is None else jobs.open
         self.core.keeps_weights, started = True, self.system.monotonic_ns()
+        after_end = False
         for entry in entries:
+            # what came after the former end of a run that is lengthened was not handled then, and
+            # the edges bring it again; scores of models of before are still missing
+            lost = after_end and entry.ended and not self.ended
+            after_end = entry.ended
+            if lost and entry.item["kind"] not in (messages.Scored.__name__, "Judged"):
+                continue
             self.wall_s = entry.wall_s
             try:
                 item = messages.from_row(entry.item, entry.arrays, orders)
@@ -486,7 +493,8 @@ class Logic:
             self._slow_ns = self.system.monotonic_ns()
         if isinstance(item, JUDGED):
             self._judge(item)
-        if self.checkpoints is not None and not self._interrupted:  # nothing resumes after that
+        # nothing resumes after the end; a run that is lengthened goes on before it
+        if self.checkpoints is not None and not (self._interrupted or self.ended):
             self.checkpoints.handled(taken_ns, self.wall_s)
 
     def _take_ahead(self, item: messages.EarlyUpdate) -> None:
@@ -532,7 +540,7 @@ class Logic:
         self._interrupted |= isinstance(item, messages.Interrupt)
         kept = isinstance(item, messages.Judged) or not self._interrupted
         if self.journal is not None and kept:
-            self.journal.input(*messages.row(item), self.wall_s)
+            self.journal.input(*messages.row(item), self.wall_s, self.ended)
         if isinstance(item, messages.Whole):
             item.incoming.body = None  # free it: the message has aligned copies
 

@@ -92,7 +92,6 @@ from edgefl.record.files import CHECKPOINTS, CONFIG, EVENTS
 from edgefl.record.journal import BLOBS, LINES, read, segment_name, segments, segments_from
 from edgefl.record.record import JOURNAL
 from edgefl.record.tables import Later, lost_rows, parts
-from edgefl.results.summary import BROKEN_OFF
 from edgefl.strategies.base.catalog import own_modules
 from edgefl.streams import Streams
 from edgefl.vectors import Layout, aligned_copy
@@ -212,6 +211,7 @@ def open_run(
         root = cast(dict[str, Any], decode(checkpoint.encoded, externals(run), own))
         core, run.record.wall_at = root["core"], root["wall_at"]
         run.coordinator = core.coordinator
+        run.coordinator.lengthen()
         meta = checkpoint.meta
         return OpenedRun(run, core, files, checkpoint.number, meta["wall_s"], meta["sizes"])
 
@@ -536,7 +536,7 @@ class CoordinatorProcess:
         self.logic.join()
         wall_s = self.logic.elapsed_s()
         self.logic.settle(SETTLE_S)
-        if self.run.coordinator.finished not in BROKEN_OFF:
+        if not self.run.goes_on:
             self.run.record.hold(None)
         self.background.stop()
         if self.doorman is not None:
