@@ -44,7 +44,8 @@ SLOTS: dict[str, Any] = {
 }
 SERVER: dict[str, Any] = {"unlabelled": {"size": 16}}
 EVALUATION: dict[str, Any] = {"every_versions": 3, "train_samples": 0}
-LONG: dict[str, Any] = {"batch_size": 4, "epochs": 3}  # time for pushes
+# time for pushes; on a TDMA channel no two edges end at one moment
+LONG: dict[str, Any] = {"batch_size": 4, "epochs": 4}
 HEARD = EVALUATION | {"every_versions": 1, "cost_s": 0.5}  # longer than it really takes
 ECHO = {"distil_learning_rate": 0.01, "distil_batch_size": 8, "predict_s": 0.2, "distil_s": 1.0}
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -54,8 +55,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "fedac": {"server_learning_rate": 0.1},
     "idfl": {"per_round": 1, "alpha": 1},
     "fedecho": ECHO,
-    "push-on-improvement": {"least_drop": 0.01},
-    "push-stalest": {"budget_byte_s": 200},
+    "push-on-improvement": {"least_drop": 0.002},
+    "push-stalest": {"budget_byte_s": 2000},
     "zeno-plus-plus": {"refresh_every": 3, "server_samples": 20, "gradient_s": 0.2},
 }  # of single strategies
 SMALL: dict[str, Any] = {
