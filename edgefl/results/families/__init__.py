@@ -7,6 +7,7 @@ aggregation    how server steps weighed their gradients (WKAFL and its relatives
 by_label       accuracy on the data of fast and of slow devices
 dissemination  cost and effect of asking for fresher models (FedASMU, FedSSMU)
 distillation   what a distilling server reports per round (FedEcho)
+pushes         what became of models that the server pushed, and what they cost
 native         what was measured of native links and devices
 slots          how slotted strategies used a TDMA channel
 """
