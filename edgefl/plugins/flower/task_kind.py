@@ -97,7 +97,17 @@ def _other_keys(experiment: Experiment) -> list[tuple[Loc, bool, str]]:
     ]
 
 
-HOOKS = ("unpack", "begin", "extra_loss", "adjust", "checkpoint", "merge", "payload")
+HOOKS = (
+    "unpack",
+    "begin",
+    "extra_loss",
+    "adjust",
+    "checkpoint",
+    "asks",
+    "merge",
+    "pushed",
+    "payload",
+)
 
 
 def refusal(strategy: type[Strategy], options: Any) -> str | None:
