@@ -24,7 +24,7 @@ from search.story import Story
 
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.config.experiment import Experiment
-from edgefl.record.files import EVENTS, LINKS, METRICS, MODEL
+from edgefl.record.files import CLIENTS, EVENTS, LINKS, METRICS, MODEL
 
 Files = Mapping[str, bytes]
 SAME = (LINKS, MODEL)  # files that are equal as bytes
@@ -67,7 +67,7 @@ def assert_equal(wall: Files, virtual: Files) -> None:
     for one, other in zip(story(wall), story(virtual), strict=True):
         assert one == other
     assert scores(wall) == scores(virtual)
-    for name in (*SAME, *({"slots.csv"} & virtual.keys())):
+    for name in (*SAME, *({"slots.csv", CLIENTS} & virtual.keys())):
         assert wall[name] == virtual[name], name
 
 
@@ -114,6 +114,7 @@ def training_on(down_mbit_s: float) -> dict[str, Any]:
     }
 
 
+SCORED = {"every_versions": 3, "every_s": 1.25, "held_out": 0.3}
 JITTER = {"devices": {"samples_per_s": 60.0, "slowest_ratio": 3.0, "task_jitter": 0.4}}
 URGED = {
     "strategies": [{"strategy": "port", "least_updates": 1, "staleness_bound": 1}],
@@ -157,6 +158,7 @@ FEATURES: dict[str, tuple[str, dict[str, Any]]] = {
         "fedbuff",
         {"compression": {"up": {"name": "top_k", "share": 0.2}, "down": "int8"}},
     ),
+    "scores of edges": ("fedbuff", {"evaluation": {"edges": SCORED}}),
     "tasks that vary": ("fedasmu", training_on(0.2) | JITTER),
     "tasks that vary and are cut short": ("port", URGED),
     "tasks that vary, edges that leave": ("fedbuff", away("keep") | JITTER),
@@ -257,4 +259,5 @@ def test_features(feature: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(search_run, "COMPUTE_NS", 1_000_000)
     wall, virtual = on_both(tmp_path, name, sections)
     assert SEEN.get(feature, b"") in wall[EVENTS]
+    assert (CLIENTS in wall) == (feature == "scores of edges")
     assert_equal(wall, virtual)
