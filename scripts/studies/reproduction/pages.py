@@ -221,7 +221,8 @@ def _entry(book: Book, entry: Entry, figures: Path) -> list[str]:
     lines += ["```bash", _command(entry), "```", ""]
     if judged:
         lines += ["### Claims", "", *_table(CLAIM_HEAD, map(_claim_cells, judged)), ""]
-        lines += [line for each in judged for line in _reasons(each)] + [""]
+        reasons = [line for each in judged for line in _reasons(each)]
+        lines += ["```{dropdown} The numbers behind each verdict, and causes", *reasons, "```", ""]
     for figure in entry.figures:
         drawn = book.figure(entry, figure, figures)
         if drawn is not None:
@@ -312,7 +313,7 @@ def _part(results: Results, part: Part) -> list[str]:
         runs = results.runs(which)
         strained = sum(row.fidelity not in ("", "faithful") for row in runs)
         name = runs[0].method + (f" (strained: {strained} of {len(runs)})" if strained else "")
-        planned = len(part.seeds_at(results.scale))
+        planned = results.next_look(len(runs), len(part.seeds_at(results.scale)))
         seeds = str(len(runs)) if len(runs) >= planned else f"{len(runs)} of {planned}"
         setting = [setting_text(runs[0].setting)] if tuned else []
         rows.append([name, *setting, *(_spread(results, which, each) for each in columns), seeds])
