@@ -130,7 +130,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("gsgm", "k-async", "sasgd", "twafl", "wkafl"), GRADIENTS),
     **dict.fromkeys(("wkafl-no-noniid", "wkafl-no-selection", "wkafl-no-staleness"), GRADIENTS),
     "zeno-plus-plus": {},
-    **dict.fromkeys(("idfl", "sync-tdma-fl", "tdma-fl"), SLOTTED),
+    **dict.fromkeys(("idfl", "sync-tdma-fl", "tdma-fl", "push-tdma"), SLOTTED),
+    **dict.fromkeys(("push-on-improvement", "push-stalest"), PERIODIC),
 }
 FAULTS = [
     {"kind": "kill", "at_s": 6.0, "for_s": 4.0, "edges": ["e001"]},
@@ -148,8 +149,9 @@ def strategies(*names: str) -> list[dict[str, Any]]:
 def runs() -> Runs:
     """The config of each case, by its name."""
     shared = [name for name in OPTIONS if OPTIONS[name] is not SLOTTED and name != "fedecho"]
+    slotted = [name for name in OPTIONS if OPTIONS[name] is SLOTTED]
     few = strategies("fedavg", "fedasync", "fedbuff", "fedasmu", "wkafl")
-    tdma = {"medium": TDMA, "strategies": strategies("idfl", "sync-tdma-fl", "tdma-fl", "fedasync")}
+    tdma = {"medium": TDMA, "strategies": strategies(*slotted, "fedasync")}
     of_devices = [fault for fault in FAULTS if fault["kind"] != "cut"]
     there = {"kind": "exponential", "there_s": 10.0, "away_s": 3.0}
     absent = {"count": 6, "availability": there}
