@@ -134,6 +134,10 @@ FEATURES: dict[str, tuple[str, dict[str, Any]]] = {
         {"compression": {"up": {"name": "top_k", "share": 0.2}, "down": "int8"}},
     ),
     "three times as fast": ("fedasync", {"speed": 3.0}),
+    "selection by Oort": (
+        "fedbuff",
+        {"strategies": [{"strategy": "fedbuff", "concurrency": 2, "selection": "oort"}]},
+    ),
     "devices that differ": (
         "fedbuff",
         {"devices": {"samples_per_s": 60.0, "spread": "lognormal", "sigma": 0.5}},
