@@ -19,15 +19,16 @@ COORDINATOR = "coordinator"
 class Send(Struct, frozen=True):
     """Deliver ``message`` to an edge id or to COORDINATOR.
 
-    Bulk messages cross the emulated link.
+    Bulk messages cross the emulated link. ``replaces``: see ``Push``.
     """
 
     to: str
     message: ToEdge | ToCoordinator
+    replaces: bool = False
 
 
 class Broadcast(Struct, frozen=True):
-    """Deliver tasks to several edges with one transfer, in these slots of the channel.
+    """Deliver tasks or pushes to several edges with one transfer, in these slots of the channel.
 
     ``slots`` (): at once, because the edges already have the model.
     """
@@ -39,7 +40,8 @@ class Broadcast(Struct, frozen=True):
 class Run(Struct, frozen=True, eq=False):
     """Do ``job`` (edgefl.jobs) and report ``job_done`` at now + ``duration_ns``.
 
-    ``duration_ns`` None: report it when the job really ends.
+    ``duration_ns`` None: report it when the job really ends. An evaluation may be reported earlier,
+    too: the coordinator holds its scores until they are due.
     """
 
     job: Any

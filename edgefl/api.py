@@ -11,7 +11,7 @@ from edgefl.config.section import Section
 from edgefl.data.dataset import Dataset
 from edgefl.data.task import Task, cross_entropy, right_answers
 from edgefl.errors import UserError, nearest
-from edgefl.jobs import Distill, Gradient, Job, Predict, Result
+from edgefl.jobs import Distill, Gradient, Job, Predict, Result, Sensitivity
 from edgefl.strategies.base.asynchronous import Asynchronous, AsynchronousOptions, Timed
 from edgefl.strategies.base.buffered import Adaptive, Buffered, BufferedOptions, Gathered
 from edgefl.strategies.base.catalog import load as load_strategy
@@ -23,6 +23,7 @@ from edgefl.strategies.base.events_and_decisions import (
     Discard,
     EdgeJoined,
     EdgeLost,
+    Evaluated,
     Event,
     Finish,
     FreshRequested,
@@ -30,6 +31,7 @@ from edgefl.strategies.base.events_and_decisions import (
     JobDone,
     JobFailed,
     Publish,
+    Push,
     Report,
     RunJob,
     RunStarted,
@@ -69,6 +71,7 @@ from edgefl.vectors import (
     blocks,
     cosine,
     cosine_of,
+    distance,
     inner,
     is_finite,
     mix,
@@ -117,6 +120,7 @@ __all__ = [
     "AlarmRang",
     "EdgeJoined",
     "EdgeLost",
+    "Evaluated",
     "FreshRequested",
     "JobDone",
     "JobFailed",
@@ -132,6 +136,7 @@ __all__ = [
     "Finish",
     "Grant",
     "Publish",
+    "Push",
     "Report",
     "RunJob",
     "SendFresh",
@@ -143,6 +148,7 @@ __all__ = [
     "Distill",
     "Gradient",
     "Predict",
+    "Sensitivity",
     # flat float32 vectors
     "Layout",
     "LayoutEntry",
@@ -153,6 +159,7 @@ __all__ = [
     "blocks",
     "cosine",
     "cosine_of",
+    "distance",
     "inner",
     "is_finite",
     "mix",

@@ -9,6 +9,7 @@ dicts of these.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from importlib import import_module
@@ -18,7 +19,7 @@ import numpy as np
 
 from edgefl.errors import UserError
 from edgefl.streams import Streams
-from edgefl.vectors import aligned_copy
+from edgefl.vectors import aligned_copy, blocks
 
 # Result of a strategy's job: vectors and numbers, as in an update.
 Result = tuple[dict[str, np.ndarray], dict[str, float]]
@@ -49,7 +50,7 @@ class Train:
 
 @dataclass(slots=True, eq=False)
 class Evaluate:
-    """Measure loss and accuracy of a snapshot of the global model. It has no emulated cost.
+    """Measure loss and accuracy of a snapshot of the global model.
 
     Bytes and joules: what all edges have used by then. ``joules`` None: they are not modelled.
     """
@@ -184,6 +185,67 @@ class Gradient:
         of = "" if self.labels is None else f" of the labels drawn (server_labels = {self.labels})"
         check_server_samples("server_samples", self.samples, len(rows), of)
         return rows[: self.samples]
+
+
+@dataclass(slots=True, eq=False)
+class Sensitivity:
+    """Sketch how sensitive the loss is to each trainable element of a model.
+
+    On ``samples`` training samples that ``seed`` draws, with the gradient g of the loss: s_j =
+    abs(g_j w_j - F_j w_j^2 / 2), the change of the loss if w_j became 0, to the second order, with
+    the empirical Fisher diagonal F for the Hessian's. ``fisher``: F is the mean of the "samples"'
+    squared gradients, or g^2 of the "batch". Result: {"sketch": R s}, with R ``width`` rows of
+    normal numbers of variance 1 / width, drawn by ``seed``.
+    """
+
+    weights: np.ndarray = field(repr=False)
+    samples: int
+    width: int
+    seed: int
+    fisher: str
+
+    def work(self, learned: Any) -> Result:
+        from edgefl.models.evaluate import gradient
+
+        (inputs, targets), streams = learned.train, Streams(self.seed)
+        rows = streams.rng("server samples").permutation(len(targets))
+        check_server_samples("server_samples", self.samples, len(rows))
+        rows = np.sort(rows[: self.samples])
+
+        def slope(batch: np.ndarray) -> np.ndarray:
+            import torch
+
+            index = torch.from_numpy(batch).to(learned.workspace.device)
+            found: np.ndarray = gradient(
+                learned.workspace,
+                self.weights,
+                inputs.index_select(0, index),
+                targets.index_select(0, index),
+                learned.task.loss,
+            )[0]
+            return found
+
+        if self.fisher == "batch":
+            mean = slope(rows)
+            squares = mean * mean
+        else:
+            mean = np.zeros(learned.workspace.layout.parameters, np.float32)
+            squares = np.zeros_like(mean)
+            for start in range(len(rows)):
+                one = slope(rows[start : start + 1])
+                mean += one / np.float32(len(rows))
+                squares += one * one / np.float32(len(rows))
+        weights = self.weights[: mean.size]
+        sensitivities = np.abs(mean * weights - 0.5 * squares * weights * weights)
+        return {"sketch": self._sketch(sensitivities, streams)}, {}
+
+    def _sketch(self, vector: np.ndarray, streams: Streams) -> np.ndarray:
+        """R s, with the rows of R drawn block by block: R has ``width`` models' size."""
+        rng, sketch = streams.rng("sketch"), np.zeros(self.width)
+        for part in blocks(vector.size):
+            rows = rng.standard_normal((self.width, part.stop - part.start), np.float32)
+            sketch += np.einsum("ij,j->i", rows, vector[part])
+        return (sketch / math.sqrt(self.width)).astype(np.float32)
 
 
 def check_server_samples(key: str, wanted: int, have: int, of: str = "") -> None:

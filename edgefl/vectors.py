@@ -19,6 +19,8 @@ import orjson
 # bytes; float32 sums depend on alignment (vector units), so every vector in a computation starts at
 # a multiple of this
 ALIGNMENT = 64
+# the smallest normal number of float32; with a smaller learning rate a step moves no weight
+SMALLEST_RATE = 2.0**-126
 BLOCK = 1 << 15  # elements; three such blocks fit into the private cache of a core
 
 

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from emulator.compute import Steps as Steps
     from emulator.compute import Throttled as Throttled
     from emulator.compute import even_speeds as even_speeds
+    from emulator.compute import jitter_factor as jitter_factor
     from emulator.compute import lognormal_speeds as lognormal_speeds
     from emulator.compute import runtime_classes as runtime_classes
     from emulator.delay import Delay as Delay
@@ -132,7 +133,7 @@ _MODULES = {  # module: the names that it defines
     # computing devices, faults, and named links and devices
     "emulator.compute": (
         "LONG MEDIUM MILD SHORT Bursts Bursty Device Drawn Memoryless Native Rate RuntimeClass"
-        " Steps Throttled even_speeds lognormal_speeds runtime_classes"
+        " Steps Throttled even_speeds jitter_factor lognormal_speeds runtime_classes"
     ),
     "emulator.faults": "Fault Outages Schedule Slowed Timeline poisson_faults single_fault",
     "emulator.profiles": "DeviceProfile LinkProfile device_profile link_profile",

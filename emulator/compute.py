@@ -11,6 +11,7 @@ import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -33,6 +34,12 @@ class Device(Protocol):
         A more expensive step counts as more samples. None: the real duration counts.
         """
         ...
+
+
+def copied(device: Device) -> Device:
+    """A copy that later calls of ``device`` do not change; the device itself if none changes it."""
+    own: Callable[[], Device] | None = getattr(device, "copied", None)
+    return device if own is None else own()
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +316,9 @@ class Throttled:
         self._full_ns = Rate(self.samples_per_s).duration_ns(samples)
         return self._busy_ns()
 
+    def copied(self) -> Throttled:
+        return copy(self)
+
     def budget_left_ns(self, now: int) -> int:
         """How many ns of work at full speed are left at ``now``.
 
@@ -329,6 +339,19 @@ class Throttled:
         return cold_ns + round(
             (self._full_ns - cold_ns) * (self.samples_per_s / self.hot_samples_per_s)
         )
+
+
+def jitter_factor(variation: float, rng: np.random.Generator) -> float:
+    """Draw how many times its usual work a task takes: log-normal, with mean 1.
+
+    ``variation``: the coefficient of variation, standard deviation / mean, so the logarithm has
+    variance s^2 = ln(1 + variation^2) and mean -s^2 / 2. A task is rarely much shorter than usual
+    and sometimes much longer; with mean 1 the mean speed of the device stays what it is.
+    """
+    if not 0 <= variation <= 1:
+        raise BadValue(f"task jitter {variation}: expected 0 (none) to 1")
+    variance = math.log1p(variation**2)
+    return math.exp(math.sqrt(variance) * rng.standard_normal() - variance / 2)
 
 
 class Pace(Protocol):

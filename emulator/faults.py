@@ -18,7 +18,7 @@ from fractions import Fraction
 import numpy as np
 
 from emulator.capacity.rates import OPEN_BIT_S, Cycle, constant
-from emulator.compute import Device, worked_ns
+from emulator.compute import Device, copied, worked_ns
 from emulator.errors import BadValue, check_whole
 from emulator.units import FOREVER
 
@@ -252,6 +252,9 @@ class Slowed:
         if length_ns is None:
             return None
         return worked_ns(length_ns, start_ns, self._segment)
+
+    def copied(self) -> Slowed:
+        return Slowed(copied(self.device), self.timeline)
 
     def _segment(self, t_ns: int) -> tuple[Fraction, int]:
         """(factor, until_ns) of the speed at ``t_ns``."""

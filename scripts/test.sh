@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up the environment and runs the tests in two processes. Arguments are passed to pytest: scripts/test.sh -k fedavg
 #
-#   --fast   leave out the tests that start processes or open sockets (under a minute)
+#   --fast   leave out the tests that start processes, open sockets or are slow (under a minute)
 #   --rest   only the tests that the suite leaves out: documentation commands, programs in scripts/, long searches, chaos
 set -euo pipefail
 
@@ -12,7 +12,7 @@ chosen="not rest"
 words=()
 for word in "$@"; do
     case "$word" in
-        --fast) chosen="not processes and not rest" ;;
+        --fast) chosen="not processes and not slow and not rest" ;;
         --rest) chosen="rest" ;;
         *) words+=("$word") ;;
     esac

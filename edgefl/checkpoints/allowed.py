@@ -67,7 +67,7 @@ METHODS = {
     "edgefl.clocks.setup.network:Builder": {"supply"},
     "edgefl.clocks.virtual.host:VirtualHost": {
         *("_end", "_hear", "_heard", "_miss", "_miss_frozen"),
-        *("_strike", "_tell", "_thaw", "_too_late"),
+        *("_scores_due", "_strike", "_tell", "_thaw", "_too_late"),
     },
     "emulator.links.network:Network": {"_announce", "_mark"},
 }

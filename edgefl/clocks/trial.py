@@ -209,6 +209,8 @@ def without_training(learned: Learning) -> Learning:
             update={"every_versions": 0, "every_s": None, "train_samples": 0, "by_label": False}
         ),
         "record": experiment.record.model_copy(update={"payloads": False}),
+        # no score changes
+        "stop": experiment.stop.model_copy(update={"target": None, "no_progress_s": None}),
     }
     return replace(learned, experiment=experiment.model_copy(update=quiet))
 

@@ -89,6 +89,14 @@ Method = Annotated[
         rich_help_panel=ANSWER,
     ),
 ]
+Age = Annotated[
+    bool,
+    typer.Option(
+        "--age",
+        help="Show the age of the models on the edges and of merged updates, too.",
+        rich_help_panel=ANSWER,
+    ),
+]
 Strict = Annotated[
     bool,
     typer.Option(
@@ -134,6 +142,7 @@ def compare(
     target: Target = None,
     accuracy: OfAccuracy = WhichAccuracy.final,
     method: Method = StatisticsMethod.auto,
+    age: Age = False,
     strict: Strict = False,
     markdown: Markdown = False,
     latex: Latex = False,
@@ -144,7 +153,9 @@ def compare(
 ) -> None:
     """Compare runs, finished or not, in a table; over several seeds with confidence intervals."""
     from edgefl.results import differences
-    from edgefl.results.compare import Question, answer
+    from edgefl.results.age import QUANTITIES
+    from edgefl.results.compare import Question, answer, with_ages
+    from edgefl.results.figures.base import open_runs
 
     check_target(target)
     if markdown and latex:
@@ -154,8 +165,11 @@ def compare(
     found = answer(runs, Question(baseline, x, target, accuracy.value, method.value))
     if strict:
         differences.refuse({each.name: each.differs for each in found.schemes})
+    keys = [] if columns is None else [key.strip() for key in columns.split(",")]
+    if age or not {*keys}.isdisjoint(QUANTITIES):
+        found = with_ages(found, open_runs(runs))
     if markdown or latex:
-        _print_markup(found, columns, latex)
+        _print_markup(found, keys, latex)
     else:
         _print_tables(found, runs)
     for path in _written(found, csv, parquet, rows):
@@ -192,13 +206,14 @@ def _print_tables(found: Comparison, runs: list[Path]) -> None:
         show.line(note)
     for family in families().values():
         show.table(console, family.table(runs))
+    if any(row.ages for row in found.rows):
+        show.table(console, tables.ages(found.rows))
 
 
-def _print_markup(found: Comparison, columns: str | None, latex: bool) -> None:
+def _print_markup(found: Comparison, keys: Sequence[str], latex: bool) -> None:
     """Print nothing but the table, so that it can be sent to a file."""
     from edgefl.results import tables
 
-    keys = [] if columns is None else [key.strip() for key in columns.split(",")]
     chosen = tables.grid(found, keys)
     made_by = shlex.join(["edgefl", *sys.argv[1:]])
     typer.echo(tables.latex(chosen, made_by) if latex else tables.markdown(chosen), nl=False)

@@ -30,10 +30,12 @@ from edgefl.clocks.setup.resumption import (
     check_data,
     differences,
     experiment_folder,
+    lengthened,
     origin_of,
     read_resumption,
     runs_in,
 )
+from edgefl.clocks.setup.rundir import writable
 from edgefl.commands import show
 from edgefl.config.experiment import Experiment, Stop
 from edgefl.config.file import base_of, load
@@ -108,9 +110,19 @@ class RunTask:
             warn(self.experiment, self.base)
 
     def claim(self) -> RunFolder:
-        """The folder of the runs, not locked yet. UserError if another command writes to it."""
+        """The folder of the runs, not locked yet. UserError if another command writes to it.
+
+        Runs that are lengthened get their stop keys here: from now on they are broken off.
+        """
         claim = RunFolder(self.folder, self.text, self.resume, self.overwrite, self.base)
         claim.refuse_if_in_use()
+        if self.resumption is not None and self.resumption.lengthening is not None:
+            claim.lock()
+            try:
+                with writable(self.folder, resumed=True):
+                    self.resumption.lengthening.apply()
+            finally:
+                claim.release()
         return claim
 
 
@@ -135,7 +147,8 @@ def resumed(
 ) -> Resumption:
     """Return what ``command`` resumes.
 
-    ``words``: CONFIG and the changes to it, which must not differ from those of the runs.
+    ``words``: CONFIG and the changes to it. Only stop keys may differ from those of the runs, which
+    lengthens them.
     ``clock``, ``out``: as on the command line, None if not given. ``placed`` may change the edges
     of CONFIG. UserError if there is nothing to resume, or for a reason against it.
     """
@@ -158,7 +171,7 @@ def resumed(
         )
     if out is not None and (out / resumption.asked.name).resolve() != folder.resolve():
         raise UserError(f"--out {out}: the runs are resumed in {folder}: leave --out out")
-    _check_words(resumption, words, placed)
+    resumption = _with_words(resumption, words, placed)
     left = [run for run in resumption.runs if run.stage is not RunStage.finished]
     if not left:
         raise UserError(
@@ -221,23 +234,26 @@ def _is_durable(experiment: Experiment, clock: str) -> bool:
     return clock == VIRTUAL or experiment.record.durability != NOT_DURABLE
 
 
-def _check_words(
+def _with_words(
     resumption: Resumption, words: tuple[Path | None, Sequence[str]], placed: Placed
-) -> None:
+) -> Resumption:
+    """Return the resumption with the stop keys of ``words``."""
     config, overrides = words
     if config is None:
-        return
+        return resumption
     if "=" in str(config) and not config.exists():  # no CONFIG, but a change to it
         wanted = load(resumption.file, [str(config), *overrides])
     else:
         wanted = load(config, overrides, placed)
     now, then = (each.model_dump(exclude_none=True) for each in (wanted, resumption.asked))
-    other = differences(now, then)
+    other = differences(now, then, ("run", "stop"))
     if other:
         raise UserError(
-            f"{config}: differs from the config of the runs in {resumption.folder}, which cannot"
-            f" change: {listed(other, MOST_DIFFERENCES)}"
+            f"{config}: differs from the config of the runs in {resumption.folder}, of which only"
+            f" stop keys may change: {listed(other, MOST_DIFFERENCES)}"
         )
+    same = wanted.stop == resumption.asked.stop
+    return resumption if same else lengthened(resumption, wanted.stop)
 
 
 def _jobs(task: RunTask) -> list[BatchRun]:
@@ -403,10 +419,10 @@ def run_seeds(task: RunTask, screen: Screen | None = None, **where: Any) -> bool
 
     host_meter()
     experiment, folder = task.experiment, task.folder
+    claim = task.claim()
     seeds = _unfinished(task) if task.resume else experiment.by_seed()
     several, screen = len(experiment.by_seed()) > 1, screen or Screen()
     port = experiment.network.port
-    claim = task.claim()
     try:
         with _deaths_told(folder, experiment):
             for number, one in enumerate(seeds):

@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from edgefl.compression.compressor import Compressor, pack_with_error
-from edgefl.protocol.messages import Assignment, Fresh, Update
+from edgefl.protocol.messages import Assignment, Fresh, Pushed, Update
 from edgefl.streams import Streams
 from edgefl.vectors import Layout, aligned, is_finite
 
@@ -23,7 +23,7 @@ ERROR = "compression error"  # in the memory of an edge
 MARK = "packed "  # before a vector's name: the number with its length
 ELEMENT_BYTES = 4
 FAULT = "cannot be unpacked"
-ModelMessage = TypeVar("ModelMessage", Assignment, Fresh)
+ModelMessage = TypeVar("ModelMessage", Assignment, Fresh, Pushed)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

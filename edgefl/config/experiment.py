@@ -8,6 +8,7 @@ sections of links and devices are in ``links.py``, those of faults and availabil
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from functools import lru_cache
@@ -17,7 +18,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from edgefl.config.faults import Availability, FaultEntry
 from edgefl.config.links import Devices, Group, Links, Medium
-from edgefl.config.scores import ACCURACY, SCORES, Score
+from edgefl.config.scores import ACCURACY, SCORES, Score, measured
 from edgefl.config.section import Section, is_set
 from emulator.units import FOREVER, to_ns
 
@@ -123,6 +124,20 @@ def _places(names: tuple[str, ...], count: int) -> Mapping[str, int]:
     return {edge: place for place, edge in enumerate(names or _numbered(count))}
 
 
+class StopTarget(Section):
+    """A score at which the run ends. Without this table the score of a model ends no run."""
+
+    metric: str | None = Field(None, examples=["test_loss"])
+    """A score of `metrics.csv`: `"accuracy"`, `"test_loss"`, `"train_loss"`, or one of
+    `evaluation.metrics`. Losses and the perplexity are reached from above. Default:
+    `evaluation.metric`.
+    """
+    value: float | None = Field(None, gt=0)
+    """The score to reach. Default: `evaluation.target`, if that is of the same metric."""
+    for_evaluations: int = Field(1, ge=1)
+    """The run ends when so many evaluations in a row have reached the target."""
+
+
 class Stop(Section):
     """When the run ends: at the first of these limits. At least one must be given."""
 
@@ -136,17 +151,26 @@ class Stop(Section):
     """End the run when all edges together have used this much modelled energy, in joules. Needs
     `[devices.energy]` or `[links.radio]`.
     """
+    target: StopTarget | None = None
+    no_progress_s: float | None = Field(None, gt=0, le=9e9)
+    """End the run when the best score has not improved for this many emulated seconds, from one
+    evaluated model to another. The score is `stop.target.metric`, or `evaluation.metric`.
+    """
 
     @property
     def at_ns(self) -> int:
         """The last moment of the run (ns); ``FOREVER`` if ``emulated_s`` is not given."""
         return FOREVER if self.emulated_s is None else to_ns(self.emulated_s)
 
+    @property
+    def by_score(self) -> bool:
+        """Whether the scores of models may end the run."""
+        return self.target is not None or self.no_progress_s is not None
+
     @model_validator(mode="after")
     def _one_given(self) -> Stop:
-        limits = (self.versions, self.updates, self.emulated_s, self.target_joules)
-        if all(limit is None for limit in limits):
-            raise ValueError("give at least one of versions, updates, emulated_s, target_joules")
+        if all(getattr(self, limit) is None for limit in Stop.model_fields):
+            raise ValueError(f"give at least one of {', '.join(Stop.model_fields)}")
         return self
 
 
@@ -192,6 +216,12 @@ class RecordSection(Section):
     """On the wall clock: what an acknowledged update survives. `"process"`: a crash of the
     coordinator. `"power"`: a loss of power, too; the coordinator waits for the disk before it
     answers. `"off"`: no journal is kept, and the run cannot be resumed.
+    """
+    keep_state: bool = False
+    """Keep what a run that has reached its end needs to be lengthened (`--resume DIR
+    stop.KEY=VALUE`): its newest checkpoints, and on the wall clock its journal. Without them a run
+    under the virtual clock begins anew when it is lengthened, which leaves the same bytes, and one
+    on the wall clock cannot be lengthened.
     """
     keep: Annotated[int, Field(ge=1)] | Literal["all"] = "all"
     """A table (`events.jsonl`, `links.csv`, ...) goes on in a new file when it has 64 MiB, and its
@@ -325,7 +355,7 @@ class NetworkSection(Section):
 
 
 class Evaluation(Section):
-    """When the global model is evaluated, and what is measured. Takes no emulated time."""
+    """When the global model is evaluated, what is measured, and how long that takes."""
 
     every_versions: int = Field(1, ge=0)
     """Evaluate every this many versions of the global model; 0: not by version. The first and the
@@ -333,6 +363,12 @@ class Evaluation(Section):
     """
     every_s: float | None = Field(None, ge=1e-9)  # a shorter time is 0 ns: time would never advance
     """Also evaluate every this many emulated seconds."""
+    cost_s: float = Field(0.0, ge=0, le=9e9)
+    """Emulated seconds from the moment at which a model is evaluated until its scores are known to
+    strategies that hear of evaluations, and to `stop.target` and `stop.no_progress_s`; nothing else
+    waits for them. 0: at the same emulated moment, after all that is due then. On the wall clock an
+    evaluation takes its real time: if that is longer, the scores are known when it ends.
+    """
     metric: Literal["accuracy", "f1", "perplexity", "exact_match"] = "accuracy"
     """The score that the target, the summary, tables, figures and the live page refer to.
     `"accuracy"`: share of right answers; of a causal language model, of right next tokens. `"f1"`:
@@ -428,6 +464,100 @@ class LearningRateSchedule(Section):
         return self
 
 
+class LearningRateDecay(Section):
+    """How the learning rate falls over the run.
+
+    Without this table it does not. The coordinator computes a factor when it assigns a task, from
+    the version of the global model or from the emulated time, and sends it with the task, whose
+    learning rate stays the same to its end. It multiplies whatever rate the strategy has chosen,
+    and `schedule` still applies to the steps of the task. In strategies whose edges send gradients
+    and make no step, the factor multiplies the server's step (`server_learning_rate`), from the
+    version or the time of that step.
+
+    x is the number of whole periods of `every_versions` or `every_s` so far.
+    """
+
+    name: Literal["exponential", "inverse_sqrt", "steps", "linear"]
+    """The factor. `"exponential"`: `factor`^x. `"inverse_sqrt"`: 1 / sqrt(1 + x). `"steps"`:
+    `factor` to the power of the number of milestones so far (`at_versions` or `at_s`). `"linear"`:
+    it falls evenly from 1 to `floor` until `over_versions` or `over_s`.
+    """
+    factor: float | None = Field(None, gt=0, le=1)
+    """With `"exponential"`, of each period; with `"steps"`, of each milestone."""
+    every_versions: int | None = Field(None, ge=1)
+    """Length of a period in versions of the global model: with a synchronous strategy, in rounds.
+    Default, if `every_s` is not given: 1.
+    """
+    every_s: float | None = Field(None, ge=1e-9)  # a shorter period is 0 ns
+    """Length of a period in emulated seconds, instead of `every_versions`."""
+    at_versions: tuple[Annotated[int, Field(ge=1)], ...] = Field((), strict=False)
+    """With `"steps"`: the versions from which on the rate is multiplied by `factor` once more, in
+    order.
+    """
+    at_s: tuple[Annotated[float, Field(gt=0)], ...] = Field((), strict=False)
+    """With `"steps"`: milestones in emulated seconds, instead of `at_versions`."""
+    over_versions: int | None = Field(None, ge=1)
+    """With `"linear"`: the version at which the factor has fallen to `floor`."""
+    over_s: float | None = Field(None, ge=1e-9)
+    """With `"linear"`: the emulated time at which it has, instead of `over_versions`."""
+    floor: float = Field(0.0, ge=0, lt=1)
+    """The smallest factor. A learning rate that falls to 0 (below the smallest normal float32
+    number) is an error if `stop` tells that it will, and otherwise ends the run there.
+    """
+
+    @property
+    def counts_versions(self) -> bool:
+        """Whether the factor depends on the version; otherwise on the emulated time."""
+        return self.every_s is None and self.over_s is None and not self.at_s
+
+    def at(self, version: int, now_ns: int) -> float:
+        """The factor for what begins at ``version`` and at ``now_ns`` (emulated)."""
+        if self.name == "steps":
+            passed = [at_s for at_s in self.at_s if to_ns(at_s) <= now_ns]
+            passed += [at for at in self.at_versions if at <= version]
+            assert self.factor is not None
+            return max(self.floor, self.factor ** len(passed))
+        if self.name == "linear":
+            if self.over_s is not None:
+                share = now_ns / to_ns(self.over_s)
+            else:
+                share = version / (self.over_versions or 1)
+            return self.floor + (1.0 - self.floor) * max(0.0, 1.0 - share)
+        if self.every_s is not None:
+            periods = now_ns // to_ns(self.every_s)
+        else:
+            periods = version // (self.every_versions or 1)
+        if self.name == "inverse_sqrt":
+            return max(self.floor, 1.0 / math.sqrt(1 + periods))
+        assert self.factor is not None
+        return max(self.floor, self.factor**periods)
+
+    @model_validator(mode="after")
+    def _whole(self) -> LearningRateDecay:
+        keys = {
+            "exponential": ("factor", "every_versions", "every_s"),
+            "inverse_sqrt": ("every_versions", "every_s"),
+            "steps": ("factor", "at_versions", "at_s"),
+            "linear": ("over_versions", "over_s"),
+        }
+        for key in dict.fromkeys(key for of in keys.values() for key in of):
+            if is_set(self, key) and key not in keys[self.name]:
+                names = " or ".join(f'"{name}"' for name, of in keys.items() if key in of)
+                raise ValueError(f'{key}: expected name = {names}, found "{self.name}"')
+        of_versions, of_s = keys[self.name][-2:]
+        if is_set(self, of_versions) and is_set(self, of_s):
+            raise ValueError(f"expected {of_versions} or {of_s}, found both")
+        if "factor" in keys[self.name] and self.factor is None:
+            raise ValueError(f'factor: missing; name = "{self.name}" needs it')
+        needed = self.name in ("steps", "linear")
+        if needed and not (is_set(self, of_versions) or is_set(self, of_s)):
+            raise ValueError(f'{of_versions}: missing; name = "{self.name}" needs it, or {of_s}')
+        for key, found in (("at_versions", self.at_versions), ("at_s", self.at_s)):
+            if list(found) != sorted(set(found)):
+                raise ValueError(f"{key}: expected larger and larger numbers, found {list(found)}")
+        return self
+
+
 class Training(Section):
     """Local training on an edge. A strategy may override epochs and the learning rate for its
     tasks.
@@ -456,6 +586,7 @@ class Training(Section):
     learning_rate: float = Field(0.05, gt=0)
     """Learning rate of local training."""
     schedule: LearningRateSchedule | None = None
+    decay: LearningRateDecay | None = None
     optimizer: Literal["sgd", "adamw"] = "sgd"
     """The optimizer on the edges: `"sgd"`, or `"adamw"`, which is usual for transformers.
     Strategies that compute gradients from an edge's change of weights need `"sgd"`.
@@ -604,6 +735,21 @@ class Experiment(Section):
     fidelity: FidelityLimits = FidelityLimits()
     faults: tuple[FaultEntry, ...] = Field((), strict=False)
     strategies: tuple[StrategyEntry, ...] = Field(min_length=1, strict=False)
+
+    @property
+    def stop_score(self) -> Score:
+        """The score that ``stop.target`` and ``stop.no_progress_s`` refer to."""
+        target, scores = self.stop.target, measured(self.evaluation)
+        name = self.evaluation.metric if target is None else target.metric
+        return scores[name or self.evaluation.metric]
+
+    @property
+    def stop_value(self) -> float | None:
+        """The value of ``stop.target``; None if there is none."""
+        target, evaluation = self.stop.target, self.evaluation
+        if target is None or target.value is not None:
+            return None if target is None else target.value
+        return evaluation.goal if self.stop_score is evaluation.score else None
 
     @property
     def chosen_speed(self) -> float:

@@ -125,6 +125,18 @@ def dump(experiment: Experiment, extra: Mapping[str, Any]) -> str:
     return HEADER + tomli_w.dumps(experiment.model_dump(exclude_none=True) | _without_none(extra))
 
 
+def with_stop(text: str, experiment: Experiment, lengthened: Mapping[str, Any]) -> str:
+    """Return a written experiment with the stop keys of ``experiment``, and with a fact more.
+
+    ``lengthened``: an entry for the list of that name in [run].
+    """
+    tables = parsed(text)
+    facts = tables.setdefault(FACTS, {})
+    facts["lengthened"] = [*facts.get("lengthened", ()), lengthened]
+    tables["stop"] = experiment.stop.model_dump(exclude_none=True)
+    return HEADER + tomli_w.dumps(_without_none(tables))
+
+
 def _without_none(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _without_none(inner) for key, inner in value.items() if inner is not None}

@@ -180,6 +180,12 @@ class Devices(Section):
     its class. The time of other tasks is in proportion. Default: the edge's own samples, times
     epochs.
     """
+    task_jitter: float = Field(0.0, ge=0, le=1)
+    """How much the times of equal tasks of one device vary: standard deviation / mean of a
+    log-normal factor with mean 1, drawn for each task. 0: they do not vary. The factor multiplies
+    what the other keys of this table give. On Raspberry Pi 4 and 5 it was 0.15 in the median. Not
+    with `kind = "native"`.
+    """
     sampler: DeviceSampler | None = None
     throttling: Throttling | None = None
     bursts: Bursts | None = None
@@ -216,6 +222,11 @@ class Devices(Section):
 
     @model_validator(mode="after")
     def _whole(self) -> Devices:
+        if self.task_jitter and self.kind == "native":
+            raise ValueError(
+                f'task_jitter: expected 0 with kind = "native", whose tasks vary by themselves,'
+                f" found {self.task_jitter:g}"
+            )
         if self.profile is not None:
             profiles.device_profile(self.profile)
         if self.energy is not None:

@@ -6,6 +6,7 @@ With what edges that come and go cannot do. Needs no torch.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,17 +19,21 @@ from edgefl.config.errors import Loc, Source, validated
 from edgefl.config.experiment import Compression, Experiment, Named, StrategyEntry, Unlabelled
 from edgefl.config.groups import check as check_groups
 from edgefl.config.groups import parts
+from edgefl.config.scores import SCORES, measured
 from edgefl.config.section import Section
 from edgefl.config.task_kinds import kind_of
 from edgefl.errors import UserError, near_file, nearest
 from edgefl.strategies.base.catalog import load as load_strategy
 from edgefl.strategies.base.catalog import misnamed
+from edgefl.strategies.base.gradients import Gradients
 from edgefl.strategies.base.strategy import LocalRule, SelectingOptions, Strategy
 from edgefl.strategies.selection.selector import ATTRIBUTE as SELECTS
 from edgefl.strategies.selection.selector import PACKAGE as SELECTIONS
 from edgefl.strategies.selection.selector import WORD as SELECTION
 from edgefl.strategies.selection.selector import Selection
+from edgefl.vectors import SMALLEST_RATE
 from emulator.availability import recorded_presence
+from emulator.units import NS_PER_S
 
 PARTS = {  # table -> package of its plug-ins, attribute that a plug-in binds, word for messages
     "data": ("edgefl.data", "load", "data set"),
@@ -101,6 +106,7 @@ def check(experiment: Experiment, source: Source, base: Path | None) -> None:
     _check_compression(experiment.compression, source, base)
     _check_unlabelled(experiment, source, base)
     check_groups(experiment, source, base)
+    _check_stop_target(experiment, source)
     _check_faults(experiment, source)
     _check_absences(experiment, source, base)
     _check_devices(experiment, source)
@@ -126,7 +132,7 @@ def strategy_warnings(experiment: Experiment, base: Path | None) -> list[str]:
             f"{key} = {options[key]} is more than the number of edges: all {edges} work at the"
             " same time"
             for key in strategy.edges_at_work
-            if key in options and options[key] > edges
+            if key in options and options[key] != "all" and options[key] > edges
         ]
         with catalog.own_code(entry.strategy, strategy):
             given += strategy.warnings(
@@ -135,6 +141,10 @@ def strategy_warnings(experiment: Experiment, base: Path | None) -> list[str]:
         given += _no_choice(strategy, options, edges)
         given += misnamed(strategy)
         given += _unused_merge(strategy.rule)
+        if experiment.training.decay and not (
+            strategy.rule.moves or issubclass(strategy, Gradients)
+        ):
+            given.append("training.decay has no effect: its edges make no steps")
         found += [f"{entry.name}: {warning}" for warning in given]
     return found
 
@@ -364,6 +374,7 @@ def _check_training(
             )
         if section.schedule is not None:
             raise source.error(("training", "schedule"), f"{why}expected no schedule")
+    _check_decay(experiment, entry, found, source)
     if found.schedules_slots:
         for part in parts(experiment, source):
             if part.devices.unit == "tokens":
@@ -371,6 +382,35 @@ def _check_training(
                     (*part.at, "devices", "unit"),
                     f'{entry.name} plans slots by samples: expected "samples", found "tokens"',
                 )
+
+
+def _check_decay(
+    experiment: Experiment, entry: StrategyEntry, found: type[Strategy], source: Source
+) -> None:
+    """Report a learning rate that falls to 0 before the run stops, as far as the config tells."""
+    section, decay, stop = experiment.training, experiment.training.decay, experiment.stop
+    if decay is None:
+        return
+    options = found.Options.model_validate(entry.options())
+    key = "local_learning_rate" if found.rule.moves else "server_learning_rate"
+    rate = getattr(options, key, None) or section.learning_rate
+    if decay.counts_versions and stop.versions is not None:
+        # the last task or step begins at the version before the last
+        steps, said = range(stop.versions), f"stop.versions = {stop.versions}"
+        zero = bisect_left(steps, True, key=lambda at: rate * decay.at(at, 0) < SMALLEST_RATE)
+        at = f"version {zero}"
+    elif not decay.counts_versions and stop.emulated_s is not None:
+        steps, said = range(stop.at_ns), f"stop.emulated_s = {stop.emulated_s:g}"
+        zero = bisect_left(steps, True, key=lambda at: rate * decay.at(0, at) < SMALLEST_RATE)
+        at = f"{zero / NS_PER_S:g} s"
+    else:
+        return  # the run ends at that moment
+    if zero < len(steps):
+        raise source.error(
+            ("training", "decay"),
+            f"the learning rate of {entry.name} falls to 0 at {at}, before {said}: expected a"
+            " slower decay, or a floor above 0",
+        )
 
 
 def _check_devices(experiment: Experiment, source: Source) -> None:
@@ -408,6 +448,31 @@ def _check_channel(
         raise source.error(
             ("links", "kind"),
             f"{entry.name} assigns slots: expected emulated links, found a native one",
+        )
+
+
+def _check_stop_target(experiment: Experiment, source: Source) -> None:
+    """UserError for a target that no evaluation of the experiment can reach."""
+    target, evaluation = experiment.stop.target, experiment.evaluation
+    if target is None:
+        return
+    scores, at = list(measured(evaluation)), ("stop", "target")
+    if kind_of(experiment.task) is not None or not evaluation.train_samples:
+        scores.remove("train_loss")
+    if target.metric is not None and target.metric not in scores:
+        measures = f'; evaluation.metrics = ["{target.metric}"] measures it'
+        raise source.error(
+            (*at, "metric"),
+            f"expected a score of this experiment ({', '.join(scores)}), found {target.metric!r}"
+            f"{measures if target.metric in SCORES else nearest(target.metric, scores)}",
+        )
+    score, value = experiment.stop_score, experiment.stop_value
+    if value is None:
+        raise source.error((*at, "value"), f"missing: expected the {score.title} to reach")
+    if value > score.largest:
+        raise source.error(
+            (*at, "value"),
+            f"expected at most {score.largest:g}, as a share of 1, found {value:g}",
         )
 
 

@@ -25,6 +25,10 @@ class Score:
         """Whether ``value`` is at least as good as ``target``."""
         return value <= target if self.falls else value >= target
 
+    def betters(self, value: float, other: float) -> bool:
+        """Whether ``value`` is better than ``other``."""
+        return value < other if self.falls else value > other
+
     def best(self, values: Iterable[float]) -> float | None:
         """Return the best value; None without values."""
         return (min if self.falls else max)(values, default=None)
@@ -40,6 +44,21 @@ SCORES: Mapping[str, Score] = {
         Score("exact_match", "exact match", "EM"),
     )
 }
+
+# What every evaluation measures besides, in the order of its result; the train loss may be missing.
+LOSSES = tuple(
+    Score(name, name.replace("_", " "), "loss", math.inf, falls=True)
+    for name in ("train_loss", "test_loss")
+)
+
+
+def measured(evaluation: Any) -> dict[str, Score]:
+    """Return what an evaluation measures by ``evaluation``, the table of a checked config.
+
+    By the columns of metrics.csv, in the order of an evaluation's result (``edgefl.jobs.Scores``).
+    """
+    further = [SCORES[name] for name in evaluation.further]
+    return {score.name: score for score in (*LOSSES, ACCURACY, *further)}
 
 
 def score_of(evaluation: Any) -> Score:

@@ -10,13 +10,13 @@ from typing import Any, SupportsFloat, TypeVar
 import numpy as np
 
 from edgefl.coordinator.tasks import OpenTask
-from edgefl.protocol.messages import Assignment, Fresh, Update
+from edgefl.protocol.messages import Assignment, Fresh, Pushed, Update
 from edgefl.protocol.transfers import beyond_limits, most_body
-from edgefl.strategies.base.events_and_decisions import Assign
+from edgefl.strategies.base.events_and_decisions import Assign, Push
 from edgefl.strategies.base.strategy import Strategy
 from edgefl.vectors import distance, is_finite
 
-ModelMessage = TypeVar("ModelMessage", Assignment, Fresh)
+ModelMessage = TypeVar("ModelMessage", Assignment, Fresh, Pushed)
 MOST_NAMES, MOST_NAMES_OF_EDGE = 1000, 100  # of numbers, in a run; that an edge may be first with
 TOO_LARGE = "norm above updates.norm_bound"
 
@@ -131,12 +131,26 @@ def check_published(weights: Any, model: np.ndarray) -> None:
         raise ValueError(f"published {_described(weights)}, {expected}")
 
 
-def model_of(assign: Assign) -> np.ndarray:
-    """The model from which the edges start. ValueError if the Assign has none."""
-    if "weights" not in assign.vectors:
-        names = ", ".join(map(repr, assign.vectors)) or "nothing"
-        raise ValueError(f"an Assign brings {names}, expected 'weights'")
-    return assign.vectors["weights"]
+def model_of(sent: Assign | Push) -> np.ndarray:
+    """The model that the edges get. ValueError if the decision has none."""
+    if "weights" not in sent.vectors:
+        names = ", ".join(map(repr, sent.vectors)) or "nothing"
+        sort = "an Assign" if isinstance(sent, Assign) else "a Push"
+        raise ValueError(f"{sort} brings {names}, expected 'weights'")
+    return sent.vectors["weights"]
+
+
+def check_push(push: Push, edge: str, base: np.ndarray) -> None:
+    """Raise ValueError or TypeError unless this edge, whose task began at ``base``, can take it."""
+    model = model_of(push)
+    if not isinstance(model, np.ndarray) or model.shape != base.shape or model.dtype != np.float32:
+        raise ValueError(
+            f"cannot push to {edge!r}: {_described(model)}, expected float32 {base.shape}, as its"
+            " task has it"
+        )
+    for name, number in push.numbers.items():
+        if not math.isfinite(number):
+            raise ValueError(f"cannot push to {edge!r}: its number {name!r} is {number}")
 
 
 def sendable(message: ModelMessage, model: np.ndarray) -> ModelMessage:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite, nan
 from typing import Any, cast
 
 import numpy as np
@@ -14,10 +15,12 @@ import numpy as np
 from edgefl.actor import Broadcast, Output, Run, Send
 from edgefl.compression.packing import Packing
 from edgefl.config.experiment import Experiment
+from edgefl.config.scores import measured
 from edgefl.coordinator.checks import (
     Claims,
     ModelMessage,
     check_published,
+    check_push,
     model_of,
     result_fault,
     sendable,
@@ -38,7 +41,6 @@ from edgefl.coordinator.tasks import (
     GraceOver,
     OpenTask,
     Phase,
-    StopRun,
     StrategyAlarm,
     TaskEvent,
     TaskLimits,
@@ -56,6 +58,9 @@ from edgefl.protocol.messages import (
     FreshRequest,
     Joined,
     NothingNewer,
+    PushArrived,
+    Pushed,
+    PushReplaced,
     Ready,
     Started,
     TaskFailed,
@@ -70,12 +75,14 @@ from edgefl.record.rows import Row, event_line, event_row, joined_lines
 from edgefl.strategies.base import events_and_decisions as do
 from edgefl.strategies.base import events_and_decisions as ev
 from edgefl.strategies.base.events_and_decisions import Decision, EdgeJoined, Event
-from edgefl.strategies.base.strategy import Strategy
-from edgefl.vectors import is_finite, read_only
+from edgefl.strategies.base.strategy import LocalRule, Strategy, owns
+from edgefl.vectors import SMALLEST_RATE, is_finite, read_only
+from emulator.clock import Agenda
 from emulator.faults import Fault
 from emulator.links.network import Completion
-from emulator.units import FOREVER, to_ns
+from emulator.units import FOREVER, NS_PER_S, to_ns
 
+RATE_SCALE = "learning_rate_scale"  # the number of a task that multiplies its learning rate
 STORY_LENGTH = 20  # events shown with a bug
 EDGE_LEFT = "edge left"  # why the task of an edge is closed that leaves and loses it
 MOST_TRACES = 20  # tracebacks kept in the record, one for each reason
@@ -115,11 +122,16 @@ class Coordinator:
         self.present: set[str] = set()
         self.alarms = Alarms()
         self.jobs = OpenJobs(strategy.runs_jobs)
+        self.on_push: str | None = None  # of the strategy's rule, once it pushes
         self.failures = Failures()
         self.deadlines = Deadlines(self.alarms, limits, self.present)
+        self.faded = ""  # why no further task can train, once its learning rate is 0
         self.absences = Absences(absent or {}, self.alarms)
-        self.evaluated = -1
+        self.evaluated = -1  # the latest version; -1: the run has not begun
+        self.scores = HeldScores(experiment, strategy.hears_evaluations)
+        self.score_stop = ScoreStop()
         self.finished: str | None = None
+        self.stopped: dict[str, Any] = {}  # why, if a score has ended the run
         self.stop_ns = experiment.stop.at_ns  # later events are not part of the run
 
     # ------------------------------------------------------------------ what the host calls
@@ -128,8 +140,6 @@ class Coordinator:
         if self.finished:
             return []  # interrupted before the start
         evaluation = self.experiment.evaluation
-        if self.stop_ns < FOREVER:
-            self.alarms.set(StopRun(), self.stop_ns)
         if evaluation.every_s is not None:
             self.alarms.set(EvaluateAgain(), now + to_ns(evaluation.every_s))
         outputs = self._evaluate(now)
@@ -161,6 +171,16 @@ class Coordinator:
             self._record_joined(quiet, now)
         return outputs
 
+    def lengthen(self) -> None:
+        """Go on with the stop keys of ``experiment``: they are longer than those of before.
+
+        The caller has read this state from a checkpoint.
+        """
+        self.stop_ns = self.experiment.stop.at_ns
+        self.scores.wait_if(self.experiment, self.strategy.hears_evaluations)
+        if self.record.energy is not None:
+            self.record.energy.aim(self.experiment.stop.target_joules)
+
     def receive(self, sender: str, message: ToCoordinator | ev.EdgeLost, now: int) -> list[Output]:
         """Handle an edge's message, or the host's news of it (Joined, EdgeLost, Started, Ready)."""
         if self.finished:
@@ -171,6 +191,12 @@ class Coordinator:
             case ev.EdgeLost():
                 self.absences.connected.pop(sender, None)
                 return self._lost(sender, now)
+            case PushArrived():
+                return self._push_arrived(sender, message, now)
+            case PushReplaced():
+                row = {"edge": sender, "task": message.task, "of_version": message.version}
+                self.record.fact(now, "push_replaced", **row)
+                return []
             case _ if self.absences.away and self.absences.hold(sender, message):
                 return []
             case Started():
@@ -189,14 +215,21 @@ class Coordinator:
         if self.finished:
             return FOREVER
         due, energy = self.alarms.agenda.next_due(), self.record.energy
+        if self.evaluated >= 0:
+            due = min(due, self.stop_ns)
+        due = min(due, self.scores.next_due())
         return due if energy is None else min(due, energy.next_due())
 
     def wake(self, now: int) -> list[Output]:
-        """Ring the alarms that are due."""
+        """Ring the alarms that are due; at ``stop_ns`` the run ends before that moment's alarms."""
         outputs: list[Output] = []
-        for alarm in self.alarms.due(now):
+        for alarm in self.alarms.due(min(now, self.stop_ns - 1)):
             if not self.finished:
                 outputs += self._ring(alarm, now)
+        if now >= self.stop_ns:
+            outputs += self.finish("emulated_s", now)
+        for event in self.scores.due(now):
+            outputs += self._evaluation_done(event, now)
         if not self.finished and self.record.energy is not None and self.record.energy.reached(now):
             outputs += self.finish("target_joules", now)
         return outputs
@@ -209,18 +242,23 @@ class Coordinator:
         ``result``: scores of an evaluation; of a job, its result or why there is none.
         """
         if isinstance(job, Evaluate):
-            self.record.recorder.metrics(job, *cast(Scores, result))
+            scores = cast(Scores, result)
+            self.record.recorder.metrics(job, *scores)
+            self.scores.hold(job, scores, now)
             return []
         event = None if self.finished else self.jobs.end(job, cast(Result | str, result))
         return [] if event is None else self._ask(event, now)
 
-    def finish(self, reason: str, now: int) -> list[Output]:
-        """End the run in order. The host and the coordinator itself call this."""
+    def finish(self, reason: str, now: int, **score: Any) -> list[Output]:
+        """End the run in order. The host and the coordinator itself call this.
+
+        ``score``: about the score that has ended it.
+        """
         if self.finished:
             return []
         outputs = self._evaluate(now) if self.evaluated != self.version else []
-        self.finished = reason
-        self.record.fact(now, "finished", reason=reason)
+        self.finished, self.stopped = reason, score
+        self.record.fact(now, "finished", reason=reason, **score)
         return [*outputs, do.Finish(reason)]
 
     # ------------------------------------------------------------------ events
@@ -359,6 +397,7 @@ class Coordinator:
         if task is None:
             return self._settled(edge, update.number, now)
         acknowledged = Send(edge, Acknowledged(update.number))
+        task.rebase(update.version)
         self.failures.over(edge)
         fault, details = None, dict[str, Any]()
         if self.packing is not None:
@@ -379,8 +418,11 @@ class Coordinator:
             return [acknowledged, *self._close(task, fault, now, delivered=True)]
         self._forget(task, delivered=True)
         read_only(update.vectors.values())
+        numbers = update.numbers
+        if late := max(0, task.pushes - int(numbers.get("pushes", 0))):
+            numbers = {**numbers, "pushes_late": float(late)}
         event = ev.UpdateArrived(
-            edge, task.number, task.version, task.base, update.vectors, update.numbers
+            edge, task.number, task.version, task.base, update.vectors, numbers
         )
         outputs = [acknowledged, *self._ask(event, now)]
         most = self.experiment.stop.updates
@@ -412,16 +454,27 @@ class Coordinator:
         if 0 < message.until_ns <= now:
             self.record.fact(now, "request_too_late", edge=edge, task=task.number)
             return []  # an answer would arrive after the edge's last merge
+        task.rebase(message.version)
         if not message.until_ns and task.move(TaskEvent.ASKED):
             self.deadlines.stop(task, now)
         return self._ask(
             ev.FreshRequested(edge, task.number, task.version, message.step, message.until_ns), now
         )
 
+    def _push_arrived(self, edge: str, message: PushArrived, now: int) -> list[Output]:
+        """Count a push. If its edge begins anew with it, so does the time for that."""
+        restarts = {"restarts": True} if self.on_push == "restart" else {}
+        row = {"edge": edge, "task": message.task, "of_version": message.version, **restarts}
+        self.record.fact(now, "push_arrived", **row)
+        task = self.tasks.of(edge, message.task)
+        if task is not None:
+            task.pushes += 1
+            if restarts and task.move(TaskEvent.STARTED):
+                self.deadlines.started(task, self.strategy.known.get(edge, 1), now)
+        return []
+
     def _ring(self, alarm: Alarm, now: int) -> list[Output]:
         match alarm:
-            case StopRun():
-                return self.finish("emulated_s", now)
             case EvaluateAgain():
                 every_s = self.experiment.evaluation.every_s
                 assert every_s is not None  # otherwise that alarm would not be set
@@ -485,16 +538,18 @@ class Coordinator:
                 quiet.append(event)
                 return []
             row = row or self._begin_after(quiet, event, now)
-            outputs, numbers = self._carry_out(decisions, event, now)
+            outputs, numbers, factors = self._carry_out(decisions, event, now)
         except (UserError, KeyboardInterrupt):
             raise  # for example a full disk: not the algorithm's mistake
         except BaseException as error:  # also SystemExit
             raise self._bug(row or self._begin_after(quiet, event, now)) from error
-        self.record.event(now, before, event, row, decisions, numbers)
+        self.record.event(now, before, event, row, decisions, numbers, factors)
         if decisions and isinstance(decisions[-1], do.Finish):
             return outputs + self.finish(decisions[-1].reason, now)
         most = self.experiment.stop.versions
-        return outputs + self.finish("versions", now) if most and self.version >= most else outputs
+        if most and self.version >= most:
+            return outputs + self.finish("versions", now)
+        return outputs + self.finish(self.faded, now) if self.faded else outputs
 
     def _begin_after(
         self, quiet: list[ev.EdgeJoined] | None, event: ev.Event, now: int
@@ -518,7 +573,15 @@ class Coordinator:
         self.record.recorder.snapshot(self.version)
         sent, energy = self.record.counters, self.record.energy
         used = sent.bytes_up, sent.bytes_down, None if energy is None else energy.joules(now)
-        return [Run(Evaluate(self.version, now, self.weights, *used), 0)]
+        return [Run(Evaluate(self.version, now, self.weights, *used), self.scores.cost_ns)]
+
+    def _evaluation_done(self, event: ev.Evaluated, now: int) -> list[Output]:
+        """Tell the strategy the scores of a model, if it hears them; they may end the run."""
+        if self.finished:
+            return []
+        outputs = self._ask(event, now) if self.strategy.hears_evaluations else []
+        found = self.score_stop.take(self.experiment, event)
+        return outputs if found is None else outputs + self.finish(found[0], now, **found[1])
 
     def _forget(self, task: OpenTask, delivered: bool, late: str = TASK_CLOSED) -> None:
         self.tasks.remove(task, delivered, late)
@@ -527,16 +590,32 @@ class Coordinator:
 
     def _carry_out(
         self, decisions: list[do.Decision], event: ev.Event, now: int
-    ) -> tuple[list[Output], list[list[int]]]:
-        """Carry out decisions. Returns the outputs, and the task numbers of each Assign."""
+    ) -> tuple[list[Output], list[list[int]], list[float]]:
+        """Carry out decisions. Returns the outputs, the task numbers of each Assign or Push and,
+        with ``training.decay``, the factor of the learning rate of each Assign.
+        """
         outputs: list[Output] = []
         numbers: list[list[int]] = []
+        factors: list[float] = []
+        # edges that make no step have no learning rate: there the strategy's own step falls
+        decay = self.experiment.training.decay if self.strategy.rule.moves else None
         for decision in decisions:
             match decision:
                 case do.Assign():
+                    if decay is not None:
+                        factors.append(decay.at(self.version, now))
+                        decision = self._decayed(decision, factors[-1])
                     tasks = [self._open(edge, decision, now) for edge in decision.edges]
                     numbers.append([task.number for task in tasks])
                     sends = [Send(edge, task) for edge, task in zip(decision.edges, tasks)]
+                    outputs += (
+                        sends
+                        if decision.broadcast is None
+                        else [Broadcast(tuple(sends), decision.broadcast)]
+                    )
+                case do.Push():
+                    sends = [self._push(edge, decision) for edge in decision.edges]
+                    numbers.append([cast(Pushed, send.message).number for send in sends])
                     outputs += (
                         sends
                         if decision.broadcast is None
@@ -564,7 +643,7 @@ class Coordinator:
                 case do.SendFresh():
                     outputs.append(self._fresh(decision, now))
                 case do.Urge():
-                    task = self.tasks.at_work(decision.edge)
+                    task = self.tasks.at_work(decision.edge, "urge")
                     task.urged = True
                     outputs.append(Send(decision.edge, UrgeTask(task.number)))
                 case do.Cancel():
@@ -572,7 +651,20 @@ class Coordinator:
                     outputs.append(Send(decision.edge, CancelTask(decision.task)))
                 case _:
                     raise TypeError(f"not a decision: {decision!r}")
-        return outputs, numbers
+        return outputs, numbers, factors
+
+    def _decayed(self, assign: do.Assign, factor: float) -> do.Assign:
+        """The Assign with its learning rate times ``factor``, which its edges get as its scale.
+
+        The journal has the strategy's own Assign: a replay of the strategy decides that again.
+        """
+        section, scale = self.experiment.training, assign.numbers.get(RATE_SCALE, 1.0)
+        rate = assign.numbers.get("learning_rate", section.learning_rate) * scale
+        if rate * factor < SMALLEST_RATE <= rate:
+            self.faded = (
+                f"training.decay: the learning rate has fallen to 0 at version {self.version}"
+            )
+        return replace(assign, numbers={**assign.numbers, RATE_SCALE: scale * factor})
 
     def _held(self, decision: do.Grant | do.SendFresh | do.Cancel) -> OpenTask:
         """The open task that a decision names. ValueError if its edge has no such task."""
@@ -599,6 +691,36 @@ class Coordinator:
         version = self.version if decision.version is None else decision.version
         fresh = Fresh(decision.task, version, {"weights": decision.weights})
         return Send(decision.edge, self._message(fresh))
+
+    def _push(self, edge: str, push: do.Push) -> Send:
+        """Return a push to this edge. ValueError if it has no task, or a rule without the hook."""
+        if self.on_push is None:
+            self.on_push = self._rule_on_push()
+        task = self.tasks.at_work(edge, "push to")
+        check_push(push, edge, task.base)
+        version = self.version if push.version is None else push.version
+        if self.on_push == "restart":
+            model = push.vectors["weights"]
+            base = model if self.packing is None else self.packing.received(model, version)
+            read_only([base])
+            task.pushed[version] = base
+        message = self._message(Pushed(task.number, version, push.vectors, push.numbers))
+        return Send(edge, message, push.replaces)
+
+    def _rule_on_push(self) -> str:
+        """What a push does to a run of the strategy's rule. ValueError if it can take none."""
+        rule = self.strategy.rule(self.strategy.options)
+        strategy, name = type(self.strategy).__name__, type(rule).__name__
+        if rule.on_push not in ("go_on", "restart"):
+            raise ValueError(f'{name}.on_push = {rule.on_push!r}: expected "go_on" or "restart"')
+        if rule.on_push == "go_on" and not owns(rule, "pushed"):
+            own = "LocalRule" if type(rule) is LocalRule else name
+            raise ValueError(
+                f"{strategy} pushes, but its rule {own} has no `pushed`: write"
+                " `def pushed(self, run, model, version, numbers): ...`, which changes run.weights,"
+                ' or set on_push = "restart"'
+            )
+        return rule.on_push
 
     def _grant(self, task: OpenTask, slots: tuple[int, ...] | None, now: int) -> do.Grant:
         if task.phase not in WAITING:
@@ -672,13 +794,15 @@ class Ledger:
         row: Row,
         decisions: list[Decision],
         numbers: list[list[int]],
+        factors: list[float],
     ) -> None:
         """Record the strategy's decisions on an event.
 
         ``version``: before the event. ``row``: the event's ``event_row``. ``numbers``: the task
-        numbers of each Assign.
+        numbers of each Assign or Push. ``factors``: of the learning rate of each Assign, by
+        ``training.decay``; empty without it.
         """
-        line = event_line(row, version, decisions, numbers)
+        line = event_line(row, version, decisions, numbers, factors)
         self.counters.take(line)
         self.recorder.event(now, event, decisions, line)
         self._spend(now, line)
@@ -805,6 +929,78 @@ class Failures:
     def exceed_half(self, edges: int) -> bool:
         """Whether more than half of ``edges`` edges fail."""
         return 2 * len(self.failing) > edges
+
+
+class HeldScores:
+    """Scores that are not due yet, if somebody waits for them: the strategy, or a stop key.
+
+    ``cost_ns``: the emulated time of an evaluation; None: nobody waits for its scores.
+    """
+
+    def __init__(self, experiment: Experiment, heard: bool) -> None:
+        self.names = tuple(measured(experiment.evaluation))
+        self._held: Agenda[ev.Evaluated] = Agenda()
+        self.wait_if(experiment, heard)
+
+    def wait_if(self, experiment: Experiment, heard: bool) -> None:
+        """Find out whether somebody waits. ``heard``: the strategy hears of evaluations."""
+        waits = heard or experiment.stop.by_score
+        self.cost_ns = to_ns(experiment.evaluation.cost_s) if waits else None
+
+    def hold(self, job: Evaluate, scores: Scores, now: int) -> None:
+        """Take the scores, which are known at ``now``."""
+        if self.cost_ns is None:
+            return
+        named = {
+            name: score if isfinite(score) else nan
+            for name, score in zip(self.names, scores)
+            if score is not None
+        }
+        event = ev.Evaluated(job.version, job.at_ns, named)
+        self._held.add(max(job.at_ns + self.cost_ns, now), event)
+
+    def next_due(self) -> int:
+        return self._held.next_due()
+
+    def due(self, now: int) -> Iterator[ev.Evaluated]:
+        """Yield those that are due at ``now``."""
+        for _, event in self._held.pop_due(now):
+            yield event
+
+
+@dataclass(slots=True)
+class ScoreStop:
+    """Whether ``stop.target`` or ``stop.no_progress_s`` ends the run.
+
+    ``in_a_row``: the latest evaluations that have reached the target. ``best``: the best score so
+    far, of the model of the moment ``since_ns``.
+    """
+
+    in_a_row: int = 0
+    target: float | None = None  # that ``in_a_row`` counts for
+    best: float | None = None
+    since_ns: int = 0
+
+    def take(self, experiment: Experiment, event: ev.Evaluated) -> tuple[str, Row] | None:
+        """Take the scores of a model. Returns the key that ends the run, and facts about it."""
+        stop, score = experiment.stop, experiment.stop_score
+        value = event.scores.get(score.name, nan)
+        if isfinite(value) and (self.best is None or score.betters(value, self.best)):
+            self.best, self.since_ns = value, event.at_ns
+        facts: dict[str, Any] = {"metric": score.name, "score": value, "of_version": event.version}
+        target = experiment.stop_value
+        if stop.target is not None and target is not None:
+            before = self.in_a_row if target == self.target else 0  # a lengthened run has another
+            self.in_a_row = before + 1 if score.reaches(value, target) else 0
+            self.target = target
+            if self.in_a_row >= stop.target.for_evaluations:
+                return "target", facts | {"target": target, "in_a_row": self.in_a_row}
+        if stop.no_progress_s is not None:
+            stands_ns = event.at_ns - self.since_ns
+            if stands_ns >= to_ns(stop.no_progress_s):
+                since_s = self.since_ns / NS_PER_S
+                return "no_progress_s", facts | {"best": self.best, "since_s": since_s}
+        return None
 
 
 class OpenJobs:

@@ -91,7 +91,8 @@ class OpenTask:
 
     ``base``: the model from which the edge started. ``message``: the Assignment that was sent.
     ``size_bytes``: of its update, once that was offered. ``granted``: the grant of the uplink.
-    ``urged``: the edge was told to end its work early.
+    ``urged``: the edge was told to end its work early. ``pushes``: those that have arrived at the
+    edge. ``pushed``: the models from which the edge may have begun anew, by version.
 
     Deadline: ``limit_ns`` of the present phase, the remaining time ``left_ns``, and since when that
     time runs (``since_ns``; None: it is stopped). ``held``: it goes on when the edge is back.
@@ -106,6 +107,8 @@ class OpenTask:
     size_bytes: int = 0
     granted: Grant | None = None
     urged: bool = False
+    pushes: int = 0
+    pushed: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
     limit_ns: int = FOREVER
     left_ns: int = FOREVER
     since_ns: int | None = None
@@ -117,6 +120,11 @@ class OpenTask:
         if phase is not None:
             self.phase = phase
         return phase is not None
+
+    def rebase(self, version: int) -> None:
+        """The edge says that it has trained from this version: that of the task, or of a push."""
+        if version in self.pushed:
+            self.version, self.base = version, self.pushed[version]
 
     @property
     def stage(self) -> str:
@@ -164,10 +172,10 @@ class Tasks:
             self.foreign.pop(edge, None)
         return ahead
 
-    def at_work(self, edge: str) -> OpenTask:
-        """The open task of this edge. ValueError if it has none."""
+    def at_work(self, edge: str, what: str) -> OpenTask:
+        """The open task of this edge, to do ``what`` with it. ValueError if it has none."""
         if edge not in self.by_edge:
-            raise ValueError(f"cannot urge edge {edge!r}: it has no open task")
+            raise ValueError(f"cannot {what} edge {edge!r}: it has no open task")
         return self.by_edge[edge]
 
     def remove(self, task: OpenTask, delivered: bool, late: str) -> None:
@@ -205,10 +213,6 @@ class Tasks:
 
 
 # ---------------------------------------------------------------------- alarms
-class StopRun(Struct, frozen=True):
-    """The run has reached ``stop.emulated_s``."""
-
-
 class EvaluateAgain(Struct, frozen=True):
     """The interval of ``evaluation.every_s`` is over."""
 
@@ -243,9 +247,7 @@ class StrategyAlarm(Struct, frozen=True):
     name: str
 
 
-Alarm = (
-    StopRun | EvaluateAgain | GraceOver | DeadlineOver | EdgeLeaves | EdgeReturns | StrategyAlarm
-)
+Alarm = EvaluateAgain | GraceOver | DeadlineOver | EdgeLeaves | EdgeReturns | StrategyAlarm
 
 
 @dataclass(slots=True)

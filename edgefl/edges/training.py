@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from operator import index
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
+from edgefl.by_name import ByName
 from edgefl.errors import UserError, own_place, told
-from edgefl.protocol.messages import MOST_REASON, MOST_TRACE, Assignment
-from edgefl.strategies.base.strategy import LocalRule, owns
+from edgefl.protocol.messages import MOST_REASON, MOST_TRACE, Assignment, Fresh, Pushed
+from edgefl.strategies.base.strategy import LocalRule, owns, takes_pushes
 from edgefl.streams import Streams
 from edgefl.vectors import Layout, aligned, aligned_copy
 
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 
 
 BEFORE = "before its first step"
+PUSHES = "pushes"  # the number of an update: how many pushed models are in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,10 +238,16 @@ class Course:
     # every batch has plan.batch_size samples; a device with fewer samples repeats them
     whole_batches: bool = False
     step: int = 0
-    checkpoint: int | None = None  # the step before which the rule wants a fresher model
+    # the steps before which the rule wants fresher models, each later than the one before
+    checkpoints: tuple[int, ...] = ()
     failure: TrainingFailure | None = None
     # tokens processed after 0, 1, ... steps, if the device's speed is in tokens
     tokens: Sequence[int] | None = None
+
+    @property
+    def checkpoint(self) -> int | None:
+        """The first of ``checkpoints``; None: there is none."""
+        return self.checkpoints[0] if self.checkpoints else None
 
     @property
     def steps_per_epoch(self) -> int:
@@ -268,18 +278,24 @@ class Course:
 
         The emulated computing time depends on it.
         """
+        return self.work_between(self.step, step)
+
+    def work_between(self, first: int, step: int) -> int:
+        """Samples or tokens to process from step ``first`` to ``step``, as in ``work_until``."""
         if self.tokens is None:
-            return self.samples_until(step)
-        return self.tokens[step] - self.tokens[self.step]
+            return self.samples_at(step) - (self.samples_at(first) if first else 0)
+        return self.tokens[step] - self.tokens[first]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Merge:
-    """A fresher model that is merged into a run after ``step`` steps."""
+    """A model that is merged into a run after ``step`` steps: a fresher one, or a pushed one.
+
+    A run that has done more steps merges it at once, if a step follows.
+    """
 
     step: int
-    weights: np.ndarray
-    version: int
+    model: Fresh | Pushed
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -309,9 +325,14 @@ class LocalRun(Course):
     # what the run has changed in the module beside ``weights`` and ``counters``, while it waits
     changes: Changes | None = None
     loss_sum: float = 0.0
-    coming: Merge | None = None  # ``Trainer.advance`` will merge it
+    # ``Trainer.advance`` will merge them, the first one first
+    coming: deque[Merge] = field(default_factory=deque)
+    pushes: int = 0  # pushed models that the rule got
+    # a copy as of the last merge, if the rule takes pushed models: see ``Trainer.certain``
+    mark: LocalRun | None = None
     gradient: torch.Tensor | None = None  # set at the end of a run whose rule does not move
-    # set while a fresher model is merged, see ``LocalRule.merge``
+    # set while a model is merged, see ``LocalRule.merge`` and ``pushed``
+    pushed: Mapping[str, np.ndarray] | None = None
     probe: Callable[[torch.Tensor], tuple[float, torch.Tensor]] | None = None
     _order: torch.Tensor | None = field(default=None, repr=False)
     _tensors: tuple[torch.Tensor, torch.Tensor] | None = field(default=None, repr=False)
@@ -365,7 +386,7 @@ class LocalRun(Course):
 
     def copied(self, **changes: Any) -> LocalRun:
         """Return a copy with vectors of its own, which do not change if this run continues."""
-        vectors: dict[str, Any] = {"_tensors": None, "_order": self._order}
+        vectors: dict[str, Any] = {"_tensors": None, "_order": self._order, "mark": None}
         if self.trained is None:
             vectors["on_gpu"] = (self.start, self.weights.clone())
         else:
@@ -385,10 +406,26 @@ class LocalRun(Course):
         return self._tensors
 
 
-def set_checkpoint(run: Course, rule: LocalRule) -> None:
-    """Ask the rule before which step it wants a fresher model, and store the answer."""
+def set_checkpoints(run: Course, rule: LocalRule) -> None:
+    """Ask the rule before which steps it wants fresher models, and store the answer."""
     with guarded(run, rule, BEFORE):
-        run.checkpoint = rule.checkpoint(run)
+        found = rule.checkpoint(run)
+        if found is None:
+            return
+        steps = tuple(map(index, found if isinstance(found, Iterable) else (found,)))
+        if any(step < 0 for step in steps) or any(after <= step for step, after in pairwise(steps)):
+            raise ValueError(
+                f"checkpoint returned {', '.join(map(str, steps))}: expected steps from 0 on, each"
+                " later than the one before"
+            )
+        run.checkpoints = steps
+
+
+def asks_now(run: Course, rule: LocalRule) -> bool:
+    """Whether the rule asks for a fresher model at the run's present step."""
+    with guarded(run, rule, f"asks, after step {run.step} of {run.steps}"):
+        return bool(rule.asks(run))
+    return False
 
 
 def sample_order(
@@ -522,7 +559,7 @@ class Compiled:
         """Whether the steps are all that tasks with this rule compute, so that torch is not even
         loaded.
         """
-        hooks = ("unpack", "begin", "extra_loss", "adjust", "merge", "payload")
+        hooks = ("unpack", "begin", "extra_loss", "adjust", "merge", "pushed", "asks", "payload")
         return not rule.remembers and rule.moves and not any(owns(rule, hook) for hook in hooks)
 
 
@@ -627,7 +664,7 @@ class Trainer:
         self._draw(run)
         with guarded(run, rule, BEFORE):
             rule.begin(run)
-        set_checkpoint(run, rule)
+        set_checkpoints(run, rule)
         return run
 
     def _draw(self, run: LocalRun) -> None:
@@ -651,12 +688,13 @@ class Trainer:
         ``deadline()`` is called after each step. Returns True if the run has reached ``until_step``
         or has failed.
         """
-        stop, coming = run.steps if until_step is None else min(until_step, run.steps), run.coming
-        if coming is not None and coming.step <= stop:
-            if not self._advance(run, rule, coming.step, deadline):
+        stop = run.steps if until_step is None else min(until_step, run.steps)
+        while run.coming and run.coming[0].step <= stop:
+            if not self._advance(run, rule, run.coming[0].step, deadline):
                 return False
-            run.coming = None
-            self.merge(run, rule, coming.weights, coming.version)
+            self.merge(run, rule, run.coming.popleft())
+            if run.failure is None and takes_pushes(rule):
+                run.mark = self.kept(run)
         return self._advance(run, rule, stop, deadline)
 
     def _advance(
@@ -759,27 +797,48 @@ class Trainer:
             return compiled.inputs.whole, compiled.labels, index
         return compiled.inputs[index], compiled.labels[index], np.arange(len(index))
 
-    def merge(self, run: LocalRun, rule: LocalRule, fresh: np.ndarray, version: int) -> None:
-        """Let the rule merge a fresher global model into the run, between two slices."""
-        if run.failure is not None:
+    def merge(self, run: LocalRun, rule: LocalRule, merge: Merge) -> None:
+        """Let the rule merge a model into the run, between two slices, if a step follows."""
+        if run.failure is not None or run.step >= run.steps:
             return
+        model = merge.model
         run.probe = lambda weights: self._probe(run, weights, self._compiled_for(rule))
-        with guarded(run, rule, f"a fresher model before step {run.step + 1}"):
-            rule.merge(run, self._checked(fresh), version)
-        run.probe = None
+        if isinstance(model, Pushed):
+            with guarded(run, rule, f"a pushed model before step {run.step + 1}"):
+                vectors, numbers = ByName(model.vectors), ByName(model.numbers)
+                task = Assignment(model.number, model.version, vectors, numbers)
+                run.pushed, run.pushes = vectors, run.pushes + 1
+                whole = self._checked(rule.unpack(task, self.layout))
+                rule.pushed(run, whole, model.version, numbers)
+        else:
+            with guarded(run, rule, f"a fresher model before step {run.step + 1}"):
+                rule.merge(run, self._checked(model.vectors["weights"]), model.version)
+        run.probe = run.pushed = None
+
+    def certain(self, run: LocalRun, kept: LocalRun) -> LocalRun:
+        """The latest copy of the run that a model which arrives later cannot change.
+
+        That is the one of its last merge, or ``kept``, from which it began.
+        """
+        return run.mark or kept
 
     def kept(self, run: LocalRun) -> LocalRun:
         """Copy the run in its present state. The copy does not change if the run continues."""
         return run.copied(
+            coming=deque(run.coming),
             memory={name: vector.clone() for name, vector in run.memory.items()},
             optimizer=run.optimizer.copied(),
             counters=[counter.clone() for counter in run.counters],
             changes=None if run.changes is None else self.workspace.state.copy_of(run.changes),
         )
 
-    def merge_at(self, run: LocalRun, step: int, fresh: np.ndarray, version: int) -> None:
-        """Let ``advance`` merge a fresher model after ``step`` steps."""
-        run.coming = Merge(step, fresh, version)
+    def merge_at(self, run: LocalRun, merge: Merge) -> None:
+        """Let ``advance`` merge a model, after those that were to be merged before."""
+        run.coming.append(merge)
+
+    def asks(self, run: LocalRun, rule: LocalRule) -> bool:
+        """Whether the rule asks for a fresher model at the run's present step."""
+        return asks_now(run, rule)
 
     def payload(
         self, run: LocalRun, rule: LocalRule
@@ -795,6 +854,7 @@ class Trainer:
             "samples": run.local_samples,
             "steps": run.step,
             "loss": run.loss_sum / max(run.step, 1),
+            **({PUSHES: run.pushes} if run.pushes else {}),
         }
         with guarded(run, rule, f"its update, after step {run.step}"):
             vectors, numbers = rule.payload(run)
@@ -959,9 +1019,9 @@ class NullTrainer(Trainer):
     def _fresh_counters(self, compiled: Compiled | None) -> list[torch.Tensor]:
         return []
 
-    def merge(self, run: LocalRun, rule: LocalRule, fresh: np.ndarray, version: int) -> None:
+    def merge(self, run: LocalRun, rule: LocalRule, merge: Merge) -> None:
         super()._draw(run)
-        super().merge(run, rule, fresh, version)
+        super().merge(run, rule, merge)
 
     def _advance(
         self, run: LocalRun, rule: LocalRule, stop: int, deadline: Callable[[], bool] | None

@@ -23,7 +23,9 @@ from msgspec.structs import replace
 
 from edgefl.protocol.messages import (
     DROPPED,
+    DROPPED_PUSH,
     FRESH,
+    PUSH,
     TASK,
     UPDATE,
     Acknowledged,
@@ -46,11 +48,12 @@ CHARGED = (FreshRequest, NothingNewer, UrgeTask)
 
 # kinds of transfer that a note ends
 ENDED: Mapping[type, Sequence[str]] = {
-    CancelTask: (TASK, FRESH, UPDATE),
-    Acknowledged: (UPDATE,),
+    CancelTask: (TASK, FRESH, PUSH, UPDATE),
+    Acknowledged: (UPDATE, PUSH),
     TooLate: (FRESH,),
 }
 REMEMBERED = 4  # deliveries per edge that can be repeated after a broken session
+MOST_PUSHES = 8  # to one edge that are under way; the latest beyond that is dropped
 
 
 def play_moment(
@@ -82,12 +85,12 @@ def closes_ns(request: FreshRequest) -> int | None:
     return request.until_ns or None
 
 
-def broadcast_transfer(number: int, sizes: Iterable[int]) -> Transfer:
+def broadcast_transfer(number: int, sizes: Iterable[int], kind: str = TASK) -> Transfer:
     """One transfer for many edges. The largest of the receivers' ``sizes`` (bytes) counts.
 
     They may differ by a few bytes, because task numbers differ in length.
     """
-    return Transfer(number, ALL_EDGES, "down", max(sizes), TASK)
+    return Transfer(number, ALL_EDGES, "down", max(sizes), kind)
 
 
 def heard_ns(network: Network, edge: str, sent_ns: int) -> int:
@@ -217,6 +220,32 @@ class Exchange(Generic[FlowT]):
         """The copies of a broadcast that is on the channel."""
         return self._copies.get(number, [])
 
+    def make_room(self, edge: str, task: int, replaces: bool, now: int) -> list[FlowT]:
+        """Before a push to this task begins: cancel and return those that it takes the place of.
+
+        They wait in the queue of their link, and nothing of them was sent. With ``replaces`` they
+        are all of the task's, otherwise the latest if MOST_PUSHES are under way.
+        """
+        flows = [each for each in self.of_edge[edge].values() if each.transfer.kind == PUSH]
+        waiting = [each for each in flows if each.task == task and self._waits(each, now)]
+        dropped = waiting if replaces else waiting[-1:] * (len(flows) >= MOST_PUSHES)
+        for flow in dropped:
+            self.cancel(flow, now)
+        return dropped
+
+    def has_room(self, edge: str) -> bool:
+        """Whether one more push to this edge may begin."""
+        flows = self.of_edge[edge].values()
+        return sum(flow.transfer.kind == PUSH for flow in flows) < MOST_PUSHES
+
+    def _waits(self, flow: FlowT, now: int) -> bool:
+        """Whether nothing of a download was sent by ``now``."""
+        if flow.completion is not None or flow.broadcast is not None:
+            return False
+        started_ns = self.network.started(flow.transfer)
+        unsent = started_ns is None or started_ns > now
+        return unsent and self.network.progress(flow.transfer, now) == 0
+
     # ------------------------------------------------------------------ carried and arrived
     def next_due(self) -> int:
         """The next moment at which ``carried`` has something to do."""
@@ -267,13 +296,24 @@ class Exchange(Generic[FlowT]):
         return [*self.uploads[edge].values(), *downloads]
 
     def end(self, edge: str, note: ToEdge, now: int) -> list[FlowT]:
-        """Cancel and return the transfers that ``note`` ends."""
+        """Cancel and return the transfers that ``note`` ends.
+
+        A push of which something was carried has a ``completion``: that part of it.
+        """
         if type(note) not in ENDED:
             return []
         ended = [flow for flow in self.under_way(edge) if ends(note, flow.transfer.kind, flow.task)]
         for flow in ended:
+            brought = self._brought(flow, now) if flow.transfer.kind == PUSH else flow.completion
             self.cancel(flow, now)
+            flow.completion = brought
         return ended
+
+    def _brought(self, flow: FlowT, now: int) -> Completion | None:
+        if flow.completion is not None or flow.broadcast is not None:
+            return flow.completion
+        part = self.network.carried(flow.transfer, now, DROPPED_PUSH)
+        return part if part.transfer.size else None
 
     def cancel(self, flow: FlowT, now: int) -> None:
         if flow.granted and flow.completion is None and flow.broadcast is None:
@@ -292,6 +332,10 @@ class Exchange(Generic[FlowT]):
     def note_due_ns(self, edge: str, note: ToEdge | ToCoordinator, at_ns: int) -> int:
         """When a note that is sent at ``at_ns`` arrives, in either direction."""
         return at_ns + self.latency_ns[edge] if isinstance(note, CHARGED) else at_ns
+
+    def open(self, edge: str) -> None:
+        """The edge asks for a fresher model, maybe once more for its task."""
+        self._closed.pop(edge, None)
 
     def close(self, edge: str, task: int, now: int) -> tuple[TooLate, list[FlowT]]:
         """Close a request for a fresher model whose answer has not arrived in time.

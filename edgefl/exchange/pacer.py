@@ -103,7 +103,8 @@ class PacedFlow(Flow):
     by the service curve. ``piece_ns``: link time of the first piece.
 
     Of an upload: ``began_ns``, when its training began, if known; ``ready_ns``, when it is ready;
-    ``ready``, the entry of an agenda that reports this (None: it is reported).
+    ``ready``, the entry of an agenda that reports this (None: it is reported). ``void``: it is not
+    reported before the edge offers it again.
     """
 
     awaits_bytes: bool = True
@@ -127,6 +128,7 @@ class PacedFlow(Flow):
     began_ns: int | None = None
     ready_ns: int = 0
     ready: Ticket | None = None
+    void: bool = False
 
     def shape(
         self,
@@ -435,7 +437,8 @@ class Pacer:
         """
         flows = [flow for flow, _ in copies]
         if slots:
-            transfer = broadcast_transfer(number, (flow.transfer.size for flow in flows))
+            sizes = [flow.transfer.size for flow in flows]
+            transfer = broadcast_transfer(number, sizes, flows[0].transfer.kind)
             carrier = PacedFlow(transfer, 0, None, awaits_bytes=False)
             self.exchange.broadcast(carrier, flows, slots, now)
         for flow, rtt_ns in copies:

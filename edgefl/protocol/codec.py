@@ -35,7 +35,10 @@ from edgefl.protocol.messages import (
 )
 from edgefl.vectors import ALIGNMENT, aligned_copy
 
-BULK = {sort.kind: sort for sort in (messages.Assignment, messages.Fresh, messages.Update)}
+BULK = {
+    sort.kind: sort
+    for sort in (messages.Assignment, messages.Fresh, messages.Pushed, messages.Update)
+}
 NOTES = (
     messages.FreshRequest,
     messages.NothingNewer,

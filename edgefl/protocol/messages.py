@@ -29,7 +29,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from msgspec import Meta, Struct
 
-PROTOCOL = 8
+PROTOCOL = 9
 # for the Setup frame, which has a whole config; the codec computes the limit of other headers
 MAX_HEADER_BYTES = 1 << 20
 MAX_PIECE_BYTES = 1 << 20
@@ -54,8 +54,11 @@ Tasks = Annotated[list[Count], Meta(max_length=MAX_LIST)]
 
 
 # ------------------------------------------------------------------ bulk
-TASK, FRESH, UPDATE = "task", "fresh", "update"  # kinds of a transfer, in Offers and in links.csv
-DROPPED = "dropped"  # in links.csv: the transferred part of a fresher model that was too late
+# kinds of a transfer, in Offers and in links.csv
+TASK, FRESH, PUSH, UPDATE = "task", "fresh", "push", "update"
+# in links.csv: the transferred part of a fresher model that was too late, and of a push whose task
+# ended meanwhile
+DROPPED, DROPPED_PUSH = "dropped", "dropped push"
 
 
 @dataclass(slots=True, eq=False)
@@ -85,6 +88,13 @@ class Fresh(BulkMessage):
 
 
 @dataclass(slots=True, eq=False)
+class Pushed(BulkMessage):
+    """A model of ``version`` for an edge with the open task ``number``, which did not ask."""
+
+    kind = PUSH
+
+
+@dataclass(slots=True, eq=False)
 class Update(BulkMessage):
     """An edge's result for task ``number``, trained from ``version``."""
 
@@ -103,6 +113,22 @@ class Started(Struct, frozen=True):
     """The task's model is on the edge, and training begins."""
 
     task: Count
+
+
+class PushArrived(Struct, frozen=True):
+    """A push for ``task`` is on the edge. It comes from the host, as ``transfer``."""
+
+    task: Count
+    version: Count
+    transfer: Count = 0
+
+
+class PushReplaced(Struct, frozen=True):
+    """A push for ``task`` that waited was dropped for a later one. It comes from the host."""
+
+    task: Count
+    version: Count
+    transfer: Count = 0
 
 
 class Ready(Struct, frozen=True):
@@ -324,6 +350,12 @@ class Piece(Struct, frozen=True):
     offset: Offset
 
 
+class Dropped(Struct, frozen=True):
+    """The downlink transfer will not go on: the edge forgets what it has of it."""
+
+    transfer: Count
+
+
 class Credit(Struct, frozen=True):
     """The edge may send the transfer's bytes up to ``limit``.
 
@@ -397,9 +429,11 @@ class RunFinished(Struct, frozen=True):
 BROKEN_OFF_ENDS = ("interrupted", "launcher gone", "internal error", "stopped by an error")
 
 
-Bulk = Assignment | Fresh | Update
-ToEdge = Assignment | Fresh | NothingNewer | TooLate | CancelTask | UrgeTask | Acknowledged
-ToCoordinator = Update | Joined | Started | Ready | FreshRequest | TaskFailed
+Bulk = Assignment | Fresh | Pushed | Update
+ToEdge = Assignment | Fresh | Pushed | NothingNewer | TooLate | CancelTask | UrgeTask | Acknowledged
+ToCoordinator = (
+    Update | Joined | Started | Ready | FreshRequest | TaskFailed | PushArrived | PushReplaced
+)
 Frame = (
     Hello
     | Setup
@@ -410,6 +444,7 @@ Frame = (
     | Pong
     | Offer
     | Piece
+    | Dropped
     | Credit
     | Arrived
     | Delivered

@@ -35,7 +35,7 @@ class Outgoing:
         """
         self.number = number
         self.kind = message.kind
-        self.task = message.number
+        self.task, self.version = message.number, message.version
         self._parts: list[memoryview]
         self._starts: list[int]
         if like is not None and of_body is not None:

@@ -41,8 +41,9 @@ class EnergyBook:
 
     @classmethod
     def of(cls, powers: Mapping[str, EdgePower], target_joules: float | None) -> EnergyBook:
-        target = None if target_joules is None else round(target_joules * FJ_PER_J)
-        return cls(EnergyAccount(powers), target)
+        book = cls(EnergyAccount(powers))
+        book.aim(target_joules)
+        return book
 
     # ------------------------------------------------------------------ what happens
     def take(self, now: int, row: Row) -> list[Fields]:
@@ -90,6 +91,12 @@ class EnergyBook:
         return rows
 
     # ------------------------------------------------------------------ the stop
+    def aim(self, target_joules: float | None) -> None:
+        """Set the target, which may be another one than before."""
+        target_fj = None if target_joules is None else round(target_joules * FJ_PER_J)
+        if target_fj != self.target_fj:
+            self.target_fj, self.look_ns = target_fj, FOREVER
+
     def next_due(self) -> int:
         """When to look next whether the run has used its target; FOREVER if it has none."""
         if self.target_fj is None or self.account.ended_ns is not None:

@@ -74,7 +74,7 @@ class JournalEntry:
 
     ``item`` and ``arrays`` are as they were given to ``Journal.input``; None in a journal of events
     alone. ``wall_s``: when the input was handled. ``caused``: the rows of ``events`` as they were
-    written. ``end``: where the entry ends.
+    written. ``end``: where the entry ends. ``ended``: the input has ended the run, or came later.
     """
 
     item: Any
@@ -83,6 +83,7 @@ class JournalEntry:
     events: list[JournalEvent]
     caused: list[Row]
     end: Position
+    ended: bool = False
 
 
 class _Damage(Exception):
@@ -141,7 +142,8 @@ class _Segment:
             max([begin.blobs_bytes, *map(_end, places)]),
         )
         wall_s = float(row.get("wall_s", 0.0))
-        return JournalEntry(row.get("item"), of_item, wall_s, events, caused, end)
+        ended = bool(row.get("ended"))
+        return JournalEntry(row.get("item"), of_item, wall_s, events, caused, end, ended)
 
     def row(self, index: int) -> Row:
         crc, _, text = self.rows[index].partition(b" ")
@@ -293,11 +295,13 @@ class Journal:
             places = {name: self._put(array) for name, array in vectors.items()}
             self._entry({**row, "arrays": places, "decisions": decided})
 
-    def input(self, item: Any, arrays: Mapping[str, np.ndarray], wall_s: float) -> None:
+    def input(
+        self, item: Any, arrays: Mapping[str, np.ndarray], wall_s: float, ended: bool = False
+    ) -> None:
         """Write an input that was handled, with the events that it caused.
 
         ``item``: a row of JSON. ``arrays``: the large parts of the input. ``wall_s``: seconds of
-        the run's own clock, for rows that need it in a replay.
+        the run's own clock, for rows that need it in a replay. ``ended``: the run has ended.
         """
         known = {id(array): self._put(array) for array in arrays.values()}
         events, self._events = self._events, []
@@ -313,6 +317,7 @@ class Journal:
             "arrays": {name: known[id(array)] for name, array in arrays.items()},
             "wall_s": wall_s,
             "events": events,
+            **({"ended": True} if ended else {}),
         }
         self._entry(entry | {"durable": self._durable} if self.power else entry)
 
@@ -436,6 +441,8 @@ class Journal:
             del event["arrays"]
         caused = [{k: v for k, v in row.items() if k != "arrays"} for row in entry.caused]
         found = orjson.loads(_text(events))
+        if entry.ended:  # a run that is lengthened does not end there
+            found = found[: len(caused)]
         if found != caused:
             number = entry.end.entries
             name = f"{segment_name(entry.end.segment)}{LINES}"

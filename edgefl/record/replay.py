@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from itertools import count
@@ -94,6 +95,10 @@ def _event(event: JournalEvent, bases: dict[int, np.ndarray]) -> ev.Event:
     if kind in (ev.UpdateArrived, ev.JobDone):
         read_only(event.arrays.values())
         values |= {"vectors": event.arrays}
+    if kind is ev.Evaluated:
+        values["version"] = event.row["of_version"]
+        scores = values["scores"].items()  # JSON has no nan
+        values["scores"] = {name: math.nan if n is None else n for name, n in scores}
     made: ev.Event = kind(**values)
     return made
 

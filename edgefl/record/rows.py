@@ -18,8 +18,10 @@ from edgefl.strategies.base.events_and_decisions import (
     Assign,
     Decision,
     EdgeJoined,
+    Evaluated,
     Event,
     Publish,
+    Push,
     RunJob,
     SendFresh,
     SetAlarm,
@@ -49,7 +51,10 @@ def _columns(sort: type[Event] | type[Decision]) -> tuple[str, tuple[str, ...]]:
 def event_row(event: Event) -> dict[str, Any]:
     """Return the event without its arrays, its type first."""
     sort, names = _columns(type(event))
-    return {"event": sort, **{name: getattr(event, name) for name in names}}
+    row = {"event": sort, **{name: getattr(event, name) for name in names}}
+    if isinstance(event, Evaluated):  # a line's "version" is the current one
+        row["of_version"] = row.pop("version")
+    return row
 
 
 def decision_row(decision: Decision) -> dict[str, Any]:
@@ -66,17 +71,22 @@ def decision_row(decision: Decision) -> dict[str, Any]:
 
 
 def event_line(
-    event: Mapping[str, Any], version: int, decisions: list[Decision], numbers: list[list[int]]
+    event: Mapping[str, Any],
+    version: int,
+    decisions: list[Decision],
+    numbers: list[list[int]],
+    factors: Sequence[float] = (),
 ) -> dict[str, Any]:
     """Return the line of events.jsonl for an ``event_row`` at ``version`` and its decisions.
 
-    ``numbers``: the task numbers of each Assign.
+    ``numbers``: the task numbers of each Assign or Push. ``factors``: of the learning rate of each
+    Assign, by ``training.decay``; empty without it.
     """
     return {
         "event": event["event"],
         "version": version,
         **event,
-        "decisions": _decided(decisions, version, numbers),
+        "decisions": _decided(decisions, version, numbers, factors),
     }
 
 
@@ -87,14 +97,22 @@ def joined_lines(events: Sequence[EdgeJoined], version: int) -> list[dict[str, A
 
 
 def _decided(
-    decisions: list[Decision], version: int, numbers: list[list[int]]
+    decisions: list[Decision],
+    version: int,
+    numbers: list[list[int]],
+    factors: Sequence[float],
 ) -> list[dict[str, Any]]:
     """Return decision rows with task numbers and the version that each Publish makes."""
-    rows, tasks = [], iter(numbers)
+    rows, tasks, decays = [], iter(numbers), iter(factors)
     for decision in decisions:
         row = decision_row(decision)
         if isinstance(decision, Assign):
             row["tasks"] = next(tasks)
+            if factors:
+                row["decay"] = next(decays)
+        elif isinstance(decision, Push):
+            row["tasks"] = next(tasks)
+            row["version"] = version if decision.version is None else decision.version
         elif isinstance(decision, Publish):
             version += 1
             row["version"] = version

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -17,10 +17,10 @@ from typing import Any
 from edgefl.config.scores import ACCURACY, SCORES, Score, score_of, target_in
 from edgefl.errors import UserError, nearest, needs, undamaged
 from edgefl.record.files import ENERGY, EVENTS, LINKS, METRICS, SUMMARY
-from edgefl.results import energy, run_files, summary
+from edgefl.results import age, energy, run_files, summary
 from edgefl.results.differences import Difference, differences, in_one_line
 from edgefl.results.read import is_torn, number, read_csv, read_events
-from edgefl.results.run_files import replace_file
+from edgefl.results.run_files import RunFiles, replace_file
 from edgefl.results.statistics import (
     Interval,
     Method,
@@ -83,6 +83,8 @@ class Row:
     convergence_from_s: float | None = None
     convergence_to_s: float | None = None
     metric: str = ACCURACY.name  # which score ``final_accuracy`` and the others are
+    # by the names of ``age.QUANTITIES``, which are columns, too; {} unless asked for: see with_ages
+    ages: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def score(self) -> Score:
@@ -120,11 +122,11 @@ def load(*paths: Path) -> list[Row]:
         for run in directories:
             with undamaged(run):
                 rows.append(row := load_run(run, name))
-            for field in fields(row):
-                value = getattr(row, field.name)
-                numeric = str(field.type).removesuffix(" | None") in ("int", "float")
+            for each in fields(row):
+                value = getattr(row, each.name)
+                numeric = str(each.type).removesuffix(" | None") in ("int", "float")
                 if numeric and not isinstance(value, (int, float, NoneType)):
-                    place = f"{run / SUMMARY}: {field.name}"
+                    place = f"{run / SUMMARY}: {each.name}"
                     raise UserError(f"{place}: expected a number, found {value!r:.60}")
     return rows
 
@@ -248,7 +250,9 @@ def spread(values: Sequence[float | None]) -> Spread:
 
 
 def spread_of(rows: Sequence[Row], quantity: str) -> Spread:
-    """Return the spread of a field of ``Row`` over a scheme's runs."""
+    """Return the spread of a number of ``Row`` over a scheme's runs."""
+    if quantity in age.QUANTITIES:
+        return spread([row.ages.get(quantity) for row in rows])
     return spread([getattr(row, quantity) for row in rows])
 
 
@@ -383,6 +387,21 @@ def answer(paths: Sequence[Path], question: Question) -> Comparison:
     return Comparison(question, axis, target, baseline, tuple(found), all_rows)
 
 
+def with_ages(found: Comparison, runs: Mapping[str, Sequence[RunFiles]]) -> Comparison:
+    """Return the comparison with the ages of all runs; this reads the events of each.
+
+    ``runs``: the same as in the comparison.
+    """
+    of_schemes = []
+    for scheme in found.schemes:
+        ages = [age.numbers(run.ages).items() for run in runs[scheme.name]]
+        known = [{name: value for name, value in of if value is not None} for of in ages]
+        rows = tuple(replace(row, ages=of) for row, of in zip(scheme.rows, known))
+        of_schemes.append(replace(scheme, rows=rows))
+    rows = tuple(row for scheme in of_schemes for row in scheme.rows)
+    return replace(found, schemes=tuple(of_schemes), rows=rows)
+
+
 def scheme_named(name: str, directories: Mapping[str, Sequence[Path]]) -> str:
     """Return the scheme that is meant by ``name``: its name, a unique end of it, or its directory.
 
@@ -446,13 +465,13 @@ def against(
 ) -> list[ComparedScheme]:
     """Return the schemes with their effects over the baseline, with p adjusted for their number."""
     others = [each for each in found if each is not baseline]
-    field, gains, speeds = ACCURACIES[question.accuracy], [], []
+    accuracy, gains, speeds = ACCURACIES[question.accuracy], [], []
     for each in others:
         pairs = paired_places(each, baseline)
         gains.append(
             difference(
-                [getattr(each.rows[own], field) for own, _ in pairs],
-                [getattr(baseline.rows[base], field) for _, base in pairs],
+                [getattr(each.rows[own], accuracy) for own, _ in pairs],
+                [getattr(baseline.rows[base], accuracy) for _, base in pairs],
                 question.method,
                 largest=each.rows[0].score.largest,
             )
@@ -486,16 +505,21 @@ def _adjusted(effects: Sequence[PairedEffect]) -> list[PairedEffect]:
 
 # ---------------------------------------------------------------------- files
 def is_told(quantity: str, rows: Iterable[Row]) -> bool:
-    """Return whether files have a column of this quantity: of joules only if a run has them."""
-    if quantity == "metric":
+    """Return whether files have a column of this quantity: of joules and ages only if a run has
+    them.
+    """
+    if quantity in ("metric", "ages"):
         return False  # the names of the columns say it
+    if quantity in age.QUANTITIES:
+        return any(quantity in row.ages for row in rows)
     return not quantity.startswith("joules") or any(row.joules is not None for row in rows)
 
 
 def run_record(row: Row, rows: Iterable[Row]) -> Record:
     """Return a run's columns of comparison.csv; ``rows``: all runs of the file."""
-    names = (field.name for field in fields(Row))
-    return {name: getattr(row, name) for name in names if is_told(name, rows)}
+    names = (each.name for each in fields(Row))
+    record = {name: getattr(row, name) for name in names if is_told(name, rows)}
+    return record | {name: row.ages.get(name) for name in age.QUANTITIES if is_told(name, rows)}
 
 
 def scheme_record(name: str, of_scheme: Sequence[Row], rows: Iterable[Row]) -> Record:
@@ -507,7 +531,7 @@ def scheme_record(name: str, of_scheme: Sequence[Row], rows: Iterable[Row]) -> R
     first = of_scheme[0]
     record: Record = {"name": name, "strategy": first.strategy, "clock": first.clock}
     record["runs"] = len(of_scheme)
-    for quantity in QUANTITIES:
+    for quantity in (*QUANTITIES, *age.QUANTITIES):
         if is_told(quantity, rows):
             record |= _of_spread(quantity, spread_of(of_scheme, quantity))
     return record

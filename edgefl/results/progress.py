@@ -467,7 +467,7 @@ class Pace:
             )
             if goal is not None
         ]
-        return min(max(shares), 1.0)
+        return min(max(shares, default=0.0), 1.0)
 
     def bar(self) -> str:
         """Return the share as a bar and as a percentage: "━━━━━━━━━━──────────  50%"."""

@@ -31,6 +31,7 @@ from edgefl.results.read import (
 )
 
 if TYPE_CHECKING:
+    from edgefl.results.age import Ages
     from edgefl.results.timeline import Timeline
 
 MARKS = (SUMMARY, EVENTS, METRICS)
@@ -242,6 +243,14 @@ class RunFiles:
 
         with undamaged(self.path):
             return timeline.of_columns(self.events, self.table(SLOTS), self.table(LINKS))
+
+    @cached_property
+    def ages(self) -> Ages:
+        """The age of the models on the edges, and of merged updates."""
+        from edgefl.results import age  # few readers need it
+
+        with undamaged(self.path):
+            return age.of_columns(self.events, self.table(LINKS))
 
     @cached_property
     def config(self) -> dict[str, Any]:

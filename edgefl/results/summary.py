@@ -23,8 +23,9 @@ MUCH_EVALUATION, LONG_S = 0.1, 10.0  # a share of a run of at least so many wall
 INTERRUPTED = "interrupted"  # the end reason of a run that the user ended
 FAILED, DIVERGED, UNFINISHED = "failed", "diverged", "unfinished"
 FAITHFUL, STRAINED, VIRTUAL = "faithful", "strained", "virtual"
+LENGTHENED = "lengthened"  # in place of its end reason, until the run has reached its new end
 # end reasons of runs that did not reach their own end: these can be resumed
-BROKEN_OFF = (INTERRUPTED, "launcher gone", "no edge left")
+BROKEN_OFF = (INTERRUPTED, "launcher gone", "no edge left", LENGTHENED)
 Facts = Mapping[str, Any]  # summary.json
 Evaluations = Sequence[tuple[float, float]]  # (x, score), in order of emulated time
 

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from edgefl.errors import UserError, listed, nearest, printable
+from edgefl.results import age
 from edgefl.results.compare import (
     QUANTITIES,
     ComparedScheme,
@@ -291,6 +292,48 @@ def _notes_on_runs(rows: Sequence[Row], by_name: Mapping[str, Sequence[Row]]) ->
     return notes
 
 
+# ---------------------------------------------------------------------- ages
+# heading -> of whose ages
+OF_AGES = {"models": "model", "at work": "work", "updates": "update", "fresh": "fresh_update"}
+LINES = {"mean": "mean", "p95": "95 %", "peak": "peak", "max": "most"}
+
+
+def ages(rows: Sequence[Row]) -> Table:
+    """Return a table of the ages, with the means over the seeds of each scheme.
+
+    Updates with a fresher model have columns if there are any.
+    """
+    by_name = schemes(rows)
+    units = {age.SECONDS: "s", age.VERSIONS: "vers."}
+
+    def cell(of_scheme: Sequence[Row], of: str, unit: str) -> str:
+        lines = []
+        for number in LINES:
+            known = number in age.NUMBERS[of]
+            over = spread_of(of_scheme, age.quantity(number if known else "mean", of, unit))
+            some = f"{over.n} of {over.of}" if over.n else MISSING
+            shown = some if over.mean is None else three_digits(over.mean)
+            lines.append(shown if known else MISSING)
+        return "\n".join(lines)
+
+    shown = plain_table("Age since publication")
+    shown.add_column("strategy\n", overflow="fold", min_width=NARROWEST_NAME)
+    columns = [[Text(name) for name in by_name], [Text("\n".join(LINES.values()))] * len(by_name)]
+    shown.add_column("\n")
+    for heading, of in OF_AGES.items():
+        for unit, word in units.items():
+            cells = [cell(of_scheme, of, unit) for of_scheme in by_name.values()]
+            if any(not set(each) <= {MISSING, "\n"} for each in cells):
+                shown.add_column(f"{heading}\n{word}", justify="right", no_wrap=True)
+                columns.append([Text(each) for each in cells])
+    counted = [spread_of(of_scheme, age.COUNTED).mean for of_scheme in by_name.values()]
+    shown.add_column("counted\n%", justify="right")
+    columns.append([Text(MISSING if part is None else f"{100 * part:.0f}") for part in counted])
+    for row in zip(*columns):
+        shown.add_row(*row)
+    return shown
+
+
 # ---------------------------------------------------------------------- schemes as a grid
 DIFFERS, NOT_FAITHFUL = "*", "†"  # marks behind a scheme's name
 PLUS_MINUS, TIMES = "±", "\u00d7"
@@ -330,9 +373,10 @@ def grid(comparison: Comparison, keys: Sequence[str] = ()) -> Grid:
     UserError for an unknown key.
     """
     columns = _columns(comparison)
+    known = dict.fromkeys((*columns, *age.QUANTITIES))
     for key in keys:
         if key not in columns:
-            raise UserError(f"--columns {key}: there is no such column{nearest(key, columns)}")
+            raise UserError(f"--columns {key}: there is no such column{nearest(key, known)}")
     named = dict.fromkeys(("name", *(keys or _usual(comparison))))  # each once, the names first
     shows = comparison.question.accuracy == "convergence" or "convergence_accuracy" in named
     old = notes_on_old_means(comparison.rows) if shows else []
@@ -389,9 +433,13 @@ def _columns(comparison: Comparison) -> dict[str, GridColumn]:
         "speed_up": column(f"{factor} {of_baseline}", lambda each: effect(each.speed_up, times)),
         "speed_up_interval": column(percent, lambda each: bounds(each.speed_up, times)),
         "speed_up_p": column("p", lambda each: p_value(each.speed_up)),
-        **{name: _of_rows(comparison, name) for name in QUANTITIES},
+        **{name: _of_rows(comparison, name) for name in (*QUANTITIES, *_ages(comparison.rows))},
         "verdict": column("verdict", lambda each: each.verdict, left=True),
     }
+
+
+def _ages(rows: Sequence[Row]) -> tuple[str, ...]:
+    return age.QUANTITIES if any(row.ages for row in rows) else ()
 
 
 def _of_rows(comparison: Comparison, quantity: str) -> GridColumn:
@@ -404,6 +452,10 @@ def _of_rows(comparison: Comparison, quantity: str) -> GridColumn:
         heading, form = f"{heading.split()[1]} ({unit})", scaled(size)
     elif quantity.endswith("_s"):
         heading, form = f"{heading.removesuffix(' s')} (s)", seconds
+    elif quantity.endswith("_versions"):
+        heading, form = f"{heading.removesuffix(' versions')} (versions)", three_digits
+    elif quantity == age.COUNTED:
+        form = share
     elif quantity == "joules":
         heading, form = "energy (J)", three_digits
     elif "accuracy" in quantity or quantity == "stability":

@@ -69,7 +69,7 @@ class AsyncPart(Asynchronous):
         total = sum(self.known.values())
         shares = [self.known[update.edge] / total for update in self.waiting]
         rated = [share * self._correction(update) for share, update in zip(shares, self.waiting)]
-        at_work = min(self.options.concurrency, len(self.known))
+        at_work = min(self.most_at_work, len(self.known))
         step = min(1.0, sum(shares) * len(self.known) / at_work)
         fused = weighted_sum(
             [self.weights, *(update.weights for update in self.waiting)],

@@ -44,7 +44,7 @@ class FedDelay(Asynchronous):
     Options = FedDelayOptions
 
     def apply(self, update: UpdateArrived, gap: int) -> np.ndarray:
-        at_work = min(self.options.concurrency, len(self.known))
+        at_work = min(self.most_at_work, len(self.known))
         share = self.options.server_learning_rate * delay_factor(gap, at_work)
         return with_changes(
             self.weights, [update.weights], [update.base], [share], self.layout.parameters

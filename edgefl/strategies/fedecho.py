@@ -84,7 +84,7 @@ class FedEchoOptions(BufferedOptions):
 
     @model_validator(mode="after")
     def _in_order(self) -> FedEchoOptions:
-        if self.buffer_size > self.concurrency:
+        if self.concurrency != "all" and self.buffer_size > self.concurrency:
             raise ValueError(
                 f"buffer_size: expected at most concurrency ({self.concurrency}), found"
                 f" {self.buffer_size}"

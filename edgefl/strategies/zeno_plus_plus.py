@@ -120,7 +120,8 @@ class ZenoPlusPlus(Gradients):
         scale = self.own_norm / size if size else 0.0
         # a gradient whose norm overflows has no direction either, so that no score is NaN
         size = size if scale else 0.0
-        gamma = options.server_learning_rate if options.gamma is None else options.gamma
+        rate = options.server_learning_rate * self.decayed
+        gamma = rate if options.gamma is None else options.gamma
         agreement = scale * inner(gradient, [(self.own, 1.0)], self.parameters) if scale else 0.0
         score = gamma * agreement - options.rho * (scale * size) ** 2 + gamma * options.epsilon
         report = Report(
@@ -136,7 +137,14 @@ class ZenoPlusPlus(Gradients):
                 Discard(update.task, "score below zero" if scale else "no direction"),
                 *self.hand_out(),
             ]
-        return [report, self._accepted(update, scale), *self._refresh_if_due(), *self.hand_out()]
+        if faded := self.faded():
+            return [report, *faded]
+        return [
+            report,
+            self._accepted(update, rate * scale),
+            *self._refresh_if_due(),
+            *self.hand_out(),
+        ]
 
     @classmethod
     def server_samples(cls, options: ZenoPlusPlusOptions) -> int:
@@ -145,9 +153,9 @@ class ZenoPlusPlus(Gradients):
     def rehearsal(self) -> Generator[tuple[str, Job], Result, None]:
         yield "gradient_s", self._refresh().job
 
-    def _accepted(self, update: UpdateArrived, scale: float) -> Publish:
+    def _accepted(self, update: UpdateArrived, factor: float) -> Publish:
         self.weights = self.stepped(
-            [(update.vectors["gradient"], self.options.server_learning_rate * scale)],
+            [(update.vectors["gradient"], factor)],
             [update.vectors.get("buffers")],
             [1.0],
         )

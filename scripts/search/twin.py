@@ -66,12 +66,12 @@ class History:
             self._busy = False
             return wishes
 
-        def kept(item: Any, arrays: Mapping[str, np.ndarray], wall_s: float) -> None:
+        def kept(item: Any, arrays: Mapping[str, Any], wall_s: float, ended: bool) -> None:
             copies = {name: aligned_copy(array) for name, array in arrays.items()}
             text = orjson.dumps(item, option=orjson.OPT_SERIALIZE_NUMPY)
             self.inputs.append((text, copies, wall_s))
             try:
-                put(item, arrays, wall_s)
+                put(item, arrays, wall_s, ended)
             except Exception:
                 self._refused = True  # its arrays could not be written, so it has no row
                 raise

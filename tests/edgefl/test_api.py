@@ -142,6 +142,7 @@ def test_examples_import_the_interface_alone(file: Path) -> None:
 
 
 @pytest.mark.parametrize("name", APIS)
+@pytest.mark.slow
 def test_nothing_in_the_packages_imports_its_own_interface(name: str) -> None:
     """The modules import each other directly, so that the interface causes no cycle."""
     package = ROOT / name.partition(".")[0]

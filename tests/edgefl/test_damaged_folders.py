@@ -16,6 +16,9 @@ QUICK = [name for name in COMMANDS if name not in ("report", "plot", "plot timel
 SEEDS = 40
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return make(tmp_path_factory.mktemp("runs"))

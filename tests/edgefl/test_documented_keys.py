@@ -6,6 +6,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 
+import pytest
 from pages import text
 from paths import ROOT
 from pydantic import BaseModel
@@ -45,6 +46,7 @@ def options() -> Iterator[tuple[str, type[BaseModel]]]:
                 yield f"{package}.{name}", found
 
 
+@pytest.mark.slow
 def test_every_key_is_in_the_reference() -> None:
     rows = {row.split("`")[1]: row for row in pages.config_page().splitlines() if row[:3] == "| `"}
     keys_of_file = list(file_keys())

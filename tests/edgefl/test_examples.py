@@ -89,6 +89,7 @@ def test_an_own_strategy_with_a_state_of_its_own(elsewhere: Path, tmp_path: Path
     assert all(each > 0 for each in learned)
 
 
+@pytest.mark.slow
 def test_an_own_model_with_options(elsewhere: Path) -> None:
     summary, _ = go(elsewhere, CONFIG + MODEL + PLAIN)
     assert summary["versions"] == 3 and summary["final_accuracy"] > 0.3  # digits: 0.1 by guessing

@@ -59,6 +59,7 @@ def test_every_file_named_on_a_page_is_there() -> None:
 
 
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)
+@pytest.mark.slow
 def test_a_command_line_has_a_command_options_and_keys_that_exist(
     words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -274,7 +274,8 @@ def test_the_pacer_follows_when_others_come_and_go() -> None:
     for flow in flows:
         ahead = flow.released - net.progress(flow.transfer, 600 * MS)
         assert 0 <= ahead <= 20 * MS * 1_000_000 // (8 * NS_PER_S) + 1
-    pacer.cancel(flows[1], 600 * MS, 600 * MS)
+    pacer.exchange.cancel(flows[1], 600 * MS)
+    pacer.cancelled(flows[1], 600 * MS)
     until(5 * NS_PER_S)
     assert [at for at, number, end in moments if (number, end) == (0, 250_000)] == [1180 * MS]
     assert pacer.fidelity.wake_lag.max == 0

@@ -147,6 +147,7 @@ def test_lowest_is_the_lowest_until_it_changes(of: list[Capacity], t: int) -> No
 
 @settings(deadline=None)
 @given(st.lists(parts, min_size=1, max_size=3), near_moments, st.integers(0, 50_000))
+@pytest.mark.slow
 def test_tables_serve_like_walks(of: list[Capacity], start: int, length: int) -> None:
     walked = Lowest(*(Bare(part) for part in of))
     assert bytes_served(Lowest(*of), start, start + length) == bytes_served(
@@ -159,6 +160,7 @@ def test_tables_serve_like_walks(of: list[Capacity], start: int, length: int) ->
 
 @settings(deadline=None)
 @given(st.lists(parts, min_size=1, max_size=3), near_moments, st.integers(1, 10**12))
+@pytest.mark.slow
 def test_when_is_the_smallest_moment(of: list[Capacity], start: int, size: int) -> None:
     curve = Curve(Lowest(Constant(10**10), *of), start)
     try:

@@ -264,6 +264,7 @@ TestAnyTable = AnyTable.TestCase
 TestAnyTable.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
 
 
+@pytest.mark.slow
 def test_a_long_run_forgets_slots_that_are_long_past_and_never_gives_them_again() -> None:
     """With one transfer per 1 ms slot, the log stays below twice its minimum plus what it keeps."""
     channel = Channel(Grid(MS), BYTE_PER_MS, automatic=True)

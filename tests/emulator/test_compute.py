@@ -32,6 +32,7 @@ from emulator.compute import (
     Steps,
     Throttled,
     even_speeds,
+    jitter_factor,
     lognormal_speeds,
     read_device_table,
     runtime_classes,
@@ -351,6 +352,12 @@ def test_memoryless_times_are_exponential() -> None:
     assert (times > 0.5).mean() == pytest.approx(math.exp(-1), abs=0.03)
     left = times[times > 0.5] - 0.5
     assert left.mean() == pytest.approx(0.5, rel=0.1)
+
+
+@pytest.mark.parametrize("wrong", [-0.1, 1.1, math.nan])
+def test_a_wrong_jitter_is_told(wrong: float) -> None:
+    with pytest.raises(BadValue, match=r"task jitter .*: expected 0 \(none\) to 1"):
+        jitter_factor(wrong, np.random.default_rng(1))
 
 
 def test_a_memoryless_time_depends_on_seed_and_moment_alone() -> None:

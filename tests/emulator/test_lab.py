@@ -265,6 +265,7 @@ def test_the_qdiscs_of_one_direction(
 
 
 @given(st.integers(1, 10**11))
+@pytest.mark.slow
 def test_full_frames_carry_the_payload_rate(rate_bit_s: int) -> None:
     framed_bit_s = framed_rate(rate_bit_s)
     assert framed_bit_s * 1448 >= rate_bit_s * 1514 > (framed_bit_s - 1) * 1448

@@ -151,6 +151,7 @@ def test_nobody_ever_does_two_things_at_once(
 
 @settings(deadline=None)
 @given(anything, st.integers(0, 500))
+@pytest.mark.slow
 def test_models_are_counted_alike(tdma: Tdma, horizon: int) -> None:
     starts = [0, *(done.end_slot for done in rounds(tdma, horizon + 1))]
     assert tdma.models_by(horizon) == sum(start <= horizon for start in starts)
@@ -158,6 +159,7 @@ def test_models_are_counted_alike(tdma: Tdma, horizon: int) -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(anything)
+@pytest.mark.slow
 def test_long_run_values_of_any_channel(tdma: Tdma) -> None:
     for one in (tdma, replace(tdma, delay=tdma.auto_delay)):
         late = rounds(one, 600)[200:]
@@ -240,6 +242,7 @@ def test_the_command_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert list(tmp_path.iterdir()) == [file]
 
 
+@pytest.mark.slow
 def test_the_command_draws_the_timeline(tmp_path: Path) -> None:
     file = tmp_path / "t.svg"
     words = f"tdma --N 7 --S 2 --r 2 --tau-comp 20 --T 100 --figure {file}".split()

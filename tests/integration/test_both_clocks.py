@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import SUPPORT
 from search import scenario, system
 from search.run import Run
 from search.scenario import EDGES, RUN, SLOTS, STRATEGIES, Scenario, World, rows_of
@@ -76,6 +77,7 @@ def _quick_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.slow
 def test_every_strategy(name: str, tmp_path: Path) -> None:
     assert_equal(*on_both(tmp_path, name, {}))
 
@@ -111,6 +113,27 @@ def training_on(down_mbit_s: float) -> dict[str, Any]:
     }
 
 
+JITTER = {"devices": {"samples_per_s": 60.0, "slowest_ratio": 3.0, "task_jitter": 0.4}}
+URGED = {
+    "strategies": [{"strategy": "port", "least_updates": 1, "staleness_bound": 1}],
+    "training": {"batch_size": 4, "epochs": 3},
+    # long steps: an urged run begins again, and is late if its last step ends too soon
+    "devices": JITTER["devices"] | {"samples_per_s": 12.0, "slowest_ratio": 8.0},
+}
+HALVED = {"name": "exponential", "factor": 0.5, "every_versions": 2}
+HELD = {"metric": "test_loss", "value": 1.66, "for_evaluations": 2}
+
+
+def hearing(cost_s: float, **stop: Any) -> dict[str, Any]:
+    """A strategy that hears of each evaluation, which takes longer than its real time."""
+    own = f"{SUPPORT / 'hearing_strategies.py'}:Adjusting"
+    return {
+        "strategies": [{"strategy": own, "concurrency": 3}],
+        "evaluation": {"every_versions": 1, "every_s": 0.3, "cost_s": cost_s, "train_samples": 0},
+        "stop": {"versions": 30, "emulated_s": 600.0} | stop,
+    }
+
+
 FEATURES: dict[str, tuple[str, dict[str, Any]]] = {
     "no latency": ("fedbuff", {"links": {"up_mbit_s": 0.1, "down_mbit_s": 0.2}}),
     "jitter": ("fedbuff", {"links": LINK | {"jitter_ms": 4.0}}),
@@ -133,6 +156,15 @@ FEATURES: dict[str, tuple[str, dict[str, Any]]] = {
         "fedbuff",
         {"compression": {"up": {"name": "top_k", "share": 0.2}, "down": "int8"}},
     ),
+    "tasks that vary": ("fedasmu", training_on(0.2) | JITTER),
+    "tasks that vary and are cut short": ("port", URGED),
+    "tasks that vary, edges that leave": ("fedbuff", away("keep") | JITTER),
+    "rates that fall by version": ("fedasmu", {"training": {"batch_size": 4, "decay": HALVED}}),
+    "rates that fall by time": (
+        "fedbuff",
+        {"training": {"batch_size": 4, "decay": {"name": "steps", "factor": 0.5, "at_s": [2.0]}}},
+    ),
+    "steps of the server that fall": ("wkafl", {"training": {"batch_size": 4, "decay": HALVED}}),
     "three times as fast": ("fedasync", {"speed": 3.0}),
     "selection by Oort": (
         "fedbuff",
@@ -142,6 +174,9 @@ FEATURES: dict[str, tuple[str, dict[str, Any]]] = {
         "fedbuff",
         {"devices": {"samples_per_s": 60.0, "spread": "lognormal", "sigma": 0.5}},
     ),
+    "evaluations that are heard": ("fedasync", hearing(0.25)),
+    "a target": ("fedasync", hearing(0.7, target=HELD)),
+    "no progress": ("fedasync", hearing(0.1, no_progress_s=2.0)),
 }
 
 
@@ -155,10 +190,18 @@ SEEN = {
     "slow devices": b'"kind":"slow"',
     "updates twice": b'"fact":"duplicate"',
     "tasks that take too long": b"timed out",
+    "tasks that vary and are cut short": b'"do":"urge"',
+    "rates that fall by version": b'"decay":0.25',
+    "rates that fall by time": b'"decay":0.5',
+    "steps of the server that fall": b'"decay":0.25',
+    "evaluations that are heard": b'"event":"evaluated"',
+    "a target": b'"reason":"target"',
+    "no progress": b'"reason":"no_progress_s"',
 }
 
 
 @pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.slow
 def test_features(feature: str, tmp_path: Path) -> None:
     name, sections = FEATURES[feature]
     wall, virtual = on_both(tmp_path, name, sections)

@@ -54,6 +54,7 @@ KINDS = ("fedavg", "fedasmu", "fedssmu", "fedac", "syncdrop", "idfl", "fedecho",
 
 
 @pytest.mark.parametrize("name", KINDS)  # they differ in what they send
+@pytest.mark.slow
 def test_strategies_send_less_and_replay(name: str, tmp_path: Path) -> None:
     _, whole = compressed(tmp_path / "whole", name, None)
     summary, packed = compressed(tmp_path / "packed", name, LOSSY, **PAYLOADS)
@@ -69,6 +70,7 @@ def test_strategies_send_less_and_replay(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("up", ["float16", "int8", "sign", "top_k", "random_k"])
+@pytest.mark.slow
 def test_every_method_learns(up: str, tmp_path: Path) -> None:
     few = {"share": 0.25} if up.endswith("_k") else {}
     table = {"up": {"name": up, **few}}

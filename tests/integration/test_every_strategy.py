@@ -27,6 +27,8 @@ from edgefl.results.read import read_csv, read_events
 from edgefl.strategies.base.catalog import load, strategy_names
 from edgefl.strategies.base.strategy import Strategy
 
+RECONSTRUCTED = ["ace", "asyncpart", "fedpsa", "fedsa"]
+
 
 def run(
     folder: Path, name: str, sections: dict[str, Any] = RUN, **options: Any
@@ -49,6 +51,7 @@ def recorded(
 
 
 @pytest.mark.parametrize("name", strategy_names())
+@pytest.mark.slow
 def test_it_learns_and_the_same_seed_leaves_the_same_bytes(
     name: str, recorded: Callable[[str], tuple[dict[str, Any], Path]], tmp_path: Path
 ) -> None:
@@ -94,6 +97,7 @@ def test_it_replays_from_its_journal(
 
 
 @pytest.mark.parametrize("name", strategy_names())
+@pytest.mark.slow
 def test_it_goes_on_from_its_state_before_each_event(
     name: str, recorded: Callable[[str], tuple[dict[str, Any], Path]], tmp_path: Path
 ) -> None:
@@ -155,11 +159,11 @@ def test_a_device_s_memory_lasts_from_task_to_task(tmp_path: Path) -> None:
         assert not np.array_equal(*ends)
 
 
-@pytest.mark.parametrize("name", ["fedsa", "asyncpart"])
+@pytest.mark.parametrize("name", RECONSTRUCTED)
 def test_what_is_reconstructed_says_so_wherever_it_is_listed(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert [each for each in strategy_names() if load(each).reconstructed] == ["asyncpart", "fedsa"]
+    assert [each for each in strategy_names() if load(each).reconstructed] == RECONSTRUCTED
     _, directory = run(tmp_path, name)
     capsys.readouterr()
     listings.strategies()

@@ -67,6 +67,7 @@ def updates(directory: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("entry", [ENTRIES[0], ENTRIES[6]], ids=["fedasmu", "fedssmu"])
+@pytest.mark.slow
 def test_requests_merges_and_downloads_agree(tmp_path: Path, entry: dict[str, Any]) -> None:
     """Each model that a request found was downloaded, and the device reports a merge of this
     version.
@@ -104,6 +105,7 @@ def test_requests_merges_and_downloads_agree(tmp_path: Path, entry: dict[str, An
 @pytest.mark.parametrize(
     "entry", [ENTRIES[0], ENTRIES[1], ENTRIES[6]], ids=["fedasmu", "shared", "fedssmu"]
 )
+@pytest.mark.slow
 def test_edges_that_die_between_request_and_merge(tmp_path: Path, entry: dict[str, Any]) -> None:
     """Tasks close after their request; the edges come back without their memory, and the run
     continues.

@@ -102,6 +102,7 @@ def test_a_client_that_falls_silent_in_the_middle_of_a_run_holds_nobody_up_and_s
     assert rounds(directory)[-1]["teachers"] == len(others) + 1
 
 
+@pytest.mark.slow
 def test_the_server_holds_what_the_paper_counts(tmp_path: Path) -> None:
     """Versions in use with the current one, the buffer, Adam's moments, and N |U| C logits: within
     10 %, whenever no job is open.

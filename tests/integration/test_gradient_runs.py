@@ -215,6 +215,7 @@ def test_stability_is_the_deviation_of_the_last_ten_in_log_coordinates() -> None
     )
 
 
+@pytest.mark.slow
 def test_summary_table_csv_and_figure_of_a_run(tmp_path: Path) -> None:
     found, directory = small_run(tmp_path, **SECTIONS, strategies=[entry("wkafl")])
     section = found["aggregation"]

@@ -242,6 +242,7 @@ def test_nothing_is_trained_that_an_answer_may_change(tmp_path: Path) -> None:
     ],
     ids=lambda entry: entry["strategy"],
 )
+@pytest.mark.slow
 def test_the_schemes_merge_in_mid_training(tmp_path: Path, entry: dict[str, Any]) -> None:
     _, directory = small_run(
         tmp_path,

@@ -29,6 +29,7 @@ FOUND_BY = {
 }
 
 
+@pytest.mark.slow
 def test_runs_without_a_mutation_break_nothing() -> None:
     tally = fault_search.chunk(None, range(FIRST, FIRST + 15))
     assert tally.found == [] and tally.events > 30_000
@@ -74,6 +75,7 @@ def test_runs_without_a_mutation_break_nothing() -> None:
         ),
     ],
 )
+@pytest.mark.slow
 def test_what_it_has_found_stays_mended(
     strategy: str, durability: str, faults: list[Fault]
 ) -> None:
@@ -85,6 +87,7 @@ def test_what_it_has_found_stays_mended(
     ("native", "durability", "one"),
     [(True, "process", True), (True, "power", False), (False, "process", False)],
 )
+@pytest.mark.slow
 def test_without_emulated_links_the_coordinator_has_one_thread(
     tmp_path: Path, native: bool, durability: str, one: bool
 ) -> None:
@@ -102,6 +105,7 @@ def test_without_emulated_links_the_coordinator_has_one_thread(
 
 
 @pytest.mark.parametrize("durability", ["process", "power"])
+@pytest.mark.slow
 def test_a_checkpoint_is_written_and_a_process_goes_on_from_it(durability: str) -> None:
     """The state is then that of an unbroken twin; this is checked at every resumption."""
     fault = Fault("kill", 9.0, "coordinator", 1.0, 60, "process")
@@ -115,6 +119,7 @@ def test_a_checkpoint_is_written_and_a_process_goes_on_from_it(durability: str) 
 
 @pytest.mark.parametrize("kind", ["lose", "flip"])
 @pytest.mark.parametrize("folder", ["journal", "checkpoints"])
+@pytest.mark.slow
 def test_a_damaged_file_is_refused_or_the_run_goes_on_in_the_same_state(
     kind: str, folder: str
 ) -> None:
@@ -125,6 +130,7 @@ def test_a_damaged_file_is_refused_or_the_run_goes_on_in_the_same_state(
 
 
 @pytest.mark.parametrize("way", ["read", "write", "sync"])
+@pytest.mark.slow
 def test_a_failing_disk_stops_a_run_that_goes_on_later(way: str) -> None:
     faults = (
         Fault("io", 4.0, "coordinator", 3.0, 3, way),
@@ -135,6 +141,7 @@ def test_a_failing_disk_stops_a_run_that_goes_on_later(way: str) -> None:
 
 
 @pytest.mark.parametrize("calls", range(1, 27, 8))
+@pytest.mark.slow
 def test_a_run_that_dies_at_its_end_is_finished_by_the_next_process(calls: int) -> None:
     """Between its last version, its summary and the end of its journal."""
     ending = Story(5, Scenario("fedavg", "power"), ())

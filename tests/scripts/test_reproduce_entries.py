@@ -52,6 +52,7 @@ def is_drawn(figure: Figure, results: Results) -> bool:
 
 
 @each_entry
+@pytest.mark.slow
 def test_an_entry_is_whole(entry: Entry) -> None:
     assert entry.title and entry.reading.endswith(".") and entry.source
     runs_at = {scale for part in entry.parts for scale in part.scales}
@@ -159,6 +160,7 @@ def results_folder(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_pages_are_those_of_the_result_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -193,6 +193,7 @@ def test_the_front_page_has_the_chosen_claims_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("log", ["", "xy"])
+@pytest.mark.slow
 def test_figures_are_the_same_bytes_each_time(
     log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

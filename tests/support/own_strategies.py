@@ -14,13 +14,14 @@ from edgefl.strategies.base.events_and_decisions import (
     Cancel,
     Decision,
     FreshRequested,
+    Push,
     SendFresh,
     SetAlarm,
     TaskClosed,
     UpdateArrived,
 )
 from edgefl.strategies.base.strategy import LocalRule
-from edgefl.strategies.fedasync import FedAsync
+from edgefl.strategies.fedasync import FedAsync, FedAsyncOptions
 from edgefl.strategies.fedavg import FedAvg
 from emulator.units import to_ns
 
@@ -142,6 +143,112 @@ class Talkative(Later):
 
     def answers(self) -> list[Decision]:
         return [answer for answer in super().answers() for _ in range(2)]
+
+
+class HalfPushed(LocalRule):
+    """A rule that takes the mean of its own model and a pushed one."""
+
+    def pushed(self, run: Any, model: np.ndarray, version: int, numbers: Any) -> None:
+        own = run.weights.numpy()
+        own[:] = numbers.get("keep", 0.5) * own + (1 - numbers.get("keep", 0.5)) * model
+
+
+class RestartPushed(LocalRule):
+    on_push = "restart"
+
+
+class AskingPushed(HalfPushed):
+    """It asks before steps 1 and 3, too, and waits."""
+
+    def checkpoint(self, run: Any) -> tuple[int, ...]:
+        return (1, 3)
+
+    def merge(self, run: Any, fresh: np.ndarray, version: int) -> None:
+        run.weights.numpy()[:] = fresh
+
+
+class RestlessPushed(AskingPushed):
+    on_request = "train_on"
+
+
+class RestartAsking(AskingPushed):
+    on_push = "restart"
+
+
+class RestartRestless(RestlessPushed):
+    on_push = "restart"
+
+
+class WonderingPushed(AskingPushed):
+    """It asks where the sign of a weight has changed since the last time."""
+
+    def begin(self, run: Any) -> None:
+        self.start = run.start.numpy().copy()
+
+    def asks(self, run: Any) -> bool:
+        return bool(run.weights[0] < self.start[0])
+
+
+class WonderingRestless(WonderingPushed):
+    on_request = "train_on"
+
+
+class PusherOptions(FedAsyncOptions):
+    push_s: float = 0.35
+    times: int = 1  # pushes at one moment
+    replaces: bool = True
+    keep: float = 0.5  # 0: not sent
+
+
+class Pusher(FedAsync):
+    """FedAsync that pushes the current model every ``push_s`` to the edges at work that do not
+    have it yet.
+    """
+
+    Options = PusherOptions
+    rule = HalfPushed
+    options: PusherOptions
+
+    def started(self, now: int) -> list[Decision]:
+        return [*super().started(now), SetAlarm("push", now + to_ns(self.options.push_s))]
+
+    def rang(self, name: str, now: int) -> list[Decision]:
+        if name != "push":
+            return super().rang(name, now)
+        again = SetAlarm("push", now + to_ns(self.options.push_s))
+        edges = tuple(edge for edge in sorted(self.running) if self.running[edge] < self.version)
+        self.mark_running(list(edges))
+        numbers = {"keep": self.options.keep}
+        push = Push(edges, {"weights": self.weights}, numbers, replaces=self.options.replaces)
+        return [again, *[push] * (self.options.times if edges else 0)]
+
+
+class RestartPusher(Pusher):
+    rule = RestartPushed
+
+
+class AskingPusher(Pusher):
+    rule = AskingPushed
+
+
+class RestlessPusher(Pusher):
+    rule = RestlessPushed
+
+
+class RestartAskingPusher(Pusher):
+    rule = RestartAsking
+
+
+class RestartRestlessPusher(Pusher):
+    rule = RestartRestless
+
+
+class WonderingPusher(Pusher):
+    rule = WonderingPushed
+
+
+class WonderingRestlessPusher(Pusher):
+    rule = WonderingRestless
 
 
 class Hasty(FedAsync):

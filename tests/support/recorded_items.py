@@ -202,7 +202,7 @@ def items(run: HandRun) -> Iterator[Any]:
     yield messages.Heard(2 * S, "a", Ready(0, 99))
     yield carried(9, "a", "up", "update", 3 * S)
     yield whole(3 * S, "a", 0, 3, 0, 0)
-    yield messages.Evaluated(0, (None, 2.5, 0.5))
+    yield messages.Scored(0, (None, 2.5, 0.5))
     yield messages.Heard(3 * S, "b", Ready(1, 99))
     yield whole(4 * S, "b", 1, 0, 6, 0, damaged=True)
     yield whole(4 * S, "b", 1, 0, 6, 0)

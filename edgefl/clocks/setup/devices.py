@@ -9,6 +9,7 @@ from edgefl.catalog import find, options_of
 from edgefl.config.experiment import Experiment
 from edgefl.config.groups import Part, PartFinder, parts
 from edgefl.config.links import Devices
+from edgefl.edges.edge import TaskJitter
 from edgefl.edges.training import Schedule, TrainingPlan
 from edgefl.errors import UserError
 from edgefl.streams import Streams
@@ -67,6 +68,17 @@ def in_tokens(experiment: Experiment) -> frozenset[str]:
     return frozenset(
         edge for part in parts(experiment) if part.devices.unit == "tokens" for edge in part.ids
     )
+
+
+def task_jitters(experiment: Experiment) -> dict[str, TaskJitter]:
+    """How the tasks of an edge vary in length, by edge; without the edges whose tasks do not."""
+    streams = Streams(experiment.seed)
+    return {
+        edge: TaskJitter(part.devices.task_jitter, streams, edge)
+        for part in parts(experiment)
+        if part.devices.task_jitter
+        for edge in part.ids
+    }
 
 
 def longest_text(experiment: Experiment, base: Path | None) -> int:

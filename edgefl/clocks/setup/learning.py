@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from edgefl.catalog import find, load_dotted, own_code
-from edgefl.clocks.setup.devices import DeviceMaker, devices, in_tokens, training_plan
+from edgefl.clocks.setup.devices import (
+    DeviceMaker,
+    devices,
+    in_tokens,
+    task_jitters,
+    training_plan,
+)
 from edgefl.clocks.setup.network import interruptions
 from edgefl.clocks.setup.plan import options, packing
 from edgefl.compiled.network import Unsuited, first_weights, network_of
@@ -500,11 +506,12 @@ class Learning:
         faults = interruptions(self.experiment, self.base)
         maker = None if known else DeviceMaker(self.experiment, self.samples)
         packed = packing(self.experiment, index, self.layout, self.base)
+        jitters = task_jitters(self.experiment)
 
         def make(name: str) -> Edge:
             device = deepcopy(known[name]) if maker is None else maker.of(name)
             device = slowed(device, faults, name, streams)
-            return Edge(name, made(name), self.rule(index), device, packed)
+            return Edge(name, made(name), self.rule(index), device, packed, jitters.get(name))
 
         return make
 

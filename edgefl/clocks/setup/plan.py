@@ -19,6 +19,7 @@ from edgefl.clocks.setup.devices import (
     devices,
     in_tokens,
     longest_text,
+    task_jitters,
     training_plan,
 )
 from edgefl.clocks.setup.network import BIT_PER_MBIT, Builder, longest_delay_ns
@@ -37,6 +38,7 @@ from edgefl.edges.training import (
 from edgefl.errors import UserError
 from edgefl.protocol.messages import Assignment
 from edgefl.strategies.base.catalog import load
+from edgefl.strategies.base.gradients import Gradients
 from edgefl.strategies.base.slotted import Slotted, Timetable
 from edgefl.strategies.base.strategy import SelectingOptions, Strategy, StrategyOptions
 from edgefl.strategies.selection.selector import find as find_selector
@@ -77,6 +79,8 @@ def strategy(
         made.selector = find_selector(chosen.name, chosen.options(), base)
     if isinstance(made, Slotted):
         made.use(timetable(experiment, layout, devices(experiment), base))
+    if isinstance(made, Gradients) and experiment.training.decay is not None:
+        made.decay = experiment.training.decay.at
     return made
 
 
@@ -149,14 +153,17 @@ def timetable(
     size_bytes = model_bytes(experiment, layout, base)
     transfer_slots = slots_of_model(experiment, size_bytes + BESIDE_BYTES)
     late_ns = longest_delay_ns(experiment) - guard_ns
+    jitters = task_jitters(experiment)
 
     def compute_slots(edge: str, samples: int, steps: int | None) -> int | None:
+        if edge in jitters:
+            return None
         used = pass_samples(samples, plan.batch_size, plan.drop_last)
         if steps is None:
             steps = plan.epochs * (plan.batches_per_epoch or batches(used, plan.batch_size))
         return _slots(devices[edge], samples_after(steps, used, plan.batch_size), slot_ns)
 
-    known = all(isinstance(device, Rate) for device in devices.values())
+    known = all(isinstance(device, Rate) for device in devices.values()) and not jitters
     return Timetable(
         slot_ns,
         transfer_slots,
@@ -220,6 +227,7 @@ class EmulatedLimits:
         self._capacities: dict[tuple[str, str], Capacity | None] = {}
         self._nominal = DeviceMaker(experiment, shares)
         self._devices: dict[str, Device] = {}
+        self._jitters = task_jitters(experiment)
         self._in_tokens = in_tokens(experiment)
         self._longest = longest_text(experiment, base) if self._in_tokens else 1
         given_s = experiment.network.task_timeout_s
@@ -266,6 +274,9 @@ class EmulatedLimits:
         work = course.samples_at(course.steps) * self.rule.work
         if edge in self._in_tokens:
             work *= self._longest
+        if edge in self._jitters:
+            work *= self._jitters[edge].factor(task.number)
+            plain = False
         device = self._device(edge)
         limit_ns = self._generous(_longest_ns(device, work, now))
         if plain and type(device) is Rate:

@@ -15,31 +15,37 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from dataclasses import replace as with_values
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import orjson
 from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
 from edgefl import __version__
 from edgefl.catalog import source_of
+from edgefl.checkpoints.files import Checkpoints
 from edgefl.clocks.choices import RUN, VIRTUAL
 from edgefl.clocks.setup.network import with_patterns
 from edgefl.clocks.setup.rundir import clear, finished, holds_results, unfinished, writable
-from edgefl.config.experiment import Experiment
-from edgefl.config.file import FACTS, dump, load
+from edgefl.config.experiment import Experiment, Stop
+from edgefl.config.file import FACTS, dump, load, with_stop
 from edgefl.config.groups import availability_file, traces
 from edgefl.config.names import own_names, server_code
 from edgefl.config.task_kinds import kind_of
 from edgefl.config.toml import parsed
 from edgefl.disk import OwnDisk, free_name
 from edgefl.errors import UserError, listed, undamaged
-from edgefl.record.files import CONFIG, EVENTS, EXPERIMENT, SWEEP
-from edgefl.results.run_files import read_config, runs_of, seed_name, title
-from edgefl.results.summary import BROKEN_OFF
+from edgefl.record.files import CHECKPOINTS, CONFIG, EVENTS, EXPERIMENT, LINKS, SUMMARY, SWEEP
+from edgefl.record.journal import segments
+from edgefl.results.read import read_csv, read_events
+from edgefl.results.run_files import read_config, read_summary, runs_of, seed_name, title
+from edgefl.results.summary import BROKEN_OFF, LENGTHENED, counters
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -327,7 +333,7 @@ class Resumption:
 
     ``asked`` is the experiment of the file. ``experiment`` has the speed that the run has chosen,
     and its port if edges elsewhere know it. ``speed_auto``: that speed was chosen for
-    ``speed = "auto"``.
+    ``speed = "auto"``. ``lengthening``: the runs get other stop keys, which the experiments have.
     """
 
     folder: Path
@@ -336,6 +342,7 @@ class Resumption:
     origin: Origin
     runs: tuple[RunPart, ...]
     speed_auto: bool = False
+    lengthening: Lengthening | None = None
 
     @property
     def file(self) -> Path:
@@ -371,7 +378,80 @@ class Resumption:
             for word, runs in parts.items()
             if runs
         ]
-        return f"resuming {self.folder}: {'; '.join(said)}"
+        longer = "" if self.lengthening is None else f"lengthened ({self.lengthening.told()}): "
+        return f"resuming {self.folder}: {longer}{'; '.join(said)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Lengthening:
+    """Other stop keys for the runs in a folder. ``runs``: those that go on because of them, and
+    what each has reached. ``anew``: from their beginning, because what they have measured so far
+    counts for a stop key that changes.
+    """
+
+    folder: Path
+    before: Experiment
+    after: Experiment
+    runs: Mapping[Path, Mapping[str, float]]
+    anew: bool
+
+    @property
+    def keys(self) -> list[str]:
+        """The stop keys that change."""
+        return changed_keys(self.before.stop, self.after.stop)
+
+    def told(self) -> str:
+        then, now = (
+            dict(_flat(each.stop.model_dump(exclude_none=True)))
+            for each in (self.before, self.after)
+        )
+        return ", ".join(
+            f"stop.{key} from {_value(then.get(key))} to {_value(now.get(key))}"
+            for key in dict.fromkeys((*then, *now))
+            if then.get(key) != now.get(key)
+        )
+
+    def apply(self) -> None:
+        """Write the keys into the configs. The runs that go on are no longer finished.
+
+        The caller holds the lock of the folder.
+        """
+        for run in runs_in(self.folder, self.before):
+            if run.stage is RunStage.not_begun:
+                continue
+            if run.directory in self.runs:
+                self._not_finished(run.directory)
+            self._write(run.directory / CONFIG, run.directory)
+        self._write(self.folder / EXPERIMENT, self.folder)
+
+    def _not_finished(self, directory: Path) -> None:
+        disk, path = OwnDisk(), directory / SUMMARY
+        if self.anew:
+            Checkpoints(disk, directory / CHECKPOINTS).clear()
+        if summary := read_summary(directory):
+            text = orjson.dumps(summary | {"finished": LENGTHENED}, option=orjson.OPT_INDENT_2)
+            disk.replace(path, text)
+
+    def _write(self, path: Path, of: Path) -> None:
+        then, now = (each.stop.model_dump(exclude_none=True) for each in (self.before, self.after))
+        entry = {
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            **({"at_s": self.runs[of]["emulated_s"]} if of in self.runs else {}),
+            "before": {key: then[key] for key in self.keys if key in then},
+            "after": {key: now[key] for key in self.keys if key in now},
+        }
+        with undamaged(path):
+            text = with_stop(path.read_text(encoding="utf-8"), self.after, entry)
+        OwnDisk().replace(path, text.encode(), durable=True)
+
+
+def changed_keys(before: Stop, after: Stop) -> list[str]:
+    """The stop keys that differ."""
+    return [key for key in Stop.model_fields if getattr(before, key) != getattr(after, key)]
+
+
+def _value(value: Any) -> str:
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def run_stage(directory: Path) -> RunStage:
@@ -487,6 +567,111 @@ def _chosen(
     if origin.command != RUN and isinstance(port, int):
         changes["network"] = experiment.network.model_copy(update={"port": port})
     return experiment.model_copy(update=changes), experiment.speed == "auto"
+
+
+# ---------------------------------------------------------------------- longer runs
+LIMITS = ("versions", "updates", "emulated_s", "target_joules", "no_progress_s")
+BY_SCORE = ("target", "no_progress_s")
+
+
+def lengthened(found: Resumption, stop: Stop) -> Resumption:
+    """Return the resumption with these stop keys. UserError if the runs cannot go on with them.
+
+    A finished run goes on if the key that has ended it changes. So do all that were broken off.
+    """
+    before, keys = found.asked, changed_keys(found.asked.stop, stop)
+    virtual = found.origin.clock == VIRTUAL
+    for key in keys:
+        _check_longer(key, before, before.model_copy(update={"stop": stop}), virtual)
+    reached: dict[Path, Mapping[str, float]] = {}
+    for run in found.runs:
+        ended = finished(run.directory)
+        if run.stage is RunStage.broken_off or ended in keys:
+            reached[run.directory] = _reached(run, before.stop, stop)
+        if run.stage is RunStage.finished and ended in keys and not virtual:
+            _check_kept(run)
+    if not reached and all(run.stage is RunStage.finished for run in found.runs):
+        ends = sorted({str(finished(run.directory)) for run in found.runs})
+        raise UserError(
+            f"{found.folder}: nothing to lengthen: its runs have ended by {listed(ends)}, and"
+            f" {listed([f'stop.{key}' for key in keys])} changes"
+        )
+    after, chosen = (each.model_copy(update={"stop": stop}) for each in (before, found.experiment))
+    anew = virtual and bool({*keys} & {*BY_SCORE})
+    runs = tuple(
+        with_values(run, stage=RunStage.broken_off) if run.directory in reached else run
+        for run in found.runs
+    )
+    return with_values(
+        found,
+        asked=after,
+        experiment=chosen,
+        runs=runs,
+        lengthening=Lengthening(found.folder, before, after, reached, anew),
+    )
+
+
+def _check_longer(key: str, before: Experiment, after: Experiment, virtual: bool) -> None:
+    then, now = getattr(before.stop, key), getattr(after.stop, key)
+    if key in LIMITS and then is not None and now is not None and now < then:
+        raise UserError(
+            f"stop.{key}: a run can only be lengthened: expected more than {_value(then)}, found"
+            f" {_value(now)}"
+        )
+    if virtual or key not in BY_SCORE or now is None:
+        return
+    if then is None:
+        raise UserError(
+            f"stop.{key}: expected none, because the runs have begun without it on the wall clock:"
+            " their scores so far were not counted for it"
+        )
+    if key == "target" and not _is_harder(before, after):
+        raise UserError(
+            "stop.target: expected a harder target of the same metric, because on the wall clock"
+            " the scores so far were counted for the one of before"
+        )
+
+
+def _is_harder(before: Experiment, after: Experiment) -> bool:
+    old, new = before.stop_value, after.stop_value
+    assert old is not None and new is not None  # checked with the experiments
+    assert before.stop.target is not None and after.stop.target is not None
+    return (
+        before.stop_score == after.stop_score
+        and before.stop_score.reaches(new, old)
+        and after.stop.target.for_evaluations >= before.stop.target.for_evaluations
+    )
+
+
+def _reached(run: RunPart, before: Stop, after: Stop) -> Mapping[str, float]:
+    """How far the run is. UserError if it is already beyond a new limit."""
+    facts: Mapping[str, Any] = read_summary(run.directory)
+    if not facts:
+        facts = counters(read_events(run.directory / EVENTS), read_csv(run.directory / LINKS))
+    discarded = sum(facts.get("updates_discarded", {}).values())
+    reached = {
+        "versions": facts.get("versions", 0),
+        "updates": facts.get("updates_received", 0) - discarded,
+        "emulated_s": facts.get("emulated_s", 0.0),
+        "target_joules": facts.get("energy", {}).get("joules", 0.0),
+    }
+    for key, value in reached.items():
+        limit = getattr(after, key)
+        if limit is not None and getattr(before, key) != limit and limit <= value:
+            raise UserError(
+                f"stop.{key}: {run.name} has reached {_value(value)}: expected more, found"
+                f" {_value(limit)}"
+            )
+    return reached
+
+
+def _check_kept(run: RunPart) -> None:
+    """UserError if a finished run on the wall clock has nothing to go on with."""
+    if not segments(run.directory / "journal", OwnDisk()):
+        raise UserError(
+            f"{run.directory}: cannot be lengthened, because its journal was deleted at its end:"
+            " on the wall clock expected a run with record.keep_state = true"
+        )
 
 
 # ---------------------------------------------------------------------- what must be the same

@@ -48,6 +48,7 @@ from edgefl.record.tables import Later, Rotation, at_once, parts, write_whole
 from edgefl.results import families
 from edgefl.results.energy import MEASURED, joules_to_target
 from edgefl.results.read import read_csv
+from edgefl.results.run_files import read_config
 from edgefl.results.summary import BROKEN_OFF, outcome, scores_not_finite, warnings
 from edgefl.vectors import Layout, aligned_copy
 from emulator.energy.power import EdgePower
@@ -292,14 +293,15 @@ class OpenRun:
             "seed": self.experiment.seed,
             "finished": self.coordinator.finished,
             "versions": self.coordinator.version,
+            **({"stopped": stopped} if (stopped := self.coordinator.stopped) else {}),
             "emulated_s": emulated_ns / NS_PER_S,
             "wall_s": round(wall_s, 3),
             **(more or {}),
             **({"parts_deleted": deleted} if (deleted := self.record.parts_deleted()) else {}),
             **({} if self.experiment.unlabelled is None else {"unlabelled": self._unlabelled()}),
             **compression_section(self.coordinator.packing, self.counters),
+            **lengthenings(self.directory),
         }
-        goes_on = self.coordinator.finished in BROKEN_OFF
         book = self.coordinator.record.energy
         durable = clock == "wall" and self.experiment.record.durability == "power"
         self.record.close(self.coordinator.weights, durable)
@@ -314,7 +316,7 @@ class OpenRun:
             durable,
             None if book is None else book.section(emulated_ns),
         )
-        if not goes_on:
+        if not self.goes_on:
             self.record.drop_journal()
             Checkpoints(self.disk, self.directory / files.CHECKPOINTS).clear()
         for name in FOLDERS:
@@ -344,6 +346,12 @@ class OpenRun:
         _remove(self.directory, written(self.directory, self.disk))
         with suppress(OSError):  # not empty, or missing
             self.directory.parent.rmdir()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the run, which has ended, may go on later: its state stays."""
+        kept = self.experiment.record.keep_state
+        return kept or self.coordinator.finished in BROKEN_OFF
 
     @property
     def counters(self) -> Counters:
@@ -464,6 +472,12 @@ def finished(run: Path) -> str | None:
         return None
     reason = summary.get("finished") if isinstance(summary, dict) else None
     return None if reason is None else str(reason)
+
+
+def lengthenings(run: Path) -> dict[str, Any]:
+    """Return {"lengthened": how often the run was lengthened, and how}; {} if it never was."""
+    found = read_config(run).get(FACTS, {}).get("lengthened")
+    return {"lengthened": found} if found else {}
 
 
 def _ours(directory: Path) -> list[Path]:

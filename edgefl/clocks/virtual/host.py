@@ -31,10 +31,14 @@ from edgefl.exchange.machine import (
 from edgefl.jobs import Evaluate, Train
 from edgefl.protocol.codec import size_of
 from edgefl.protocol.messages import (
+    PUSH,
     Assignment,
     Fresh,
     FreshRequest,
     Joined,
+    PushArrived,
+    Pushed,
+    PushReplaced,
     Ready,
     Started,
     ToCoordinator,
@@ -112,6 +116,7 @@ class VirtualHost:
         self._training: dict[str, Train] = {}
         # by edge: a job that waits for the answer to a FreshRequest, and when it is due
         self._open: dict[str, tuple[Train, int]] = {}
+        self._requests: dict[str, FreshRequest] = {}  # by edge: the latest one
         self._evaluations: deque[Evaluate] = deque()  # not recorded yet
         self.evaluation_s = 0.0  # the workers' time for those that are recorded
         self._transfers = 0
@@ -185,6 +190,13 @@ class VirtualHost:
         if self._evaluations:
             self._record(wait=False)
 
+    @property
+    def ends_next(self) -> bool:
+        """Whether the next step is at the stop time, and so the last one."""
+        coordinator = self.coordinator
+        due = min(self._next_due(), coordinator.next_due())
+        return not self.ended and due >= coordinator.stop_ns
+
     def _next_due(self) -> int:
         """The next moment of an event other than an alarm; FOREVER after the end."""
         if self.ended:
@@ -233,13 +245,18 @@ class VirtualHost:
                 case Send():
                     if output.to == COORDINATOR:
                         self._to_coordinator(actor, output.message, now)
+                    elif isinstance(output.message, Pushed):
+                        self._push(output.to, output.message, output.replaces, now)
                     else:
                         self._to_edge(output.to, output.message, now)
                 case Grant():
                     self._grant(output, now)
-                case Run(job=Evaluate()):  # costs no emulated time; only the record waits for it
-                    self.pool.start(output.job, now)
+                case Run(job=Evaluate()):
+                    due_ns = now + (output.duration_ns or 0)
+                    self.pool.start(output.job, due_ns)
                     self._evaluations.append(output.job)
+                    if output.duration_ns is not None:  # else only the record waits for it
+                        self.agenda.add(due_ns, partial(self._scores_due, output.job.version))
                 case Run():
                     assert output.duration_ns is not None
                     self._start(actor, output.job, now + output.duration_ns)
@@ -256,9 +273,25 @@ class VirtualHost:
                 transfer = self._transfer(edge, message)
                 exchange.begin(Flow(transfer, message.number, message), now)
             return
-        exchange.end(edge, message, now)
+        for flow in exchange.end(edge, message, now):
+            if flow.transfer.kind == PUSH and flow.completion is not None:
+                self.coordinator.record.link(flow.completion, now)
         due_ns = exchange.note_due_ns(edge, message, now)
         self.agenda.add(due_ns, partial(self._hear, edge, message))
+
+    def _push(self, edge: str, pushed: Pushed, replaces: bool, now: int) -> None:
+        self._make_room(edge, pushed.number, replaces, now)
+        if edge in self.lives.down:
+            return
+        if self.exchange.has_room(edge):
+            flow = Flow(self._transfer(edge, pushed), pushed.number, pushed)
+            self.exchange.begin(flow, now)
+        else:
+            self._tell(edge, PushReplaced(pushed.number, pushed.version), now)
+
+    def _make_room(self, edge: str, task: int, replaces: bool, now: int) -> None:
+        for flow in self.exchange.make_room(edge, task, replaces, now):
+            self._tell(edge, PushReplaced(task, flow.content.version), now)
 
     def _transfer(self, edge: str, message: Any) -> Transfer:
         return Transfer(self._number(), edge, "down", size_of(message), message.kind)
@@ -283,8 +316,11 @@ class VirtualHost:
         if isinstance(message, Update):
             self._offer(edge, message, now)
             return
-        if isinstance(message, FreshRequest) and (at_ns := closes_ns(message)) is not None:
-            self.agenda.add(at_ns, partial(self._too_late, edge, message.task))
+        if isinstance(message, FreshRequest):
+            self.exchange.open(edge)
+            self._requests[edge] = message
+            if (at_ns := closes_ns(message)) is not None:
+                self.agenda.add(at_ns, partial(self._too_late, edge, message))
         due_ns = self.exchange.note_due_ns(edge, message, now)
         self.agenda.add(due_ns, partial(self._tell, edge, message))
 
@@ -309,27 +345,39 @@ class VirtualHost:
             for send in broadcast.sends:
                 self._heard(send, now)
             return
-        sizes = [size_of(cast(Assignment, send.message)) for send in broadcast.sends]
-        carrier = Flow(broadcast_transfer(self._number(), sizes), 0, broadcast)
+        messages = [cast(Assignment | Pushed, send.message) for send in broadcast.sends]
+        for send, message in zip(broadcast.sends, messages):
+            if isinstance(message, Pushed) and send.replaces:
+                self._make_room(send.to, message.number, True, now)
+        sizes, kind = list(map(size_of, messages)), messages[0].kind
+        carrier = Flow(broadcast_transfer(self._number(), sizes, kind), 0, broadcast)
         self.exchange.begin(carrier, now, broadcast.slots)
 
     def _heard(self, send: Send, now: int) -> None:
-        """A broadcast task has reached an edge, which begins it if the task is still open."""
+        """A broadcast task or push has reached an edge, which uses it if its task is still open."""
         if send.to in self.lives.down or self.ended:
             return
-        task = cast(Assignment, send.message)
-        if self.coordinator.tasks.of(send.to, task.number) is not None:
-            self._begins(send.to, task, now)
+        message = cast(Assignment | Pushed, send.message)
+        if self.coordinator.tasks.of(send.to, message.number) is None:
+            return
+        if isinstance(message, Pushed):
+            self._push_arrives(send.to, message, now)
+        else:
+            self._begins(send.to, message, now)
+
+    def _push_arrives(self, edge: str, pushed: Pushed, now: int) -> None:
+        self._tell(edge, PushArrived(pushed.number, pushed.version), now)
+        self._hear(edge, pushed, now)
 
     def _begins(self, edge: str, task: Any, now: int) -> None:
         self._tell(edge, Started(task.number), now)
         self._hear(edge, task, now)
 
-    def _too_late(self, edge: str, task: int, now: int) -> None:
+    def _too_late(self, edge: str, request: FreshRequest, now: int) -> None:
         """Close a request whose answer has not arrived in time; the bytes so far count."""
-        if self.ended:
+        if self.ended or self._requests.get(edge) != request:
             return
-        note, ended = self.exchange.close(edge, task, now)
+        note, ended = self.exchange.close(edge, request.task, now)
         for flow in ended:
             assert flow.completion is not None
             self.coordinator.record.link(flow.completion, now)
@@ -348,6 +396,8 @@ class VirtualHost:
                 self._received(edge, update, now)
             case Assignment() as task:
                 self._begins(edge, task, now)
+            case Pushed() as pushed:
+                self._push_arrives(edge, pushed, now)
             case message:
                 self._hear(edge, message, now)
 
@@ -387,14 +437,22 @@ class VirtualHost:
             del self._training[edge]
             self.pool.drop(job.run)
 
+    def _scores_due(self, version: int, now: int) -> None:
+        """Somebody waits for the scores of this version: record the evaluations up to it."""
+        while self._evaluations and self._evaluations[0].version <= version:
+            self._record_next()
+
     def _record(self, wait: bool) -> None:
         """Record finished evaluations in the order of their requests. ``wait``: all of them."""
         while self._evaluations and (wait or self.pool.ready(self._evaluations[0])):
-            job = self._evaluations.popleft()
-            scores, took_s = self.pool.finish(job)
-            self.evaluation_s += took_s
-            now = self.clock.now()
-            self._do(COORDINATOR, self.coordinator.job_done(job, scores, now), now)
+            self._record_next()
+
+    def _record_next(self) -> None:
+        job = self._evaluations.popleft()
+        scores, took_s = self.pool.finish(job)
+        self.evaluation_s += took_s
+        now = self.clock.now()
+        self._do(COORDINATOR, self.coordinator.job_done(job, scores, now), now)
 
     # ------------------------------------------------------------------ the faults
     def _wait_for_fault(self) -> None:

@@ -21,7 +21,7 @@ from edgefl.clocks.setup.learning import Learning
 from edgefl.clocks.setup.network import latencies, network
 from edgefl.clocks.setup.plan import fidelity, options, refuse_native
 from edgefl.clocks.setup.resumption import digest_facts
-from edgefl.clocks.setup.rundir import OpenRun, RunSoFar, externals
+from edgefl.clocks.setup.rundir import OpenRun, RunSoFar, externals, lengthenings
 from edgefl.clocks.virtual.host import DeferredEdges, VirtualHost
 from edgefl.clocks.virtual.pool.engine import Engine, InProcessEngine
 from edgefl.config.faults import revives, schedule
@@ -32,7 +32,6 @@ from edgefl.exchange.machine import Exchange, Flow
 from edgefl.record.files import CHECKPOINTS
 from edgefl.record.tables import lost_rows
 from edgefl.results.run_files import title
-from edgefl.results.summary import BROKEN_OFF
 from edgefl.strategies.base.catalog import own_modules
 from edgefl.streams import Streams
 from emulator.fidelity import Fidelity
@@ -71,6 +70,7 @@ class SavedRun:
         self._number = 0
         self._steps = 0
         self._possible = True
+        self._keeps_state = False  # when the run has ended
         self._due_s = time.monotonic() + saving.every_s
 
     def find(self) -> None:
@@ -98,7 +98,7 @@ class SavedRun:
 
     def use(self, learned: Learning, index: int, run: OpenRun, pool: Engine) -> None:
         """Set what this process has built, which checkpoints only name."""
-        self._groups = pool.groups
+        self._groups, self._keeps_state = pool.groups, run.experiment.record.keep_state
         self.run = run
         strategy = run.coordinator.strategy
         self._own = own_modules(type(strategy), type(strategy.selector))
@@ -118,6 +118,7 @@ class SavedRun:
             raise UserError(f"{self.files.folder}: checkpoint {self.found.number} has no run")
         self._hold(self.found.meta["sizes"])
         self.run.coordinator, self.found = host.coordinator, None  # its arrays are not needed
+        host.coordinator.lengthen()
         return host
 
     def now_and_then(self, host: VirtualHost) -> None:
@@ -127,7 +128,7 @@ class SavedRun:
         else:
             self._steps += 1
             due = self._steps % self.saving.every_steps == 0
-        if due:
+        if due or (self._keeps_state and host.ends_next):
             self.save(host)
 
     def save(self, host: VirtualHost) -> None:
@@ -258,7 +259,8 @@ def _opened(
         return run, host, host.go_on
     host = _host(learned, index, run, pool, links)
     digests = digest_facts(learned.data_digest(), learned.frozen_digest())
-    run.begin("virtual", book, {**digests, **learned.device_facts()})
+    facts = {**digests, **learned.device_facts(), **lengthenings(directory)}
+    run.begin("virtual", book, facts)
     learned.keep_beside(directory)
     return run, host, host.run
 
@@ -325,8 +327,7 @@ def _ended(
     engine: str,
 ) -> dict[str, Any]:
     """Write the remaining files, drop what only a run that goes on needs; return the summary."""
-    goes_on = host.coordinator.finished in BROKEN_OFF
-    if not goes_on:
+    if not run.goes_on:
         run.record.hold(None)
     wall_s = run.wall_s
     more: dict[str, Any] = {
@@ -337,6 +338,6 @@ def _ended(
     if pool.groups is not None:
         more["tasks_at_once"] = pool.groups.section()
     summary = run.end("virtual", host.clock.now(), wall_s, book.summary(), more)
-    if not goes_on:
+    if not run.goes_on:
         saved.clear()
     return summary

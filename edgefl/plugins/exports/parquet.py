@@ -2,7 +2,8 @@
 
 Each table has the column ``run``. ``events`` has a row per line of events.jsonl, ``decisions`` a
 row per decision and edge; ``line`` joins them. Names with a dot, such as ``numbers.loss``, were
-objects. ``slices`` and ``instants`` are the timeline.
+objects. ``slices`` and ``instants`` are the timeline. ``edge_models`` has a row for each stretch of
+time in which an edge has one model, ``merged_updates`` one for each update that is in a model.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ def write(runs: Mapping[str, Path], out: str) -> list[str]:
         **{Path(name).stem: partial(_csv, name) for name in CSV},
         "slices": _slices,
         "instants": _instants,
+        "edge_models": _edge_models,
+        "merged_updates": _merged_updates,
     }
     lines, folder = [], Path(out)
     for table, read in tables.items():
@@ -296,6 +299,26 @@ def _instants(run: RunFiles) -> Table:
     texts = {"edge": found.edge, "kind": found.kind}
     whole = {"task": found.task, "version": found.version}
     return Table(len(found.t_s), _typed(run.texts, texts, {"t_s": found.t_s}, whole))
+
+
+def _edge_models(run: RunFiles) -> Table:
+    """``of_s``: the moment that the model is of, mostly its publication."""
+    held = run.ages.held
+    order = np.lexsort((held.edge, held.begin_s))
+    found = held.where(order)
+    numbers = {"begin_s": found.begin_s, "end_s": found.end_s, "of_s": found.of_s}
+    whole = {"version": found.version, "at_work": found.at_work}
+    return Table(len(order), _typed(run.texts, {"edge": found.edge}, numbers, whole))
+
+
+def _merged_updates(run: RunFiles) -> Table:
+    updates = run.ages.updates
+    seconds, versions = run.ages.of_updates()
+    of_s, fresh = run.ages.of_updates(fresh=True)
+    numbers = {"t_s": updates.t_s, "age_s": seconds, "fresh_age_s": of_s}
+    whole = {"task": updates.task, "base_version": updates.base, "newest_version": updates.newest}
+    whole |= {"age_versions": versions, "fresh_age_versions": fresh}
+    return Table(len(updates.t_s), _typed(run.texts, {"edge": updates.edge}, numbers, whole))
 
 
 def _typed(

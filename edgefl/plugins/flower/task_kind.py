@@ -85,6 +85,7 @@ def _other_keys(experiment: Experiment) -> list[tuple[Loc, bool, str]]:
         (("evaluation", "by_label"), evaluation.by_label, "false"),
         (("evaluation", "metric"), bool(evaluation.further), 'only the metric "accuracy"'),
         (("training", "batches_per_epoch"), training.batches_per_epoch is not None, "no such key"),
+        (("training", "decay"), training.decay is not None, "no such table"),
         (("training", "drop_last"), training.drop_last, "false"),
         (
             ("training", "device"),

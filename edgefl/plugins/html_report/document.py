@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,18 @@ from edgefl.errors import UserError
 from edgefl.plugins.html_report import sections
 from edgefl.plugins.html_report.sections import HtmlTable, ReportedRun, of_terminal
 from edgefl.results import tables
-from edgefl.results.compare import Comparison, Question, answer
+from edgefl.results.compare import Comparison, Question, answer, with_ages
 from edgefl.results.families import drawable, families
 from edgefl.results.figures import gallery
-from edgefl.results.figures.base import Plot, PlotData, PlotStyle, drawn, open_runs, rendered
+from edgefl.results.figures.base import (
+    Plot,
+    PlotData,
+    PlotStyle,
+    Runs,
+    drawn,
+    open_runs,
+    rendered,
+)
 from edgefl.results.run_files import replace_file
 
 if TYPE_CHECKING:
@@ -60,9 +69,12 @@ def contents(paths: Sequence[Path], question: Question = OWN) -> dict[str, Any]:
     """Return all that the template shows, by name."""
     from markupsafe import Markup
 
+    files = open_runs(paths)  # of the figures and the ages, so that each file is read once
     found = answer(paths, question)
+    with suppress(UserError):  # the figure of the ages has the reason
+        found = with_ages(found, files)
     runs = sections.of_comparison(found, paths)
-    drawn, no_figures = figures(paths, question.target) if drawable() else ([], [NO_FIGURES])
+    drawn, no_figures = figures(files, question.target) if drawable() else ([], [NO_FIGURES])
     return {
         "title": _title(runs),
         "version": __version__,
@@ -93,8 +105,9 @@ def _tables(found: Comparison, paths: Sequence[Path]) -> list[HtmlTable]:
     if found.is_more_than_rows:
         over_seeds = of_terminal(tables.over_seeds(found))
         shown.append(replace(over_seeds, notes=tuple(tables.notes(found))))
-    of_families = (family.table(paths) for family in families().values())
-    return shown + [of_terminal(each) for each in of_families if each is not None]
+    of_families = [family.table(paths) for family in families().values()]
+    ages = tables.ages(found.rows) if any(row.ages for row in found.rows) else None
+    return shown + [of_terminal(each) for each in (*of_families, ages) if each is not None]
 
 
 def _title(runs: Sequence[ReportedRun]) -> str:
@@ -119,14 +132,14 @@ MOST_CSV = 1_000_000  # bytes; the numbers behind a figure that has more are lef
 KINDS = {"svg": "image/svg+xml", "png": "image/png"}
 
 
-def figures(paths: Sequence[Path], target: float | None) -> tuple[list[dict[str, str]], list[str]]:
-    """Draw every figure that the runs in ``paths`` have data for.
+def figures(runs: Runs, target: float | None) -> tuple[list[dict[str, str]], list[str]]:
+    """Draw every figure that these runs have data for.
 
     ``target``: an accuracy in place of the runs' own.
 
     Return the figures, and a sentence about each that these runs cannot have.
     """
-    runs, own = open_runs(paths), PlotStyle(target=target)
+    own = PlotStyle(target=target)
     found, left_out = [], []
     for kind, plot in gallery.plots().items():
         try:

@@ -269,6 +269,8 @@ class RunFeed:
         progress, pace = self.model.progress, self._pace
         counted, running = progress.counters, self.state == RUNNING
         rates = progress.rates_bit_s().values()
+        ages = None if self.model.ages is None else self.model.ages.mean(progress.now_s)
+        age_s, age_versions = (None, None) if ages is None else ages
         return {
             "version": progress.version,
             "accuracy": progress.accuracy,
@@ -277,6 +279,8 @@ class RunFeed:
             "applied": counted.updates_applied,
             "discarded": counted.discards.total(),
             "waiting": len(counted.waiting),
+            "age_s": age_s,
+            "age_versions": age_versions,
             **{f"bytes_{way}": sent for way, sent in self.model.link_bins.bytes.items()},
             "share": None if pace is None else round(pace.share, 4),
             "left_s": None if pace is None or not running else number(pace.left_s),

@@ -24,6 +24,7 @@ from edgefl.plugins.live.series import (
     ThinnedItems,
 )
 from edgefl.record import files
+from edgefl.results.age import AgesNow
 from edgefl.results.families.dissemination import Outcome, RequestsSoFar
 from edgefl.results.families.slots import OF_ROUND
 from edgefl.results.progress import EdgeStatus, Progress, usual_rows
@@ -433,6 +434,7 @@ class RunModel:
             Health(),
         )
         self.methods, self.words = Methods(), Log()
+        self.ages: AgesNow | None = AgesNow()  # None: rows of another version
         self.metrics: ThinnedItems[list[float | None]] = ThinnedItems(MOST_METRICS)
         self.gaps: ThinnedItems[list[Any]] = ThinnedItems(MOST_GAPS)
         self.marks: LatestItems[list[Any]] = LatestItems(MOST_MARKS)
@@ -461,6 +463,7 @@ class RunModel:
         usual = usual_rows(events, updates_too=not (self.methods.asked or asked.any()))
         self.progress.take_many(events, usual, self._take_row)
         self._into_timeline(events)
+        self._age(lambda ages: ages.take_events(events))
         self._drain()
 
     def _take_row(self, row: Row) -> None:
@@ -490,9 +493,17 @@ class RunModel:
         self._reached[files.LINKS] = _last(rows.get("finished_s"))
         self.progress.take_links(rows)
         self.timeline.take_links(rows)
+        self._age(lambda ages: ages.take_links(rows))
         self.link_bins.take(rows)
         self.health.take_links(rows)
         self._drain()
+
+    def _age(self, take: Callable[[AgesNow], None]) -> None:
+        try:
+            if self.ages is not None:
+                take(self.ages)
+        except STRANGE:
+            self.ages = None
 
     def take_slots(self, rows: TableColumns) -> None:
         """Take rows of slots.csv, before the rows of links.csv about the same transfers."""

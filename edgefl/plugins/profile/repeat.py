@@ -121,6 +121,8 @@ def _kept_device(part: Part, device: Any) -> dict[str, Any]:
     kept = section.model_dump(exclude_none=True, include={"throttling", "bursts"})
     if section.spread == "exponential":
         kept["spread"] = section.spread
+    if section.task_jitter:
+        kept["task_jitter"] = section.task_jitter
     return {"samples_per_s": device.samples_per_s, **kept}
 
 

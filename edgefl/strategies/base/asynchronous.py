@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -33,8 +33,8 @@ class AsynchronousOptions(SelectingOptions):
     """`"replace"`: keep `concurrency` edges at work and replace an edge as soon as it ends;
     `"periodic"`: start up to `clients_per_trigger` idle edges every `period_s`.
     """
-    concurrency: int = Field(10, ge=1)
-    """The largest number of edges at work at the same time."""
+    concurrency: Annotated[int, Field(ge=1)] | Literal["all"] = 10
+    """The largest number of edges at work at the same time; `"all"`: no limit."""
     # a period that rounds to 0 ns would trigger forever at one moment
     period_s: float = Field(10.0, ge=1e-9)
     """Emulated time between two triggers; only with `dispatch = "periodic"`."""
@@ -62,7 +62,13 @@ class Asynchronous(Strategy):
 
     @classmethod
     def concurrency(cls, options: AsynchronousOptions, edges: int) -> int:
-        return min(options.concurrency, edges)
+        return edges if options.concurrency == "all" else min(options.concurrency, edges)
+
+    @property
+    def most_at_work(self) -> int:
+        """The option ``concurrency`` as a number; "all": the edges that have ever joined."""
+        most: int | Literal["all"] = self.options.concurrency
+        return max(1, len(self.known)) if most == "all" else most
 
     @property
     def bound(self) -> int | None:
@@ -94,7 +100,7 @@ class Asynchronous(Strategy):
     def _undelivered(self) -> list[Decision]:
         """Start another task after one without an update; end the run after too many in a row."""
         self.failed += 1
-        if self.failed >= MOST_FAILED * self.options.concurrency:
+        if self.failed >= MOST_FAILED * self.most_at_work:
             return self.hopeless("no task delivers")
         return self._refill()
 
@@ -128,10 +134,10 @@ class Asynchronous(Strategy):
         return [*self._assign(self.options.clients_per_trigger), alarm]
 
     def _refill(self) -> list[Decision]:
-        return self._assign(self.options.concurrency) if self.options.dispatch == "replace" else []
+        return self._assign(self.most_at_work) if self.options.dispatch == "replace" else []
 
     def _assign(self, most: int) -> list[Decision]:
-        count = min(most, self.options.concurrency - len(self.running))
+        count = min(most, self.most_at_work - len(self.running))
         edges = self.select(count, self.triggers) if count > 0 else []
         if not edges:
             return []

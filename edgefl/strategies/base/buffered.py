@@ -90,7 +90,7 @@ class Buffered(Asynchronous):
 
     @classmethod
     def warnings(cls, options: Any, epochs: int) -> list[str]:
-        if options.buffer_size <= options.concurrency:
+        if options.concurrency == "all" or options.buffer_size <= options.concurrency:
             return []
         return [
             f"buffer_size {options.buffer_size} is above concurrency {options.concurrency}: some"

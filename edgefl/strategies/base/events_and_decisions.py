@@ -128,6 +128,24 @@ class JobFailed:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """The scores of the model that was the current one at ``at_ns``, its ``version``.
+
+    It comes ``evaluation.cost_s`` after ``at_ns``, only to a strategy with ``hears_evaluations =
+    True``; on the wall clock when the evaluation really ends if that is later. The first model is
+    evaluated, too; the last evaluation of a run, at its end, is no event. ``scores``: by the
+    columns of metrics.csv, such as "accuracy" and "test_loss"; nan if a score is not finite.
+    """
+
+    version: int
+    at_ns: int
+    scores: dict[str, float]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scores", ByName(self.scores))
+
+
 Event = (
     EdgeJoined
     | RunStarted
@@ -139,6 +157,7 @@ Event = (
     | AlarmRang
     | JobDone
     | JobFailed
+    | Evaluated
 )
 
 
@@ -183,6 +202,28 @@ class SendFresh:
     task: int
     weights: np.ndarray | None = field(repr=False)
     version: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Push:
+    """Send a model, unasked, to edges with an open task: see ``LocalRule.pushed``.
+
+    ``vectors`` (with "weights", as long as that of the task) and ``numbers`` go down each edge's
+    link, behind what is under way there. ``version``: the number of that model; None: the current
+    version. ``replaces``: a push to the same task that waits in the queue, of which nothing was
+    sent, is dropped for this one. ``broadcast``: as in Assign; such a push drops waiting ones, and
+    is not dropped itself.
+
+    Its download ends with its task. One that arrives when no step follows is too late, and only
+    counted.
+    """
+
+    edges: tuple[str, ...]
+    vectors: dict[str, np.ndarray] = field(repr=False)
+    numbers: dict[str, float] = field(default_factory=dict)
+    version: int | None = None
+    replaces: bool = True
+    broadcast: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -264,6 +305,7 @@ Decision = (
     Assign
     | Grant
     | SendFresh
+    | Push
     | Publish
     | SetAlarm
     | Cancel

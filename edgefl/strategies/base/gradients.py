@@ -6,8 +6,8 @@ SGD (Dutta et al. 2018, arXiv 1803.01113), as used by WKAFL (arXiv 2203.01214, a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,13 +16,15 @@ from pydantic import Field
 from edgefl.strategies.base.events_and_decisions import (
     Decision,
     EdgeJoined,
+    Event,
+    Finish,
     Publish,
     Report,
     TaskClosed,
     UpdateArrived,
 )
 from edgefl.strategies.base.strategy import MOST_FAILED, LocalRule, Strategy, StrategyOptions
-from edgefl.vectors import Layout, aligned, weighted_sum
+from edgefl.vectors import SMALLEST_RATE, Layout, aligned, weighted_sum
 
 PREDOMINANT = 0.1  # a gradient with a larger share of a step is predominant (WKAFL, figure 2)
 # mu, not given in the paper: a gradient counts as aggregated if its share is at least the largest
@@ -34,7 +36,9 @@ class GradientsOptions(StrategyOptions):
     buffer_size: int = Field(10, ge=1)
     """Number of gradients for one server step (K)."""
     server_learning_rate: float = Field(0.05, gt=0)
-    """Learning rate of the server step (eta_0). Edges compute one gradient and take no step."""
+    """Learning rate of the server step (eta_0). Edges compute one gradient and take no step;
+    `training.decay` multiplies this rate.
+    """
     report_shares: bool = False
     """If true, each step also reports the share of every gradient, with its edge. From these the
     run's `aggregation` has the effective number of gradients and, with `evaluation.by_label`, the
@@ -84,17 +88,29 @@ class GradientStep:
     terms: Sequence[tuple[np.ndarray, float]]
     report: dict[str, float] = field(default_factory=dict)
 
+    def times(self, decay: float) -> GradientStep:
+        """The step with its learning rate times ``decay``, which it reports, too."""
+        report = {**self.report, "decay": decay}
+        if "learning_rate" in report:
+            report["learning_rate"] *= decay
+        terms = [(vector, factor * decay) for vector, factor in self.terms]
+        return replace(self, terms=terms, report=report)
+
 
 class Gradients(Strategy):
     """The first K gradients make one server step.
 
     A subclass computes a ``GradientStep`` in ``step``, and may choose in ``hand_out`` which edges
     get the new model. With fewer than K edges at work, a step follows the last delivery.
+
+    ``decay(version, now)``: the factor of ``training.decay``, by which every factor of a step is
+    multiplied, since all are in proportion to eta_0; None: there is no decay.
     """
 
     Options: ClassVar[type[StrategyOptions]] = GradientsOptions
     rule: ClassVar[type[LocalRule]] = OneGradient
     delivers = "gradient"
+    set_anew = (*Strategy.set_anew, "decay")
 
     def __init__(self, weights: np.ndarray, layout: Layout, *rest: Any) -> None:
         super().__init__(weights, layout, *rest)
@@ -102,6 +118,8 @@ class Gradients(Strategy):
         self.buffer: list[GradientRule] = []
         self.failed = 0  # tasks in a row that were closed without a gradient
         self.begun = False
+        self.decay: Callable[[int, int], float] | None = None
+        self.decayed = 1.0  # the factor of a step now
 
     @classmethod
     def gathers(cls, options: Any) -> int:
@@ -137,6 +155,19 @@ class Gradients(Strategy):
             return self.parameters
         return self.layout.size - (self.parameters if name == "buffers" else 0)
 
+    def handle(self, event: Event, now: int) -> list[Decision]:
+        if self.decay is not None:
+            self.decayed = self.decay(self.version, now)
+        return super().handle(event, now)
+
+    def faded(self) -> list[Decision]:
+        """End the run if the learning rate has fallen to 0."""
+        rate = getattr(self.options, "server_learning_rate", 1.0)
+        if rate * self.decayed >= SMALLEST_RATE or rate < SMALLEST_RATE:
+            return []
+        fallen = f"training.decay: the learning rate has fallen to 0 at version {self.version}"
+        return [Finish(fallen)]
+
     def started(self, now: int) -> list[Decision]:
         self.begun = True
         return self.hand_out()
@@ -167,7 +198,11 @@ class Gradients(Strategy):
             return []
         gradients = sorted(self.buffer, key=lambda gradient: gradient.edge)
         self.buffer = []
+        if faded := self.faded():
+            return faded
         server_step = self.step(gradients)
+        if self.decay is not None:
+            server_step = server_step.times(self.decayed)
         self.weights = self.stepped(
             server_step.terms, [gradient.buffers for gradient in gradients], server_step.shares
         )

@@ -6,7 +6,7 @@ Neither reads a clock or does I/O.
 from __future__ import annotations
 
 from collections import UserDict
-from collections.abc import Generator, Mapping, MutableMapping
+from collections.abc import Generator, Iterable, Mapping, MutableMapping
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -22,11 +22,13 @@ from edgefl.strategies.base.events_and_decisions import (
     Decision,
     EdgeJoined,
     EdgeLost,
+    Evaluated,
     Event,
     Finish,
     FreshRequested,
     JobDone,
     JobFailed,
+    Push,
     RunStarted,
     SendFresh,
     TaskClosed,
@@ -42,6 +44,11 @@ from edgefl.vectors import Layout
 def owns(rule: LocalRule, hook: str) -> bool:
     """Whether the rule has such a hook of its own."""
     return hook in vars(rule) or getattr(type(rule), hook) is not getattr(LocalRule, hook)
+
+
+def takes_pushes(rule: LocalRule) -> bool:
+    """Whether a run of this rule can take pushed models."""
+    return rule.on_push == "restart" or owns(rule, "pushed")
 
 
 class LocalRule:
@@ -65,6 +72,10 @@ class LocalRule:
     # what training does after a request: "wait" for the answer, or "train_on"; then the run may be
     # taken back to the request
     on_request: str = "wait"
+    # what a pushed model does to the run: "go_on", as ``pushed`` says, or "restart": the task
+    # begins anew from the pushed model, at a step boundary, and its update counts from that
+    # version. Then ``begin`` is called again, and ``pushed`` is not
+    on_push: str = "go_on"
     # what ``extra_loss`` gets from the model: its "outputs", or its "features": the flat input of
     # its last linear layer
     sees: str = "outputs"
@@ -101,12 +112,21 @@ class LocalRule:
     def adjust(self, run: Any, gradient: Any) -> None:
         """Change the flat gradient (trainable elements only) in place before the step."""
 
-    def checkpoint(self, run: Any) -> int | None:
-        """Return the step before which to ask for a fresher global model, or None.
+    def checkpoint(self, run: Any) -> int | Iterable[int] | None:
+        """Return the step before which to ask for a fresher global model, or several; None: never.
 
-        Called once, after ``begin``.
+        Called once, after ``begin``. Of several steps each is later than the one before. With
+        ``on_request = "train_on"``, a step that comes while a request is open is passed over.
         """
         return None
+
+    def asks(self, run: Any) -> bool:
+        """Whether to ask for a fresher global model now: called at each boundary of two steps.
+
+        It takes the place of ``checkpoint``. It costs time: such a run is trained step by step, not
+        in one piece, and under the virtual clock each step waits for the one before it.
+        """
+        return False
 
     def merge(self, run: Any, fresh: np.ndarray, version: int) -> None:
         """Merge a fresher global model (flat, version > the task's) into ``run.weights``, in place.
@@ -114,6 +134,20 @@ class LocalRule:
         ``run.probe(weights)`` returns the loss of the next batch at other weights, and its gradient
         (trainable elements).
         """
+
+    def pushed(
+        self, run: Any, model: np.ndarray, version: int, numbers: Mapping[str, float]
+    ) -> None:
+        """Take a model that the server has pushed: merge it into ``run.weights`` in place, replace
+        them by it, or ignore it.
+
+        Called at the first step boundary at or after its arrival, if a step follows; while the run
+        waits for an answer, at once. ``model``: flat, over the whole layout, as ``unpack`` makes
+        it. ``run.pushed`` has all vectors of the Push, and ``run.probe`` is as in ``merge``. What
+        the rule counts belongs into ``run.memory``: the run may be taken back to an earlier step.
+        A strategy whose rule has no such hook may not push.
+        """
+        raise NotImplementedError
 
     def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         """Return what the edge sends: named float32 vectors and named numbers.
@@ -222,6 +256,8 @@ class Strategy:
     needs_unlabelled: ClassVar[bool] = False  # True: its jobs use the samples of [unlabelled]
     # True: it may decide RunJob, so the hosts keep a worker for jobs
     runs_jobs: ClassVar[bool] = False
+    # True: it hears of each evaluation (Evaluated), so the virtual clock waits for the scores
+    hears_evaluations: ClassVar[bool] = False
     # options for the number of edges at work at the same time; the number of edges bounds them
     edges_at_work: ClassVar[tuple[str, ...]] = ()
     # attributes that the program sets anew when a run is resumed: not a part of ``state``
@@ -314,7 +350,7 @@ class Strategy:
             return self._handled(event, now)
         self.selector.observe(event, self.version, now)
         decisions = self._handled(event, now)
-        for decision in decisions:
+        for decision in decisions if isinstance(decisions, list) else ():
             if isinstance(decision, Assign):
                 self.selector.assigned(decision.edges)
         return decisions
@@ -348,6 +384,8 @@ class Strategy:
                 return self.job_done(event, now)
             case JobFailed():
                 return self.job_failed(event, now)
+            case Evaluated():
+                return self.evaluated(event, now)
         raise TypeError(f"no such event: {event!r}")
 
     def started(self, now: int) -> list[Decision]:
@@ -398,6 +436,10 @@ class Strategy:
         """Handle a job of this strategy that has no result."""
         return []
 
+    def evaluated(self, event: Evaluated, now: int) -> list[Decision]:
+        """Handle the scores of a model. Called only if ``hears_evaluations``."""
+        return []
+
     def rehearsal(self) -> Generator[tuple[str, Job], Result, None]:
         """Yield one job of each kind with the option that has its emulated cost.
 
@@ -437,6 +479,10 @@ class Strategy:
         """
         self.mark_running(edges)
         return [Assign(tuple(edges), {"weights": self.weights})]
+
+    def push(self, edges: list[str]) -> list[Decision]:
+        """Push the current version to these edges, all of which have an open task."""
+        return [Push(tuple(edges), {"weights": self.weights})] if edges else []
 
     def mark_running(self, edges: list[str]) -> None:
         """Record that the edges run the current version."""

@@ -21,14 +21,18 @@ class BoundOptions(StrategyOptions):
 
 
 class TriggerOptions(AsynchronousOptions, BoundOptions):
-    """The papers' trigger. Their tables have 10 devices every 10 s; the text of the conference
-    paper has one every 5 s, with at most 10 % of the devices at work.
+    """The papers' trigger. The tables of both have 10 devices every 10 s.
+
+    Algorithm 1 of the journal (arXiv 2507.06031) starts them however many are at work already:
+    ``concurrency = "all"``. The conference paper (arXiv 2312.05770) starts them while fewer than a
+    set number are at work; its text has one device every 5 s and at most 10 % at work.
     """
 
     dispatch: Literal["periodic", "replace"] = "periodic"
     """`"periodic"`: start up to `clients_per_trigger` idle edges every `period_s`, as in the papers
     (in the conference paper's text: `period_s = 5.0`, `clients_per_trigger = 1`); `"replace"`: keep
-    `concurrency` edges at work and replace an edge as soon as it ends.
+    `concurrency` edges at work and replace an edge as soon as it ends. In the journal paper's
+    algorithm nothing limits the edges at work: `concurrency = "all"`.
     """
 
 

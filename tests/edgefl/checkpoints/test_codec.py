@@ -146,6 +146,7 @@ def test_methods_and_partials_of_them() -> None:
     assert found.later() == (found, 3) and found.method(4) == (found, 4)
 
 
+@pytest.mark.slow
 def test_weak_references() -> None:
     strong = Node("a")
     found = back({"strong": strong, "weak": ref(strong)})
@@ -285,6 +286,7 @@ GRAPHS = st.recursive(
 
 @settings(max_examples=30)
 @given(GRAPHS)
+@pytest.mark.slow
 def test_any_tree_of_values_comes_back(value: object) -> None:
     found = back(value)
     assert found == value and repr(found) == repr(value)

@@ -209,6 +209,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize(("hostile", "message"), HOSTILE, ids=[text for _, text in HOSTILE])
+@pytest.mark.slow
 def test_a_hostile_or_damaged_pickle_is_refused(hostile: bytes, message: str) -> None:
     with pytest.raises(CannotDecode, match=message):
         decode(saved(b"\x80\x05" + hostile + b"."), {"plain": Plain()}, OWN)
@@ -257,6 +258,7 @@ def test_no_function_runs_a_command(tmp_path: Path) -> None:
     assert not mark.exists()
 
 
+@pytest.mark.slow
 def test_the_listed_modules_start_no_process_and_open_no_socket() -> None:
     """What a checkpoint may name is harmless because of where it stands."""
     hands = {"subprocess", "socket", "multiprocessing", "asyncio", "zmq"}

@@ -103,6 +103,7 @@ def carried(found: Any, offers: list[Any], saved: bool) -> list[tuple[int, int]]
 @pytest.mark.parametrize("name", MEDIA)
 @settings(max_examples=15)
 @given(st.lists(OFFERS, min_size=1, max_size=12))
+@pytest.mark.slow
 def test_a_network_carries_what_it_would_have(name: str, offers: list[Any]) -> None:
     given = experiment(**MEDIA[name])
     whole, parts = (carried(network(given, None), offers, saved) for saved in (False, True))

@@ -59,6 +59,7 @@ def learned_on(strategy: str, device: str, folder: Path) -> Learning:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.slow
 def test_a_run_on_a_gpu_moves_what_it_must(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
 ) -> None:

@@ -22,6 +22,7 @@ SHORT = ["stop.emulated_s=3", "edges.count=4"]
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
+@pytest.mark.slow
 def test_the_estimate_has_the_times_and_bytes_of_the_run(index: int, tmp_path: Path) -> None:
     learned = learning(load(QUICKSTART, SHORT), None)
     found = check.estimate(learned, index)

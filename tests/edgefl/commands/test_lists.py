@@ -166,6 +166,7 @@ def test_a_name_that_leads_nowhere_gets_the_nearest_one(
     assert str(caught.value).endswith(end)
 
 
+@pytest.mark.slow
 def test_the_command_line_lists_copies_and_uses_them(edgefl: Command) -> None:
     *rows, hint = edgefl("configs")[1].splitlines()
     listed = dict(row.split(maxsplit=1) for row in rows)

@@ -169,6 +169,7 @@ def test_a_summary_that_cannot_be_read_is_not_taken_for_a_run_without_one(
 
 @pytest.mark.parametrize("finished", [True, False])
 @pytest.mark.usefixtures("first")
+@pytest.mark.slow
 def test_a_run_of_the_first_version(edgefl: Edgefl, finished: bool) -> None:
     if not finished:
         Path("runs/first/fedasync/summary.json").unlink()
@@ -191,6 +192,7 @@ def test_a_run_of_the_first_version(edgefl: Edgefl, finished: bool) -> None:
 
 
 @pytest.mark.usefixtures("first")
+@pytest.mark.slow
 def test_a_hint_can_be_copied_whatever_a_folder_is_called(edgefl: Edgefl) -> None:
     Path("runs/first").rename("my runs")
     for command, following in (("compare", "plot"), ("plot", "view"), ("report", "export")):
@@ -303,6 +305,7 @@ def test_the_listing_says_what_a_run_has_and_why_not_the_rest(edgefl: Edgefl) ->
     ],
 )
 @pytest.mark.usefixtures("fedbuff")
+@pytest.mark.slow
 def test_files_and_formats(edgefl: Edgefl, words: str, files: list[str], tmp_path: Path) -> None:
     status, out, err = edgefl(f"plot runs/x {words}")
     assert (status, err) == (0, "") and left(tmp_path) == files
@@ -325,6 +328,7 @@ def test_a_killed_run_plots_as_far_as_it_got(edgefl: Edgefl, tmp_path: Path, fed
 
 
 @pytest.mark.usefixtures("fedbuff")
+@pytest.mark.slow
 def test_letters_that_no_font_has_are_a_warning(edgefl: Edgefl, tmp_path: Path) -> None:
     status, _, err = edgefl("plot runs/x --out a.png --title", "\U0001faa9")
     assert status == 0 and left(tmp_path) == ["a.pdf", "a.png"]

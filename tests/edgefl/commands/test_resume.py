@@ -84,13 +84,23 @@ SEVEN = "stop.versions=7"
 
 
 @pytest.mark.parametrize("words", [["run.toml"], ["run.toml", SEVEN], [SEVEN]])
-def test_another_config_says_what_differs(folder: Path, words: list[str]) -> None:
+def test_a_run_cannot_become_shorter(folder: Path, words: list[str]) -> None:
     Path("run.toml").write_text('stop = { versions = 7 }\n[[strategies]]\nstrategy = "fedavg"\n')
     given = experiment(strategies=[{"strategy": "fedavg"}], edges={"count": 10})
     broken_off(folder, given)
     assert refused("run", *words, "--resume", "runs/run") == (
-        f"{words[0]}: differs from the config of the runs in runs/run, which cannot change:"
-        " stop.versions is 7, the run has 1000"
+        "stop.versions: a run can only be lengthened: expected more than 1000, found 7"
+    )
+
+
+@pytest.mark.parametrize("word", ["training.epochs=2", "seed=4", "name=other"])
+def test_only_stop_keys_may_change(folder: Path, word: str) -> None:
+    broken_off(folder)
+    key, _, value = word.partition("=")
+    said = refused("run", word, "stop.versions=2000", "--resume", "runs/run")
+    assert said.startswith(
+        f"{word}: differs from the config of the runs in runs/run, of which only stop keys may"
+        f" change: {key} is {value}, the run has "
     )
 
 

@@ -42,6 +42,7 @@ RUN = [
         (["--require", "faithful", "--require", "accuracy=1"], 3),
     ],
 )
+@pytest.mark.slow
 def test_the_exit_status(words: list[str], status: int, tmp_path: Path) -> None:
     told = CliRunner().invoke(app, [*RUN, "--out", str(tmp_path), *words])
     assert told.exit_code == status, told.output

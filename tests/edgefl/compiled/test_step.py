@@ -119,6 +119,7 @@ def networks(draw: Any) -> tuple[nn.Sequential, tuple[int, int, int], int]:
 
 @settings(max_examples=6, deadline=None)
 @given(networks(), st.integers(0, 2**31), st.data())
+@pytest.mark.slow
 def test_loss_gradient_and_scores_are_torchs(drawn: Any, seed: int, more: Any) -> None:
     model, shape, classes = drawn
     torch.manual_seed(seed)
@@ -138,6 +139,7 @@ def test_loss_gradient_and_scores_are_torchs(drawn: Any, seed: int, more: Any) -
         (tdma_cnn, {}, processors()[0]),
     ],
 )
+@pytest.mark.slow
 def test_the_papers_networks_at_every_width(model: Any, options: Any, processor: Processor) -> None:
     torch.manual_seed(3)
     built = model.build(model.Options(**options), (1, 28, 28), 10)
@@ -149,6 +151,7 @@ def test_the_papers_networks_at_every_width(model: Any, options: Any, processor:
 @pytest.mark.parametrize(
     ("momentum", "decay", "proximal"), [(0.0, 0.0, 0.0), (0.9, 1e-3, 0.0), (0.5, 0.0, 0.05)]
 )
+@pytest.mark.slow
 def test_500_steps_of_sgd_are_torchs(momentum: float, decay: float, proximal: float) -> None:
     torch.manual_seed(4)
     model = nn.Sequential(
@@ -300,6 +303,7 @@ def test_code_is_kept_and_taken_again(folder: Path, monkeypatch: pytest.MonkeyPa
     assert list((folder / "compiled").iterdir()) == [kept]
 
 
+@pytest.mark.slow
 def test_damaged_code_is_made_again(folder: Path) -> None:
     model, network = tiny()
     assert works(network, model)

@@ -40,6 +40,7 @@ def squares(vector: np.ndarray) -> float:
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=30)
 @given(tensors=st.lists(st.integers(0, 9), min_size=1, max_size=4), seed=st.integers(0, 99))
+@pytest.mark.slow
 def test_the_number_of_bytes_is_known_before(name: str, tensors: list[int], seed: int) -> None:
     compressor, vector = find(name, {}), rng(seed).normal(size=sum(tensors)).astype(np.float32)
     packed = compressor.pack(vector, tensors, rng(seed))
@@ -74,6 +75,7 @@ def test_int8_is_off_by_less_than_a_level(vector: np.ndarray, seed: int) -> None
 
 
 @pytest.mark.parametrize(("name", "options"), [("int8", {}), ("random_k", {"unbiased": True})])
+@pytest.mark.slow
 def test_the_mean_of_what_arrives_is_what_was_sent(name: str, options: dict[str, object]) -> None:
     """The mean of 4,000 draws lies within six standard deviations of it, per element."""
     compressor = find(name, {"share": 0.5, **options} if name == "random_k" else options)

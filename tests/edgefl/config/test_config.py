@@ -524,6 +524,7 @@ loaded = cache(load)  # each config of the project once
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.mark.slow
 def test_every_config_of_the_project_parses(path: Path) -> None:
     assert loaded(path).strategies
 
@@ -604,3 +605,37 @@ def test_another_model_brings_options_of_its_own(tmp_path: Path) -> None:
 def test_what_is_refused(tmp_path: Path, files: dict[str, str], problem: str) -> None:
     with pytest.raises(UserError, match=problem):
         load(written(tmp_path, **files))
+
+
+SCORES = "expected a score of this experiment (train_loss, test_loss, accuracy), found "
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["metric=acuracy"], f"stop.target.metric: {SCORES}'acuracy' (nearest: 'accuracy')"),
+        (["metric=loss"], f"stop.target.metric: {SCORES}'loss' (nearest: 'test_loss')"),
+        (
+            ["metric=f1"],
+            f"stop.target.metric: {SCORES}'f1'; evaluation.metrics = [\"f1\"] measures it",
+        ),
+        (["for_evaluations=2"], "stop.target.value: missing: expected the accuracy to reach"),
+        (["metric=test_loss"], "stop.target.value: missing: expected the test loss to reach"),
+        (["value=1.5"], "stop.target.value: expected at most 1, as a share of 1, found 1.5"),
+        (["value=-0.5"], "stop.target.value: expected greater than 0, found -0.5"),
+    ],
+)
+def test_a_target_that_no_evaluation_reaches(good: Path, words: list[str], line: str) -> None:
+    assert refusal(good, *(f"stop.target.{word}" for word in words)).endswith(line)
+
+
+def test_a_target_of_a_score_that_is_not_measured_by_default(good: Path) -> None:
+    words = ["stop.target.metric=train_loss", "stop.target.value=0.1"]
+    assert config_file.load(good, words).stop_score.falls
+    said = refusal(good, *words, "evaluation.train_samples=0")
+    assert "(test_loss, accuracy), found 'train_loss' (nearest: 'test_loss')" in said
+    words = ["stop.target.metric=perplexity", "stop.target.value=9.0"]
+    given = config_file.load(good, [*words, 'evaluation.metrics=["perplexity"]'])
+    assert given.stop_value == 9.0 and given.stop_score.reaches(8.0, 9.0)
+    given = config_file.load(good, ["stop.target={}", "evaluation.target=0.4"])
+    assert given.stop_value == 0.4 and not given.stop_score.falls

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from builders import experiment, small_run
+from builders import S, experiment, small_run
 
 from edgefl.clocks.setup.devices import devices, in_tokens, longest_text, training_plan
 from edgefl.config import file as config_file
+from edgefl.config.experiment import LearningRateDecay
 from edgefl.config.groups import parts
 from edgefl.config.names import strategy_warnings
 from edgefl.data.dataset import Dataset
@@ -52,6 +54,18 @@ FEDAVG = 'strategies = [{strategy = "fedavg"}]\n'
             "[medium]\nkind = 'tdma'\nslot_ms = 100\nrate_mbit_s = 8\n",
             'devices.unit: tdma-fl plans slots by samples: expected "samples", found "tokens"',
         ),
+        (
+            FEDAVG + "[devices]\ntask_jitter = -0.1",
+            "devices.task_jitter: expected greater than or equal to 0, found -0.1",
+        ),
+        (
+            FEDAVG + "[devices]\ntask_jitter = 1.5",
+            "devices.task_jitter: expected less than or equal to 1, found 1.5",
+        ),
+        (
+            FEDAVG + "[devices]\ntask_jitter = 0.1\nkind = 'native'",
+            'devices: task_jitter: expected 0 with kind = "native"',
+        ),
     ],
 )
 def test_bad_input_is_one_line(tmp_path: Path, text: str, line: str) -> None:
@@ -60,6 +74,117 @@ def test_bad_input_is_one_line(tmp_path: Path, text: str, line: str) -> None:
     with pytest.raises(UserError) as error:
         config_file.load(path)
     assert line in str(error.value) and "\n" not in str(error.value)
+
+
+DECAYS = [
+    (
+        "name = 'exponental', factor = 0.9",
+        "training.decay.name: expected 'exponential', 'inverse_sqrt', 'steps' or 'linear', found"
+        " 'exponental' (nearest: 'exponential')",
+    ),
+    ("name = 'exponential'", 'factor: missing; name = "exponential" needs it'),
+    ("name = 'exponential', factor = 0", "decay.factor: expected greater than 0, found 0"),
+    ("name = 'exponential', factor = 1.1", "decay.factor: expected less than or equal to 1"),
+    (
+        "name = 'inverse_sqrt', factor = 0.9",
+        'factor: expected name = "exponential" or "steps", found "inverse_sqrt"',
+    ),
+    (
+        "name = 'inverse_sqrt', every_versions = 2, every_s = 3.0",
+        "expected every_versions or every_s, found both",
+    ),
+    (
+        "name = 'steps', factor = 0.1, every_versions = 2",
+        'every_versions: expected name = "exponential" or "inverse_sqrt", found "steps"',
+    ),
+    (
+        "name = 'steps', factor = 0.1",
+        'at_versions: missing; name = "steps" needs it, or at_s',
+    ),
+    (
+        "name = 'steps', factor = 0.1, at_versions = [5, 5]",
+        "at_versions: expected larger and larger numbers, found [5, 5]",
+    ),
+    ("name = 'linear'", 'over_versions: missing; name = "linear" needs it, or over_s'),
+    ("name = 'linear', over_version = 5", "unknown key (nearest: 'over_versions')"),
+    (
+        "name = 'linear', over_versions = 5",
+        "training.decay: the learning rate of fedavg falls to 0 at version 5, before stop.versions"
+        " = 9: expected a slower decay, or a floor above 0",
+    ),
+    (
+        "name = 'exponential', factor = 1e-9",  # .05 x 1e-9^5 is above 2^-126, ^4 is below
+        "the learning rate of fedavg falls to 0 at version 5, before",
+    ),
+    (
+        "name = 'exponential', factor = 1e-20, every_s = 2.0",
+        "the learning rate of fedavg falls to 0 at 4 s, before stop.emulated_s = 30",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "line"), DECAYS)
+def test_a_wrong_decay_is_one_line(tmp_path: Path, text: str, line: str) -> None:
+    path = tmp_path / "x.toml"
+    stop = "edges = {count = 4}\nstop = {versions = 9, emulated_s = 30.0}\n"
+    path.write_text(f"{stop}{FEDAVG}training = {{decay = {{{text}}}}}")
+    with pytest.raises(UserError) as error:
+        config_file.load(path)
+    assert line in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_decay_that_the_stop_does_not_reach_is_accepted(tmp_path: Path) -> None:
+    """The last task begins at version 8; at a rate of its own, 0 comes later."""
+    path, decay = tmp_path / "x.toml", "training = {decay = {name = 'exponential', factor = 5e-5}}"
+    for strategy, wrong in (
+        ("strategy = 'fedbuff', local_learning_rate = 0.5", False),
+        ("strategy = 'fedbuff', local_learning_rate = 1e-4", True),
+        ("strategy = 'k-async', buffer_size = 2, server_learning_rate = 0.5", False),
+        ("strategy = 'k-async', buffer_size = 2, server_learning_rate = 1e-4", True),
+    ):
+        path.write_text(f"edges = {{count = 4}}\nstop = {{versions = 9}}\n{decay}\n")
+        with path.open("a") as file:
+            file.write(f"strategies = [{{{strategy}}}]")
+        if wrong:
+            with pytest.raises(UserError, match="falls to 0 at version 8"):
+                config_file.load(path)
+        else:
+            config_file.load(path)
+
+
+@pytest.mark.parametrize(
+    ("keys", "factors"),
+    [
+        ({"name": "exponential", "factor": 0.5}, [1, 0.5, 0.25, 0.125, 2**-10]),
+        (
+            {"name": "exponential", "factor": 0.5, "every_versions": 2, "floor": 0.2},
+            [1, 1, 0.5, 0.5, 0.2],
+        ),
+        ({"name": "inverse_sqrt"}, [1, 2**-0.5, 3**-0.5, 0.5, 11**-0.5]),
+        ({"name": "steps", "factor": 0.1, "at_versions": [2, 10]}, [1, 1, 0.1, 0.1, 0.01]),
+        ({"name": "linear", "over_versions": 4}, [1, 0.75, 0.5, 0.25, 0]),
+        ({"name": "linear", "over_versions": 4, "floor": 0.2}, [1, 0.8, 0.6, 0.4, 0.2]),
+    ],
+)
+def test_the_factors_of_a_decay(keys: dict[str, Any], factors: list[float]) -> None:
+    """At versions 0, 1, 2, 3 and 10; and the same at these seconds, with the keys in seconds."""
+    by_version = LearningRateDecay.model_validate(keys)
+    found = [by_version.at(version, 99 * S) for version in (0, 1, 2, 3, 10)]
+    assert found == pytest.approx(factors) and by_version.counts_versions
+    in_s = {key.replace("versions", "s"): value for key, value in keys.items()}
+    if in_s.keys() == keys.keys():
+        in_s |= {"every_s": 1.0}
+    by_time = LearningRateDecay.model_validate(
+        {key: _in_s(value) if key[-2:] == "_s" else value for key, value in in_s.items()}
+    )
+    found = [by_time.at(99, round(at_s * S)) for at_s in (0, 1, 2, 3, 10)]
+    assert found == pytest.approx(factors) and not by_time.counts_versions
+    if keys["name"] != "linear":
+        assert by_time.at(0, 3 * S // 2) == by_time.at(0, S), "in whole periods"
+
+
+def _in_s(value: Any) -> Any:
+    return [float(each) for each in value] if isinstance(value, list) else float(value)
 
 
 def test_the_plan_has_the_values_of_the_config() -> None:
@@ -140,7 +265,7 @@ AT_WORK = [
 ]
 
 
-def said(name: str, **options: int) -> list[str]:
+def said(name: str, **options: Any) -> list[str]:
     given = experiment(edges={"count": EDGES}, strategies=[{"strategy": name, **options}])
     return [line for line in strategy_warnings(given, None) if "than the number of edges" in line]
 
@@ -151,6 +276,8 @@ def test_more_than_there_are_edges_is_told(name: str, key: str) -> None:
         f"{name}: {key} = 7 is more than the number of edges: all 6 work at the same time"
     ]
     assert said(name, **{key: EDGES}) == []
+    if key == "concurrency":
+        assert said(name, concurrency="all") == []
 
 
 RULE = """

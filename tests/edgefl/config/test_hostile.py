@@ -27,6 +27,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("value", HOSTILE.values(), ids=HOSTILE)
 @pytest.mark.parametrize("key", ["seed", "data.x", "strategies.0.x"])
+@pytest.mark.slow
 def test_a_hostile_value_is_one_line(tmp_path: Path, key: str, value: str) -> None:
     (tmp_path / "mine.toml").write_text(MINE)
     (tmp_path / "bad.toml").write_text(

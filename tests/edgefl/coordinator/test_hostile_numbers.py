@@ -51,6 +51,7 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("name", strategy_names())
+@pytest.mark.slow
 def test_no_strategy_falls(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain, count = Coordinator.receive, 0
     attacks = list(ATTACKS.values())

@@ -202,6 +202,7 @@ def test_an_edge_with_too_little_is_filled_drawn_again_or_refused() -> None:
 
 # ------------------------------------------------------------------ the figure
 @pytest.mark.parametrize("edges", [3, 30])
+@pytest.mark.slow
 def test_the_partition_is_drawn(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], edges: int
 ) -> None:

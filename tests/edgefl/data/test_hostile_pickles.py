@@ -79,6 +79,7 @@ def little_memory() -> Any:
 
 
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.slow
 def test_a_hostile_pickle_is_one_line(tmp_path: Path, content: bytes) -> None:
     told = read(tmp_path, content)
     assert told.startswith(("read", f"{tmp_path / 'bad'}: ")) and len(told) < 600

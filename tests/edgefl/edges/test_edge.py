@@ -17,7 +17,7 @@ from trainers import linear_trainer
 
 from edgefl.actor import COORDINATOR, Output, Run, Send
 from edgefl.edges.edge import ASKING, TRANSITIONS, Edge, Phase, PhaseEvent, PhaseMachine
-from edgefl.edges.training import TrainingFailure, TrainingPlan
+from edgefl.edges.training import Merge, TrainingFailure, TrainingPlan
 from edgefl.errors import Bug
 from edgefl.protocol.messages import (
     Acknowledged,
@@ -26,6 +26,7 @@ from edgefl.protocol.messages import (
     Fresh,
     FreshRequest,
     NothingNewer,
+    Pushed,
     TooLate,
     Update,
     UrgeTask,
@@ -40,11 +41,15 @@ class FakeRun:
     """Six steps of ten samples."""
 
     task: Assignment
-    checkpoint: int | None
+    checkpoints: tuple[int, ...]
     steps: int = 6
     step: int = 0
     merged: list[int] = field(default_factory=list)
     failure: TrainingFailure | None = None
+
+    @property
+    def checkpoint(self) -> int | None:
+        return self.checkpoints[0] if self.checkpoints else None
 
     def work_until(self, step: int) -> int:
         return 10 * (step - self.step)
@@ -57,13 +62,13 @@ class FakeTrainer:
         self.checkpoint = checkpoint
 
     def begin(self, task: Assignment, rule: LocalRule, memory: dict[str, Any]) -> FakeRun:
-        return FakeRun(task, self.checkpoint)
+        return FakeRun(task, () if self.checkpoint is None else (self.checkpoint,))
 
     def advance(self, run: FakeRun, rule: LocalRule, until_step: int) -> None:
         run.step = min(until_step, run.steps)
 
-    def merge(self, run: FakeRun, rule: LocalRule, fresh: np.ndarray, version: int) -> None:
-        run.merged.append(version)
+    def merge_at(self, run: FakeRun, merge: Merge) -> None:
+        run.merged.append(merge.model.version)
 
     def payload(
         self, run: FakeRun, rule: LocalRule
@@ -222,11 +227,16 @@ class AskingRule(LocalRule):
 
 
 class Walk:
-    """An edge with two samples per second. ``kind``: its rule's ``on_request``, or "never"."""
+    """An edge with two samples per second. ``kind``: its rule's ``on_request``, or "never"; then
+    maybe what it does with a pushed model.
+    """
 
     def __init__(self, kind: str) -> None:
         torch.set_num_threads(1)
-        rule = LocalRule(None) if kind == "never" else AskingRule(kind)
+        asks, _, takes = kind.partition(" ")
+        rule = LocalRule(None) if asks == "never" else AskingRule(asks)
+        if takes:
+            rule.on_push, rule.pushed = takes, lambda run, model, version, numbers: None
         self.edge = Edge("a", linear_trainer(PLAN), rule, Rate(2.0))
         self.number, self.now = 6, 0
         self.job: Any = None
@@ -266,6 +276,8 @@ TRAIN: Step = Walk.train
 FRESH: Step = Walk.fresh
 NOTHING: Step = lambda walk: walk.hear(NothingNewer(walk.number))
 LATE: Step = lambda walk: walk.hear(TooLate(walk.number))
+PUSH: Step = lambda walk: walk.hear(Pushed(walk.number, 3, {"weights": vector(8, 0, 4)}))
+LATER: Step = lambda walk: setattr(walk, "now", walk.now + 1)
 CANCEL: Step = lambda walk: walk.hear(CancelTask(walk.number))
 URGE: Step = lambda walk: walk.hear(UrgeTask(walk.number))
 
@@ -286,11 +298,25 @@ BY: dict[PhaseEvent, Step] = {
     PhaseEvent.DONE: TRAIN,
     PhaseEvent.CANCELLED: CANCEL,
     PhaseEvent.URGED: URGE,
+    **dict.fromkeys((PhaseEvent.PUSHED, PhaseEvent.TAKEN_BACK, PhaseEvent.RESTARTED), PUSH),
 }
 SPECIAL: dict[tuple[Phase, PhaseEvent], tuple[str, list[Step]]] = {
     (Phase.TRAINING, PhaseEvent.ASKED): ("wait", [BEGIN]),
     (Phase.TRAINING, PhaseEvent.ASKED_ON): ("train_on", [BEGIN]),
-    (Phase.IDLE, PhaseEvent.URGED): ("never", [BEGIN, TRAIN]),  # trained ahead of emulated time
+    # trained ahead of emulated time
+    (Phase.IDLE, PhaseEvent.URGED): ("never", [BEGIN, TRAIN]),
+    (Phase.IDLE, PhaseEvent.PUSHED): ("never go_on", [BEGIN, TRAIN]),
+    (Phase.IDLE, PhaseEvent.RESTARTED): ("never restart", [BEGIN, TRAIN]),
+    (Phase.TRAINING, PhaseEvent.PUSHED): ("never go_on", [BEGIN]),
+    (Phase.TRAINING, PhaseEvent.RESTARTED): ("never restart", [BEGIN]),
+    (Phase.WAITING, PhaseEvent.TAKEN_BACK): ("wait go_on", [BEGIN, TRAIN]),
+    (Phase.WAITING, PhaseEvent.RESTARTED): ("wait restart", [BEGIN, TRAIN, LATER]),
+    (Phase.REFRESHING, PhaseEvent.PUSHED): ("train_on go_on", [BEGIN, TRAIN, LATER]),
+    (Phase.REFRESHING, PhaseEvent.TAKEN_BACK): ("train_on go_on", [BEGIN, TRAIN]),
+    (Phase.REFRESHING, PhaseEvent.RESTARTED): ("train_on restart", [BEGIN, TRAIN, LATER]),
+    (Phase.HELD, PhaseEvent.PUSHED): ("train_on go_on", [BEGIN, TRAIN, LATER, TRAIN]),
+    (Phase.HELD, PhaseEvent.TAKEN_BACK): ("train_on go_on", [BEGIN, TRAIN, TRAIN]),
+    (Phase.HELD, PhaseEvent.RESTARTED): ("train_on restart", [BEGIN, TRAIN, LATER, TRAIN]),
 }
 LEGAL = [(phase, event) for phase, row in TRANSITIONS.items() for event in row]
 ILLEGAL = [pair for pair in product(Phase, PhaseEvent) if pair not in LEGAL]
@@ -308,7 +334,11 @@ def test_messages_walk_every_transition_of_the_table(phase: Phase, event: PhaseE
         step(walk)
     assert walk.edge.phase is phase and walk.edge.asking == (phase in ASKING)
     BY[event](walk)
-    assert walk.told[len(way) :] == [(phase, event, TRANSITIONS[phase][event])]
+    before = len([step for step in way if step is not LATER])
+    (first, *more) = walk.told[before:]
+    assert first == (phase, event, TRANSITIONS[phase][event])
+    # the pushed model that comes before a request is then merged
+    assert [event for _, event, _ in more] == [PhaseEvent.PUSHED] * (event is PhaseEvent.TAKEN_BACK)
     assert (walk.edge.task is None) == (walk.edge.run is None) == (walk.edge.phase is Phase.IDLE)
 
 
@@ -329,7 +359,8 @@ def test_a_bug_says_what_was_expected_and_how_the_edge_came_there() -> None:
         walk.edge.job_done(walk.job, None, 4 * S)
     assert caught.value.message == (
         "edge a: 'run done' in phase 'waiting', expected one of 'task begun', 'task cancelled',"
-        " 'answer: a fresher model', 'answer: nothing newer', 'no answer in time'"
+        " 'request taken back: a pushed model comes before it', 'run begun again from a pushed"
+        " model', 'answer: a fresher model', 'answer: nothing newer', 'no answer in time'"
     )
     assert caught.value.story == [
         "task begun -> training",
@@ -504,7 +535,7 @@ def merged_by_hand(step: int | None) -> list[float]:
     run = trainer.begin(Assignment(7, 0, {"weights": vector(0, 0, 5)}), rule, {})
     if step is not None:
         trainer.advance(run, rule, step)
-        trainer.merge(run, rule, NEWER.vectors["weights"], 3)
+        trainer.merge(run, rule, Merge(step, NEWER))
     trainer.advance(run, rule)
     return run.weights.tolist()
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from builders import S
 from torch import nn
+from torch.utils.data import DataLoader
 from trainers import ANSWERS, ROWS, FakeTask, finished, half_square, linear_trainer
 
 from edgefl.actor import COORDINATOR, Run, Send
@@ -20,6 +21,7 @@ from edgefl.edges.edge import Edge, Phase
 from edgefl.edges.training import (
     STEPS,
     LocalRun,
+    Merge,
     Schedule,
     Trainer,
     TrainingPlan,
@@ -115,6 +117,20 @@ def test_a_last_batch_that_is_smaller_may_be_left_out() -> None:
     assert whole.order[:6].tolist() == passes[0], "the same order of samples as without it"
 
 
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_the_batches_of_a_pass_are_those_of_torchs_data_loader(drop_last: bool) -> None:
+    """But for fewer samples than a batch, where it would train on nothing."""
+    for samples in range(1, 23):
+        plan = TrainingPlan(1, 5, 0.0, drop_last=drop_last)
+        loader = DataLoader(range(samples), batch_size=5, shuffle=True, drop_last=drop_last)
+        sizes = [len(batch) for batch in loader] or [samples]
+        run = linear_trainer(plan, torch.zeros(samples, 3), torch.zeros(samples, 1)).begin(
+            start_at(0, 0, 0), LocalRule(None), {}
+        )
+        ends = [run.samples_at(step) for step in range(run.steps + 1)]
+        assert np.diff(ends).tolist() == sizes and run.steps_per_epoch == len(sizes)
+
+
 def test_an_epoch_may_be_a_number_of_batches_along_shuffled_passes() -> None:
     """Seven samples in batches of three are passes of 3, 3 and 1; an epoch here is two batches."""
     rows = torch.eye(3).repeat(3, 1)[:7]
@@ -177,6 +193,7 @@ class RowsOfBatch(LocalRule):
 
 
 @pytest.mark.parametrize("local_samples", [1, 3, 4, 5, 40])
+@pytest.mark.slow
 def test_a_gradient_is_of_a_whole_batch_drawn_uniformly_from_however_few_samples(
     local_samples: int,
 ) -> None:
@@ -214,9 +231,8 @@ def test_a_fresher_model_is_merged_in_the_middle() -> None:
     run = trainer.begin(start_at(0, 0, 5), rule, {})
     assert run.checkpoint == 1
     assert trainer.advance(run, rule, until_step=run.checkpoint) and run.step == 1
-    trainer.merge(
-        run, rule, np.array([0, 1, 1], dtype=np.float32), version=2
-    )  # now (0, 2, 2): gradient (-1, 4, 0)
+    fresh = Fresh(0, 2, {"weights": np.array([0, 1, 1], dtype=np.float32)})
+    trainer.merge(run, rule, Merge(1, fresh))  # now (0, 2, 2): gradient (-1, 4, 0)
     assert trainer.advance(run, rule)
     assert run.weights.tolist() == [0.5, 0.0, 2.0]
 

@@ -51,6 +51,7 @@ CIFAR, GREY, TINY = (3, 32, 32), (1, 28, 28), (3, 64, 64)
         (vgg11, "none", TINY, 200, 9_225_610 - 5_130 + 4 * 512 * 200 + 200, 0),
     ],
 )
+@pytest.mark.slow
 def test_sizes(
     model: ModuleType,
     kind: str,

@@ -42,6 +42,7 @@ def built(vocabulary: int = 60, length: int = LENGTH, **keys: Any) -> Any:
         ("head", 2 * 16 + 2),
     ],
 )
+@pytest.mark.slow
 def test_the_vector_holds_what_is_trained(train: str, elements: int | None) -> None:
     space = Workspace(lambda: built(train=train))
     every = sum(p.numel() for p in space.model.net.parameters())
@@ -105,6 +106,7 @@ def test_frozen_weights_stay_in_the_mapped_file() -> None:
 # ------------------------------------------------------------------ batches
 
 
+@pytest.mark.slow
 def test_a_causal_model_is_trained_on_its_answers_only() -> None:
     made = learning(causal_experiment({"train": "lora"}), None)
     inputs, targets = made.train[0][:4], made.train[1][:4]

@@ -27,6 +27,7 @@ def run(given: Any, directory: Path) -> tuple[dict[str, Any], list[dict[str, str
 
 
 @pytest.mark.parametrize("train", ["all", "lora"])
+@pytest.mark.slow
 def test_fedecho_on_a_causal_model_gives_the_same_bytes_twice(tmp_path: Path, train: str) -> None:
     given = causal_experiment(
         {"train": train},

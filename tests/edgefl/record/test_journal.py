@@ -78,6 +78,7 @@ def test_inputs_come_back_with_their_arrays_and_events(tmp_path: Path, payloads:
 
 
 # ------------------------------------------------------------------ a torn end
+@pytest.mark.slow
 def test_what_a_crash_has_torn_at_any_byte_is_cut_off_and_the_journal_goes_on(
     tmp_path: Path,
 ) -> None:

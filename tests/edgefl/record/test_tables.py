@@ -254,6 +254,7 @@ def rotated(folder: Path, part_bytes: int, sizes: dict[str, int] | None = None) 
 
 
 @pytest.mark.parametrize("part_bytes", [1, 150, 400])
+@pytest.mark.slow
 def test_going_on_gives_the_same_parts_too(tmp_path: Path, part_bytes: int) -> None:
     """Also if files have become parts since the moment from which the record goes on."""
     whole = rotated(tmp_path / "whole", part_bytes)

@@ -169,6 +169,7 @@ def timeline_of(run: Path, rows: list[dict[str, Any]], steps: int) -> Timeline:
 
 
 @pytest.mark.parametrize("steps", [1, 10, 10_000])
+@pytest.mark.slow
 def test_the_timeline_is_the_same_row_by_row(run: Path, steps: int) -> None:
     """A fault that takes no time changes nothing, but then no edge does only the usual."""
     rows = read_events(run / "events.jsonl")

@@ -149,6 +149,7 @@ def test_holms_adjustment_by_hand() -> None:
     assert own.holm([]) == []
 
 
+@pytest.mark.slow
 def test_intervals_cover_the_mean_as_often_as_they_say() -> None:
     """500 samples of ten normal values: the share that covers lies near 95 %.
 

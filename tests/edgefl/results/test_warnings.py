@@ -157,6 +157,7 @@ def test_a_run_that_did_not_end_by_itself_could_have_made_a_model(end: str | Non
     assert warnings(facts(versions=0, finished=end)) == []
 
 
+@pytest.mark.slow
 def test_a_payload_of_another_length_than_expected_is_told(tmp_path: Path) -> None:
     """A control variate has parameters only; a model with batch norm is longer."""
     summary, directory = small_run(

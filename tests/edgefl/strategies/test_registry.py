@@ -44,6 +44,7 @@ def test_modules_of_the_user_are_those_of_strategy_and_rule(
 @pytest.mark.parametrize(
     ("name", "options"),
     [
+        ("ace", {"local_steps": 0}),
         ("asofed", {"beta": 1.5}),
         ("asyncpart", {"staleness_exponent": 51.0}),
         ("ca2fl", {"server_learning_rate": 0.0}),
@@ -52,9 +53,14 @@ def test_modules_of_the_user_are_those_of_strategy_and_rule(
         ("fedasmu", {"tau": 0}),
         ("fedasmu", {"selector": "fixed"}),
         ("fedbuff", {"no_such_key": 1}),
+        ("fedcompass", {"min_share": 1.5}),
+        ("fedcompass", {"latest_time_factor": 0.5}),
         ("feddelay", {"server_learning_rate": 1.5}),
         ("feddyn", {"alpha": 0.0}),
+        ("fedpsa", {"delta": 0.0}),
+        ("fedpsa", {"fisher": "exact"}),
         ("fedsa", {"window": 0}),
+        ("fedstaleweight", {"window": 0}),
         ("moon", {"temperature": 0.0}),
         ("port", {"staleness_bound": 0}),
         ("syncdrop", {"drop_rate": 1.0}),

@@ -8,12 +8,13 @@ import pytest
 from builders import S, Server, make, vector
 
 from edgefl.strategies.base.events_and_decisions import Assign, FreshRequested, SendFresh
-from edgefl.strategies.base.strategy import Strategy
+from edgefl.strategies.base.strategy import MOST_FAILED, Strategy
 from edgefl.strategies.ca2fl import CA2FL
 from edgefl.strategies.fadas import FADAS
 from edgefl.strategies.fedac import FedAC
 from edgefl.strategies.fedasync import FedAsync, FedAsyncOptions, damping
 from edgefl.strategies.fedbuff import FedBuff
+from edgefl.strategies.feddelay import FedDelay
 from edgefl.streams import Streams
 from edgefl.vectors import Layout, LayoutEntry
 
@@ -126,6 +127,37 @@ def test_periodic_starts_min_of_m_and_cap_minus_running() -> None:
     )
     assert story.close(second) == [] and story.join("f") == []
     assert len(story.ring(15 * S)) == 2 and len(story.open) == 3
+
+
+def test_the_journals_trigger_has_no_cap() -> None:
+    """Algorithm 1 of FedASMU's journal paper: every T seconds m' devices, however many work."""
+    story = mixing(dispatch="periodic", period_s=5.0, clients_per_trigger=2, concurrency="all")
+    story.start("a", "b", "c", "d", "e")
+    at_work = [len(story.open)]
+    for trigger in (1, 2, 3):
+        story.ring(5 * trigger * S)
+        at_work.append(len(story.open))
+    assert at_work == [2, 4, 5, 5], "min(2, idle)"
+    story.join("f")
+    story.ring(20 * S)
+    assert len(story.open) == 6, "an edge that joins later may work, too"
+
+
+def test_without_a_cap_all_edges_are_replaced_at_once() -> None:
+    """Also in the rules that use the number of edges at work: FedDelay's tau_C is that of all."""
+    for kind, options in ((FedAsync, {}), (FedBuff, {"buffer_size": 5}), (FedDelay, {})):
+        story = Server(make(kind, concurrency="all", **options))
+        story.start("a", "b", "c")
+        assert len(story.open) == 3 and kind.concurrency(story.strategy.options, 40) == 40
+        story.deliver(next(iter(story.open)), 1, 0, 0)
+        assert len(story.open) == 3
+        assert kind.warnings(story.strategy.options, 1) == []
+    closing = Server(make(FedAsync, concurrency="all"))
+    closing.start("a", "b")
+    closed, said = 0, list[str]()
+    while not any(line.startswith("finish") for line in said):
+        closed, said = closed + 1, closing.close(next(iter(closing.open)))
+    assert closed == 2 * MOST_FAILED
 
 
 # ------------------------------------------------------------------ FedBuff

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tdma_rounds import as_played, play, slotted
 
+from edgefl.results.read import read_events
 from edgefl.strategies.base.slotted import Timetable
 from edgefl.strategies.idfl import Idfl
 from edgefl.strategies.tdma_fl import TdmaFL
@@ -69,9 +70,23 @@ def test_figure_two_of_the_paper(tmp_path: Path) -> None:
     assert played[1].uploads == [(2, 0, 5), (3, 0, 6)] and played[1].end_slot == 8
 
 
+@pytest.mark.parametrize(("computes", "missed"), [(6, 0), (7, 1), (8, 2)])
+def test_a_turn_is_missed_by_a_device_that_is_ready_a_slot_later(
+    tmp_path: Path, computes: int, missed: int
+) -> None:
+    """N = 6, S = 2: four are ahead of a group, so its turns are 6 and 7 slots after its model."""
+    shape = slotted(6, computes, slots=60, per_round=2)
+    play(tmp_path, shape)
+    events = read_events(tmp_path / shape.strategies[0].name / "events.jsonl")
+    rows = [row for event in events for row in event.get("decisions", ())]
+    counts = [row["values"]["missed"] for row in rows if row["do"] == "report"]
+    assert set(counts[:3]) == {0} and set(counts[3:]) == {missed}
+
+
 @pytest.mark.parametrize(
     ("per_round", "models"), [(1, 49_999), (2, 33_333), (5, 16_667), (10, 9_091), (20, 4_001)]
 )
+@pytest.mark.slow
 def test_table_one_under_the_virtual_clock(tmp_path: Path, per_round: int, models: int) -> None:
     """Table I, CIFAR-10: N = 20, tau_comp = 4, T = 100,000 slots; here T / 200, where the closed
     form has been checked, and its whole row.
@@ -91,6 +106,7 @@ def test_table_one_under_the_virtual_clock(tmp_path: Path, per_round: int, model
     order=st.sampled_from(["finished", "oldest"]),
     wait=st.booleans(),
 )
+@pytest.mark.slow
 def test_unequal_devices_against_the_simulation(
     tmp_path_factory: pytest.TempPathFactory,
     takes: list[int],
@@ -116,6 +132,7 @@ def test_unequal_devices_against_the_simulation(
     ("computes", "transfer", "d_star", "alpha"),
     [(50, 1, 25, 74), (10, 1, 5, 94), (2, 1, 1, 98), (50, 5, 5, 94)],
 )
+@pytest.mark.slow
 def test_the_delays_of_proposition_one(
     tmp_path: Path, computes: int, transfer: int, d_star: int, alpha: int
 ) -> None:
@@ -142,6 +159,7 @@ def test_the_delays_of_proposition_one(
     transfer=st.integers(1, 3),
     computes=st.integers(0, 20),
 )
+@pytest.mark.slow
 def test_odd_shapes_with_a_delay_against_the_simulation(
     tmp_path_factory: pytest.TempPathFactory,
     data: st.DataObject,

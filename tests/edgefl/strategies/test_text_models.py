@@ -63,6 +63,7 @@ KINDS = {"fedavg": "all", "wkafl": "all", "syncdrop": "lora", "fedecho": "lora"}
         for train in ("all", "lora")
     ],
 )
+@pytest.mark.slow
 def test_a_strategy_updates_a_text_model(tmp_path: Path, name: str, train: str) -> None:
     made = learned(train)
     summary = ran(made, text_experiment({"train": train}, **sections(name)), tmp_path / "run")

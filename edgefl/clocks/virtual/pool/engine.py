@@ -121,8 +121,10 @@ class InProcessEngine:
             job.until_step,
         )
         outcome = self._executor.train(run, stretch)
+        assert outcome is not None, "nothing gives it up"
         run.step = job.until_step
-        if outcome is None:
+        if isinstance(outcome, bool):
+            run.asks = outcome
             self._standing.add(run)
         else:
             run.end(outcome)

@@ -24,7 +24,8 @@ from edgefl.edges.training import (
     Trainer,
     TrainingFailure,
     TrainingPlan,
-    set_checkpoint,
+    asks_now,
+    set_checkpoints,
 )
 from edgefl.errors import Bug, UserError
 from edgefl.jobs import Evaluate
@@ -57,6 +58,7 @@ class DeferredRun(Course):
     # copies of ``kept`` that the rule reads while it computes its checkpoint
     memory: dict[str, Any] = field(default_factory=dict)
     merges: list[Merge] = field(default_factory=list)
+    asks: bool = False  # whether its rule asks for a fresher model at ``step``
     outcome: RunOutcome | None = None
 
     def end(self, outcome: RunOutcome) -> None:
@@ -108,19 +110,22 @@ class Describer:
                 from edgefl.models.workspace import wrap  # a rule that remembers reads tensors
 
                 run.memory = {name: wrap(aligned_copy(vector)) for name, vector in kept.items()}
-            set_checkpoint(run, rule)
+            set_checkpoints(run, rule)
             run.memory = {}
         return run
-
-    def merge(self, run: DeferredRun, rule: LocalRule, fresh: np.ndarray, version: int) -> None:
-        self.merge_at(run, run.step, fresh, version)
 
     def kept(self, run: DeferredRun) -> DeferredRun:
         """Return the run unchanged: nothing beyond its step has been trained."""
         return run
 
-    def merge_at(self, run: DeferredRun, step: int, fresh: np.ndarray, version: int) -> None:
-        run.merges.append(Merge(step, fresh, version))
+    def certain(self, run: DeferredRun, kept: DeferredRun) -> DeferredRun:
+        return kept
+
+    def merge_at(self, run: DeferredRun, merge: Merge) -> None:
+        run.merges.append(merge)
+
+    def asks(self, run: DeferredRun, rule: LocalRule) -> bool:
+        return run.asks
 
     def payload(
         self, run: DeferredRun, rule: LocalRule
@@ -150,7 +155,7 @@ class Stretch:
 
 @dataclass(slots=True, eq=False)
 class Standing:
-    """A run with its rule and trainer. ``merged``: how many fresher models were merged into it."""
+    """A run with its rule and trainer. ``merged``: how many models were merged into it."""
 
     run: LocalRun
     rule: LocalRule
@@ -184,11 +189,11 @@ class Executor:
 
     def train(
         self, key: Any, stretch: Stretch, given_up: Callable[[], bool] | None = None
-    ) -> RunOutcome | None:
+    ) -> RunOutcome | bool | None:
         """Train a stretch, and return the outcome, which may be a failure.
 
-        None if the run has stopped at a checkpoint (kept under ``key``), or if ``given_up()``,
-        called after each step, returns True.
+        If the run has stopped before its end (kept under ``key``), whether its rule ``asks`` there.
+        None if ``given_up()``, called after each step, returns True.
         """
         if self._untrained and (outcome := self._returned(stretch)) is not None:
             return outcome
@@ -198,13 +203,15 @@ class Executor:
         for merge in stretch.merges[standing.merged :]:
             if not trainer.advance(run, rule, merge.step, given_up):
                 return None
-            trainer.merge(run, rule, merge.weights, merge.version)
+            trainer.merge(run, rule, merge)
             standing.merged += 1
         if not trainer.advance(run, rule, stretch.until, given_up):
             return None
         if run.step < run.steps and run.failure is None:
-            self._standing[key] = standing
-            return None
+            asks = owns(rule, "asks") and asks_now(run, rule)
+            if run.failure is None:
+                self._standing[key] = standing
+                return asks
         return ended(standing)
 
     def _returned(self, stretch: Stretch) -> RunOutcome | None:
@@ -262,7 +269,7 @@ class Executor:
 
 def only_sends(rule: LocalRule) -> bool:
     """Whether a rule sends the model without training as it was received."""
-    hooks = ("unpack", "begin", "checkpoint", "merge", "payload")
+    hooks = ("unpack", "begin", "checkpoint", "asks", "merge", "pushed", "payload")
     return rule.moves and not rule.remembers and not any(owns(rule, hook) for hook in hooks)
 
 

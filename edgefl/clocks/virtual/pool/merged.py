@@ -35,7 +35,7 @@ from edgefl.errors import UserError
 from edgefl.jobs import Train
 from edgefl.models.torch_device import CPU, RandomStates, drawing_from, seeded
 from edgefl.models.workspace import Workspace
-from edgefl.strategies.base.strategy import LocalRule, owns
+from edgefl.strategies.base.strategy import LocalRule, owns, takes_pushes
 
 CLOSE = 1e-3  # the gradients of the check agree to this share of their largest element
 
@@ -392,7 +392,7 @@ class MergedTasks:
 
     def _alone(self, run: DeferredRun, stretch: Stretch) -> RunOutcome:
         outcome = self.executor.train(run, stretch)
-        assert outcome is not None, "a run without a checkpoint has stopped"
+        assert isinstance(outcome, RunOutcome), "a run without a checkpoint has stopped"
         return outcome
 
     # ------------------------------------------------------------------ what can be merged
@@ -432,6 +432,8 @@ def reason_against(rule: LocalRule) -> str | None:
         return "its devices compute single gradients"
     if owns(rule, "extra_loss") or rule.sees != LocalRule.sees:
         return "its local rule adds a term to the loss"
-    if owns(rule, "checkpoint"):
+    if owns(rule, "checkpoint") or owns(rule, "asks"):
         return "its devices ask for fresher models"
+    if takes_pushes(rule):
+        return "its devices take pushed models"
     return None

@@ -50,7 +50,7 @@ from edgefl.clocks.virtual.pool.executor import (
 from edgefl.edges.training import Merge, TrainingFailure
 from edgefl.errors import Bug, UserError, trace
 from edgefl.jobs import Train
-from edgefl.protocol.messages import Assignment
+from edgefl.protocol.messages import PUSH, Assignment, Fresh, Pushed
 from edgefl.vectors import aligned
 
 # ---------------------------------------------------------------------- orders and their results
@@ -66,9 +66,18 @@ def order_of(number: int, job: Any, stands: bool) -> list[Any]:
         return ["do", number, jobs.plain(job)]
     run: DeferredRun = job.run
     task = [run.task.number, run.task.version, dict(run.task.vectors), dict(run.task.numbers)]
-    merges = [[merge.step, merge.weights, merge.version] for merge in run.merges]
+    merges = [_plain(merge) for merge in run.merges]
     of_start: list[Any] = [None, {}] if stands else [task, dict(run.kept)]
     return ["train", number, run.index, run.edge, *of_start, merges, job.until_step]
+
+
+def _plain(merge: Merge) -> list[Any]:
+    model = merge.model
+    return [merge.step, model.kind, model.number, model.version, model.vectors, model.numbers]
+
+
+def _merge(step: int, kind: str, *content: Any) -> Merge:
+    return Merge(step, (Pushed if kind == PUSH else Fresh)(*content))
 
 
 def done(
@@ -76,15 +85,15 @@ def done(
 ) -> tuple[list[Any] | None, Any]:
     """Do an order in a worker. Returns (None, the result) or (failure, None).
 
-    The result of a "train" is None if the run stopped before its end. A failure is the error's
-    text, and whether it is a UserError.
+    The result of a "train" that stopped before its end says whether its rule asks there. A failure
+    is the error's text, and whether it is a UserError.
     """
     try:
         if order[0] == "do":
             return None, executor.do(jobs.of_plain(order[2]))
         _, number, index, edge, task, kept, merges, until = order
         started = None if task is None else Assignment(*task)
-        merged = [Merge(*merge) for merge in merges]
+        merged = [_merge(*merge) for merge in merges]
         outcome = executor.train(
             number, Stretch(index, edge, started, kept, merged, until), given_up
         )
@@ -93,8 +102,8 @@ def done(
     except BaseException as error:
         users = isinstance(error, UserError)
         return [str(error) if users else trace(error), users], None
-    if outcome is None:
-        return None, None
+    if outcome is None or isinstance(outcome, bool):
+        return None, outcome
     failure = outcome.failure and [outcome.failure.reason, outcome.failure.trace]
     return None, [outcome.vectors, outcome.numbers, outcome.remembered, failure]
 
@@ -241,7 +250,8 @@ class WorkerPool:
             item = self._items[_key(job)]
         while item.state is not State.DONE:
             self._step(None, item)
-        if item.failure is None and item.result is None and isinstance(job, Train):
+        if isinstance(job, Train) and isinstance(item.result, bool):
+            job.run.asks = item.result
             self._become(item, State.STANDING)
         else:
             self._close(item)
@@ -251,7 +261,7 @@ class WorkerPool:
         if not isinstance(job, Train):
             return item.result
         job.run.step = job.until_step
-        if item.result is not None:
+        if not isinstance(item.result, bool):
             vectors, numbers, remembered, failure = item.result
             failed = failure and TrainingFailure(*failure)
             job.run.end(RunOutcome(vectors, numbers, remembered, failed))

@@ -41,8 +41,8 @@ GATHER_NS = 1_000_000  # items that wait are handled together for so long, then 
 SLOW_NS = 50_000_000  # a heartbeat or an update should not wait so long for another one
 DISK_FULL = "disk_full"  # a fact: the coordinator has waited for room on its disk
 STOPPED = "stopped by an error"  # one that the user can correct, such as a full disk
-JUDGED = (messages.Worked, messages.Noticed)
-UNJUDGED = (messages.Carried, messages.Evaluated, messages.HostSaid, messages.Judged)
+JUDGED = (messages.Worked, messages.Scored, messages.Noticed)
+UNJUDGED = (messages.Carried, messages.Scored, messages.HostSaid, messages.Judged)
 SMALL_BYTES = 1_000_000  # of a model; the vectors of a larger one are computed beside the sockets
 TURN_NS = 5_000_000  # after so long, the sockets are looked at again
 # The logic's own thread ends when nothing was slow for so long: 200 times the least slow item, so a
@@ -414,7 +414,14 @@ class Logic:
         jobs = self.core.jobs
         orders = {} if jobs is None else jobs.open
         self.core.keeps_weights, started = True, self.system.monotonic_ns()
+        after_end = False
         for entry in entries:
+            # what came after the former end of a run that is lengthened was not handled then, and
+            # the edges bring it again; scores of models of before are still missing
+            lost = after_end and entry.ended and not self.ended
+            after_end = entry.ended
+            if lost and entry.item["kind"] not in (messages.Scored.__name__, "Judged"):
+                continue
             self.wall_s = entry.wall_s
             try:
                 item = messages.from_row(entry.item, entry.arrays, orders)
@@ -486,7 +493,8 @@ class Logic:
             self._slow_ns = self.system.monotonic_ns()
         if isinstance(item, JUDGED):
             self._judge(item)
-        if self.checkpoints is not None and not self._interrupted:  # nothing resumes after that
+        # nothing resumes after the end; a run that is lengthened goes on before it
+        if self.checkpoints is not None and not (self._interrupted or self.ended):
             self.checkpoints.handled(taken_ns, self.wall_s)
 
     def _take_ahead(self, item: messages.EarlyUpdate) -> None:
@@ -509,7 +517,7 @@ class Logic:
             return
         handled, self._handled = self._handled, []
         started = self.system.monotonic_ns()
-        if any(requests or isinstance(item, messages.Evaluated) for item, _, requests in handled):
+        if any(requests or isinstance(item, messages.Scored) for item, _, requests in handled):
             self.committer.commit(partial(self._leave, handled))
         waited_ns = self.system.monotonic_ns() - started
         before, self._waited_long = self._waited_long, waited_ns > SLOW_NS
@@ -532,7 +540,7 @@ class Logic:
         self._interrupted |= isinstance(item, messages.Interrupt)
         kept = isinstance(item, messages.Judged) or not self._interrupted
         if self.journal is not None and kept:
-            self.journal.input(*messages.row(item), self.wall_s)
+            self.journal.input(*messages.row(item), self.wall_s, self.ended)
         if isinstance(item, messages.Whole):
             item.incoming.body = None  # free it: the message has aligned copies
 
@@ -540,6 +548,9 @@ class Logic:
         if isinstance(item, messages.Worked):
             order: JobOrder = item.order
             self.fidelity.task(item.now - order.due_ns, order.due_ns - order.start_ns)
+        cost_ns = self.core.coordinator.scores.cost_ns
+        if isinstance(item, messages.Scored) and cost_ns and not self.ended:
+            self.fidelity.task(item.now - item.at_ns - cost_ns, cost_ns)
         if isinstance(item, messages.Noticed) and item.fact == DISK_FULL and not self.ended:
             waited_s = item.values["waited_s"]
             self.fidelity.strain(f"the coordinator waited {waited_s:.1f} s for room on its disk")
@@ -557,7 +568,7 @@ class Logic:
                         self.job_worker.submit(request)
                     case _:
                         asked.append(request)
-            if isinstance(item, messages.Evaluated) and self.evaluator is not None:
+            if isinstance(item, messages.Scored) and self.evaluator is not None:
                 self.evaluator.handled(item.version)
         if asked:
             self._ask(asked)

@@ -354,7 +354,9 @@ class Pacing:
                 self._release()
             match request:
                 case messages.Carry():
-                    self.transport.carry(request.edge, request.outgoing, request.now)
+                    self.transport.carry(
+                        request.edge, request.outgoing, request.now, request.replaces
+                    )
                 case messages.Granted():
                     self.transport.grant(request.grant, request.number, request.now)
                 case messages.UpdateTaken():

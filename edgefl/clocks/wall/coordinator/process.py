@@ -92,7 +92,6 @@ from edgefl.record.files import CHECKPOINTS, CONFIG, EVENTS
 from edgefl.record.journal import BLOBS, LINES, read, segment_name, segments, segments_from
 from edgefl.record.record import JOURNAL
 from edgefl.record.tables import Later, lost_rows, parts
-from edgefl.results.summary import BROKEN_OFF
 from edgefl.strategies.base.catalog import own_modules
 from edgefl.streams import Streams
 from edgefl.vectors import Layout, aligned_copy
@@ -214,6 +213,7 @@ def open_run(
         root = cast(dict[str, Any], decode(checkpoint.encoded, externals(run), own))
         core, run.record.wall_at = root["core"], root["wall_at"]
         run.coordinator = core.coordinator
+        run.coordinator.lengthen()
         meta = checkpoint.meta
         return OpenedRun(run, core, files, checkpoint.number, meta["wall_s"], meta["sizes"])
 
@@ -412,6 +412,8 @@ class CoordinatorProcess:
             wall_s=opened.wall_s,
             system=system,
         )
+        if evaluator is not None and opened.core.coordinator.scores.cost_ns is not None:
+            evaluator.now = self.clock.now
         for end in (evaluator, worker):
             if end is not None:
                 end.listen(self.logic.put)
@@ -536,7 +538,7 @@ class CoordinatorProcess:
         self.logic.join()
         wall_s = self.logic.elapsed_s()
         self.logic.settle(SETTLE_S)
-        if self.run.coordinator.finished not in BROKEN_OFF:
+        if not self.run.goes_on:
             self.run.record.hold(None)
         self.background.stop()
         if self.doorman is not None:

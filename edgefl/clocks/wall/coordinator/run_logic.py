@@ -24,7 +24,19 @@ from edgefl.errors import Bug, UserError
 from edgefl.exchange.machine import Deliveries, ends
 from edgefl.jobs import Evaluate, Job, Result
 from edgefl.protocol.errors import WireError
-from edgefl.protocol.messages import FRESH, TASK, Assignment, Fresh, HostFacts, Started, ToEdge
+from edgefl.protocol.messages import (
+    FRESH,
+    PUSH,
+    TASK,
+    Assignment,
+    Fresh,
+    HostFacts,
+    PushArrived,
+    Pushed,
+    PushReplaced,
+    Started,
+    ToEdge,
+)
 from edgefl.protocol.transfers import Outgoing, body_digest
 from edgefl.record.files import MEASURED_STATE
 from edgefl.record.host_table import HostTable
@@ -49,7 +61,7 @@ class ModelDownload:
 
     number: int
     edge: str
-    message: Assignment | Fresh
+    message: Assignment | Fresh | Pushed
     slotted: bool
 
 
@@ -58,29 +70,40 @@ class Downloads:
     """Downloads that are on their way, and those whose delivery the edge may not know yet.
 
     After a resumption the pacing thread goes on with them. ``under_way``: by edge and kind, because
-    an edge has one task.
+    an edge has one task. ``pushes``: by edge and number, in their order.
     """
 
     under_way: dict[tuple[str, str], ModelDownload] = field(default_factory=dict)
+    pushes: dict[str, dict[int, ModelDownload]] = field(default_factory=dict)
     delivered: Deliveries = field(default_factory=Deliveries)
 
     def begin(self, download: ModelDownload) -> None:
-        self.under_way[download.edge, download.message.kind] = download
+        if download.message.kind == PUSH:
+            self.pushes.setdefault(download.edge, {})[download.number] = download
+        else:
+            self.under_way[download.edge, download.message.kind] = download
 
     def noted(self, edge: str, note: ToEdge) -> None:
         """A note was sent: the downloads that it ends are over."""
+        for number, push in list(self.pushes.get(edge, {}).items()):
+            if ends(note, PUSH, push.message.number):
+                del self.pushes[edge][number]
         for kind in (TASK, FRESH):
             found = self.under_way.get((edge, kind))
             if found is not None and ends(note, kind, found.message.number):
                 del self.under_way[edge, kind]
 
     def heard(self, item: Heard | Carried) -> None:
-        """A task has started at its edge, or a transfer is done."""
+        """A task has started, a push has arrived or was dropped, or a transfer is done."""
         if isinstance(item, Carried):
             transfer = item.completion.transfer
             found = self.under_way.get((transfer.edge, FRESH))
             if found is not None and found.number == transfer.number:
                 self._end(found, item.finished_ns)
+        elif isinstance(item.message, (PushArrived, PushReplaced)):
+            push = self.pushes.get(item.edge, {}).pop(item.message.transfer, None)
+            if push is not None and isinstance(item.message, PushArrived):
+                self.delivered.add(item.edge, push.number, item.now)
         elif isinstance(item.message, Started):
             found = self.under_way.get((item.edge, TASK))
             if found is not None and found.message.number == item.message.task:
@@ -88,8 +111,10 @@ class Downloads:
 
     def open(self, tasks: Mapping[int, OpenTask]) -> list[ModelDownload]:
         """The downloads for tasks that are still open, in the order of their numbers."""
-        found = [each for each in self.under_way.values() if each.message.number in tasks]
-        return sorted(found, key=lambda each: each.number)
+        pushes = [push for of_edge in self.pushes.values() for push in of_edge.values()]
+        found = [*self.under_way.values(), *pushes]
+        known = [each for each in found if each.message.number in tasks]
+        return sorted(known, key=lambda each: each.number)
 
     def _end(self, download: ModelDownload, at_ns: int) -> None:
         del self.under_way[download.edge, download.message.kind]
@@ -221,10 +246,10 @@ class RunLogic:
     def _handle(self, item: Any) -> list[Output | Request]:
         now = getattr(item, "now", 0)
         over = self.ended or now > self.coordinator.stop_ns
-        late = (messages.Evaluated, messages.EvaluatorGone, messages.Unevaluated, messages.Judged)
+        late = (messages.Scored, messages.EvaluatorGone, messages.Unevaluated, messages.Judged)
         if over and not isinstance(item, late):
             return []  # events after the end are not part of the run
-        if not isinstance(item, messages.Judged):
+        if not (over or isinstance(item, messages.Judged)):
             self.now = max(self.now, now)
         match item:
             case messages.Begin():
@@ -259,7 +284,7 @@ class RunLogic:
                 self._fact(item.fact, **item.values)
             case messages.HostSaid():
                 self._host_said(item)
-            case messages.Evaluated():
+            case messages.Scored():
                 job = self.evaluations.pop(item.version, None)
                 if job is not None:
                     self.coordinator.job_done(job, item.result, self.now)
@@ -321,9 +346,10 @@ class RunLogic:
         requests: list[Request] = []
         for output in outputs:
             match output:
-                case Send(message=Assignment() | Fresh() as message):
+                case Send(message=Assignment() | Fresh() | Pushed() as message):
                     outgoing = self._outgoing(output.to, message, slotted=False)
-                    requests.append(messages.Carry(self.now, output.to, outgoing))
+                    carry = messages.Carry(self.now, output.to, outgoing, output.replaces)
+                    requests.append(carry)
                 case Send():
                     note = cast(ToEdge, output.message)  # a coordinator sends only to edges
                     self.downloads.noted(output.to, note)
@@ -332,10 +358,20 @@ class RunLogic:
                     requests.append(messages.Granted(self.now, self._next_number(), output))
                 case Broadcast():
                     number = self._next_number()
-                    # only tasks are broadcast
-                    tasks = [(send.to, cast(Assignment, send.message)) for send in output.sends]
-                    copies = [(to, self._outgoing(to, task, slotted=True)) for to, task in tasks]
-                    requests.append(messages.CarryAll(self.now, number, copies, output.slots))
+                    # only tasks and pushes are broadcast
+                    copies = [
+                        (
+                            send.to,
+                            self._outgoing(
+                                send.to, cast(Assignment | Pushed, send.message), slotted=True
+                            ),
+                        )
+                        for send in output.sends
+                    ]
+                    replaces = any(send.replaces for send in output.sends)
+                    requests.append(
+                        messages.CarryAll(self.now, number, copies, output.slots, replaces)
+                    )
                 case Run(job=Evaluate()):
                     requests += self._evaluate(output.job)
                 case Run():
@@ -363,15 +399,15 @@ class RunLogic:
     def _job(self, output: Run) -> Request:
         if self.jobs is None:
             raise Bug(f"there is no job worker for {type(output.job).__name__}", [])
-        assert output.duration_ns is not None  # only an evaluation has no emulated cost
+        assert output.duration_ns is not None  # only an evaluation may have no emulated cost
         return self.jobs.order(output.job, self.now, output.duration_ns)
 
-    def _outgoing(self, edge: str, message: Assignment | Fresh, slotted: bool) -> Outgoing:
+    def _outgoing(self, edge: str, message: Assignment | Fresh | Pushed, slotted: bool) -> Outgoing:
         number = self._next_number()
         self.downloads.begin(ModelDownload(number, edge, message, slotted))
         return self.packed(number, message)
 
-    def packed(self, number: int, message: Assignment | Fresh) -> Outgoing:
+    def packed(self, number: int, message: Assignment | Fresh | Pushed) -> Outgoing:
         """Make an outgoing transfer. A model that goes to many edges is digested once."""
         if len(message.vectors) != 1:
             return Outgoing(number, message)

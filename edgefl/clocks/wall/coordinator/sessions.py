@@ -165,6 +165,11 @@ class Allowances:
         if len(counts) > REMEMBERED:
             counts.popitem(last=False)
 
+    def pushed(self, edge: str, task: int) -> None:
+        """A pushed model has arrived for this task: the edge may say everything again."""
+        if (counts := self._counts[edge].get(task)) is not None:
+            counts.clear()
+
     def knows(self, edge: str, tasks: Iterable[int]) -> None:
         """An edge of a resumed run has these tasks: they were given before."""
         for task in tasks:

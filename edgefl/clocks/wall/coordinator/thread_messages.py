@@ -22,6 +22,8 @@ from edgefl.protocol.messages import (
     HostReport,
     Joined,
     Offer,
+    PushArrived,
+    PushReplaced,
     Ready,
     Started,
     TaskFailed,
@@ -154,11 +156,16 @@ class HostSaid(Struct, frozen=True):
     message: HostFacts | HostReport
 
 
-class Evaluated(Struct, frozen=True):
-    """The result of an evaluation has arrived."""
+class Scored(Struct, frozen=True):
+    """The result of an evaluation has arrived at emulated ``now``; 0: nobody waits for it.
+
+    ``at_ns``: the moment whose model was evaluated.
+    """
 
     version: int
     result: Scores
+    at_ns: int = 0
+    now: int = 0
 
 
 class Unevaluated(Struct, frozen=True):
@@ -219,11 +226,12 @@ class Interrupt(Struct, frozen=True):
 
 # ------------------------------------------------------------------ logic -> pacing
 class Carry(Struct, frozen=True):
-    """Start a downlink transfer at emulated ``now``."""
+    """Start a downlink transfer at emulated ``now``. ``replaces``: see ``Push``."""
 
     now: int
     edge: str
     outgoing: Outgoing
+    replaces: bool = False
 
 
 class CarryAll(Struct, frozen=True):
@@ -236,6 +244,7 @@ class CarryAll(Struct, frozen=True):
     number: int
     outgoings: list[tuple[str, Outgoing]]
     slots: tuple[int, ...]
+    replaces: bool = False
 
 
 class Granted(Struct, frozen=True):
@@ -286,6 +295,7 @@ MESSAGES: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         *(Joined, Started, Ready, FreshRequest, TaskFailed, EdgeLost),
+        *(PushArrived, PushReplaced),
         *(HostFacts, HostReport),
     )
 }
@@ -314,7 +324,7 @@ def row(item: Any) -> tuple[Row, Arrays]:
             return {**values, "most_bytes": incoming.most_bytes, "offer": offer}, {"body": body}
         case Carried():
             values["completion"] = to_builtins(item.completion)
-        case Evaluated():
+        case Scored():
             values["result"] = texts(item.result)
         case Worked():  # without an error, which ends the run
             values["order"] = item.order.number
@@ -345,7 +355,7 @@ def from_row(row: Row, arrays: Arrays, orders: Mapping[int, JobOrder]) -> Any:
         case "Judged":
             counts, values["fidelity"] = values["fidelity"], Fidelity()
             values["fidelity"].take_counts(counts)
-        case "Evaluated":
+        case "Scored":
             values["result"] = numbers(values["result"])
         case "Worked":
             values["order"] = orders[values["order"]]

@@ -38,6 +38,7 @@ from edgefl.protocol.errors import LimitExceeded, WireError
 from edgefl.protocol.messages import (
     FRESH,
     MAX_PIECE_BYTES,
+    PUSH,
     TASK,
     UPDATE,
     Acknowledged,
@@ -45,6 +46,7 @@ from edgefl.protocol.messages import (
     CancelTask,
     Credit,
     Delivered,
+    Dropped,
     FreshRequest,
     HostFacts,
     HostReport,
@@ -53,6 +55,8 @@ from edgefl.protocol.messages import (
     Piece,
     Ping,
     Pong,
+    PushArrived,
+    PushReplaced,
     Ready,
     Stamped,
     Started,
@@ -245,6 +249,8 @@ class Transport:
         # An edge's latest note of each kind: its task, and its entries in the agenda. One delivers
         # the note; a request has a second one, at the moment from which an answer is too late.
         self.notes: dict[tuple[str, type], tuple[int, list[Ticket]]] = {}
+        # the task and the moment of each of these, as the edge has said it
+        self.said: dict[tuple[str, type], tuple[int, int]] = {}
         self.deliveries = Deliveries()
         # edge -> bytes of ended transfers that were credited and may still come
         self._late_bytes: Counter[str] = Counter()
@@ -252,10 +258,18 @@ class Transport:
         self._ahead: dict[str, tuple[int, int]] = {}
 
     # ------------------------------------------------------------------ the logic thread's requests
-    def carry(self, edge: str, outgoing: Outgoing, now: int) -> None:
-        """Start to send a model, unless it answers a closed request."""
+    def carry(self, edge: str, outgoing: Outgoing, now: int, replaces: bool = False) -> None:
+        """Start to send a model, unless it answers a closed request.
+
+        ``replaces``: it is a push, which takes the place of those that wait.
+        """
         if self.exchange.too_late(edge, outgoing.kind, outgoing.task):
             return
+        if outgoing.kind == PUSH:
+            self._make_room(edge, outgoing.task, replaces, now)
+            if not self.exchange.has_room(edge):
+                self._replaced(edge, outgoing, now)
+                return
         flow = self._download(edge, outgoing)
         if outgoing.body and edge in self.sessions and self.network.at_once(edge, "down", now):
             self.pacer.begin_native(flow, now)
@@ -272,6 +286,9 @@ class Transport:
     def carry_all(self, request: messages.CarryAll) -> None:
         """Start a broadcast: one transfer is emulated, and each receiver is offered a real copy."""
         now, outgoings = request.now, request.outgoings
+        for edge, outgoing in outgoings:
+            if outgoing.kind == PUSH and request.replaces:
+                self._make_room(edge, outgoing.task, True, now)
         copies = [
             (self._download(edge, outgoing), self._rtt_ns(edge)) for edge, outgoing in outgoings
         ]
@@ -299,6 +316,8 @@ class Transport:
     def end(self, edge: str, note: ToEdge, now: int) -> None:
         """Stop what ``note`` ends at this edge."""
         for flow in self.exchange.end(edge, note, now):
+            if flow.transfer.kind == PUSH and flow.completion is not None:
+                self.tell(messages.Carried(flow.completion, now))
             self._cancelled(flow)
         if isinstance(note, CancelTask):
             self.training.working.pop(edge, None)
@@ -313,6 +332,37 @@ class Transport:
             self.tell(messages.Carried(flow.completion, now))
             self._cancelled(flow)
         self.send(edge, Stamped(now, encode_note(note)))
+
+    # ------------------------------------------------------------------ pushes
+    def _make_room(self, edge: str, task: int, replaces: bool, now: int) -> None:
+        for flow in self.exchange.make_room(edge, task, replaces, now):
+            self._cancelled(flow)
+            self.send(edge, Dropped(flow.transfer.number))
+            self._replaced(edge, flow.content, now)
+
+    def _replaced(self, edge: str, outgoing: Outgoing, now: int) -> None:
+        dropped = PushReplaced(outgoing.task, outgoing.version, outgoing.number)
+        self.tell(messages.Heard(now, edge, dropped))
+
+    def _pushed(self, edge: str, flow: PacedFlow, at_ns: int) -> None:
+        """A push has arrived: what the edge has said for later moments of this task is void.
+
+        The edge trains ahead of emulated time, so the push may change it; it says it again.
+        """
+        arrived = PushArrived(flow.task, flow.content.version, flow.transfer.number)
+        self.allowances.pushed(edge, flow.task)
+        self.tell(messages.Heard(at_ns, edge, arrived))
+        if edge not in self.training.stamped:
+            return
+        for upload in self.exchange.uploads[edge].values():
+            if upload.task == flow.task and upload.ready is not None and upload.ready_ns > at_ns:
+                self._not_ready(upload)
+                upload.void = True
+        for sort in (FreshRequest, TaskFailed):
+            task, stamp_ns = self.said.get((edge, sort), (None, 0))
+            # a push comes before a request of its moment
+            if task == flow.task and stamp_ns + (sort is FreshRequest) > at_ns:
+                self._forget_note((edge, sort))
 
     # ------------------------------------------------------------------ beginnings and ends
     def _download(self, edge: str, outgoing: Outgoing) -> PacedFlow:
@@ -412,6 +462,8 @@ class Transport:
         if flow.transfer.kind == TASK:
             self.training.begins(edge, flow.task, at_ns)
             self.tell(messages.Heard(at_ns, edge, Started(flow.task)))
+        elif flow.transfer.kind == PUSH:
+            self._pushed(edge, flow, at_ns)
 
     def native(self, edge: str) -> list[bool]:
         """Whether the edge's link is native, for each direction."""
@@ -492,6 +544,8 @@ class Transport:
         for number in held:  # the edge has not learned of these deliveries
             if number in latest:
                 self.send(edge, Delivered(number, latest[number]))
+            elif number not in self.exchange.of_edge[edge]:
+                self.send(edge, Dropped(number))
         self.probes.begin(edge)
 
     def _go_on_sending(
@@ -503,6 +557,10 @@ class Transport:
         the edge has its task, the coordinator was killed just after its delivery.
         """
         received = held.get(flow.transfer.number)
+        if received is None and flow.transfer.kind == PUSH and flow.task in tasks:
+            # its Offer was lost with the session
+            self.send(flow.transfer.edge, flow.content.offer(now))
+            received = 0
         if received is None or received > flow.body:
             if flow.transfer.kind == TASK and flow.task in tasks:
                 if not flow.known:
@@ -665,6 +723,9 @@ class Transport:
         if known is not None and known.content.offer.digest == offer.digest:
             if known.suspended:
                 self.pacer.resume(known, known.received, now)
+            if known.void:  # since a push has arrived, which has changed nothing
+                known.void, at_ns = False, max(known.ready_ns, now)
+                known.ready = self.agenda.add(at_ns, partial(self._ready, edge, known))
             return
         # an urged edge makes a new offer, which replaces the former one
         former = [flow for flow in uploads.values() if flow is known or flow.task == task]
@@ -730,9 +791,12 @@ class Transport:
         if not isinstance(note, (FreshRequest, TaskFailed)):
             raise WireError(f"{type(note).__name__} from an edge")
         self.allowances.count(edge, note.task, "notes")
+        self.said[edge, type(note)] = note.task, stamped.at_ns
         due_ns = self.exchange.note_due_ns(edge, note, moment(stamped.at_ns, now))
         self.training.asked(edge, note.task, stamped.at_ns, now - due_ns)
         entries: list[tuple[int, Any]] = []
+        if isinstance(note, FreshRequest):
+            self.exchange.open(edge)
         if isinstance(note, FreshRequest) and (at_ns := closes_ns(note)) is not None:
             entries.append((moment(at_ns, now), partial(self._close, edge, note.task)))
         if isinstance(note, TaskFailed) or not self._is_answering(edge, note.task):
@@ -753,5 +817,6 @@ class Transport:
                 self._forget_note(key)
 
     def _forget_note(self, key: tuple[str, type]) -> None:
+        self.said.pop(key, None)
         for ticket in self.notes.pop(key, (0, []))[1]:
             self.agenda.cancel(ticket)

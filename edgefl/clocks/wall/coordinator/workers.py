@@ -29,9 +29,9 @@ from edgefl.clocks.process_messages import (
     WorkerDied,
 )
 from edgefl.clocks.wall.coordinator.thread_messages import (
-    Evaluated,
     EvaluatorGone,
     JobOrder,
+    Scored,
     Worked,
     numbers,
     texts,
@@ -124,12 +124,16 @@ class WorkerEnd(ABC):
 
 
 class Evaluator(WorkerEnd):
-    """Writes snapshots, whose evaluation may lag behind."""
+    """Writes snapshots, whose evaluation may lag behind.
+
+    ``now``: the emulated moment, if somebody waits for scores; else 0.
+    """
 
     gone = EvaluatorGone()
 
     def __init__(self, channel: Channel, scratch: Path, system: System = OWN_SYSTEM) -> None:
         super().__init__(channel, scratch, system)
+        self.now: Callable[[], int] = lambda: 0
         self._unwritten: dict[int, np.ndarray] = {}  # weights of snapshots that are no files yet
 
     def expect(self, job: Evaluate) -> None:
@@ -163,12 +167,13 @@ class Evaluator(WorkerEnd):
     def _path(self, version: int) -> Path:
         return self.scratch / f"snapshot-{os.getpid()}-{version}.f32"
 
-    def _outcome(self, order: EvaluateSnapshot) -> Evaluated:
+    def _outcome(self, order: EvaluateSnapshot) -> Scored:
         self.channel.send(order)
         while True:
             result: SnapshotScores = self.channel.receive()
             if result.file == order.file:  # not a late one, for an earlier strategy's coordinator
-                return Evaluated(result.version, numbers(result.scores))
+                scores = numbers(result.scores)
+                return Scored(result.version, scores, order.at_ns, self.now())
 
 
 def serve_evaluations(channel: Channel, evaluate: Callable[[Evaluate], Scores]) -> None:

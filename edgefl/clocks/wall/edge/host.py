@@ -37,6 +37,7 @@ from edgefl.protocol.messages import (
     PROTOCOL,
     Credit,
     Delivered,
+    Dropped,
     Hello,
     Offer,
     Piece,
@@ -320,6 +321,8 @@ class EdgeHost:
                     self._send(piece, view)
             case Delivered():
                 self._act(self._work.transfers.delivered(message.transfer), message.at_ns)
+            case Dropped():
+                self._work.transfers.dropped(message.transfer)
             case Stamped():
                 self._act(decode_note(message.note), message.at_ns)
             case Setup():

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from edgefl.exchange.machine import MOST_PUSHES
 from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import (
     FRESH,
     MAX_PAIRS,
     MAX_PIECE_BYTES,
+    PUSH,
     TASK,
     Arrived,
     Bulk,
@@ -22,7 +25,7 @@ from edgefl.protocol.messages import (
 )
 from edgefl.protocol.transfers import Incoming, Outgoing
 
-MOST_INCOMING = 4
+MOST_INCOMING = 4 + MOST_PUSHES
 MOST_STAMPS = MAX_PAIRS - 1  # per transfer; after these only the last arrival is stamped
 
 
@@ -58,6 +61,7 @@ class EdgeTransfers:
         self.most_bytes = most_bytes
         self.downloads: dict[int, IncomingModel] = {}
         self.uploads: dict[int, OfferedUpdate] = {}
+        self._taken: deque[tuple[int, str]] = deque(maxlen=2 * MOST_PUSHES)  # the latest pushes
         self._numbers = 0
         self._ahead = (0, 0)  # task, and bytes of its update that may follow its Offer at once
 
@@ -110,9 +114,23 @@ class EdgeTransfers:
         return download.message, download.incoming.offer.due_ns
 
     def delivered(self, number: int) -> Bulk | None:
-        """Return the message of a download that the coordinator declares delivered."""
+        """Return the message of a download that the coordinator declares delivered.
+
+        None for a push that it declares again: a coordinator that was killed does not know of it.
+        """
         download = self.downloads.pop(number, None)
-        return None if download is None else download.message
+        if download is None:
+            return None
+        offer = download.incoming.offer
+        if offer.kind == PUSH:
+            if (number, offer.digest) in self._taken:
+                return None
+            self._taken.append((number, offer.digest))
+        return download.message
+
+    def dropped(self, number: int) -> None:
+        """The coordinator has dropped this download."""
+        self.downloads.pop(number, None)
 
     def new(self, update: Update, due_ns: int) -> Outgoing:
         """Prepare an update for its offer."""
@@ -160,7 +178,7 @@ class EdgeTransfers:
         }
 
     def cancelled(self, task: int) -> None:
-        """The task is cancelled: drop its download."""
+        """The task is over: drop its downloads."""
         self.downloads = {
             number: download
             for number, download in self.downloads.items()
@@ -191,7 +209,7 @@ class EdgeTransfers:
 def _check_model(incoming: Incoming) -> None:
     """Raise WireError unless the offer is of a model from which a device can train."""
     offer, meta = incoming.offer, incoming.meta
-    if offer.kind not in (TASK, FRESH) or "weights" not in dict(meta.vectors):
+    if offer.kind not in (TASK, FRESH, PUSH) or "weights" not in dict(meta.vectors):
         raise WireError(f"a transfer of kind {offer.kind!r} without a model for the edge")
     if offer.kind != TASK and (offer.starts or offer.ahead):
         raise WireError(f"a transfer of kind {offer.kind!r} that starts or has an update")

@@ -29,6 +29,7 @@ from edgefl.protocol.messages import (
     Acknowledged,
     CancelTask,
     Join,
+    Pushed,
     Stamped,
     TaskFailed,
     TooLate,
@@ -299,17 +300,34 @@ class EdgeWork:
         """Pass a message of the coordinator to the actor."""
         if isinstance(message, Acknowledged):
             self.transfers.acknowledged(message.task)
+            self.transfers.cancelled(message.task)  # a push for it may be under way
         elif isinstance(message, (CancelTask, TooLate)):
             self.transfers.cancelled(message.task)
             if isinstance(message, CancelTask):
                 self.transfers.acknowledged(message.task)
                 self._not_wanted(message.task)
         outputs = self.edge.receive(message, at_ns)
-        if isinstance(message, UrgeTask) and message.task not in self.edge.unacknowledged:
-            # a new update will replace the one that was offered
-            self.transfers.acknowledged(message.task)
+        if isinstance(message, UrgeTask):
+            self._retract(message.task)
+        elif isinstance(message, Pushed):
+            self._retract(message.number)
+            self._say_again(message.number, at_ns)
         self._carry_out(outputs, at_ns)
         self._keep()
+
+    def _retract(self, task: int) -> None:
+        """Drop the upload of this task's update, if a new one will replace it."""
+        if task not in self.edge.unacknowledged:
+            self.transfers.acknowledged(task)
+
+    def _say_again(self, task: int, at_ns: int) -> None:
+        """A push at ``at_ns`` has made void what was said for later moments; it holds still."""
+        for upload in self.transfers.uploads.values():
+            if upload.outgoing.task == task and upload.due_ns > at_ns:
+                self.tell(upload.outgoing.offer(upload.due_ns))
+        failed = self.notes.failed.get(task)
+        if task in self.edge.failed and failed is not None and failed.at_ns > at_ns:
+            self.tell(failed)
 
     def _not_wanted(self, task: int) -> None:
         """Tell that an update is dropped which this session has offered again."""

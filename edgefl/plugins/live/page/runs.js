@@ -14,6 +14,7 @@ const COLUMNS = [
     + (!run.config.score || run.config.score === "accuracy" ? "" : ` ${run.config.score}`)],
   ["updates", "updates", (run) => updates(run.head)],
   ["stale", "mean staleness", (run) => staleness(run.gaps)],
+  ["age", "age of models now", ({ head }) => age(head)],
   ["traffic", "sent up / down",
     ({ head }) => `${bytes(head.bytes_up)} / ${bytes(head.bytes_down)}`],
   ["now", "now up / down", (run) => (run.state === "running"
@@ -33,6 +34,10 @@ function staleness(gaps) {
   const all = Object.values(gaps).reduce((sum, n) => sum + n, 0);
   const sum = Object.entries(gaps).reduce((total, [gap, n]) => total + Number(gap) * n, 0);
   return all ? digits(sum / all, 2) : "–";
+}
+
+function age({ age_s: s, age_versions: versions }) {
+  return Number.isFinite(s) ? `${seconds(s)}, ${digits(versions, 1)} versions` : "–";
 }
 
 function progress(run) {

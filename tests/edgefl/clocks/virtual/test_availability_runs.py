@@ -37,6 +37,7 @@ NAMES = ["fedavg", "fedasync", "k-async", "idfl", "fedasmu", "fedecho"]
 
 @pytest.mark.parametrize("on_leave", ["keep", "lose"])
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_a_run_with_half_of_the_edges_away_ends_cleanly(
     name: str, on_leave: str, tmp_path: Path
 ) -> None:

@@ -143,6 +143,7 @@ def test_two_linear_models_do_one_step_by_hand() -> None:
     ],
 )
 @pytest.mark.parametrize("rule", [LocalRule, Pull])
+@pytest.mark.slow
 def test_runs_of_all_lengths_and_batch_sizes_end_as_alone(
     plan: TrainingPlan, rule: Callable[[Any], LocalRule]
 ) -> None:
@@ -252,6 +253,7 @@ def weights(folder: Path) -> np.ndarray:
     ],
     ids=["fedavg", "fedbuff", "feddyn"],
 )
+@pytest.mark.slow
 def test_a_run_is_that_of_tasks_one_by_one(
     tmp_path: Path, strategy: dict[str, Any], training: dict[str, Any]
 ) -> None:
@@ -295,6 +297,7 @@ def test_a_run_is_that_of_tasks_one_by_one(
     ],
     ids=["moon", "batch-norm", "adamw"],
 )
+@pytest.mark.slow
 def test_what_cannot_be_merged_is_trained_as_before(
     tmp_path: Path, strategy: dict[str, Any], more: dict[str, Any], note: str
 ) -> None:
@@ -308,6 +311,7 @@ def test_what_cannot_be_merged_is_trained_as_before(
 
 
 @pytest.mark.parametrize("name", ["FailingSteps", "FailingBegins"])
+@pytest.mark.slow
 def test_a_task_that_fails_fails_alone(tmp_path: Path, name: str) -> None:
     failing = {"strategy": f"{OWN}:{name}", "clients_per_round": 4}
     played(tmp_path / "alone", learned(failing, None))
@@ -397,6 +401,7 @@ def mark_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MergedSteps, "train", train)
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,6 +65,7 @@ def resumed(learned: Learning, folder: Path) -> list[str]:
     return said
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_names_a_function_is_refused(learned: Learning, tmp_path: Path) -> None:
     """What a pickle names is called as soon as it is read. Its author could run a command."""
     mark = tmp_path / "ran"
@@ -93,6 +94,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+@pytest.mark.slow
 def test_two_checkpoints_are_kept_until_the_end(learned: Learning, tmp_path: Path) -> None:
     folder = broken(learned, tmp_path / "run")
     assert names(folder) == [
@@ -102,6 +104,7 @@ def test_two_checkpoints_are_kept_until_the_end(learned: Learning, tmp_path: Pat
     assert not folder.exists()
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
     learned: Learning, tmp_path: Path
 ) -> None:
@@ -116,6 +119,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
     assert files_of(tmp_path / "run") == files_of(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_without_rows_of_the_checkpoint_the_one_before_is_used(
     learned: Learning, tmp_path: Path
 ) -> None:
@@ -134,6 +138,7 @@ def test_without_rows_of_the_checkpoint_the_one_before_is_used(
     assert files_of(tmp_path / "run") == files_of(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_other_code_is_refused(
     learned: Learning, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,6 +167,7 @@ def test_ctrl_c_saves_the_run(learned: Learning, tmp_path: Path) -> None:
     assert files_of(tmp_path / "run") == files_of(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_saved_is_said_once(tmp_path: Path) -> None:
     given = RUNS["plain"] | {"strategies": [{"strategy": "../support/own_strategies.py:Hooked"}]}
     learned = learned_of(**given)
@@ -175,6 +181,7 @@ def test_what_cannot_be_saved_is_said_once(tmp_path: Path) -> None:
     assert files_of(tmp_path / "run") == files_of(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_full_disk_costs_a_checkpoint_and_not_the_run(
     learned: Learning, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,6 +317,7 @@ def check_same(learned: Learning, folder: Path, every: int, moments: list[int], 
 
 
 @pytest.mark.parametrize("case", [*STRATEGIES, *AROUND])
+@pytest.mark.slow
 def test_a_run_that_is_killed_again_and_again_writes_the_same_bytes(
     tmp_path: Path, case: str
 ) -> None:
@@ -318,6 +326,7 @@ def test_a_run_that_is_killed_again_and_again_writes_the_same_bytes(
     check_same(learned, tmp_path, FEW, some(range(FEW + 2, steps)))
 
 
+@pytest.mark.slow
 def test_a_run_is_saved_while_jobs_are_open(tmp_path: Path) -> None:
     learned = learned_of(**STRATEGIES["with jobs"] | {"stop": {"emulated_s": 8.0}})
     steps = []
@@ -330,6 +339,7 @@ def test_a_run_is_saved_while_jobs_are_open(tmp_path: Path) -> None:
     check_same(learned, tmp_path, 1, some(steps))
 
 
+@pytest.mark.slow
 def test_a_run_is_saved_while_requests_are_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -360,6 +370,7 @@ def test_two_workers_train_again_what_was_lost(tmp_path: Path) -> None:
         check_same(learned, tmp_path, FEW, some(range(FEW + 2, steps)), pool=pool)
 
 
+@pytest.mark.slow
 def test_tables_in_parts_of_which_few_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two checkpoints more parts are filled than stay."""
     monkeypatch.setattr(rundir, "Rotation", partial(Rotation, 700))
@@ -371,6 +382,7 @@ def test_tables_in_parts_of_which_few_stay(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("kind", "on_leave"), [("file", "keep"), ("exponential", "lose")])
+@pytest.mark.slow
 def test_a_run_is_saved_while_edges_are_away(tmp_path: Path, kind: str, on_leave: str) -> None:
     """With "keep" also while a task of an edge that is away is open."""
     (tmp_path / "times.csv").write_text("".join(f"e00{n},{n},{n + 5}\n" for n in range(8)))

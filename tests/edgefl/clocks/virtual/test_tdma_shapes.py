@@ -24,6 +24,7 @@ SEED = 1
 
 
 @pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.slow
 def test_random_shapes_are_played_as_slot_by_slot(part: int) -> None:
     """Which device sends which update in which slot, its age, the model's receivers, slots wasted
     and lost.
@@ -61,6 +62,7 @@ def uneven(count: int) -> list[tuple[int, int, int, int]]:
     return found
 
 
+@pytest.mark.slow
 def test_the_automatic_delay_is_the_longest_that_loses_no_slot() -> None:
     """It is the longest of all delays with which every round has S updates and no round ends later.
 

@@ -61,6 +61,7 @@ def losses(folder: Path) -> list[float]:
     ],
     ids=["plain", "adamw", "gradient-hook", "merges", "convolutions"],
 )
+@pytest.mark.slow
 def test_both_engines_give_the_same_run_but_for_the_last_bits(
     tmp_path: Path, strategy: dict[str, Any], more: dict[str, Any]
 ) -> None:

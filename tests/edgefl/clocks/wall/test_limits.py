@@ -77,6 +77,7 @@ def test_a_bomb_costs_its_edge_its_place_and_the_reason_is_on_record() -> None:
     assert isinstance(story.says("bb", Piece(1, 0), b"x")[0], Passed)
 
 
+@pytest.mark.slow
 def test_a_quarantined_connection_is_not_read_or_answered_and_is_cut_once() -> None:
     story = Story()
     story.joins("a")

@@ -25,7 +25,7 @@ from edgefl.clocks.wall.coordinator.sessions import (
     SessionEnded,
     Sessions,
 )
-from edgefl.clocks.wall.coordinator.thread_messages import Evaluated, Heard, Noticed, Rang, WakeAt
+from edgefl.clocks.wall.coordinator.thread_messages import Heard, Noticed, Rang, Scored, WakeAt
 from edgefl.clocks.wall.coordinator.workers import Evaluator, serve_evaluations
 from edgefl.clocks.wall.system import OWN_SYSTEM, Mailbox, System
 from edgefl.jobs import Evaluate
@@ -171,7 +171,7 @@ def test_a_diverged_model_has_scores_that_are_no_numbers(
             break
         server.join(0.01)
     (item,) = told
-    assert isinstance(item, Evaluated) and item.version == 3
+    assert isinstance(item, Scored) and item.version == 3
     np.testing.assert_equal(np.array(item.result, dtype=float), np.array(scores, dtype=float))
     assert evaluator.snapshot(3) is not None  # a resumed run may need it
     evaluator.handled(3)

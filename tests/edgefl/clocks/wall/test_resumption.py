@@ -74,7 +74,7 @@ def test_no_checkpoint_of_an_interrupted_run(
     run = begun(tmp_path)
     run.logic.checkpoints = run.writer
     run.give(messages.Interrupt("interrupted"))
-    run.give(messages.Evaluated(0, (None, 2.5, 0.5)))
+    run.give(messages.Scored(0, (None, 2.5, 0.5)))
     assert run.writer is not None
     run.writer.stop()
     again = HandRun(tmp_path, resume=True, **ROUNDS)
@@ -370,6 +370,7 @@ def as_row(item: Any) -> tuple[bytes, dict[str, Any]]:
 
 @pytest.mark.parametrize("every", [0, 4], ids=["journal", "checkpoints"])
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.slow
 def test_a_run_that_is_killed_after_any_input_is_repeated(
     tmp_path: Path, case: str, every: int
 ) -> None:

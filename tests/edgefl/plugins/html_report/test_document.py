@@ -102,6 +102,7 @@ def table(shown: HtmlPage, first: str) -> list[list[str]]:
     return next(rows for rows in shown.tables if rows[0][1] == first)
 
 
+@pytest.mark.slow
 def test_the_file_is_whole_and_needs_nothing_else(recorded: Path) -> None:
     html = document([recorded])
     shown = HtmlPage(html)
@@ -254,6 +255,7 @@ def test_a_baseline_and_what_differs(folder: Path) -> None:
     assert "differences" in shown.ids and "differences" not in page(folder / "fedavg").ids
 
 
+@pytest.mark.slow
 def test_a_figure_of_very_many_points_is_a_png(
     recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

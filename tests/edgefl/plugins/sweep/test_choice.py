@@ -136,6 +136,7 @@ def asked(chooses: Sampler, score: Callable[[Setting], float | None]) -> list[Se
     return [each.setting for each in tried]
 
 
+@pytest.mark.slow
 def test_optuna_learns_and_is_the_same_again() -> None:
     pytest.importorskip("optuna", reason="the extra optuna is not installed")
     axes = (GridAxis("x", span=ValueRange(0.0, 1.0)),)

@@ -351,6 +351,7 @@ def test_seeds_are_averaged_in_the_table_and_apart_in_the_csv(tmp_path: Path) ->
     assert rows[0]["waiting_total_s"] == "2.000000000"
 
 
+@pytest.mark.slow
 def test_the_parameters_over_time(tmp_path: Path) -> None:
     found = dissemination.series(EVENTS)
     assert found["alpha"] == [(5.0, 0.5)] and found["lambda"] == [(5.0, 1.0)]

@@ -82,6 +82,7 @@ def test_a_run_keeps_accuracies_by_label_and_who_holds_what(run: Path) -> None:
     assert {row["runtime"] for row in edges} <= {"short", "medium", "long (mild)"}
 
 
+@pytest.mark.slow
 def test_the_figures_are_drawn_after_a_run(run: Path) -> None:
     lines = [line for family in families().values() for line in family.leave([run], run.parent)]
     assert all(

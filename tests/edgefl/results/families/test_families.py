@@ -237,6 +237,7 @@ def test_the_numbers(kind: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", EXPECTED)
+@pytest.mark.slow
 def test_the_figure_of_a_killed_run(kind: str, folder: Path) -> None:
     before = numbers(kind, folder)
     killed(folder / "all")

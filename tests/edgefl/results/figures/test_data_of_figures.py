@@ -20,6 +20,7 @@ from edgefl.results.summary import AXES
 
 RUN_FIGURES = (
     "accuracy",
+    "age",
     "devices",
     "link-use",
     "loss",
@@ -27,6 +28,7 @@ RUN_FIGURES = (
     "staleness-histogram",
     "time-to-target",
     "timeline",
+    "update-age",
 )
 
 

@@ -131,6 +131,7 @@ def test_a_width_for_print_changes_no_font(kind: str, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("form", "start"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")]
 )
+@pytest.mark.slow
 def test_a_figure_has_the_same_bytes_each_time(form: str, start: bytes, folder: Path) -> None:
     first, again = (base.rendered(of_runs("accuracy", folder), form) for _ in range(2))
     assert first == again and first.startswith(start)
@@ -215,6 +216,7 @@ def test_a_timeline_of_many_schemes_says_how_many_it_shows() -> None:
     assert figure.axes[-1].get_xlabel() == "Emulated time (s) (the first 6 of 8 schemes)"
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_drawn(folder: Path) -> None:
     killed(folder / "slow")
     for kind in available(folder):
@@ -345,6 +347,7 @@ FIGURES: dict[str, Callable[[list[str]], Figure]] = {
 
 @pytest.mark.parametrize("name", [LONG, f"{LONG}/{LONG}/{LONG}", "short{}"])
 @pytest.mark.parametrize("kind", FIGURES)
+@pytest.mark.slow
 def test_a_legend_is_whole(kind: str, name: str) -> None:
     names = [name.replace("{}", str(number)) for number in range(7)]
     figure = FIGURES[kind](names)

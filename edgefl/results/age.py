@@ -1,0 +1,709 @@
+"""How timely a run was: the age of the models on its edges, and of the updates that were merged.
+
+Age of information (Kaul, Yates and Gruteser, "Real-time status: how often should one update?",
+INFOCOM 2012) is the time since the newest data at a receiver were made. Here the data are models.
+Version v is published at P(v); version 0 at 0. An edge that has version v at t has a model of
+
+    age in seconds   t - P(v)                  it grows with time, until a newer model arrives
+    age in versions  (current version) - v     it grows with each publication
+
+Which model an edge has: that of its latest task, from its arrival on (``task_started``), or a
+fresher one that has arrived during the task and that its rule may merge. After the task it keeps
+this model, whose age grows on. *At work*: from the arrival of a task's model until the task's
+update has arrived, or the task is closed or cancelled.
+
+An edge counts while it takes part (``edge_joined`` to ``edge_lost``) and has a model. It has none
+before the first one has arrived, and from the fault that ends its process until the next one. After
+an absence it has the model that it had, which the absence has made older.
+
+    mean   of the age, over the time of all edges that count
+    p95    the age that is not exceeded in 95 % of that time
+    peak   mean of the ages just before a newer model arrived (the peak age of Costa, Codreanu and
+           Ephremides, IEEE Trans. Inf. Theory 62(4), 2016); at work, or before the task ended
+    max    the largest age
+
+A merged update has the age of its base model at the moment of the publication that contains it:
+seconds since P(base), and versions that were published between the two. A fresher model that the
+edge got during the task does not change the base: ``fresh_update`` counts from the newest one.
+
+A fresher model counts from its arrival, which is in links.csv, although with ``on_request =
+"train_on"`` the edge merges it at its next step. A model that is sent before its version is
+published, as FedSSMU's within a round, is of the moment at which it was sent. All else is in
+events.jsonl. If its first rows were deleted (``record.keep``), models that were published in them
+have no age.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from edgefl.protocol.messages import FRESH
+from edgefl.results.read import MISSING, EventColumns, TableColumns, Texts
+from emulator.units import NS_PER_S
+
+HIGH = 0.95
+ROUNDING = 1e-9  # a share of all time that is none
+SECONDS, VERSIONS = "s", "versions"
+OF_TIME, OF_UPDATES = ("mean", "p95", "peak", "max"), ("mean", "p95", "max")
+NUMBERS = {"model": OF_TIME, "work": OF_TIME, "update": OF_UPDATES, "fresh_update": OF_UPDATES}
+COUNTED = "age_counted"  # the share of the time of all edges in which they have an age
+
+
+def quantity(number: str, of: str, unit: str) -> str:
+    """Return the name of a number of a run, such as "mean_model_age_s"."""
+    return f"{number}_{of}_age_{unit}"
+
+
+QUANTITIES = (
+    *(
+        quantity(number, of, unit)
+        for of, numbers in NUMBERS.items()
+        for unit in (SECONDS, VERSIONS)
+        for number in numbers
+    ),
+    COUNTED,
+)
+
+
+# ---------------------------------------------------------------------- the ages of a run
+@dataclass(frozen=True, slots=True)
+class Publications:
+    """``moments_s``: of the versions from ``first`` on, with which the rows begin.
+
+    NaN: it was published before the first row.
+    """
+
+    moments_s: np.ndarray
+    first: int
+
+    def of(self, version: np.ndarray) -> np.ndarray:
+        """When these versions were published: NaN if unknown, infinite if never."""
+        moments_s = np.concatenate([[np.nan], self.moments_s, [np.inf]])
+        places: np.ndarray = np.clip(version - self.first + 1, 0, len(moments_s) - 1)
+        return moments_s[places]
+
+    def current(self, t_s: np.ndarray, before: bool = False) -> np.ndarray:
+        """The current version at these moments, or just ``before`` them."""
+        return self.first + self.moments_s[1:].searchsorted(t_s, "left" if before else "right")
+
+    def integral(self, version: np.ndarray, begin_s: np.ndarray, end_s: np.ndarray) -> np.ndarray:
+        """The integrals of (current version) - ``version``, each from a moment to another one."""
+        sums = np.concatenate([[0.0], np.cumsum(self.moments_s[1:])])
+        first, last = self.current(begin_s), self.current(end_s, before=True)
+        last = np.maximum(first, last)
+        later = (last - first) * end_s - (sums[last - self.first] - sums[first - self.first])
+        return (first - version) * (end_s - begin_s) + later
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Stretches of time in which an edge has one model, as columns.
+
+    ``edge``: as a number of the texts. ``of_s``: the moment that the model is of, its publication.
+    ``newer``: a newer model ends it. ``done``: a newer model or the end of the task ends a stretch
+    at work.
+    """
+
+    publications: Publications
+    edge: np.ndarray
+    begin_s: np.ndarray
+    end_s: np.ndarray
+    version: np.ndarray
+    of_s: np.ndarray
+    at_work: np.ndarray
+    newer: np.ndarray
+    done: np.ndarray
+
+    def where(self, chosen: np.ndarray) -> Held:
+        columns = (self.edge, self.begin_s, self.end_s, self.version, self.of_s)
+        more = (self.at_work, self.newer, self.done)
+        return Held(self.publications, *(each[chosen] for each in (*columns, *more)))
+
+    def between(self, begin_s: float, end_s: float) -> Held:
+        """What lies between two moments."""
+        inside = self.where((self.begin_s < end_s) & (self.end_s > begin_s))
+        begins, ends = np.maximum(inside.begin_s, begin_s), np.minimum(inside.end_s, end_s)
+        return replace(inside, begin_s=begins, end_s=ends)
+
+    @property
+    def total_s(self) -> float:
+        return float((self.end_s - self.begin_s).sum())
+
+    def ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """The ages at the ends, in seconds and in versions."""
+        current = self.publications.current(self.end_s, before=True)
+        return self.end_s - self.of_s, np.maximum(current - self.version, 0)
+
+    def integrals(self) -> tuple[float, float]:
+        """The integrals of the age over all time, in seconds and in versions."""
+        middle = (self.begin_s + self.end_s) / 2
+        seconds = (middle - self.of_s) * (self.end_s - self.begin_s)
+        # a version that is still to come is 0 versions old
+        begin_s = np.maximum(self.begin_s, self.publications.of(self.version))
+        begin_s = np.minimum(begin_s, self.end_s)
+        versions = self.publications.integral(self.version, begin_s, self.end_s)
+        return float(seconds.sum()), float(versions.sum())
+
+    def time_from(self, versions: int) -> float:
+        """The seconds in which the age is at least so many ``versions``, above 0."""
+        since_s = self.publications.of(self.version + versions)
+        return float(np.maximum(self.end_s - np.maximum(self.begin_s, since_s), 0.0).sum())
+
+
+class MergedUpdates(NamedTuple):
+    """Updates that are in a model, as columns.
+
+    ``version``: before the publication at ``t_s`` that contains it. ``newest``: of the models that
+    its edge had in the task, from ``base`` on; ``of_s`` and ``newest_of_s``: their moments.
+    """
+
+    t_s: np.ndarray
+    edge: np.ndarray
+    task: np.ndarray
+    version: np.ndarray
+    base: np.ndarray
+    of_s: np.ndarray
+    newest: np.ndarray
+    newest_of_s: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """``edges``: how many took part. ``begin_s``, ``end_s``: of the first row and of the last."""
+
+    texts: Texts
+    publications: Publications
+    edges: int
+    begin_s: float
+    end_s: float
+    held: Held
+    updates: MergedUpdates
+
+    def of_updates(self, fresh: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """The ages of the merged updates in seconds and in versions.
+
+        ``fresh``: since the newest model that is in it.
+        """
+        of = self.updates
+        version, of_s = (of.newest, of.newest_of_s) if fresh else (of.base, of.of_s)
+        return of.t_s - of_s, np.maximum(of.version - version, 0)
+
+
+def numbers(ages: Ages) -> dict[str, float | None]:
+    """Return all QUANTITIES of a run; None where nothing has an age.
+
+    Those of ``fresh_update`` are None if no update has a fresher model.
+    """
+    found: dict[str, float | None] = dict.fromkeys(QUANTITIES)
+    work = ages.held.where(ages.held.at_work)
+    for of, held, peaks in (
+        ("model", ages.held, ages.held.newer),
+        ("work", work, work.done),
+    ):
+        found |= _of_time(of, held, held.where(peaks))
+    updates = ages.updates
+    found |= _of_updates("update", ages.of_updates())
+    if (updates.newest != updates.base).any():
+        found |= _of_updates("fresh_update", ages.of_updates(fresh=True))
+    if ages.edges and ages.end_s > ages.begin_s:
+        found[COUNTED] = ages.held.total_s / (ages.edges * (ages.end_s - ages.begin_s))
+    return found
+
+
+def _of_time(of: str, held: Held, peaks: Held) -> dict[str, float | None]:
+    if not len(held.edge):
+        return {}
+    found: dict[str, float | None] = {}
+    high = (quantile_s([held], HIGH), quantile_versions([held], HIGH))
+    of_units = zip((SECONDS, VERSIONS), held.integrals(), high, held.ends(), peaks.ends())
+    for unit, integral, p95, ends, at_peaks in of_units:
+        found[quantity("mean", of, unit)] = integral / held.total_s
+        found[quantity("p95", of, unit)] = p95
+        found[quantity("max", of, unit)] = ends.max().item()
+        if len(at_peaks):
+            found[quantity("peak", of, unit)] = float(at_peaks.mean())
+    return found
+
+
+def _of_updates(of: str, ages: Sequence[np.ndarray]) -> dict[str, float | None]:
+    if not len(ages[0]):
+        return {}
+    found: dict[str, float | None] = {}
+    for unit, values in zip((SECONDS, VERSIONS), ages):
+        found[quantity("mean", of, unit)] = float(values.mean())
+        found[quantity("p95", of, unit)] = quantile(values, HIGH)
+        found[quantity("max", of, unit)] = values.max().item()
+    return found
+
+
+# ---------------------------------------------------------------------- over time and seeds
+def mean_ages(held: Sequence[Held]) -> tuple[float, float]:
+    """Return the mean age in seconds and in versions, over the time of several runs."""
+    total_s = sum(each.total_s for each in held)
+    seconds, versions = (sum(of) / total_s for of in zip(*(each.integrals() for each in held)))
+    return seconds, versions
+
+
+def quantile(values: np.ndarray, share: float) -> float:
+    """Return the smallest of ``values`` that this share of them does not exceed."""
+    return float(np.quantile(values, share, method="inverted_cdf"))
+
+
+def quantile_s(held: Sequence[Held], share: float) -> float:
+    """Return the age in seconds that is not exceeded in this share of the time, exactly.
+
+    In a stretch of time the age takes all values between its ends, each for equally long.
+    """
+    ends = [(each.begin_s - each.of_s, each.end_s - each.of_s) for each in held]
+    at = np.concatenate([*(low for low, _ in ends), *(high for _, high in ends)])
+    steps = np.repeat([1, -1], len(at) // 2)
+    order = np.argsort(at, kind="stable")
+    at, density = at[order], np.cumsum(steps[order])[:-1]
+    below = np.concatenate([[0.0], np.cumsum(density * np.diff(at))])
+    wanted = share * below[-1]
+    place = int(below.searchsorted(wanted)) - 1
+    return float(at[place] + (wanted - below[place]) / density[place])
+
+
+def quantile_versions(held: Sequence[Held], share: float) -> int:
+    """Return the smallest age in versions that is not exceeded in this share of the time."""
+    above_s = (1 - share + ROUNDING) * sum(each.total_s for each in held)
+    low, high = 0, max(int(each.ends()[1].max(initial=0)) for each in held)
+    while low < high:
+        middle = (low + high) // 2
+        if sum(each.time_from(middle + 1) for each in held) <= above_s:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+# ---------------------------------------------------------------------- from the rows of a run
+def of_columns(events: EventColumns, links: TableColumns) -> Ages:
+    """Return the ages of a run, finished or not, from its rows, which have the same texts.
+
+    KeyError or ValueError for damaged rows.
+    """
+    now_s = np.maximum.accumulate(np.nan_to_num(events.rows.floats("t")))
+    end_s = float(now_s[-1]) if len(now_s) else 0.0
+    publications = _publications(events, now_s)
+    tasks = _Tasks.of(events)
+    fresher = _fresher(events, links, tasks, publications, now_s)
+    changes = [*_changes(events, tasks, publications, now_s), _arrivals(fresher)]
+    edges, held = _held(_states(_joined(changes)), publications, end_s)
+    return Ages(
+        events.texts,
+        publications,
+        edges,
+        float(now_s[0]) if len(now_s) else 0.0,
+        end_s,
+        held,
+        _merged(events, fresher, publications, now_s),
+    )
+
+
+def _publications(
+    events: EventColumns, now_s: np.ndarray, before: Publications | None = None
+) -> Publications:
+    """``before``: those of earlier rows. ValueError if versions do not follow one another."""
+    rows, decisions = events.rows, events.decisions
+    if before is None:
+        of_events = np.flatnonzero((rows.texts_of("event") != MISSING) & ~rows.has("fact"))[:1]
+        first = int(rows.whole("version")[of_events].max(initial=0))
+        before = Publications(np.array([0.0 if first == 0 else np.nan]), first)
+    publishes = np.flatnonzero(decisions.texts_of("do") == events.texts.number("publish"))
+    expected = before.first + len(before.moments_s) + np.arange(len(publishes))
+    if (decisions.whole("version")[publishes] != expected).any():
+        raise ValueError("versions do not follow one another")
+    moments_s = now_s[events.decided_in[publishes]]
+    return Publications(np.append(before.moments_s, moments_s), before.first)
+
+
+def _look_up(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """The value of the ascending key that equals each of the ``wanted``; MISSING without one."""
+    places = keys.searchsorted(wanted, "right") - 1
+    found = np.full(len(wanted), MISSING)
+    there = places >= 0
+    there[there] = keys[places[there]] == wanted[there]
+    found[there] = values[places[there]]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Tasks:
+    """The version of each task's model, and the row in which the task ended, by its number."""
+
+    number: np.ndarray
+    version: np.ndarray
+    ended: np.ndarray  # numbers of tasks that ended
+    in_row: np.ndarray
+
+    @classmethod
+    def of(cls, events: EventColumns, before: _Tasks | None = None) -> _Tasks:
+        """``before``: the tasks of earlier rows."""
+        rows, decisions, in_row = events.rows, events.decisions, events.decided_in
+        text, do = events.texts.number, decisions.texts_of("do")
+        assigns = np.flatnonzero(do == text("assign"))
+        _, tasks, counts = events.assigned(assigns)
+        # models that were published earlier in the same list of decisions count
+        published = np.concatenate([[0], np.cumsum(do == text("publish"))])
+        begins = np.searchsorted(in_row, in_row[assigns])
+        version = rows.whole("version")[in_row[assigns]] + published[assigns] - published[begins]
+        version = np.repeat(version, counts)
+        if before is not None:
+            tasks = np.concatenate([before.number, tasks])
+            version = np.concatenate([before.version, version])
+        order = np.argsort(tasks, kind="stable")
+        event, cancels = rows.texts_of("event"), np.flatnonzero(do == text("cancel"))
+        ends = np.flatnonzero((event == text("update_arrived")) | (event == text("task_closed")))
+        ended = np.concatenate([rows.whole("task")[ends], decisions.whole("task")[cancels]])
+        at = np.concatenate([ends, in_row[cancels]])
+        by_task = np.lexsort((at, ended))
+        return cls(tasks[order], version[order], ended[by_task], at[by_task])
+
+    def versions(self, tasks: np.ndarray) -> np.ndarray:
+        """The versions of the tasks' models; MISSING for unknown tasks."""
+        return _look_up(self.number, self.version, tasks)
+
+    def open(self) -> _Tasks:
+        """Those that have not ended."""
+        is_open = _look_up(self.ended, self.in_row, self.number) == MISSING
+        return _Tasks(self.number[is_open], self.version[is_open], *(np.zeros(0, int),) * 2)
+
+    def is_over(self, tasks: np.ndarray, in_row: np.ndarray) -> np.ndarray:
+        """Whether the tasks have ended before these rows."""
+        ends = _look_up(self.ended, self.in_row, tasks)
+        return (ends != MISSING) & (ends < in_row)
+
+
+# ---------------------------------------------------------------------- changes of edges
+KEEP, NONE = -2, -1  # of a change's model: it stays; the edge has none
+BEFORE, LATER = -1, np.iinfo(np.int64).max  # all rows of the same moment
+
+
+class _Changes(NamedTuple):
+    """Changes of edges as columns. ``order``: of those at the same moment.
+
+    ``model``: the version that the edge has now, of the moment ``of_s``. ``work`` and ``there``: 1
+    or 0. KEEP: as before.
+    """
+
+    edge: np.ndarray
+    t_s: np.ndarray
+    order: np.ndarray
+    of_s: np.ndarray
+    model: np.ndarray
+    work: np.ndarray
+    there: np.ndarray
+
+    @classmethod
+    def of(cls, edge: np.ndarray, t_s: np.ndarray, order: np.ndarray) -> _Changes:
+        """Return changes of nothing yet."""
+        keeps = [np.full(len(edge), KEEP) for _ in range(3)]
+        return cls(edge, t_s, order, np.full(len(edge), np.nan), *keeps)
+
+
+def _joined(parts: Sequence[_Changes]) -> _Changes:
+    return _Changes(*(np.concatenate(each) for each in zip(*parts)))
+
+
+def _changes(
+    events: EventColumns, tasks: _Tasks, publications: Publications, now_s: np.ndarray
+) -> Iterator[_Changes]:
+    rows, decisions, text = events.rows, events.decisions, events.texts.number
+    event, fact = rows.texts_of("event"), rows.texts_of("fact")
+    edge, task = rows.texts_of("edge"), rows.whole("task")
+
+    def of(chosen: np.ndarray) -> _Changes:
+        return _Changes.of(edge[chosen], now_s[chosen], 2 * chosen)
+
+    started = np.flatnonzero(fact == text("task_started"))
+    started = started[~tasks.is_over(task[started], started)]
+    begins = of(started)
+    begins.model[:], begins.work[:] = tasks.versions(task[started]), 1
+    begins.of_s[:] = publications.of(begins.model)
+    yield begins
+    is_over = (event == text("update_arrived")) | (event == text("task_closed"))
+    over = of(np.flatnonzero(is_over))
+    over.work[:] = 0
+    yield over
+    cancels = np.flatnonzero(decisions.texts_of("do") == text("cancel"))
+    in_row = events.decided_in[cancels]
+    cancelled = _Changes.of(decisions.texts_of("edge")[cancels], now_s[in_row], 2 * in_row + 1)
+    cancelled.work[:] = 0
+    yield cancelled
+    for name, there in (("edge_joined", 1), ("edge_lost", 0)):
+        comes = of(np.flatnonzero(event == text(name)))
+        comes.there[:] = there
+        yield comes
+    kind = rows.texts_of("kind")
+    dies = (fact == text("fault")) & ((kind == text("kill")) | (kind == text("restart")))
+    dead = of(np.flatnonzero(dies))
+    dead.model[:], dead.work[:] = NONE, 0
+    yield dead
+
+
+def _states(changes: _Changes) -> _Changes:
+    """The state of each edge from each moment on at which it changes, edge by edge."""
+    order = np.lexsort((changes.order, changes.t_s, changes.edge))
+    edge, t_s, rank, of_s, *states = (each[order] for each in changes)
+    begins = np.append(True, edge[1:] != edge[:-1])[: len(edge)]
+    # of several changes at one moment the last state counts
+    last = np.append((edge[1:] != edge[:-1]) | (t_s[1:] != t_s[:-1]), True)[: len(edge)]
+    places = np.arange(len(edge))
+    known = [
+        np.maximum.accumulate(np.where((values != KEEP) | begins, places, 0))[last]
+        for values in states
+    ]
+    filled = (values[at] for values, at in zip(states, known))
+    return _Changes(edge[last], t_s[last], rank[last], of_s[known[0]], *filled)
+
+
+def _held(states: _Changes, publications: Publications, end_s: float) -> tuple[int, Held]:
+    """Return how many edges took part, and what they had when."""
+    edge, t_s, _, of_s, model, work, there = states
+    goes_on = np.append(edge[1:] == edge[:-1], False)[: len(edge)]
+
+    def following(values: np.ndarray) -> np.ndarray:
+        return np.append(values[1:], values[:1])
+
+    until_s = np.where(goes_on, following(t_s), end_s)
+    newer = following(model) > model
+    newer |= (following(model) == model) & (following(of_s) > of_s)
+    newer &= goes_on
+    stops = goes_on & (following(there) == 1) & (following(work) == 0)
+    done = (work == 1) & (newer | (stops & (following(model) == model)))
+    held = Held(publications, edge, t_s, until_s, model, of_s, work == 1, newer, done)
+    counts = (there == 1) & (model >= 0) & (until_s > t_s) & ~np.isnan(of_s)
+    return len(np.unique(edge[there == 1])), held.where(counts)
+
+
+# ---------------------------------------------------------------------- fresher models
+class _Fresher(NamedTuple):
+    """Fresher models that have arrived at their edges during a task, in order of time."""
+
+    edge: np.ndarray
+    t_s: np.ndarray
+    task: np.ndarray
+    version: np.ndarray
+    of_s: np.ndarray
+
+
+def _arrivals(fresher: _Fresher) -> _Changes:
+    order = np.full(len(fresher.edge), LATER)
+    found = _Changes.of(fresher.edge, fresher.t_s, order)
+    return found._replace(model=fresher.version, of_s=fresher.of_s)
+
+
+def _fresher(
+    events: EventColumns,
+    links: TableColumns,
+    tasks: _Tasks,
+    publications: Publications,
+    now_s: np.ndarray,
+) -> _Fresher:
+    """The fresher models that edges have asked for.
+
+    An edge uses the first answer to a request, if the model arrives before the task is over and
+    before the request is closed (``until_ns``). A model that came too late has another kind in
+    links.csv.
+    """
+    rows, decisions, text = events.rows, events.decisions, events.texts.number
+    down = np.flatnonzero(links.get("kind") == text(FRESH))
+    answers = np.flatnonzero(decisions.texts_of("do") == text("send_fresh"))
+    in_row = events.decided_in[answers]
+    task, edge = decisions.whole("task")[answers], decisions.texts_of("edge")[answers]
+    version = decisions.whole("version")[answers]
+    # the n-th answer of a task is used if there were n requests by then
+    asked = np.flatnonzero(rows.texts_of("event") == text("fresh_requested"))
+    size = rows.count + 1
+    requests = np.sort(rows.whole("task")[asked] * size + asked)
+    before = requests.searchsorted(task * size)
+    heard = requests.searchsorted(task * size + in_row, "right") - before
+    by_task = np.argsort(task, kind="stable")
+    rank = np.empty(len(task), np.int64)
+    rank[by_task] = np.arange(len(task)) - np.searchsorted(task[by_task], task[by_task])
+    until_ns = np.nan_to_num(rows.floats("until_ns"))
+    closes_ns = np.zeros(len(task))
+    answered = rank < heard
+    closes_ns[answered] = until_ns[requests[(before + heard - 1)[answered]] % size]
+    # a download begins with the answer, so it belongs to the edge's latest one
+    offered_s = links.get("offered_s")[down] + ROUNDING
+    order = np.lexsort((np.arange(len(answers)), now_s[in_row], edge))
+    places = _latest_of(edge[order], now_s[in_row][order], links.get("edge")[down], offered_s)
+    down, places = down[places >= 0], order[places[places >= 0]]
+    t_s = links.get("finished_s")[down]
+    used = answered[places] & (version[places] != MISSING)
+    closes = closes_ns[places]
+    used &= (closes == 0) | (np.rint(t_s * NS_PER_S) < closes)
+    used &= ~tasks.is_over(task[places], now_s.searchsorted(t_s, "left"))
+    chosen = np.flatnonzero(used)
+    chosen = chosen[np.argsort(t_s[chosen], kind="stable")]
+    places = places[chosen]
+    # FedSSMU sends models of versions that are published later
+    of_s, sent_s = publications.of(version[places]), now_s[in_row[places]]
+    of_s = np.where(of_s > sent_s, sent_s, of_s)
+    return _Fresher(edge[places], t_s[chosen], task[places], version[places], of_s)
+
+
+def _latest_of(
+    edge: np.ndarray, t_s: np.ndarray, of: np.ndarray, until_s: np.ndarray
+) -> np.ndarray:
+    """The place of the latest moment of each edge until then; -1 without one.
+
+    ``edge`` and ``t_s`` are in order.
+    """
+    count = len(edge)
+    is_wanted = np.repeat([0, 1], [count, len(of)])
+    order = np.lexsort((is_wanted, np.concatenate([t_s, until_s]), np.concatenate([edge, of])))
+    places = np.maximum.accumulate(np.where(order < count, order, -1))
+    found = np.full(len(of), -1)
+    wanted = order >= count
+    found[order[wanted] - count] = places[wanted]
+    there = found >= 0
+    found[there] = np.where(edge[found[there]] == of[there], found[there], -1)
+    return found
+
+
+# ---------------------------------------------------------------------- merged updates
+def _merged(
+    events: EventColumns,
+    fresher: _Fresher,
+    publications: Publications,
+    now_s: np.ndarray,
+) -> MergedUpdates:
+    """The updates that are in a model, as ``edgefl.record.counters`` counts them."""
+    rows, decisions, text = events.rows, events.decisions, events.texts.number
+    do, in_row = decisions.texts_of("do"), events.decided_in
+    arrived = np.flatnonzero(rows.texts_of("event") == text("update_arrived"))
+    task = rows.whole("task")
+    discards = np.flatnonzero(do == text("discard"))
+    own = in_row[discards][decisions.whole("task")[discards] == task[in_row[discards]]]
+    arrived = np.setdiff1d(arrived, own)
+    publishes = np.flatnonzero(do == text("publish"))
+    listed = decisions.has_list("made_of")[publishes]
+    never = decisions.count
+    # a publication without a list has all that wait
+    of_all = np.append(publishes[~listed], never)
+    first = in_row.searchsorted(arrived)  # decision from the arrival's on
+    merged = of_all[of_all[:-1].searchsorted(first)]
+    counts, members = decisions.lists("made_of", publishes[listed])
+    lists = np.repeat(publishes[listed], counts)
+    order = np.lexsort((lists, members))
+    by_list = _look_up_from(members[order], lists[order], task[arrived], first)
+    merged = np.minimum(merged, np.where(by_list == MISSING, never, by_list))
+    base = rows.whole("base_version")[arrived]
+    kept = (merged < never) & ~np.isnan(publications.of(base)) & (base != MISSING)
+    arrived, merged, base = arrived[kept], merged[kept], base[kept]
+    by_task = np.argsort(fresher.task, kind="stable")
+    place = _look_up(fresher.task[by_task], by_task, task[arrived])
+    has, of_s = place != MISSING, publications.of(base)
+    newest, newest_of_s = base.copy(), of_s.copy()
+    newest[has], newest_of_s[has] = fresher.version[place[has]], fresher.of_s[place[has]]
+    t_s, version = now_s[in_row[merged]], decisions.whole("version")[merged] - 1
+    edge = rows.texts_of("edge")[arrived]
+    return MergedUpdates(t_s, edge, task[arrived], version, base, of_s, newest, newest_of_s)
+
+
+def _look_up_from(
+    keys: np.ndarray, values: np.ndarray, wanted: np.ndarray, least: np.ndarray
+) -> np.ndarray:
+    """The smallest value of each wanted key from ``least`` on; MISSING without one.
+
+    Keys, and the values of a key, are in order.
+    """
+    size = int(values.max(initial=0)) + 1
+    least = np.minimum(least, size)
+    places = (keys * (size + 1) + values).searchsorted(wanted * (size + 1) + least)
+    there = places < len(keys)
+    there[there] = keys[places[there]] == wanted[there]
+    found = np.full(len(wanted), MISSING)
+    found[there] = values[places[there]]
+    return found
+
+
+# ---------------------------------------------------------------------- while a run goes on
+class AgesNow:
+    """The models that edges have now, from rows as they come; it remembers nothing else.
+
+    All rows have the same texts. A fresher model counts with its row of links.csv, if it is the
+    latest one that the edge was sent.
+    """
+
+    def __init__(self) -> None:
+        self._publications: Publications | None = None
+        self._tasks: _Tasks | None = None
+        # the latest change of each edge's model, and of its presence
+        self._models = self._presence = _Changes.of(np.zeros(0, int), np.zeros(0), np.zeros(0, int))
+        self._sent: dict[int, tuple[int, float]] = {}  # edge -> version, moment
+
+    def take_events(self, events: EventColumns) -> None:
+        """Take lines of events.jsonl, in order. KeyError or ValueError for damaged ones."""
+        if not events.count:
+            return
+        now_s = np.nan_to_num(events.rows.floats("t"))
+        publications = _publications(events, now_s, self._publications)
+        tasks = _Tasks.of(events, self._tasks)
+        self._publications = publications
+        self._take(_changes(events, tasks, publications, now_s))
+        self._tasks = tasks.open()
+        decisions = events.decisions
+        sent = np.flatnonzero(decisions.texts_of("do") == events.texts.number("send_fresh"))
+        sent = sent[decisions.whole("version")[sent] != MISSING]
+        version, moments_s = decisions.whole("version")[sent], now_s[events.decided_in[sent]]
+        models = zip(version.tolist(), moments_s.tolist())
+        self._sent |= zip(decisions.texts_of("edge")[sent].tolist(), models)
+        self._forget()
+
+    def take_links(self, links: TableColumns) -> None:
+        """Take rows of links.csv."""
+        fresh = np.flatnonzero(links.get("kind") == links.texts.number(FRESH))
+        edge, t_s = links.get("edge")[fresh], links.get("finished_s")[fresh]
+        known = np.isin(edge, [*self._sent])
+        edge, t_s = edge[known], t_s[known]
+        if not len(edge) or self._publications is None:
+            return
+        found = _Changes.of(edge, t_s, np.full(len(edge), LATER))
+        version, sent_s = map(np.array, zip(*(self._sent[each] for each in edge.tolist())))
+        of_s = np.fmin(self._publications.of(version), sent_s)
+        self._take([found._replace(model=version, of_s=of_s)])
+
+    def _take(self, changes: Iterable[_Changes]) -> None:
+        found = _joined([self._models, self._presence, *changes])
+        self._models = _latest(found, found.model != KEEP)
+        self._presence = _latest(found, found.there != KEEP)
+
+    def _forget(self) -> None:
+        """Forget the publications of models that no edge has and no open task begins with."""
+        assert self._publications is not None and self._tasks is not None
+        models = self._models.model[self._models.model >= 0]
+        moments_s, first = self._publications.moments_s, self._publications.first
+        current = first + len(moments_s) - 1
+        least = min(*models.tolist(), *self._tasks.version.tolist(), current, current)
+        if least > first:
+            self._publications = Publications(moments_s[least - first :], least)
+
+    def mean(self, now_s: float) -> tuple[float, float] | None:
+        """The mean age in seconds and in versions; None if no edge has a model."""
+        there = self._presence.edge[self._presence.there == 1]
+        edge, _, _, of_s, model, _, _ = self._models
+        counts = np.isin(edge, there) & (model >= 0) & ~np.isnan(of_s)
+        if not counts.any() or self._publications is None:
+            return None
+        current = self._publications.first + len(self._publications.moments_s) - 1
+        versions = np.maximum(current - model[counts], 0)
+        return float(np.maximum(now_s - of_s[counts], 0.0).mean()), float(versions.mean())
+
+
+def _latest(changes: _Changes, chosen: np.ndarray) -> _Changes:
+    """The last one of the chosen changes of each edge. Later rows come behind it."""
+    found = _Changes(*(each[chosen] for each in changes))
+    order = np.lexsort((found.order, found.t_s, found.edge))
+    edge = found.edge[order]
+    last = order[np.append(edge[1:] != edge[:-1], True)[: len(edge)]]
+    latest = _Changes(*(each[last] for each in found))
+    return latest._replace(order=np.full(len(last), BEFORE))
