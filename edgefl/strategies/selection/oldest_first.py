@@ -21,6 +21,4 @@ class OldestFirst(Ranked):
         return self.arrived_ns.get(edge, -1), self.assigned_ns.get(edge, -1)
 
 
-def build() -> OldestFirst:
-    """Return the selector."""
-    return OldestFirst()
+build = OldestFirst

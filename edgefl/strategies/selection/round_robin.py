@@ -1,7 +1,7 @@
 """Edges in turn, in the order of their ids; an edge that is not idle loses its turn.
 
-Yang, Liu, Quek, Poor 2019 (arXiv 1908.06287), section III: round robin, with groups of which each
-has its turn. Here the next ``count`` idle edges are the group, since edges come and go.
+Yang, Liu, Quek, Poor 2019 (arXiv 1908.06287): round robin, with groups of which each has its turn.
+Here the next ``count`` idle edges are the group, since edges come and go.
 """
 
 from __future__ import annotations
@@ -28,6 +28,4 @@ class RoundRobin(Selector):
         return chosen
 
 
-def build() -> RoundRobin:
-    """Return the selector."""
-    return RoundRobin()
+build = RoundRobin

@@ -15,6 +15,7 @@ from safetensors.numpy import load_file
 from state_relay import Relay, begun
 
 from edgefl import catalog
+from edgefl.clocks.setup.resumption import digests
 from edgefl.clocks.virtual.run import Saving, run_virtual
 from edgefl.config.errors import Source
 from edgefl.config.file import from_json, load, to_json
@@ -497,4 +498,5 @@ def test_only_the_coordinator_needs_the_code_of_a_selection(tmp_path: Path) -> N
     (tmp_path / "my_selection.py").write_text((EXAMPLES / "my_selection.py").read_text())
     given = load(tmp_path / "my.toml")
     assert server_code(given) == ["my_selection.py:build"] and own_names(given) == []
+    assert digests(given, tmp_path)["my_selection.py"] != "", "a resumed run notices a change"
     assert from_json(to_json(given, given.strategies[0])).strategies == given.strategies
