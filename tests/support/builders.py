@@ -174,9 +174,9 @@ class Server:
     def lose(self, edge: str) -> list[str]:
         return self.give(EdgeLost(edge))
 
-    def close(self, edge: str, reason: str = "edge lost") -> list[str]:
+    def close(self, edge: str, reason: str = "edge lost", now: int = 0) -> list[str]:
         task, _, _ = self.open.pop(edge)
-        return self.give(TaskClosed(edge, task, reason))
+        return self.give(TaskClosed(edge, task, reason), now)
 
     def ring(self, now: int) -> list[str]:
         return self.give(AlarmRang("dispatch"), now)
