@@ -93,7 +93,8 @@ class Scenario(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
     ``pace``: how fast devices and links are, as a factor. ``bounded``: tasks have one limit in all
     (``network.task_timeout_s``). ``checkpoints``: they are taken, every few seconds. ``native``: no
     link is emulated, so that the coordinator has one thread where nothing waits for the disk.
-    ``up``, ``down``: how updates and models are compressed.
+    ``up``, ``down``: how updates and models are compressed. ``pushes``: in place of ``strategy``,
+    the one of ``pushing.py`` with this name.
     """
 
     strategy: str
@@ -104,6 +105,7 @@ class Scenario(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
     native: bool = False
     up: str = ""
     down: str = ""
+    pushes: str = ""
 
 
 def random_scenario(rng: np.random.Generator) -> Scenario:
@@ -128,6 +130,9 @@ def _compressed(rng: np.random.Generator) -> dict[str, str]:
 def experiment(scenario: Scenario) -> Experiment:
     """The scenario's experiment."""
     entry, more = STRATEGIES[scenario.strategy]
+    strategy = scenario.strategy
+    if scenario.pushes:
+        strategy, (entry, more) = f"pushing.py:{scenario.pushes}", STRATEGIES["fedasync"]
     rate = scenario.pace
     sections: dict[str, Any] = {
         "name": "search",
@@ -149,7 +154,7 @@ def experiment(scenario: Scenario) -> Experiment:
             **({"task_timeout_s": 30.0} if scenario.bounded else {}),
         },
         "record": {"durability": scenario.durability},
-        "strategies": [{"strategy": scenario.strategy, **entry}],
+        "strategies": [{"strategy": strategy, **entry}],
     }
     if scenario.native:
         sections["links"] = {"kind": "native"}
@@ -188,7 +193,7 @@ class World:
 
     def learned(self, scenario: Scenario) -> Learning:
         """The data and the model, for this scenario's experiment."""
-        found, strategy = self.experiment(scenario), scenario.strategy
+        found, strategy = self.experiment(scenario), scenario.pushes or scenario.strategy
         if strategy not in self._learned:
             self._learned[strategy] = made = learning(found, FOLDER)
             layout = orjson.dumps(made.layout.to_json())
