@@ -30,7 +30,7 @@ from edgefl.strategies.base.events_and_decisions import (
 from edgefl.strategies.dissemination.pushed import Merges, MergingOptions, merge_weight
 from edgefl.strategies.push_on_improvement import PushOnImprovement
 from edgefl.strategies.push_stalest import PushStalest
-from edgefl.strategies.push_tdma import OwnSteps, PushTdma
+from edgefl.strategies.push_tdma import OwnWork, PushTdma
 
 PLAN = TrainingPlan(4, 2, 0.125)  # four steps
 
@@ -80,14 +80,25 @@ def test_a_replaced_model_is_the_pushed_one() -> None:
 
 
 def test_what_a_tdma_device_sends_is_its_own_work() -> None:
-    """Without the jumps of merges: here the third element, on which nothing is trained."""
-    rule = OwnSteps(MergingOptions(merging="fixed", beta=0.5))
-    run = pushed_to(rule, (1, 6, (0, 0, 8)), (2, 7, (0, 0, 6)))
-    assert run.weights[2] == 5.0
-    vectors, _ = rule.payload(run)
-    assert vectors["weights"][2] == 0.0
+    """Half of the change so far, and the steps after the merge. Nothing moves the third element."""
+    rule = OwnWork(MergingOptions(merging="fixed", beta=0.5))
+    before, after = trained(1), pushed_to(rule, (1, 6, (0.25, 0.5, 8)))
+    base = 0.5 * vector(0, 0, 0) + 0.5 * vector(0.25, 0.5, 8)
+    merged = 0.5 * before + 0.5 * vector(0.25, 0.5, 8)
+    later = after.weights.numpy() - merged
+    sent = rule.payload(after)[0]["weights"]
+    assert sent == pytest.approx(0.5 * before + later, abs=1e-6) and sent[2] == 0.0
+    assert sent == pytest.approx(after.weights.numpy() - base, abs=1e-6)
     alone = pushed_to(rule)
     assert np.array_equal(rule.payload(alone)[0]["weights"], alone.weights.numpy())
+
+
+def trained(steps: int) -> np.ndarray:
+    """The model of the same task after some steps."""
+    rule, trainer = Merges(MergingOptions()), linear_trainer(PLAN)
+    run = trainer.begin(FakeTask({"weights": vector(0, 0, 0)}, version=2), rule, {})
+    trainer.advance(run, rule, steps)
+    return np.array(run.weights_array())
 
 
 @pytest.mark.parametrize(("origin", "alpha"), [({}, 0.5 / 3), ({"origin": 1.5}, 0.5 / 1.5)])
