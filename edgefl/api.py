@@ -51,7 +51,14 @@ from edgefl.strategies.base.gradients import (
 )
 from edgefl.strategies.base.rounds import Rounds, RoundsOptions
 from edgefl.strategies.base.slotted import Slotted, SlottedOptions, Timetable
-from edgefl.strategies.base.strategy import MOST_FAILED, LocalRule, Strategy, StrategyOptions
+from edgefl.strategies.base.strategy import (
+    MOST_FAILED,
+    LocalRule,
+    SelectingOptions,
+    Strategy,
+    StrategyOptions,
+)
+from edgefl.strategies.selection.selector import Ranked, Selector, SelectorOptions
 from edgefl.strategies.syncdrop import HiddenLayer, hidden_layers, submodel_mask
 from edgefl.streams import Streams
 from edgefl.vector_store import VectorStore
@@ -81,6 +88,7 @@ __all__ = [
     # the two parts of an algorithm, and the base classes to derive from
     "Strategy",
     "StrategyOptions",
+    "SelectingOptions",
     "LocalRule",
     "Rounds",
     "RoundsOptions",
@@ -102,6 +110,9 @@ __all__ = [
     "HiddenLayer",
     "hidden_layers",
     "submodel_mask",
+    "Selector",
+    "SelectorOptions",
+    "Ranked",
     "MOST_FAILED",
     "load_strategy",  # the class of a name of `edgefl strategies`, to derive from it
     # events of a strategy

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 OWN_FILE = "edgefl_own_"  # how the name of a module begins that is a user's file
 # entry points for code of others in the terms of this package: "flwr:DirichletPartitioner"
 ALIASES = "edgefl.aliases"
-GROUPS = {"edgefl.data": "edgefl.datasets"}  # package -> group of entry points, if named otherwise
+# package -> group of entry points, if named otherwise
+GROUPS = {"edgefl.data": "edgefl.datasets", "edgefl.strategies.selection": "edgefl.selections"}
 FORMS = "'package.module:attribute' or 'path/to/file.py:attribute'"
 
 

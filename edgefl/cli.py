@@ -44,6 +44,7 @@ COMMANDS = {  # name -> where it is, None: in a plug-in; `edgefl --help` lists t
     "configs": "edgefl.commands.lists:configs",
     "new": "edgefl.commands.lists:new",
     "strategies": "edgefl.commands.lists:strategies",
+    "selections": "edgefl.commands.lists:selections",
     "models": "edgefl.commands.lists:models",
     "datasets": "edgefl.commands.lists:datasets",
     "data": "edgefl.commands.data:app",

@@ -1,9 +1,10 @@
 """What plug-ins add, edgefl's own and those of other packages: found by entry points.
 
 A group of entry points has the name of what it adds to: ``edgefl.commands``, ``edgefl.strategies``,
-``edgefl.models``, ``edgefl.datasets``, ``edgefl.exports``, ``edgefl.task_kinds``.
-``edgefl.options`` has the functions behind those options of the core's commands that a plug-in
-carries out. Nothing of the core imports a plug-in; a plug-in is imported when it is used.
+``edgefl.selections``, ``edgefl.models``, ``edgefl.datasets``, ``edgefl.exports``,
+``edgefl.task_kinds``. ``edgefl.options`` has the functions behind those options of the core's
+commands that a plug-in carries out. Nothing of the core imports a plug-in; a plug-in is imported
+when it is used.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from emulator.profiles import ProfileFigure
 PACKAGES = {
     "models": ("edgefl.models", "build", "Models"),
     "data-sets": ("edgefl.data", "load", "Data sets"),
+    "selections": ("edgefl.strategies.selection", "build", "Selections"),
     "partitions": ("edgefl.data.partition", "split", "Partitions"),
 }
 

@@ -1,4 +1,4 @@
-"""The commands that list or write files: strategies, models, datasets, configs, new.
+"""The commands that list or write files: strategies, selections, models, datasets, configs, new.
 
 They import no plug-in.
 """
@@ -36,6 +36,15 @@ def strategies() -> None:
     show.hint(
         '[[strategies]] strategy = "NAME" in a config (or your own, "my_algo.py:MyAlgo"), then'
         " edgefl run CONFIG"
+    )
+
+
+def selections() -> None:
+    """List the ways in which strategies can select edges."""
+    _list("edgefl.strategies.selection", "build")
+    show.hint(
+        '[[strategies]] selection = "NAME" in a config, or edgefl run CONFIG'
+        " strategies.LABEL.selection=NAME"
     )
 
 
@@ -100,6 +109,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 
 class NewKind(StrEnum):
     strategy = "strategy"
+    selection = "selection"
     model = "model"
     data = "data"
 
@@ -107,6 +117,9 @@ class NewKind(StrEnum):
 # kind -> the override that selects the new file, after the quickstart's config
 OVERRIDES = {
     NewKind.strategy: "strategies=[{{strategy = '{file}:{title}'}}]",
+    NewKind.selection: (
+        "strategies=[{{strategy = 'fedavg', clients_per_round = 3, selection = '{file}:build'}}]"
+    ),
     NewKind.model: "model={{name = '{file}:build'}}",
     NewKind.data: "data={{name = '{file}:load'}}",
 }
@@ -119,7 +132,7 @@ def new(
         Path, typer.Option("--in", metavar="DIR", help="The folder for the files.")
     ] = Path(),
 ) -> None:
-    """Write a small working strategy, model or data set of your own, with its test."""
+    """Write a small working strategy, selection, model or data set of your own, with its test."""
     name = name.removesuffix(".py").replace("-", "_")
     if not NAME.fullmatch(name):
         raise UserError(

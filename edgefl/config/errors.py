@@ -31,6 +31,7 @@ ALIASES = {
     "batchsize": "training.batch_size",
     "bs": "training.batch_size",
     "clients": "edges.count",
+    "client_selection": "strategies[].selection",
     "data_dir": "data.dir",
     "dataset": "data.name",
     "delay": "links.latency_ms",
@@ -48,6 +49,8 @@ ALIASES = {
     "round": "stop.versions",
     "rounds": "stop.versions",
     "scheme": "strategies[].strategy",
+    "selection": "strategies[].selection",
+    "selector": "strategies[].selection",
     "time": "stop.emulated_s",
     "wd": "training.weight_decay",
 }

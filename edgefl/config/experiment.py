@@ -251,7 +251,9 @@ class FidelityLimits(Section):
 
 
 class StrategyEntry(Section):
-    """A strategy of the comparison. Keys other than these two are the options of the strategy."""
+    """A strategy of the comparison. Keys other than these two are the options of the strategy, such
+    as `selection`: which of the idle edges get work.
+    """
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
     strategy: str

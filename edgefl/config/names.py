@@ -26,7 +26,11 @@ from edgefl.errors import UserError, near_file, nearest
 from edgefl.strategies.base.catalog import load as load_strategy
 from edgefl.strategies.base.catalog import misnamed
 from edgefl.strategies.base.gradients import Gradients
-from edgefl.strategies.base.strategy import LocalRule, Strategy
+from edgefl.strategies.base.strategy import LocalRule, SelectingOptions, Strategy
+from edgefl.strategies.selection.selector import ATTRIBUTE as SELECTS
+from edgefl.strategies.selection.selector import PACKAGE as SELECTIONS
+from edgefl.strategies.selection.selector import WORD as SELECTION
+from edgefl.strategies.selection.selector import Selection
 from edgefl.vectors import SMALLEST_RATE
 from emulator.availability import recorded_presence
 from emulator.units import NS_PER_S
@@ -36,6 +40,7 @@ PARTS = {  # table -> package of its plug-ins, attribute that a plug-in binds, w
     "model": ("edgefl.models", "build", "model"),
     "partition": ("edgefl.data.partition", "split", "partition"),
     "compression": (COMPRESSORS, BUILD, "compression"),
+    "strategies": (SELECTIONS, SELECTS, SELECTION),
 }
 DIRECTORY_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 SEED_NAME = r"seed\d+"
@@ -50,6 +55,16 @@ def with_plugins(experiment: Experiment) -> Experiment:
         changed = place != getattr(section, key)
         return section.model_copy(update={key: place, **others}) if changed else section
 
+    def selecting(entry: StrategyEntry) -> StrategyEntry:
+        given = entry.options().get(SELECTION)
+        chosen = given if isinstance(given, dict) else {"name": given}
+        name = chosen.get("name")
+        if not isinstance(name, str):
+            return entry
+        place = catalog.place(SELECTIONS, name)
+        changed = {SELECTION: {**chosen, "name": place}}
+        return entry if place == name else entry.model_copy(update=changed)
+
     unlabelled = experiment.unlabelled
     return experiment.model_copy(
         update={
@@ -57,7 +72,7 @@ def with_plugins(experiment: Experiment) -> Experiment:
             "model": named(experiment.model, "edgefl.models"),
             "unlabelled": unlabelled and named(unlabelled, "edgefl.data", "data"),
             "strategies": tuple(
-                named(entry, "edgefl.strategies", "strategy", label=entry.name)
+                selecting(named(entry, "edgefl.strategies", "strategy", label=entry.name))
                 for entry in experiment.strategies
             ),
         }
@@ -123,6 +138,7 @@ def strategy_warnings(experiment: Experiment, base: Path | None) -> list[str]:
             given += strategy.warnings(
                 strategy.Options.model_validate(options), experiment.training.epochs
             )
+        given += _no_choice(strategy, options, edges)
         given += misnamed(strategy)
         given += _unused_merge(strategy.rule)
         if experiment.training.decay and not (
@@ -133,12 +149,23 @@ def strategy_warnings(experiment: Experiment, base: Path | None) -> list[str]:
     return found
 
 
+def _no_choice(strategy: type[Strategy], options: dict[str, Any], edges: int) -> list[str]:
+    """Return a warning if a selection is given, but all idle edges always get work."""
+    if SELECTION not in options or options.get("dispatch", "replace") != "replace":
+        return []
+    if strategy.concurrency(strategy.Options.model_validate(options), edges) < edges:
+        return []
+    return [f"selection has no effect: all {edges} edges work at the same time"]
+
+
 def _unused_merge(rule: type[LocalRule]) -> list[str]:
     """Return a warning if the rule asks for fresher models and cannot use them, or never asks."""
-    asks = rule.checkpoint is not LocalRule.checkpoint
+    by_step = rule.asks is not LocalRule.asks
+    asks = by_step or rule.checkpoint is not LocalRule.checkpoint
+    how = "asks" if by_step else "checkpoint"
     merges = rule.merge is not LocalRule.merge
     if asks and not merges:
-        return [f"{rule.__name__} asks for fresher models (checkpoint), but has no merge"]
+        return [f"{rule.__name__} asks for fresher models ({how}), but has no merge"]
     if merges and not asks:
         return [f"{rule.__name__} has a merge, but never asks for a fresher model (checkpoint)"]
     return []
@@ -162,6 +189,13 @@ def own_names(experiment: Experiment) -> list[str]:
     ]
 
 
+def server_code(experiment: Experiment) -> list[str]:
+    """Return the names of code outside the catalogs that only the coordinator runs."""
+    chosen = [entry.options().get(SELECTION) for entry in experiment.strategies]
+    names = [each.get("name") if isinstance(each, dict) else each for each in chosen]
+    return [name for name in names if isinstance(name, str) and catalog.is_own(name)]
+
+
 def _check_compression(section: Compression, source: Source, base: Path | None) -> None:
     for way in ("up", "down"):
         chosen: Named | None = getattr(section, way)
@@ -182,7 +216,7 @@ def _check_compression(section: Compression, source: Source, base: Path | None) 
         )
 
 
-def _check_part(loc: Loc, section: Named, source: Source, base: Path | None) -> None:
+def _check_part(loc: Loc, section: Named | Selection, source: Source, base: Path | None) -> None:
     package, attribute, what = PARTS[str(loc[0])]
     if ":" in section.name:
         _check_own(section.name, (*loc, "name"), source, base)
@@ -293,7 +327,7 @@ def _check_strategy(
         )
     with source.at(*loc, "strategy"):
         strategy = load_strategy(entry.strategy, base)
-    validated(strategy.Options, entry.options(), source, loc, tuple(StrategyEntry.model_fields))
+    _check_selection(strategy, entry, (*loc, SELECTION), source, base)
     if strategy.needs_unlabelled and unlabelled is None:
         raise source.error(
             loc,
@@ -305,6 +339,25 @@ def _check_strategy(
             (*loc, "unlabelled_samples"),
             f"expected at most unlabelled.size ({unlabelled.size}), found {wanted}",
         )
+
+
+def _check_selection(
+    strategy: type[Strategy], entry: StrategyEntry, loc: Loc, source: Source, base: Path | None
+) -> None:
+    """Check the options of a strategy, and the selection among them."""
+    if SELECTION in entry.options() and SELECTION not in strategy.Options.model_fields:
+        raise source.error(
+            loc,
+            f"{entry.strategy} selects no edges, since it gives work to all: expected no such key",
+        )
+    options = validated(
+        strategy.Options, entry.options(), source, loc[:-1], tuple(StrategyEntry.model_fields)
+    )
+    if not isinstance(options, SelectingOptions):
+        return
+    # an edge has a config without ``base``, and does not select
+    if base is not None or ":" not in options.selection.name:
+        _check_part(loc, options.selection, source, base)
 
 
 def _check_training(

@@ -29,6 +29,7 @@ def test_nearest_names_a_likely_typo_else_everything() -> None:
     ("package", "attribute"),
     [
         ("edgefl.strategies", ""),
+        ("edgefl.strategies.selection", "build"),
         ("edgefl.models", "build"),
         ("edgefl.data", "load"),
         ("edgefl.data.partition", "split"),

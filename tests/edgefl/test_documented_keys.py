@@ -77,7 +77,11 @@ def test_a_row_has_type_default_bounds_and_unit() -> None:
     assert row.startswith("| `network.heartbeat_s` | number, s | `0.5` | more than 0 | ")
     (row,) = (row for row in rows if row.startswith("| `stop.emulated_s` |"))
     assert row.startswith("| `stop.emulated_s` | number, s | none | more than 0, at most 9e+09 | ")
-    assert {key.name for key in keys(load("fedprox").Options)} == {"clients_per_round", "mu"}
+    assert {key.name for key in keys(load("fedprox").Options)} == {
+        "selection",
+        "clients_per_round",
+        "mu",
+    }
 
 
 def test_every_strategy_has_its_equations_and_its_options() -> None:

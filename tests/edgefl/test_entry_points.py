@@ -33,7 +33,8 @@ bias = false
 versions = 2
 [[strategies]]
 strategy = "plain-mean"
-clients_per_round = 2
+clients_per_round = 1
+selection = "last-first"
 """
 CORE = """
 name = "core"
@@ -122,7 +123,13 @@ def test_another_package_adds_strategies_models_data_sets_exports_and_commands(
     assert "lines        Lines of text: the name of each run" in edgefl("export", "runs/ours")[1]
     status, out, _ = edgefl("--help")
     assert status == 0 and "List the runs in folders." in out
-    for listing, line in (("models", "linear"), ("datasets", "stripes")):
+    events = Path("runs/ours/plain-mean/events.jsonl").read_text()
+    assert '"e001"' in events and '"edges":["e000"]' not in events, "its selection is the last edge"
+    for listing, line in (
+        ("models", "linear"),
+        ("datasets", "stripes"),
+        ("selections", "last-first"),
+    ):
         status, out, _ = edgefl(listing)
         assert status == 0 and any(each.startswith(f"{line} ") for each in out.splitlines())
 

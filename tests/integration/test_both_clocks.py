@@ -169,6 +169,10 @@ FEATURES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "steps of the server that fall": ("wkafl", {"training": {"batch_size": 4, "decay": HALVED}}),
     "three times as fast": ("fedasync", {"speed": 3.0}),
+    "selection by Oort": (
+        "fedbuff",
+        {"strategies": [{"strategy": "fedbuff", "concurrency": 2, "selection": "oort"}]},
+    ),
     "devices that differ": (
         "fedbuff",
         {"devices": {"samples_per_s": 60.0, "spread": "lognormal", "sigma": 0.5}},

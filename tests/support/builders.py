@@ -20,6 +20,7 @@ from edgefl.protocol.messages import (
     CancelTask,
     Fresh,
     NothingNewer,
+    Pushed,
     Ready,
     Update,
     UrgeTask,
@@ -173,9 +174,9 @@ class Server:
     def lose(self, edge: str) -> list[str]:
         return self.give(EdgeLost(edge))
 
-    def close(self, edge: str, reason: str = "edge lost") -> list[str]:
+    def close(self, edge: str, reason: str = "edge lost", now: int = 0) -> list[str]:
         task, _, _ = self.open.pop(edge)
-        return self.give(TaskClosed(edge, task, reason))
+        return self.give(TaskClosed(edge, task, reason), now)
 
     def ring(self, now: int) -> list[str]:
         return self.give(AlarmRang("dispatch"), now)
@@ -212,6 +213,11 @@ def output(out: Output) -> str:
             return (
                 f"{out.to} <- fresh {fresh.number} v{fresh.version}"
                 f" ({plain(fresh.vectors['weights'])})"
+            )
+        case Send(message=Pushed() as pushed):
+            return (
+                f"{out.to} <- push {pushed.number} v{pushed.version}"
+                f" ({plain(pushed.vectors['weights'])})"
             )
         case Send(message=Acknowledged() | NothingNewer() | CancelTask() | UrgeTask() as note):
             return f"{out.to} <- {type(note).__name__} {note.task}"

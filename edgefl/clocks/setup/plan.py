@@ -40,7 +40,8 @@ from edgefl.protocol.messages import Assignment
 from edgefl.strategies.base.catalog import load
 from edgefl.strategies.base.gradients import Gradients
 from edgefl.strategies.base.slotted import Slotted, Timetable
-from edgefl.strategies.base.strategy import Strategy, StrategyOptions
+from edgefl.strategies.base.strategy import SelectingOptions, Strategy, StrategyOptions
+from edgefl.strategies.selection.selector import find as find_selector
 from edgefl.streams import Streams
 from edgefl.vectors import Layout
 from emulator.capacity import Capacity
@@ -73,6 +74,9 @@ def strategy(
     found, values = options(entry, base)
     with own_code(entry.strategy, found):
         made = found(weights, layout, values, Streams(experiment.seed))
+    if isinstance(values, SelectingOptions) and "selection" in values.model_fields_set:
+        chosen = values.selection
+        made.selector = find_selector(chosen.name, chosen.options(), base)
     if isinstance(made, Slotted):
         made.use(timetable(experiment, layout, devices(experiment), base))
     if isinstance(made, Gradients) and experiment.training.decay is not None:

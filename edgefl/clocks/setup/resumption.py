@@ -36,7 +36,7 @@ from edgefl.clocks.setup.rundir import clear, finished, holds_results, unfinishe
 from edgefl.config.experiment import Experiment, Stop
 from edgefl.config.file import FACTS, dump, load, with_stop
 from edgefl.config.groups import availability_file, traces
-from edgefl.config.names import own_names
+from edgefl.config.names import own_names, server_code
 from edgefl.config.task_kinds import kind_of
 from edgefl.config.toml import parsed
 from edgefl.disk import OwnDisk, free_name
@@ -109,7 +109,7 @@ def digests(experiment: Experiment, base: Path) -> dict[str, str]:
     """
     files: dict[str, Path | None] = {}
     of_kinds: dict[str, str] = {}
-    for name in own_names(experiment):
+    for name in (*own_names(experiment), *server_code(experiment)):
         kind = kind_of(name)
         if kind is None:
             files[name.rpartition(":")[0]] = source_of(name, base)
@@ -430,7 +430,7 @@ class Lengthening:
             Checkpoints(disk, directory / CHECKPOINTS).clear()
         if summary := read_summary(directory):
             text = orjson.dumps(summary | {"finished": LENGTHENED}, option=orjson.OPT_INDENT_2)
-            disk.replace(path, text)
+            disk.replace(path, text, durable=True)
 
     def _write(self, path: Path, of: Path) -> None:
         then, now = (each.stop.model_dump(exclude_none=True) for each in (self.before, self.after))

@@ -31,7 +31,7 @@ from edgefl.config.experiment import Evaluation, Experiment
 from edgefl.config.file import FACTS, dump, load
 from edgefl.config.groups import availability_file, traces
 from edgefl.config.groups import parts as groups
-from edgefl.config.names import own_names
+from edgefl.config.names import own_names, server_code
 from edgefl.config.task_kinds import kind_of
 from edgefl.config.toml import parsed
 from edgefl.coordinator.coordinator import Coordinator
@@ -261,7 +261,8 @@ class OpenRun:
             **more,
         }
         experiment = self.experiment
-        named = own_names(experiment), traces(experiment), availability_file(experiment)
+        own = *own_names(experiment), *server_code(experiment)
+        named = own, traces(experiment), availability_file(experiment)
         if self.base is not None and any(named):
             facts["base"] = str(self.base.resolve())  # the folder of that code or trace
         if self.coordinator.strategy.reconstructed:

@@ -100,7 +100,8 @@ class SavedRun:
         """Set what this process has built, which checkpoints only name."""
         self._groups, self._keeps_state = pool.groups, run.experiment.record.keep_state
         self.run = run
-        self._own = own_modules(type(run.coordinator.strategy))
+        strategy = run.coordinator.strategy
+        self._own = own_modules(type(strategy), type(strategy.selector))
         more = {"options of the rule": learned.rule(index).options, "learned": learned}
         self._externals: dict[str, object] = {**externals(run), **more, "engine": pool}
 

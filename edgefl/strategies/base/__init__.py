@@ -8,4 +8,6 @@ buffered              one server step per K updates
 gradients             one server step per K gradients
 slotted               the slots of a TDMA channel
 catalog               strategies by name
+
+Which edges get work is chosen in ``edgefl.strategies.selection``.
 """

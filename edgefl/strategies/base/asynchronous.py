@@ -17,11 +17,11 @@ from edgefl.strategies.base.events_and_decisions import (
     TaskClosed,
     UpdateArrived,
 )
-from edgefl.strategies.base.strategy import MOST_FAILED, Strategy, StrategyOptions
+from edgefl.strategies.base.strategy import MOST_FAILED, SelectingOptions, Strategy
 from emulator.units import NS_PER_S, to_ns
 
 
-class AsynchronousOptions(StrategyOptions):
+class AsynchronousOptions(SelectingOptions):
     """When edges get work.
 
     ``dispatch = "replace"``: ``concurrency`` edges are at work; an edge that ends is replaced at

@@ -19,6 +19,7 @@ from edgefl.errors import UserError, nearest
 from edgefl.snake_case import snake
 from edgefl.strategies.base.events_and_decisions import Event
 from edgefl.strategies.base.strategy import LocalRule, Strategy
+from edgefl.strategies.selection.selector import Selector
 
 ROOM = Path(__file__).resolve().parents[1]
 
@@ -35,8 +36,9 @@ def file_stem(name: str) -> str:
     return name.replace("-", "_")
 
 
-def own_modules(kind: type[Strategy]) -> tuple[str, ...]:
-    """Return the modules and packages of the user that define a strategy and its rule, sorted.
+def own_modules(kind: type[Strategy], selector: type[Selector] = Selector) -> tuple[str, ...]:
+    """Return the modules and packages of the user that define a strategy, its rule and its
+    selector, sorted.
 
     A package stands for all its modules, and a file for the modules next to it that are loaded.
     () for the catalog's own strategies.
@@ -44,6 +46,7 @@ def own_modules(kind: type[Strategy]) -> tuple[str, ...]:
     kinds = [
         *(each for each in kind.__mro__ if issubclass(each, Strategy)),
         *(each for each in kind.rule.__mro__ if issubclass(each, LocalRule)),
+        *(each for each in selector.__mro__ if issubclass(each, Selector)),
     ]
     found = {each.__module__.partition(".")[0] for each in kinds} - {"edgefl"}
     folders = {_folder(name) for name in found if name.startswith(OWN_FILE)}

@@ -14,10 +14,10 @@ from edgefl.strategies.base.events_and_decisions import (
     TaskClosed,
     UpdateArrived,
 )
-from edgefl.strategies.base.strategy import MOST_FAILED, Strategy, StrategyOptions
+from edgefl.strategies.base.strategy import MOST_FAILED, SelectingOptions, Strategy
 
 
-class RoundsOptions(StrategyOptions):
+class RoundsOptions(SelectingOptions):
     clients_per_round: int = Field(10, ge=1)
     """Number of edges that are selected for a round."""
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections import UserDict
 from collections.abc import Generator, Iterable, Mapping, MutableMapping
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from pydantic import AliasChoices, BaseModel, ConfigDict, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, field_validator, model_validator
 from sortedcontainers.sortedlist import SortedList
 
+from edgefl.errors import UserError
 from edgefl.jobs import Job, Result
 from edgefl.strategies.base.events_and_decisions import (
     AlarmRang,
@@ -33,6 +35,8 @@ from edgefl.strategies.base.events_and_decisions import (
     UpdateArrived,
     UpdateReady,
 )
+from edgefl.strategies.selection.random import RandomSelector
+from edgefl.strategies.selection.selector import Selection, Selector
 from edgefl.streams import Streams
 from edgefl.vectors import Layout
 
@@ -209,6 +213,26 @@ class StrategyOptions(BaseModel):
         return given
 
 
+class SelectingOptions(StrategyOptions):
+    """Base of the options of a strategy that calls ``select``."""
+
+    selection: Selection = Selection(name="random")
+    """Which of the idle edges get work: the name of a selection, such as `"oldest_first"`, or a
+    table with options, such as `{name = "oort", exploration = 0.5}`. It matters only if fewer
+    edges work at the same time than there are.
+    """
+
+    @field_validator("selection", mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        if not isinstance(value, (str, Mapping, Selection)):
+            raise ValueError(
+                'expected a name, such as "oort", or a table with a name, such as {name = "oort"},'
+                f" found {value!r}"
+            )
+        return {"name": value} if isinstance(value, str) else value
+
+
 class Strategy:
     """The server side of an algorithm: ``handle(event, now)`` returns decisions.
 
@@ -238,6 +262,8 @@ class Strategy:
     edges_at_work: ClassVar[tuple[str, ...]] = ()
     # attributes that the program sets anew when a run is resumed: not a part of ``state``
     set_anew: ClassVar[tuple[str, ...]] = ("layout", "options", "streams")
+    # what selects edges; the program sets the one that ``options.selection`` names
+    selector: Selector = RandomSelector()
 
     def __init__(self, weights: np.ndarray, layout: Layout, options: Any, streams: Streams) -> None:
         self.weights = weights
@@ -309,14 +335,27 @@ class Strategy:
             self._moved |= self.known.keys()
         for edge in sorted(self._moved | self.running.touched):
             self._idle.discard(edge)
-            if edge in self.samples and edge not in self.running:
+            is_idle = edge in self.samples and edge not in self.running
+            if is_idle:
                 self._idle.add(edge)
+            if self.selector.observes:
+                self.selector.moved(edge, is_idle)
         self._moved.clear()
         self.running.touched.clear()
         return self._idle
 
     def handle(self, event: Event, now: int) -> list[Decision]:
         """Return the decisions for ``event`` at ``now`` (emulated ns)."""
+        if not self.selector.observes:
+            return self._handled(event, now)
+        self.selector.observe(event, self.version, now)
+        decisions = self._handled(event, now)
+        for decision in decisions if isinstance(decisions, list) else ():
+            if isinstance(decision, Assign):
+                self.selector.assigned(decision.edges)
+        return decisions
+
+    def _handled(self, event: Event, now: int) -> list[Decision]:
         match event:
             case EdgeJoined():
                 self.samples[event.edge] = self.known[event.edge] = event.samples
@@ -413,18 +452,25 @@ class Strategy:
         return self.layout.size
 
     def select(self, count: int, trigger: int) -> list[str]:
-        """Draw ``count`` idle edges without replacement (all, if fewer are idle).
+        """Select at most ``count`` idle edges, as ``options.selection`` says; sorted by id.
 
         Each ``trigger`` has its own random stream.
         """
         idle = self._now_idle()
-        have = len(idle)
-        if count >= have:
-            return list(idle)
-        rng = self.streams.rng("selection", trigger)
-        if count == 1:  # the same draw as ``choice``, in a quarter of its time
-            return [idle[int(rng.integers(have))]]
-        return [idle[index] for index in sorted(rng.choice(have, size=count, replace=False))]
+        count, stream = min(count, len(idle)), partial(self.streams.rng, "selection", trigger)
+        chosen = self.selector.choose(idle, count, stream)
+        if isinstance(self.selector, RandomSelector):
+            return chosen
+        if not (
+            isinstance(chosen, list)
+            and len({*chosen}) == len(chosen) <= count
+            and all(edge in self.samples and edge not in self.running for edge in chosen)
+        ):
+            raise UserError(
+                f"{type(self.selector).__name__}.choose: expected a list of at most {count}"
+                f" different idle edges, found {chosen!r}"
+            )
+        return sorted(chosen)
 
     def assign(self, edges: list[str]) -> list[Decision]:
         """Assign the current version to the edges.

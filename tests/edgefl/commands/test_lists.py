@@ -54,6 +54,7 @@ def edgefl(
     ("command", "name", "begin"),
     [
         ("strategies", "fedbuff", "FedBuff: "),
+        ("selections", "oort", "Oort: "),
         ("models", "lenet5", "LeNet-5: "),
         ("datasets", "fashion_mnist", "Fashion-MNIST: "),
     ],
@@ -215,7 +216,7 @@ def test_the_tests_that_it_writes_pass(tmp_path: Path) -> None:
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
-    assert run.returncode == 0 and "5 passed" in run.stdout, run.stdout + run.stderr
+    assert run.returncode == 0 and "7 passed" in run.stdout, run.stdout + run.stderr
 
 
 def test_a_file_that_is_there_stays(tmp_path: Path) -> None:

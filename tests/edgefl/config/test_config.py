@@ -17,6 +17,7 @@ from edgefl.config.errors import ALIASES, meant, sections
 from edgefl.config.file import base_of, load
 from edgefl.data.partition.dirichlet import Options
 from edgefl.errors import UserError
+from edgefl.strategies.base.strategy import SelectingOptions
 
 GOOD = """
 [stop]
@@ -460,6 +461,7 @@ def test_every_alias_leads_to_a_key_and_is_none_itself() -> None:
         f"{place}.{name}".lstrip(".") for place, it in tables.items() for name in it.model_fields
     }
     keys |= {f"partition.{name}" for name in Options.model_fields}  # of the usual partition
+    keys |= {f"strategies[].{name}" for name in SelectingOptions.model_fields}  # of most strategies
     assert set(ALIASES.values()) <= keys
     assert not [alias for alias in ALIASES if alias in keys]
 

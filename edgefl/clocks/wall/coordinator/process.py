@@ -171,7 +171,8 @@ class OpenedRun:
         journal, strategy = self.run.record.journal, self.run.coordinator.strategy
         if journal is None or not journal.inputs:
             return None
-        made, own = externals(self.run), own_modules(type(strategy))
+        made = externals(self.run)
+        own = own_modules(type(strategy), type(strategy.selector))
         core, files = self.core, self.checkpoints
         return CheckpointWriter(core, journal, files, made, own, evaluator, say, self.sizes, system)
 
@@ -207,7 +208,8 @@ def open_run(
         core = RunLogic(run.coordinator, run.record, evaluates, JobTable() if works else None)
         if checkpoint is None:
             return OpenedRun(run, core, files)
-        own = own_modules(type(run.coordinator.strategy))
+        strategy = run.coordinator.strategy
+        own = own_modules(type(strategy), type(strategy.selector))
         root = cast(dict[str, Any], decode(checkpoint.encoded, externals(run), own))
         core, run.record.wall_at = root["core"], root["wall_at"]
         run.coordinator = core.coordinator
