@@ -4,8 +4,9 @@ In a broadcast slot every device hears the channel, so these pushes take no slot
 round's broadcast goes to its receivers as a task, and to the devices in training as a push. A
 device receives while it trains, so its radio and its processor must be apart.
 
-The server adds changes of devices, and a merge is no work of the device: it sends w_end minus all
-jumps of its merges. Otherwise the work of others, which the pushed model has, would count twice.
+The server adds changes of devices, and what a merge brings is others' work, which must not count
+twice. So a device merges the pushed model into its base, too: b <- (1 - beta) b + beta w_g, and its
+change is w_end - b. A merge keeps 1 - beta of the change so far.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from pydantic import Field
 from edgefl.strategies.base.events_and_decisions import Decision, Push
 from edgefl.strategies.dissemination.pushed import Merges, MergingOptions, tensor
 from edgefl.strategies.idfl import Idfl, IdflOptions
+from edgefl.vectors import mix
 
-JUMPS = "jumps"  # a vector in a run's memory: the sum of its merges' changes, trainable elements
+BASE = "base"  # a vector in a run's memory: b, trainable elements
 
 
 class PushTdmaOptions(IdflOptions, MergingOptions):
@@ -31,28 +33,33 @@ class PushTdmaOptions(IdflOptions, MergingOptions):
     """
 
 
-class OwnSteps(Merges):
-    """It sends w_end - sum_j beta_j (w_g,j - w_j): where its own steps alone would have led."""
+class OwnWork(Merges):
+    """It sends w_start + (w_end - b)."""
 
-    def merging(self, run: Any, weights: np.ndarray, merged: np.ndarray) -> None:
-        jump = (merged - weights)[: run.parameters]
-        if JUMPS in run.memory:
-            jump += run.memory[JUMPS].numpy(force=True)
-        run.memory[JUMPS] = tensor(jump)
+    def merging(self, run: Any, model: np.ndarray, beta: float) -> None:
+        base = self._base(run)
+        run.memory[BASE] = tensor(mix(base, model[: run.parameters], beta))
 
     def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         vectors, numbers = super().payload(run)
-        if JUMPS in run.memory:
+        if BASE in run.memory:
+            moved = self._base(run) - run.start[: run.parameters].numpy(force=True)
             vectors["weights"] = vectors["weights"].copy()
-            vectors["weights"][: run.parameters] -= run.memory[JUMPS].numpy(force=True)
+            vectors["weights"][: run.parameters] -= moved
         return vectors, numbers
+
+    @staticmethod
+    def _base(run: Any) -> np.ndarray:
+        found = run.memory[BASE] if BASE in run.memory else run.start[: run.parameters]
+        base: np.ndarray = found.numpy(force=True)
+        return base
 
 
 class PushTdma(Idfl):
     """w_{k+1} goes to S_{k-alpha} as in IDFL, and in the same slots to all that are in training."""
 
     Options = PushTdmaOptions
-    rule = OwnSteps
+    rule = OwnWork
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

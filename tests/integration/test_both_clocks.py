@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from paths import SUPPORT
+from paths import EXAMPLES, SUPPORT
 from search import run as search_run
 from search import scenario, system
 from search.run import Run
@@ -136,6 +136,13 @@ def hearing(cost_s: float, **stop: Any) -> dict[str, Any]:
     }
 
 
+PUSHING = {
+    "strategies": [
+        {"strategy": f"{EXAMPLES / 'my_push.py'}:MyPush", "concurrency": 4, "drop_percent": 0.1}
+    ],
+    "evaluation": {"every_versions": 1, "cost_s": 0.25, "train_samples": 0},
+    "training": {"batch_size": 4, "epochs": 4},
+}
 FEATURES: dict[str, tuple[str, dict[str, Any]]] = {
     "no latency": ("fedbuff", {"links": {"up_mbit_s": 0.1, "down_mbit_s": 0.2}}),
     "jitter": ("fedbuff", {"links": LINK | {"jitter_ms": 4.0}}),
@@ -180,6 +187,7 @@ FEATURES: dict[str, tuple[str, dict[str, Any]]] = {
     "evaluations that are heard": ("fedasync", hearing(0.25)),
     "a target": ("fedasync", hearing(0.7, target=HELD)),
     "no progress": ("fedasync", hearing(0.1, no_progress_s=2.0)),
+    "a user's pushes": ("fedasync", PUSHING),
 }
 
 
@@ -252,6 +260,7 @@ SEEN = {
     "evaluations that are heard": b'"event":"evaluated"',
     "a target": b'"reason":"target"',
     "no progress": b'"reason":"no_progress_s"',
+    "a user's pushes": b'"pushes":1.0',
 }
 
 

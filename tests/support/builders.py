@@ -40,6 +40,7 @@ from edgefl.strategies.base.events_and_decisions import (
     Finish,
     Grant,
     Publish,
+    Push,
     Report,
     RunJob,
     RunStarted,
@@ -91,6 +92,8 @@ def told(decision: Decision) -> str:
     match decision:
         case Assign():
             return f"assign {','.join(decision.edges)} <- {plain(decision.vectors['weights'])}"
+        case Push():
+            return f"push {','.join(decision.edges)} <- {plain(decision.vectors['weights'])}"
         case Publish():
             return f"publish {plain(decision.weights)}"
         case SetAlarm():

@@ -81,13 +81,13 @@ class Merges(LocalRule):
         weights = run.weights.numpy(force=True)
         # with beta = 1 the model itself, without rounding
         merged = model if beta == 1.0 else mix(weights, model, beta)
-        self.merging(run, weights, merged)
+        self.merging(run, model, beta)
         run.weights.copy_(tensor(merged))
         origin += beta * (version - origin)
         run.memory[STATE] = tensor(np.array([version, origin, beta]))
 
-    def merging(self, run: Any, weights: np.ndarray, merged: np.ndarray) -> None:
-        """Take note of a merge, before it changes ``weights`` to ``merged``."""
+    def merging(self, run: Any, model: np.ndarray, beta: float) -> None:
+        """Take note of a merge, before it changes ``run.weights``."""
 
     def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         vectors, numbers = super().payload(run)

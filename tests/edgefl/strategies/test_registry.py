@@ -63,6 +63,12 @@ def test_modules_of_the_user_are_those_of_strategy_and_rule(
         ("fedstaleweight", {"window": 0}),
         ("moon", {"temperature": 0.0}),
         ("port", {"staleness_bound": 0}),
+        ("push-on-improvement", {"least_drop": 0.0}),
+        ("push-on-improvement", {"loss": "accuracy"}),
+        ("push-stalest", {"budget_byte_s": 0}),
+        ("push-stalest", {"most_saved_models": 0.5}),
+        ("push-stalest", {"merging": "average"}),
+        ("push-tdma", {"mu_beta": 0.0}),
         ("syncdrop", {"drop_rate": 1.0}),
     ],
 )
