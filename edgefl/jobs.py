@@ -25,7 +25,8 @@ from edgefl.vectors import aligned_copy, blocks
 Result = tuple[dict[str, np.ndarray], dict[str, float]]
 
 # Result of Evaluate: train loss (None: not measured), test loss, accuracy; then, if requested,
-# further scores, and the accuracy of each label (nan: it has no samples).
+# further scores, and the accuracy of each label (nan: it has no samples). With ``of_edges``: loss,
+# accuracy (nan: without samples) and number of samples of each edge, one edge after the other.
 Scores = tuple[float | None, float, float, *tuple[float, ...]]
 
 
@@ -53,6 +54,7 @@ class Evaluate:
     """Measure loss and accuracy of a snapshot of the global model.
 
     Bytes and joules: what all edges have used by then. ``joules`` None: they are not modelled.
+    ``of_edges``: measure them on each edge's own samples, in place of the test samples.
     """
 
     version: int
@@ -61,6 +63,12 @@ class Evaluate:
     bytes_up: int
     bytes_down: int
     joules: float | None = None
+    of_edges: bool = False
+
+    @property
+    def key(self) -> tuple[int, bool]:
+        """Which evaluation of a run this is."""
+        return self.version, self.of_edges
 
 
 @dataclass(slots=True, eq=False)

@@ -173,11 +173,15 @@ class StopRun(Message, frozen=True):
 
 # ------------------------------------------------------------------ evaluator and job worker
 class EvaluateSnapshot(Message, frozen=True):
-    """Evaluate the weights in ``file``. The coordinator deletes the file."""
+    """Evaluate the weights in ``file``. The coordinator deletes the file.
+
+    ``of_edges``: on each edge's own samples.
+    """
 
     version: Int64
     at_ns: Int64
     file: str
+    of_edges: bool
 
 
 class SnapshotScores(Message, frozen=True):

@@ -207,6 +207,7 @@ def without_training(learned: Learning) -> Learning:
         "training": experiment.training.model_copy(update={"trainer": "none"}),
         "evaluation": experiment.evaluation.model_copy(
             update={"every_versions": 0, "every_s": None, "train_samples": 0, "by_label": False}
+            | {"edges": None}
         ),
         "record": experiment.record.model_copy(update={"payloads": False}),
         # no score changes

@@ -98,12 +98,12 @@ def plot(
     out, forms = look.files(out or Path("labels.png"), formats)
     style = PlotStyle(width=look.chosen_width(width), title=title)
     learned = _learned(config, overrides)
-    targets = learned.train[1].numpy()
+    targets, shares = learned.train[1].numpy(), learned.whole_shares
     counts = [
         np.bincount(targets[rows], minlength=learned.task.dataset.classes).tolist()
-        for rows in learned.shards.values()
+        for rows in shares.values()
     ]
-    found = edges.of_counts(dict(zip(learned.shards, counts)))
+    found = edges.of_counts(dict(zip(shares, counts)))
     with kept_aside(look.written(out, forms, numbers), overwrite):
         if numbers is not None:
             replace_file(numbers, found.csv().encode())
@@ -140,9 +140,9 @@ def shard(
             'data shard: expected a data set of [data] with source = "partition", found'
             f" {_other(experiment)}"
         )
-    whole = learned.task.dataset
-    digests = edge_data.digests(whole, {"": learned.shards.indices})
-    paths = shards.write(out, experiment.data.name, whole, learned.shards, digests)
+    whole, shares = learned.task.dataset, learned.whole_shares
+    digests = edge_data.digests(whole, {"": shares.indices})
+    paths = shards.write(out, experiment.data.name, whole, shares, digests)
     sizes = [path.stat().st_size for path in paths[:-1]]
     smallest, largest = min(sizes) / 1e6, max(sizes) / 1e6
     show.line(

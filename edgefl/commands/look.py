@@ -89,6 +89,15 @@ Method = Annotated[
         rich_help_panel=ANSWER,
     ),
 ]
+Effect = Annotated[
+    float | None,
+    typer.Option(
+        metavar="ACCURACY",
+        help="The smallest difference that matters, such as 0.01: how many seeds tell it?",
+        show_default="the observed one",
+        rich_help_panel=ANSWER,
+    ),
+]
 Age = Annotated[
     bool,
     typer.Option(
@@ -142,6 +151,7 @@ def compare(
     target: Target = None,
     accuracy: OfAccuracy = WhichAccuracy.final,
     method: Method = StatisticsMethod.auto,
+    effect: Effect = None,
     age: Age = False,
     strict: Strict = False,
     markdown: Markdown = False,
@@ -162,7 +172,10 @@ def compare(
         raise UserError("--markdown and --latex: expected one of them, since both print")
     if columns is not None and not (markdown or latex):
         raise UserError("--columns: expected with --markdown or --latex")
-    found = answer(runs, Question(baseline, x, target, accuracy.value, method.value))
+    if effect is not None and (effect <= 0 or baseline is None):
+        needs = "a difference above 0" if baseline else "it with --baseline"
+        raise UserError(f"--effect {effect:g}: expected {needs}")
+    found = answer(runs, Question(baseline, x, target, accuracy.value, method.value, effect))
     if strict:
         differences.refuse({each.name: each.differs for each in found.schemes})
     keys = [] if columns is None else [key.strip() for key in columns.split(",")]

@@ -172,14 +172,33 @@ class CompiledStep:
         """Mean cross-entropy and accuracy, in float64."""
         loss, right = 0.0, 0
         for start in range(0, len(labels), SCORED):
-            part = labels[start : start + SCORED]
-            outputs = self.outputs(weights, inputs[start : start + SCORED]).astype(np.float64)
-            with np.errstate(invalid="ignore"):  # a model that diverges has scores of no meaning
-                outputs -= outputs.max(axis=1, keepdims=True)
-                losses = np.log(np.exp(outputs).sum(axis=1)) - outputs[np.arange(len(part)), part]
+            rows = slice(start, start + SCORED)
+            losses, answers = self._by_sample(weights, inputs[rows], labels[rows])
             loss += float(losses.sum())
-            right += int((outputs.argmax(axis=1) == part).sum())
+            right += int(answers.sum())
         return loss / len(labels), right / len(labels)
+
+    def by_sample(
+        self, weights: np.ndarray, inputs: NormalisedRows, labels: np.ndarray, index: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Cross-entropy, and whether the answer is right, of each sample at ``index``: float64 and
+        bool.
+        """
+        losses, right = np.empty(len(index)), np.empty(len(index), bool)
+        for start in range(0, len(index), SCORED):
+            rows = index[start : start + SCORED]
+            found = self._by_sample(weights, inputs[rows], labels[rows])
+            losses[start : start + SCORED], right[start : start + SCORED] = found
+        return losses, right
+
+    def _by_sample(
+        self, weights: np.ndarray, inputs: np.ndarray, labels: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        outputs = self.outputs(weights, inputs).astype(np.float64)
+        with np.errstate(invalid="ignore"):  # a model that diverges has scores of no meaning
+            outputs -= outputs.max(axis=1, keepdims=True)
+            losses = np.log(np.exp(outputs).sum(axis=1)) - outputs[np.arange(len(labels)), labels]
+        return losses, outputs.argmax(axis=1) == labels
 
 
 def _address(array: np.ndarray, kind: type[np.generic] = np.float32) -> int:

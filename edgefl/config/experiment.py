@@ -354,6 +354,25 @@ class NetworkSection(Section):
         return self
 
 
+class EdgeScores(Section):
+    """The scores of the global model on each edge's own samples, for `clients.csv`: whether it
+    serves every edge, or only most. Without this table they are not measured.
+
+    The last model is always scored. Scoring takes no emulated time.
+    """
+
+    every_versions: int = Field(0, ge=0)
+    """Also score the first model and every this many versions; 0: not by version."""
+    every_s: float | None = Field(None, ge=1e-9)
+    """Also score the first model and the current one every this many emulated seconds."""
+    held_out: float = Field(0.0, ge=0, lt=1)
+    """Share of each edge's samples that it does not train on, and on which it is scored: of n
+    samples the nearest whole number, at least 1 and at most n - 1. Each seed draws others. An edge
+    with a single sample trains on it and has no scores. 0: an edge trains on all its samples and
+    is scored on them.
+    """
+
+
 class Evaluation(Section):
     """When the global model is evaluated, what is measured, and how long that takes."""
 
@@ -396,6 +415,7 @@ class Evaluation(Section):
     """Also measure the accuracy of each label, and write `labels.csv`, `edges.csv` (which edge has
     which labels) and `figures/runtimes.png`.
     """
+    edges: EdgeScores | None = None
 
     @property
     def score(self) -> Score:
@@ -735,6 +755,12 @@ class Experiment(Section):
     fidelity: FidelityLimits = FidelityLimits()
     faults: tuple[FaultEntry, ...] = Field((), strict=False)
     strategies: tuple[StrategyEntry, ...] = Field(min_length=1, strict=False)
+
+    @property
+    def held_out(self) -> float:
+        """The share of each edge's samples that it does not train on."""
+        section = self.evaluation.edges
+        return 0.0 if section is None else section.held_out
 
     @property
     def stop_score(self) -> Score:

@@ -148,9 +148,12 @@ def _without_none(value: Any) -> Any:
 def _shared(experiment: Experiment, entry: StrategyEntry) -> dict[str, Any]:
     whole = experiment.model_dump(mode="json", exclude_none=True)
     whole["data"].pop("dir", None)  # each machine has its own directory of data
-    return {key: whole[key] for key in SHARED if key in whole} | {
-        "strategies": [entry.model_dump(mode="json", exclude_none=True)]
-    }
+    held_out = {"evaluation": {"edges": {"held_out": experiment.held_out}}}
+    return (
+        {key: whole[key] for key in SHARED if key in whole}
+        | (held_out if experiment.held_out else {})  # samples that edges do not train on
+        | {"strategies": [entry.model_dump(mode="json", exclude_none=True)]}
+    )
 
 
 def shared_digest(experiment: Experiment, entry: StrategyEntry) -> str:

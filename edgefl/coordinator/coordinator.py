@@ -14,7 +14,7 @@ import numpy as np
 
 from edgefl.actor import Broadcast, Output, Run, Send
 from edgefl.compression.packing import Packing
-from edgefl.config.experiment import Experiment
+from edgefl.config.experiment import EdgeScores, Experiment
 from edgefl.config.scores import measured
 from edgefl.coordinator.checks import (
     Claims,
@@ -127,7 +127,7 @@ class Coordinator:
         self.deadlines = Deadlines(self.alarms, limits, self.present)
         self.faded = ""  # why no further task can train, once its learning rate is 0
         self.absences = Absences(absent or {}, self.alarms)
-        self.evaluated = -1  # the latest version; -1: the run has not begun
+        self.evaluated = self.evaluated_edges = -1  # the latest versions; -1: none yet
         self.scores = HeldScores(experiment, strategy.hears_evaluations)
         self.score_stop = ScoreStop()
         self.finished: str | None = None
@@ -143,6 +143,11 @@ class Coordinator:
         if evaluation.every_s is not None:
             self.alarms.set(EvaluateAgain(), now + to_ns(evaluation.every_s))
         outputs = self._evaluate(now)
+        edges_scores = evaluation.edges
+        if edges_scores is not None and (edges_scores.every_versions or edges_scores.every_s):
+            outputs += self._evaluate_edges(now)
+        if edges_scores is not None and edges_scores.every_s is not None:
+            self.alarms.set(EvaluateAgain(of_edges=True), now + to_ns(edges_scores.every_s))
         self.absences.start()
         outputs += self._all_joined(edges, now)
         return outputs + self._ask(ev.RunStarted(), now)
@@ -243,6 +248,9 @@ class Coordinator:
         """
         if isinstance(job, Evaluate):
             scores = cast(Scores, result)
+            if job.of_edges:
+                self.record.recorder.edge_scores(job, self.experiment.edges.ids(), scores)
+                return []
             self.record.recorder.metrics(job, *scores)
             self.scores.hold(job, scores, now)
             return []
@@ -257,6 +265,8 @@ class Coordinator:
         if self.finished:
             return []
         outputs = self._evaluate(now) if self.evaluated != self.version else []
+        if self.experiment.evaluation.edges is not None:
+            outputs += self._evaluate_edges(now)
         self.finished, self.stopped = reason, score
         self.record.fact(now, "finished", reason=reason, **score)
         return [*outputs, do.Finish(reason)]
@@ -475,10 +485,13 @@ class Coordinator:
 
     def _ring(self, alarm: Alarm, now: int) -> list[Output]:
         match alarm:
-            case EvaluateAgain():
-                every_s = self.experiment.evaluation.every_s
+            case EvaluateAgain(of_edges):
+                section = self.experiment.evaluation
+                every_s = cast(EdgeScores, section.edges).every_s if of_edges else section.every_s
                 assert every_s is not None  # otherwise that alarm would not be set
                 self.alarms.set(alarm, now + to_ns(every_s))
+                if of_edges:
+                    return self._evaluate_edges(now)
                 return self._evaluate(now) if self.evaluated != self.version else []
             case GraceOver(number):
                 return self._grace_over(number, now)
@@ -582,6 +595,13 @@ class Coordinator:
         outputs = self._ask(event, now) if self.strategy.hears_evaluations else []
         found = self.score_stop.take(self.experiment, event)
         return outputs if found is None else outputs + self.finish(found[0], now, **found[1])
+
+    def _evaluate_edges(self, now: int) -> list[Output]:
+        """Score the current model on each edge's samples, unless that was done."""
+        if self.evaluated_edges == self.version:
+            return []
+        self.evaluated_edges = self.version
+        return [Run(Evaluate(self.version, now, self.weights, 0, 0, of_edges=True), None)]
 
     def _forget(self, task: OpenTask, delivered: bool, late: str = TASK_CLOSED) -> None:
         self.tasks.remove(task, delivered, late)
@@ -764,8 +784,11 @@ class Coordinator:
         if self.record.counters.diverged_at is None and not is_finite(weights):
             # Record the first non-finite model; divergence is not an error.
             self.record.fact(now, "diverged", version=self.version)
-        every = self.experiment.evaluation.every_versions
-        return self._evaluate(now) if every and self.version % every == 0 else []
+        section = self.experiment.evaluation
+        every, of_edges = section.every_versions, section.edges
+        outputs = self._evaluate(now) if every and self.version % every == 0 else []
+        every = 0 if of_edges is None else of_edges.every_versions
+        return outputs + (self._evaluate_edges(now) if every and self.version % every == 0 else [])
 
 
 # ---------------------------------------------------------------------- its parts

@@ -214,7 +214,9 @@ class Tasks:
 
 # ---------------------------------------------------------------------- alarms
 class EvaluateAgain(Struct, frozen=True):
-    """The interval of ``evaluation.every_s`` is over."""
+    """The interval of ``evaluation.every_s``, or of ``evaluation.edges.every_s``, is over."""
+
+    of_edges: bool = False
 
 
 class GraceOver(Struct, frozen=True):

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -131,6 +131,23 @@ def cut(experiment: Experiment, base: Path | None, found: Dataset) -> Shares:
             f" shares with samples for {len(ids)} edges"
         )
     return dict(zip(ids, [rest[part] for part in parts] if len(kept_back) else parts))
+
+
+def divided(
+    shares: Mapping[str, np.ndarray], held_out: float, streams: Streams
+) -> tuple[Shares, Shares]:
+    """Return what each edge trains on, and what is held out: of n samples the whole number nearest
+    to ``held_out`` n, at least 1 and at most n - 1.
+
+    Places among the edge's own samples are drawn, so that an edge that has only these draws the
+    same ones.
+    """
+    trained, scored = {}, {}
+    for edge, rows in shares.items():
+        count = min(max(round(held_out * len(rows)), 1), len(rows) - 1)
+        places = np.sort(streams.rng("held out", edge).permutation(len(rows))[:count])
+        trained[edge], scored[edge] = np.delete(rows, places), rows[places]
+    return trained, scored
 
 
 def checked_options(found: Any, section: Named, table: str) -> BaseModel:

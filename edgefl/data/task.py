@@ -46,3 +46,9 @@ class Task:
     metric: Callable[[Any, Any], Any] = right_answers
     terms: Callable[[Any], int] = len
     network: Network | None = None  # the same model, if it is known without torch
+
+    @property
+    def classifies(self) -> bool:
+        """Whether loss and metric are cross-entropy and right answers, known of each sample."""
+        usual = self.loss is cross_entropy and self.metric is right_answers
+        return usual and self.terms is len

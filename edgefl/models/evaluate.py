@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING
@@ -52,7 +53,32 @@ def evaluate(
                 total_loss += float(loss(outputs, part)) * count
             counted += count
             total_metric += float(metric(outputs, part))
-    return total_loss / counted, total_metric / len(inputs)
+    mean_loss = total_loss / counted if counted else math.nan  # texts of which no token counts
+    return mean_loss, total_metric / len(inputs)
+
+
+def by_sample(
+    workspace: Workspace,
+    weights: np.ndarray,
+    inputs: torch.Tensor,
+    targets: torch.Tensor,
+    index: np.ndarray,
+    batch: int = BATCH,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (cross-entropy, whether the answer is right) of each sample at ``index``.
+
+    float64 and bool, in evaluation mode.
+    """
+    losses, right, fast = np.empty(len(index)), np.empty(len(index), bool), True
+    with workspace.inference(weights) as model:
+        for start in range(0, len(index), batch):
+            rows = torch.from_numpy(index[start : start + batch]).to(workspace.device)
+            part = targets.index_select(0, rows)
+            outputs, fast = _outputs(model, inputs.index_select(0, rows), fast)
+            each = nn.functional.cross_entropy(outputs.double(), part, reduction="none")
+            losses[start : start + batch] = each.numpy(force=True)
+            right[start : start + batch] = (outputs.argmax(dim=1) == part).numpy(force=True)
+    return losses, right
 
 
 def _outputs(model: nn.Module, inputs: torch.Tensor, fast: bool) -> tuple[torch.Tensor, bool]:

@@ -330,7 +330,7 @@ class Offer(Struct, frozen=True):
     ``due_ns``: the emulated moment at which it is ready. ``ahead``: of an update, bytes that follow
     as one piece without a Credit; of a task, so many bytes of its update may do so. ``starts``: the
     task begins as soon as its last byte is there, and no Delivered follows, because nothing on its
-    way is emulated.
+    way is emulated. ``pushes``: of an update, how many pushed models for its task the edge has got.
     """
 
     transfer: Count
@@ -341,6 +341,7 @@ class Offer(Struct, frozen=True):
     due_ns: Count
     ahead: Offset = 0
     starts: bool = False
+    pushes: Count = 0
 
 
 class Piece(Struct, frozen=True):
@@ -387,11 +388,12 @@ class Delivered(Struct, frozen=True):
 class Stamped(Struct, frozen=True):
     """A note that the edge's actor sent at the emulated moment ``at_ns``.
 
-    ``note`` is the encoded note.
+    ``note`` is the encoded note. ``pushes``: how many pushed models for its task the edge has got.
     """
 
     at_ns: Count
     note: Annotated[bytes, Meta(max_length=MAX_NOTE)]
+    pushes: Count = 0
 
 
 class Working(Struct, frozen=True):

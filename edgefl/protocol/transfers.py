@@ -50,9 +50,9 @@ class Outgoing:
         self.size = len(self.meta) + self.body
         self.digest = whole_digest(self.meta, of_body)
 
-    def offer(self, due_ns: int, ahead: int = 0, starts: bool = False) -> Offer:
+    def offer(self, due_ns: int, ahead: int = 0, starts: bool = False, pushes: int = 0) -> Offer:
         content = (self.number, self.kind, self.meta, self.body, self.digest)
-        return Offer(*content, due_ns, ahead, starts)
+        return Offer(*content, due_ns, ahead, starts, pushes)
 
     def piece(self, offset: int, most: int) -> memoryview:
         """Return at most ``most`` bytes from ``offset`` on, never across two arrays."""

@@ -23,8 +23,10 @@ METRIC_COLUMNS = (
     "bytes_up",
     "bytes_down",
 )
-# one row for each edge and evaluation, where every edge evaluates by itself
+# one row for each edge and evaluation. With ``evaluation.edges`` also the number of samples; an
+# app whose edges evaluate by themselves has none
 CLIENT_COLUMNS = ("version", "emulated_s", "edge", "loss", "accuracy")
+SAMPLES_COLUMN = "samples"
 LINK_COLUMNS = ("edge", "direction", "kind", "bytes", "offered_s", "scheduled_s", "finished_s")
 # ``what``: a direction ("up", "down"), PING or TRAINING. ``number``: of the transfer or the task.
 # ``amount``: bytes or samples. All times of a row are those of one clock.

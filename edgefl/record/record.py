@@ -261,6 +261,17 @@ class Record:
             row = [*version, client, f"{loss:.6f}", f"{right:.6f}"]
             self._table(files.CLIENTS).writerow(row)
 
+    def edge_scores(self, job: Evaluate, edges: Sequence[str], scores: Sequence[Any]) -> None:
+        """Write the scores of the ``edges`` into clients.csv; ``scores``: see ``jobs.Scores``.
+
+        The fields of loss and accuracy are empty for an edge without samples.
+        """
+        version, table = (job.version, seconds_text(job.at_ns)), self._table(files.CLIENTS)
+        for at, edge in enumerate(edges):
+            loss, right, samples = scores[3 * at : 3 * at + 3]
+            values = (f"{loss:.6f}", f"{right:.6f}") if samples else ("", "")
+            table.writerow([*version, edge, *values, int(samples)])
+
     def flush(self) -> None:
         """Hand all rows to the operating system, so that readers see them."""
         with ExitStack() as each:  # flush all, even if one of them fails
@@ -336,6 +347,8 @@ class Record:
         more: tuple[str, ...] = ()
         if name == files.METRICS:
             more = (*(("joules",) if self._joules else ()), *self._further)
+        if name == files.CLIENTS and not self._clients:
+            more = (files.SAMPLES_COLUMN,)
         file = self._open(name, columns or (*TABLES[name], *more))
         self._writers[name] = csv.writer(TextRows(file))
 

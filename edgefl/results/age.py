@@ -7,10 +7,10 @@ Version v is published at P(v); version 0 at 0. An edge that has version v at t 
     age in seconds   t - P(v)                  it grows with time, until a newer model arrives
     age in versions  (current version) - v     it grows with each publication
 
-Which model an edge has: that of its latest task, from its arrival on (``task_started``), or a
-fresher one that has arrived during the task and that its rule may merge. After the task it keeps
-this model, whose age grows on. *At work*: from the arrival of a task's model until the task's
-update has arrived, or the task is closed or cancelled.
+Which model an edge has: that of its latest task, from its arrival on (``task_started``), or the
+latest one that has arrived during the task, asked for or pushed, and that its rule got. After the
+task it keeps this model, whose age grows on. *At work*: from the arrival of a task's model until
+the task's update has arrived, or the task is closed or cancelled.
 
 An edge counts while it takes part (``edge_joined`` to ``edge_lost``) and has a model. It has none
 before the first one has arrived, and from the fault that ends its process until the next one. After
@@ -23,19 +23,21 @@ an absence it has the model that it had, which the absence has made older.
     max    the largest age
 
 A merged update has the age of its base model at the moment of the publication that contains it:
-seconds since P(base), and versions that were published between the two. A fresher model that the
-edge got during the task does not change the base: ``fresh_update`` counts from the newest one.
+seconds since P(base), and versions that were published between the two. A model that the edge got
+during the task does not change the base, unless training began anew with it: ``fresh_update``
+counts from the latest one.
 
-A fresher model counts from its arrival, which is in links.csv, although with ``on_request =
-"train_on"`` the edge merges it at its next step. A model that is sent before its version is
-published, as FedSSMU's within a round, is of the moment at which it was sent. All else is in
-events.jsonl. If its first rows were deleted (``record.keep``), models that were published in them
-have no age.
+Such a model counts from its arrival (of one that was asked for, in links.csv), although the edge
+may take it at its next step. One that comes too late for a step counts for nothing; of a task that
+has no update this is known only if it came after the training. A model that is sent before its
+version is published, as FedSSMU's within a round, is of the moment at which it was sent. All else
+is in events.jsonl. If its first rows were deleted (``record.keep``), models that were published in
+them have no age.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -283,16 +285,22 @@ def quantile_versions(held: Sequence[Held], share: float) -> int:
 
 
 # ---------------------------------------------------------------------- from the rows of a run
-def of_columns(events: EventColumns, links: TableColumns) -> Ages:
+def of_columns(
+    events: EventColumns, links: TableColumns, pushes_late: Mapping[int, int] | None = None
+) -> Ages:
     """Return the ages of a run, finished or not, from its rows, which have the same texts.
 
-    KeyError or ValueError for damaged rows.
+    ``pushes_late``: the number of this name in an update, by task. KeyError or ValueError for
+    damaged rows.
     """
     now_s = np.maximum.accumulate(np.nan_to_num(events.rows.floats("t")))
     end_s = float(now_s[-1]) if len(now_s) else 0.0
     publications = _publications(events, now_s)
     tasks = _Tasks.of(events)
-    fresher = _fresher(events, links, tasks, publications, now_s)
+    asked = _asked(events, links, tasks, publications, now_s)
+    pushed = _pushed(events, tasks, publications, now_s, pushes_late or {})
+    fresher = _Fresher(*map(np.concatenate, zip(asked, pushed)))
+    fresher = _Fresher(*(each[np.argsort(fresher.t_s, kind="stable")] for each in fresher))
     changes = [*_changes(events, tasks, publications, now_s), _arrivals(fresher)]
     edges, held = _held(_states(_joined(changes)), publications, end_s)
     return Ages(
@@ -484,7 +492,7 @@ def _held(states: _Changes, publications: Publications, end_s: float) -> tuple[i
 
 # ---------------------------------------------------------------------- fresher models
 class _Fresher(NamedTuple):
-    """Fresher models that have arrived at their edges during a task, in order of time."""
+    """Models that have arrived at their edges during a task. ``of_s``: the moment they are of."""
 
     edge: np.ndarray
     t_s: np.ndarray
@@ -499,7 +507,7 @@ def _arrivals(fresher: _Fresher) -> _Changes:
     return found._replace(model=fresher.version, of_s=fresher.of_s)
 
 
-def _fresher(
+def _asked(
     events: EventColumns,
     links: TableColumns,
     tasks: _Tasks,
@@ -542,30 +550,85 @@ def _fresher(
     used &= (closes == 0) | (np.rint(t_s * NS_PER_S) < closes)
     used &= ~tasks.is_over(task[places], now_s.searchsorted(t_s, "left"))
     chosen = np.flatnonzero(used)
-    chosen = chosen[np.argsort(t_s[chosen], kind="stable")]
     places = places[chosen]
     # FedSSMU sends models of versions that are published later
-    of_s, sent_s = publications.of(version[places]), now_s[in_row[places]]
-    of_s = np.where(of_s > sent_s, sent_s, of_s)
+    of_s = _sent(publications.of(version[places]), now_s[in_row[places]])
     return _Fresher(edge[places], t_s[chosen], task[places], version[places], of_s)
 
 
-def _latest_of(
-    edge: np.ndarray, t_s: np.ndarray, of: np.ndarray, until_s: np.ndarray
-) -> np.ndarray:
-    """The place of the latest moment of each edge until then; -1 without one.
+def _sent(published_s: np.ndarray, sent_s: np.ndarray) -> np.ndarray:
+    """The moments that models are of; NaN stays."""
+    return np.where(published_s > sent_s, sent_s, published_s)
 
-    ``edge`` and ``t_s`` are in order.
+
+def _pushed(
+    events: EventColumns,
+    tasks: _Tasks,
+    publications: Publications,
+    now_s: np.ndarray,
+    late: Mapping[int, int] | None,
+) -> _Fresher:
+    """The pushed models that edges could use.
+
+    ``late``: how many came too late, by task: the last ones. None: the rows are only some, and the
+    tasks of models whose start is not among them have begun earlier.
     """
-    count = len(edge)
-    is_wanted = np.repeat([0, 1], [count, len(of)])
-    order = np.lexsort((is_wanted, np.concatenate([t_s, until_s]), np.concatenate([edge, of])))
+    rows, decisions, text = events.rows, events.decisions, events.texts.number
+    event, fact = rows.texts_of("event"), rows.texts_of("fact")
+    task, version = rows.whole("task"), rows.whole("of_version")
+    arrived = np.flatnonzero(fact == text("push_arrived"))
+    arrived = arrived[~tasks.is_over(task[arrived], arrived) & (version[arrived] != MISSING)]
+    # not those that came when the update was ready, nor the last ones of a task that were late
+    ready = np.flatnonzero((fact == text("update_ready")) | (event == text("update_ready")))
+    ready = ready[np.lexsort((-ready, task[ready]))]
+    ends = _look_up(task[ready], ready, task[arrived])
+    used = (ends == MISSING) | (now_s[arrived] < now_s[ends])
+    by_task = np.lexsort((arrived, task[arrived]))
+    ordered = task[arrived][by_task]
+    behind = ordered.searchsorted(ordered, "right") - np.arange(len(ordered))
+    count = np.array([(late or {}).get(each, 0) for each in ordered.tolist()], int)
+    used[by_task] &= behind > count
+    # a model that comes before that of its task is taken when that has come
+    starts = np.flatnonzero(fact == text("task_started"))
+    starts = starts[np.lexsort((-starts, task[starts]))]
+    begins = _look_up(task[starts], starts, task[arrived])
+    used &= (begins != MISSING) | (late is None)
+    arrived, begins = arrived[used], begins[used]
+    t_s = np.maximum(now_s[arrived], np.where(begins == MISSING, 0.0, now_s[begins]))
+    # when it was sent: by the latest push of this version to this task
+    pushes = np.flatnonzero(decisions.texts_of("do") == text("push"))
+    _, to, counts = events.assigned(pushes)
+    in_row = np.repeat(events.decided_in[pushes], counts)
+    sent = np.repeat(decisions.whole("version")[pushes], counts)
+    size = 1 + max(sent.max(initial=0), version[arrived].max(initial=0))
+    keys = to * size + sent
+    order = np.lexsort((in_row, keys))
+    wanted = task[arrived] * size + version[arrived]
+    known = _latest_of(keys[order], in_row[order], wanted, arrived)
+    sent_s = now_s[arrived]
+    sent_s[known >= 0] = now_s[in_row[order[known[known >= 0]]]]
+    of_s = _sent(publications.of(version[arrived]), sent_s)
+    return _Fresher(rows.texts_of("edge")[arrived], t_s, task[arrived], version[arrived], of_s)
+
+
+def _latest_of(
+    keys: np.ndarray, moments: np.ndarray, wanted: np.ndarray, until: np.ndarray
+) -> np.ndarray:
+    """The place of the latest moment of each wanted key until then; -1 without one.
+
+    Keys, and the moments of a key, are in order.
+    """
+    count = len(keys)
+    is_wanted = np.repeat([0, 1], [count, len(wanted)])
+    order = np.lexsort(
+        (is_wanted, np.concatenate([moments, until]), np.concatenate([keys, wanted]))
+    )
     places = np.maximum.accumulate(np.where(order < count, order, -1))
-    found = np.full(len(of), -1)
-    wanted = order >= count
-    found[order[wanted] - count] = places[wanted]
+    found = np.full(len(wanted), -1)
+    those = order >= count
+    found[order[those] - count] = places[those]
     there = found >= 0
-    found[there] = np.where(edge[found[there]] == of[there], found[there], -1)
+    found[there] = np.where(keys[found[there]] == wanted[there], found[there], -1)
     return found
 
 
@@ -604,6 +667,7 @@ def _merged(
     has, of_s = place != MISSING, publications.of(base)
     newest, newest_of_s = base.copy(), of_s.copy()
     newest[has], newest_of_s[has] = fresher.version[place[has]], fresher.of_s[place[has]]
+    of_s = np.where(newest == base, newest_of_s, of_s)  # it may be sent before its publication
     t_s, version = now_s[in_row[merged]], decisions.whole("version")[merged] - 1
     edge = rows.texts_of("edge")[arrived]
     return MergedUpdates(t_s, edge, task[arrived], version, base, of_s, newest, newest_of_s)
@@ -630,8 +694,8 @@ def _look_up_from(
 class AgesNow:
     """The models that edges have now, from rows as they come; it remembers nothing else.
 
-    All rows have the same texts. A fresher model counts with its row of links.csv, if it is the
-    latest one that the edge was sent.
+    All rows have the same texts. A model that was asked for counts with its row of links.csv, if it
+    is the latest one that the edge was sent; one that was pushed counts although it may be late.
     """
 
     def __init__(self) -> None:
@@ -649,7 +713,8 @@ class AgesNow:
         publications = _publications(events, now_s, self._publications)
         tasks = _Tasks.of(events, self._tasks)
         self._publications = publications
-        self._take(_changes(events, tasks, publications, now_s))
+        pushed = _pushed(events, tasks, publications, now_s, None)
+        self._take([*_changes(events, tasks, publications, now_s), _arrivals(pushed)])
         self._tasks = tasks.open()
         decisions = events.decisions
         sent = np.flatnonzero(decisions.texts_of("do") == events.texts.number("send_fresh"))

@@ -270,7 +270,8 @@ class Question:
     """What is compared, and how.
 
     ``x``: a name of ``AXES``; None is "emulated_s". ``target``: an accuracy from 0 to 1 in place of
-    the runs' own. ``accuracy``: a key of ACCURACIES.
+    the runs' own. ``accuracy``: a key of ACCURACIES. ``effect``: the difference of accuracies for
+    which the needed seeds are counted; None: the observed one.
     """
 
     baseline: str | None = None
@@ -278,6 +279,7 @@ class Question:
     target: float | None = None
     accuracy: str = "final"
     method: Method = "auto"
+    effect: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,6 +476,7 @@ def against(
                 [getattr(baseline.rows[base], accuracy) for _, base in pairs],
                 question.method,
                 largest=each.rows[0].score.largest,
+                matters=question.effect,
             )
         )
         speeds.append(
@@ -585,6 +588,7 @@ def _of_effect(name: str, effect: PairedEffect | None) -> Record:
         f"{name}_p": None if known.test is None else known.test.p,
         f"{name}_p_adjusted": known.adjusted,
         f"{name}_pairs": known.pairs,
+        f"{name}_seeds": known.seeds,
         f"{name}_test": None if known.test is None else known.test.method,
     }
 

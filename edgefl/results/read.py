@@ -43,7 +43,7 @@ TEXTS = {"edge", "direction", "kind", "what", "host", "machine", "throttled", "r
 NEEDED = frozenset(
     (
         *("t", "event", "fact", "edge", "task", "version", "base_version", "until_ns", "kind"),
-        *("for_s", "do", "edges", "tasks", "broadcast", "made_of"),
+        *("for_s", "do", "edges", "tasks", "broadcast", "made_of", "of_version"),
     )
 )
 # Which types a key of a row of events.jsonl, or of a decision, may have, if it has the key.

@@ -19,9 +19,11 @@ from edgefl.config.toml import parsed
 from edgefl.errors import UserError, nearest, undamaged
 from edgefl.record.files import CONFIG, EVENTS, LINKS, METRICS, SLOTS, SUMMARY
 from edgefl.results.read import (
+    AT_ONCE,
     NEEDED,
     EventColumns,
     TableColumns,
+    Tail,
     Texts,
     event_columns,
     number,
@@ -200,6 +202,18 @@ def _field(column: str, value: Any) -> str:
     return f"{value:.9f}" if in_seconds else str(value)
 
 
+def pushes_late(events: Path) -> dict[int, int]:
+    """Return how many pushed models came too late to each task whose update says so."""
+    found, tail = {}, Tail(events)
+    while chunk := tail.read_bytes(AT_ONCE):
+        for line in chunk.split(b"\n"):
+            if b'"pushes_late"' in line:
+                row = orjson.loads(line)
+                if row.get("event") == "update_arrived":
+                    found[row["task"]] = int(row["numbers"].get("pushes_late", 0))
+    return found
+
+
 class RunFiles:
     """The files of one run, finished or not; each is read once, when it is needed.
 
@@ -249,8 +263,10 @@ class RunFiles:
         """The age of the models on the edges, and of merged updates."""
         from edgefl.results import age  # few readers need it
 
+        pushes = (self.events.rows.texts_of("fact") == self.texts.number("push_arrived")).any()
         with undamaged(self.path):
-            return age.of_columns(self.events, self.table(LINKS))
+            late = pushes_late(self.path / EVENTS) if pushes else {}
+            return age.of_columns(self.events, self.table(LINKS), late)
 
     @cached_property
     def config(self) -> dict[str, Any]:

@@ -12,10 +12,11 @@ Runs with the same seed have the same partition, devices and first model, so the
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from statistics import NormalDist
+from statistics import NormalDist, stdev
 from typing import Literal
 
 import numpy as np
@@ -30,6 +31,7 @@ MOST_EXACT = 70_000  # resamples or sign changes up to which all are taken, not 
 RESAMPLES = 50_000
 BLOCK = 5_000  # resamples in memory at a time
 ROUNDING = 1e-12  # relative difference below which two sums are equal
+POWER, MOST_SEEDS = 0.8, 1_000  # of the number of seeds that a test needs
 HAS_SCIPY = find_spec("scipy") is not None  # a base install has none
 
 
@@ -168,6 +170,31 @@ def _t_quantile(confidence: float, freedom: int) -> float:
     return float(stdtrit(freedom, (1 + confidence) / 2))
 
 
+def power(effect: float, n: int, confidence: float = CONFIDENCE) -> float:
+    """Return the probability that the paired t-test of ``n`` normal differences tells ``effect``.
+
+    ``effect``: the mean of the differences, in their standard deviations. The statistic has the
+    noncentral t distribution with n - 1 degrees of freedom, and effect sqrt(n) as noncentrality (J.
+    Cohen, Statistical Power Analysis for the Behavioral Sciences, 1988, chapter 2).
+    """
+    from scipy.special import nctdtr
+
+    centre, quantile = abs(effect) * math.sqrt(n), _t_quantile(confidence, n - 1)
+    beyond = 1.0 - nctdtr(n - 1, centre, quantile) + nctdtr(n - 1, centre, -quantile)
+    return float(beyond)
+
+
+def seeds_needed(effect: float, confidence: float = CONFIDENCE) -> int | None:
+    """Return how many seeds the paired t-test needs to tell ``effect`` with probability POWER.
+
+    ``effect`` as in ``power``. None for more than MOST_SEEDS, and without SciPy.
+    """
+    if not HAS_SCIPY or math.isnan(effect) or power(effect, MOST_SEEDS, confidence) < POWER:
+        return None
+    counts = range(2, MOST_SEEDS + 1)
+    return counts[bisect_left(counts, POWER, key=lambda n: power(effect, n, confidence))]
+
+
 def holm(values: Sequence[float | None]) -> list[float | None]:
     """Return the p values of several tests, adjusted so that all of them hold together.
 
@@ -212,7 +239,8 @@ class PairedEffect:
 
     ``size``: the mean difference or the speed-up; None if not known. ``bound``: ">" or "<" if the
     size is only a bound, because some runs never reach the target. ``having`` of ``pairs`` have the
-    number. ``adjusted``: p after Holm's adjustment for all schemes that are compared.
+    number. ``adjusted``: p after Holm's adjustment for all schemes that are compared. ``seeds``:
+    how many pairs the paired t-test needs for 80 % power; None if that is not known, or too many.
     """
 
     pairs: int
@@ -222,6 +250,7 @@ class PairedEffect:
     interval: Interval | None = None
     test: PairedTest | None = None
     adjusted: float | None = None
+    seeds: int | None = None
 
 
 def difference(
@@ -229,10 +258,12 @@ def difference(
     baseline: Sequence[float | None],
     method: Method,
     largest: float = math.inf,
+    matters: float | None = None,
 ) -> PairedEffect:
     """Return the mean difference, own minus baseline; entry i of both is a pair.
 
-    ``largest``: the largest one that is possible, for the interval.
+    ``largest``: the largest one that is possible, for the interval. ``matters``: the difference for
+    which ``seeds`` are counted; None: the observed one.
 
     There is none unless all pairs have both numbers (survivorship bias).
     """
@@ -247,7 +278,19 @@ def difference(
         math.fsum(values) / len(values),
         interval=None if found is None else found.within(-largest, largest),
         test=paired_test([a for a, _ in pairs], [b for _, b in pairs], method),
+        seeds=_seeds_for(values, matters),
     )
+
+
+def _seeds_for(differences: Sequence[float], matters: float | None) -> int | None:
+    """Return how many seeds tell a difference that matters, or the observed one."""
+    if len(differences) < 2:
+        return None
+    deviation, mean = stdev(differences), math.fsum(differences) / len(differences)
+    size = mean if matters is None else matters
+    if deviation <= ROUNDING * abs(mean):  # all are equal
+        return 2 if size else None
+    return seeds_needed(size / deviation)
 
 
 def speed_up(own: Sequence[Reached], baseline: Sequence[Reached], method: Method) -> PairedEffect:
@@ -270,6 +313,7 @@ def speed_up(own: Sequence[Reached], baseline: Sequence[Reached], method: Method
             math.exp(math.fsum(logs) / len(logs)),
             interval=_exp(of_logs.interval),
             test=of_logs.test,
+            seeds=of_logs.seeds,
         )
     for bound, bounds in (
         (">", [_ratio(a.x, b.end if b.x is None else b.x) for a, b in pairs]),

@@ -34,6 +34,8 @@ from edgefl.results.statistics import (
     CONFIDENCE,
     ENOUGH,
     HAS_SCIPY,
+    MOST_SEEDS,
+    POWER,
     Interval,
     PairedEffect,
     pairs_needed,
@@ -339,6 +341,7 @@ DIFFERS, NOT_FAITHFUL = "*", "†"  # marks behind a scheme's name
 PLUS_MINUS, TIMES = "±", "\u00d7"
 MISSING = "-"
 PERCENT = 100 * CONFIDENCE
+SEEDS = f"seeds for {100 * POWER:g} %"
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,11 +397,13 @@ def _usual(comparison: Comparison) -> list[str]:
         "gain": against,
         "gain_interval": against and several,
         "gain_p": against and several,
+        "gain_seeds": against and several,
         "to_target": reached,
         "to_target_interval": reached and several,
         "speed_up": reached and against,
         "speed_up_interval": reached and against and several,
         "speed_up_p": reached and against and several,
+        "speed_up_seeds": reached and against and several,
         "joules": any(row.joules is not None for row in comparison.rows),
         "verdict": True,
     }
@@ -428,11 +433,13 @@ def _columns(comparison: Comparison) -> dict[str, GridColumn]:
         "gain": column(f"points {of_baseline}", lambda each: effect(each.gain, points)),
         "gain_interval": column(percent, lambda each: bounds(each.gain, points)),
         "gain_p": column("p", lambda each: p_value(each.gain)),
+        "gain_seeds": column(SEEDS, lambda each: seeds_for(each.gain)),
         "to_target": column(f"to {target}{unit}", lambda each: value(each.to_target, in_unit)),
         "to_target_interval": column(percent, lambda each: bounds(each.to_target, in_unit)),
         "speed_up": column(f"{factor} {of_baseline}", lambda each: effect(each.speed_up, times)),
         "speed_up_interval": column(percent, lambda each: bounds(each.speed_up, times)),
         "speed_up_p": column("p", lambda each: p_value(each.speed_up)),
+        "speed_up_seeds": column(SEEDS, lambda each: seeds_for(each.speed_up)),
         **{name: _of_rows(comparison, name) for name in (*QUANTITIES, *_ages(comparison.rows))},
         "verdict": column("verdict", lambda each: each.verdict, left=True),
     }
@@ -513,12 +520,19 @@ def p_value(found: PairedEffect | None) -> str:
     return MISSING if found is None or found.adjusted is None else probability(found.adjusted)
 
 
+def seeds_for(found: PairedEffect | None) -> str:
+    """Return how many seeds 80 % power needs, or "> 1000"."""
+    if found is None or found.test is None or found.test.p is None:
+        return MISSING
+    return f"> {MOST_SEEDS}" if found.seeds is None else str(found.seeds)
+
+
 # (column of the grid, those whose cells stand below it, and what is written before them)
 STACKS = {
     "accuracy": {"accuracy_interval": ""},
-    "gain": {"gain_interval": "", "gain_p": "p "},
+    "gain": {"gain_interval": "", "gain_p": "p ", "gain_seeds": "seeds "},
     "to_target": {"to_target_interval": ""},
-    "speed_up": {"speed_up_interval": "", "speed_up_p": "p "},
+    "speed_up": {"speed_up_interval": "", "speed_up_p": "p ", "speed_up_seeds": "seeds "},
 }
 
 
@@ -570,6 +584,7 @@ def notes_on_statistics(comparison: Comparison) -> list[str]:
         if tested and lines and others > 1:
             lines.append(f"p is adjusted for {others} comparisons (Holm)")
         lines += _on_few_pairs(comparison, others)
+        lines += [_on_power(comparison)] if tested and lines else []
     lines += _on_common_seeds(comparison)
     without = comparison.target is None and tested
     return lines + ["no target accuracy, so no speed-up: --target 0.9 would give one"] * without
@@ -632,6 +647,14 @@ def _on_few_pairs(comparison: Comparison, tests: int) -> list[str]:
     lowest = probability(smallest_p(min(pairs), tests))
     few = f"with {min(pairs)} seeds no p can be below {lowest}"
     return [f"{few}: at least {needed} seeds are needed, or --method t"]
+
+
+def _on_power(comparison: Comparison) -> str:
+    """Return what the numbers of needed seeds are for."""
+    effect = comparison.question.effect
+    of = "the observed difference" if effect is None else f"{100 * effect:g} points"
+    more = "" if effect is None or comparison.target is None else " and the observed speed-up"
+    return f"seeds: for {100 * POWER:g} % power at {of}{more} (paired t-test)"
 
 
 def _on_common_seeds(comparison: Comparison) -> list[str]:

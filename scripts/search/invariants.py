@@ -314,7 +314,8 @@ class Invariants:
             for flows in transport.exchange.uploads.values()
             for flow in flows.values()
         }
-        held |= {id(ticket) for _, tickets in transport.notes.values() for ticket in tickets}
+        notes = [told for of_kind in transport.notes.values() for told in of_kind]
+        held |= {id(ticket) for told in notes for ticket in (told.closes, told.delivers)}
         for entry in pacing.agenda._heap:
             if entry[3] and isinstance(entry[2], (partial, tuple)) and id(entry) not in held:
                 raise Broken(f"an entry of the agenda outlives its offer: {entry[2]}")

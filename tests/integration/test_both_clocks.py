@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from paths import SUPPORT
+from search import run as search_run
 from search import scenario, system
 from search.run import Run
 from search.scenario import EDGES, RUN, SLOTS, STRATEGIES, Scenario, World, rows_of
@@ -23,7 +24,7 @@ from search.story import Story
 
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.config.experiment import Experiment
-from edgefl.record.files import EVENTS, LINKS, METRICS, MODEL
+from edgefl.record.files import CLIENTS, EVENTS, LINKS, METRICS, MODEL
 
 Files = Mapping[str, bytes]
 SAME = (LINKS, MODEL)  # files that are equal as bytes
@@ -66,7 +67,7 @@ def assert_equal(wall: Files, virtual: Files) -> None:
     for one, other in zip(story(wall), story(virtual), strict=True):
         assert one == other
     assert scores(wall) == scores(virtual)
-    for name in (*SAME, *({"slots.csv"} & virtual.keys())):
+    for name in (*SAME, *({"slots.csv", CLIENTS} & virtual.keys())):
         assert wall[name] == virtual[name], name
 
 
@@ -113,6 +114,7 @@ def training_on(down_mbit_s: float) -> dict[str, Any]:
     }
 
 
+SCORED = {"every_versions": 3, "every_s": 1.25, "held_out": 0.3}
 JITTER = {"devices": {"samples_per_s": 60.0, "slowest_ratio": 3.0, "task_jitter": 0.4}}
 URGED = {
     "strategies": [{"strategy": "port", "least_updates": 1, "staleness_bound": 1}],
@@ -156,6 +158,7 @@ FEATURES: dict[str, tuple[str, dict[str, Any]]] = {
         "fedbuff",
         {"compression": {"up": {"name": "top_k", "share": 0.2}, "down": "int8"}},
     ),
+    "scores of edges": ("fedbuff", {"evaluation": {"edges": SCORED}}),
     "tasks that vary": ("fedasmu", training_on(0.2) | JITTER),
     "tasks that vary and are cut short": ("port", URGED),
     "tasks that vary, edges that leave": ("fedbuff", away("keep") | JITTER),
@@ -180,6 +183,54 @@ FEATURES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+OWN = SUPPORT / "own_strategies.py"
+
+
+def pushing(kind: str, **more: Any) -> dict[str, Any]:
+    """A strategy that pushes its model every 0.35 s; a task has fifteen steps."""
+    entry = {"concurrency": 3, "clients_per_trigger": 2, "period_s": 1.0, **more.pop("options", {})}
+    return {
+        "strategies": [{"strategy": f"{OWN}:{kind}", **entry}],
+        "training": {"batch_size": 4, "epochs": 3},
+        "links": LINK,
+        **more,
+    }
+
+
+PUSHES: dict[str, dict[str, Any]] = {
+    "pushes": pushing("Pusher"),
+    "pushes behind each other": pushing("Pusher", options={"times": 4, "replaces": False}),
+    "pushes that replace": pushing(
+        "Pusher", options={"times": 4}, links=LINK | {"down_mbit_s": 0.05}
+    ),
+    "pushes that begin anew": pushing("RestartPusher"),
+    "pushes and requests": pushing("AskingPusher"),
+    "pushes and training on": pushing("RestlessPusher"),
+    "pushes that begin anew, and requests": pushing("RestartAskingPusher"),
+    "pushes that begin anew, and training on": pushing("RestartRestlessPusher"),
+    "pushes and questions": pushing("WonderingPusher"),
+    "pushes, questions and training on": pushing("WonderingRestlessPusher"),
+    "pushes to edges that leave": pushing("Pusher", **away("keep")),
+    "pushes to edges that leave with their tasks": pushing("Pusher", **away("lose")),
+    "pushes over cut links": pushing("Pusher", **faults("cut", for_s=1.0)),
+    "pushes to slow devices": pushing(
+        "RestartAskingPusher", **faults("slow", for_s=1.0, factor=0.4)
+    ),
+    "pushes in int8": pushing("RestartPusher", compression={"up": "int8", "down": "int8"}),
+    "pushes in a cell": pushing("Pusher", medium={"kind": "cell", **SHARED}),
+    "pushes in slots": {
+        "strategies": [
+            {"strategy": f"{OWN}:SlottedPusher", "per_round": 2, "local_steps": "epochs"}
+        ],
+        "training": {"batch_size": 4, "epochs": 3},
+        "links": {"latency_ms": 5.0},
+        **SLOTS,
+    },
+    "pushes to urged edges": pushing("HurriedPusher"),
+    "pushes in time-outs": pushing("RestartPusher", **network(task_timeout_s=3.0)),
+}
+FEATURES |= {name: ("fedasync", sections) for name, sections in PUSHES.items()}
+
 # what the record must have, so that a case says something
 SEEN = {
     "training on": b'"merged":1.0',
@@ -190,6 +241,10 @@ SEEN = {
     "slow devices": b'"kind":"slow"',
     "updates twice": b'"fact":"duplicate"',
     "tasks that take too long": b"timed out",
+    **dict.fromkeys(PUSHES, b'"pushes":1.0'),
+    "pushes in int8": b'"pushes":10.0',
+    "pushes that replace": b'"fact":"push_replaced"',
+    "pushes behind each other": b'"pushes":4.0',
     "tasks that vary and are cut short": b'"do":"urge"',
     "rates that fall by version": b'"decay":0.25',
     "rates that fall by time": b'"decay":0.5',
@@ -202,8 +257,11 @@ SEEN = {
 
 @pytest.mark.parametrize("feature", FEATURES)
 @pytest.mark.slow
-def test_features(feature: str, tmp_path: Path) -> None:
+def test_features(feature: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, sections = FEATURES[feature]
+    if feature in PUSHES:  # what is trained again is there in time, also just before a step's end
+        monkeypatch.setattr(search_run, "COMPUTE_NS", 1_000_000)
     wall, virtual = on_both(tmp_path, name, sections)
     assert SEEN.get(feature, b"") in wall[EVENTS]
+    assert (CLIENTS in wall) == (feature == "scores of edges")
     assert_equal(wall, virtual)

@@ -46,7 +46,7 @@ def verdict(
     ("entry", "words", "table", "expected"),
     [
         ("seed0-table4-batch", "Merging a fresh", {"staleness_after": 4.0}, FAILS),
-        ("seed0-table4-batch", "Fresh models cost", {"down_MB": 1.0}, HOLDS),
+        ("seed0-table4-batch", "Fresh models cost", {"down_MB": 1.02}, HOLDS),
         ("seed0-fig8", "The advantage", {"links100/fedasmu": 0.6}, HOLDS),
         ("seed2-table2", "is more accurate than FedAsync", {"fedasmu": 0.6}, HOLDS),
         ("seed0-map", "merging gains somewhere", {"work5-dirichlet0.5/with-flat": 0.6}, HOLDS),
@@ -66,7 +66,11 @@ def test_rules_of_the_papers(
 # ------------------------------------------------------------------ timely dissemination
 @pytest.mark.parametrize(
     ("same", "less", "expected"),
-    [(0.2, 0.01, HOLDS), (0.01, 0.2, FAILS), (0.1, 0.1, FAILS)],  # the last: as far from both
+    [
+        (0.2, 0.01, HOLDS),
+        (0.01, 0.2, FAILS),
+        (0.1, 0.1, Verdict.equal),
+    ],  # the last: as far from both
 )
 def test_a_merge_like_a_smaller_alpha(same: float, less: float, expected: Verdict) -> None:
     entry = registry.find("seed0-linear")
@@ -139,7 +143,7 @@ def test_a_trend_is_a_rank_correlation_seed_by_seed() -> None:
         (mixed, UNKNOWN),
         ({1.0: three(1.0)}, UNKNOWN),
     ):
-        assert tdma.trend_falls(values, "x").verdict is expected
+        assert tdma.trend_falls(PAPER, values, "x").verdict is expected
 
 
 def test_one_reading_must_give_all_statements() -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from paths import ROOT
 from reproduced import results_of
 from reproduction import rules
-from reproduction.entry import Finding, Verdict
+from reproduction.entry import Finding, Scale, Verdict
 from reproduction.judges import judge, judged
 from reproduction.results import NoResults
+from scipy import stats
+
+from edgefl.results.statistics import Interval, seeds_needed
 
 A = {1: 0.80, 2: 0.82, 3: 0.84}
 FAR = {1: 0.70, 2: 0.73, 3: 0.76}  # A - FAR: .10, .09, .08: mean .09, deviation .01
@@ -31,7 +37,7 @@ def test_a_paired_difference_has_students_interval() -> None:
         (A, FAR, Verdict.holds),  # .0652 to .1148
         (FAR, A, Verdict.fails),  # -.1148 to -.0652
         (A, NEAR, Verdict.unknown),  # -.0045 to .1445
-        (A, A, Verdict.fails),  # 0 to 0: no method is better than itself
+        (A, A, Verdict.equal),  # 0 to 0
         ({1: 0.9}, {1: 0.1}, Verdict.unknown),  # one seed has no interval
         (A, {3: 0.1}, Verdict.unknown),  # one common seed
     ],
@@ -41,14 +47,80 @@ def test_a_comparison(one: dict[int, float], other: dict[int, float], verdict: V
     assert found.verdict is verdict
 
 
-def test_a_claim_of_a_size() -> None:
-    given = results_of(COLUMN, {"a": A, "b": FAR, "c": NEAR})
-    assert rules.better(given, "a", "b", COLUMN, by=0.06).verdict is Verdict.holds
-    assert rules.better(given, "a", "b", COLUMN, by=0.10).verdict is Verdict.unknown
-    assert rules.better(given, "a", "b", COLUMN, by=0.12).verdict is Verdict.fails
-    # -.0045 to .1445: a gain of .2 is excluded, one of .1 is not
-    assert rules.better(given, "a", "c", COLUMN, least=0.2).verdict is Verdict.fails
-    assert rules.better(given, "a", "c", COLUMN, least=0.1).verdict is Verdict.unknown
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (0.001, 0.1, Verdict.holds),
+        (0.001, 0.009, Verdict.equal),  # a difference, and none that matters
+        (-0.009, -0.001, Verdict.equal),  # .001 refutes nothing
+        (-0.03, -0.001, Verdict.fails),
+        (-0.03, 0.009, Verdict.fails),  # no advantage that matters
+        (-0.03, 0.011, Verdict.unknown),
+        (-0.001, 0.03, Verdict.unknown),
+    ],
+)
+def test_a_verdict_needs_an_effect_that_matters(low: float, high: float, verdict: Verdict) -> None:
+    assert rules.verdict_of(Interval(low, high, "t"), 0.01) is verdict
+    assert rules.verdict_of(None, 0.01) is Verdict.unknown
+
+
+def test_what_matters_is_a_point_of_accuracy_or_a_share_of_the_other_number() -> None:
+    assert rules.effect_of("final_accuracy", [0.5]) == 0.01
+    assert rules.effect_of("final_accuracy", [0.5], 0.02) == 0.02
+    assert rules.effect_of("time_to_target_s", [100.0, 300.0]) == 10.0
+    assert rules.effect_of("late_train_loss", [2.0], 0.1) == 0.2
+    assert rules.effect_of("stability", [0.5]) == 0.1
+    given = results_of(COLUMN, {"a": A, "c": NEAR})  # -.0045 to .1445
+    assert rules.better(given, "a", "c", COLUMN, effect=0.2).verdict is Verdict.equal
+    assert rules.better(given, "a", "c", COLUMN, effect=0.1).verdict is Verdict.unknown
+
+
+def seeds_of(numbers: list[float]) -> dict[int, float]:
+    return dict(enumerate(numbers, start=1))
+
+
+def test_claims_are_judged_at_looks_that_share_the_five_per_cent() -> None:
+    steady = [0.5, 0.5, 0.5, 0.5, 0.5]
+    ahead = [0.55, 0.56, 0.54, 0.4, 0.7]
+
+    def found(looks: tuple[int, ...], seeds: int) -> rules.Paired:
+        both = {"a": seeds_of(ahead[:seeds]), "b": seeds_of(steady[:seeds])}
+        given = results_of(COLUMN, both)
+        entry = given.entry.model_copy(update={"looks": looks})
+        return rules.paired(replace(given, entry=entry), "a", "b", COLUMN)
+
+    assert found((3,), 3).confidence == 0.95 and found((3, 6, 12), 3).confidence > 0.983
+    early = found((3, 5), 2)
+    assert early.interval is None and len(early.differences) == 2, "too early"
+    first = found((3, 5), 3)
+    assert first.interval is not None and first.interval.low > 0.01
+    assert found((3, 5), 4) == first, "the fourth seed counts at the next look"
+    assert len(found((3, 5), 5).differences) == 5
+    small = replace(results_of(COLUMN, {"a": {1: 0.5, 2: 0.6}, "b": {1: 0.1, 2: 0.1}}))
+    assert rules.paired(replace(small, scale=Scale.small), "a", "b", COLUMN).interval is not None
+
+
+@pytest.mark.parametrize("looks", [(3,), (3, 6, 12), (3, 6, 12, 24, 40)])
+def test_verdicts_without_a_difference_are_wrong_in_five_per_cent(looks: tuple[int, ...]) -> None:
+    """Normal differences around 0, judged at each look until one tells a sign."""
+    drawn = np.random.default_rng(5).normal(size=(20_000, looks[-1]))
+    wrong = np.zeros(len(drawn), dtype=bool)
+    quantile = 1 - 0.05 / len(looks) / 2
+    for look in looks:
+        so_far = drawn[:, :look]
+        t = so_far.mean(axis=1) / so_far.std(axis=1, ddof=1) * look**0.5
+        wrong |= np.abs(t) > stats.t.ppf(quantile, look - 1)
+    assert 0.03 < wrong.mean() < 0.055
+
+
+def test_an_undecided_claim_says_how_many_seeds_it_needs() -> None:
+    given = results_of(COLUMN, {"a": A, "c": NEAR})  # deviation .03
+    found = rules.better(given, "a", "c", COLUMN, effect=0.02)
+    assert found.needed == seeds_needed(2 / 3) == 20 and "20 seeds tell 0.02" in found.why
+    found = rules.better(given, "a", "c", COLUMN)
+    assert found.needed == rules.MOST_SEEDS + 1 and "smaller than 0.1445" in found.ours
+    assert rules.every({"x": found}).needed == found.needed
+    assert rules.better(given, "c", "c", COLUMN).needed == 0, "decided"
 
 
 def test_a_smaller_loss_is_the_better_one() -> None:
@@ -64,8 +136,27 @@ def test_a_run_that_never_arrives_counts_with_the_end() -> None:
     )
     found = rules.paired(given, "a", "b", "time_to_target_s")
     assert dict(found.differences) == {1: 70.0, 2: 38.0, 3: 66.0}
-    never = results_of("time_to_target_s", {"a": {1: None, 2: None}, "b": {1: None, 2: None}})
-    assert rules.better(never, "a", "b", "time_to_target_s").verdict is Verdict.fails, "0 to 0"
+
+
+def test_seeds_in_which_neither_arrives_tell_nothing() -> None:
+    def found(*own: float | None) -> rules.Paired:
+        both = {"a": seeds_of(list(own)), "b": seeds_of([None] * len(own))}
+        return rules.paired(results_of("time_to_target_s", both), "a", "b", "time_to_target_s")
+
+    assert found(20.0, 20.5, None).verdict is Verdict.holds, "79.75 +- 3.2 of the two that tell"
+    assert found(20.0, None, None).interval is None
+    never = found(None, None, None)
+    assert (never.ties, never.interval, never.verdict) == (3, None, Verdict.unknown)
+    assert "in 3 seeds neither run has it" in never.found(never.verdict, "Time").why
+
+
+def test_numbers_of_two_versions_of_the_rule_are_not_mixed() -> None:
+    for column, told in ((COLUMN, Verdict.holds), ("convergence_accuracy", Verdict.missing)):
+        given = results_of(column, {"a": A, "b": FAR})
+        rows = [replace(row, rule=1 if row.method == "a" else 2) for row in given.rows]
+        found = judged({"better": ["a", "b", column]}, replace(given, rows=rows))
+        assert found.verdict is told
+    assert "two versions of the rule" in found.why
 
 
 def test_a_loss_that_is_not_finite_counts_as_the_worst_one() -> None:
@@ -105,17 +196,10 @@ def test_judges_of_several_statements() -> None:
 
 
 def test_numbers_without_an_interval() -> None:
-    given = results_of(COLUMN, {"a": A, "b": FAR, "part": {1: 0.80, 2: 0.80, 3: 0.90}})
-    assert judge({"larger_each_seed": ["a", "b", COLUMN]}, given).verdict is Verdict.holds
-    assert judge({"larger_each_seed": ["a", "part", COLUMN]}, given).verdict is Verdict.fails
+    given = results_of(COLUMN, {"a": A, "b": FAR})
     ratio = {"ratio_at_most": {"one": ["b", "a"]}, "column": COLUMN}
     assert judge({**ratio, "most": 0.9}, given).verdict is Verdict.holds
     assert judge({**ratio, "most": 0.8}, given).verdict is Verdict.fails
-    by_seed = ["a", "b", COLUMN]  # .10, .09, .08
-    assert judge({"ahead_by_seed": by_seed, "by": 0.07}, given).verdict is Verdict.holds
-    assert judge({"ahead_by_seed": by_seed, "by": 0.08}, given).verdict is Verdict.fails
-    assert judge({"level_by_seed": by_seed, "within": 0.11}, given).verdict is Verdict.holds
-    assert judge({"level_by_seed": by_seed, "within": 0.09}, given).verdict is Verdict.fails
 
 
 def test_an_order_needs_all_its_steps() -> None:
@@ -192,7 +276,7 @@ def test_the_best_of_a_family_falls() -> None:
 
 
 def test_several_findings() -> None:
-    holds, fails, unknown, missing = (Finding("x", verdict) for verdict in Verdict)
+    holds, fails, equal, unknown, missing = (Finding("x", verdict) for verdict in Verdict)
 
     def all_of(*given: Finding) -> Verdict:
         return rules.every(dict(zip("abc", given))).verdict
@@ -203,6 +287,8 @@ def test_several_findings() -> None:
     assert all_of(holds, holds) is Verdict.holds and all_of(holds, unknown) is Verdict.unknown
     assert all_of(holds, unknown, fails) is Verdict.fails
     assert all_of(holds, missing, unknown) is Verdict.missing
+    assert all_of(holds, equal) is Verdict.equal and all_of(equal, unknown) is Verdict.unknown
+    assert one_of(fails, equal) is Verdict.equal and one_of(holds, equal) is Verdict.holds
     assert one_of(fails, holds, missing) is Verdict.holds and one_of(fails, fails) is Verdict.fails
     assert one_of(fails, unknown) is Verdict.unknown and one_of(fails, missing) is Verdict.missing
     assert rules.every({"a": holds, "b": fails}).why == "a: holds. b: does not hold."

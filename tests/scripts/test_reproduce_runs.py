@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,15 +15,16 @@ from reproduced import digits_entry, entry_of, part_of, reproduced
 from reproduction import pages, registry
 from reproduction.book import Book
 from reproduction.entry import WALL, Entry, MethodPlan, Part, Scale
-from reproduction.plans import PartPlan
-from reproduction.results import Tables, read_machines
+from reproduction.plans import DECAY, PartPlan, change
+from reproduction.results import Key, Tables, read_machines, setting_of
 from reproduction.runner import Budget, EntryLines, EntryRunner, Work, best_tried
 
 from edgefl.clocks.choices import Power
 from edgefl.clocks.setup.resumption import RunStage
 from edgefl.clocks.setup.rundir import git_commit
+from edgefl.config.experiment import Stop
 from edgefl.errors import UserError
-from edgefl.plugins.sweep.sweep_runs import Did
+from edgefl.plugins.sweep.sweep_runs import Did, SweepRun
 from edgefl.results.statistics import interval
 
 pytestmark = [pytest.mark.rest, pytest.mark.usefixtures("warm_python")]
@@ -37,7 +39,7 @@ def work_in(folder: Path, **options: object) -> Work:
 def times_aside(path: Path) -> list[str]:
     """Return the rows of a result file without CPU and wall time."""
     return [
-        ",".join(cells[:-5] + cells[-3:])
+        ",".join(cells[:-6] + cells[-4:])
         for line in path.read_text().splitlines()
         if (cells := line.split(","))
     ]
@@ -50,7 +52,7 @@ def test_an_entry_is_tuned_and_run_and_its_page_needs_the_files_alone(tmp_path: 
     tables = Tables(data, entry)
     rows = tables.rows
     assert len(rows) == RUNS and all(row.cpu_s and row.cpu_s > 0.01 for row in rows)
-    assert {row.seed for row in rows if row.role == "tuning"} == {11}
+    assert {row.seed for row in rows if row.role == "tuning"} == {101}
     tuned = {row.method: row for row in rows if row.role == "result"}
     chosen = best_tried(tables, Scale.small, "main")
     assert {method: row.setting for method, row in tuned.items()} == chosen
@@ -79,6 +81,32 @@ def test_an_entry_is_tuned_and_run_and_its_page_needs_the_files_alone(tmp_path: 
     text = (tmp_path / "results" / "dissemination.md").read_text()
     assert "## digits" in text and "figures/digits-accuracy.svg" in text
     assert (tmp_path / "results" / "figures" / "digits-accuracy.svg").is_file()
+
+
+def test_looks_go_on_until_the_claims_are_decided(tmp_path: Path) -> None:
+    """FedAsync is level with itself after two seeds; whether it reaches .5 is open then."""
+    (part,) = digits_entry().parts
+    methods = (MethodPlan(label="fedasync"), MethodPlan(label="fedasync", name="again"))
+    short = part.model_copy(update={"methods": methods, "tuning": None, "seeds": (1, 2, 3)})
+    same = {"better": ["fedasync", "again", "final_accuracy"]}
+    open_one = {"at_least": ["again", "final_accuracy"], "bound": 0.5}
+    for judge, seeds in ((same, {1, 2}), (open_one, {1, 2, 3})):
+        folder = tmp_path / str(len(seeds))
+        claim = {"text": "It is", "published": "ours", "judge": judge}
+        entry = digits_entry(parts=(short,), looks=(2, 3), claims=[claim])
+        assert EntryRunner(entry, work_in(folder, scale=Scale.paper)).run() == Did()
+        rows = Tables(folder / "results" / "data", entry).rows
+        assert {row.seed for row in rows} == seeds and {row.rule for row in rows} == {2}
+
+
+def test_rows_of_an_earlier_rule_are_run_again_where_it_matters(tmp_path: Path) -> None:
+    EntryRunner(digits_entry(), work_in(tmp_path)).run()
+    csv = tmp_path / "results" / "data" / "digits.csv"
+    before = csv.read_text()
+    csv.write_text(before.replace(",2\n", ",\n"))
+    assert {row.rule for row in Tables(csv.parent, digits_entry()).rows} == {1}
+    EntryRunner(digits_entry(), work_in(tmp_path)).run()  # its tuning has the convergence accuracy
+    assert {row.rule for row in Tables(csv.parent, digits_entry()).rows} == {2}
 
 
 def interrupted_after(runs: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -231,10 +259,10 @@ def plan_of(part: Part, folder: Path) -> PartPlan:
         (part_of([TUNED]), "its methods have axes: expected tuning"),
         (
             part_of([TUNED, "fedavg"], tuning={}),
-            "expected equal numbers of settings to tune: fedasync 2, fedavg 1",
+            "fedavg: has nothing to tune: expected tuning.knobs",
         ),
         (part_of([TUNED], tuning={"share": 0.05}), "tuning.share 0.05: expected at least 0.1"),
-        (part_of([TUNED], tuning={"seed": 2}), "tuning.seed 2: is a seed of the table"),
+        (part_of([TUNED], tuning={"seeds": (11, 2)}), "tuning.seeds 2: is a seed of the table"),
         (
             part_of([TUNED, MethodPlan(label="fedbuff", tuned_as="fedasinc")], tuning={}),
             "fedbuff: tuned_as 'fedasinc': expected a method of the part",
@@ -267,6 +295,71 @@ def test_methods_of_one_kind_may_stop_by_versions(tmp_path: Path) -> None:
     sweep = plan_of(tuned, tmp_path).sweep(lambda key: None)
     stops = {run.experiment.stop.versions for run in sweep.runs()}
     assert stops == {6}, "a tenth, rounded up"
+
+
+KNOBBED = part_of(
+    [
+        MethodPlan(label="fedasync", axes={"alpha": (0.6, 0.3), "a": (0.5, 0.1)}),
+        MethodPlan(label="fedbuff", axes={"server_learning_rate": (1.0, 2.0)}),
+        MethodPlan(
+            label="fedasync",
+            name="flat",
+            options={"staleness": "constant"},
+            axes={"alpha": (0.6, 0.3)},
+            within={"fedasync": {"a": 0.01}},
+        ),
+    ],
+    tuning={"knobs": {"training.learning_rate": (0.1, 0.2), DECAY: (1.0, 0.1)}, "extend": 1},
+    overrides=("stop={emulated_s=60.0}",),
+)
+
+
+def test_the_grid_is_derived_from_the_knobs_and_moves_one_at_a_time(tmp_path: Path) -> None:
+    """The score falls with each value's distance from .2, .3, .5 and a learning rate that falls."""
+    best = {"training.learning_rate": 0.2, "alpha": 0.3, "a": 0.5, DECAY: 0.1}
+    tried: dict[str, list[dict[str, float]]] = {}
+
+    def score(key: Key) -> float | None:
+        given = {name: float(value) for name, value in setting_of(key[5]).items()}
+        return -sum(abs(given[name] - value) for name, value in best.items() if name in given)
+
+    def do(runs: Sequence[SweepRun]) -> Did:
+        for run in sweep.planned(runs):
+            given = {name: float(value) for name, value in run.setting.items()}
+            tried.setdefault(run.method.shown, []).append(given)
+            decay = run.run.experiment.training.decay
+            assert decay is not None and run.run.experiment.stop.emulated_s == 6.0
+            assert decay.at(0, 6 * 10**9) == pytest.approx(given[DECAY])
+        return Did()
+
+    sweep = plan_of(KNOBBED, tmp_path).sweep(score)
+    sweep.do(do)
+    for name, own in (("fedasync", ["alpha", "a"]), ("fedbuff", ["server_learning_rate"])):
+        assert list(tried[name][0]) == ["training.learning_rate", *own, DECAY]
+    first = tried["fedasync"][:4]
+    assert [(each["training.learning_rate"], each["alpha"]) for each in first] == [
+        (0.1, 0.6), (0.1, 0.3), (0.2, 0.6), (0.2, 0.3),
+    ]  # fmt: skip
+    assert {(each["a"], each[DECAY]) for each in first} == {(0.5, 1.0)}
+    assert tried["fedasync"][4] == {**best, "a": 0.1, DECAY: 1.0}, "then one knob"
+    assert tried["fedasync"][5] == best, "and the next one, at the best so far"
+    assert {**best, "a": 0.01} in tried["fedasync"], "the best setting of the nested method"
+    settings = sweep.best_settings()
+    assert {name: float(value) for name, value in settings["fedasync"].items()} == best
+    for runs in tried.values():
+        assert len(runs) == len({str(each) for each in runs}), "none twice"
+
+
+def test_what_is_left_of_the_learning_rate_is_a_share_of_the_run(tmp_path: Path) -> None:
+    best = {"fedbuff": {DECAY: "0.1"}, "fedasync": {DECAY: "1.0"}}
+    runs = {run.method.shown: run for run in plan_of(KNOBBED, tmp_path).table(best)}
+    decays = {name: run.run.experiment.training.decay for name, run in runs.items()}
+    assert decays["fedbuff"].at(0, 30 * 10**9) == pytest.approx(0.55)
+    assert decays["fedasync"].at(0, 30 * 10**9) == 1.0 and decays["flat"] is None
+    for left in ("0.0", "1.5"):
+        with pytest.raises(UserError, match=f"training.decay: expected above 0 .* found {left}"):
+            change(DECAY, left, Stop(emulated_s=1.0))
+    assert "over_versions=7" in change(DECAY, "0.5", Stop(versions=7))
 
 
 @pytest.mark.parametrize(

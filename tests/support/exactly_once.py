@@ -29,11 +29,16 @@ MOST_FAULTS = 20  # the first ones say enough
 
 @dataclass(slots=True)
 class GivenTask:
-    """A task: its edge, the version that it starts from, and how it ended ("": it is open)."""
+    """A task: its edge, the version that it starts from, and how it ended ("": it is open).
+
+    ``pushed``: versions that were pushed to it. ``to_come``: how many of them may still arrive.
+    """
 
     edge: str
     version: int
     end: str = ""
+    pushed: Counter[int] = field(default_factory=Counter)
+    to_come: Counter[int] = field(default_factory=Counter)
 
 
 @dataclass(slots=True)
@@ -100,7 +105,16 @@ class ExactlyOnce:
     def _arrived(self, row: Mapping[str, Any]) -> None:
         task, given = row["task"], self.tasks.get(row["task"])
         self._ended(row["edge"], task, "arrived")
-        if given is not None and row["base_version"] != given.version:
+        taken = sum(int(row["numbers"].get(name, 0)) for name in ("pushes", "pushes_late"))
+        # a coordinator that was killed may not know of an arrival
+        if given is not None and not (
+            given.pushed.total() - given.to_come.total() <= taken <= given.pushed.total()
+        ):
+            self._wrong(
+                f"task {task}: {taken} pushes were taken or too late, pushed were {given.pushed},"
+                f" under way {given.to_come}"
+            )
+        if given is not None and row["base_version"] not in (given.version, *given.pushed):
             self._wrong(
                 f"task {task}: its update starts from version {row['base_version']}, expected"
                 f" {given.version}"
@@ -129,6 +143,26 @@ class ExactlyOnce:
                 self._ended(decision["edge"], decision["task"], "cancelled")
             case "publish":
                 self._published(decision)
+            case "push":
+                for edge, task in zip(decision["edges"], decision["tasks"], strict=True):
+                    self._pushed(edge, task, decision["version"])
+
+    def _pushed(self, edge: str, task: int, version: int) -> None:
+        if self.working.get(edge) != task:
+            self._wrong(f"a push to task {task} of edge {edge}, which is not open")
+            return
+        self.tasks[task].pushed[version] += 1
+        self.tasks[task].to_come[version] += 1
+
+    def _push_ended(self, fact: str, task: int, version: int) -> None:
+        """A push has arrived, or was dropped for a later one."""
+        given = self.tasks.get(task)
+        if given is None or not given.to_come[version]:
+            self._wrong(f"{fact}: version {version} for task {task}, which was not under way")
+            return
+        given.to_come[version] -= 1
+        if fact == "push_replaced":
+            given.pushed[version] -= 1
 
     def _given(self, edge: str, task: int) -> None:
         if task != len(self.tasks):
@@ -166,6 +200,8 @@ class ExactlyOnce:
                 self._refused(row["task"], row["reason"])
             case "training_failed":
                 self.failed.add(row["task"])
+            case "push_arrived" | "push_replaced" as fact:
+                self._push_ended(fact, row["task"], row["of_version"])
             case "finished":
                 self.finished = row["reason"]
 

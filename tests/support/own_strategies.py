@@ -19,10 +19,12 @@ from edgefl.strategies.base.events_and_decisions import (
     SetAlarm,
     TaskClosed,
     UpdateArrived,
+    Urge,
 )
 from edgefl.strategies.base.strategy import LocalRule
 from edgefl.strategies.fedasync import FedAsync, FedAsyncOptions
 from edgefl.strategies.fedavg import FedAvg
+from edgefl.strategies.tdma_fl import TdmaFL
 from emulator.units import to_ns
 
 
@@ -249,6 +251,49 @@ class WonderingPusher(Pusher):
 
 class WonderingRestlessPusher(Pusher):
     rule = WonderingRestless
+
+
+class HurriedPusher(Pusher):
+    """Pusher that urges each edge ``push_s`` after a push."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.urged: set[str] = set()
+
+    def rang(self, name: str, now: int) -> list[Decision]:
+        decisions = super().rang(name, now)
+        if name == "push":
+            decisions = [
+                *(Urge(edge) for edge in sorted(self.urged & set(self.running))),
+                *decisions,
+            ]
+            pushes = [each for each in decisions if isinstance(each, Push)]
+            self.urged = {edge for push in pushes for edge in push.edges}
+        return decisions
+
+    def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
+        self.urged.discard(update.edge)
+        return super().arrived(update, now)
+
+    def closed(self, event: TaskClosed, now: int) -> list[Decision]:
+        self.urged.discard(event.edge)
+        return super().closed(event, now)
+
+
+class SlottedPusher(TdmaFL):
+    """TDMA-FL that pushes each new model to all edges that compute, in the slots behind it."""
+
+    rule = HalfPushed
+
+    def _end_round(self, now: int) -> list[Decision]:
+        before, decisions = self.version, super()._end_round(now)
+        edges = tuple(edge for edge in sorted(self.computing) if self.running[edge] < self.version)
+        if self.version == before or not edges:
+            return decisions
+        first = max(self.timetable.next_at(now), self.free)
+        self.free = first + self.timetable.transfer_slots
+        slots = tuple(range(first, self.free))
+        return [*decisions, Push(edges, {"weights": self.weights}, broadcast=slots)]
 
 
 class Hasty(FedAsync):

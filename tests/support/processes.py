@@ -201,6 +201,7 @@ class EchoRun:
     steps: int = 1
     step: int = 0
     checkpoint: int | None = None
+    checkpoints: tuple[int, ...] = ()
     failure: TrainingFailure | None = None
     task: Assignment | None = None
 

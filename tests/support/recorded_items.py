@@ -51,10 +51,10 @@ class Paper:
     def expect(self, job: Evaluate) -> None:
         pass
 
-    def handled(self, version: int) -> None:
-        self.lines.append(f"evaluated {version}")
+    def handled(self, key: tuple[int, bool]) -> None:
+        self.lines.append(f"evaluated {key[0]}")
 
-    def snapshot(self, version: int) -> None:
+    def snapshot(self, key: tuple[int, bool]) -> None:
         return None
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
@@ -32,7 +34,7 @@ from edgefl.data import encoding
 from edgefl.data.dataset import Dataset, NormalisedRows, check_finite
 from edgefl.data.offline_transformers import TOKENIZER_FILES
 from edgefl.data.paths import data_dir
-from edgefl.data.task import Task, cross_entropy, right_answers
+from edgefl.data.task import Task
 from edgefl.data.unlabelled import unlabelled
 from edgefl.data.words import FILE as VOCABULARY
 from edgefl.edges.edge import Edge, TrainerLike
@@ -224,7 +226,10 @@ class Learning:
     experiment: Experiment
     base: Path | None
     task: Task
-    shards: EdgeShares
+    shards: EdgeShares  # what the edges train on
+    # with evaluation.edges.held_out: what they are scored on, and all samples that they have
+    held_out: EdgeShares | None = None
+    whole: EdgeShares | None = None
     _made: Made = field(default_factory=lambda: Made(), repr=False)
     # by evaluation.train_samples
     _union: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict, repr=False)
@@ -378,8 +383,13 @@ class Learning:
 
     def data_digest(self) -> str:
         """A digest that is equal in two processes with the same data and the same shares."""
-        whole = {"": self.shards.indices}  # the digest does not depend on where shares end
+        whole = {"": self.whole_shares.indices}  # the digest does not depend on where shares end
         return self.own_digest or material.digest(self.task.dataset, whole)
+
+    @property
+    def whole_shares(self) -> EdgeShares:
+        """All samples of each edge, with those that it does not train on."""
+        return self.shards if self.whole is None else self.whole
 
     def frozen_digest(self) -> str:
         """A digest of the weights that are neither trained nor sent; "" if there are none."""
@@ -519,9 +529,12 @@ class Learning:
         """Return train loss, test loss and test accuracy, then the further scores and each label's
         accuracy if asked for.
 
-        The train loss is taken on the fixed sample of ``union``; None if that is empty.
+        The train loss is taken on the fixed sample of ``union``; None if that is empty. If the job
+        is ``of_edges``: the scores on each edge's own samples instead.
         """
         self.place()
+        if job.of_edges:
+            return self._edge_scores(job.weights)
         section, task = self.experiment.evaluation, self.task
         counted = scores.LabelCounts(task.metric, task.dataset.classes)
         counts = section.by_label or "f1" in section.further
@@ -559,6 +572,50 @@ class Learning:
         if self._seen is None:
             self._seen = NormalisedRows(dataset, dataset.train_x[picked])
         return step.scores(job.weights, self._seen, dataset.train_y[picked])[0], loss, accuracy
+
+    def _edge_scores(self, weights: np.ndarray) -> Scores:
+        """Loss, accuracy and number of samples of each edge, one edge after the other.
+
+        With cross-entropy the samples of all edges go through the model in batches of one size. A
+        loss or a metric of one's own is only known of whole batches: then edge by edge.
+        """
+        shares = self.shards if self.held_out is None else self.held_out
+        sizes = np.array(list(shares.sizes.values()))
+        if self.task.classifies:
+            of = np.repeat(np.arange(len(sizes)), sizes)
+            sums = [np.bincount(of, each, len(sizes)) for each in self._by_sample(weights, shares)]
+            none = np.full((2, len(sizes)), np.nan)
+            means = np.divide(sums, sizes, out=none, where=sizes > 0).T.tolist()
+        else:
+            means = [self._scores_on(weights, rows) for rows in shares.values()]
+        table = [number for mean, size in zip(means, sizes.tolist()) for number in (*mean, size)]
+        return cast(Scores, tuple(table))
+
+    def _by_sample(self, weights: np.ndarray, shares: EdgeShares) -> tuple[np.ndarray, np.ndarray]:
+        """Cross-entropy, and whether the answer is right, of all samples of these shares."""
+        made = self.compiled
+        if made is not None:
+            return made.step.by_sample(weights, made.inputs, made.labels, shares.indices)
+        from edgefl.models.evaluate import by_sample
+
+        return by_sample(self.workspace, weights, *self.train, shares.indices)
+
+    def _scores_on(self, weights: np.ndarray, rows: np.ndarray) -> tuple[float, float]:
+        """Mean loss and metric of these training samples; nan without any."""
+        if not len(rows):
+            return math.nan, math.nan
+        from edgefl.models.evaluate import evaluate
+
+        task, (inputs, targets) = self.task, self.train
+        return evaluate(
+            self.workspace,
+            weights,
+            inputs[rows],
+            targets[rows],
+            task.loss,
+            metric=task.metric,
+            terms=task.terms,
+        )
 
     def _exact_match(self, weights: np.ndarray) -> float:
         section = self.experiment.evaluation
@@ -614,7 +671,7 @@ def _compiled(learned: Learning) -> tuple[Compiled | None, str]:
         return None, "a GPU computes"
     if (training.tasks_at_once or 1) > 1:
         return None, f"training.tasks_at_once = {training.tasks_at_once}"
-    if task.loss is not cross_entropy or task.terms is not len or task.metric is not right_answers:
+    if not task.classifies:
         return None, "the task has a loss or a metric of its own"
     for labels in (dataset.train_y, dataset.test_y):
         if len(labels) and not 0 <= labels.min() <= labels.max() < dataset.classes:
@@ -648,10 +705,20 @@ def with_experiment(learned: Learning, experiment: Experiment) -> Learning:
     anew: dict[str, Any] = {"_union": {}, "_chosen": {}, "_in_tokens": None, "speeds": {}}
     anew |= {"_compiled": None, "_seen": None}
     if learned.own_digest:
-        return replace(learned, experiment=experiment, **anew)
-    _check_server_samples(experiment, learned.base, len(learned.task.dataset.train_x))
-    shares = EdgeShares(material.cut(experiment, learned.base, learned.task.dataset))
-    return replace(learned, experiment=experiment, shards=shares, **anew)
+        shares: Mapping[str, np.ndarray] = learned.whole_shares
+    else:
+        _check_server_samples(experiment, learned.base, len(learned.task.dataset.train_x))
+        shares = material.cut(experiment, learned.base, learned.task.dataset)
+    return replace(learned, experiment=experiment, **_divided(experiment, shares), **anew)
+
+
+def _divided(experiment: Experiment, shares: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Return ``shards``, ``held_out`` and ``whole`` of a ``Learning``."""
+    if not experiment.held_out:
+        return {"shards": EdgeShares(shares), "held_out": None, "whole": None}
+    parts = material.divided(shares, experiment.held_out, Streams(experiment.seed))
+    trained, scored = map(EdgeShares, parts)
+    return {"shards": trained, "held_out": scored, "whole": EdgeShares(shares)}
 
 
 def learning(
@@ -666,7 +733,8 @@ def learning(
         from edgefl.models.torch_device import chosen
 
         chosen(experiment.training.device)  # a missing GPU is told here, before the run
-    task, had = own_task(experiment, base) or named_task(experiment, base, edges)
+    with _every_share(experiment, edges) as here:
+        task, had = own_task(experiment, base) or named_task(experiment, base, here)
     if not edges and not len(task.dataset.test_y):  # this process evaluates
         name = experiment.data.name if experiment.task is None else experiment.task
         raise UserError(
@@ -676,11 +744,39 @@ def learning(
     if not edges and experiment.data.source == "partition":
         _check_server_samples(experiment, base, len(task.dataset.train_x))
     _check_scores(experiment, task.dataset)
-    shares = EdgeShares(had.shares)
-    made = Learning(experiment, base, task, shares, own_digest=had.own_digest, _rows=rows)
+    made = Learning(
+        experiment,
+        base,
+        task,
+        own_digest=had.own_digest,
+        _rows=rows,
+        **_divided(experiment, had.shares),
+    )
     if task.network is None:
         made.workspace  # noqa: B018  # what is wrong with the model is told here, before the run
     return made
+
+
+@contextmanager
+def _every_share(
+    experiment: Experiment, edges: Sequence[str] | None
+) -> Iterator[Sequence[str] | None]:
+    """Yield the edges whose data to load: all, if this process scores the model on theirs.
+
+    UserError if it lacks some.
+    """
+    if edges or experiment.evaluation.edges is None:
+        yield edges
+        return
+    try:
+        yield None
+    except UserError as error:
+        if edges is None or experiment.data.source == "partition":
+            raise
+        raise UserError(
+            "evaluation.edges: expected the samples of all edges on the coordinator's machine,"
+            f" where the model is scored on them: {error}"
+        ) from error
 
 
 def _check_scores(experiment: Experiment, dataset: Dataset) -> None:

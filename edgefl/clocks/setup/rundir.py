@@ -72,7 +72,7 @@ LATE = (
     PART,
     r"journal/(initial\.safetensors|layout\.json)",
     *map(re.escape, (files.SLOTS, files.MEASURED, files.LABELS, files.EDGES, files.HOSTS)),
-    re.escape(files.ENERGY),
+    *map(re.escape, (files.CLIENTS, files.ENERGY)),
     r"vocabulary\.txt",
 )
 ALL = (*map(re.escape, (files.CONFIG, files.EVENTS, files.LINKS, files.METRICS)), *LATE)

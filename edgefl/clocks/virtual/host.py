@@ -274,7 +274,8 @@ class VirtualHost:
                 exchange.begin(Flow(transfer, message.number, message), now)
             return
         for flow in exchange.end(edge, message, now):
-            if flow.transfer.kind == PUSH and flow.completion is not None:
+            told = flow.transfer.kind == PUSH and self.coordinator.finished is None
+            if told and flow.completion is not None:
                 self.coordinator.record.link(flow.completion, now)
         due_ns = exchange.note_due_ns(edge, message, now)
         self.agenda.add(due_ns, partial(self._hear, edge, message))

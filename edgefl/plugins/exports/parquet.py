@@ -19,6 +19,7 @@ import orjson
 from edgefl.errors import UserError, needs, undamaged
 from edgefl.plugins.exports.export_format import ExportFormat, folder_path
 from edgefl.record.files import (
+    CLIENTS,
     EDGES,
     ENERGY,
     HOSTS,
@@ -33,9 +34,9 @@ from edgefl.results.run_files import RunFiles, replace_file
 from edgefl.results.timeline import LANES, SLICE_TYPES, SliceColumns, joined
 
 WHOLE = {"version", "number", "bytes", "bytes_up", "bytes_down"}
-WHOLE |= {"sent_bytes", "received_bytes", "rss_bytes"}
+WHOLE |= {"sent_bytes", "received_bytes", "rss_bytes", "samples"}
 SHOWN = "metrics.parquet"
-CSV = (METRICS, LINKS, SLOTS, HOSTS, LABELS, EDGES, MEASURED, ENERGY)
+CSV = (METRICS, LINKS, SLOTS, HOSTS, LABELS, EDGES, CLIENTS, MEASURED, ENERGY)
 
 
 def write(runs: Mapping[str, Path], out: str) -> list[str]:

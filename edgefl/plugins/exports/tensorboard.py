@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edgefl.config.scores import SCORES
+from edgefl.config.scores import SCORES, score_of
 from edgefl.errors import needs, undamaged, written
 from edgefl.plugins.exports.export_format import ExportFormat, folder_path
 from edgefl.record.files import CONFIG, LABELS, METRICS
+from edgefl.results.families.edge_scores import over_edges, score_on_edges, scored_versions
 from edgefl.results.read import iter_csv, number
-from edgefl.results.run_files import began_unix_s
+from edgefl.results.run_files import began_unix_s, read_config
 from edgefl.results.timeline import of_run
 
 SUFFIX = ".edgefl"  # at the end of our files' names, so that only these are replaced
@@ -58,6 +59,12 @@ def _write_run(writer: Any, run: Path) -> None:
         for column, text in row.items():
             if column.startswith("label_") and (value := number(text)) is not None:
                 writer.add_scalar(f"accuracy by label/{column[6:]}", value, step, at_s)
+    score = score_on_edges(score_of(read_config(run).get("evaluation")))
+    for version in scored_versions(run, score):
+        if version.scores:
+            at_s = began_s + version.at_s
+            for part, value in over_edges(version.scores.values(), score).items():
+                writer.add_scalar(f"{score.name} on edges/{part}", value, version.number, at_s)
     gaps = of_run(run).gap_columns()
     for step, (t_s, versions) in enumerate(zip(gaps.t_s.tolist(), gaps.versions.tolist()), 1):
         writer.add_scalar("staleness", versions, step, began_s + t_s)

@@ -83,6 +83,11 @@ def _other_keys(experiment: Experiment) -> list[tuple[Loc, bool, str]]:
         (("data", "scale"), experiment.data.scale != "standard", '"standard"'),
         (("unlabelled",), experiment.unlabelled is not None, "no such table"),
         (("evaluation", "by_label"), evaluation.by_label, "false"),
+        (
+            ("evaluation", "edges"),
+            evaluation.edges is not None,
+            "no such table (each evaluation is one of every edge already)",
+        ),
         (("evaluation", "metric"), bool(evaluation.further), 'only the metric "accuracy"'),
         (("training", "batches_per_epoch"), training.batches_per_epoch is not None, "no such key"),
         (("training", "decay"), training.decay is not None, "no such table"),

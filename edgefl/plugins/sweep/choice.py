@@ -107,22 +107,20 @@ def next_setting(
     metric: Metric,
     is_valid: Callable[[Setting], bool] = lambda setting: True,
 ) -> Setting | None:
-    """Return one more setting next to the best: beyond the edges it lies at, else in a gap.
+    """Return one more setting next to the best: beyond the first edge it lies at, else in a gap.
 
-    Beyond an edge at which the option's range ends (``is_valid``) the value stays. So several
-    methods get equal numbers of runs while one of them still moves an edge. None if there is
-    nothing more to try.
+    It differs from the best in one value, so that a gain has one cause. An edge at which the
+    option's range ends (``is_valid``) is no edge. So several methods get equal numbers of runs
+    while one of them still moves an edge. None if there is nothing more to try.
     """
     best = best_of(tried, metric)
     if best is None:
         return None
-    moved = best.setting
     for edge in edges(axes, tried, metric):
         if edge.beyond is not None:
-            further = moved.with_value(edge.axis.key, edge.beyond)
-            moved = further if is_valid(further) else moved
-    if moved != best.setting:
-        return moved
+            further = best.setting.with_value(edge.axis.key, edge.beyond)
+            if is_valid(further):
+                return further
     known = {each.setting for each in tried}
     for axis in axes:
         values = tried_values(axis, tried) if axis.has_order else []

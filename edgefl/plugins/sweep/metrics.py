@@ -34,7 +34,7 @@ class Metric:
         with undamaged(run / SUMMARY):
             facts = orjson.loads((run / SUMMARY).read_bytes())
             score = score_of(facts)
-            if score.falls and self.name.endswith(ACCURACY.name):
+            if score.falls and self.name.endswith((ACCURACY.name, WORST)):
                 raise UserError(
                     f"--metric {self.name}: {run} has {score.title} as evaluation.metric, which is"
                     " better when lower: expected final_loss"
@@ -42,11 +42,13 @@ class Metric:
             if self.name == LATE:
                 points = evaluations(read_csv(run / METRICS), score.name)
                 return late_accuracy(points, facts["emulated_s"])
-            whole = {**(facts.get("energy") or {}), **facts}
+            parts = {**(facts.get("edge_scores") or {}), **(facts.get("energy") or {})}
+            whole = {**parts, **facts}
             return number(whole.get(in_words_of(self.name, score)))
 
 
 LATE = "late_accuracy"
+WORST = "worst_tenth"  # of the edges, with evaluation.edges
 METRICS_BY_NAME: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
@@ -54,6 +56,7 @@ METRICS_BY_NAME: Mapping[str, Metric] = {
         Metric("convergence_accuracy", max),
         Metric("best_accuracy", max),
         Metric(LATE, max),
+        Metric(WORST, max),
         Metric("final_loss", min),
         Metric("stability", min),
         Metric("time_to_target_s", min),

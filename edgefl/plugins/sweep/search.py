@@ -141,7 +141,7 @@ class Sweep:
         """Return one run. UserError if the setting is not valid."""
         key = method.number, setting
         if key not in self._ones:
-            whole = load(self.plan.config, [*self.plan.overrides, *setting.overrides()])
+            whole = load(self.plan.config, [*self.plan.overrides, *self.changes(setting)])
             self._ones[key] = whole.model_copy(
                 update={"strategies": (whole.strategies[method.number],), "seeds": None}
             )
@@ -149,6 +149,10 @@ class Sweep:
         scheme = self.scheme(method, setting)
         directory = self.folder.directory(scheme, seed, chooses=seed == self.best_seed)
         return SweepRun(one, 0, directory, self.base)
+
+    def changes(self, setting: Setting) -> list[str]:
+        """Return a setting as changes to the config."""
+        return setting.overrides()
 
     def scheme(self, method: Method, setting: Setting) -> str:
         """Return the name of a setting of a method, and of its directory."""

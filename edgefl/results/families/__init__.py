@@ -7,6 +7,7 @@ aggregation    how server steps weighed their gradients (WKAFL and its relatives
 by_label       accuracy on the data of fast and of slow devices
 dissemination  cost and effect of asking for fresher models (FedASMU, FedSSMU)
 distillation   what a distilling server reports per round (FedEcho)
+edge_scores    how well the model serves each edge: scores on the edges' own samples
 native         what was measured of native links and devices
 slots          how slotted strategies used a TDMA channel
 """
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefl.record.files import EXPERIMENT
+from edgefl.results.compare import spread
 from edgefl.results.figures.base import LEFT, Plot, left, open_runs
 from edgefl.results.run_files import write_table
 
@@ -162,6 +164,15 @@ def scheme_table(
     for name, *cells in zip(schemes, *columns.values()):
         shown.add_row(Text(name), *cells)
     return shown
+
+
+def mean_cell(values: Sequence[float | None], form: str, factor: float = 1) -> str:
+    """Return the mean above its deviation, or "N of M" if not all runs have the number."""
+    over = spread(values)
+    if over.mean is None:
+        return f"{over.n} of {over.of}" if over.n else "-"
+    mean = f"{factor * over.mean:{form}}"
+    return mean if over.deviation is None else f"{mean}\n±{factor * over.deviation:{form}}"
 
 
 def pictures(*names: str) -> tuple[str, ...]:

@@ -13,8 +13,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from edgefl.record.files import EDGES, EVENTS
-from edgefl.results.compare import spread
-from edgefl.results.families import Family, SectionRow, by_scheme, scheme_table
+from edgefl.results.families import Family, SectionRow, by_scheme, mean_cell, scheme_table
 from edgefl.results.figures.base import (
     DASHES,
     MARKERS,
@@ -153,15 +152,6 @@ COLUMNS = {  # heading -> value, its form, and what it is multiplied by
 }
 
 
-def _cell(values: Sequence[float | None], form: str, factor: float) -> str:
-    """Return the mean above its deviation, or "N of M" if not all runs have the number."""
-    over = spread(values)
-    if over.mean is None:
-        return f"{over.n} of {over.of}" if over.n else "-"
-    mean = f"{factor * over.mean:{form}}"
-    return mean if over.deviation is None else f"{mean}\n±{factor * over.deviation:{form}}"
-
-
 # ---------------------------------------------------------------------- the figure
 class AggregationPlot(Plot):
     """Share of the steps by number of predominant gradients; staleness by gradients used."""
@@ -224,7 +214,8 @@ class Aggregation(Family):
         schemes = by_scheme(self.rows(directories))
         cells = {
             heading: [
-                _cell([row.value(key) for row in runs], form, factor) for runs in schemes.values()
+                mean_cell([row.value(key) for row in runs], form, factor)
+                for runs in schemes.values()
             ]
             for heading, (key, form, factor) in COLUMNS.items()
         }

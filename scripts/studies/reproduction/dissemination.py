@@ -13,6 +13,7 @@ noise, or from curvature.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -28,12 +29,11 @@ ACCURACY = "convergence_accuracy"
 def column_falls(results: Results, method: str, before: str, after: str) -> Finding:
     """Judge "the number ``after`` is smaller than ``before``" of the same runs, by seed."""
     first, then = (_there(results, method, column) for column in (before, after))
-    found = rules.paired_of(then, first, -1)
-    return Finding(
-        f"{average(first.values()):.3g} -> {average(then.values()):.3g}",
-        found.verdict(),
-        f"{rules.label(before)} minus {rules.label(after)} of {method}: {found}.",
-    )
+    matters = rules.effect_of(before, first.values())
+    found = rules.paired_of(results, then, first, matters, -1)
+    told = f"{average(first.values()):.3g} -> {average(then.values()):.3g}"
+    why = f"{rules.label(before)} minus {rules.label(after)} of {method}: {found}"
+    return replace(found.found(found.verdict, why), ours=told)
 
 
 def fresh_models_at_most(results: Results, method: str, most: float) -> Finding:
@@ -63,13 +63,12 @@ def advantage_grows(
     }
     findings = {}
     for one, following in pairwise(parts):
-        found = rules.paired_of(gains[following], gains[one])
+        found = rules.paired_of(results, gains[following], gains[one], rules.POINT)
         first, then = (average(gains[part].values()) for part in (one, following))
-        findings[f"{one} to {following}"] = Finding(
-            str(found),
-            found.verdict(),
+        findings[f"{one} to {following}"] = found.found(
+            found.verdict,
             f"{rules.label(column)}: {method} against {than}, {first:.3g} in {one} and"
-            f" {then:.3g} in {following}; change {found}.",
+            f" {then:.3g} in {following}; change {found}",
         )
     return rules.every(findings)
 
@@ -87,13 +86,12 @@ def like_a_smaller_alpha(
         raise NoResults(f"{results.entry.name}: no curves of {same}")
     end_s = min(until_s, *ends)
     to_same, to_less = (distance(results, merged, each, 1.0, end_s) for each in (same, less))
-    found = rules.paired_of(to_less, to_same, -1)
+    matters = rules.effect_of("final_loss", to_same.values())
+    found = rules.paired_of(results, to_less, to_same, matters, -1)
     means = [average(each.values()) for each in (to_same, to_less)]
-    return Finding(
-        f"loss {means[0]:.3g} from alpha = {alphas[0]:g}, {means[1]:.3g} from {alphas[1]:g}",
-        found.verdict(),
-        f"Mean distance of the test losses up to {end_s:g} s; paired difference {found}.",
-    )
+    told = f"loss {means[0]:.3g} from alpha = {alphas[0]:g}, {means[1]:.3g} from {alphas[1]:g}"
+    why = f"Mean distance of the test losses up to {end_s:g} s; paired difference {found}"
+    return replace(found.found(found.verdict, why), ours=told)
 
 
 def distance(
@@ -116,14 +114,14 @@ def distance(
     return found
 
 
-def gains_somewhere(results: Results, parts: Sequence[str], least: float) -> Finding:
-    """Judge "in at least one of ``parts`` merging gains", a gain below ``least`` being none."""
+def gains_somewhere(results: Results, parts: Sequence[str]) -> Finding:
+    """Judge "in at least one of ``parts`` merging gains"."""
     findings = {}
     for part in parts:
         if results.has(f"{part}/with"):
             found = gain(results, part)
-            findings[part] = Finding(
-                f"{found.mean:+.3f}", found.verdict(least=least), f"Gain {found}."
+            findings[part] = replace(
+                found.found(found.verdict, f"Gain {found}"), ours=f"{found.mean:+.3f}"
             )
     if not findings:
         raise NoResults(f"{results.entry.name}: no cell has runs")
@@ -133,23 +131,21 @@ def gains_somewhere(results: Results, parts: Sequence[str], least: float) -> Fin
 def gain_rises(results: Results, one: str, other: str) -> Finding:
     """Judge "the gain is larger in part ``other`` than in part ``one``"."""
     first, then = gain(results, one), gain(results, other)
-    found = rules.paired_of(then.differences, first.differences)
-    return Finding(
-        f"{first.mean:+.3f} -> {then.mean:+.3f}",
-        found.verdict(),
-        f"Gain in {one} {first}; in {other} {then}; change {found}.",
-    )
+    found = rules.paired_of(results, then.differences, first.differences, rules.POINT)
+    why = f"Gain in {one} {first}; in {other} {then}; change {found}"
+    told = f"{first.mean:+.3f} -> {then.mean:+.3f}"
+    return replace(found.found(found.verdict, why), ours=told)
 
 
 # ------------------------------------------------------------------ gains
 def gain(results: Results, part: str, other: str = "") -> rules.Paired:
     """Return the gain in a part; ``other``: the part without merging, if it is another one."""
     theirs = best_weight(results, other or part, "without")
-    return rules.paired_of(best_weight(results, part, "with"), theirs)
+    return rules.paired_of(results, best_weight(results, part, "with"), theirs, rules.POINT)
 
 
 def best_weight(results: Results, part: str, kind: str) -> Mapping[int, float]:
-    """Return seed -> accuracy of the weight with the highest mean.
+    """Return seed -> accuracy of the weight that is best with the first seed, without that seed.
 
     ``kind``: "with" merging, or "without"; a method is "KIND" or "KIND-WEIGHT".
     """
@@ -158,7 +154,11 @@ def best_weight(results: Results, part: str, kind: str) -> Mapping[int, float]:
     found = [each for name in mine if (each := _there(results, f"{part}/{name}", ACCURACY))]
     if not found:
         raise NoResults(f"{results.entry.name}: no accuracies in {part}")
-    return max(found, key=lambda each: average(each.values()))
+    first = min(set.intersection(*(set(each) for each in found)), default=None)
+    if first is None:
+        raise NoResults(f"{results.entry.name}: no seed that all weights have in {part}")
+    best = max(found, key=lambda each: each[first])
+    return {seed: value for seed, value in best.items() if seed != first}
 
 
 def best_gains(results: Results, *rows: Mapping[str, Any]) -> dict[str, dict[str, list[Point]]]:

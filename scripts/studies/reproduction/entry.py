@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict
 
 ROOT = Path(__file__).resolve().parents[3]
 CONFIGS = ROOT / "configs"
-SEEDS = (1, 2, 3)
-TUNING_SEED = 11  # in no table
+LOOKS = (3,)
+TUNING_SEED = 101  # in no table, however many seeds that has
 VIRTUAL: Literal["virtual"] = "virtual"
 WALL: Literal["wall"] = "wall"
 
@@ -33,6 +33,7 @@ class Verdict(StrEnum):
 
     holds = "holds"
     fails = "does not hold"
+    equal = "equal"
     unknown = "cannot be told at this budget"
     missing = "not run"
 
@@ -57,9 +58,10 @@ class MethodPlan(Table):
     """A method of a part.
 
     ``label``: of the strategy in the part's config.
-    ``axes``: what is tuned -> the values to try, in every combination. A name without a dot is an
-    option of the strategy (``mu_beta``), one with a dot a key of the config, for this method alone
-    (``training.learning_rate``).
+    ``axes``: what is tuned besides the knobs of the part -> the values to try. A name without a dot
+    is an option of the strategy (``mu_beta``), one with a dot a key of the config.
+    ``within``: another method of the part, of which this one is the case with these values: both
+    try each other's best setting, so that the whole scheme is never worse for its tuning.
     ``options``: fixed options of the strategy in place of those in the config.
     ``name``: in tables and claims; "": the label. One label may be in a part several times, with
     different names and options.
@@ -71,6 +73,7 @@ class MethodPlan(Table):
 
     label: str
     axes: Mapping[str, tuple[Any, ...]] = {}
+    within: Mapping[str, Mapping[str, Any]] = {}
     options: Mapping[str, Any] = {}
     name: str = ""
     tuned_as: str = ""
@@ -85,16 +88,20 @@ class MethodPlan(Table):
 class Tuning(Table):
     """How a part's best settings are found, before the runs of its table.
 
+    ``knobs``: what is tuned for every method of the part -> the values to try. The first knob and
+    the first axis of a method are tried in every combination, with the first value of the others.
+    Then these are tried one after another, each at the best setting so far.
     ``share``: of each limit of the part's ``[stop]``, at least .1.
-    ``seed``: of these runs alone, in no table.
-    ``metric``: a name of ``edgefl.plugins.sweep.metrics``.
+    ``seeds``: of these runs alone, in no table; the score is the mean over them.
+    ``metric``: the score, a name of ``edgefl.plugins.sweep.metrics``.
     ``extend``: how many more settings of each method are tried while a best value lies at an edge
-    of its grid.
+    of its grid: one value beyond the edge, of one knob.
     ``overrides``: further changes to the config of these runs.
     """
 
+    knobs: Mapping[str, tuple[Any, ...]] = {}
     share: float = 0.1
-    seed: int = TUNING_SEED
+    seeds: tuple[int, ...] = (TUNING_SEED,)
     metric: str = "convergence_accuracy"
     extend: int = 2
     overrides: tuple[str, ...] = ()
@@ -105,8 +112,9 @@ class Part(Table):
 
     ``config``: in a paper's file below ``configs``.
     ``overrides``: ``key=value`` changes to the config; ``small``: more of them at the small scale.
-    ``seeds``: of the table; ``small_seeds``: at the small scale, (): the same.
-    ``tuning``: None if no method has ``axes``: the paper gives all values.
+    ``seeds``: of the table, by default as many as the entry's last look; ``small_seeds``: at the
+    small scale, (): the same.
+    ``tuning``: None if nothing is tuned: the paper gives all values, or ``settings_of``.
     ``settings_of``: "PART" of this entry or "ENTRY/PART", an earlier part whose best settings this
     one takes, by the methods' names, in place of tuning.
     ``measures``: more columns of the result files, names of ``measures.MEASURES``.
@@ -120,7 +128,7 @@ class Part(Table):
     methods: tuple[MethodPlan, ...]
     overrides: tuple[str, ...] = ()
     small: tuple[str, ...] = ()
-    seeds: tuple[int, ...] = SEEDS
+    seeds: tuple[int, ...] = tuple(range(1, LOOKS[-1] + 1))
     small_seeds: tuple[int, ...] = ()
     tuning: Tuning | None = None
     settings_of: str = ""
@@ -137,6 +145,11 @@ class Part(Table):
             raise KeyError(f"{self.name}: no method {name!r}")
         return found
 
+    def depends_on(self, columns: Sequence[str]) -> bool:
+        """Return whether its table or its tuning has one of ``columns``."""
+        tuned = () if self.tuning is None else (self.tuning.metric,)
+        return not set(columns).isdisjoint((*self.columns, *tuned))
+
     def seeds_at(self, scale: Scale) -> tuple[int, ...]:
         """Return the seeds of the table at a scale."""
         return (self.small_seeds or self.seeds) if scale is Scale.small else self.seeds
@@ -147,12 +160,16 @@ class Finding:
     """What our runs say about a claim.
 
     ``ours``: our number with its deviation or interval, as text. ``why``: one or two sentences with
-    the numbers on which the verdict rests; the functions of ``rules`` write them.
+    the numbers on which the verdict rests; the functions of ``rules`` write them. ``needed``: the
+    seeds that would decide an undecided one, as ``rules.Paired.needed``. ``effects``: the mean
+    difference and its bounds, as multiples of the smallest effect that matters; (): there are none.
     """
 
     ours: str
     verdict: Verdict
     why: str = ""
+    needed: int = 0
+    effects: tuple[float, ...] = ()
 
 
 class Claim(Table):
@@ -215,6 +232,8 @@ class Entry(Table):
     ``name``: "seed1-fig5". ``paper``: the key of its paper.
     ``source``: where in the paper, "fig. 5" or "table 3"; "ours" for a study of its claims.
     ``reading``: which reading of the text, in one sentence.
+    ``looks``: after how many seeds its claims are judged; the last one is the most. Fewer seeds
+    tell nothing, and the looks share the 5 % of wrong verdicts evenly (docs/results/rule.md).
     ``front``: beginnings of the texts of the claims on the front page.
     ``data``: names of the data sets it needs, as ``edgefl data get`` takes them.
     ``hours``: scale -> expected CPU-hours on two cores.
@@ -232,12 +251,17 @@ class Entry(Table):
     parts: tuple[Part, ...] = ()
     claims: tuple[Claim, ...] = ()
     figures: tuple[Figure, ...] = ()
+    looks: tuple[int, ...] = LOOKS
     front: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
     hours: Mapping[Scale, float] = {}
     needs: str = ""
     uses: tuple[str, ...] = ()
     notes: str = ""
+
+    def depends_on(self, columns: Sequence[str]) -> bool:
+        """Return whether the table or the tuning of a part has one of ``columns``."""
+        return any(part.depends_on(columns) for part in self.parts)
 
     def part(self, name: str) -> Part:
         """Return the part ``name``. KeyError if there is none."""

@@ -17,18 +17,18 @@ from reproduction import figures
 from reproduction.book import Book, Judged
 from reproduction.entry import WALL, Entry, Figure, Part, Scale, Verdict
 from reproduction.registry import papers
-from reproduction.results import NoResults, Results, setting_text
-from reproduction.rules import label, mean_of, number
+from reproduction.results import OF_RULE, RESULT, RULE, NoResults, Results, RunRow, setting_text
+from reproduction.rules import MOST_SEEDS, label, mean_of, number
 
 DATA, FIGURES = "data", "figures"
 HAND = ("rule", "changes")  # pages of the folder that are written by hand
 MADE = "<!-- Made by scripts/studies/reproduce.py --pages from data/; do not edit. -->"
 TIMES, END = "<!-- times: begin -->", "<!-- times: end -->"
-OLD_MEAN = (
-    "Convergence accuracies of stored runs are the mean of the last ten evaluations, whatever share"
-    " of the run these are. Settings were chosen by the same number. Runs of today's version have"
-    " the mean over the last tenth of the emulated time."
+OLD_RULE = (
+    "These runs were made under [rule 1](rule.md#rule-1): convergence accuracies are the mean of"
+    " the last ten evaluations, and methods were tuned over fewer knobs."
 )
+MIXED = "Some of these runs were made under [rule 1](rule.md#rule-1): they are being repeated."
 OF_CODE = "Of the strategy's code (s), of the trainer's (t) and of the config (c)."
 OF_COMMIT = "The commit, and a digest of the config (c)."
 SMALL = "small scale"
@@ -81,11 +81,11 @@ def _front(book: Book, by_hand: Iterable[str], figure: Path) -> str:
         "Here are the main claims of each paper. They were chosen before the runs; all others are"
         " on the papers' pages, with the figures, the tables and the reasons of each verdict. A"
         " verdict follows a rule that was written down before the runs: [the rule](rule.md). Ours"
-        " is the difference to the compared method, paired by seed, with its 95 % interval, or a"
-        " mean ± standard deviation over the seeds. A number of a run at the small scale is marked"
-        f" *{SMALL}*: it shows that the study works, not what the paper's budget gives. Each study"
-        " is one command; its result files are in `docs/results/data`, and runs that they have are"
-        " not repeated.",
+        " is the difference to the compared method, paired by seed, with its interval (95 % over"
+        " all looks), or a mean ± standard deviation over the seeds. A run at the small scale is"
+        f" marked *{SMALL}*: it shows that the study works, not what the paper's budget gives. Each"
+        " study is one command; its result files are in `docs/results/data`, and runs that they"
+        " have are not repeated.",
         "",
     ]
     drawn = _best_corners(book, figure)
@@ -122,6 +122,8 @@ def _counted(judged: Sequence[Judged]) -> str:
     for scale, where in ((Scale.paper, "at the paper's scale"), (Scale.small, f"at the {SMALL}")):
         counts = Counter(each.finding.verdict for each in judged if each.scale is scale)
         said = ", ".join(f"{verdict}: {counts[verdict]}" for verdict in Verdict if counts[verdict])
+        many = sum(each.finding.needed > MOST_SEEDS for each in judged if each.scale is scale)
+        said += f", {many} of these would need over {MOST_SEEDS} seeds" if many else ""
         if said:
             told.append(f"{sum(counts.values())} were judged {where} ({said})")
     left = sum(each.scale is None for each in judged)
@@ -197,8 +199,6 @@ def _paper(book: Book, key: str, figures: Path) -> str:
         "",
         f"{_cited(key)}. What the verdicts mean: [the rule](rule.md).",
         "",
-        OLD_MEAN,
-        "",
     ]
     for entry in book.of_paper(key):
         lines += _entry(book, entry, figures)
@@ -254,9 +254,19 @@ def _state_of_runs(book: Book, entry: Entry) -> list[str]:
         expected = "" if hours is None else f": expected {hours:g} CPU-hours"
         needs = f" It needs {entry.needs}." if entry.needs else ""
         lines.append(f"Not run at the paper's scale{expected}.{needs}")
+    old = {row.rule != RULE for part in entry.parts for row in _shown(book, entry, part)}
+    if True in old and entry.depends_on(OF_RULE):
+        lines.append(MIXED if False in old else OLD_RULE)
     if book.has_strained(entry):
         lines.append("Some runs on the wall clock were **strained**.")
     return [" ".join(lines), ""] if lines else []
+
+
+def _shown(book: Book, entry: Entry, part: Part) -> list[RunRow]:
+    """Return the rows of the table that the page shows of a part."""
+    results = book.of_part(entry, part)
+    own = () if results is None else results.rows
+    return [row for row in own if row.role == RESULT and row.part == part.name]
 
 
 def _command(entry: Entry) -> str:
@@ -331,11 +341,13 @@ def _tuning(results: Results, part: Part) -> list[str]:
         from_other = f"The tuned values are those of `{part.settings_of}`."
         return [from_other, ""] if part.settings_of else []
     tried = {each.shown: results.tried(f"{part.name}/{each.shown}") for each in part.methods}
-    counts = sorted({len(rows) for rows in tried.values() if rows})
+    settings = [{setting_text(row.setting) for row in rows} for rows in tried.values()]
+    counts = sorted({len(its) for its in settings if its})
     each = " or ".join(map(str, counts)) or "no"
+    seeds = sorted({row.seed for rows in tried.values() for row in rows}) or plan.seeds
     lines = [
-        f"Tuned: {each} settings of each method, {100 * plan.share:g} % of the budget, seed"
-        f" {plan.seed}, by {label(plan.metric)}.",
+        f"Tuned: {each} settings of each method, {100 * plan.share:g} % of the budget, seeds"
+        f" {', '.join(map(str, seeds))}, by {label(plan.metric)}.",
         "",
         "```{dropdown} All settings that were tried",
     ]

@@ -1,6 +1,7 @@
 """From a part of an entry to what is run: configs, tuning sweeps, and the rules of fairness.
 
-Tuning is a sweep of ``edgefl.plugins.sweep`` that takes its scores from the result files.
+Tuning is a sweep of ``edgefl.plugins.sweep`` that takes its scores from the result files. Its grid
+is derived: the knobs of the part and the axes of each method.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import orjson
@@ -19,9 +21,11 @@ from edgefl.clocks.setup.resumption import RunStage, run_stage
 from edgefl.config.experiment import Experiment, Stop
 from edgefl.config.file import base_of, load
 from edgefl.errors import UserError, listed, nearest
+from edgefl.plugins.sweep.choice import Tried, best_of
 from edgefl.plugins.sweep.metrics import metric
+from edgefl.plugins.sweep.samplers import Sampler
 from edgefl.plugins.sweep.search import Method, Sweep, SweepPlan
-from edgefl.plugins.sweep.settings import GridAxis, Setting, toml_text
+from edgefl.plugins.sweep.settings import GridAxis, Setting, settings, toml_text
 from edgefl.plugins.sweep.sweep_runs import SweepRun
 from edgefl.results.run_files import replace_file, seed_name
 from edgefl.strategies.base import catalog
@@ -31,6 +35,8 @@ from reproduction.entry import WALL, Entry, MethodPlan, Part, Scale, Tuning
 from reproduction.results import RESULT, TUNING, Key, setting_text
 
 SMALLEST_SHARE = 0.1  # of the budget, for tuning
+TOGETHER = 2  # knobs that are tried in every combination
+DECAY = "training.decay"
 NOT_COUNTED = ("name", "seed", "seeds", "record", "network", "fidelity")  # change no result
 SYNCHRONOUS = (Rounds, SyncTdmaFL)
 
@@ -111,6 +117,13 @@ class PartPlan:
             return []
         return [method for method in self.part.methods if not method.tuned_as]
 
+    def axes(self, method: MethodPlan) -> dict[str, tuple[Any, ...]]:
+        """Return what is tuned of a method, in the order in which it is tried."""
+        assert self.part.tuning is not None  # the caller has looked
+        knobs = dict(self.part.tuning.knobs)
+        first = dict(list(knobs.items())[:1])
+        return {**first, **method.axes, **knobs, **method.axes}
+
     @property
     def config(self) -> Path:
         """The config of the table's runs, which can be run by hand."""
@@ -133,8 +146,7 @@ class PartPlan:
         except UserError as error:
             raise UserError(f"{where}: {error}") from error
         self._check_changes(where)
-        has_axes = any(method.axes for method in part.methods)
-        if has_axes and part.tuning is None:
+        if part.tuning is None and any(method.axes for method in part.methods):
             raise UserError(f"{where}: its methods have axes: expected tuning")
         if part.tuning is not None:
             self._check_tuning(where, part.tuning)
@@ -157,18 +169,21 @@ class PartPlan:
             raise UserError(
                 f"{where}: tuning.share {tuning.share:g}: expected at least {SMALLEST_SHARE:g}"
             )
-        if tuning.seed in self.part.seeds_at(self.scale):
-            raise UserError(f"{where}: tuning.seed {tuning.seed}: is a seed of the table")
+        for seed in tuning.seeds:
+            if seed in self.part.seeds_at(self.scale):
+                raise UserError(f"{where}: tuning.seeds {seed}: is a seed of the table")
+        tuned = [each.shown for each in self.tuned]
         for method in self.part.methods:
-            if method.tuned_as and method.tuned_as not in [each.shown for each in self.tuned]:
-                raise UserError(
-                    f"{where}: {method.shown}: tuned_as {method.tuned_as!r}: expected a method of"
-                    " the part that is tuned itself"
-                )
-        counts = {each.shown: math.prod(map(len, each.axes.values())) for each in self.tuned}
-        if len(set(counts.values())) > 1:
-            said = ", ".join(f"{name} {count}" for name, count in counts.items())
-            raise UserError(f"{where}: expected equal numbers of settings to tune: {said}")
+            for key, names in (("tuned_as", [method.tuned_as]), ("within", method.within)):
+                wrong = next((name for name in names if name and name not in tuned), None)
+                if wrong is not None:
+                    raise UserError(
+                        f"{where}: {method.shown}: {key} {wrong!r}: expected a method of the part"
+                        " that is tuned itself"
+                    )
+        untuned = next((each.shown for each in self.tuned if not self.axes(each)), None)
+        if untuned is not None:
+            raise UserError(f"{where}: {untuned}: has nothing to tune: expected tuning.knobs")
 
     def _write(self, path: Path, methods: Sequence[MethodPlan]) -> None:
         config = {
@@ -190,16 +205,14 @@ class PartPlan:
             axes=tuple(
                 axis_of(number, method, name, values)
                 for number, method in enumerate(self.tuned)
-                for name, values in method.axes.items()
+                for name, values in self.axes(method).items()
             ),
             overrides=(*self.overrides, *self._shorter(tuning), *tuning.overrides),
             seeds=self.part.seeds_at(self.scale),
             metric=metric(tuning.metric),
-            best_seed=tuning.seed,
+            best_seed=tuning.seeds[0],
             extend=tuning.extend,
             only_best=True,
-            fair=True,
-            any_stop=True,  # ``refuse_unequal_time`` has looked at it
         )
         return PartSweep(plan, self, score_of)
 
@@ -218,10 +231,12 @@ class PartPlan:
         """Return the runs of the table, seed by seed; ``best``: method -> its best setting."""
         self._write(self.config, self.part.methods)
         base, ones = base_of(self.config), {}
+        stop = self.experiment().stop
         settings = {each.shown: self._own(each, best) for each in self.part.methods}
         for number, method in enumerate(self.part.methods):
             words = [
-                f"{key_in(number, name)}={value}" for name, value in settings[method.shown].items()
+                change(key_in(number, name), value, stop)
+                for name, value in settings[method.shown].items()
             ]
             whole = load(self.config, (*self.overrides, *method.changes, *words))
             mine = (whole.strategies[number],)
@@ -270,6 +285,37 @@ class PartSweep(Sweep):
         self._places: dict[Path, tuple[Method, Setting]] = {}
         super().__init__(plan, part.folder / f"{part.part.name}-tuning")
 
+    @property
+    def _first_seeds(self) -> tuple[int, ...]:
+        return self._tuning.seeds
+
+    @property
+    def _tuning(self) -> Tuning:
+        assert self._part.part.tuning is not None  # else there is no sweep
+        return self._part.part.tuning
+
+    def _sampler(self, axes: tuple[GridAxis, ...]) -> Sampler:
+        return Knobs(axes, self)
+
+    def changes(self, setting: Setting) -> list[str]:
+        return [change(key, toml_text(value), self.whole.stop) for key, value in setting.values]
+
+    def of_others(self, mine: Knobs) -> list[Setting]:
+        """Return the best settings of the methods within this one, and of those it is within."""
+        own = next(each for each in self.methods if each.sampler is mine)
+        found = []
+        for method in self.methods:
+            top = self.best(method)
+            inner, outer = (self._part.part.method(each.name).within for each in (method, own))
+            if top is None or (own.name not in inner and method.name not in outer):
+                continue
+            given = {_short(key): value for key, value in top.setting.values}
+            given |= inner.get(own.name, {})
+            values = tuple((axis.key, given.get(_short(axis.key))) for axis in own.axes)
+            if all(value is not None for _, value in values):
+                found.append(Setting(values))
+        return found
+
     def run_of(self, method: Method, setting: Setting, seed: int) -> SweepRun:
         run = super().run_of(method, setting, seed)
         self._places[run.directory] = method, setting
@@ -280,7 +326,7 @@ class PartSweep(Sweep):
 
         The sweep's own table runs are left out: they have only the budget of the tuning.
         """
-        return [self._planned(run) for run in runs if run.experiment.seed == self.best_seed]
+        return [self._planned(run) for run in runs if run.experiment.seed in self._tuning.seeds]
 
     def _planned(self, run: SweepRun) -> PlannedRun:
         method, setting = self._places[run.directory]
@@ -289,9 +335,10 @@ class PartSweep(Sweep):
         return PlannedRun(self._part.part, plan, TUNING, texts, run, self._part.scale)
 
     def score(self, method: Method, setting: Setting) -> float | None:
-        if self.best_seed is None:
-            return None
-        return self._score_of(self._planned(self.run_of(method, setting, self.best_seed)).key)
+        runs = [self.run_of(method, setting, seed) for seed in self._tuning.seeds]
+        scores = [self._score_of(self._planned(run).key) for run in runs]
+        there = [score for score in scores if score is not None]
+        return fmean(there) if len(there) == len(scores) else None
 
     def best_settings(self) -> dict[str, dict[str, str]]:
         """Return method -> its best setting so far, of those that have a score."""
@@ -301,6 +348,34 @@ class PartSweep(Sweep):
             for name, top in found.items()
             if top is not None
         }
+
+
+class Knobs:
+    """Tries two knobs in every combination, then the others, each at the best setting so far.
+
+    At last it tries the best settings of nested methods, so all methods must have come so far: a
+    method with fewer knobs waits.
+    """
+
+    def __init__(self, axes: Sequence[GridAxis], sweep: PartSweep) -> None:
+        self._axes, self._sweep = axes, sweep
+        self._calls = 0
+
+    def next(self, tried: Sequence[Tried]) -> list[Setting]:
+        last = max(len(method.axes) for method in self._sweep.methods) - TOGETHER + 1
+        self._calls += 1
+        if self._calls == 1:
+            rest = [GridAxis(axis.key, axis.values[:1]) for axis in self._axes[TOGETHER:]]
+            return settings([*self._axes[:TOGETHER], *rest])
+        best, known = best_of(tried, self._sweep.metric), {each.setting for each in tried}
+        if best is None:
+            return []
+        if self._calls > last:
+            made = self._sweep.of_others(self) if self._calls == last + 1 else []
+        else:
+            knob = self._axes[TOGETHER + self._calls - 2 :][:1]
+            made = [best.setting.with_value(axis.key, v) for axis in knob for v in axis.values]
+        return [each for each in dict.fromkeys(made) if each not in known]
 
 
 # ------------------------------------------------------------------ fairness
@@ -366,6 +441,25 @@ def axis_of(number: int, method: MethodPlan, name: str, values: Sequence[Any]) -
 def key_in(number: int, name: str) -> str:
     """Return the key of an axis: that of the strategy at ``number`` for a name without a dot."""
     return name if "." in name else f"strategies.{number}.{name}"
+
+
+def change(key: str, value: str, stop: Stop) -> str:
+    """Return a tuned value as a change to the config.
+
+    That of DECAY is a number: what is left of the learning rate at the end of the run, until which
+    it falls evenly. UserError unless it is above 0 and at most 1.
+    """
+    if key != DECAY:
+        return f"{key}={value}"
+    left = float(value)
+    if not 0 < left <= 1:
+        raise UserError(f"{DECAY}: expected above 0 and at most 1, found {value}")
+    if left == 1:
+        return f"{DECAY}={{name='exponential', factor=1.0}}"  # the learning rate stays the same
+    end = f"over_s={stop.emulated_s}"
+    if stop.emulated_s is None:
+        end = f"over_versions={stop.versions}"
+    return f"{DECAY}={{name='linear', {end}, floor={left}}}"
 
 
 def _short(key: str) -> str:

@@ -24,7 +24,7 @@ from typing import Any
 
 from edgefl.config.errors import Source, validated
 from edgefl.errors import UserError, nearest, undamaged
-from reproduction.entry import CONFIGS, Entry, Paper
+from reproduction.entry import CONFIGS, LOOKS, Entry, Paper
 
 FOLDER = Path(__file__).parent / "papers"
 NAME = re.compile(r"\{(\w+)\}")
@@ -114,7 +114,9 @@ def _inherited(table: Raw, known: Raw) -> Raw:
 
 
 def _completed(entry: Raw) -> Raw:
+    seeds = range(1, entry.get("looks", LOOKS)[-1] + 1)
     for part in entry["parts"]:
+        part.setdefault("seeds", list(seeds))
         part["config"] = CONFIGS / part["config"]
         part["methods"] = [
             {"label": each} if isinstance(each, str) else each for each in part["methods"]

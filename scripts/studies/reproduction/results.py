@@ -27,13 +27,17 @@ from edgefl.results.summary import evaluations, staleness_stats
 from reproduction.entry import Entry, Part, Scale
 from reproduction.measures import MEASURES
 
+# The version of docs/results/rule.md under which rows are made, and the numbers whose meaning it
+# changed: of rule 1, convergence_accuracy is the mean of the last ten evaluations.
+RULE, OF_RULE = 2, ("convergence_accuracy",)
+WRONG = 0.05  # how often a verdict may be wrong if nothing is there, all looks together
 MAIN = "main"  # the usual name of an entry's only part
 RESULT, TUNING = "result", "tuning"  # roles of runs
 
 # Numbers of every run. Those of summary.json keep their names (docs/reference/files.md).
 NUMBERS = (
     "final_accuracy",
-    "convergence_accuracy",  # stored results: mean of the last ten evaluations
+    "convergence_accuracy",  # mean over the last tenth of the time; of rule 1: see OF_RULE
     "late_accuracy",  # mean over the last 500 emulated s
     "best_accuracy",
     "final_loss",
@@ -52,7 +56,7 @@ NUMBERS = (
 
 CURVE_POINTS, DIGITS = 60, 9
 HEAD = ("scale", "part", "method", "role", "seed", "setting", "fidelity")
-TAIL = ("cpu_s", "wall_s", "digest", "machine", "made_by")
+TAIL = ("cpu_s", "wall_s", "digest", "machine", "made_by", "rule")
 VALUES = ("accuracy", "loss", "train_loss")
 CURVE = ("scale", "part", "method", "seed", "emulated_s", "version", *VALUES)
 MACHINES = "machines.csv"
@@ -73,7 +77,7 @@ class RunRow:
     ``digest``: the commit and a digest of the config that decide its numbers, "COMMIT-cHEX".
     ``machine``: an id. Rows of earlier versions have digests of the strategy's code (s) and of the
     trainer's (t) in place of the commit; ``made_by`` is such a digest, of earlier code that was
-    found to give the same numbers.
+    found to give the same numbers. ``rule``: RULE, or an earlier one.
     """
 
     scale: Scale
@@ -89,6 +93,7 @@ class RunRow:
     digest: str = ""
     machine: str = ""
     made_by: str = ""
+    rule: int = RULE
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +134,29 @@ class Results:
     rows: Sequence[RunRow] = ()
     curve_rows: Sequence[CurveRow] = ()
     of: Callable[[str], Results] = field(default=_no_others, repr=False)
+
+    # ------------------------------------------------------------------ looks
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """The numbers of seeds at which claims are judged; (): any number, at the small scale."""
+        return self.entry.looks if self.scale is Scale.paper else ()
+
+    @property
+    def confidence(self) -> float:
+        """That of an interval at one look."""
+        return 1.0 - WRONG / max(len(self.looks), 1)
+
+    def look(self, seeds: int) -> int:
+        """Return how many of so many seeds count: those of the latest look; 0: it is too early."""
+        if not self.looks:
+            return seeds
+        return max((look for look in self.looks if look <= seeds), default=0)
+
+    def refuse_mixed(self, methods: Iterable[str], column: str) -> None:
+        """Raise NoResults if the numbers of ``column`` are of two versions of the rule."""
+        rules = {row.rule for which in methods for row in self.runs(which)}
+        if column in OF_RULE and len(rules) > 1:
+            raise NoResults(f"{self.entry.name}: its runs are of two versions of the rule")
 
     # ------------------------------------------------------------------ runs of the table
     def runs(self, which: str) -> list[RunRow]:
@@ -416,6 +444,7 @@ def _row(given: dict[str, str]) -> RunRow:
         given["digest"],
         given["machine"],
         given.get("made_by", ""),
+        int(given.get("rule") or 1),
     )
 
 

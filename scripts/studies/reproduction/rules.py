@@ -1,18 +1,20 @@
 """The rule by which a claim holds, does not hold, or cannot be told; docs/results/rule.md says why.
 
 Differences are paired by seed: two methods with one seed share data, devices and initial model. The
-interval of their mean is Student's, at 95 %. A run without the number (a loss that is not finite, a
-target that was never reached) counts with the worst number of the comparison; for a time to target
-that is the end of the run.
+interval of their mean is Student's, at the confidence of the entry's looks. A run without the
+number (a loss that is not finite, a target that was never reached) counts with the worst number of
+the comparison; for a time to target that is the end of the run. A seed in which neither run has it
+says nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import stdev
 
-from edgefl.results.statistics import Interval, interval
+from edgefl.results.statistics import Interval, interval, seeds_needed
 from reproduction.entry import Finding, Verdict
 from reproduction.results import MAIN, NoResults, Results, key_in
 
@@ -29,29 +31,116 @@ SMALLER = frozenset(
     }
 )  # columns in which a smaller number is the better one
 
-OPPOSITE = {Verdict.holds: Verdict.fails, Verdict.fails: Verdict.holds}
+# The smallest effect that matters: of an accuracy, or the share of the compared method's number.
+POINT, SHARE, OF_WIGGLE = 0.01, 0.05, 0.2
+POINTS = frozenset(
+    {
+        "final_accuracy",
+        "convergence_accuracy",
+        "late_accuracy",
+        "best_accuracy",
+        "long_accuracy",
+        "above_majority",
+        "f1",
+    }
+)
+WIGGLES = frozenset({"stability", "roughness"})
+MOST_SEEDS = 40  # a claim that needs more is reported as "smaller than"
+
+OPPOSITE = {
+    Verdict.holds: Verdict.fails,
+    Verdict.fails: Verdict.holds,
+    Verdict.equal: Verdict.holds,
+}
 MOST_COUNT = 1e7  # a larger number has four digits, too
+
+
+def verdict_of(bounds: Interval | None, effect: float) -> Verdict:
+    """Return the verdict on "the mean is above 0", by its interval.
+
+    Equal: the interval is within ``effect`` of 0. Holds: it is above 0. Does not hold: it is below
+    ``effect``, so there is no advantage that matters.
+    """
+    if bounds is None:
+        return Verdict.unknown
+    if -effect <= bounds.low and bounds.high <= effect:
+        return Verdict.equal
+    if bounds.low > 0:
+        return Verdict.holds
+    return Verdict.fails if bounds.high < effect else Verdict.unknown
+
+
+def at_look(
+    results: Results, by_seed: Mapping[int, float]
+) -> tuple[dict[int, float], Interval | None]:
+    """Return the numbers of the seeds that count at the latest look, and their mean's interval.
+
+    Before the first look there is none, and all count.
+    """
+    look = results.look(len(by_seed))
+    counted = {seed: by_seed[seed] for seed in sorted(by_seed)[: look or None]}
+    found = interval(list(counted.values()), "t", results.confidence) if look else None
+    return counted, found
 
 
 @dataclass(frozen=True, slots=True)
 class Paired:
     """The differences of two methods, seed by seed; positive: the first one is better.
 
-    ``interval``: of their mean; None for fewer than two seeds.
+    ``interval``: of their mean; None if too few seeds count. ``effect``: the smallest difference
+    that matters. ``confidence``: of the interval. ``ties``: seeds in which neither has the number.
     """
 
     differences: Mapping[int, float]
-    mean: float
     interval: Interval | None
+    effect: float
+    confidence: float
+    ties: int = 0
 
-    def verdict(self, by: float = 0.0, least: float = 0.0) -> Verdict:
-        """Return the verdict on "the first one is better by more than ``by``", as ``better``."""
-        if self.interval is None:
-            return Verdict.unknown
-        if self.interval.low > by:
-            return Verdict.holds
-        fails = self.interval.high <= by or self.interval.high < least
-        return Verdict.fails if fails else Verdict.unknown
+    @property
+    def mean(self) -> float:
+        return average(self.differences.values()) if self.differences else 0.0
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on "the first one is better", as ``better``."""
+        return verdict_of(self.interval, self.effect)
+
+    @property
+    def needed(self) -> int:
+        """The seeds that 80 % power at ``effect`` needs; MOST_SEEDS + 1 stands for more than that.
+
+        0 if there are too few seeds to know.
+        """
+        if self.interval is None or len(self.differences) < 3:
+            return 0
+        deviation = stdev(self.differences.values())
+        if deviation == 0.0:
+            return 2
+        seeds = seeds_needed(self.effect / deviation, self.confidence)
+        return min(seeds or MOST_SEEDS + 1, MOST_SEEDS + 1)
+
+    def found(self, verdict: Verdict, why: str) -> Finding:
+        """Return a finding about this difference; an undecided one says what would decide it."""
+        if verdict is not Verdict.unknown:
+            return Finding(str(self), verdict, f"{why}.", effects=self._in_effects())
+        ours, needed = str(self), self.needed
+        if self.ties:
+            why += f"; in {self.ties} seeds neither run has it"
+        if needed > MOST_SEEDS and self.interval is not None:
+            most = max(abs(self.interval.low), abs(self.interval.high))
+            ours += f", smaller than {number(most)}"
+            why += f"; over {MOST_SEEDS} seeds are needed to tell {number(self.effect)}"
+        elif needed:
+            why += f"; {needed} seeds tell {number(self.effect)} with 80 % power"
+        return Finding(ours, verdict, f"{why}.", needed, self._in_effects())
+
+    def _in_effects(self) -> tuple[float, ...]:
+        """Return the mean, the lower and the upper bound, as multiples of ``effect``."""
+        if self.interval is None or self.effect == 0.0:
+            return ()
+        sizes = self.mean, self.interval.low, self.interval.high
+        return tuple(size / self.effect for size in sizes)
 
     def __str__(self) -> str:
         """Return "+0.031 [+0.012, +0.050] over 3 seeds"."""
@@ -64,73 +153,91 @@ class Paired:
         return f"{signed(self.mean)}{bounds} over {seeds} seed{'' if seeds == 1 else 's'}"
 
 
-def paired(results: Results, method: str, than: str, column: str) -> Paired:
+def paired(
+    results: Results, method: str, than: str, column: str, effect: float | None = None
+) -> Paired:
     """Return how much better ``method`` is in ``column``, over the seeds that both have.
 
-    NoResults if they have no common seed.
+    ``effect``: the smallest one that matters, an accuracy or a share of the number of ``than``;
+    None: that of the column. NoResults if they have no common seed.
     """
-    return paired_of(*_filled(results, [method, than], column), _sign(column))
+    raw = [results.values(each, column) for each in (method, than)]
+    ours, theirs = _filled(results, [method, than], column)
+    none = [{seed for seed, value in each.items() if value is None} for each in raw]
+    matters = effect_of(column, theirs.values(), effect)
+    return paired_of(results, ours, theirs, matters, _sign(column), none[0] & none[1])
 
 
-def paired_of(ours: Mapping[int, float], theirs: Mapping[int, float], sign: int = 1) -> Paired:
+def paired_of(
+    results: Results,
+    ours: Mapping[int, float],
+    theirs: Mapping[int, float],
+    effect: float,
+    sign: int = 1,
+    ties: Collection[int] = (),
+) -> Paired:
     """Return the paired differences of two sets of numbers by seed; ``sign`` -1: smaller is better.
 
-    NoResults if they have no common seed.
+    ``ties``: seeds that say nothing; if they are half or more, nothing can be told. NoResults if
+    they have no common seed.
     """
     seeds = sorted(ours.keys() & theirs.keys())
     if not seeds:
         raise NoResults("no seed that both have")
     differences = {seed: sign * (ours[seed] - theirs[seed]) for seed in seeds}
-    values = list(differences.values())
-    return Paired(differences, average(values), interval(values, "t"))
+    counted, bounds = at_look(results, differences)
+    tied = [seed for seed in counted if seed in ties]
+    if tied:
+        counted = {seed: value for seed, value in counted.items() if seed not in ties}
+        few = bounds is None or len(counted) <= len(tied)
+        bounds = None if few else interval(list(counted.values()), "t", results.confidence)
+    return Paired(counted, bounds, effect, results.confidence, len(tied))
+
+
+def effect_of(column: str, reference: Iterable[float], effect: float | None = None) -> float:
+    """Return the smallest effect that matters in the unit of ``column``, as ``paired``."""
+    if column in POINTS:
+        return POINT if effect is None else effect
+    usual = OF_WIGGLE if column in WIGGLES else SHARE
+    return (usual if effect is None else effect) * abs(average(reference))
 
 
 # ------------------------------------------------------------------ one comparison
 def better(
-    results: Results,
-    method: str,
-    than: str,
-    column: str,
-    by: float = 0.0,
-    least: float = 0.0,
+    results: Results, method: str, than: str, column: str, effect: float | None = None
 ) -> Finding:
-    """Judge "``method`` is better than ``than`` in ``column`` by more than ``by``".
-
-    Holds: the interval of the paired differences is above ``by``. Does not hold: it is at most
-    ``by``, or below ``least``, the smallest difference that the claim is about. Else it cannot be
-    told.
-    """
-    found = paired(results, method, than, column)
-    numbers = (f"{told(each)} {mean_of(results, each, column)}" for each in (method, than))
-    return Finding(
-        str(found),
-        found.verdict(by, least),
-        f"{label(column)}: {', '.join(numbers)}; paired difference {found}.",
-    )
+    """Judge "``method`` is better than ``than`` in ``column``", as ``verdict_of``."""
+    found = paired(results, method, than, column, effect)
+    return found.found(found.verdict, _numbers(results, (method, than), column, found))
 
 
-def not_better(results: Results, method: str, than: str, column: str) -> Finding:
+def not_better(
+    results: Results, method: str, than: str, column: str, effect: float | None = None
+) -> Finding:
     """Judge "``method`` is not better than ``than``": the opposite of ``better``."""
-    found = better(results, method, than, column)
-    return Finding(found.ours, OPPOSITE.get(found.verdict, found.verdict), found.why)
+    found = paired(results, method, than, column, effect)
+    opposite = OPPOSITE.get(found.verdict, found.verdict)
+    return found.found(opposite, _numbers(results, (method, than), column, found))
 
 
 def best(
-    results: Results, method: str, others: Iterable[str], column: str, least: float = 0.0
+    results: Results,
+    method: str,
+    others: Iterable[str],
+    column: str,
+    effect: float | None = None,
 ) -> Finding:
     """Judge "``method`` is better than each of ``others``": all comparisons must hold."""
-    return every(
-        {told(each): better(results, method, each, column, least=least) for each in others}
-    )
+    return every({told(each): better(results, method, each, column, effect) for each in others})
 
 
-def order(results: Results, methods: Sequence[str], column: str, least: float = 0.0) -> Finding:
+def order(
+    results: Results, methods: Sequence[str], column: str, effect: float | None = None
+) -> Finding:
     """Judge an order of methods, the best one first: each is better than the next one."""
     return every(
         {
-            f"{told(one)} before {told(next_one)}": better(
-                results, one, next_one, column, least=least
-            )
+            f"{told(one)} before {told(next_one)}": better(results, one, next_one, column, effect)
             for one, next_one in pairwise(methods)
         }
     )
@@ -141,14 +248,21 @@ def equal(results: Results, method: str, other: str, column: str, within: float)
 
     Holds: the interval is inside -within to within. Does not hold: it is outside on one side.
     """
-    found = paired(results, method, other, column)
+    found = paired(results, method, other, column, within)
     verdict, bounds = Verdict.unknown, found.interval
-    if bounds is not None and -within <= bounds.low and bounds.high <= within:
+    if found.verdict is Verdict.equal:
         verdict = Verdict.holds
-    elif bounds is not None and (bounds.low > within or bounds.high < -within):
+    elif bounds is not None and (bounds.low > found.effect or bounds.high < -found.effect):
         verdict = Verdict.fails
-    why = f"{label(column)}: paired difference {found}; equal means within {within:g}."
-    return Finding(str(found), verdict, why)
+    return found.found(verdict, _numbers(results, (method, other), column, found))
+
+
+def _numbers(results: Results, methods: Sequence[str], column: str, found: Paired) -> str:
+    numbers = ", ".join(f"{told(each)} {mean_of(results, each, column)}" for each in methods)
+    return (
+        f"{label(column)}: {numbers}; paired difference {found}; what matters:"
+        f" {number(found.effect)}"
+    )
 
 
 def at_least(results: Results, method: str, column: str, bound: float) -> Finding:
@@ -162,24 +276,20 @@ def at_most(results: Results, method: str, column: str, bound: float) -> Finding
 
 
 def _bounded(results: Results, method: str, column: str, bound: float, least: bool) -> Finding:
-    given = list(results.values(method, column).values())
-    values = [value for value in given if value is not None]
-    if len(values) < len(given) or len(values) < 2:
-        lacking = len(given) - len(values)
-        why = f"{lacking} of {len(given)} runs have no {label(column)}." if lacking else ""
-        return Finding(mean_of(results, method, column), Verdict.unknown, why or "One seed.")
-    bounds = interval(values, "t")
-    assert bounds is not None  # there are two values
+    given, ours = results.values(method, column), mean_of(results, method, column)
+    there = {seed: value for seed, value in given.items() if value is not None}
+    if len(there) < len(given):
+        lacking = f"{len(given) - len(there)} of {len(given)} runs have no {label(column)}."
+        return Finding(ours, Verdict.unknown, lacking)
+    counted, bounds = at_look(results, there)
+    if bounds is None:
+        return Finding(ours, Verdict.unknown, f"Too few seeds: {len(counted)}.")
     above, below = bounds.low >= bound, bounds.high < bound
     if not least:
         above, below = bounds.high <= bound, bounds.low > bound
     verdict = Verdict.holds if above else Verdict.fails if below else Verdict.unknown
     why = f"{label(column)}: mean in [{number(bounds.low)}, {number(bounds.high)}]"
-    return Finding(
-        mean_of(results, method, column),
-        verdict,
-        f"{why}, claimed at {'least' if least else 'most'} {bound:g}.",
-    )
+    return Finding(ours, verdict, f"{why}, claimed at {'least' if least else 'most'} {bound:g}.")
 
 
 # ------------------------------------------------------------------ the best of a family
@@ -198,8 +308,8 @@ class Optimum:
 def optimum(results: Results, family: Mapping[float, str], column: str) -> Optimum:
     """Return the best x of a ``family`` x -> method.
 
-    A candidate is an x whose paired difference to the best one has an interval that reaches 0.
-    NoResults unless all members have runs.
+    A candidate is an x than which the best one is not better by the rule. NoResults unless all
+    members have runs.
     """
     filled = dict(zip(family, _filled(results, list(family.values()), column)))
     sign = _sign(column)
@@ -208,7 +318,11 @@ def optimum(results: Results, family: Mapping[float, str], column: str) -> Optim
     alike = [
         x
         for x in family
-        if x == at or paired_of(filled[at], filled[x], sign).verdict() is not Verdict.holds
+        if x == at
+        or paired_of(
+            results, filled[at], filled[x], effect_of(column, filled[x].values()), sign
+        ).verdict
+        is not Verdict.holds
     ]
     return Optimum(at, tuple(sorted(alike)))
 
@@ -260,15 +374,6 @@ def fact(holds: bool, ours: str, why: str = "") -> Finding:
     return Finding(ours, Verdict.holds if holds else Verdict.fails, why)
 
 
-def larger_each_seed(results: Results, method: str, other: str, column: str) -> Finding:
-    """Judge "``method`` has the larger number with every seed"."""
-    ours, theirs = (results.values(name, column) for name in (method, other))
-    pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
-    numbers = ", ".join(f"{name} {mean_of(results, name, column)}" for name in (method, other))
-    holds = bool(pairs) and all(a is not None and b is not None and a > b for a, b in pairs)
-    return fact(holds, numbers, f"{label(column)}, seed by seed over {len(pairs)} seeds.")
-
-
 def ratio_at_most(
     results: Results, pairs: Mapping[str, Sequence[str]], column: str, most: float
 ) -> Finding:
@@ -300,44 +405,6 @@ def parts_agree(
     return fact(max(map(abs, gaps.values())) <= within, numbers, f"Wall minus virtual: {numbers}.")
 
 
-def loses_least(
-    results: Results, method: str, others: Sequence[str], parts: Sequence[str], column: str
-) -> Finding:
-    """Judge "``method`` loses least from one part to the next", by the means over the seeds."""
-    one, following = parts
-    lost = {
-        name: paired(results, f"{one}/{name}", f"{following}/{name}", column).mean
-        for name in (method, *others)
-    }
-    numbers = ", ".join(f"{name} {signed(value)}" for name, value in lost.items())
-    return fact(min(lost, key=lambda name: lost[name]) == method, numbers, f"Lost: {numbers}.")
-
-
-def ahead_by_seed(results: Results, method: str, than: str, column: str, by: float) -> Finding:
-    """Judge "``method`` is ahead by more than ``by``" with every seed: two have no interval."""
-    gains, finding = _by_seed(results, method, than, column)
-    return finding(bool(gains) and min(gains) > by)
-
-
-def level_by_seed(results: Results, method: str, than: str, column: str, within: float) -> Finding:
-    """Judge "``method`` changes ``column`` by at most ``within``" with every seed."""
-    gains, finding = _by_seed(results, method, than, column)
-    return finding(bool(gains) and max(map(abs, gains)) <= within)
-
-
-def _by_seed(
-    results: Results, method: str, than: str, column: str
-) -> tuple[list[float], Callable[[bool], Finding]]:
-    """Return the gains by seed, and what makes a finding of them."""
-    ours, theirs = (results.values(each, column) for each in (method, than))
-    gains = [
-        (ours[seed] or 0.0) - (theirs[seed] or 0.0) for seed in sorted(ours.keys() & theirs.keys())
-    ]
-    numbers = ", ".join(f"{gain:+.3f}" for gain in gains)
-    why = f"Accuracy with delay minus without, by seed: {numbers}."
-    return gains, lambda holds: fact(holds, numbers, why)
-
-
 def cannot_run(results: Results) -> Finding:
     """Judge a claim that no run of the project can decide: it is "not run"."""
     raise NoResults(f"{results.entry.name}: needs {results.entry.needs}")
@@ -346,12 +413,14 @@ def cannot_run(results: Results) -> Finding:
 # ------------------------------------------------------------------ several findings
 def every(findings: Mapping[str, Finding]) -> Finding:
     """Judge a claim of several statements: it holds if all hold, and not if one does not."""
-    return _joined(findings, (Verdict.fails, Verdict.missing, Verdict.unknown, Verdict.holds))
+    order = Verdict.fails, Verdict.missing, Verdict.unknown, Verdict.equal, Verdict.holds
+    return _joined(findings, order)
 
 
 def some(findings: Mapping[str, Finding]) -> Finding:
     """Judge a claim that one statement is enough for, such as one of several readings."""
-    return _joined(findings, (Verdict.holds, Verdict.missing, Verdict.unknown, Verdict.fails))
+    order = Verdict.holds, Verdict.missing, Verdict.unknown, Verdict.equal, Verdict.fails
+    return _joined(findings, order)
 
 
 def _joined(findings: Mapping[str, Finding], order: Sequence[Verdict]) -> Finding:
@@ -360,7 +429,10 @@ def _joined(findings: Mapping[str, Finding], order: Sequence[Verdict]) -> Findin
     verdict = next((each for each in order if each in verdicts), order[-1])
     ours = "; ".join(f"{name} {each.ours}" for name, each in findings.items() if each.ours)
     why = " ".join(f"{name}: {each.verdict}. {each.why}".strip() for name, each in findings.items())
-    return Finding(ours, verdict, why)
+    alike = [each for each in findings.values() if each.verdict is verdict]
+    needed = max((each.needed for each in alike), default=0)
+    effects = min((each.effects for each in alike if each.effects), default=())
+    return Finding(ours, verdict, why, needed, effects)
 
 
 # ------------------------------------------------------------------ texts
@@ -416,8 +488,9 @@ def _filled(results: Results, methods: Sequence[str], column: str) -> list[dict[
     """Return the numbers of each method by seed, with the worst one where a run has none.
 
     For a time to target the worst is the longest run of the comparison. NoResults if no run has a
-    number.
+    number, or if the numbers are of two versions of the rule.
     """
+    results.refuse_mixed(methods, column)
     raw = [results.values(each, column) for each in methods]
     there = [value for values in raw for value in values.values() if value is not None]
     if column == "time_to_target_s":

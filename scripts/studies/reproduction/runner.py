@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 
 import psutil
 from rich.console import Console
@@ -30,9 +31,11 @@ from edgefl.plugins.sweep.sweep_runs import Did, SweepRun, do, locked
 from edgefl.results.run_files import read_config, replace_file, title
 from reproduction import registry
 from reproduction import results as files
-from reproduction.entry import WALL, Entry, Part, Scale
+from reproduction.entry import WALL, Entry, Part, Scale, Verdict
+from reproduction.judges import judged
 from reproduction.plans import PartPlan, PlannedRun, short_hash
 from reproduction.results import RESULT, TUNING, RunRow, Tables
+from reproduction.rules import MOST_SEEDS
 
 S_PER_H = 3600.0
 SLOT = struct.Struct("q")
@@ -147,24 +150,47 @@ class EntryRunner:
             )
 
     def _do_all(self) -> Did:
-        """Do part by part, so that a spent budget leaves whole parts; those on the wall clock last.
+        """Do look by look, and in each part by part, so that a spent budget leaves whole parts.
 
-        Each is tuned, then its table is run.
+        A part is tuned, then its table is run; those on the wall clock come last. After a look that
+        decides all claims, or all but those that need too many seeds, there is no further one.
         """
         best: dict[str, Settings] = {}
-        on_wall: list[PlannedRun] = []
-        for plan in self.plans:
-            did = self._tune(plan, best)
+        looks = self.entry.looks if self.work.scale is Scale.paper else self.entry.looks[-1:]
+        for look in looks:
+            on_wall: list[PlannedRun] = []
+            for plan in self.plans:
+                did = self._tune(plan, best) if plan.part.name not in best else Did()
+                if not did.to_the_end:
+                    return did
+                seeds = plan.part.seeds_at(self.work.scale)[:look]
+                runs = [run for run in plan.table(best[plan.part.name]) if run.seed in seeds]
+                if plan.part.clock == WALL:
+                    on_wall += runs
+                    continue
+                did = self._do(runs)
+                if not did.to_the_end:
+                    return did
+            did = self._do_wall(on_wall)
             if not did.to_the_end:
                 return did
-            runs = plan.table(best[plan.part.name])
-            if plan.part.clock == WALL:
-                on_wall += runs
-                continue
-            did = self._do(runs)
-            if not did.to_the_end:
+            if look != looks[-1] and not self._undecided():
+                say(f"{self.entry.name}: decided, or never, with {look} seeds: no further look")
                 return did
-        return self._do_wall(on_wall)
+        return did
+
+    def _undecided(self) -> list[str]:
+        """Return the claims that further seeds may decide."""
+        from reproduction.book import Book  # it needs the figures, which take long
+
+        book = Book([*map(registry.find, self.entry.uses), self.entry], self.work.data)
+        results = book.results(self.entry.name, self.work.scale)
+        return [
+            claim.text
+            for claim in self.entry.claims
+            for finding in [judged(claim.judge, results)]
+            if finding.verdict is Verdict.unknown and finding.needed <= MOST_SEEDS
+        ]
 
     # ------------------------------------------------------------------ tuning
     def _tune(self, plan: PartPlan, best: dict[str, Settings]) -> Did:
@@ -296,6 +322,8 @@ class EntryRunner:
         row = self._row(run.key)
         if row is None or (run.role != TUNING and row.setting != run.setting):
             return False
+        if row.rule != files.RULE and run.part.depends_on(files.OF_RULE):
+            return False  # it is run again, and replaced
         if row.digest.rpartition("-")[2] != run.config_digest:
             raise UserError(
                 f"{self.tables.path}: {run} was made with another config: --anew runs"
@@ -312,14 +340,22 @@ def best_tried(tables: Tables, scale: Scale, part: str) -> Settings:
     if plan.tuning is None:
         return {}
     wanted = metric(plan.tuning.metric)
-    found: dict[str, tuple[float, Mapping[str, str]]] = {}
+    scores: dict[str, dict[str, list[float | None]]] = {}
     for row in tables.rows:
-        score = row.numbers.get(wanted.name)
-        if (row.scale, row.part, row.role) == (scale, part, TUNING) and score is not None:
-            best = found.get(row.method)
-            if best is None or wanted.better((score, best[0])) != best[0]:
-                found[row.method] = score, row.setting
-    return {method: setting for method, (_, setting) in found.items()}
+        if (row.scale, row.part, row.role) == (scale, part, TUNING):
+            of = scores.setdefault(row.method, {}).setdefault(files.setting_text(row.setting), [])
+            of.append(row.numbers.get(wanted.name))
+    found = {}
+    for method, by_setting in scores.items():
+        means = {
+            text: fmean(each for each in its if each is not None)
+            for text, its in by_setting.items()
+            if None not in its
+        }
+        if means:
+            most = wanted.better(list(means.values()))
+            found[method] = files.setting_of(next(text for text in means if means[text] == most))
+    return found
 
 
 def check_data(entry: Entry, runs: Sequence[SweepRun]) -> None:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.stats import rankdata
 
-from edgefl.results.statistics import interval
 from emulator.tdma.closed_form import Tdma
 from reproduction import rules
 from reproduction.entry import Entry, Finding, Point, Scale, Verdict
@@ -23,6 +22,7 @@ from reproduction.rules import average
 
 LOSS = "late_train_loss"
 GUESS = math.log(10.0)  # the loss of a guess among ten labels, 2.30
+NO_TREND = 0.1  # rank correlation below which there is no trend
 DEAD = 2.0  # train loss above which a model has learned next to nothing
 BASE_ETA = 0.01  # of the map: the step of server_learning_rate = 1
 MAP_DEVICES, MNIST_DEVICES, MNIST_COMPUTES = 20, 100, 50
@@ -83,12 +83,12 @@ def smaller_per_round(results: Results, method: str, computes: Sequence[int]) ->
     for tau in computes:
         rounds = results.mean(f"{tau}-5/{method}", "versions") or 0.0
         ours, theirs = (at_version(results, f"{tau}-{r}/{method}", rounds) for r in (5, 1))
-        found = rules.paired_of(ours, theirs, -1)
+        matters = rules.effect_of(LOSS, theirs.values())
+        found = rules.paired_of(results, ours, theirs, matters, -1)
         means = ", ".join(f"{average(each.values()):.4g}" for each in (ours, theirs))
-        findings[f"tau_comp = {tau}"] = Finding(
-            str(found),
-            found.verdict(),
-            f"loss after {rounds:.0f} rounds, r = 5 and r = 1: {means}; paired difference {found}.",
+        findings[f"tau_comp = {tau}"] = found.found(
+            found.verdict,
+            f"loss after {rounds:.0f} rounds, r = 5 and r = 1: {means}; paired difference {found}",
         )
     return rules.some(findings)
 
@@ -115,27 +115,23 @@ def at_version(results: Results, which: str, version: float) -> dict[int, float]
     }
 
 
-def trend_falls(values: Mapping[float, BySeed], what: str) -> Finding:
+def trend_falls(results: Results, values: Mapping[float, BySeed], what: str) -> Finding:
     """Judge "the larger x, the smaller the value": Spearman's correlation, seed by seed.
 
-    Holds: the interval of its mean over the seeds is below 0. Does not hold: it is at least 0.
+    A mean correlation within NO_TREND of 0 is no trend.
     """
     seeds = sorted(set.intersection(*(set(each) for each in values.values()))) if values else []
     if len(values) < 3 or not seeds:
         return Finding("", Verdict.unknown, f"{what}: too few sizes to compare.")
     order = sorted(values)
-    found = [correlation(order, [values[x][seed] for x in order]) for seed in seeds]
-    bounds = interval(found, "t")
+    falls = {seed: -correlation(order, [values[x][seed] for x in order]) for seed in seeds}
+    found = rules.paired_of(results, falls, dict.fromkeys(seeds, 0.0), NO_TREND)
     means = ", ".join(f"{x:g}: {average(values[x].values()):.3g}" for x in order)
-    told = f"{average(found):+.2f}"
-    verdict = Verdict.unknown
-    if bounds is not None:
-        told += f" [{bounds.low:+.2f}, {bounds.high:+.2f}]"
-        if bounds.high < 0:
-            verdict = Verdict.holds
-        elif bounds.low >= 0:
-            verdict = Verdict.fails
-    return Finding(f"rank correlation {told}", verdict, f"{what}: {means}.")
+    told = f"{-found.mean:+.2f}"
+    if found.interval is not None:
+        told += f" [{-found.interval.high:+.2f}, {-found.interval.low:+.2f}]"
+    finding = found.found(found.verdict, f"{what}: {means}")
+    return replace(finding, ours=f"rank correlation {told}")
 
 
 def correlation(xs: Sequence[float], ys: Sequence[float]) -> float:
@@ -165,12 +161,13 @@ def steadier(results: Results, family: Family) -> Finding:
     if not living:
         return Finding("", Verdict.unknown, "No S learns.")
     found = trend_falls(
+        results,
         {x: losses(results, each, "roughness") for x, each in living.items()},
         "mean |change| of the train loss in 1,000 slots by S, second half",
     )
     dead = ", ".join(f"{x:g}" for x in family if x not in living)
     left = f" Left out, not learning: S = {dead}." if dead else ""
-    return Finding(found.ours, found.verdict, found.why + left)
+    return replace(found, why=found.why + left)
 
 
 def faster_per_round(results: Results, family: Family) -> Finding:
@@ -181,7 +178,7 @@ def faster_per_round(results: Results, family: Family) -> Finding:
     versions = [results.mean(method, "versions") for method in family.values()]
     rounds = min(each for each in versions if each is not None)
     values = {x: at_version(results, each, rounds) for x, each in family.items()}
-    return trend_falls(values, f"train loss after {rounds:g} rounds by S")
+    return trend_falls(results, values, f"train loss after {rounds:g} rounds by S")
 
 
 def delay_gains(results: Results, plain: Family, delayed: Family) -> Finding:
@@ -202,7 +199,7 @@ def delay_gain_falls(results: Results, plain: Family, delayed: Family) -> Findin
         for x in plain
         if delayed[x] != plain[x]
     }
-    return trend_falls(values, "reduction of the late train loss by S")
+    return trend_falls(results, values, "reduction of the late train loss by S")
 
 
 # ------------------------------------------------------------------ the linear bound

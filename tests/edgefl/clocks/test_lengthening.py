@@ -34,7 +34,7 @@ OWN: dict[str, Any] = {
         "energy": {"idle_w": 1.0, "compute_w": 3.0},
     },
     "strategies": [{"strategy": "fedbuff", "concurrency": 3, "buffer_size": 2}],
-    "evaluation": {"every_versions": 1, "every_s": 0.7},
+    "evaluation": {"every_versions": 1, "every_s": 0.7, "edges": {"every_versions": 4}},
 }
 
 

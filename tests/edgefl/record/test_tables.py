@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -219,6 +220,8 @@ def rows(record: Record, begin: int, end: int) -> None:
         by_label = (0.5, 0.25) if number >= 4 else ()
         job = Evaluate(number, now, MODEL, 0, 0)
         record.metrics(job, None, 0.5, 0.5, *by_label)
+        if number >= 4:
+            record.edge_scores(job, ["a", "b"], (0.25, 0.5, 3, math.nan, math.nan, 0))
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -230,7 +233,7 @@ def test_going_on_gives_the_bytes_of_an_unbroken_record(tmp_path: Path) -> None:
     record = Record(whole, lambda: 1.5, None)
     rows(record, 1, 9)
     record.close(MODEL)
-    for moment in (2, 3, 6):  # without slots.csv and labels.csv, and with them
+    for moment in (2, 3, 6):  # without slots.csv, labels.csv and clients.csv, and with them
         first = Record(broken, lambda: 1.5, None)
         rows(first, 1, moment)
         sizes = first.sizes()
@@ -243,7 +246,7 @@ def test_going_on_gives_the_bytes_of_an_unbroken_record(tmp_path: Path) -> None:
         assert (
             second.sizes() == sizes == {name: (broken / name).stat().st_size for name in sizes}
         ), "cut to these sizes"
-        assert not {"slots.csv", "labels.csv"} - set(sizes) & set(contents(broken))
+        assert not {"slots.csv", "labels.csv", "clients.csv"} - set(sizes) & set(contents(broken))
         rows(second, moment, 9)
         second.close(MODEL)
         assert contents(broken) == contents(whole)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -63,8 +65,21 @@ class Story:
         self.waiting: dict[int, tuple[tuple[float, int], tuple[float, int]]] = {}
         self.merged: list[tuple[float, int, float, int]] = []
         self.took_part: set[str] = set()
+        self.pushed: dict[tuple[int, int], float] = {}  # task, version -> when it was sent
+        self.early: dict[int, tuple[float, int]] = {}  # of tasks whose own model is to come
+        self.arrived: Counter[int] = Counter()  # pushes, by task
+        self.late = self.used = self.restarted = 0
+        self.ready_s: dict[int, float] = {}
         rows = read_events(run / "events.jsonl")
         fresh = [row for row in read_csv(run / "links.csv") if row["kind"] == "fresh"]
+        self.takes = {
+            row["task"]: row["numbers"].get("pushes", 0)
+            for row in rows
+            if row.get("event") == "update_arrived"
+        }
+        for row in rows:
+            if "update_ready" in row.values():
+                self.ready_s.setdefault(row["task"], row["t"])
         answers = [
             (decision["edge"], row["t"], decision["version"])
             for row in rows
@@ -136,6 +151,10 @@ class Story:
                     version = self.tasks[task]
                     self.edge(edge).model = self.published[version], version
                     self.edge(edge).task = task
+                    if task in self.early:
+                        self.takes_push(edge, task, *self.early.pop(task))
+            case "push_arrived" if task in self.tasks:
+                self.push(row, edge, task)
             case "fault" if row["kind"] in ("kill", "restart"):
                 self.edges[edge] = OneEdge(self.edge(edge).there)
             case "fresh_requested":
@@ -145,15 +164,39 @@ class Story:
                 own.task = own.request_until_ns = None
                 if "base_version" in row:
                     version = row["base_version"]
-                    assert version == self.tasks[task]
+                    if version != self.tasks[task]:  # it began anew
+                        self.restarted += 1
+                        assert version == own.newest[task][1]
                     base = self.published[version], version
                     self.waiting[task] = base, own.newest.get(task, base)
                 del self.tasks[task]
         for decision in row.get("decisions", ()):
             self.decided(decision, row["t"])
 
+    def push(self, row: dict[str, Any], name: str, task: int) -> None:
+        version, self.arrived[task] = row["of_version"], self.arrived[task] + 1
+        of_s = min(self.published.get(version, math.inf), self.pushed[task, version])
+        if task in self.takes:
+            late = self.arrived[task] > self.takes[task]
+        else:
+            late = row["t"] >= self.ready_s.get(task, math.inf)
+        self.late += late
+        if late:
+            return
+        if self.edge(name).task == task:
+            self.takes_push(name, task, of_s, version)
+        else:
+            self.early[task] = of_s, version
+
+    def takes_push(self, name: str, task: int, of_s: float, version: int) -> None:
+        edge = self.edge(name)
+        edge.model = edge.newest[task] = of_s, version
+        self.used += 1
+
     def decided(self, decision: dict[str, Any], t_s: float) -> None:
         match decision["do"]:
+            case "push":
+                self.pushed |= {(task, decision["version"]): t_s for task in decision["tasks"]}
             case "assign":
                 self.tasks |= dict.fromkeys(decision["tasks"], self.version)
             case "cancel":
@@ -241,6 +284,12 @@ RUNS: dict[str, dict[str, Any]] = {
     "fedasync away": {},
     "idfl away": {},
     "fedasync lose": {},
+    "Pusher": {"push_s": 0.35, "replaces": False, "times": 2},
+    "RestartPusher": {"push_s": 0.5},
+    "RestlessPusher": {"push_s": 0.2},
+    "RestartAskingPusher": {"push_s": 0.45},
+    "Pusher killed": {"push_s": 0.3},
+    "RestartPusher killed": {"push_s": 0.3},
 }
 
 
@@ -252,7 +301,10 @@ def made(name: str, folder: Path) -> Path:
     entry: dict[str, Any] = {"strategy": strategy} | RUNS[name]
     more = {"stop": {"emulated_s": 14.0}, "strategies": [entry]}
     more |= {"medium": TDMA} if strategy == "idfl" else {}
-    more |= {"links": SLOW} if strategy.startswith(("fedas", "fedss")) else {}
+    if strategy.endswith("Pusher"):
+        entry |= ASKING | {"strategy": f"../support/own_strategies.py:{strategy}"}
+    slow = strategy.startswith(("fedas", "fedss")) or strategy.endswith("Pusher")
+    more |= {"links": SLOW} if slow else {}
     more |= {"faults": KILL} if what == "killed" else {}
     return small_run(folder, **(TASK | SOME | more))[1]
 
@@ -280,13 +332,12 @@ def test_ages_are_those_of_the_obvious_way(name: str, runs: Callable[[str], Path
         assert high is not None
         assert story.share_up_to("versions", high, at_work) >= 0.95 - 1e-8
         assert high == 0 or story.share_up_to("versions", high - 1, at_work) < 0.95
-    asks = strategy_asks(name)
-    assert asks == ("mean_fresh_update_age_s" in expected)
-    assert asks == (found["mean_fresh_update_age_s"] is not None)
-
-
-def strategy_asks(name: str) -> bool:
-    return name.startswith(("fedasmu", "fedssmu"))
+    fresher = name.startswith(("fedasmu", "fedssmu")) or "Pusher" in name
+    fresher &= not name.startswith("Restart")  # there the latest model is the base
+    assert fresher == ("mean_fresh_update_age_s" in expected)
+    assert fresher == (found["mean_fresh_update_age_s"] is not None)
+    assert bool(story.used and story.late) == ("Pusher" in name)
+    assert bool(story.restarted) == name.startswith("Restart")
 
 
 @pytest.mark.parametrize("name", ["fedasmu train_on", "fedasync killed", "idfl away"])

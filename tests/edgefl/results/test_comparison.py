@@ -37,6 +37,17 @@ def cells(comparison: Comparison, key: str) -> list[str]:
     return list(grid(comparison, [key]).columns[key].cells)
 
 
+def test_the_needed_seeds_are_for_the_observed_difference_or_for_what_matters(
+    folder: Path,
+) -> None:
+    told = ask(folder, baseline="fedavg")
+    assert cells(told, "gain_seeds") == ["-", "2"], "the seeds agree: no scatter"
+    assert "seeds: for 80 % power at the observed difference (paired t-test)" in grid(told).notes
+    matters = ask(folder, baseline="fedavg", target=0.8, effect=0.01)
+    told_by = "seeds: for 80 % power at 1 points and the observed speed-up (paired t-test)"
+    assert told_by in grid(matters).notes
+
+
 def test_without_a_baseline_there_are_means_and_intervals(folder: Path) -> None:
     found = ask(folder)
     assert [each.name for each in found.schemes] == ["fedavg", "fedbuff"]

@@ -219,3 +219,35 @@ def test_no_speed_up_if_each_misses_the_target_once_or_the_end_is_not_known() ->
 
 def test_a_first_model_at_the_target_has_no_ratio() -> None:
     assert speed_up(reached(0.0), reached(4.0), "t").size is None
+
+
+# ------------------------------------------------------------------ how many seeds are needed
+@pytest.mark.parametrize(("effect", "seeds"), [(0.2, 199), (0.5, 34), (0.8, 15), (2.5, 4)])
+def test_the_seeds_that_a_paired_t_test_needs(effect: float, seeds: int) -> None:
+    """Cohen (1988): 80 % power, two-sided at .05; the first three are in every table."""
+    assert own.seeds_needed(effect) == own.seeds_needed(-effect) == seeds
+    assert own.power(effect, seeds) >= 0.8 > own.power(effect, seeds - 1)
+    assert own.seeds_needed(effect, 0.99) > seeds, "a stricter test needs more"
+    assert own.seeds_needed(0.0) is None and own.seeds_needed(0.05) is None
+
+
+@pytest.mark.parametrize(("effect", "n"), [(2.5, 3), (1.0, 10), (0.5, 34)])
+def test_the_power_is_that_of_simulated_experiments(effect: float, n: int) -> None:
+    rng = np.random.default_rng(4)
+    drawn = rng.normal(effect, 1.0, (20_000, n))
+    t = drawn.mean(axis=1) / drawn.std(axis=1, ddof=1) * n**0.5
+    told = np.mean(np.abs(t) > stats.t.ppf(0.975, n - 1))
+    assert own.power(effect, n) == pytest.approx(told, abs=0.01)
+
+
+def test_a_difference_says_how_many_seeds_it_needs() -> None:
+    found = difference([0.8, 0.82, 0.84], [0.7, 0.75, 0.8], "t")  # .10, .07, .04
+    assert found.seeds == own.seeds_needed(0.07 / 0.03) == 4
+    smaller = difference([0.8, 0.82, 0.84], [0.7, 0.75, 0.8], "t", matters=0.01)
+    assert smaller.seeds == own.seeds_needed(1 / 3) == 73
+    assert difference([0.8], [0.7], "t").seeds is None
+    assert difference([0.5, 0.75], [0.25, 0.5], "t").seeds == 2, "no scatter at all"
+    assert difference([0.5, 0.75], [0.5, 0.75], "t").seeds is None, "no difference at all"
+    reached = [Reached(10.0, 90.0), Reached(12.0, 90.0)]
+    later = [Reached(20.0, 90.0), Reached(30.0, 90.0)]
+    assert speed_up(reached, later, "t").seeds == own.seeds_needed(5.11, 0.95)

@@ -186,7 +186,7 @@ class CheckpointWriter:
         """Take a checkpoint of this moment, and let another thread write it."""
         core, record = self.core, self.core.record
         pending = core.evaluations
-        core.evaluations = {version: self._whole(job) for version, job in pending.items()}
+        core.evaluations = {key: self._whole(job) for key, job in pending.items()}
         try:
             root = {"core": core, "wall_at": record.wall_at}
             encoded = encode(root, self.externals, self.own)
@@ -213,7 +213,7 @@ class CheckpointWriter:
 
     def _whole(self, job: Any) -> Any:
         """An evaluation under way with its weights."""
-        weights = None if self.evaluator is None else self.evaluator.snapshot(job.version)
+        weights = None if self.evaluator is None else self.evaluator.snapshot(job.key)
         return job if weights is None else replace(job, weights=weights)
 
     def _write(self, number: int, encoded: Encoded, meta: dict[str, Any]) -> None:
@@ -549,7 +549,7 @@ class Logic:
             order: JobOrder = item.order
             self.fidelity.task(item.now - order.due_ns, order.due_ns - order.start_ns)
         cost_ns = self.core.coordinator.scores.cost_ns
-        if isinstance(item, messages.Scored) and cost_ns and not self.ended:
+        if isinstance(item, messages.Scored) and cost_ns and not (item.of_edges or self.ended):
             self.fidelity.task(item.now - item.at_ns - cost_ns, cost_ns)
         if isinstance(item, messages.Noticed) and item.fact == DISK_FULL and not self.ended:
             waited_s = item.values["waited_s"]
@@ -569,7 +569,7 @@ class Logic:
                     case _:
                         asked.append(request)
             if isinstance(item, messages.Scored) and self.evaluator is not None:
-                self.evaluator.handled(item.version)
+                self.evaluator.handled((item.version, item.of_edges))
         if asked:
             self._ask(asked)
 
@@ -585,7 +585,7 @@ class Logic:
         try:
             self.evaluator.submit(job)
         except UserError as error:
-            self.inbox.put(messages.Unevaluated(job.version, str(error)))
+            self.inbox.put(messages.Unevaluated(job.version, str(error), job.of_edges))
 
     def _disk_refuses(self, error: BaseException) -> None:
         """The journal cannot be made durable, or a bug. Called in the committer's thread."""

@@ -216,7 +216,7 @@ class RunLogic:
         self.evaluator_gone = False
         self.hosts = HostTable()
         self.downloads = Downloads()
-        self.evaluations: dict[int, Evaluate] = {}  # version -> evaluation under way
+        self.evaluations: dict[tuple[int, bool], Evaluate] = {}  # under way, by ``Evaluate.key``
         self.keeps_weights = False  # of evaluations under way
         self.judged: messages.Judged | None = None  # the latest
         self.outages: list[dict[str, float]] = []
@@ -285,14 +285,14 @@ class RunLogic:
             case messages.HostSaid():
                 self._host_said(item)
             case messages.Scored():
-                job = self.evaluations.pop(item.version, None)
+                job = self.evaluations.pop((item.version, item.of_edges), None)
                 if job is not None:
                     self.coordinator.job_done(job, item.result, self.now)
             case messages.Unevaluated():
-                self.evaluations.pop(item.version, None)
-                self._fact("evaluation_skipped", of_version=item.version, error=item.error)
+                self.evaluations.pop((item.version, item.of_edges), None)
+                self._skipped(item.version, item.of_edges, error=item.error)
             case messages.EvaluatorGone():
-                self._fact("evaluator_gone", unevaluated=sorted(self.evaluations))
+                self._fact("evaluator_gone", unevaluated=sorted({v for v, _ in self.evaluations}))
                 self.evaluations, self.evaluator_gone = {}, True
             case messages.Judged():
                 self.judged = item
@@ -390,11 +390,15 @@ class RunLogic:
             return []
         if len(self.evaluations) >= MOST_EVALUATIONS and not last:
             under_way = len(self.evaluations)
-            self._fact("evaluation_skipped", of_version=job.version, under_way=under_way)
+            self._skipped(*job.key, under_way=under_way)
             return []
         kept = job if self.keeps_weights else replace(job, weights=NO_WEIGHTS)
-        self.evaluations[job.version] = kept
+        self.evaluations[job.key] = kept
         return [job]
+
+    def _skipped(self, version: int, of_edges: bool, **why: Any) -> None:
+        what = {"of_edges": True} if of_edges else {}
+        self._fact("evaluation_skipped", of_version=version, **what, **why)
 
     def _job(self, output: Run) -> Request:
         if self.jobs is None:
@@ -442,8 +446,8 @@ class RunLogic:
 
     def forget_weights(self) -> None:
         """Forget the weights of evaluations under way: their snapshots are files now."""
-        for version, job in self.evaluations.items():
-            self.evaluations[version] = replace(job, weights=NO_WEIGHTS)
+        for key, job in self.evaluations.items():
+            self.evaluations[key] = replace(job, weights=NO_WEIGHTS)
 
     def state(self) -> dict[str, Any]:
         """All attributes but what is only kept to save time."""

@@ -165,8 +165,8 @@ class Allowances:
         if len(counts) > REMEMBERED:
             counts.popitem(last=False)
 
-    def pushed(self, edge: str, task: int) -> None:
-        """A pushed model has arrived for this task: the edge may say everything again."""
+    def goes_on(self, edge: str, task: int) -> None:
+        """A request was answered, or a push has arrived: the edge may say everything again."""
         if (counts := self._counts[edge].get(task)) is not None:
             counts.clear()
 

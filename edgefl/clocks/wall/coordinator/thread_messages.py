@@ -166,6 +166,7 @@ class Scored(Struct, frozen=True):
     result: Scores
     at_ns: int = 0
     now: int = 0
+    of_edges: bool = False
 
 
 class Unevaluated(Struct, frozen=True):
@@ -173,6 +174,7 @@ class Unevaluated(Struct, frozen=True):
 
     version: int
     error: str
+    of_edges: bool = False
 
 
 class Judged(Struct, frozen=True):

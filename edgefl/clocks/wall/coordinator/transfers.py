@@ -51,6 +51,7 @@ from edgefl.protocol.messages import (
     HostFacts,
     HostReport,
     Join,
+    NothingNewer,
     Offer,
     Piece,
     Ping,
@@ -210,6 +211,20 @@ class Probes:
         return int(max(rates) * self.speed) if rates else None
 
 
+@dataclass(slots=True, eq=False)
+class ToldNote:
+    """A note of an edge on ``task``, which it has said for the moment ``at_ns``.
+
+    ``delivers``: the entry of the agenda that delivers it. ``closes``: of a request, the one at
+    the moment from which an answer is too late.
+    """
+
+    task: int
+    at_ns: int
+    closes: Ticket | None = None
+    delivers: Ticket | None = None
+
+
 class Transport:
     """All transfers of a run, in the pacing thread: drives the exchange with real bytes.
 
@@ -246,11 +261,12 @@ class Transport:
         self.reports, self.gives_ahead = reports, gives_ahead
         self.faults, self.resumed = faults, resumed
         self.allowances = Allowances()
-        # An edge's latest note of each kind: its task, and its entries in the agenda. One delivers
-        # the note; a request has a second one, at the moment from which an answer is too late.
-        self.notes: dict[tuple[str, type], tuple[int, list[Ticket]]] = {}
-        # the task and the moment of each of these, as the edge has said it
-        self.said: dict[tuple[str, type], tuple[int, int]] = {}
+        # an edge's latest notes of each kind, see ``_former``
+        self.notes: dict[tuple[str, type], list[ToldNote]] = {}
+        # edge -> a task, and the moments at which pushes for it have arrived
+        self._pushes: dict[str, tuple[int, list[int]]] = {}
+        # the task and the moment of an edge's latest note
+        self.asked: dict[str, tuple[int, int]] = {}
         self.deliveries = Deliveries()
         # edge -> bytes of ended transfers that were credited and may still come
         self._late_bytes: Counter[str] = Counter()
@@ -265,6 +281,8 @@ class Transport:
         """
         if self.exchange.too_late(edge, outgoing.kind, outgoing.task):
             return
+        if outgoing.kind == FRESH:
+            self.allowances.goes_on(edge, outgoing.task)
         if outgoing.kind == PUSH:
             self._make_room(edge, outgoing.task, replaces, now)
             if not self.exchange.has_room(edge):
@@ -319,6 +337,8 @@ class Transport:
             if flow.transfer.kind == PUSH and flow.completion is not None:
                 self.tell(messages.Carried(flow.completion, now))
             self._cancelled(flow)
+        if isinstance(note, NothingNewer):
+            self.allowances.goes_on(edge, note.task)
         if isinstance(note, CancelTask):
             self.training.working.pop(edge, None)
         if isinstance(note, (CancelTask, Acknowledged)):
@@ -340,29 +360,38 @@ class Transport:
             self.send(edge, Dropped(flow.transfer.number))
             self._replaced(edge, flow.content, now)
 
+    def _is_void(self, edge: str, task: int, pushes: int, at_ns: int) -> bool:
+        """Whether a push has arrived before ``at_ns`` that the edge did not have when it said this.
+
+        ``pushes``: of this task, which it had.
+        """
+        of, moments = self._pushes.get(edge, (-1, []))
+        return of == task and any(moment_ns < at_ns for moment_ns in moments[pushes:])
+
     def _replaced(self, edge: str, outgoing: Outgoing, now: int) -> None:
         dropped = PushReplaced(outgoing.task, outgoing.version, outgoing.number)
         self.tell(messages.Heard(now, edge, dropped))
 
     def _pushed(self, edge: str, flow: PacedFlow, at_ns: int) -> None:
-        """A push has arrived: what the edge has said for later moments of this task is void.
+        """A push has arrived: what the edge has said for later moments of this task is void, and
+        what it still says before it has the push.
 
         The edge trains ahead of emulated time, so the push may change it; it says it again.
         """
         arrived = PushArrived(flow.task, flow.content.version, flow.transfer.number)
-        self.allowances.pushed(edge, flow.task)
+        self.allowances.goes_on(edge, flow.task)
         self.tell(messages.Heard(at_ns, edge, arrived))
         if edge not in self.training.stamped:
             return
+        task, moments = self._pushes.get(edge, (-1, []))
+        self._pushes[edge] = flow.task, [*(moments if task == flow.task else ()), at_ns]
         for upload in self.exchange.uploads[edge].values():
             if upload.task == flow.task and upload.ready is not None and upload.ready_ns > at_ns:
                 self._not_ready(upload)
                 upload.void = True
-        for sort in (FreshRequest, TaskFailed):
-            task, stamp_ns = self.said.get((edge, sort), (None, 0))
-            # a push comes before a request of its moment
-            if task == flow.task and stamp_ns + (sort is FreshRequest) > at_ns:
-                self._forget_note((edge, sort))
+        # a push comes before a request of its moment
+        self._forget_note((edge, FreshRequest), at_ns - 1)
+        self._forget_note((edge, TaskFailed), at_ns)
 
     # ------------------------------------------------------------------ beginnings and ends
     def _download(self, edge: str, outgoing: Outgoing) -> PacedFlow:
@@ -723,7 +752,8 @@ class Transport:
         if known is not None and known.content.offer.digest == offer.digest:
             if known.suspended:
                 self.pacer.resume(known, known.received, now)
-            if known.void:  # since a push has arrived, which has changed nothing
+            if known.void and not self._is_void(edge, task, offer.pushes, due_ns):
+                # a push has arrived, and has changed nothing
                 known.void, at_ns = False, max(known.ready_ns, now)
                 known.ready = self.agenda.add(at_ns, partial(self._ready, edge, known))
             return
@@ -741,6 +771,9 @@ class Transport:
         flow = PacedFlow(transfer, task, incoming, offer=offer.transfer, meta=meta)
         flow.began_ns, flow.ready_ns = began_ns, max(due_ns, now)
         self.exchange.offer(flow)
+        if self._is_void(edge, task, offer.pushes, due_ns):
+            flow.void = True
+            return
         reported_ns = flow.ready_ns
         if offer.ahead:
             flow.released, flow.stamps = offer.ahead, [(0, now)]
@@ -791,19 +824,24 @@ class Transport:
         if not isinstance(note, (FreshRequest, TaskFailed)):
             raise WireError(f"{type(note).__name__} from an edge")
         self.allowances.count(edge, note.task, "notes")
-        self.said[edge, type(note)] = note.task, stamped.at_ns
+        before, self.asked[edge] = self.asked.get(edge), (note.task, stamped.at_ns)
+        again = before is None or before == self.asked[edge]
+        # a push comes before a request of its moment
+        until_ns = stamped.at_ns + isinstance(note, FreshRequest)
+        if self._is_void(edge, note.task, stamped.pushes, until_ns):
+            return
         due_ns = self.exchange.note_due_ns(edge, note, moment(stamped.at_ns, now))
         self.training.asked(edge, note.task, stamped.at_ns, now - due_ns)
-        entries: list[tuple[int, Any]] = []
+        former = self._former((edge, type(note)), note.task, stamped.at_ns)
+        told = ToldNote(note.task, stamped.at_ns)
         if isinstance(note, FreshRequest):
             self.exchange.open(edge)
-        if isinstance(note, FreshRequest) and (at_ns := closes_ns(note)) is not None:
-            entries.append((moment(at_ns, now), partial(self._close, edge, note.task)))
-        if isinstance(note, TaskFailed) or not self._is_answering(edge, note.task):
-            entries.append((due_ns, (edge, note)))
-        self._forget_note((edge, type(note)))
-        tickets = [self.agenda.add(max(at_ns, now), item) for at_ns, item in entries]
-        self.notes[edge, type(note)] = note.task, tickets
+            if (at_ns := closes_ns(note)) is not None:
+                close = partial(self._close, edge, note.task)
+                told.closes = self.agenda.add(max(moment(at_ns, now), now), close)
+        if isinstance(note, TaskFailed) or not (again and self._is_answering(edge, note.task)):
+            told.delivers = self.agenda.add(max(due_ns, now), (edge, note))
+        self.notes[edge, type(note)] = [*former, told]
 
     def _is_answering(self, edge: str, task: int) -> bool:
         """Whether a fresher model for this task is being sent."""
@@ -813,10 +851,34 @@ class Transport:
     def _forget_notes(self, edge: str, of: Callable[[int], bool]) -> None:
         """Forget the edge's notes on the tasks for which ``of(task)`` holds."""
         for key in ((edge, FreshRequest), (edge, TaskFailed)):
-            if key in self.notes and of(self.notes[key][0]):
+            if key in self.notes and of(self.notes[key][-1].task):
                 self._forget_note(key)
 
-    def _forget_note(self, key: tuple[str, type]) -> None:
-        self.said.pop(key, None)
-        for ticket in self.notes.pop(key, (0, []))[1]:
-            self.agenda.cancel(ticket)
+    def _former(self, key: tuple[str, type], task: int, at_ns: int) -> list[ToldNote]:
+        """Forget an edge's notes of this kind before a new one, but for its earlier request of the
+        same task: it may have asked once more ahead of emulated time. That one is delivered, and
+        nothing closes it.
+        """
+        kept: list[ToldNote] = []
+        for told in self.notes.pop(key, ()):
+            earlier = told.task == task and told.at_ns < at_ns
+            self._cancel_tickets(told.closes, None if earlier else told.delivers)
+            if earlier and told.delivers is not None:
+                kept = [ToldNote(task, told.at_ns, None, told.delivers)]
+        return kept
+
+    def _cancel_tickets(self, *tickets: Ticket | None) -> None:
+        for ticket in tickets:
+            if ticket is not None:
+                self.agenda.cancel(ticket)
+
+    def _forget_note(self, key: tuple[str, type], after_ns: int = -1) -> None:
+        """Forget an edge's notes of this kind, or those that it has said for later moments."""
+        kept: list[ToldNote] = []
+        for told in self.notes.pop(key, ()):
+            if told.at_ns > after_ns:
+                self._cancel_tickets(told.closes, told.delivers)
+            else:
+                kept.append(told)
+        if kept:
+            self.notes[key] = kept

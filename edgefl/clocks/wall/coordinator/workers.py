@@ -134,46 +134,48 @@ class Evaluator(WorkerEnd):
     def __init__(self, channel: Channel, scratch: Path, system: System = OWN_SYSTEM) -> None:
         super().__init__(channel, scratch, system)
         self.now: Callable[[], int] = lambda: 0
-        self._unwritten: dict[int, np.ndarray] = {}  # weights of snapshots that are no files yet
+        # weights of snapshots that are no files yet, by ``Evaluate.key``
+        self._unwritten: dict[tuple[int, bool], np.ndarray] = {}
 
     def expect(self, job: Evaluate) -> None:
         """Its snapshot will be submitted, maybe later by another thread."""
-        self._unwritten[job.version] = job.weights
+        self._unwritten[job.key] = job.weights
 
     def submit(self, job: Evaluate) -> None:
         """Write a snapshot, and order its evaluation. UserError if there is no room for it."""
-        path = self._path(job.version)
+        path = self._path(job.key)
         try:
             with written(f"{path}:", TEMPORARY):
                 path.write_bytes(job.weights.data)
         finally:
-            self._unwritten.pop(job.version, None)
-        self._orders.put(EvaluateSnapshot(job.version, job.at_ns, str(path)))
+            self._unwritten.pop(job.key, None)
+        self._orders.put(EvaluateSnapshot(job.version, job.at_ns, str(path), job.of_edges))
 
-    def snapshot(self, version: int) -> np.ndarray | None:
+    def snapshot(self, key: tuple[int, bool]) -> np.ndarray | None:
         """The weights of an evaluation under way; None if there is no file any more."""
-        weights = self._unwritten.get(version)
+        weights = self._unwritten.get(key)
         if weights is not None:
             return weights
         try:
-            return aligned_copy(np.fromfile(self._path(version), dtype=np.float32))
+            return aligned_copy(np.fromfile(self._path(key), dtype=np.float32))
         except OSError:
             return None
 
-    def handled(self, version: int) -> None:
+    def handled(self, key: tuple[int, bool]) -> None:
         """The result is in the journal: a resumed run will not need the snapshot."""
-        self._path(version).unlink(missing_ok=True)
+        self._path(key).unlink(missing_ok=True)
 
-    def _path(self, version: int) -> Path:
-        return self.scratch / f"snapshot-{os.getpid()}-{version}.f32"
+    def _path(self, key: tuple[int, bool]) -> Path:
+        version, of_edges = key
+        return self.scratch / f"snapshot-{os.getpid()}-{version}{'-edges' * of_edges}.f32"
 
     def _outcome(self, order: EvaluateSnapshot) -> Scored:
         self.channel.send(order)
         while True:
             result: SnapshotScores = self.channel.receive()
             if result.file == order.file:  # not a late one, for an earlier strategy's coordinator
-                scores = numbers(result.scores)
-                return Scored(result.version, scores, order.at_ns, self.now())
+                scores, now = numbers(result.scores), 0 if order.of_edges else self.now()
+                return Scored(result.version, scores, order.at_ns, now, order.of_edges)
 
 
 def serve_evaluations(channel: Channel, evaluate: Callable[[Evaluate], Scores]) -> None:
@@ -182,8 +184,8 @@ def serve_evaluations(channel: Channel, evaluate: Callable[[Evaluate], Scores]) 
     def evaluated(order: EvaluateSnapshot) -> SnapshotScores:
         path = Path(order.file)
         weights = aligned_copy(np.fromfile(path, dtype=np.float32))
-        scores = evaluate(Evaluate(order.version, order.at_ns, weights, 0, 0))
-        return SnapshotScores(order.version, order.file, texts(scores))
+        job = Evaluate(order.version, order.at_ns, weights, 0, 0, of_edges=order.of_edges)
+        return SnapshotScores(order.version, order.file, texts(evaluate(job)))
 
     channel.serve(evaluated)
 

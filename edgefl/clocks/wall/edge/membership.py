@@ -27,7 +27,7 @@ from edgefl.protocol.messages import Setup
 from edgefl.protocol.transfers import most_body
 from edgefl.streams import Streams
 
-# of a config: with other values, data and model are loaded anew
+# of an experiment: with other values, data and model are loaded anew
 KEYS_OF_DATA = (
     "seed",
     "task",
@@ -37,6 +37,7 @@ KEYS_OF_DATA = (
     "partition",
     "model",
     "edges",
+    "held_out",
 )
 # seconds to wait between two strategies: the coordinator does its last evaluations before it
 # listens again

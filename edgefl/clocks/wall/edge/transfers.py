@@ -145,16 +145,16 @@ class EdgeTransfers:
         self.uploads[number] = OfferedUpdate(Outgoing(number, update), due_ns)
 
     def offer(
-        self, outgoing: Outgoing, due_ns: int
+        self, outgoing: Outgoing, due_ns: int, pushes: int = 0
     ) -> tuple[Offer, list[tuple[Piece, memoryview]]]:
         """The first Offer of an update, and the piece that follows it at once, if one may."""
         task, most = self._ahead
         self._ahead = (0, 0)
         if task != outgoing.task or not (size := min(most, outgoing.body, MAX_PIECE_BYTES)):
-            return outgoing.offer(due_ns), []
+            return outgoing.offer(due_ns, pushes=pushes), []
         view = outgoing.piece(0, size)
         self.uploads[outgoing.number].sent = len(view)
-        return outgoing.offer(due_ns, len(view)), [(Piece(outgoing.number, 0), view)]
+        return outgoing.offer(due_ns, len(view), pushes=pushes), [(Piece(outgoing.number, 0), view)]
 
     def credit(self, credit: Credit) -> Iterator[tuple[Piece, memoryview]]:
         """Yield the pieces that the credit allows."""
@@ -177,12 +177,12 @@ class EdgeTransfers:
             if upload.outgoing.task != task
         }
 
-    def cancelled(self, task: int) -> None:
-        """The task is over: drop its downloads."""
+    def cancelled(self, task: int, only: str | None = None) -> None:
+        """The task is over: drop its downloads. ``only``: those of this kind."""
         self.downloads = {
             number: download
             for number, download in self.downloads.items()
-            if download.incoming.task != task
+            if download.incoming.task != task or only not in (None, download.incoming.offer.kind)
         }
 
     def unacknowledged(self, updates: Mapping[int, Update]) -> Iterable[tuple[Outgoing, int]]:

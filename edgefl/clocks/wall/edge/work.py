@@ -16,6 +16,7 @@ from threading import Thread
 from typing import Any, Protocol, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from edgefl.actor import Output, Run, Send
 from edgefl.clocks.wall.edge.state import KeptState, StateKeeper
@@ -26,8 +27,10 @@ from edgefl.edges.training import Trainer
 from edgefl.jobs import Train
 from edgefl.protocol.codec import encode_note
 from edgefl.protocol.messages import (
+    FRESH,
     Acknowledged,
     CancelTask,
+    FreshRequest,
     Join,
     Pushed,
     Stamped,
@@ -236,6 +239,7 @@ class EdgeWork:
             self._bring_back(keeper.take())
         self.worker = TrainingThread(side.edge, turns, side.speed, results, system)
         system.start(self.worker)
+        self._pushes = (-1, 0)  # a task, and how many pushed models have come for it
         self._again: set[int] = set()  # tasks whose update was offered again in this session
         self._given_up = 0
         self._beyond: str | None = None
@@ -291,7 +295,7 @@ class EdgeWork:
         """The session has joined: tell again what is open."""
         self._again = set(self.edge.unacknowledged)
         for outgoing, due_ns in self.transfers.unacknowledged(self.edge.unacknowledged):
-            self.tell(outgoing.offer(due_ns))
+            self.tell(outgoing.offer(due_ns, pushes=self._pushes_of(outgoing.task)))
         for note in self.notes.repeated(self.edge):
             self.tell(note)
 
@@ -301,11 +305,14 @@ class EdgeWork:
         if isinstance(message, Acknowledged):
             self.transfers.acknowledged(message.task)
             self.transfers.cancelled(message.task)  # a push for it may be under way
-        elif isinstance(message, (CancelTask, TooLate)):
+        elif isinstance(message, TooLate):
+            self.transfers.cancelled(message.task, FRESH)
+        elif isinstance(message, CancelTask):
             self.transfers.cancelled(message.task)
-            if isinstance(message, CancelTask):
-                self.transfers.acknowledged(message.task)
-                self._not_wanted(message.task)
+            self.transfers.acknowledged(message.task)
+            self._not_wanted(message.task)
+        elif isinstance(message, Pushed):
+            self._pushes = message.number, self._pushes_of(message.number) + 1
         outputs = self.edge.receive(message, at_ns)
         if isinstance(message, UrgeTask):
             self._retract(message.task)
@@ -314,6 +321,12 @@ class EdgeWork:
             self._say_again(message.number, at_ns)
         self._carry_out(outputs, at_ns)
         self._keep()
+
+    def _pushes_of(self, task: int) -> int:
+        """How many pushed models this edge has got for the task: the coordinator has to know what
+        was said before one of them came.
+        """
+        return self._pushes[1] if self._pushes[0] == task else 0
 
     def _retract(self, task: int) -> None:
         """Drop the upload of this task's update, if a new one will replace it."""
@@ -324,9 +337,10 @@ class EdgeWork:
         """A push at ``at_ns`` has made void what was said for later moments; it holds still."""
         for upload in self.transfers.uploads.values():
             if upload.outgoing.task == task and upload.due_ns > at_ns:
-                self.tell(upload.outgoing.offer(upload.due_ns))
+                self.tell(upload.outgoing.offer(upload.due_ns, pushes=self._pushes_of(task)))
         failed = self.notes.failed.get(task)
         if task in self.edge.failed and failed is not None and failed.at_ns > at_ns:
+            failed = self.notes.failed[task] = replace(failed, pushes=self._pushes_of(task))
             self.tell(failed)
 
     def _not_wanted(self, task: int) -> None:
@@ -344,7 +358,7 @@ class EdgeWork:
                 raise result.error
             self._trained(result.trained)
             outputs = self.edge.job_done(result.order.job, None, result.at_ns)
-            self._carry_out(outputs, result.at_ns)
+            self._carry_out(outputs, result.at_ns, goes_on=True)
             self._keep()
 
     def _keep(self) -> None:
@@ -355,13 +369,14 @@ class EdgeWork:
         if trained is not None and not self.tell(trained):
             self.notes.trained.append(trained)
 
-    def _carry_out(self, outputs: list[Output], at_ns: int) -> None:
+    def _carry_out(self, outputs: list[Output], at_ns: int, goes_on: bool = False) -> None:
+        """``goes_on``: they follow on a job. A job alone is then only a further step."""
         for output in outputs:
             match output:
                 case Run():
                     due = None if output.duration_ns is None else at_ns + output.duration_ns
                     assert self.edge.task is not None
-                    if due is not None:
+                    if due is not None and not (goes_on and len(outputs) == 1):
                         self.notes.working = Working(self.edge.task.number, due)
                         self.tell(self.notes.working)
                     self.worker.orders.put(TrainOrder(output.job, at_ns, due))
@@ -369,12 +384,13 @@ class EdgeWork:
                     self._offer(update, at_ns)
                 case Send(message=TaskFailed() as failed):
                     self._task_failed(failed, at_ns)
-                case Send():
-                    self.notes.asked = Stamped(at_ns, encode_note(output.message))
+                case Send(message=FreshRequest() as request):
+                    pushes = self._pushes_of(request.task)
+                    self.notes.asked = Stamped(at_ns, encode_note(request), pushes)
                     self.tell(self.notes.asked)
 
     def _task_failed(self, failed: TaskFailed, at_ns: int) -> None:
-        note = Stamped(at_ns, encode_note(failed))
+        note = Stamped(at_ns, encode_note(failed), self._pushes_of(failed.task))
         self.notes.add_failed(failed.task, note, self.edge)
         self.tell(note)
         name = self.edge.name
@@ -394,7 +410,8 @@ class EdgeWork:
             self.say(
                 f"an update cannot be sent: {beyond}; the coordinator discards it (wrong length)"
             )
-        offer, pieces = self.transfers.offer(self.transfers.new(update, at_ns), at_ns)
+        new, pushes = self.transfers.new(update, at_ns), self._pushes_of(update.number)
+        offer, pieces = self.transfers.offer(new, at_ns, pushes)
         if self.tell(offer):
             for piece, view in pieces:
                 self.tell(piece, view)

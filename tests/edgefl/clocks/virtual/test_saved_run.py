@@ -234,7 +234,11 @@ EDGES: dict[str, Any] = SPREAD | {
     "links": {"up_mbit_s": 0.1, "down_mbit_s": 0.3, "latency_ms": 10.0},
     "training": {"epochs": 3, "batch_size": 16},
     "stop": {"emulated_s": 20.0},
-    "evaluation": {"every_versions": 3, "by_label": True},
+    "evaluation": {
+        "every_versions": 3,
+        "by_label": True,
+        "edges": {"every_versions": 4, "every_s": 1.5},
+    },
 }
 TDMA: dict[str, Any] = {
     "medium": {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 10.0, "rate_mbit_s": 0.5},

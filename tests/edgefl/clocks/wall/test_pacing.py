@@ -173,9 +173,9 @@ def test_a_diverged_model_has_scores_that_are_no_numbers(
     (item,) = told
     assert isinstance(item, Scored) and item.version == 3
     np.testing.assert_equal(np.array(item.result, dtype=float), np.array(scores, dtype=float))
-    assert evaluator.snapshot(3) is not None  # a resumed run may need it
-    evaluator.handled(3)
-    assert list(tmp_path.iterdir()) == [] and evaluator.snapshot(3) is None
+    assert evaluator.snapshot((3, False)) is not None  # a resumed run may need it
+    evaluator.handled((3, False))
+    assert list(tmp_path.iterdir()) == [] and evaluator.snapshot((3, False)) is None
     ours.end.shutdown(2)
     server.join(5)
 

@@ -102,13 +102,13 @@ def test_a_checkpoint_has_the_model_of_an_evaluation_that_waits_for_the_disk(
     assert run.writer is not None
     run.logic.evaluator = run.writer.evaluator = evaluator
     run.give(messages.Begin({"a": 10, "b": 10, "c": 10}, 1000.0))
-    assert evaluator._path(0).exists() is False
+    assert evaluator._path((0, False)).exists() is False
     run.checkpoint()
     monkeypatch.setattr(RunLogic, "forget_weights", lambda core: None)
     again = HandRun(tmp_path, resume=True, **ROUNDS, record={"durability": "power"})
-    assert again.logic.core.evaluations[0].weights.size == 3
+    assert again.logic.core.evaluations[0, False].weights.size == 3
     run.logic.committer.sync()
-    assert evaluator._path(0).exists() and not evaluator._unwritten
+    assert evaluator._path((0, False)).exists() and not evaluator._unwritten
 
 
 def test_whole_numbers_of_a_job_stay_whole_in_the_journal() -> None:

@@ -62,6 +62,7 @@ def test_no_app_at_all(tmp_path: Path) -> None:
         (['flower.run_config={"local-epoch"=1}'], "no key 'local-epoch'.*nearest: 'local-epochs'"),
         (["task=my_task.py:build"], 'flower: expected task = "flower:PATH" with this table'),
         (["training.batches_per_epoch=1"], "training.batches_per_epoch: expected no such key"),
+        (["evaluation.edges={}"], "evaluation.edges: expected no such table"),
         (["strategies=[{strategy='fedasync'}]"], "mu: expected 0 with a Flower app.*found 0.005"),
         (["strategies=[{strategy='feddyn'}]"], r"its edge half \(Dynamic\) has begin\(\)"),
         (["strategies=[{strategy='wkafl'}]"], "cannot train with a Flower app"),

@@ -85,11 +85,15 @@ def test_a_method_at_an_edge_goes_on_and_one_that_is_not_fills_a_gap() -> None:
     assert next_setting(axes, inside, ACCURACY) == Setting((("a", 0.3162),))
     corner = [Tried(Setting((("a", a), ("b", b))), a + b) for a in (1.0, 2.0) for b in (10.0, 20.0)]
     both = (GridAxis("a", (1.0, 2.0)), GridAxis("b", (10.0, 20.0)))
-    assert next_setting(both, corner, ACCURACY) == Setting((("a", 4.0), ("b", 40.0)))
-    assert next_setting(both, corner, LOSS) == Setting((("a", 0.5), ("b", 5.0)))
-    ends = next_setting(both, corner, ACCURACY, lambda setting: setting["b"] <= 20.0)
-    assert ends == Setting((("a", 4.0), ("b", 20.0))), "the range of b ends at 20"
-    inner = next_setting(both, corner, ACCURACY, lambda setting: setting["a"] < 2.0)
+    assert next_setting(both, corner, ACCURACY) == Setting((("a", 4.0), ("b", 20.0)))
+    assert next_setting(both, corner, LOSS) == Setting((("a", 0.5), ("b", 10.0)))
+    more = [*corner, Tried(Setting((("a", 4.0), ("b", 20.0))), 1.0)]
+    assert next_setting(both, more, ACCURACY) == Setting((("a", 2.0), ("b", 40.0))), "one at a time"
+    ends = next_setting(both, corner, ACCURACY, lambda setting: setting["a"] <= 2.0)
+    assert ends == Setting((("a", 2.0), ("b", 40.0))), "the range of a ends at 2"
+    inner = next_setting(
+        both, corner, ACCURACY, lambda setting: setting["a"] <= 2.0 and setting["b"] <= 20.0
+    )
     assert inner == Setting((("a", 1.414), ("b", 20.0))), "no edge can move: the gap of a"
     words = (GridAxis("b", ("x", "y")),)
     assert next_setting(words, [Tried(Setting((("b", "x"),)), 1.0)], ACCURACY) is None

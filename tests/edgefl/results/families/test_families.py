@@ -45,6 +45,7 @@ TABLES = {
     "metrics.csv": "version,emulated_s,wall_s,train_loss,test_loss,accuracy,bytes_up,bytes_down\n"
     "0,0.0,0.0,1.0,1.0,0.1,0,0\n1,2.0,2.0,0.5,0.5,0.6,0,0\n",
     "labels.csv": "version,emulated_s,label_0\n0,0.0,0.1\n1,2.0,0.6\n",
+    "clients.csv": "version,emulated_s,edge,loss,accuracy,samples\n1,2.0,a,0.5,0.6,3\n",
     "measured.csv": "what,edge,number,began_s,ended_s,amount\nup,a,1,0.0,1.0,1000\n",
     "edges.csv": "edge,runtime,label_0\na,short,3\n",
     "config.toml": "[medium]\nslot_ms = 500.0\n",
@@ -119,7 +120,7 @@ def test_a_family_leaves_the_files_that_it_names(name: str, run: Path, quick_fig
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_says_nothing_of_a_run_without_its_mark(name: str, run: Path) -> None:
     (run / "events.jsonl").write_bytes(orjson.dumps(EVENTS[0]) + b"\n")
-    for table in ("labels.csv", "measured.csv", "summary.json"):
+    for table in ("labels.csv", "clients.csv", "measured.csv", "summary.json"):
         (run / table).unlink()
     assert sections(run, marks(run), 2.0) == {}
     assert FAMILIES[name].table([run]) is None
@@ -132,9 +133,11 @@ def test_sections_are_of_the_families_whose_mark_is_there(run: Path, own_family:
         own_family,
         "aggregation",
         "slots",
+        "edge_scores",
         "native",
     ]
-    (run / "measured.csv").unlink()
+    for table in ("clients.csv", "measured.csv"):
+        (run / table).unlink()
     assert list(sections(run, {"end_slot"}, 2.0)) == ["slots"]
 
 
@@ -213,6 +216,7 @@ EXPECTED: dict[str, list[tuple[Any, ...]]] = {
     ],
     "distillation": [("alpha", 5.0, 0.4), ("teachers", 5.0, 3.0), ("logits_age", 5.0, 2.0)],
     "runtimes": [("long", 2.0, 0.2), ("short", 2.0, 0.6)],
+    "clients": [(1, 0, 0.0, "a", 0.25), (1, 3, 2.0, "a", 0.75), (1, 3, 2.0, "b", 1.0)],
 }
 
 
@@ -223,6 +227,9 @@ def folder(tmp_path: Path) -> Path:
         file.write("[medium]\nslot_ms = 500.0\n")
     (run / "labels.csv").write_text("version,emulated_s,label_0,label_1\n1,2.0,0.8,0.2\n")
     (run / "edges.csv").write_text("edge,runtime,label_0,label_1\na,short,2,1\nb,long,0,4\n")
+    scored = ("0,0.0,a,2.0,0.25,4", "0,0.0,b,,,0", "3,2.0,a,0.5,0.75,4", "3,2.0,b,0.1,1.0,2")
+    head = "version,emulated_s,edge,loss,accuracy,samples"
+    (run / "clients.csv").write_text("\n".join((head, *scored, "")))
     return tmp_path
 
 
