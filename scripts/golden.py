@@ -4,11 +4,11 @@
     python scripts/golden.py --against DIR        run the same with the tree in DIR, and compare
 
 The runs: every strategy, with and without workers; faults, absences, TDMA, jobs, energy, both
-compressions, dissemination on slow and on shared links, several seeds, runs without training, a
-model with a compiled step, and a run that is broken off with Ctrl-C and resumed. The columns of
-`metrics.csv` and `energy.csv` that hold real time are left out. Only the command line and
-`edgefl.api` are used, so trees with another layout can be compared. The exit status is 1 if a file
-differs.
+compressions, dissemination on slow and on shared links, pushes, several seeds, runs without
+training, a model with a compiled step, and a run that is broken off with Ctrl-C and resumed. The
+columns of `metrics.csv` and `energy.csv` that hold real time are left out. Only the command line
+and `edgefl.api` are used, so trees with another layout can be compared. The exit status is 1 if a
+file differs.
 """
 
 from __future__ import annotations
@@ -47,6 +47,59 @@ def build():
     return Task(data, lambda: nn.Sequential(
         nn.Linear(2, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 2)))
 '''
+PUSHES = '''"""Strategies that push the current model to the edges at work that do not have it."""
+from edgefl.api import LocalRule, Push, SendFresh, SetAlarm, load_strategy
+
+FedAsync = load_strategy("fedasync")
+
+class Half(LocalRule):
+    def pushed(self, run, model, version, numbers):
+        own = run.weights.numpy()
+        own[:] = (own + model) / 2
+
+class Asks(Half):
+    def checkpoint(self, run):
+        return range(1, run.steps, 2)
+    def merge(self, run, fresh, version):
+        run.weights.numpy()[:] = fresh
+
+class TrainsOn(Asks):
+    on_request = "train_on"
+
+class Wonders(Asks):
+    def asks(self, run):
+        return bool(run.weights[0] < run.start[0])
+
+class Anew(LocalRule):
+    on_push = "restart"
+
+class Pusher(FedAsync):
+    rule, every_ns, times = Half, 300_000_000, 1
+    def started(self, now):
+        return [*super().started(now), SetAlarm("push", now + self.every_ns)]
+    def rang(self, name, now):
+        if name != "push":
+            return super().rang(name, now)
+        older = [edge for edge in sorted(self.running) if self.running[edge] < self.version]
+        self.mark_running(older)
+        return [*self.push(older) * self.times, SetAlarm("push", now + self.every_ns)]
+
+class Often(Pusher):
+    times = 3
+
+class Asking(Pusher):
+    rule = Asks
+
+class TrainingOn(Pusher):
+    rule = TrainsOn
+
+class Wondering(Pusher):
+    rule = Wonders
+
+class BeginningAnew(Pusher):
+    rule = Anew
+'''
+PUSHERS = ("Pusher", "Often", "Asking", "TrainingOn", "Wondering", "BeginningAnew")
 BASE: dict[str, Any] = {
     "seed": 3,
     "task": "task.py:build",
@@ -77,7 +130,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("gsgm", "k-async", "sasgd", "twafl", "wkafl"), GRADIENTS),
     **dict.fromkeys(("wkafl-no-noniid", "wkafl-no-selection", "wkafl-no-staleness"), GRADIENTS),
     "zeno-plus-plus": {},
-    **dict.fromkeys(("idfl", "sync-tdma-fl", "tdma-fl"), SLOTTED),
+    **dict.fromkeys(("idfl", "sync-tdma-fl", "tdma-fl", "push-tdma"), SLOTTED),
+    **dict.fromkeys(("push-on-improvement", "push-stalest"), PERIODIC),
 }
 FAULTS = [
     {"kind": "kill", "at_s": 6.0, "for_s": 4.0, "edges": ["e001"]},
@@ -95,8 +149,9 @@ def strategies(*names: str) -> list[dict[str, Any]]:
 def runs() -> Runs:
     """The config of each case, by its name."""
     shared = [name for name in OPTIONS if OPTIONS[name] is not SLOTTED and name != "fedecho"]
+    slotted = [name for name in OPTIONS if OPTIONS[name] is SLOTTED]
     few = strategies("fedavg", "fedasync", "fedbuff", "fedasmu", "wkafl")
-    tdma = {"medium": TDMA, "strategies": strategies("idfl", "sync-tdma-fl", "tdma-fl", "fedasync")}
+    tdma = {"medium": TDMA, "strategies": strategies(*slotted, "fedasync")}
     of_devices = [fault for fault in FAULTS if fault["kind"] != "cut"]
     there = {"kind": "exponential", "there_s": 10.0, "away_s": 3.0}
     absent = {"count": 6, "availability": there}
@@ -107,6 +162,7 @@ def runs() -> Runs:
     }
     asking = strategies("fedasmu", "fedssmu", "fedasmu-fa")
     train_on = [entry | {"on_request": "train_on"} for entry in asking[:2]]
+    pushing = [{"strategy": f"pushes.py:{name}", **PERIODIC} for name in PUSHERS]
     return {
         "all": {"strategies": strategies(*shared)},
         "workers": {"strategies": strategies(*shared), "stop": {"versions": 4}},
@@ -134,6 +190,19 @@ def runs() -> Runs:
             "training": {**BASE["training"], "trainer": "none"},
             "evaluation": {"every_versions": 10},
             "stop": {"versions": 40},
+        },
+        "pushes": {"strategies": pushing, "training": {**BASE["training"], "batch_size": 5}},
+        "pushes-faults": {
+            "strategies": pushing,
+            "edges": absent,
+            "faults": FAULTS,
+            "links": {**slow, "down_mbit_s": 0.05},
+            "compression": {"up": "int8", "down": "int8"},
+            "devices": {
+                "samples_per_s": 30.0,
+                "throttling": {"hot_share": 0.5, "budget_s": 2.0, "recovery_s": 9.0},
+            },
+            "stop": {"emulated_s": 60.0},
         },
         "resumed": {"strategies": few, "stop": {"versions": 150}},
     }
@@ -194,6 +263,7 @@ def digests(tree: Path, cases: list[str]) -> Iterator[tuple[str, str]]:
     with tempfile.TemporaryDirectory(prefix="golden-") as name:
         folder = Path(name)
         (folder / "task.py").write_text(TASK)
+        (folder / "pushes.py").write_text(PUSHES)
         for case in cases:
             chosen = {"name": case} | BASE | runs()[case]
             config = {key: value for key, value in chosen.items() if value is not None}

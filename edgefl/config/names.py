@@ -160,10 +160,12 @@ def _no_choice(strategy: type[Strategy], options: dict[str, Any], edges: int) ->
 
 def _unused_merge(rule: type[LocalRule]) -> list[str]:
     """Return a warning if the rule asks for fresher models and cannot use them, or never asks."""
-    asks = rule.checkpoint is not LocalRule.checkpoint
+    by_step = rule.asks is not LocalRule.asks
+    asks = by_step or rule.checkpoint is not LocalRule.checkpoint
+    how = "asks" if by_step else "checkpoint"
     merges = rule.merge is not LocalRule.merge
     if asks and not merges:
-        return [f"{rule.__name__} asks for fresher models (checkpoint), but has no merge"]
+        return [f"{rule.__name__} asks for fresher models ({how}), but has no merge"]
     if merges and not asks:
         return [f"{rule.__name__} has a merge, but never asks for a fresher model (checkpoint)"]
     return []

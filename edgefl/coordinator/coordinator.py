@@ -636,11 +636,13 @@ class Coordinator:
                 case do.Push():
                     sends = [self._push(edge, decision) for edge in decision.edges]
                     numbers.append([cast(Pushed, send.message).number for send in sends])
-                    outputs += (
-                        sends
-                        if decision.broadcast is None
-                        else [Broadcast(tuple(sends), decision.broadcast)]
-                    )
+                    if decision.broadcast is None:
+                        outputs += sends
+                    elif outputs and _carries(outputs[-1], decision):
+                        first = cast(Broadcast, outputs.pop())
+                        outputs.append(Broadcast((*first.sends, *sends), first.slots))
+                    else:
+                        outputs.append(Broadcast(tuple(sends), decision.broadcast))
                 case do.Publish():
                     outputs += self._publish(decision.weights, now)
                 case do.Discard():
@@ -952,6 +954,16 @@ class Failures:
     def exceed_half(self, edges: int) -> bool:
         """Whether more than half of ``edges`` edges fail."""
         return 2 * len(self.failing) > edges
+
+
+def _carries(output: Output, push: do.Push) -> bool:
+    """Whether a broadcast already has the model of this push, in the same slots: all hear it."""
+    if not isinstance(output, Broadcast) or output.slots != push.broadcast:
+        return False
+    message = cast(Assignment | Pushed, output.sends[0].message)
+    return {id(vector) for vector in message.vectors.values()} == {
+        id(vector) for vector in push.vectors.values()
+    }
 
 
 class HeldScores:

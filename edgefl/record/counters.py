@@ -43,7 +43,8 @@ class Counters:
     capped: Counter[str] = field(default_factory=Counter)  # implausible numbers, by edge
     lost: set[str] = field(default_factory=set)  # edges that left and did not rejoin
     diverged_at: int | None = None  # the first version that is not finite
-    marks: set[str] = field(default_factory=set)  # kinds of events, names of reported numbers
+    # kinds of events, names of reported numbers, and "push"
+    marks: set[str] = field(default_factory=set)
 
     @property
     def updates_accepted(self) -> int:
@@ -145,6 +146,8 @@ class Counters:
                 self._publish(decision)
             elif decision["do"] == "report":
                 self.marks.update(decision["values"])
+            elif decision["do"] == "push":
+                self.marks.add("push")
         if kind == "edge_lost":
             self.lost.add(row["edge"])
         elif kind == "edge_joined":

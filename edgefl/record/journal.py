@@ -19,7 +19,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from zlib import crc32
 
 import numpy as np
@@ -37,6 +37,7 @@ OLD = "journal"  # the name of the only segment of an old journal, without the e
 LINES, BLOBS = ".jsonl", ".bin"
 SEGMENT = re.compile(r"journal-(\d{6,})\.jsonl")
 Row = dict[str, Any]
+End = Literal["", "ends", "over"]
 Mark = tuple[int, int]  # a segment, and a number of entries in it
 
 
@@ -74,7 +75,7 @@ class JournalEntry:
 
     ``item`` and ``arrays`` are as they were given to ``Journal.input``; None in a journal of events
     alone. ``wall_s``: when the input was handled. ``caused``: the rows of ``events`` as they were
-    written. ``end``: where the entry ends. ``ended``: the input has ended the run, or came later.
+    written. ``at``: where the entry ends. ``end``: the input has ended the run, or came too late.
     """
 
     item: Any
@@ -82,8 +83,8 @@ class JournalEntry:
     wall_s: float
     events: list[JournalEvent]
     caused: list[Row]
-    end: Position
-    ended: bool = False
+    at: Position
+    end: End = ""
 
 
 class _Damage(Exception):
@@ -142,8 +143,8 @@ class _Segment:
             max([begin.blobs_bytes, *map(_end, places)]),
         )
         wall_s = float(row.get("wall_s", 0.0))
-        ended = bool(row.get("ended"))
-        return JournalEntry(row.get("item"), of_item, wall_s, events, caused, end, ended)
+        of_run: End = row.get("end", "")
+        return JournalEntry(row.get("item"), of_item, wall_s, events, caused, end, of_run)
 
     def row(self, index: int) -> Row:
         crc, _, text = self.rows[index].partition(b" ")
@@ -221,7 +222,7 @@ def read(
             for index in range(len(segment.rows)):
                 entry = segment.entry(index, end)
                 yield entry
-                end = entry.end
+                end = entry.at
             if segment.torn:
                 raise _Damage(f"{segment.lines}: line {end.entries + 1} is torn")
         except _Damage as damage:
@@ -296,12 +297,12 @@ class Journal:
             self._entry({**row, "arrays": places, "decisions": decided})
 
     def input(
-        self, item: Any, arrays: Mapping[str, np.ndarray], wall_s: float, ended: bool = False
+        self, item: Any, arrays: Mapping[str, np.ndarray], wall_s: float, end: End = ""
     ) -> None:
         """Write an input that was handled, with the events that it caused.
 
         ``item``: a row of JSON. ``arrays``: the large parts of the input. ``wall_s``: seconds of
-        the run's own clock, for rows that need it in a replay. ``ended``: the run has ended.
+        the run's own clock, for rows that need it in a replay. ``end``: as in JournalEntry.
         """
         known = {id(array): self._put(array) for array in arrays.values()}
         events, self._events = self._events, []
@@ -317,7 +318,7 @@ class Journal:
             "arrays": {name: known[id(array)] for name, array in arrays.items()},
             "wall_s": wall_s,
             "events": events,
-            **({"ended": True} if ended else {}),
+            **({"end": end} if end else {}),
         }
         self._entry(entry | {"durable": self._durable} if self.power else entry)
 
@@ -428,7 +429,7 @@ class Journal:
             for entry in read(self.directory, self.disk, since, say):
                 yield entry
                 self._check(entry)
-                end = entry.end
+                end = entry.at
         for number in segments(self.directory, self.disk):
             if number > end.segment:
                 self._remove(number)
@@ -441,11 +442,11 @@ class Journal:
             del event["arrays"]
         caused = [{k: v for k, v in row.items() if k != "arrays"} for row in entry.caused]
         found = orjson.loads(_text(events))
-        if entry.ended:  # a run that is lengthened does not end there
+        if entry.end == "ends":  # a run that is lengthened goes on there
             found = found[: len(caused)]
         if found != caused:
-            number = entry.end.entries
-            name = f"{segment_name(entry.end.segment)}{LINES}"
+            number = entry.at.entries
+            name = f"{segment_name(entry.at.segment)}{LINES}"
             raise UserError(
                 f"{self.directory / name}: the input of line {number} decided {found} when it was"
                 f" repeated, the journal has {caused}"

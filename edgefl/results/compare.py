@@ -117,18 +117,21 @@ def load(*paths: Path) -> list[Row]:
 
     UserError if a path holds no run, or if a number of summary.json is none.
     """
-    rows = []
-    for name, directories in run_files.find(paths).items():
-        for run in directories:
-            with undamaged(run):
-                rows.append(row := load_run(run, name))
-            for each in fields(row):
-                value = getattr(row, each.name)
-                numeric = str(each.type).removesuffix(" | None") in ("int", "float")
-                if numeric and not isinstance(value, (int, float, NoneType)):
-                    place = f"{run / SUMMARY}: {each.name}"
-                    raise UserError(f"{place}: expected a number, found {value!r:.60}")
-    return rows
+    found = run_files.find(paths)
+    return [_loaded(run, name) for name, directories in found.items() for run in directories]
+
+
+def _loaded(run: Path, name: str) -> Row:
+    """Load a run. UserError if a number of summary.json is none."""
+    with undamaged(run):
+        row = load_run(run, name)
+    for each in fields(row):
+        value = getattr(row, each.name)
+        numeric = str(each.type).removesuffix(" | None") in ("int", "float")
+        if numeric and not isinstance(value, (int, float, NoneType)):
+            place = f"{run / SUMMARY}: {each.name}"
+            raise UserError(f"{place}: expected a number, found {value!r:.60}")
+    return row
 
 
 def load_run(run: Path, name: str) -> Row:
@@ -427,8 +430,7 @@ def scheme_named(name: str, directories: Mapping[str, Sequence[Path]]) -> str:
 
 def _row(run: Path, name: str, target: float | None) -> Row:
     """Load a run; with a ``target``, as if it had been the target of the run."""
-    with undamaged(run):
-        row = load_run(run, name)
+    row = _loaded(run, name)
     if target is None or target == row.target_accuracy:
         return row
     seconds, joules = (

@@ -35,7 +35,7 @@ class FedAsyncOptions(AsynchronousOptions):
     """
 
 
-def damping(options: FedAsyncOptions, gap: int) -> float:
+def damping(options: FedAsyncOptions, gap: float) -> float:
     """Return s(t - tau) of the paper: 1 for a fresh update (gap 0), as in the authors' code."""
     if options.staleness == "constant":
         return 1.0
@@ -53,7 +53,7 @@ class FedAsync(Asynchronous):
     def apply(self, update: UpdateArrived, gap: int) -> np.ndarray:
         return mix(self.weights, update.weights, self.alpha(gap))
 
-    def alpha(self, gap: int) -> float:
+    def alpha(self, gap: float) -> float:
         """Return the weight of an update with this gap at the current version."""
         options: FedAsyncOptions = self.options
         late = options.halve_alpha_at is not None and self.version >= options.halve_alpha_at

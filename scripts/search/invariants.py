@@ -11,6 +11,7 @@ from exactly_once import ExactlyOnce
 
 from edgefl.coordinator.tasks import DeadlineOver, GraceOver
 from edgefl.edges.edge import MOST_UNACKNOWLEDGED
+from edgefl.exchange.machine import MOST_PUSHES
 from edgefl.protocol.codec import decode, decode_note, says, transfer_meta, unbundled
 from edgefl.protocol.messages import TASK, Acknowledged, Offer, Stamped
 from emulator.units import FOREVER
@@ -331,7 +332,7 @@ class Invariants:
             "alarms of the pacing thread": (len(pacing.alarms), 1),
             "notes": (len(transport.notes), 2 * edges),
             "offers": (sum(map(len, transport.exchange.uploads.values())), 8 * edges),
-            "flows": (len(transport.exchange.flows), 4 * edges + FEW),
+            "flows": (len(transport.exchange.flows), (4 + MOST_PUSHES) * edges + FEW),
             "sessions": (len(coordinator.sessions.by_routing), 3 * edges + FEW),
             "joined sessions": (len(coordinator.sessions.by_edge), edges),
         }

@@ -26,6 +26,7 @@ from edgefl.config.experiment import Experiment
 from edgefl.protocol.messages import Setup
 from edgefl.record import files
 from edgefl.strategies.base.catalog import load, strategy_names
+from edgefl.strategies.base.strategy import LocalRule
 from emulator import clock
 from emulator.units import NS_PER_S
 
@@ -42,6 +43,10 @@ SLOTS: dict[str, Any] = {
     "medium": {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 20.0, "rate_mbit_s": 0.5}
 }
 SERVER: dict[str, Any] = {"unlabelled": {"size": 16}}
+EVALUATION: dict[str, Any] = {"every_versions": 3, "train_samples": 0}
+# time for pushes; on a TDMA channel no two edges end at one moment
+LONG: dict[str, Any] = {"batch_size": 4, "epochs": 4}
+HEARD = EVALUATION | {"every_versions": 1, "cost_s": 0.5}  # longer than it really takes
 ECHO = {"distil_learning_rate": 0.01, "distil_batch_size": 8, "predict_s": 0.2, "distil_s": 1.0}
 OPTIONS: dict[str, dict[str, Any]] = {
     "fedprox": {"clients_per_round": 4},
@@ -50,6 +55,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "fedac": {"server_learning_rate": 0.1},
     "idfl": {"per_round": 1, "alpha": 1},
     "fedecho": ECHO,
+    "push-on-improvement": {"least_drop": 0.002},
+    "push-stalest": {"budget_byte_s": 2000},
     "zeno-plus-plus": {"refresh_every": 3, "server_samples": 20, "gradient_s": 0.2},
 }  # of single strategies
 SMALL: dict[str, Any] = {
@@ -69,6 +76,8 @@ def _strategy(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     kind = load(name)
     entry = {key: value for key, value in SMALL.items() if key in kind.Options.model_fields}
     more = (SLOTS if kind.schedules_slots else {}) | (SERVER if kind.needs_unlabelled else {})
+    more |= {"evaluation": HEARD} if kind.hears_evaluations else {}
+    more |= {"training": LONG} if kind.rule.pushed is not LocalRule.pushed else {}
     return entry | OPTIONS.get(name, {}), more
 
 
@@ -84,7 +93,8 @@ class Scenario(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
     ``pace``: how fast devices and links are, as a factor. ``bounded``: tasks have one limit in all
     (``network.task_timeout_s``). ``checkpoints``: they are taken, every few seconds. ``native``: no
     link is emulated, so that the coordinator has one thread where nothing waits for the disk.
-    ``up``, ``down``: how updates and models are compressed.
+    ``up``, ``down``: how updates and models are compressed. ``pushes``: in place of ``strategy``,
+    the one of ``pushing.py`` with this name.
     """
 
     strategy: str
@@ -95,6 +105,7 @@ class Scenario(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
     native: bool = False
     up: str = ""
     down: str = ""
+    pushes: str = ""
 
 
 def random_scenario(rng: np.random.Generator) -> Scenario:
@@ -119,6 +130,9 @@ def _compressed(rng: np.random.Generator) -> dict[str, str]:
 def experiment(scenario: Scenario) -> Experiment:
     """The scenario's experiment."""
     entry, more = STRATEGIES[scenario.strategy]
+    strategy = scenario.strategy
+    if scenario.pushes:
+        strategy, (entry, more) = f"pushing.py:{scenario.pushes}", STRATEGIES["fedasync"]
     rate = scenario.pace
     sections: dict[str, Any] = {
         "name": "search",
@@ -129,7 +143,7 @@ def experiment(scenario: Scenario) -> Experiment:
         "devices": {"samples_per_s": 60.0 * rate, "slowest_ratio": 3.0},
         "links": {"up_mbit_s": 0.1 * rate, "down_mbit_s": 0.2 * rate, "latency_ms": 10.0},
         "stop": {"versions": VERSIONS, "emulated_s": 600.0},
-        "evaluation": {"every_versions": 3, "train_samples": 0},
+        "evaluation": EVALUATION,
         "network": {
             "port": PORT,
             "realtime": "off",
@@ -140,7 +154,7 @@ def experiment(scenario: Scenario) -> Experiment:
             **({"task_timeout_s": 30.0} if scenario.bounded else {}),
         },
         "record": {"durability": scenario.durability},
-        "strategies": [{"strategy": scenario.strategy, **entry}],
+        "strategies": [{"strategy": strategy, **entry}],
     }
     if scenario.native:
         sections["links"] = {"kind": "native"}
@@ -179,7 +193,7 @@ class World:
 
     def learned(self, scenario: Scenario) -> Learning:
         """The data and the model, for this scenario's experiment."""
-        found, strategy = self.experiment(scenario), scenario.strategy
+        found, strategy = self.experiment(scenario), scenario.pushes or scenario.strategy
         if strategy not in self._learned:
             self._learned[strategy] = made = learning(found, FOLDER)
             layout = orjson.dumps(made.layout.to_json())

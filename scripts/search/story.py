@@ -13,11 +13,19 @@ import numpy as np
 from msgspec.structs import asdict, replace
 
 from search.faults import KINDS, Fault, drawn
+from search.pushing import PUSHING
 from search.scenario import STRATEGIES, Scenario, random_scenario
 
 MOST_FAULTS = 7
 NATIVE_SHARE = 0.3  # of the stories, less those of strategies with a channel
+PUSHING_SHARE = 0.3  # of the stories
 LAST_S = 10.0  # faults begin by then; an undisturbed run takes about so long
+
+
+def _pushes(seed: int) -> str:
+    """Which strategy that pushes the story has; "": none. It draws from a stream of its own."""
+    rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 1])))
+    return str(rng.choice(sorted(PUSHING))) if rng.random() < PUSHING_SHARE else ""
 
 
 class Story(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -37,9 +45,10 @@ class Story(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
         kinds = rng.choice(sorted(KINDS), count)
         at = zip(kinds, moments, strict=True)
         faults = tuple(drawn(str(kind), at_s, rng) for kind, at_s in at)
-        slotted = "medium" in STRATEGIES[scenario.strategy][1]
+        pushes = _pushes(seed)
+        slotted = "medium" in STRATEGIES[scenario.strategy][1] and not pushes
         native = bool(rng.random() < NATIVE_SHARE) and not slotted
-        return cls(seed, replace(scenario, native=native), faults)
+        return cls(seed, replace(scenario, native=native, pushes=pushes), faults)
 
     def without(self, index: int) -> Story:
         return replace(self, faults=self.faults[:index] + self.faults[index + 1 :])
@@ -85,6 +94,7 @@ PLAIN: dict[str, Any] = {
     **dict.fromkeys(("bounded", "checkpoints", "native"), False),
     "up": "",
     "down": "",
+    "pushes": "",
     "pace": 1.0,
 }
 

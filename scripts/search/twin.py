@@ -66,12 +66,12 @@ class History:
             self._busy = False
             return wishes
 
-        def kept(item: Any, arrays: Mapping[str, Any], wall_s: float, ended: bool) -> None:
+        def kept(item: Any, arrays: Mapping[str, Any], wall_s: float, end: str) -> None:
             copies = {name: aligned_copy(array) for name, array in arrays.items()}
             text = orjson.dumps(item, option=orjson.OPT_SERIALIZE_NUMPY)
             self.inputs.append((text, copies, wall_s))
             try:
-                put(item, arrays, wall_s, ended)
+                put(item, arrays, wall_s, end)
             except Exception:
                 self._refused = True  # its arrays could not be written, so it has no row
                 raise

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from reproduced import curve_rows, entry_of, part_of, row_of
 from reproduction import figures, pages
+from reproduction.book import Book
 from reproduction.drawings import DRAWINGS
 from reproduction.entry import Entry, Figure, Point, Scale
 from reproduction.results import (
@@ -190,6 +191,43 @@ def test_the_front_page_has_the_chosen_claims_alone(tmp_path: Path) -> None:
     assert "and 2 further claims](dissemination.md)" in front
     with pytest.raises(UserError, match="study: front: 2 claims begin with 'B is worse'"):
         pages.write(tmp_path, [study(claims=[CLAIM, *others], front=["B is worse"])])
+
+
+def test_the_front_page_begins_with_the_main_claims_in_one_picture(tmp_path: Path) -> None:
+    entry = study(claims=[{**CLAIM, "theirs": 5.0}])
+    front, _ = read(filled(tmp_path, entry, Scale.paper, GOOD, BAD), entry)
+    assert "(figures/forest.svg)" in front and "1 main claim: holds: 1." in front
+    picture = tmp_path / "figures" / "forest.svg"
+    before = picture.read_bytes()
+    read(tmp_path, entry)
+    assert picture.read_bytes() == before
+    effects = Book([entry], tmp_path / "data").judged(entry)[0].finding.effects
+    assert effects[0] == pytest.approx(41) and effects[1] > 1, ".41 is 41 points"
+    assert figures.write_forest({}, tmp_path / "none") is None
+
+
+def test_rows_of_an_earlier_rule_are_named(tmp_path: Path) -> None:
+    part = part_of(["a", "b"], columns=("convergence_accuracy",))
+    entry = study().model_copy(update={"parts": (part,)})
+    filled(tmp_path, entry, Scale.paper, GOOD, BAD)
+    csv = tmp_path / "data" / "study.csv"
+    _, page = read(tmp_path, entry)
+    assert "rule 1" not in page
+    csv.write_text(csv.read_text().replace(",2\n", ",1\n", 3))
+    assert pages.MIXED in read(tmp_path, entry)[1]
+    csv.write_text(csv.read_text().replace(",2\n", ",\n"))
+    assert pages.OLD_RULE in read(tmp_path, entry)[1]
+
+
+def test_a_study_that_a_look_has_ended_is_whole(tmp_path: Path) -> None:
+    entry = study(looks=(3, 6))
+    six = entry.parts[0].model_copy(update={"seeds": (1, 2, 3, 4, 5, 6)})
+    entry = entry.model_copy(update={"parts": (six,)})
+    front, page = read(filled(tmp_path, entry, Scale.paper, GOOD, BAD), entry)
+    assert "(so far: not all runs are done)" not in front and "| a | 0.91 ± 0.01 | 3 |" in page
+    one_more = row_of("a", 4, {"final_accuracy": 0.9})
+    Tables(tmp_path / "data", entry).put(one_more)
+    assert "| 4 of 6 |" in read(tmp_path, entry)[1]
 
 
 @pytest.mark.parametrize("log", ["", "xy"])

@@ -114,11 +114,14 @@ def test_verdicts_without_a_difference_are_wrong_in_five_per_cent(looks: tuple[i
 
 
 def test_an_undecided_claim_says_how_many_seeds_it_needs() -> None:
-    given = results_of(COLUMN, {"a": A, "c": NEAR})  # deviation .03
-    found = rules.better(given, "a", "c", COLUMN, effect=0.02)
-    assert found.needed == seeds_needed(2 / 3) == 20 and "20 seeds tell 0.02" in found.why
-    found = rules.better(given, "a", "c", COLUMN)
-    assert found.needed == rules.MOST_SEEDS + 1 and "smaller than 0.1445" in found.ours
+    wild = {1: 0.76, 2: 0.87, 3: 0.82}  # A - wild: .04, -.05, .02: mean .0033, deviation .0473
+    given = results_of(COLUMN, {"a": A, "b": wild, "c": NEAR})
+    found = rules.better(given, "a", "b", COLUMN, effect=0.03)
+    assert found.needed == seeds_needed(0.03 / 0.04726) == 22 and "22 seeds tell 0.03" in found.why
+    found = rules.better(given, "a", "b", COLUMN)
+    assert found.needed == rules.MOST_SEEDS + 1 and "smaller than 0.1207" in found.ours
+    near = rules.better(given, "a", "c", COLUMN)  # mean .07, deviation .03
+    assert near.needed == seeds_needed(7 / 3) == 4 and "4 seeds tell 0.07" in near.why
     assert rules.every({"x": found}).needed == found.needed
     assert rules.better(given, "c", "c", COLUMN).needed == 0, "decided"
 
@@ -147,7 +150,7 @@ def test_seeds_in_which_neither_arrives_tell_nothing() -> None:
     assert found(20.0, None, None).interval is None
     never = found(None, None, None)
     assert (never.ties, never.interval, never.verdict) == (3, None, Verdict.unknown)
-    assert "in 3 seeds neither run has it" in never.found(never.verdict, "Time").why
+    assert "in 3 of 3 seeds neither run has it" in never.found(never.verdict, "Time").why
 
 
 def test_numbers_of_two_versions_of_the_rule_are_not_mixed() -> None:

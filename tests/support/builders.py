@@ -20,6 +20,7 @@ from edgefl.protocol.messages import (
     CancelTask,
     Fresh,
     NothingNewer,
+    Pushed,
     Ready,
     Update,
     UrgeTask,
@@ -212,6 +213,11 @@ def output(out: Output) -> str:
             return (
                 f"{out.to} <- fresh {fresh.number} v{fresh.version}"
                 f" ({plain(fresh.vectors['weights'])})"
+            )
+        case Send(message=Pushed() as pushed):
+            return (
+                f"{out.to} <- push {pushed.number} v{pushed.version}"
+                f" ({plain(pushed.vectors['weights'])})"
             )
         case Send(message=Acknowledged() | NothingNewer() | CancelTask() | UrgeTask() as note):
             return f"{out.to} <- {type(note).__name__} {note.task}"

@@ -215,6 +215,7 @@ def _words(*words: str, below: str = "") -> Callable[[Path], tuple[int, str]]:
 
 COMMANDS: dict[str, Callable[[Path], tuple[int, str]]] = {
     "compare": _words("compare", "--target", "0.3"),
+    "ages": _words("compare", "--age"),
     "report": _words("report", "--out", "@r.html"),
     "plot": _words("plot", "--out", "@a.svg"),
     "plot staleness": _words("plot", "--kind", "staleness", "--out", "@a.svg"),

@@ -430,7 +430,7 @@ class Lengthening:
             Checkpoints(disk, directory / CHECKPOINTS).clear()
         if summary := read_summary(directory):
             text = orjson.dumps(summary | {"finished": LENGTHENED}, option=orjson.OPT_INDENT_2)
-            disk.replace(path, text)
+            disk.replace(path, text, durable=True)
 
     def _write(self, path: Path, of: Path) -> None:
         then, now = (each.stop.model_dump(exclude_none=True) for each in (self.before, self.after))

@@ -102,7 +102,8 @@ def _other_keys(experiment: Experiment) -> list[tuple[Loc, bool, str]]:
     ]
 
 
-HOOKS = ("unpack", "begin", "extra_loss", "adjust", "checkpoint", "merge", "payload")
+ASKING = ("checkpoint", "asks", "merge", "pushed")
+HOOKS = ("unpack", "begin", "extra_loss", "adjust", *ASKING, "payload")
 
 
 def refusal(strategy: type[Strategy], options: Any) -> str | None:

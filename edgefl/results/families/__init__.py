@@ -8,6 +8,7 @@ by_label       accuracy on the data of fast and of slow devices
 dissemination  cost and effect of asking for fresher models (FedASMU, FedSSMU)
 distillation   what a distilling server reports per round (FedEcho)
 edge_scores    how well the model serves each edge: scores on the edges' own samples
+pushes         what became of models that the server pushed, and what they cost
 native         what was measured of native links and devices
 slots          how slotted strategies used a TDMA channel
 """

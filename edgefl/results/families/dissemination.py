@@ -78,8 +78,9 @@ class Answer:
 
 @dataclass(slots=True)
 class Request:
-    """One task's request, which a new session may repeat. ``t``: when the server first heard it.
+    """A request of a task, which a new session may repeat. ``t``: when the server first heard it.
 
+    ``at``: the step, and the version from which the edge trains. ``before``: the task's former one.
     ``until_ns``: when an answer is too late; 0: the edge waits for it. ``arrived_s``: when the
     model was on the edge. ``update``: the row of the task's update.
     """
@@ -88,6 +89,9 @@ class Request:
     task: int
     t: float
     until_ns: int = 0
+    at: tuple[int | None, int | None] | None = None
+    before: Request | None = None
+    last: bool = True  # the task has made no other one since
     times: int = 1
     in_time: bool = True  # False: training had ended when the server heard the request
     answers: list[Answer] = field(default_factory=list)
@@ -115,7 +119,7 @@ class Request:
             return Outcome.NOTHING_NEWER
         sent_late = 0 < self.until_ns <= round(self.answer.t * NS_PER_S)
         numbers = {} if self.update is None else self.update["numbers"]
-        heard_late = self.until_ns > 0 and bool(numbers.get("too_late"))
+        heard_late = self.last and self.until_ns > 0 and bool(numbers.get("too_late"))
         if self.dropped or sent_late or heard_late:
             return Outcome.TOO_LATE
         # an edge sends its update only after an answer has arrived, or came too late
@@ -123,7 +127,7 @@ class Request:
 
 
 class RequestsSoFar:
-    """The requests of a run by task, from the rows of events.jsonl in their order."""
+    """The requests of a run from the rows of events.jsonl in their order; by task, the latest."""
 
     def __init__(self) -> None:
         self.by_task: dict[int, Request] = {}
@@ -136,19 +140,38 @@ class RequestsSoFar:
         elif row.get("fact") == "request_too_late" and task not in self.by_task:
             self.by_task[row["task"]] = Request(row["edge"], row["task"], row["t"], in_time=False)
         elif task in self.by_task and _is_update(row):
-            self.by_task[row["task"]].update = row
+            for request in self.of_task(row["task"]):
+                request.update = row
         for decision in row.get("decisions", ()):
             if decision["do"] == "send_fresh":
                 self._answered(decision, row["t"])
 
     def _asked(self, row: Row) -> None:
-        request = self.by_task.get(row["task"])
-        if request is None:
+        request, at = self.by_task.get(row["task"]), (row.get("step"), row.get("base_version"))
+        if request is None or request.at not in (None, at):
             until_ns = row.get("until_ns", 0)
-            self.by_task[row["task"]] = Request(row["edge"], row["task"], row["t"], until_ns)
+            self.by_task[row["task"]] = Request(
+                row["edge"], row["task"], row["t"], until_ns, at, request
+            )
+            if request is not None:
+                request.last = False
         else:
+            request.at = at
             request.times += 1
             request.in_time = True
+
+    def of_task(self, task: int) -> list[Request]:
+        """The requests of a task, the first one first."""
+        found, request = [], self.by_task.get(task)
+        while request is not None:
+            found.append(request)
+            request = request.before
+        return found[::-1]
+
+    @property
+    def all(self) -> list[Request]:
+        """The requests of all tasks."""
+        return [request for task in self.by_task for request in self.of_task(task)]
 
     def _answered(self, decision: Row, t: float) -> None:
         request = self.by_task.get(decision["task"])
@@ -192,7 +215,7 @@ def refresh_points(events: Iterable[Row]) -> Counter[int]:
     """
     numbers = (
         request.update["numbers"].get("refresh_point")
-        for request in requests_of(events).by_task.values()
+        for request in requests_of(events).by_task.values()  # once for a task
         if request.update is not None
     )
     return Counter(int(point) for point in numbers if number(point) is not None)
@@ -209,7 +232,7 @@ def section(
     ("after"). Merging is partial, so the update's own staleness lies in between.
     """
     requests = requests_of(events)
-    asked = requests.by_task.values()
+    asked = requests.all
     if not asked:
         return None
     _follow_downloads(asked, links)
@@ -259,9 +282,9 @@ def contradictions(requests: RequestsSoFar, events: Iterable[Row]) -> list[str]:
     """Return a sentence about each convention that the strategy or its rule breaks."""
     false = foreign = 0
     for event in updates(events):
-        request, numbers = requests.by_task.get(event["task"]), event["numbers"]
-        merged = request is not None and request.outcome is Outcome.MERGED
-        can_be_late = request is not None and (request.until_ns > 0 or not request.in_time)
+        asked, numbers = requests.of_task(event["task"]), event["numbers"]
+        merged = any(request.outcome is Outcome.MERGED for request in asked)
+        can_be_late = any(request.until_ns > 0 or not request.in_time for request in asked)
         false += "merged" in numbers and bool(numbers["merged"]) != merged
         foreign += bool(numbers.get("too_late")) and not can_be_late
     sentences = {
@@ -536,10 +559,10 @@ def series(events: Sequence[Row]) -> dict[str, Points]:
     The server's values are those at the arrival, a device's those of the merge in that update.
     """
     points: dict[str, Points] = {name: [] for name in PANELS}
-    asked = requests_of(events).by_task
+    asked = requests_of(events)
     for event in updates(events):
-        request = asked.get(event["task"])
-        merged = request is not None and request.outcome is Outcome.MERGED
+        of_task = asked.of_task(event["task"])
+        merged = any(request.outcome is Outcome.MERGED for request in of_task)
         for names, values in (
             (SERVER, reported(event)),
             (DEVICE if merged else {}, event["numbers"]),

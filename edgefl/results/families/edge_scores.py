@@ -9,7 +9,7 @@ Every edge counts the same, however many samples it has.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -34,7 +34,7 @@ from edgefl.results.figures.base import (
 )
 from edgefl.results.figures.curves import every, over_seeds, score_of_runs
 from edgefl.results.read import iter_csv, number
-from edgefl.results.run_files import read_config
+from edgefl.results.run_files import RunFiles, read_config
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -101,7 +101,7 @@ def over_edges(values: Iterable[float], score: Score) -> dict[str, float]:
 
 
 # ---------------------------------------------------------------------- the figure
-COLUMNS = ("name", "seed", "version", "emulated_s", "edge")
+COLUMNS = ("name", "seed", "version", "emulated_s", "until_s", "edge")
 
 
 class EdgeScoresPlot(Plot):
@@ -112,12 +112,7 @@ class EdgeScoresPlot(Plot):
 
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
         score = score_on_edges(score_of_runs(runs))
-        rows = [
-            (name, run.config.get("seed"), version.number, version.at_s, edge, value)
-            for name, run in every(runs)
-            for version in scored_versions(run.path, score)
-            for edge, value in version.scores.items()
-        ]
+        rows = [row for name, run in every(runs) for row in _rows(name, run, score)]
         return PlotData((*COLUMNS, score.name), rows)
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
@@ -125,25 +120,38 @@ class EdgeScoresPlot(Plot):
         schemes = data.by("name")
         several = any(len(run.by("version")) > 1 for run in data.by("seed").values())
         panels = canvas.panels(1 + several, 2, 2.4, sharey=True)
-        unit, label = axis_of("emulated_s", max(data["emulated_s"]))
+        for axes in panels[:1] if canvas.is_page else panels:
+            axes.set_ylabel(f"{score.title.capitalize()} on an edge's samples")
+            if score.largest > 1:
+                logarithmic_if_wide(axes, data[score.name])
+        unit, label = axis_of("emulated_s", max(data["until_s"]))
         for place, (name, each) in enumerate(schemes.items()):
             _draw_edges(panels[0], place, name, each, score, canvas)
             if several:
                 _draw_over_time(panels[1], place, each, score, unit)
         panels[0].axvspan(0, 10, color="0.92", zorder=0)
         panels[0].set_xlim(0, 100)
-        panels[0].set_xlabel("Edges, from the worst one on (%); grey: the worst tenth")
+        panels[0].set_xlabel("Edges, the worst first (%)")
+        panels[0].set_title("last model; grey: the worst tenth, and its mean", fontsize=7)
         if several:
             panels[1].set_title("mean (thin) and worst tenth (thick)", fontsize=7)
             panels[1].set_xlabel(label)
-        for axes in panels:
-            if score.largest == 1:
+        if score.largest == 1:
+            for axes in panels:
                 percents(axes)
-            else:
-                logarithmic_if_wide(axes, data[score.name])
-        for axes in panels if not canvas.is_page else panels[:1]:
-            axes.set_ylabel(f"{score.title.capitalize()} on an edge's samples")
         canvas.legend(panels[0])
+
+
+def _rows(name: str, run: RunFiles, score: Score) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a run. The scores of a version hold until the next one that was scored."""
+    scored = scored_versions(run.path, score)
+    if not scored:
+        return
+    seed, end_s = run.config.get("seed"), number(run.summary.get("emulated_s")) or 0.0
+    ends = [*(later.at_s for later in scored[1:]), max(end_s, scored[-1].at_s)]
+    for version, until_s in zip(scored, ends):
+        for edge, value in version.scores.items():
+            yield name, seed, version.number, version.at_s, until_s, edge, value
 
 
 def _draw_edges(
@@ -160,11 +168,14 @@ def _draw_edges(
 
 def _draw_over_time(axes: Axes, place: int, each: PlotData, score: Score, unit: float) -> None:
     """Draw the mean (thin) and the worst tenth (thick) over time; the means of all seeds."""
-    of_seeds = [list(run.by("version").values()) for run in each.by("seed").values()]
-    times = [[of["emulated_s"][0] / unit for of in scored] for scored in of_seeds]
-    spreads = [[over_edges(of[score.name], score) for of in scored] for scored in of_seeds]
-    for part, width in (("mean", 0.8), ("worst_tenth", 2.2)):
-        rows = over_seeds([(x, [of[part] for of in y]) for x, y in zip(times, spreads)])
+    curves = []
+    for run in each.by("seed").values():
+        scored = list(run.by("version").values())
+        times = [of["emulated_s"][0] / unit for of in scored]
+        spreads = [over_edges(of[score.name], score) for of in scored]
+        curves.append(([*times, scored[-1]["until_s"][0] / unit], [*spreads, spreads[-1]]))
+    for part, width in (("mean", 0.8), ("worst_tenth", 1.8)):
+        rows = over_seeds([(x, [of[part] for of in y]) for x, y in curves])
         x, y = [at for at, _, _ in rows], [value for _, value, _ in rows]
         axes.plot(x, y, linewidth=width, drawstyle=STEPS, **look(place))
 
@@ -224,6 +235,8 @@ def _without(schemes: Mapping[str, Sequence[SectionRow]]) -> str | None:
         name: max(row.section.get("edges_without", 0) for row in rows)
         for name, rows in schemes.items()
     }
+    if len({*most.values()}) == 1:
+        most = {"all": next(iter(most.values()))}
     texts = [f"{name}: {count} edges without scores" for name, count in most.items() if count]
     return "\n".join(texts) or None
 

@@ -212,7 +212,8 @@ class Push:
     link, behind what is under way there. ``version``: the number of that model; None: the current
     version. ``replaces``: a push to the same task that waits in the queue, of which nothing was
     sent, is dropped for this one. ``broadcast``: as in Assign; such a push drops waiting ones, and
-    is not dropped itself.
+    is not dropped itself. Right after an Assign with the same slots and vectors it is the same
+    transmission, which more edges hear.
 
     Its download ends with its task. One that arrives when no step follows is too late, and only
     counted.

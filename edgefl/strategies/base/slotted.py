@@ -159,6 +159,10 @@ class Slotted(Strategy):
         """Remove from ``owed`` the groups that get the newest model now, and return them."""
         return [self.owed.popleft()] if self.owed else []
 
+    def broadcast(self, receivers: list[str], slots: tuple[int, ...]) -> list[Decision]:
+        """Send the round's model to ``receivers``, maybe none, in these slots of the channel."""
+        return [self._give(receivers, slots)] if receivers else []
+
     @property
     def steps(self) -> int | None:
         """Local steps of a task; None: the steps of the config's epochs."""
@@ -342,10 +346,9 @@ class Slotted(Strategy):
             self.wasted += first - self.free  # the last upload arrived after its slots
             # the broadcast has its slots even if no edge waits for it: ``turn_slot`` includes them
             self.free = first + self.timetable.transfer_slots
-            decisions += (
-                [self._give(receivers, tuple(range(first, self.free)))] if receivers else []
-            )
-            self.wasted += 0 if receivers else self.timetable.transfer_slots
+            sent = self.broadcast(receivers, tuple(range(first, self.free)))
+            decisions += sent
+            self.wasted += 0 if sent else self.timetable.transfer_slots
         if self.group:
             decisions.append(self._report())
             self.lost = self.wasted = self.missed = self.damaged = 0

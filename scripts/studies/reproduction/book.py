@@ -17,6 +17,7 @@ from reproduction.entry import Claim, Entry, Figure, Finding, Part, Scale, Verdi
 from reproduction.judges import judged
 from reproduction.registry import papers
 from reproduction.results import RESULT, NoResults, Results, RunRow, Tables, read_machines
+from reproduction.rules import MOST_SEEDS
 
 SCALES = (Scale.paper, Scale.small)
 FOLDED = ("source", "title", "needs")  # columns of long texts of the list
@@ -27,7 +28,8 @@ WIDTH = 160  # of the list in a file or a pipe
 class Judged:
     """A claim with what our runs say. ``scale``: theirs; None: there are none.
 
-    ``is_complete``: whether all planned runs of that scale are there.
+    ``is_complete``: whether all runs are there that the verdict needs: with looks, those of the
+    first one if it is decided, or never will be.
     """
 
     claim: Claim
@@ -79,11 +81,14 @@ class Book:
         for results in self._at_scales(entry):
             finding = judged(claim.judge, results)
             if finding.verdict is not Verdict.missing:
-                return Judged(claim, finding, results.scale, self._is_complete(results, claim))
+                done = self._is_complete(results, claim, finding)
+                return Judged(claim, finding, results.scale, done)
         return Judged(claim, Finding("", Verdict.missing), None, False)
 
-    def _is_complete(self, results: Results, claim: Claim) -> bool:
+    def _is_complete(self, results: Results, claim: Claim, finding: Finding) -> bool:
         entry, scale = results.entry, results.scale
+        goes_on = finding.verdict is Verdict.unknown and finding.needed <= MOST_SEEDS
+        seeds = None if goes_on or not results.looks else results.looks[0]
         needs = claim.needs or (*(part.name for part in entry.parts), *entry.uses)
         try:
             used = [self.results(name, scale) for name in entry.uses if name in needs]
@@ -92,7 +97,9 @@ class Book:
         mine = [(results, part) for part in entry.parts if part.name in needs]
         others = [(each, part) for each in used for part in each.entry.parts]
         return all(
-            each.is_complete(part.name) for each, part in (*mine, *others) if scale in part.scales
+            each.is_complete(part.name, seeds)
+            for each, part in (*mine, *others)
+            if scale in part.scales
         )
 
     def of_part(self, entry: Entry, part: Part) -> Results | None:

@@ -177,14 +177,17 @@ class Claim(Table):
 
     ``text``: the statement in our words, in one sentence. ``published``: the paper's number, with
     its table or figure. ``judge``: a rule with its arguments, as ``rules.judge`` explains. A rule
-    without the runs that it needs means "not run". ``cause``: for a claim that does not hold, the
-    experiment that shows why (a part or an entry) and what it shows, or "cause unknown" with what
-    was excluded. ``needs``: names of the parts and used entries that ``judge`` reads; (): all.
+    without the runs that it needs means "not run". ``theirs``: the paper's number as a multiple of
+    the smallest effect that matters, for the figure of the main claims. ``cause``: for a claim that
+    does not hold, the experiment that shows why (a part or an entry) and what it shows, or "cause
+    unknown" with what was excluded. ``needs``: names of the parts and used entries that ``judge``
+    reads; (): all.
     """
 
     text: str
     published: str
     judge: Mapping[str, Any]
+    theirs: float | None = None
     cause: str = ""
     needs: tuple[str, ...] = ()
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from textwrap import wrap
-from typing import TYPE_CHECKING
+from textwrap import shorten, wrap
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, NullLocator, StrMethodFormatter
 
 from edgefl.results.figures.base import Canvas, PlotStyle, look, marked, save, settings
 from edgefl.results.figures.curves import STEPS, step_values
 from edgefl.results.summary import unit_up_to
 from reproduction.drawings import lines_of
-from reproduction.entry import Figure, Point
+from reproduction.entry import Figure, Point, Verdict
 from reproduction.results import NoResults, Results
 
 if TYPE_CHECKING:
@@ -27,6 +29,18 @@ MOST_COLUMNS, HEIGHT = 3, 2.2  # panels in a row; inches
 DECADE = 10.0
 MARKERS_UP_TO = 12  # points of a line that get a marker each
 TITLE = 32  # characters of a line of a panel's title
+# The forest: inches of a row; widths of labels and plot; characters of a label's line and of a
+# group's name; ends and ticks of the axis.
+ROW, SHARES, LABEL, TITLES = 0.24, (1.2, 1.0), 74, 70
+FURTHEST, TICKS = 100.0, (-100, -10, -1, 0, 1, 10, 100)
+SIGNS = {  # colours that the colour-blind tell apart, too
+    Verdict.holds: ("#009E73", "o"),
+    Verdict.fails: ("#D55E00", "X"),
+    Verdict.equal: ("#0072B2", "s"),
+    Verdict.unknown: ("0.55", "^"),
+    Verdict.missing: ("0.55", "_"),
+}
+THEIRS = {"marker": "D", "markersize": 4, "markerfacecolor": "none", "markeredgewidth": 0.9}
 NAMES = {
     "accuracy": "Test accuracy",
     "loss": "Test loss",
@@ -189,6 +203,78 @@ def _ticks(axes: Axes, lines: Mapping[str, Sequence[Point]]) -> None:
     if len(places) <= MARKERS_UP_TO:
         axes.set_xticks(places, [f"{place:g}" for place in places])
         axes.set_xticks([], minor=True)
+
+
+# ------------------------------------------------------------------ the forest of main claims
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A claim of the forest: ``effects`` and ``theirs`` as multiples of what matters.
+
+    ``effects``: ours, as ``entry.Finding`` has them. ``theirs``: the paper's; None: no number.
+    ``is_small``: whether the runs have the small scale.
+    """
+
+    text: str
+    verdict: Verdict
+    effects: tuple[float, ...]
+    theirs: float | None
+    is_small: bool
+
+
+def write_forest(groups: Mapping[str, Sequence[Tree]], path: Path) -> Path | None:
+    """Write the claims of each group, one below the other on one axis; as ``write_curves``."""
+    return _written(lambda canvas: _forest(groups, canvas), path)
+
+
+def _forest(groups: Mapping[str, Sequence[Tree]], canvas: Canvas) -> bool:
+    rows: list[str | Tree] = [row for name, its in groups.items() for row in (name, *its)]
+    if not rows:
+        return False
+    ratios = {"width_ratios": SHARES}
+    labels, axes = canvas.panels(2, 2, ROW * len(rows), sharey=True, gridspec_kw=ratios)
+    labels.axis("off")
+    labels.set_xlim(0.0, 1.0)
+    axes.set_xscale("symlog", linthresh=1.0, linscale=0.6)
+    axes.set_xlim(-FURTHEST, FURTHEST)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.axvspan(-1.0, 1.0, color="0.92", linewidth=0, zorder=0)
+    axes.axvline(0.0, color="0.35", linewidth=0.8, zorder=1)
+    axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
+    axes.set_yticks([])
+    axes.grid(axis="y", visible=False)
+    axes.spines["left"].set_visible(False)
+    axes.set_xlabel("Advantage; 1 is the smallest that matters")
+    for y, row in enumerate(rows):
+        if isinstance(row, str):
+            _label(labels, y, shorten(row, TITLES), fontweight="bold", fontsize=6.5)
+        else:
+            _tree(labels, axes, y, row)
+    handles = [
+        Line2D([], [], label=verdict, linestyle="none", color=colour, marker=marker, markersize=5)
+        for verdict, (colour, marker) in SIGNS.items()
+    ]
+    theirs = Line2D([], [], label="the paper", linestyle="none", color="black", **THEIRS)
+    canvas.legend_of([*handles, theirs])
+    return True
+
+
+def _tree(labels: Axes, axes: Axes, y: int, row: Tree) -> None:
+    colour, marker = SIGNS[row.verdict]
+    _label(labels, y, "\n".join(wrap(row.text, LABEL)), fontsize=5.5, linespacing=0.95)
+    face = "none" if row.is_small else colour
+    sign = {"marker": marker, "color": colour, "markerfacecolor": face, "clip_on": False}
+    labels.plot([1.0], [y], markersize=5, **sign)
+    if row.effects:
+        mean, low, high = (min(max(each, -FURTHEST), FURTHEST) for each in row.effects)
+        axes.plot([low, high], [y, y], color=colour, linewidth=1.3, solid_capstyle="butt")
+        axes.plot([mean], [y], markersize=3.5, **sign)
+    if row.theirs is not None:
+        axes.plot([row.theirs], [y], color="black", clip_on=False, **THEIRS)
+
+
+def _label(labels: Axes, y: int, text: str, **look: Any) -> None:
+    """Write a label, whose length does not change the layout."""
+    labels.text(0.0, y, text, va="center", **look).set_in_layout(False)
 
 
 # ------------------------------------------------------------------ both

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from edgefl.errors import UserError
@@ -49,7 +49,7 @@ def write(folder: Path, entries: Iterable[Entry]) -> list[Path]:
     """Write all pages and figures; return the pages' paths. UserError for a damaged file."""
     book = Book(entries, folder / DATA)
     by_hand = [name for name in HAND if (folder / f"{name}.md").is_file()]
-    pages = {"index": _front(book, by_hand, folder / FIGURES / CORNERS.name)}
+    pages = {"index": _front(book, by_hand, folder / FIGURES)}
     for key, paper in papers().items():
         pages[paper.page] = _paper(book, key, folder / FIGURES)
     paths = []
@@ -65,38 +65,94 @@ def without_times(page: str) -> str:
 
 
 # ------------------------------------------------------------------ the front page
-def _front(book: Book, by_hand: Iterable[str], figure: Path) -> str:
+def _front(book: Book, by_hand: Iterable[str], folder: Path) -> str:
     """Return the front page: the chosen claims of each paper, and what all studies cost.
 
-    ``by_hand``: names of the folder's other pages. ``figure``: where the figure of the best corners
-    is written, without its suffix. UserError if a chosen claim is not there, or not the only one.
+    ``by_hand``: names of the folder's other pages. ``folder``: of the figures. UserError if a
+    chosen claim is not there, or not the only one.
     """
     judged = {name: book.judged(entry) for name, entry in book.entries.items()}
+    chosen = {key: _chosen(book, key, judged) for key in papers()}
     lines = [
         MADE,
         "# What holds: the papers' claims and our runs",
         "",
+        *_forest(chosen, folder / "forest"),
+        *(_sentence(key, chosen[key]) for key in papers()),
+        "",
+        "The claims were chosen before the runs, and [the rule](rule.md) was written before them. A"
+        f" sign that is not filled is of the {SMALL}: it shows that the study works, not what the"
+        " paper's budget gives.",
+        "",
         _counted([each for found in judged.values() for each in found]),
         "",
-        "Here are the main claims of each paper. They were chosen before the runs; all others are"
-        " on the papers' pages, with the figures, the tables and the reasons of each verdict. A"
-        " verdict follows a rule that was written down before the runs: [the rule](rule.md). Ours"
-        " is the difference to the compared method, paired by seed, with its interval (95 % over"
-        " all looks), or a mean ± standard deviation over the seeds. A run at the small scale is"
-        f" marked *{SMALL}*: it shows that the study works, not what the paper's budget gives. Each"
-        " study is one command; its result files are in `docs/results/data`, and runs that they"
-        " have are not repeated.",
-        "",
     ]
-    drawn = _best_corners(book, figure)
+    drawn = _best_corners(book, folder / CORNERS.name)
     if drawn is not None:
         picture = f"![{CORNERS.title}]({drawn.parent.name}/{drawn.name})"
         lines += [picture, "", f"*{CORNERS.title}.*", ""]
+    lines += [
+        "## The main claims in numbers",
+        "",
+        "Ours is the difference to the compared method, paired by seed, with its interval (95 %"
+        " over all looks), or a mean ± standard deviation over the seeds. Each study is one"
+        " command; its result files are in `docs/results/data`, and runs that they have are not"
+        " repeated.",
+        "",
+    ]
     for key in papers():
-        lines += _front_of_paper(book, key, judged)
+        lines += _front_of_paper(book, key, chosen[key])
     lines += [TIMES, *_costs(book), END, "", "```{toctree}", ":hidden:", ""]
     lines += [*by_hand, *(paper.page for paper in papers().values()), "```", ""]
     return "\n".join(lines)
+
+
+def _chosen(
+    book: Book, key: str, judged: Mapping[str, Sequence[Judged]]
+) -> list[tuple[Entry, Judged]]:
+    """Return a paper's claims of the front page, each with its entry."""
+    return [
+        (entry, _beginning(judged[entry.name], entry.name, text))
+        for entry in book.of_paper(key)
+        for text in entry.front
+    ]
+
+
+def _forest(chosen: Mapping[str, Sequence[tuple[Entry, Judged]]], path: Path) -> list[str]:
+    """Draw the chosen claims of all papers; return the lines of the figure."""
+    groups = {
+        papers()[key].title: [
+            figures.Tree(
+                f"{each.claim.text} ({entry.name})",
+                each.finding.verdict,
+                each.finding.effects,
+                each.claim.theirs,
+                each.scale is Scale.small,
+            )
+            for entry, each in its
+        ]
+        for key, its in chosen.items()
+        if its
+    }
+    drawn = figures.write_forest(groups, path)
+    if drawn is None:
+        return []
+    title = (
+        "The papers' main claims: ours with its interval, the paper's number, and the verdict. A"
+        " claim without a line is a count, a closed form or an order"
+    )
+    return [f"![{title}]({drawn.parent.name}/{drawn.name})", "", f"*{title}.*", ""]
+
+
+def _sentence(key: str, chosen: Sequence[tuple[Entry, Judged]]) -> str:
+    """Return what became of a paper's main claims, in one sentence."""
+    paper = papers()[key]
+    counts = Counter(each.finding.verdict for _, each in chosen)
+    small = sum(each.scale is Scale.small for _, each in chosen)
+    said = ", ".join(f"{verdict}: {counts[verdict]}" for verdict in Verdict if counts[verdict])
+    only = f" ({small} at the {SMALL} only)" if small else ""
+    claims = f"{len(chosen)} main claim{'' if len(chosen) == 1 else 's'}"
+    return f"- [{paper.title}]({paper.page}.md), {claims}: {said}{only}."
 
 
 def _best_corners(book: Book, path: Path) -> Path | None:
@@ -131,24 +187,22 @@ def _counted(judged: Sequence[Judged]) -> str:
     return f"Claims: {len(judged)}. Of these, {'; '.join(told) or 'none was judged'}."
 
 
-def _front_of_paper(book: Book, key: str, judged: dict[str, list[Judged]]) -> list[str]:
+def _front_of_paper(book: Book, key: str, chosen: Sequence[tuple[Entry, Judged]]) -> list[str]:
     """Return a paper's section: a row for each chosen claim, and the commands of their studies."""
     paper, entries = papers()[key], book.of_paper(key)
-    chosen = [entry for entry in entries if entry.front]
-    shown = sum(len(entry.front) for entry in chosen)
-    more = sum(len(each.claims) for each in entries) - shown
+    more = sum(len(each.claims) for each in entries) - len(chosen)
     rest = f"[Its tables, figures and {more} further claims]({paper.page}.md)"
-    lines = [f"## {paper.title}", "", f"{_cited(key)}. {rest}.", ""]
+    lines = [f"### {paper.title}", "", f"{_cited(key)}. {rest}.", ""]
     if not chosen:
         return lines
     head = [CLAIM_HEAD[0], "Study", *CLAIM_HEAD[1:]]
     rows = []
-    for entry in chosen:
-        for text in entry.front:
-            claim, *cells = _claim_cells(_beginning(judged[entry.name], entry.name, text))
-            rows.append([claim, _link(entry), *cells])
-    lines += _table(head, rows)
-    return [*lines, "", "```bash", *map(_command, chosen), "```", ""]
+    for entry, each in chosen:
+        claim, *cells = _claim_cells(each)
+        rows.append([claim, _link(entry), *cells])
+    lines += ["```{dropdown} Claim by claim", *_table(head, rows), "```", ""]
+    commands = dict.fromkeys(_command(entry) for entry, _ in chosen)
+    return [*lines, "```bash", *commands, "```", ""]
 
 
 def _beginning(judged: Sequence[Judged], entry: str, text: str) -> Judged:
@@ -221,7 +275,8 @@ def _entry(book: Book, entry: Entry, figures: Path) -> list[str]:
     lines += ["```bash", _command(entry), "```", ""]
     if judged:
         lines += ["### Claims", "", *_table(CLAIM_HEAD, map(_claim_cells, judged)), ""]
-        lines += [line for each in judged for line in _reasons(each)] + [""]
+        reasons = [line for each in judged for line in _reasons(each)]
+        lines += ["```{dropdown} The numbers behind each verdict, and causes", *reasons, "```", ""]
     for figure in entry.figures:
         drawn = book.figure(entry, figure, figures)
         if drawn is not None:
@@ -312,7 +367,7 @@ def _part(results: Results, part: Part) -> list[str]:
         runs = results.runs(which)
         strained = sum(row.fidelity not in ("", "faithful") for row in runs)
         name = runs[0].method + (f" (strained: {strained} of {len(runs)})" if strained else "")
-        planned = len(part.seeds_at(results.scale))
+        planned = results.next_look(len(runs), len(part.seeds_at(results.scale)))
         seeds = str(len(runs)) if len(runs) >= planned else f"{len(runs)} of {planned}"
         setting = [setting_text(runs[0].setting)] if tuned else []
         rows.append([name, *setting, *(_spread(results, which, each) for each in columns), seeds])

@@ -152,6 +152,10 @@ class Results:
             return seeds
         return max((look for look in self.looks if look <= seeds), default=0)
 
+    def next_look(self, seeds: int, planned: int) -> int:
+        """Return how many seeds the look has at which ``seeds`` will count, of ``planned`` ones."""
+        return min([look for look in self.looks if look >= seeds] or [planned])
+
     def refuse_mixed(self, methods: Iterable[str], column: str) -> None:
         """Raise NoResults if the numbers of ``column`` are of two versions of the rule."""
         rules = {row.rule for which in methods for row in self.runs(which)}
@@ -197,10 +201,13 @@ class Results:
         """Return the mean over the seeds; None unless all runs have the number."""
         return self.spread(which, column).mean
 
-    def is_complete(self, part: str) -> bool:
-        """Return whether every method of the part has a run with every seed of this scale."""
+    def is_complete(self, part: str, seeds: int | None = None) -> bool:
+        """Return whether every method of the part has a run with every seed of this scale.
+
+        ``seeds``: the first ones that are enough.
+        """
         plan = self.entry.part(part)
-        wanted = set(plan.seeds_at(self.scale))
+        wanted = set(plan.seeds_at(self.scale)[:seeds])
         return all(
             wanted <= {row.seed for row in self._rows(part, each.shown, RESULT)}
             for each in plan.methods

@@ -108,16 +108,16 @@ class Paired:
 
     @property
     def needed(self) -> int:
-        """The seeds that 80 % power at ``effect`` needs; MOST_SEEDS + 1 stands for more than that.
+        """The seeds that 80 % power needs; MOST_SEEDS + 1: more than that; 0: it is not known yet.
 
-        0 if there are too few seeds to know.
+        At ``effect``, or at the observed difference if that is larger.
         """
         if self.interval is None or len(self.differences) < 3:
             return 0
         deviation = stdev(self.differences.values())
         if deviation == 0.0:
             return 2
-        seeds = seeds_needed(self.effect / deviation, self.confidence)
+        seeds = seeds_needed(max(self.effect, abs(self.mean)) / deviation, self.confidence)
         return min(seeds or MOST_SEEDS + 1, MOST_SEEDS + 1)
 
     def found(self, verdict: Verdict, why: str) -> Finding:
@@ -126,13 +126,15 @@ class Paired:
             return Finding(str(self), verdict, f"{why}.", effects=self._in_effects())
         ours, needed = str(self), self.needed
         if self.ties:
-            why += f"; in {self.ties} seeds neither run has it"
+            of = self.ties + len(self.differences)
+            why += f"; in {self.ties} of {of} seeds neither run has it"
         if needed > MOST_SEEDS and self.interval is not None:
             most = max(abs(self.interval.low), abs(self.interval.high))
             ours += f", smaller than {number(most)}"
             why += f"; over {MOST_SEEDS} seeds are needed to tell {number(self.effect)}"
         elif needed:
-            why += f"; {needed} seeds tell {number(self.effect)} with 80 % power"
+            size = max(self.effect, abs(self.mean))
+            why += f"; {needed} seeds tell {number(size)} with 80 % power"
         return Finding(ours, verdict, f"{why}.", needed, self._in_effects())
 
     def _in_effects(self) -> tuple[float, ...]:

@@ -18,6 +18,8 @@ from edgefl.protocol.messages import (
     Assignment,
     FreshRequest,
     Joined,
+    PushArrived,
+    PushReplaced,
     Ready,
     Started,
     TaskFailed,
@@ -28,7 +30,7 @@ from edgefl.strategies.base import events_and_decisions as do
 from edgefl.strategies.base import events_and_decisions as ev
 from edgefl.strategies.base.catalog import load
 from edgefl.strategies.base.events_and_decisions import EdgeLost, Grant
-from edgefl.strategies.base.strategy import MOST_FAILED, Strategy
+from edgefl.strategies.base.strategy import MOST_FAILED, LocalRule, Strategy
 from edgefl.strategies.fedasync import FedAsync
 from edgefl.strategies.fedavg import FedAvg
 from emulator.faults import Fault, InOrder
@@ -398,6 +400,95 @@ def test_a_decision_that_cannot_be_carried_out_is_a_bug(
     tmp_path: Path, answer: Any, why: str
 ) -> None:
     assert why in mistake(tmp_path, lambda event, now: answer).splitlines()[-1]
+
+
+# ------------------------------------------------------------------ pushes
+class Takes(LocalRule):
+    def pushed(self, run: Any, model: np.ndarray, version: int, numbers: Any) -> None:
+        pass
+
+
+class Anew(LocalRule):
+    on_push = "restart"
+
+
+def push(*edges: str, **more: Any) -> do.Push:
+    return do.Push(edges, {"weights": vector(4, 5, 6)}, **more)
+
+
+def pushing(folder: Path, rule: type[LocalRule], pushes: list[do.Decision]) -> Desk:
+    """A strategy that gives two tasks, and pushes at 1 s."""
+    alarm = do.SetAlarm("push", S)
+    desk = scripted(
+        folder, {ev.RunStarted: [assign("a", "b"), alarm], ev.AlarmRang: lambda event, now: pushes}
+    )
+    desk.coordinator.strategy.rule = rule
+    desk.start("a", "b", "c")
+    return desk
+
+
+def test_a_push_goes_to_open_tasks_and_its_arrival_is_counted(tmp_path: Path) -> None:
+    desk = pushing(tmp_path, Takes, [push("a", "b", version=7, numbers={"share": 0.5})])
+    assert desk.wake(S) == ["a <- push 0 v7 (4 5 6)", "b <- push 1 v7 (4 5 6)"]
+    assert desk.events()[-1]["decisions"] == [
+        {"do": "push", "edges": ["a", "b"], "numbers": {"share": 0.5}, "version": 7}
+        | {"replaces": True, "tasks": [0, 1]}
+    ]
+    assert desk.hear("a", PushArrived(0, 7), now=2 * S) == []
+    assert desk.hear("b", PushReplaced(1, 7), now=2 * S) == []
+    desk.update("a", 0, 1, 1, 1, now=3 * S)
+    assert desk.events()[-1]["numbers"] == {"samples": 1.0, "pushes_late": 1.0}
+    row = {"t": 2.0, "edge": "a", "task": 0, "of_version": 7}
+    assert desk.facts("push_arrived", "push_replaced") == [
+        row | {"fact": "push_arrived"},
+        row | {"fact": "push_replaced", "edge": "b", "task": 1},
+    ]
+
+
+def test_an_update_of_a_task_that_began_anew_counts_from_the_pushed_model(tmp_path: Path) -> None:
+    desk = pushing(tmp_path, Anew, [push("a", version=7)])
+    desk.wake(S)
+    assert desk.coordinator.tasks.open[0].version == 0, "it is the edge that begins anew"
+    desk.hear("a", PushArrived(0, 7), now=2 * S)
+    desk.update("a", 0, 1, 1, 1, version=7, now=3 * S)
+    event = desk.events()[-1]
+    assert (event["event"], event["base_version"]) == ("update_arrived", 7)
+    desk.update("b", 1, 1, 1, 1, version=7, now=3 * S)
+    assert desk.facts("discarded")[0]["reason"] == "wrong base version", "that was another edge"
+
+
+@pytest.mark.parametrize(
+    ("rule", "pushes", "why"),
+    [
+        (Takes, [push("c")], "cannot push to edge 'c': it has no open task"),
+        (
+            Takes,
+            [do.Push(("a",), {"weights": vector(1, 2)})],
+            "cannot push to 'a': float32 (2,), expected float32 (3,), as its task has it",
+        ),
+        (Takes, [do.Push(("a",), {"w": vector(1)})], "a Push brings 'w', expected 'weights'"),
+        (Takes, [do.Push(("a",), {"weights": None})], "cannot push to 'a': None, expected float32"),
+        (Takes, [push("a", numbers={"x": np.inf})], "its number 'x' is inf"),
+        (
+            LocalRule,
+            [push("a")],
+            "Scripted pushes, but its rule LocalRule has no `pushed`: write `def pushed(self,"
+            " run, model, version, numbers): ...`, which changes run.weights, or set on_push ="
+            ' "restart"',
+        ),
+        (
+            type("Odd", (Takes,), {"on_push": "again"}),
+            [push("a")],
+            'Odd.on_push = \'again\': expected "go_on" or "restart"',
+        ),
+    ],
+)
+def test_a_push_that_cannot_be_sent_is_a_bug(
+    tmp_path: Path, rule: type[LocalRule], pushes: list[do.Decision], why: str
+) -> None:
+    with pytest.raises(Bug) as caught:
+        pushing(tmp_path, rule, pushes).wake(S)
+    assert why in str(caught.value.__cause__)
 
 
 # ------------------------------------------------------------------ the other decisions

@@ -602,3 +602,230 @@ def test_a_request_that_arrives_when_it_is_too_late_is_not_answered(tmp_path: Pa
     ]
     assert desk.hear("a", FreshRequest(0, 0, 2, 5 * S), 5 * S - 1) == ["a <- NothingNewer 0"]
     assert desk.events()[-1]["until_ns"] == 5 * S
+
+
+# ------------------------------------------------------------------ pushed models
+class Means(LocalRule):
+    """It takes the mean of its own model and a pushed one, and counts steps in place."""
+
+    remembers = ("adjusted",)
+
+    def __init__(self, on_push: str = "go_on", asks: tuple[int, ...] = ()) -> None:
+        super().__init__(None)
+        self.on_push, self.points = on_push, asks
+
+    def begin(self, run: Any) -> None:
+        run.memory["adjusted"] = torch.zeros(1)
+
+    def adjust(self, run: Any, gradient: Any) -> None:
+        run.memory["adjusted"] += 1
+
+    def checkpoint(self, run: Any) -> tuple[int, ...]:
+        return self.points
+
+    def merge(self, run: Any, fresh: np.ndarray, version: int) -> None:
+        run.weights.copy_(torch.from_numpy(fresh))
+
+    def pushed(self, run: Any, model: np.ndarray, version: int, numbers: Any) -> None:
+        assert run.pushed["weights"] is model and numbers == {"share": 0.5}
+        run.weights.add_(torch.from_numpy(model)).div_(2)
+
+    def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+        return {"weights": run.weights.numpy()}, {"adjusted": float(run.memory["adjusted"])}
+
+
+def pushed(version: int = 3, task: int = 7) -> Pushed:
+    return Pushed(task, version, {"weights": vector(8, version, 4)}, {"share": 0.5})
+
+
+class PushStory:
+    """An edge that begins at 10 s; its six steps end at 11, 12, ... 16 s."""
+
+    def __init__(self, rule: Means, device: Device | None = None) -> None:
+        torch.set_num_threads(1)
+        self.edge = Edge("a", linear_trainer(PLAN_TRAIN_ON), rule, device or Rate(2.0))
+        self.jobs: list[tuple[Any, int]] = []  # with their ends
+        self.told: list[Any] = []
+        self.hear(Assignment(7, 0, {"weights": vector(0, 0, 5)}), 10 * S)
+
+    def hear(self, message: Any, now: int) -> None:
+        self._take(self.edge.receive(message, now), now)
+
+    def train(self) -> None:
+        """Do the latest job, as a worker does in slices of one step."""
+        job, end_ns = self.jobs.pop()
+        while not self.edge.trainer.advance(job.run, self.edge.rule, job.until_step, lambda: True):
+            pass
+        self._take(self.edge.job_done(job, None, end_ns), end_ns)
+
+    def _take(self, outputs: list[Output], now: int) -> None:
+        for out in outputs:
+            if isinstance(out, Run):
+                self.jobs.append((out.job, now + (out.duration_ns or 0)))
+            else:
+                self.told.append((out.message, now))
+
+
+def pushes_by_hand(*merges: tuple[int, int], rule: Means | None = None) -> list[float]:
+    """The weights of a run that takes versions after so many steps: (step, version)."""
+    trainer, rule = linear_trainer(PLAN_TRAIN_ON), rule or Means()
+    run = trainer.begin(Assignment(7, 0, {"weights": vector(0, 0, 5)}), rule, {})
+    for step, version in merges:
+        trainer.advance(run, rule, step)
+        trainer.merge(run, rule, Merge(step, pushed(version)))
+    trainer.advance(run, rule)
+    return run.weights.tolist()
+
+
+@pytest.mark.parametrize(
+    ("arrived_ns", "step"),
+    [(10 * S, 0), (10 * S + 1, 1), (11 * S, 1), (12 * S + 1, 3), (15 * S, 5), (15 * S + 1, None)],
+)
+@pytest.mark.parametrize("ahead", [False, True], ids=["not trained", "offered for later"])
+def test_a_push_is_taken_at_the_first_step_done_at_or_after_its_arrival(
+    arrived_ns: int, step: int | None, ahead: bool
+) -> None:
+    """The end stays. One that comes in the last step is too late, and changes nothing."""
+    story = PushStory(Means())
+    if ahead:
+        story.train()
+        assert [type(message) for message, _ in story.told] == [Update]
+    story.hear(pushed(), arrived_ns)
+    if not ahead or step is not None:
+        story.train()
+    (update, at_ns) = story.told[-1]
+    wanted = () if step is None else ((step, 3),)
+    assert at_ns == 16 * S and update.vectors["weights"].tolist() == pushes_by_hand(*wanted)
+    assert update.numbers["steps"] == update.numbers["adjusted"] == 6
+    assert update.numbers.get("pushes") == (None if step is None else 1.0)
+    assert list(story.edge.unacknowledged.values()) == [update]
+
+
+def test_several_pushes_are_taken_in_their_order() -> None:
+    """Training goes on from the last certain point: here from the merge after two steps."""
+    story = PushStory(Means())
+    story.hear(pushed(3), 12 * S)
+    story.train()
+    story.hear(pushed(4), 13 * S + 1)
+    job = story.jobs[-1][0]
+    assert job.run.step == 2
+    story.hear(pushed(5), 14 * S)
+    story.train()
+    (update, _) = story.told[-1]
+    assert update.vectors["weights"].tolist() == pushes_by_hand((2, 3), (4, 4), (4, 5))
+    assert update.numbers["pushes"] == 3 and update.numbers["adjusted"] == 6
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_task_begins_anew_from_a_pushed_model_at_a_step_s_end(ahead: bool) -> None:
+    story = PushStory(Means("restart"))
+    if ahead:
+        story.train()
+    story.hear(pushed(), 12 * S + 1)
+    story.train()
+    (update, at_ns) = story.told[-1]
+    trainer, rule = linear_trainer(PLAN_TRAIN_ON), Means()
+    run = trainer.begin(Assignment(7, 3, {"weights": vector(8, 3, 4)}), rule, {})
+    trainer.advance(run, rule)
+    assert at_ns == (13 + 6) * S and update.version == 3
+    assert update.vectors["weights"].tolist() == run.weights.tolist()
+    assert update.numbers["pushes"] == 1 and update.numbers["steps"] == 6
+
+
+def test_a_push_before_its_task_and_after_its_end() -> None:
+    story = PushStory(Means())
+    story.hear(pushed(4, task=8), 12 * S)
+    story.train()
+    story.hear(pushed(5), 17 * S)
+    assert story.jobs == [] and len(story.told) == 1, "too late"
+    story.hear(Acknowledged(7), 18 * S)
+    story.hear(pushed(6), 18 * S)
+    story.hear(Assignment(8, 1, {"weights": vector(0, 0, 5)}), 20 * S)
+    story.train()
+    assert story.told[-1][0].numbers["pushes"] == 1
+
+
+def test_a_push_while_the_edge_waits_is_taken_at_once_and_before_its_request_it_is_taken_back() -> (
+    None
+):
+    story = PushStory(Means(asks=(2, 4)))
+    story.train()
+    request, at_ns = story.told.pop()
+    assert isinstance(request, FreshRequest) and (request.step, at_ns) == (2, 12 * S)
+    story.hear(pushed(3), 11 * S + 1)  # real training was ahead
+    assert story.edge.phase is Phase.TRAINING
+    story.train()
+    assert story.told.pop() == (request, 12 * S), "it asks again"
+    story.hear(pushed(4), 13 * S)
+    assert story.edge.phase is Phase.WAITING and story.jobs == []
+    story.hear(NothingNewer(7), 14 * S)
+    story.train()
+    assert story.told.pop()[0].step == 4
+    story.hear(Fresh(7, 9, {"weights": vector(1, 1, 1)}), 17 * S)
+    story.train()
+    (update, at_ns) = story.told.pop()
+    assert at_ns == (14 + 2 + 1 + 2) * S and update.numbers["pushes"] == 2
+    trainer, rule = linear_trainer(PLAN_TRAIN_ON), Means()
+    run = trainer.begin(Assignment(7, 0, {"weights": vector(0, 0, 5)}), rule, {})
+    for step, model in (
+        (2, pushed(3)),
+        (2, pushed(4)),
+        (4, Fresh(7, 9, {"weights": vector(1, 1, 1)})),
+    ):
+        trainer.advance(run, rule, step)
+        trainer.merge(run, rule, Merge(step, model))
+    trainer.advance(run, rule)
+    assert update.vectors["weights"].tolist() == run.weights.tolist()
+
+
+def test_an_urged_run_has_the_pushes_that_came_before_its_last_step() -> None:
+    story = PushStory(Means())
+    story.hear(pushed(3), 11 * S)
+    story.hear(pushed(4), 12 * S + 1)
+    story.hear(UrgeTask(7), 12 * S + 2)
+    story.train()
+    (update, at_ns) = story.told[-1]
+    assert at_ns == 13 * S and update.numbers["pushes"] == 1 and update.numbers["steps"] == 3
+
+
+def test_a_native_device_takes_a_push_at_its_present_step() -> None:
+    story = PushStory(Means(), Native())
+    job = story.jobs[-1][0]
+    story.edge.trainer.advance(job.run, story.edge.rule, 3)
+    story.hear(pushed(), 11 * S)
+    story.train()
+    (update, _) = story.told[-1]
+    assert update.vectors["weights"].tolist() == pushes_by_hand((3, 3))
+    story.hear(pushed(), 17 * S)
+    assert story.jobs == []
+
+
+class Counting(AskingRule):
+    """It asks by itself: after each second step."""
+
+    def asks(self, run: Any) -> bool:
+        return run.step % 2 == 0
+
+
+def test_a_rule_that_is_asked_at_each_boundary() -> None:
+    story = PushStory(Counting("wait"))
+    asked: list[int] = []
+    while not isinstance(story.told[-1][0] if story.told else None, Update):
+        while story.jobs:
+            story.train()
+        if isinstance(story.told[-1][0], FreshRequest):
+            asked.append(story.told[-1][0].step)
+            story.hear(NothingNewer(7), story.told[-1][1] + S)
+    assert asked == [2, 4] and story.told[-1][1] == (16 + 2) * S
+
+
+def test_a_request_that_comes_while_one_is_open_is_passed_over() -> None:
+    rule = Means(asks=(1, 2, 4))
+    rule.on_request = "train_on"
+    story = PushStory(rule)
+    story.train()
+    assert story.told[-1][0].step == 1
+    story.train()  # to its end, ahead of emulated time
+    story.hear(NothingNewer(7), 12 * S + 1)
+    story.train()
+    assert (story.told[-1][0].step, story.told[-1][1]) == (4, 14 * S)

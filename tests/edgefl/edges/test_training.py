@@ -516,3 +516,27 @@ def test_what_is_told_fits_into_a_note(letter: str) -> None:
     note = TaskFailed(2**62, failure.reason, failure.trace)
     data = encode_note(note)
     assert decode_note(data) == note and len(data) <= MAX_NOTE
+
+
+@pytest.mark.parametrize(
+    ("steps", "found"),
+    [
+        (None, ()),
+        (2, (2,)),
+        ((1, 3), (1, 3)),
+        (range(1, 6, 2), (1, 3, 5)),
+        (np.array([0, 2]), (0, 2)),
+        ((3, 3), "checkpoint returned 3, 3: expected steps from 0 on, each later than the one"),
+        (-1, "checkpoint returned -1: expected steps from 0 on"),
+        (1.5, "'float' object cannot be interpreted as an integer"),
+    ],
+)
+def test_the_steps_before_which_a_rule_asks(steps: Any, found: Any) -> None:
+    trainer, rule = linear_trainer(TrainingPlan(4, 2, 0.5)), MergeHalfway(None)
+    rule.checkpoint = lambda run: steps
+    run = trainer.begin(start_at(0, 0, 5), rule, {})
+    if isinstance(found, str):
+        assert run.failure is not None and found in run.failure.reason
+    else:
+        assert run.failure is None and run.checkpoints == found
+        assert run.checkpoint == (found[0] if found else None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edgefl.exchange.machine import (
+    MOST_PUSHES,
     REMEMBERED,
     Deliveries,
     Exchange,
@@ -18,7 +19,9 @@ from edgefl.exchange.machine import (
 )
 from edgefl.protocol.messages import (
     DROPPED,
+    DROPPED_PUSH,
     FRESH,
+    PUSH,
     TASK,
     UPDATE,
     Acknowledged,
@@ -43,7 +46,7 @@ from emulator.tdma.channel import Channel, Grid
 from emulator.units import FOREVER
 
 MS = 1_000_000
-KINDS = (TASK, FRESH, UPDATE)
+KINDS = (TASK, FRESH, PUSH, UPDATE)
 
 
 # ------------------------------------------------------------------ the order of one moment
@@ -109,7 +112,7 @@ def test_real_bytes_and_their_link_both_have_to_end(first: Phase) -> None:
     ("note", "ended"),
     [
         (CancelTask(1), KINDS),
-        (Acknowledged(1), (UPDATE,)),
+        (Acknowledged(1), (PUSH, UPDATE)),
         (TooLate(1), (FRESH,)),
         (UrgeTask(1), ()),
     ],
@@ -141,6 +144,35 @@ def test_a_request_is_closed_and_what_has_come_of_its_answer_counts() -> None:
     assert (brought.kind, brought.size, list(machine.flows)) == (DROPPED, 30, [2])
     assert machine.too_late("a", FRESH, 1) and not machine.too_late("a", TASK, 1)
     assert not machine.too_late("b", FRESH, 1)
+
+
+def test_a_push_takes_the_place_of_those_of_its_task_that_wait() -> None:
+    """The first one is on its way, and that of another task is not its business."""
+    ex = exchange()
+    pushes = [download(number, PUSH, task) for number, task in ((1, 1), (2, 1), (3, 2), (4, 1))]
+    for push in pushes:
+        ex.begin(push, 0)
+    assert ex.make_room("a", 1, replaces=True, now=50 * MS) == [pushes[1], pushes[3]]
+    assert sorted(ex.flows) == [1, 3]
+
+
+def test_so_many_pushes_are_under_way_and_the_latest_that_waits_gives_way() -> None:
+    ex = exchange()
+    for number in range(MOST_PUSHES):
+        assert ex.has_room("a") and ex.make_room("a", 1, replaces=False, now=0) == []
+        ex.begin(download(number, PUSH), 0)
+    assert not ex.has_room("a") and ex.has_room("b")
+    assert [flow.transfer.number for flow in ex.make_room("a", 1, False, 0)] == [MOST_PUSHES - 1]
+    assert ex.has_room("a")
+
+
+def test_what_has_come_of_a_push_counts_when_its_task_ends() -> None:
+    ex = exchange()
+    for number in (1, 2):
+        ex.begin(download(number, PUSH), 0)
+    first, second = ex.end("a", Acknowledged(1), 40 * MS)
+    assert first.completion is not None and second.completion is None
+    assert first.completion.transfer == Transfer(1, "a", "down", 40, DROPPED_PUSH)
 
 
 def test_an_answer_may_come_until_its_moment_or_for_ever() -> None:

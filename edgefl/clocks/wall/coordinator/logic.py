@@ -17,21 +17,23 @@ import queue
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import replace as with_values
 from functools import partial
 from threading import Thread
 from typing import Any
 
+from msgspec.structs import replace
+
 from edgefl.checkpoints.codec import CannotEncode, Encoded, encode
 from edgefl.checkpoints.files import Checkpoints
 from edgefl.clocks.wall.coordinator import thread_messages as messages
-from edgefl.clocks.wall.coordinator.run_logic import Request, RunLogic
+from edgefl.clocks.wall.coordinator.run_logic import LATE, Request, RunLogic
 from edgefl.clocks.wall.coordinator.thread_messages import JobOrder
 from edgefl.clocks.wall.coordinator.workers import Evaluator, Jobs
 from edgefl.clocks.wall.system import OWN_SYSTEM, Mailbox, System
 from edgefl.errors import UserError
 from edgefl.jobs import Evaluate
-from edgefl.record.journal import LINES, Journal, JournalEntry, segment_name
+from edgefl.record.journal import LINES, End, Journal, JournalEntry, segment_name
 from edgefl.strategies.base.events_and_decisions import Finish, Grant
 from emulator.fidelity import Fidelity
 from emulator.units import FOREVER, NS_PER_S
@@ -214,7 +216,7 @@ class CheckpointWriter:
     def _whole(self, job: Any) -> Any:
         """An evaluation under way with its weights."""
         weights = None if self.evaluator is None else self.evaluator.snapshot(job.key)
-        return job if weights is None else replace(job, weights=weights)
+        return job if weights is None else with_values(job, weights=weights)
 
     def _write(self, number: int, encoded: Encoded, meta: dict[str, Any]) -> None:
         try:
@@ -414,24 +416,23 @@ class Logic:
         jobs = self.core.jobs
         orders = {} if jobs is None else jobs.open
         self.core.keeps_weights, started = True, self.system.monotonic_ns()
-        after_end = False
         for entry in entries:
-            # what came after the former end of a run that is lengthened was not handled then, and
-            # the edges bring it again; scores of models of before are still missing
-            lost = after_end and entry.ended and not self.ended
-            after_end = entry.ended
-            if lost and entry.item["kind"] not in (messages.Scored.__name__, "Judged"):
-                continue
             self.wall_s = entry.wall_s
             try:
                 item = messages.from_row(entry.item, entry.arrays, orders)
             except Exception as error:  # the checksum is right, but not the content
-                name = f"{segment_name(entry.end.segment)}{LINES}"
+                name = f"{segment_name(entry.at.segment)}{LINES}"
                 what = f"{type(error).__name__}: {error}"
                 raise UserError(
-                    f"{name}: line {entry.end.entries} is no input of a coordinator ({what})"
+                    f"{name}: line {entry.at.entries} is no input of a coordinator ({what})"
                 ) from error
-            self._handle(item)
+            # What came too late for a run that is lengthened was not handled then: the edges bring
+            # it again. Scores of models of before count now, and moved no time.
+            too_late = entry.end == "over" and not self.core.over(item)
+            if too_late and isinstance(item, messages.Scored):
+                item = replace(item, now=0)
+            if not too_late or isinstance(item, LATE):
+                self._handle(item)
             self.record.release()
         if self.checkpoints is not None:
             self.checkpoints.repeated(self.system.monotonic_ns() - started)
@@ -481,8 +482,9 @@ class Logic:
             self._start_clock()
         started, worked_ns = self.system.monotonic_ns(), self.system.thread_ns()
         self.wall_s = self.elapsed_s()
+        over = self.core.over(item)
         requests = self._handle(item)
-        self._keep(item)
+        self._keep(item, over)
         if self.evaluator is not None:
             for request in requests:
                 if isinstance(request, Evaluate):  # a checkpoint may be taken before it leaves
@@ -532,15 +534,16 @@ class Logic:
             self.core.unix_at_0_s = item.unix_s - self.wall_s
         return self.core.handle(item)
 
-    def _keep(self, item: Any) -> None:
-        """Write the item into the journal.
+    def _keep(self, item: Any, over: bool) -> None:
+        """Write the item into the journal. ``over``: it came too late for the run.
 
         A resumed run does not repeat an interruption, but it keeps what the verdict is made of.
         """
         self._interrupted |= isinstance(item, messages.Interrupt)
         kept = isinstance(item, messages.Judged) or not self._interrupted
         if self.journal is not None and kept:
-            self.journal.input(*messages.row(item), self.wall_s, self.ended)
+            end: End = "over" if over else "ends" if self.ended else ""
+            self.journal.input(*messages.row(item), self.wall_s, end)
         if isinstance(item, messages.Whole):
             item.incoming.body = None  # free it: the message has aligned copies
 

@@ -51,6 +51,8 @@ MOST_EVALUATIONS = 100  # snapshots waiting for the evaluator
 NO_WEIGHTS = np.empty(0, np.float32)
 # they change no moment at which there is something to do
 NO_ALARMS = (messages.Measured, messages.HostSaid, messages.Judged)
+# they count after the end, too
+LATE = (messages.Scored, messages.EvaluatorGone, messages.Unevaluated, messages.Judged)
 NOT_PACKED = (lambda: None, "", lambda: None)
 Request = Any  # a message to the pacing thread, an Evaluate, or a JobOrder
 
@@ -243,11 +245,13 @@ class RunLogic:
         return requests
 
     # ------------------------------------------------------------------ inputs
+    def over(self, item: Any) -> bool:
+        """Whether the input is of a moment after the end, or is handled after it."""
+        return self.ended or getattr(item, "now", 0) > self.coordinator.stop_ns
+
     def _handle(self, item: Any) -> list[Output | Request]:
-        now = getattr(item, "now", 0)
-        over = self.ended or now > self.coordinator.stop_ns
-        late = (messages.Scored, messages.EvaluatorGone, messages.Unevaluated, messages.Judged)
-        if over and not isinstance(item, late):
+        now, over = getattr(item, "now", 0), self.over(item)
+        if over and not isinstance(item, LATE):
             return []  # events after the end are not part of the run
         if not (over or isinstance(item, messages.Judged)):
             self.now = max(self.now, now)

@@ -166,9 +166,11 @@ class Allowances:
             counts.popitem(last=False)
 
     def goes_on(self, edge: str, task: int) -> None:
-        """A request was answered, or a push has arrived: the edge may say everything again."""
+        """A request was answered, or a push has arrived: the edge may say everything again, and
+        once more if that was on its way.
+        """
         if (counts := self._counts[edge].get(task)) is not None:
-            counts.clear()
+            counts.update(dict.fromkeys(MOST_OF_TASK, -2))
 
     def knows(self, edge: str, tasks: Iterable[int]) -> None:
         """An edge of a resumed run has these tasks: they were given before."""

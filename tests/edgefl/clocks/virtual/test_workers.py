@@ -42,7 +42,7 @@ from edgefl.clocks.virtual.run_batch import ParallelRuns
 from edgefl.edges.training import TrainingPlan
 from edgefl.errors import UserError
 from edgefl.jobs import Train
-from edgefl.protocol.messages import Assignment
+from edgefl.protocol.messages import Assignment, Fresh
 from edgefl.results.read import read_csv
 from edgefl.strategies.base.catalog import load, strategy_names
 
@@ -92,7 +92,7 @@ class Noted:
         order = self.orders[worker].pop(0)
         at_checkpoint = order[-1] < STEPS
         self.reports.append(
-            WorkerReport(worker, order[1], result=None if at_checkpoint else RESULT)
+            WorkerReport(worker, order[1], result=False if at_checkpoint else RESULT)
         )
 
     def lose(self, worker: str) -> None:
@@ -176,7 +176,7 @@ def test_a_run_goes_on_where_it_stands(backend: Noted) -> None:
     for number in (1, 2):
         pool.start(whole(number), 15)
     assert told(backend)[1:] == ["A 1 to 4", "B 2 to 4"]
-    run.merges.append(Merge(2, vector(5, 5, 5), 7))
+    run.merges.append(Merge(2, Fresh(0, 7, {"weights": vector(5, 5, 5)})))
     pool.start(Train(run, 4), 20)
     assert told(backend) == ["A 0 to 4 on"], "not to B, though that is as idle"
 
@@ -187,7 +187,7 @@ def test_what_a_lost_worker_had_is_trained_again_with_its_whole_story(backend: N
     pool.start(first := Train(run, 2), 10)
     backend.end("A")
     pool.finish(first)
-    run.merges.append(Merge(2, vector(5, 5, 5), 7))
+    run.merges.append(Merge(2, Fresh(0, 7, {"weights": vector(5, 5, 5)})))
     pool.start(last := Train(run, 4), 20)
     done = whole(1)
     pool.start(done, 30)

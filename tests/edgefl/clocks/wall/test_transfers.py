@@ -49,6 +49,7 @@ from edgefl.protocol.messages import (
     Offer,
     Piece,
     Ping,
+    Pushed,
     Ready,
     Stamped,
     Started,
@@ -658,6 +659,28 @@ def test_a_task_that_has_started_counts_as_delivered_if_its_arrival_was_lost() -
 
 
 # ------------------------------------------------------------------ the edge's end
+def offers_push(edge: EdgeTransfers, number: int, version: int) -> None:
+    offer = Outgoing(number, Pushed(2, version, {"weights": np.zeros(0, np.float32)})).offer(0)
+    assert edge.offered(offer, 0) == Arrived(number, [[0, 0]])
+
+
+@pytest.mark.parametrize(("number", "version", "new"), [(4, 1, False), (4, 2, True), (5, 1, True)])
+def test_an_edge_takes_a_push_once(number: int, version: int, new: bool) -> None:
+    """A coordinator that was killed just after a delivery sends the push again."""
+    edge = EdgeTransfers(1 << 20)
+    offers_push(edge, 4, 1)
+    assert edge.delivered(4) is not None
+    offers_push(edge, number, version)
+    assert (edge.delivered(number) is not None) == new and edge.downloads == {}
+
+
+def test_an_edge_forgets_a_push_that_was_dropped() -> None:
+    edge = EdgeTransfers(1 << 20)
+    offers_push(edge, 5, 1)
+    edge.dropped(5)
+    assert edge.held == [] and edge.delivered(5) is None
+
+
 def edge_with(ahead: int, renewed: bool = False) -> EdgeTransfers:
     """An edge's transfers after task 5 has started. ``renewed``: in a new session."""
     transfers = EdgeTransfers(MOST)

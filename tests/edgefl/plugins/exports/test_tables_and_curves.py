@@ -17,7 +17,9 @@ from edgefl.results.timeline import of_run
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    _, directory = small_run(tmp_path_factory.mktemp("runs"), stop={"versions": 5})
+    scored = {"edges": {"every_versions": 2, "held_out": 0.2}}
+    folder = tmp_path_factory.mktemp("runs")
+    _, directory = small_run(folder, stop={"versions": 5}, evaluation=scored)
     return directory
 
 
@@ -53,6 +55,10 @@ def test_tensorboard_has_each_point_once(run: Path, tmp_path: Path) -> None:
     gaps = of_run(run).gap_columns()
     assert [each[2] for each in found["staleness"]] == gaps.versions.tolist()
     assert set(found) >= {"loss/test", "bytes/up", "bytes/down"}
+    scored = [float(row["accuracy"]) for row in read_csv(run / "clients.csv")]
+    worst = found["accuracy on edges/worst_tenth"]
+    assert [each[0] for each in worst] == [0, 2, 4, 5]
+    assert worst[-1][2] == pytest.approx(min(scored[-3:]), abs=1e-6)
 
 
 def test_tensorboard_leaves_files_of_others(run: Path, tmp_path: Path) -> None:
@@ -89,6 +95,9 @@ def test_parquet_has_all_rows_with_types(run: Path, tmp_path: Path) -> None:
     line = lines[arrived["line"] - 1]
     assert (arrived["t"], arrived["edge"]) == (line["t"], line["edge"])
     assert arrived["numbers.samples"] == line["numbers"]["samples"]
+    scored = table(tmp_path / "clients.parquet")
+    assert len(scored) == 2 * 4 * 3
+    assert {type(row["samples"]) for row in scored} == {int}
 
 
 def test_parquet_has_a_decision_per_edge(run: Path, tmp_path: Path) -> None:

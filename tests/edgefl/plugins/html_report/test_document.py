@@ -21,8 +21,9 @@ from edgefl.config.file import load
 from edgefl.plugins.html_report import document as of_report
 from edgefl.plugins.html_report.document import document
 from edgefl.record.files import EXPERIMENT
-from edgefl.results import compare
+from edgefl.results import compare, tables
 from edgefl.results.compare import Question
+from edgefl.results.run_files import RunFiles
 
 CONFIG = """
 name = "seen"
@@ -134,6 +135,10 @@ def test_the_numbers_are_those_of_the_comparison(recorded: Path) -> None:
         assert line[place["acc. final"]] == f"{row.final_accuracy:.3f}"
         assert line[place["versions"]] == str(row.versions)
         assert line[place["verdict"]] == "virtual"
+    (ages,) = (each for each in shown.tables if "at work vers." in each[0])
+    for line, name in zip(ages[1:], rows, strict=True):
+        held = RunFiles(recorded / name).ages.held
+        assert line[2].startswith(tables.three_digits(held.integrals()[0] / held.total_s))
     best = max(rows.values(), key=lambda row: row.final_accuracy or 0.0)
     assert f"{best.final_accuracy:.3f} ({best.name}); too few seeds to tell it" in shown.text
     assert "faithful runs" not in shown.text, "the virtual clock computes its times"

@@ -160,6 +160,8 @@ def test_later_messages_have_only_what_is_new(run: Path) -> None:
     assert found["state"] == "finished" and found["finished"] == "versions"
     assert found["fidelity"]["verdict"] == "faithful" and found["fidelity"]["warnings"] == ["one"]
     assert found["staleness"] == [[4.5, 1, 1]] and found["head"]["version"] == 2
+    # both edges have version 0 until the run's end at 5 s
+    assert found["head"]["age_s"] == 5.0 and found["head"]["age_versions"] == 2.0
 
 
 def test_two_readers_get_the_same(run: Path) -> None:

@@ -35,7 +35,8 @@ EVENTS: list[dict[str, Any]] = [
     {"t": 0.0, "event": "edge_joined", "version": 0, "edge": "a", "samples": 1, "decisions": []},
     {"t": 0.0, "event": "run_started", "version": 0, "decisions": [ASSIGN]},
     {"t": 1.0, "event": "fresh_requested", "version": 0, "edge": "a", "task": 0}
-    | {"base_version": 0, "step": 1, "until_ns": 0, "decisions": []},
+    | {"base_version": 0, "step": 1, "until_ns": 0}
+    | {"decisions": [{"do": "push", "edges": ["a"], "tasks": [0], "version": 0}]},
     {"t": 2.0, "event": "update_arrived", "version": 0, "edge": "a", "task": 0, "base_version": 0}
     | {"numbers": {"merged": 1.0, "beta": 0.5}}
     | {"decisions": [{"do": "report", "values": values, "edge": "a"} for values in REPORTS]},
@@ -130,6 +131,7 @@ def test_a_family_says_nothing_of_a_run_without_its_mark(name: str, run: Path) -
 def test_sections_are_of_the_families_whose_mark_is_there(run: Path, own_family: str) -> None:
     assert list(sections(run, marks(run), 2.0)) == [
         "dissemination",
+        "pushes",
         own_family,
         "aggregation",
         "slots",
@@ -142,7 +144,7 @@ def test_sections_are_of_the_families_whose_mark_is_there(run: Path, own_family:
 
 
 def test_a_family_of_ones_own_is_found(run: Path, own_family: str) -> None:
-    assert list(families())[:3] == ["dissemination", own_family, "aggregation"]
+    assert list(families())[:4] == ["dissemination", "pushes", own_family, "aggregation"]
     assert "energy.csv" in files()
     assert sections(run, marks(run), 2.0)[own_family] == {"joules": 4.0}
 
@@ -216,7 +218,7 @@ EXPECTED: dict[str, list[tuple[Any, ...]]] = {
     ],
     "distillation": [("alpha", 5.0, 0.4), ("teachers", 5.0, 3.0), ("logits_age", 5.0, 2.0)],
     "runtimes": [("long", 2.0, 0.2), ("short", 2.0, 0.6)],
-    "clients": [(1, 0, 0.0, "a", 0.25), (1, 3, 2.0, "a", 0.75), (1, 3, 2.0, "b", 1.0)],
+    "clients": [(1, 0, 0.0, 2.0, "a", 0.25), (1, 3, 2.0, 2.0, "a", 0.75), (1, 3, 2.0, 2.0, "b", 1)],
 }
 
 
