@@ -52,8 +52,9 @@ ENDED: Mapping[type, Sequence[str]] = {
     Acknowledged: (UPDATE, PUSH),
     TooLate: (FRESH,),
 }
-REMEMBERED = 4  # deliveries per edge that can be repeated after a broken session
 MOST_PUSHES = 8  # to one edge that are under way; the latest beyond that is dropped
+# deliveries per edge that can be repeated after a broken session
+REMEMBERED = 4 + MOST_PUSHES
 
 
 def play_moment(

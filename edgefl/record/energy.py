@@ -160,7 +160,7 @@ class EnergyBook:
                 edge = decision["edge"]
                 heard_ns = now + self.account.powers[edge].latency_ns
                 return self._begin(edge, self.asked.pop(edge), heard_ns)
-            case "assign" if decision.get("broadcast"):
+            case "assign" | "push" if decision.get("broadcast"):
                 self.broadcasts.append(list(decision["edges"]))
         return []
 
@@ -168,6 +168,8 @@ class EnergyBook:
         if fact == "task_started":
             self.asked.pop(row["edge"], None)
             return self._begin(row["edge"], row["task"], now)
+        if fact == "push_arrived" and row.get("restarts") and row["edge"] in self.asked:
+            return self._begin(row["edge"], self.asked.pop(row["edge"]), now)
         if fact in ENDING_FACTS:
             return self._end(row["edge"], row["task"], now)
         if fact == "fault" and row["kind"] in DEADLY:

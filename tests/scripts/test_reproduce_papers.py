@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from reproduced import made_up, results_of
+from reproduced import made_up, results_of, row_of
 from reproduction import measures, registry, tdma
 from reproduction.entry import Finding, Scale, Verdict
 from reproduction.judges import judged, of_readings
@@ -101,6 +101,36 @@ def test_the_smaller_alpha_is_that_of_the_linear_regime() -> None:
     smaller = 0.5 * (1 - beta * share)
     assert speed(0.5, beta, share) == pytest.approx(speed(smaller, 0.0, share), rel=1e-6)
     assert speed(0.5, 0.0, share) > 1.04 * speed(smaller, 0.0, share)
+
+
+@pytest.mark.parametrize(("score", "expected"), [(0.75, HOLDS), (0.6, FAILS)])
+def test_a_learning_rate_learns_if_its_best_score_is_near_the_best_of_both(
+    score: float, expected: Verdict
+) -> None:
+    """Without merging .08 ends at .3; with it at ``score``, against .78 with .02."""
+    entry = registry.find("seed0-stability")
+    rows = [
+        row_of(
+            method,
+            101,
+            {"convergence_accuracy": accuracy},
+            "tuning",
+            "work30-steps5",
+            setting={"training.learning_rate": rate, "alpha": alpha},
+        )
+        for method, rate, alpha, accuracy in (
+            ("with", "0.02", "0.6", 0.7),
+            ("with", "0.08", "0.6", 0.2),
+            ("with", "0.08", "0.3", score),
+            ("without", "0.02", "0.6", 0.78),
+            ("without", "0.08", "0.6", 0.3),
+        )
+    ]
+    (claim,) = [each for each in entry.claims if "larger learning rate" in each.text]
+    found = judged(claim.judge, Results(entry, Scale.paper, rows))
+    assert found.verdict is expected
+    rates = {HOLDS: "0.08 to 0.02", FAILS: "0 to 0.02"}[expected]
+    assert found.ours == f"work30-steps5 {rates}"
 
 
 # ------------------------------------------------------------------ TDMA

@@ -11,7 +11,7 @@ from typing import Any
 
 from paths import CONFIGS, ROOT, STUDIES
 from reproduction.entry import Entry, MethodPlan, Part, Scale
-from reproduction.results import NUMBERS, RESULT, CurveRow, Results, RunRow
+from reproduction.results import NUMBERS, RESULT, TUNING, CurveRow, Results, RunRow
 
 PATIENCE_S = 300.0
 Numbers = Mapping[str, Mapping[int, float | None]]  # method -> seed -> number
@@ -102,6 +102,22 @@ def made_up(
             },
         )
         for part, method, seed in runs
+    ]
+    rows += [
+        row_of(
+            method.shown,
+            part.tuning.seeds[0],
+            {name: number(part.name, method.shown, name, 0) for name in NUMBERS},
+            TUNING,
+            part.name,
+            scale,
+            setting={
+                name: str(its[0]) for name, its in {**part.tuning.knobs, **method.axes}.items()
+            },
+        )
+        for part in parts
+        if part.tuning is not None
+        for method in part.methods
     ]
     curves = [
         CurveRow(

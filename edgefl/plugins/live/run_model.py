@@ -279,7 +279,7 @@ def _granted(
     for decision in decisions:
         if decision.get("do") == "grant" and decision.get("slots"):
             slots, edge, way = decision["slots"], place_of.get(decision["edge"], -1), "up"
-        elif decision.get("do") == "assign" and decision.get("broadcast"):
+        elif decision.get("do") in ("assign", "push") and decision.get("broadcast"):
             slots, edge, way = decision["broadcast"], -1, "down"
         else:
             continue

@@ -92,7 +92,7 @@ def bars_until(events: Iterable[Mapping[str, Any]], slot_s: float, until_slot: f
 def _of_decision(decision: Mapping[str, Any]) -> list[Bar]:
     if decision["do"] == "grant" and (slots := decision.get("slots")):
         return [(decision["edge"], "transmit", slots[0], slots[-1] + 1)]
-    if decision["do"] == "assign" and (slots := decision.get("broadcast")):
+    if decision["do"] in ("assign", "push") and (slots := decision.get("broadcast")):
         return [(edge, "receive", slots[0], slots[-1] + 1) for edge in decision["edges"]]
     return []
 

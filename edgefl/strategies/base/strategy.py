@@ -350,9 +350,8 @@ class Strategy:
             return self._handled(event, now)
         self.selector.observe(event, self.version, now)
         decisions = self._handled(event, now)
-        for decision in decisions if isinstance(decisions, list) else ():
-            if isinstance(decision, Assign):
-                self.selector.assigned(decision.edges)
+        if isinstance(decisions, list):  # else the coordinator says what is wrong
+            self.selector.decided(decisions)
         return decisions
 
     def _handled(self, event: Event, now: int) -> list[Decision]:

@@ -17,8 +17,13 @@ from sortedcontainers.sortedlist import SortedList
 from edgefl import catalog
 from edgefl.errors import UserError, nearest
 from edgefl.strategies.base.events_and_decisions import (
+    Assign,
+    Decision,
     EdgeJoined,
     Event,
+    Publish,
+    Push,
+    SendFresh,
     TaskClosed,
     UpdateArrived,
 )
@@ -61,6 +66,8 @@ class Selector:
         self.samples: dict[str, int] = {}  # every edge that has ever joined -> size of its data
         self.assigned_ns: dict[str, int] = {}  # edge -> when it got its latest task
         self.arrived_ns: dict[str, int] = {}  # edge -> when its latest update arrived
+        # edge -> when the newest model was published that the task of its latest update got
+        self.model_ns: dict[str, int] = {}
         # edge -> its latest update's time from the assignment to the arrival
         self.took_ns: dict[str, int] = {}
         self.losses: dict[str, float] = {}  # edge -> mean training loss of its latest update
@@ -68,6 +75,8 @@ class Selector:
         self.updates: dict[str, int] = {}  # edge -> number of its updates
         # edges whose latest task was closed without an update -> how many in a row
         self.failures: dict[str, int] = {}
+        self._published_ns = 0  # when the current model was published
+        self._sent_ns: dict[str, int] = {}  # edge -> when the last model sent to it was published
 
     def choose(self, idle: SortedList, count: int, stream: Stream) -> list[str]:
         """Return at most ``count`` different edges of ``idle``, in any order.
@@ -92,6 +101,7 @@ class Selector:
             case UpdateArrived(edge=edge):
                 self.updates[edge] = self.updates.get(edge, 0) + 1
                 self.arrived_ns[edge] = now
+                self.model_ns[edge] = self._sent_ns.get(edge, 0)
                 self.took_ns[edge] = now - self.assigned_ns.get(edge, now)
                 self.gaps[edge] = version - event.base_version
                 if "loss" in event.numbers:
@@ -100,9 +110,19 @@ class Selector:
             case TaskClosed(edge=edge):
                 self.failures[edge] = self.failures.get(edge, 0) + 1
 
-    def assigned(self, edges: Iterable[str]) -> None:
-        """Note that edges have got a task at ``now``."""
-        self.assigned_ns |= dict.fromkeys(edges, self.now)
+    def decided(self, decisions: Iterable[Decision]) -> None:
+        """Note what the strategy has decided at ``now``: tasks, and models that were sent."""
+        for decision in decisions:
+            match decision:
+                case Publish():
+                    self._published_ns = self.now
+                case Assign(edges=edges):
+                    self.assigned_ns |= dict.fromkeys(edges, self.now)
+                    self._sent_ns |= dict.fromkeys(edges, self._published_ns)
+                case Push(edges=edges, version=None):
+                    self._sent_ns |= dict.fromkeys(edges, self._published_ns)
+                case SendFresh(edge=edge, weights=np.ndarray(), version=None):
+                    self._sent_ns[edge] = self._published_ns
 
 
 class Ranked(Selector):

@@ -22,7 +22,7 @@ from reproduction.entry import Finding, Point
 from reproduction.results import NoResults, Results
 from reproduction.rules import average
 
-ACCURACY = "convergence_accuracy"
+ACCURACY, RATE = "convergence_accuracy", "training.learning_rate"
 
 
 # ------------------------------------------------------------------ rules
@@ -137,6 +137,33 @@ def gain_rises(results: Results, one: str, other: str) -> Finding:
     return replace(found.found(found.verdict, why), ours=told)
 
 
+def learns_at_larger_steps(
+    results: Results, method: str, than: str, parts: Sequence[str], within: float
+) -> Finding:
+    """Judge "somewhere ``method`` learns at a larger learning rate than ``than``", by their tuning.
+
+    A rate learns if the best score with it is at most ``within`` below the best score of both.
+    """
+    largest: dict[str, tuple[float, float]] = {}
+    for part in parts:
+        rows = [results.tried(f"{part}/{name}") for name in (method, than)]
+        scores = [
+            [(float(row.setting[RATE]), row.numbers[ACCURACY] or 0.0) for row in its]
+            for its in rows
+        ]
+        if all(scores):
+            least = max(score for its in scores for _, score in its) - within
+            ours, theirs = (
+                max((rate for rate, score in its if score >= least), default=0.0) for its in scores
+            )
+            largest[part] = ours, theirs
+    if not largest:
+        raise NoResults(f"{results.entry.name}: no part was tuned")
+    told = ", ".join(f"{part} {ours:g} to {theirs:g}" for part, (ours, theirs) in largest.items())
+    why = f"Largest learning rates that learn, with and without merging: {told}."
+    return rules.fact(any(ours > theirs for ours, theirs in largest.values()), told, why)
+
+
 # ------------------------------------------------------------------ gains
 def gain(results: Results, part: str, other: str = "") -> rules.Paired:
     """Return the gain in a part; ``other``: the part without merging, if it is another one."""
@@ -196,4 +223,5 @@ RULES = (
     like_a_smaller_alpha,
     gains_somewhere,
     gain_rises,
+    learns_at_larger_steps,
 )

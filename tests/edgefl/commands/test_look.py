@@ -291,8 +291,8 @@ def test_the_listing_says_what_a_run_has_and_why_not_the_rest(edgefl: Edgefl) ->
     assert (status, err) == (0, "")
     there, missing = out.split("\nnot of these runs:\n")
     assert [line.split()[0] for line in there.splitlines()] == [
-        *("accuracy", "devices", "link-use", "loss", "staleness", "staleness-histogram"),
-        *("time-to-target", "timeline"),
+        *("accuracy", "age", "devices", "link-use", "loss", "staleness", "staleness-histogram"),
+        *("time-to-target", "timeline", "update-age"),
     ]
     *rows, hint = missing.splitlines()
     reasons = dict(row.split(maxsplit=1) for row in rows)

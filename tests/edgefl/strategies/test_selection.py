@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from builders import EXAMPLES, S, Server, experiment, make, small_run
+from builders import EXAMPLES, S, Server, experiment, make, small_run, vector
 from pools import bytes_of, learned_of
 from safetensors.numpy import load_file
 from state_relay import Relay, begun
@@ -25,7 +25,15 @@ from edgefl.record.replay import replay
 from edgefl.results.read import read_events
 from edgefl.strategies.base.catalog import load as load_strategy
 from edgefl.strategies.base.catalog import own_modules, strategy_names
-from edgefl.strategies.base.events_and_decisions import EdgeJoined, UpdateArrived
+from edgefl.strategies.base.events_and_decisions import (
+    Assign,
+    EdgeJoined,
+    Publish,
+    Push,
+    RunStarted,
+    SendFresh,
+    UpdateArrived,
+)
 from edgefl.strategies.base.strategy import SelectingOptions, Strategy
 from edgefl.strategies.fedasync import FedAsync
 from edgefl.strategies.fedavg import FedAvg
@@ -87,7 +95,7 @@ def test_round_robin_of_single_edges() -> None:
 
 def test_the_edge_whose_last_update_is_oldest_goes_first() -> None:
     """All new, by id: a, b. b delivers at 1 s and c starts, a delivers at 2 s and d starts."""
-    story = server("oldest_first", FedAsync)
+    story = server("oldest_first", FedAsync, of="update")
     story.start(*"abcd")
     for now, edge, following in (
         (1, "b", "c"),
@@ -101,6 +109,37 @@ def test_the_edge_whose_last_update_is_oldest_goes_first() -> None:
         story.deliver(edge, 0, 0, 0, now=now * S)
         assert following in story.open, now
     assert set(story.open) == {"b", "d"}
+
+
+def test_the_edge_with_the_oldest_model_goes_first() -> None:
+    """Every update makes a model: versions 1, 2, ... are published at 1, 2, 5, 7, 8 s."""
+    story = server("oldest_first", FedAsync)
+    story.start(*"abcd")
+    for now, edge, following in (
+        (1, "b", "c"),
+        (2, "a", "d"),
+        (5, "c", "a"),  # a and b: model of 0 s, by id; a update 2 s, b update 1 s
+        (7, "d", "b"),
+        (8, "a", "c"),  # a: model of 5 s; c: of 1 s; d: of 2 s
+    ):
+        story.deliver(edge, 0, 0, 0, now=now * S)
+        assert following in story.open, now
+    selector = story.strategy.selector
+    assert selector.model_ns == {"a": 5 * S, "b": 0, "c": S, "d": 2 * S}
+
+
+def test_a_fresher_model_during_the_task_makes_the_edge_younger() -> None:
+    """a got version 1, of 2 s, by a push; c asked and there was no newer one."""
+    selector = find("oldest_first", {})
+    for now, decisions in (
+        (0, [Assign(("a", "b", "c"), {})]),
+        (2, [Publish(vector(0)), Push(("a",), {}), SendFresh("c", 2, None)]),
+    ):
+        selector.observe(RunStarted(), 0, now)
+        selector.decided(decisions)
+    for edge in "abc":
+        selector.observe(UpdateArrived(edge, 0, 0, vector(0), {}), 1, 3)
+    assert selector.model_ns == {"a": 2, "b": 0, "c": 0}
 
 
 def test_an_edge_that_fails_stays_oldest_but_goes_behind_those_without_a_task() -> None:
@@ -155,7 +194,7 @@ def seen(losses: dict[str, float], took_s: dict[str, float], **options: Any) -> 
     selector = cast(Oort, find("oort", options))
     for edge in losses:
         selector.observe(EdgeJoined(edge, 10), 0, 0)
-    selector.assigned(losses)
+    selector.decided([Assign(tuple(losses), {})])
     for edge, loss in losses.items():
         numbers = {"samples": 10.0, "loss": loss}
         update = UpdateArrived(edge, 0, 0, np.zeros(3, np.float32), {}, numbers)

@@ -568,6 +568,7 @@ class Transport:
             elif not flow.granted:
                 flow.released = flow.received  # the rest was lost with the session
         self._late_bytes.pop(edge, None)  # they were lost with the former session
+        self._pushes.pop(edge, None)  # it says again what still holds
         self._forget_notes(edge, lambda task: task not in join.tasks)
         latest: Mapping[int, int] = self.deliveries.of_edge.get(edge, {})
         for number in held:  # the edge has not learned of these deliveries
