@@ -429,7 +429,8 @@ class Coordinator:
         self._forget(task, delivered=True)
         read_only(update.vectors.values())
         numbers = update.numbers
-        if late := max(0, task.pushes - int(numbers.get("pushes", 0))):
+        # the edge's own number: at most what has arrived
+        if late := task.pushes - int(min(max(numbers.get("pushes", 0.0), 0.0), task.pushes)):
             numbers = {**numbers, "pushes_late": float(late)}
         event = ev.UpdateArrived(
             edge, task.number, task.version, task.base, update.vectors, numbers

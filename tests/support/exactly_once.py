@@ -105,7 +105,7 @@ class ExactlyOnce:
     def _arrived(self, row: Mapping[str, Any]) -> None:
         task, given = row["task"], self.tasks.get(row["task"])
         self._ended(row["edge"], task, "arrived")
-        taken = sum(int(row["numbers"].get(name, 0)) for name in ("pushes", "pushes_late"))
+        taken = sum(int(row.get("numbers", {}).get(name, 0)) for name in ("pushes", "pushes_late"))
         # a coordinator that was killed may not know of an arrival
         if given is not None and not (
             given.pushed.total() - given.to_come.total() <= taken <= given.pushed.total()

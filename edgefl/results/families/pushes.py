@@ -35,6 +35,7 @@ def section(events: Iterable[Row], links: Iterable[Mapping[str, str]]) -> dict[s
     """
     count: Counter[str] = Counter()
     under_way: defaultdict[int, deque[tuple[int, float]]] = defaultdict(deque)  # by task
+    arrived: Counter[int] = Counter()  # by open task
     took_s: list[float] = []
     for row in events:
         task = row.get("task")
@@ -42,11 +43,17 @@ def section(events: Iterable[Row], links: Iterable[Mapping[str, str]]) -> dict[s
             case "push_arrived" | "push_replaced" as fact:
                 sent_s = _found(under_way[row["task"]], row["of_version"], fact)
                 count["arrived" if fact == "push_arrived" else "replaced"] += 1
+                if fact == "push_arrived":
+                    arrived[task] += 1
                 if fact == "push_arrived" and sent_s is not None:
                     took_s.append(row["t"] - sent_s)
             case "update_arrived":
-                count["merged"] += int(row["numbers"].get("pushes", 0))
-                count["late"] += int(row["numbers"].get("pushes_late", 0))
+                # the edge's own numbers: at most what has arrived
+                merged = min(max(row["numbers"].get("pushes", 0), 0), arrived[task])
+                late = min(max(row["numbers"].get("pushes_late", 0), 0), arrived[task] - merged)
+                count["merged"] += int(merged)
+                count["late"] += int(late)
+                del arrived[task]
                 count["cancelled"] += len(under_way.pop(row["task"], ()))
             case "task_closed" | "discarded" if task is not None:
                 count["cancelled"] += len(under_way.pop(task, ()))

@@ -17,9 +17,10 @@ from merging import PATH, deliver, descended, local_run, loss, rule
 from torch import nn
 from trainers import FakeTask, half_square
 
-from edgefl.edges.training import LocalRun, Trainer, TrainingPlan
+from edgefl.edges.training import LocalRun, Merge, Trainer, TrainingPlan
 from edgefl.errors import UserError
 from edgefl.models.workspace import Workspace
+from edgefl.protocol.messages import Fresh
 from edgefl.strategies.base.catalog import load, strategy_names
 from edgefl.strategies.base.events_and_decisions import (
     Assign,
@@ -590,7 +591,7 @@ def test_the_probe_is_the_batch_to_come_and_training_does_not_notice() -> None:
         expected.append(rows.probe(rows.weights))
 
     device.merge = spy
-    trainer.merge(run, device, FRESH, 1)
+    trainer.merge(run, device, Merge(2, Fresh(0, 1, {"weights": FRESH})))
     assert torch.equal(run.weights, before) and run.probe is None
     (value, gradient), done = expected[0], run.loss_sum
     trainer.advance(run, device, 3)
