@@ -35,7 +35,7 @@ def section(events: Iterable[Row], links: Iterable[Mapping[str, str]]) -> dict[s
     """
     count: Counter[str] = Counter()
     under_way: defaultdict[int, deque[tuple[int, float]]] = defaultdict(deque)  # by task
-    arrived: Counter[int] = Counter()  # by open task
+    arrived: Counter[Any] = Counter()  # by open task
     took_s: list[float] = []
     for row in events:
         task = row.get("task")
