@@ -34,6 +34,7 @@ def section(events: Iterable[Row], links: Iterable[Mapping[str, str]]) -> dict[s
     was carried; a broadcast counts once. ``arrival_mean_s``: from the decision on.
     """
     count: Counter[str] = Counter()
+    sent: Counter[int] = Counter()  # by task
     under_way: defaultdict[int, deque[tuple[int, float]]] = defaultdict(deque)  # by task
     took_s: list[float] = []
     for row in events:
@@ -45,14 +46,16 @@ def section(events: Iterable[Row], links: Iterable[Mapping[str, str]]) -> dict[s
                 if fact == "push_arrived" and sent_s is not None:
                     took_s.append(row["t"] - sent_s)
             case "update_arrived":
-                count["merged"] += int(row["numbers"].get("pushes", 0))
-                count["late"] += int(row["numbers"].get("pushes_late", 0))
+                numbers, most = row["numbers"], sent[row["task"]]  # an edge may report anything
+                for name, key in (("merged", "pushes"), ("late", "pushes_late")):
+                    count[name] += int(min(max(numbers.get(key, 0), 0), most))
                 count["cancelled"] += len(under_way.pop(row["task"], ()))
             case "task_closed" | "discarded" if task is not None:
                 count["cancelled"] += len(under_way.pop(task, ()))
         for decision in row.get("decisions", ()):
             if decision["do"] == "push":
                 count["sent"] += len(decision["tasks"])
+                sent.update(decision["tasks"])
                 for to in decision["tasks"]:
                     under_way[to].append((decision["version"], row["t"]))
             elif decision["do"] == "cancel":
