@@ -34,8 +34,8 @@ def section(events: Iterable[Row], links: Iterable[Mapping[str, str]]) -> dict[s
     was carried; a broadcast counts once. ``arrival_mean_s``: from the decision on.
     """
     count: Counter[str] = Counter()
+    sent: Counter[int] = Counter()  # by task
     under_way: defaultdict[int, deque[tuple[int, float]]] = defaultdict(deque)  # by task
-    arrived: Counter[Any] = Counter()  # by open task
     took_s: list[float] = []
     for row in events:
         task = row.get("task")
@@ -43,23 +43,19 @@ def section(events: Iterable[Row], links: Iterable[Mapping[str, str]]) -> dict[s
             case "push_arrived" | "push_replaced" as fact:
                 sent_s = _found(under_way[row["task"]], row["of_version"], fact)
                 count["arrived" if fact == "push_arrived" else "replaced"] += 1
-                if fact == "push_arrived":
-                    arrived[task] += 1
                 if fact == "push_arrived" and sent_s is not None:
                     took_s.append(row["t"] - sent_s)
             case "update_arrived":
-                # the edge's own numbers: at most what has arrived
-                merged = min(max(row["numbers"].get("pushes", 0), 0), arrived[task])
-                late = min(max(row["numbers"].get("pushes_late", 0), 0), arrived[task] - merged)
-                count["merged"] += int(merged)
-                count["late"] += int(late)
-                del arrived[task]
+                numbers, most = row["numbers"], sent[row["task"]]  # an edge may report anything
+                for name, key in (("merged", "pushes"), ("late", "pushes_late")):
+                    count[name] += int(min(max(numbers.get(key, 0), 0), most))
                 count["cancelled"] += len(under_way.pop(row["task"], ()))
             case "task_closed" | "discarded" if task is not None:
                 count["cancelled"] += len(under_way.pop(task, ()))
         for decision in row.get("decisions", ()):
             if decision["do"] == "push":
                 count["sent"] += len(decision["tasks"])
+                sent.update(decision["tasks"])
                 for to in decision["tasks"]:
                     under_way[to].append((decision["version"], row["t"]))
             elif decision["do"] == "cancel":

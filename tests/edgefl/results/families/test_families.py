@@ -17,7 +17,7 @@ from recorded import killed, record
 
 from edgefl.record.counters import Counters
 from edgefl.results import families as package
-from edgefl.results.families import families, files, sections
+from edgefl.results.families import families, files, pushes, sections
 from edgefl.results.figures import gallery
 from edgefl.results.figures.base import PlotData, open_runs
 from edgefl.results.read import read_events
@@ -262,3 +262,30 @@ def test_slots_are_bars_and_rounds_are_lines(folder: Path) -> None:
     boxes = [(patch.get_x(), patch.get_width()) for patch in axes.patches[1:]]
     assert boxes == [(0, 2), (0, 2), (3, 1), (1.0, 1.5)]
     assert [line.get_xdata()[0] for line in axes.get_lines()] == [4, 12]
+
+
+def test_what_became_of_pushes() -> None:
+    """Of five: two arrived (one late), one was replaced, one cancelled, one is under way."""
+    push = {"do": "push", "edges": ["a", "b"], "tasks": [0, 1], "version": 2}
+    rows: list[dict[str, Any]] = [
+        {"t": 1.0, "event": "alarm_rang", "decisions": [push, push, {**push, "tasks": [2]}]},
+        {"t": 2.0, "fact": "push_replaced", "task": 0, "of_version": 2},
+        {"t": 4.0, "fact": "push_arrived", "task": 0, "of_version": 2},
+        {"t": 5.0, "fact": "push_arrived", "task": 1, "of_version": 2},
+        {"t": 6.0, "event": "update_arrived", "task": 0, "numbers": {"pushes": 1.0}},
+        {"t": 7.0, "event": "update_arrived", "task": 1}
+        | {"numbers": {"pushes": -9.0, "pushes_late": 1.0}},
+    ]
+    kinds = ("task", "push", "push", "dropped push")
+    links = [{"kind": kind, "bytes": "10"} for kind in kinds]
+    assert pushes.section(rows, links) == {
+        "sent": 5,
+        "arrived": 2,
+        "merged": 1,
+        "late": 1,
+        "replaced": 1,
+        "cancelled": 1,
+        "bytes": 30,
+        "arrival_mean_s": 3.5,
+    }
+    assert pushes.section(rows[1:], links) is None
