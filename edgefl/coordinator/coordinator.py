@@ -620,6 +620,7 @@ class Coordinator:
         factors: list[float] = []
         # edges that make no step have no learning rate: there the strategy's own step falls
         decay = self.experiment.training.decay if self.strategy.rule.moves else None
+        before: do.Decision | None = None
         for decision in decisions:
             match decision:
                 case do.Assign():
@@ -639,7 +640,7 @@ class Coordinator:
                     numbers.append([cast(Pushed, send.message).number for send in sends])
                     if decision.broadcast is None:
                         outputs += sends
-                    elif outputs and _carries(outputs[-1], decision):
+                    elif outputs and self._carries(outputs[-1], before, decision):
                         first = cast(Broadcast, outputs.pop())
                         outputs.append(Broadcast((*first.sends, *sends), first.slots))
                     else:
@@ -674,6 +675,7 @@ class Coordinator:
                     outputs.append(Send(decision.edge, CancelTask(decision.task)))
                 case _:
                     raise TypeError(f"not a decision: {decision!r}")
+            before = decision
         return outputs, numbers, factors
 
     def _decayed(self, assign: do.Assign, factor: float) -> do.Assign:
@@ -729,6 +731,22 @@ class Coordinator:
             task.pushed[version] = base
         message = self._message(Pushed(task.number, version, push.vectors, push.numbers))
         return Send(edge, message, push.replaces)
+
+    def _carries(self, output: Output, before: Decision | None, push: do.Push) -> bool:
+        """Whether ``output`` already broadcasts this push's model in the same slots: all hear it.
+
+        ``before``: the decision that has led to ``output``.
+        """
+        if not isinstance(output, Broadcast) or not isinstance(before, do.Assign | do.Push):
+            return False
+        version = before.version if isinstance(before, do.Push) else None
+        versions = [self.version if each is None else each for each in (version, push.version)]
+        return (
+            output.slots == push.broadcast
+            and versions[0] == versions[1]
+            and before.vectors.keys() == push.vectors.keys()
+            and all(before.vectors[name] is vector for name, vector in push.vectors.items())
+        )
 
     def _rule_on_push(self) -> str:
         """What a push does to a run of the strategy's rule. ValueError if it can take none."""
@@ -955,16 +973,6 @@ class Failures:
     def exceed_half(self, edges: int) -> bool:
         """Whether more than half of ``edges`` edges fail."""
         return 2 * len(self.failing) > edges
-
-
-def _carries(output: Output, push: do.Push) -> bool:
-    """Whether a broadcast already has the model of this push, in the same slots: all hear it."""
-    if not isinstance(output, Broadcast) or output.slots != push.broadcast:
-        return False
-    message = cast(Assignment | Pushed, output.sends[0].message)
-    return {id(vector) for vector in message.vectors.values()} == {
-        id(vector) for vector in push.vectors.values()
-    }
 
 
 class HeldScores:

@@ -12,9 +12,10 @@ import pytest
 from builders import S, Server, make, vector
 from hypothesis import given
 from hypothesis import strategies as st
-from tdma_rounds import play, slotted
+from tdma_rounds import Played, play, slotted
 from trainers import FakeTask, linear_trainer
 
+from edgefl.config.experiment import Compression, Named
 from edgefl.edges.training import LocalRun, Merge, TrainingPlan
 from edgefl.protocol.messages import Pushed
 from edgefl.record.files import EVENTS, LINKS, SLOTS
@@ -225,12 +226,20 @@ def test_never_more_than_the_budget(
 
 
 # ------------------------------------------------------------------ push by TDMA broadcast
-@pytest.mark.parametrize("alpha", [0, 1])
-def test_pushes_take_no_slot_of_their_own(tmp_path: Path, alpha: int) -> None:
+@pytest.mark.parametrize(("alpha", "down"), [(0, None), (1, None), (0, "int8")])
+def test_pushes_take_no_slot_of_their_own(tmp_path: Path, alpha: int, down: str | None) -> None:
     """N = 6, S = 2, tau_comp = 8: as IDFL, but all who compute hear each broadcast, too."""
-    options = {"per_round": 2, "alpha": alpha}
-    _, rounds = play(tmp_path, slotted(6, 8, slots=40, strategy="idfl", **options))
-    _, found = play(tmp_path, slotted(6, 8, slots=40, strategy="push-tdma", **options))
+
+    def played(strategy: str) -> list[Played]:
+        run = slotted(6, 8, slots=40, strategy=strategy, per_round=2, alpha=alpha)
+        return play(
+            tmp_path,
+            run.model_copy(
+                update={"compression": Compression(down=None if down is None else Named(name=down))}
+            ),
+        )[1]
+
+    rounds, found = played("idfl"), played("push-tdma")
     assert found == rounds and len(found) >= 5
     one, other = tmp_path / "idfl", tmp_path / "push-tdma"
     assert (one / SLOTS).read_bytes() == (other / SLOTS).read_bytes()
