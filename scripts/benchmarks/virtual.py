@@ -30,7 +30,7 @@ from edgefl.clocks.virtual.host import VirtualHost
 from edgefl.clocks.virtual.pool.engine import Engine, InProcessEngine
 from edgefl.clocks.virtual.pool.executor import Executor, RunOutcome
 from edgefl.clocks.virtual.run import run_virtual
-from edgefl.config.experiment import Experiment
+from edgefl.config.experiment import Devices, Experiment
 from edgefl.errors import UserError
 from edgefl.exchange.fault_lives import FaultLives
 from edgefl.exchange.machine import Exchange
@@ -74,6 +74,7 @@ class Extent:
     many_steps: int = 300
     small: int = 0
     untrained: int = 3000  # updates
+    pushed_s: int = 60  # emulated seconds with a push to each of 100 devices
 
     @property
     def task(self) -> str:
@@ -82,9 +83,9 @@ class Extent:
 
 FULL, QUICK = (
     Extent(),
-    Extent(6, 100, 200, 10, 2000, 100, 4, 2, 1, 100),
+    Extent(6, 100, 200, 10, 2000, 100, 4, 2, 1, 100, 3),
 )  # QUICK: a quick check
-PARTS = ("overhead", "untrained", "idle", "agenda", "memory", "many")
+PARTS = ("overhead", "untrained", "pushes", "idle", "agenda", "memory", "many")
 MEMORY, MANY, IDLE = "memory", "many", "idle"  # first argument of this file when it starts itself
 GB = 1e9
 
@@ -125,6 +126,7 @@ def main() -> None:
         parts: dict[str, Callable[[], list[Row]]] = {
             "overhead": bench.overhead,
             "untrained": lambda: bench.untrained(options.turns),
+            "pushes": lambda: bench.pushes(options.turns),
             "idle": lambda: idle(extent, options.turns),
             "agenda": bench.agenda,
             "memory": lambda: memory(extent),
@@ -135,7 +137,7 @@ def main() -> None:
 
 
 def experiment_of(
-    strategy: dict[str, Any], devices: int = 100, task: str = "build", **stop: int
+    strategy: dict[str, Any], devices: int = 100, task: str = "build", **stop: float
 ) -> Experiment:
     return Experiment.model_validate(
         {
@@ -200,23 +202,51 @@ class Bench:
 
         The least of each time counts: another process on the machine only makes it longer.
         """
-        rows, updates = [], self.extent.untrained
+        rows = []
         for strategy in UNTRAINED:
             say(f"{strategy['strategy']} without training")
-            learned = [
-                learning(without_training(strategy, updates=count), HERE)
-                for count in (updates // 10, updates + updates // 10)
-            ]
-            times = [[self.processor_s(each) for each in learned] for _ in range(turns)]
-            short, long = (min(found) for found in zip(*times))
+            one_s = self.update_s(strategy, turns)
             loop_s = min(bare_loop_s() for _ in range(4 * turns))
             name = f"{strategy['strategy']}, trainer none: our own time for an update"
-            one_s = (long - short) / updates
             rows += [
                 Row(name, 1e6 * one_s, "us"),
                 Row(f"{name} / 1000 turns of a bare loop", one_s / loop_s, TIMES, UNTRAINED_GOAL),
             ]
         return rows
+
+    def update_s(self, strategy: dict[str, Any], turns: int) -> float:
+        """Return the processor's seconds for an update: the difference of runs of two lengths."""
+        updates = self.extent.untrained
+        learned = [
+            learning(without_training(strategy, updates=count), HERE)
+            for count in (updates // 10, updates + updates // 10)
+        ]
+        times = [[self.processor_s(each) for each in learned] for _ in range(turns)]
+        short, long = (min(found) for found in zip(*times))
+        return (long - short) / updates
+
+    def pushes(self, turns: int) -> list[Row]:
+        """Measure a push to each of 100 devices at work in each second, beside whole tasks."""
+        say("pushes")
+        pushing = {"strategy": "virtual_task.py:PushEachSecond", "concurrency": 100}
+        plain = {"strategy": "fedasync", "concurrency": 100}
+        slow = {"devices": Devices(samples_per_s=0.1)}  # tasks of 10 to 20 s
+        runs = [
+            learning(
+                without_training(each, emulated_s=self.extent.pushed_s).model_copy(update=slow),
+                HERE,
+            )
+            for each in (plain, pushing)
+        ]
+        times = [[self.processor_s(each) for each in runs] for _ in range(turns)]
+        without_s, with_s = (min(found) for found in zip(*times))
+        summary = self.run(runs[1])
+        one_s = (with_s - without_s) / summary["pushes"]["sent"]
+        task_s = self.update_s(plain, turns)
+        return [
+            Row("a push to a device at work: our own time", 1e6 * one_s, "us"),
+            Row("a push / a whole task (assigned, delivered, merged)", one_s / task_s, TIMES),
+        ]
 
     def processor_s(self, learned: Learning) -> float:
         """Run it; return the seconds of the processor."""
@@ -287,7 +317,7 @@ def timed(owner: type, name: str, spent: dict[str, float]) -> Iterator[None]:
         setattr(owner, name, method)
 
 
-def without_training(strategy: dict[str, Any], **stop: int) -> Experiment:
+def without_training(strategy: dict[str, Any], **stop: float) -> Experiment:
     made = experiment_of(strategy, 100, "build_tiny", **stop)
     return made.model_copy(
         update={"training": made.training.model_copy(update={"trainer": "none"})}

@@ -1,10 +1,11 @@
 """The tasks of virtual runs: LeNet-5 on synthetic data of Fashion-MNIST's shape, and a tiny one.
 
-Also a strategy whose devices merge fresher models during training.
+Also strategies whose devices merge fresher models during training, or get one each second.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,16 @@ import numpy as np
 from edgefl.data.dataset import Dataset
 from edgefl.data.task import Task
 from edgefl.models import lenet5, mlp
-from edgefl.strategies.base.events_and_decisions import Decision, FreshRequested, SendFresh
+from edgefl.strategies.base.events_and_decisions import (
+    Decision,
+    FreshRequested,
+    SendFresh,
+    SetAlarm,
+)
 from edgefl.strategies.base.strategy import LocalRule
+from edgefl.strategies.fedasync import FedAsync
 from edgefl.strategies.fedbuff import FedBuff
+from emulator.units import NS_PER_S
 
 TRAIN, SMALL_TRAIN, TINY_TRAIN = 60_000, 3_000, 200_000
 TEST = 100  # few, because evaluation is not measured
@@ -81,3 +89,24 @@ class Merging(FedBuff):
                 event.edge, event.task, self.weights if self.version > event.base_version else None
             )
         ]
+
+
+class Hears(LocalRule):
+    def pushed(
+        self, run: Any, model: np.ndarray, version: int, numbers: Mapping[str, float]
+    ) -> None:
+        """Ignore it."""
+
+
+class PushEachSecond(FedAsync):
+    """FedAsync; each second the current model is pushed to all devices in training."""
+
+    rule = Hears
+
+    def started(self, now: int) -> list[Decision]:
+        return [*super().started(now), SetAlarm("push", now + NS_PER_S)]
+
+    def rang(self, name: str, now: int) -> list[Decision]:
+        if name != "push":
+            return super().rang(name, now)
+        return [SetAlarm("push", now + NS_PER_S), *self.push(sorted(self.running))]
