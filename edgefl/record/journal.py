@@ -103,9 +103,12 @@ class _Segment:
             directory / f"{name}{LINES}",
             directory / f"{name}{BLOBS}",
         )
-        *self.rows, torn = disk.read(self.lines).split(b"\n")
+        try:
+            *self.rows, torn = disk.read(self.lines).split(b"\n")
+            self._bytes = disk.view(self.blobs) if disk.exists(self.blobs) else memoryview(b"")
+        except OSError as error:
+            raise UserError(f"{error.filename}: cannot be read ({error.strerror})") from error
         self.torn = bool(torn)  # the file ends in the middle of a line
-        self._bytes = disk.view(self.blobs) if disk.exists(self.blobs) else memoryview(b"")
 
     def entry(self, index: int, begin: Position) -> JournalEntry:
         """The entry number ``index``, from 0 on; ``begin``: where it begins."""
@@ -213,7 +216,7 @@ def read(
 
     What a crash has torn at the end is left out: entries after which nothing says that they were
     durable. ``say`` gets a line about it. UserError if there is no journal, if a segment is
-    missing, or if an earlier entry or one of its arrays is damaged.
+    missing or cannot be read, or if an earlier entry or one of its arrays is damaged.
     """
     disk = disk or OwnDisk()
     for number in (numbers := segments_from(directory, disk, since)):

@@ -271,6 +271,18 @@ def test_a_damaged_segment_before_whole_ones_is_named(tmp_path: Path) -> None:
         of(tmp_path)
 
 
+@pytest.mark.parametrize("kind", [LINES, BLOBS])
+def test_a_segment_that_cannot_be_read_is_named(tmp_path: Path, kind: str) -> None:
+    """Tried with a folder in its place; a disk that fails gives an OSError, too."""
+    journal = opened(tmp_path)
+    put(journal, 1)
+    journal.close()
+    (tmp_path / f"{FIRST}{kind}").unlink()
+    (tmp_path / f"{FIRST}{kind}").mkdir()
+    with pytest.raises(UserError, match=rf"000000{kind}: cannot be read \(Is a directory\)"):
+        of(tmp_path)
+
+
 def _quietly(journal: Journal, since: int) -> list[Any]:
     entries = []
     for entry in journal.replay(since):
