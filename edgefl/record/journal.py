@@ -427,12 +427,16 @@ class Journal:
         The caller handles each entry, but writes nothing. UserError if the events that it caused
         differ from the journal's, and as ``read`` does. ``say`` gets a line about a torn end.
         """
-        end = Position(since)
+        end, ends = Position(since), dict[int, Position]()
         if segments(self.directory, self.disk):
             for entry in read(self.directory, self.disk, since, say):
                 yield entry
                 self._check(entry)
-                end = entry.at
+                end = ends[entry.at.segment] = entry.at
+        if self.power:  # the former process may have died before it had synced them
+            self._closing.extend(
+                self._files_to(at) for number, at in ends.items() if number < end.segment
+            )
         for number in segments(self.directory, self.disk):
             if number > end.segment:
                 self._remove(number)
@@ -456,15 +460,18 @@ class Journal:
             )
 
     # ------------------------------------------------------------------ files
-    def _open(self, end: Position) -> None:
+    def _files_to(self, end: Position) -> tuple[RowFile, RowFile]:
+        """Open a segment's files, cut off at ``end``, in the order in which they are synced."""
         path = self.directory / segment_name(end.segment)
         # private, because updates reveal something about the training data
         lines, blobs = (
             RowFile(Path(f"{path}{ending}"), self.disk, keep_bytes, private=True)
             for ending, keep_bytes in ((LINES, end.lines_bytes), (BLOBS, end.blobs_bytes))
         )
-        self._files = (blobs, lines)  # in the order in which they are synced
-        self._lines, self._blobs = lines, blobs
+        return blobs, lines
+
+    def _open(self, end: Position) -> None:
+        self._files = self._blobs, self._lines = self._files_to(end)
         self._written = self._flushed = (end.segment, end.entries)
         self._new_names = True
 

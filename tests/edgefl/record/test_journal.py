@@ -235,6 +235,21 @@ def test_a_segment_that_begins_while_another_thread_syncs_is_synced_next_time(
     assert [row["durable"] for row in rows] == [[0, 0], [0, 0], [0, 0], [0, 1], [1, 1]]
 
 
+def test_segments_of_a_process_that_died_are_synced_by_the_next_one(tmp_path: Path) -> None:
+    """It goes on with entries that only the system had: they must survive before an answer."""
+    first = opened(tmp_path, power=True)
+    put(first, 1)
+    first.begin_segment()
+    put(first, 2)
+    first.close()  # without a sync
+    disk = Watched()
+    second = opened(tmp_path, disk=disk, power=True, resumed=True)
+    assert [entry.item["of"] for entry in _quietly(second, 0)] == [1, 2]
+    second.sync()
+    files = [f"{segment_name(number)}{end}" for number in (0, 1) for end in (BLOBS, LINES)]
+    assert disk.synced == [*files[:2], tmp_path.name, *files[2:]]
+
+
 # ------------------------------------------------------------------ segments
 def test_segments_are_read_in_order_and_dropped_when_checkpoints_make_them_needless(
     tmp_path: Path,
