@@ -33,6 +33,7 @@ from typing import Any, cast
 import numpy as np
 import orjson
 import zmq
+from msgspec.structs import replace
 from safetensors.numpy import load_file
 
 import edgefl
@@ -69,7 +70,13 @@ from edgefl.clocks.wall.coordinator.sessions import (
     ReportAllowance,
     Sessions,
 )
-from edgefl.clocks.wall.coordinator.thread_messages import Greedy, Interrupt, Noticed, Stranger
+from edgefl.clocks.wall.coordinator.thread_messages import (
+    Greedy,
+    Interrupt,
+    Noticed,
+    Scored,
+    Stranger,
+)
 from edgefl.clocks.wall.coordinator.transfers import (
     Probes,
     TrainingTimes,
@@ -412,11 +419,11 @@ class CoordinatorProcess:
             wall_s=opened.wall_s,
             system=system,
         )
-        if evaluator is not None and opened.core.coordinator.scores.cost_ns is not None:
-            evaluator.now = self.clock.now
-        for end in (evaluator, worker):
-            if end is not None:
-                end.listen(self.logic.put)
+        waited_for = opened.core.coordinator.scores.cost_ns is not None
+        if evaluator is not None:
+            evaluator.listen(self._put_scores if waited_for else self.logic.put)
+        if worker is not None:
+            worker.listen(self.logic.put)
         # ---- the transfers
         edges = experiment.edges.ids()
         lives = FaultLives(edges, revives(experiment.faults)) if experiment.faults else None
@@ -460,6 +467,12 @@ class CoordinatorProcess:
             planned = schedule(experiment.faults, edges, Streams(experiment.seed))
             since_ns = self.clock.now()  # it stands still until the run begins or goes on
             WallFaults(self.pacing, planned, lives, control, since_ns)
+
+    def _put_scores(self, item: Any) -> None:
+        """Pass on what the evaluator says; scores that somebody waits for have their moment."""
+        if isinstance(item, Scored) and not item.of_edges:
+            item = replace(item, now=self.clock.now())
+        self.logic.put(item)
 
     def _is_quick(self, model_bytes: int, links: Network) -> bool:
         """Whether the pacing thread may handle the logic's items: a small model, and no paced link.

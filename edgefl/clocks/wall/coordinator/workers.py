@@ -124,16 +124,12 @@ class WorkerEnd(ABC):
 
 
 class Evaluator(WorkerEnd):
-    """Writes snapshots, whose evaluation may lag behind.
-
-    ``now``: the emulated moment, if somebody waits for scores; else 0.
-    """
+    """Writes snapshots, whose evaluation may lag behind."""
 
     gone = EvaluatorGone()
 
     def __init__(self, channel: Channel, scratch: Path, system: System = OWN_SYSTEM) -> None:
         super().__init__(channel, scratch, system)
-        self.now: Callable[[], int] = lambda: 0
         # weights of snapshots that are no files yet, by ``Evaluate.key``
         self._unwritten: dict[tuple[int, bool], np.ndarray] = {}
 
@@ -174,8 +170,8 @@ class Evaluator(WorkerEnd):
         while True:
             result: SnapshotScores = self.channel.receive()
             if result.file == order.file:  # not a late one, for an earlier strategy's coordinator
-                scores, now = numbers(result.scores), 0 if order.of_edges else self.now()
-                return Scored(result.version, scores, order.at_ns, now, order.of_edges)
+                scores = numbers(result.scores)
+                return Scored(result.version, scores, order.at_ns, of_edges=order.of_edges)
 
 
 def serve_evaluations(channel: Channel, evaluate: Callable[[Evaluate], Scores]) -> None:
