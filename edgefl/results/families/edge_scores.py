@@ -118,7 +118,11 @@ class EdgeScoresPlot(Plot):
     def draw(self, data: PlotData, canvas: Canvas) -> None:
         score = SCORES[data.columns[-1]]
         schemes = data.by("name")
-        several = any(len(run.by("version")) > 1 for run in data.by("seed").values())
+        several = any(
+            len(run.by("version")) > 1
+            for each in schemes.values()
+            for run in each.by("seed").values()
+        )
         panels = canvas.panels(1 + several, 2, 2.4, sharey=True)
         for axes in panels[:1] if canvas.is_page else panels:
             axes.set_ylabel(f"{score.title.capitalize()} on an edge's samples")

@@ -153,6 +153,8 @@ def test_edges_are_sorted_from_the_worst_on_and_the_worst_tenth_is_marked() -> N
     falling = [(*row[:-1], 10 * row[-1]) for row in rows]
     (axes,) = figure(falling, "perplexity").axes
     assert axes.lines[0].get_ydata().tolist() == [9, 7, 5, 1, 1]
+    other = [("y", 1, 8, *row[3:]) for row in rows]
+    assert len(figure([*rows, *other]).axes) == 1, "last models of two strategies are no time"
 
 
 def test_several_versions_have_a_second_panel_over_time() -> None:
