@@ -75,8 +75,8 @@ from edgefl.record.rows import Row, event_line, event_row, joined_lines
 from edgefl.strategies.base import events_and_decisions as do
 from edgefl.strategies.base import events_and_decisions as ev
 from edgefl.strategies.base.events_and_decisions import Decision, EdgeJoined, Event
-from edgefl.strategies.base.strategy import LocalRule, Strategy, owns
-from edgefl.vectors import SMALLEST_RATE, is_finite, read_only
+from edgefl.strategies.base.strategy import LocalRule, Strategy, faded, takes_pushes
+from edgefl.vectors import is_finite, read_only
 from emulator.clock import Agenda
 from emulator.faults import Fault
 from emulator.links.network import Completion
@@ -620,7 +620,6 @@ class Coordinator:
         factors: list[float] = []
         # edges that make no step have no learning rate: there the strategy's own step falls
         decay = self.experiment.training.decay if self.strategy.rule.moves else None
-        before: do.Decision | None = None
         for decision in decisions:
             match decision:
                 case do.Assign():
@@ -630,21 +629,11 @@ class Coordinator:
                     tasks = [self._open(edge, decision, now) for edge in decision.edges]
                     numbers.append([task.number for task in tasks])
                     sends = [Send(edge, task) for edge, task in zip(decision.edges, tasks)]
-                    outputs += (
-                        sends
-                        if decision.broadcast is None
-                        else [Broadcast(tuple(sends), decision.broadcast)]
-                    )
+                    _add_sends(outputs, sends, decision.broadcast)
                 case do.Push():
                     sends = [self._push(edge, decision) for edge in decision.edges]
                     numbers.append([cast(Pushed, send.message).number for send in sends])
-                    if decision.broadcast is None:
-                        outputs += sends
-                    elif outputs and self._carries(outputs[-1], before, decision):
-                        first = cast(Broadcast, outputs.pop())
-                        outputs.append(Broadcast((*first.sends, *sends), first.slots))
-                    else:
-                        outputs.append(Broadcast(tuple(sends), decision.broadcast))
+                    _add_sends(outputs, sends, decision.broadcast)
                 case do.Publish():
                     outputs += self._publish(decision.weights, now)
                 case do.Discard():
@@ -675,7 +664,6 @@ class Coordinator:
                     outputs.append(Send(decision.edge, CancelTask(decision.task)))
                 case _:
                     raise TypeError(f"not a decision: {decision!r}")
-            before = decision
         return outputs, numbers, factors
 
     def _decayed(self, assign: do.Assign, factor: float) -> do.Assign:
@@ -685,10 +673,7 @@ class Coordinator:
         """
         section, scale = self.experiment.training, assign.numbers.get(RATE_SCALE, 1.0)
         rate = assign.numbers.get("learning_rate", section.learning_rate) * scale
-        if rate * factor < SMALLEST_RATE <= rate:
-            self.faded = (
-                f"training.decay: the learning rate has fallen to 0 at version {self.version}"
-            )
+        self.faded = self.faded or faded(rate, factor, self.version)
         return replace(assign, numbers={**assign.numbers, RATE_SCALE: scale * factor})
 
     def _held(self, decision: do.Grant | do.SendFresh | do.Cancel) -> OpenTask:
@@ -732,29 +717,13 @@ class Coordinator:
         message = self._message(Pushed(task.number, version, push.vectors, push.numbers))
         return Send(edge, message, push.replaces)
 
-    def _carries(self, output: Output, before: Decision | None, push: do.Push) -> bool:
-        """Whether ``output`` already broadcasts this push's model in the same slots: all hear it.
-
-        ``before``: the decision that has led to ``output``.
-        """
-        if not isinstance(output, Broadcast) or not isinstance(before, do.Assign | do.Push):
-            return False
-        version = before.version if isinstance(before, do.Push) else None
-        versions = [self.version if each is None else each for each in (version, push.version)]
-        return (
-            output.slots == push.broadcast
-            and versions[0] == versions[1]
-            and before.vectors.keys() == push.vectors.keys()
-            and all(before.vectors[name] is vector for name, vector in push.vectors.items())
-        )
-
     def _rule_on_push(self) -> str:
         """What a push does to a run of the strategy's rule. ValueError if it can take none."""
         rule = self.strategy.rule(self.strategy.options)
         strategy, name = type(self.strategy).__name__, type(rule).__name__
         if rule.on_push not in ("go_on", "restart"):
             raise ValueError(f'{name}.on_push = {rule.on_push!r}: expected "go_on" or "restart"')
-        if rule.on_push == "go_on" and not owns(rule, "pushed"):
+        if not takes_pushes(rule):
             own = "LocalRule" if type(rule) is LocalRule else name
             raise ValueError(
                 f"{strategy} pushes, but its rule {own} has no `pushed`: write"
@@ -810,6 +779,33 @@ class Coordinator:
         outputs = self._evaluate(now) if every and self.version % every == 0 else []
         every = 0 if of_edges is None else of_edges.every_versions
         return outputs + (self._evaluate_edges(now) if every and self.version % every == 0 else [])
+
+
+def _add_sends(outputs: list[Output], sends: list[Send], slots: tuple[int, ...] | None) -> None:
+    """Add what an Assign or a Push sends. ``slots``: it is broadcast in these.
+
+    If the broadcast before it has the same slots and the same model, more edges hear that one.
+    ValueError for slots in which no edge gets anything.
+    """
+    if slots and not sends:
+        raise ValueError(f"a broadcast in slots {slots} to no edge")
+    last = outputs[-1] if outputs else None
+    if slots is None:
+        outputs += sends
+    elif isinstance(last, Broadcast) and last.slots == slots and _same_model(last.sends, sends):
+        outputs[-1] = Broadcast((*last.sends, *sends), slots)
+    else:
+        outputs.append(Broadcast(tuple(sends), slots))
+
+
+def _same_model(sends: Sequence[Send], others: Sequence[Send]) -> bool:
+    """Whether both bring the same arrays as the same version; the sends of each all do."""
+    firsts = (cast(Assignment | Pushed, each[0].message) for each in (sends, others) if each)
+    contents = [
+        (first.version, {name: id(vector) for name, vector in first.vectors.items()})
+        for first in firsts
+    ]
+    return len(contents) == 2 and contents[0] == contents[1]
 
 
 # ---------------------------------------------------------------------- its parts
