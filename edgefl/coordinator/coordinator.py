@@ -13,12 +13,11 @@ from typing import Any, cast
 import numpy as np
 
 from edgefl.actor import Broadcast, Output, Run, Send
-from edgefl.compression.packing import Packing
+from edgefl.compression.packing import ModelMessage, Packing
 from edgefl.config.experiment import EdgeScores, Experiment
 from edgefl.config.scores import measured
 from edgefl.coordinator.checks import (
     Claims,
-    ModelMessage,
     check_published,
     check_push,
     model_of,
@@ -143,11 +142,11 @@ class Coordinator:
         if evaluation.every_s is not None:
             self.alarms.set(EvaluateAgain(), now + to_ns(evaluation.every_s))
         outputs = self._evaluate(now)
-        edges_scores = evaluation.edges
-        if edges_scores is not None and (edges_scores.every_versions or edges_scores.every_s):
+        of_edges = evaluation.edges
+        if of_edges is not None and (of_edges.every_versions or of_edges.every_s):
             outputs += self._evaluate_edges(now)
-        if edges_scores is not None and edges_scores.every_s is not None:
-            self.alarms.set(EvaluateAgain(of_edges=True), now + to_ns(edges_scores.every_s))
+        if of_edges is not None and of_edges.every_s is not None:
+            self.alarms.set(EvaluateAgain(of_edges=True), now + to_ns(of_edges.every_s))
         self.absences.start()
         outputs += self._all_joined(edges, now)
         return outputs + self._ask(ev.RunStarted(), now)
@@ -177,7 +176,7 @@ class Coordinator:
         return outputs
 
     def lengthen(self) -> None:
-        """Go on with the stop keys of ``experiment``: they are longer than those of before.
+        """Go on with the stop keys of ``experiment``, which may be longer than before.
 
         The caller has read this state from a checkpoint.
         """
@@ -264,7 +263,7 @@ class Coordinator:
         """
         if self.finished:
             return []
-        outputs = self._evaluate(now) if self.evaluated != self.version else []
+        outputs = self._evaluate(now)
         if self.experiment.evaluation.edges is not None:
             outputs += self._evaluate_edges(now)
         self.finished, self.stopped = reason, score
@@ -429,9 +428,9 @@ class Coordinator:
         self._forget(task, delivered=True)
         read_only(update.vectors.values())
         numbers = update.numbers
-        # the edge's own number: at most what has arrived
-        if late := task.pushes - int(min(max(numbers.get("pushes", 0.0), 0.0), task.pushes)):
-            numbers = {**numbers, "pushes_late": float(late)}
+        taken = int(min(max(numbers.get("pushes", 0.0), 0.0), task.pushes))  # as the edge says
+        if task.pushes > taken:
+            numbers = {**numbers, "pushes_late": float(task.pushes - taken)}
         event = ev.UpdateArrived(
             edge, task.number, task.version, task.base, update.vectors, numbers
         )
@@ -491,9 +490,7 @@ class Coordinator:
                 every_s = cast(EdgeScores, section.edges).every_s if of_edges else section.every_s
                 assert every_s is not None  # otherwise that alarm would not be set
                 self.alarms.set(alarm, now + to_ns(every_s))
-                if of_edges:
-                    return self._evaluate_edges(now)
-                return self._evaluate(now) if self.evaluated != self.version else []
+                return self._evaluate_edges(now) if of_edges else self._evaluate(now)
             case GraceOver(number):
                 return self._grace_over(number, now)
             case EdgeLeaves(edge):
@@ -583,6 +580,9 @@ class Coordinator:
 
     # ------------------------------------------------------------------ carrying its decisions out
     def _evaluate(self, now: int) -> list[Output]:
+        """Score the current model, unless that was done."""
+        if self.evaluated == self.version:
+            return []
         self.evaluated = self.version
         self.record.recorder.snapshot(self.version)
         sent, energy = self.record.counters, self.record.energy

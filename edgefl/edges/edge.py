@@ -311,8 +311,7 @@ class Edge:
         self.latest: Latest | None = None
         # a task whose model has not arrived yet, and the moment when it was urged
         self.urged: tuple[int, int] | None = None
-        # pushed models for a task that has not arrived yet, and their moments
-        self.early: list[tuple[Pushed, int]] = []
+        self.early: list[Pushed] = []  # for a task that has not arrived yet
         self.too_late = False  # no answer to its request arrived in time
         self.unacknowledged: dict[int, Update] = {}
         # by task, until the coordinator acknowledges the failure or cancels the task
@@ -522,7 +521,7 @@ class Edge:
         """Let the rule take a pushed model, if a step follows."""
         latest = self.latest
         if pushed.number > self._latest_number:
-            self.early.append((pushed, now))  # its task has not arrived yet
+            self.early.append(pushed)
             return []
         if latest is None or latest.task.number != pushed.number:
             return []  # its task is over
@@ -587,7 +586,7 @@ class Edge:
         task = Assignment(task.number, task.version, ByName(task.vectors), ByName(task.numbers))
         self._latest_number, early, self.early = task.number, self.early, []
         outputs = self._start(task, self.memory, now, now)
-        for pushed, _ in early:
+        for pushed in early:
             if pushed.number == task.number:
                 outputs += self._pushed(pushed, now)
         if self.urged is None or self.urged[0] != task.number:

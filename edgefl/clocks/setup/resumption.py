@@ -628,7 +628,7 @@ def _check_longer(key: str, before: Experiment, after: Experiment, virtual: bool
     if key == "target" and not _is_harder(before, after):
         raise UserError(
             "stop.target: expected a harder target of the same metric, because on the wall clock"
-            " the scores so far were counted for the one of before"
+            " the scores so far were counted for the earlier one"
         )
 
 

@@ -466,7 +466,7 @@ class Strategy:
         idle = self._now_idle()
         count, stream = min(count, len(idle)), partial(self.streams.rng, "selection", trigger)
         chosen = self.selector.choose(idle, count, stream)
-        if isinstance(self.selector, RandomSelector):
+        if type(self.selector) is RandomSelector:
             return chosen
         if not (
             isinstance(chosen, list)
