@@ -472,7 +472,7 @@ class Coordinator:
         )
 
     def _push_arrived(self, edge: str, message: PushArrived, now: int) -> list[Output]:
-        """Count a push. If its edge begins anew with it, so does the time for that."""
+        """Count a push. If its edge begins the task anew, so does the time limit of training."""
         restarts = {"restarts": True} if self.on_push == "restart" else {}
         row = {"edge": edge, "task": message.task, "of_version": message.version, **restarts}
         self.record.fact(now, "push_arrived", **row)

@@ -191,13 +191,12 @@ class Leg:
     began_ns: int
     first: int
     stop: int
-    after: float = 0.0
-    until_ns: int = 0
-    end_ns: int = 0
+    after: float
+    until_ns: int = field(init=False)
 
     def __post_init__(self) -> None:
-        last_ns, self.end_ns = self.done_ns(self.run.steps - 1), self.done_ns(self.run.steps)
-        self.until_ns = min(last_ns + 1, self.end_ns)
+        last_ns, end_ns = self.done_ns(self.run.steps - 1), self.done_ns(self.run.steps)
+        self.until_ns = min(last_ns + 1, end_ns)
 
     def work_to(self, step: int) -> float:
         """The device's work from the beginning to that step."""

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgefl.protocol.messages import FRESH
+from edgefl.record.files import ALL_EDGES
 from edgefl.record.rows import Row
 from emulator.energy.account import IDLE, EnergyAccount, Spent
 from emulator.energy.power import FJ_PER_J, UW_PER_W, EdgePower
 from emulator.links.link import Completion
 from emulator.units import FOREVER, NS_PER_S, seconds_text
 
-BROADCAST_TO = "*"  # the edge of a transfer for many
 ENDING_FACTS = ("update_ready", "training_failed", "task_timed_out", "discarded")
 ENDING_EVENTS = ("update_ready", "task_closed", "update_arrived")
 DEADLY = ("kill", "restart")  # faults that end an edge's process, and so its training
@@ -64,7 +64,7 @@ class EnergyBook:
         """
         transfer, windows = completion.transfer, completion.windows_ns
         edges = [transfer.edge]
-        if transfer.edge == BROADCAST_TO:
+        if transfer.edge == ALL_EDGES:
             first = next(iter(self.broadcasts), None)
             edges = self.broadcasts.pop(first) if first else list(self.account.edges)
         rows: list[Fields] = []

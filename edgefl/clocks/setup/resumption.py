@@ -385,7 +385,7 @@ class Resumption:
 @dataclass(frozen=True, slots=True)
 class Lengthening:
     """Other stop keys for the runs in a folder. ``runs``: those that go on because of them, and
-    what each has reached. ``anew``: from their beginning, because what they have measured so far
+    what each has reached. ``anew``: they begin again, because what they have measured so far
     counts for a stop key that changes.
     """
 
