@@ -149,6 +149,19 @@ class Distill:
         }
 
 
+def gradient_on(learned: Any, weights: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, float]:
+    """The gradient of the loss at a model (trainable elements) on these training samples, and the
+    loss.
+    """
+    import torch
+
+    from edgefl.models.evaluate import gradient
+
+    index = torch.from_numpy(rows).to(learned.workspace.device)
+    inputs, targets = (each.index_select(0, index) for each in learned.train)
+    return gradient(learned.workspace, weights, inputs, targets, learned.task.loss)
+
+
 @dataclass(slots=True, eq=False)
 class Gradient:
     """Compute the gradient of the loss at a model on a batch of ``samples`` training samples.
@@ -166,22 +179,10 @@ class Gradient:
     labels: int | None = None
 
     def work(self, learned: Any) -> Result:
-        import torch
-
-        from edgefl.models.evaluate import gradient
-
-        (inputs, targets), streams = learned.train, Streams(self.seed)
-        own = self._own(targets.numpy(force=True), streams)
-        batch = torch.from_numpy(
-            streams.rng("server batch", self.draw).permutation(own)[: self.batch]
-        ).to(learned.workspace.device)
-        slope, loss = gradient(
-            learned.workspace,
-            self.weights,
-            inputs.index_select(0, batch),
-            targets.index_select(0, batch),
-            learned.task.loss,
-        )
+        streams = Streams(self.seed)
+        own = self._own(learned.train[1].numpy(force=True), streams)
+        batch = streams.rng("server batch", self.draw).permutation(own)[: self.batch]
+        slope, loss = gradient_on(learned, self.weights, batch)
         return {"gradient": slope}, {"loss": loss}
 
     def _own(self, targets: np.ndarray, streams: Streams) -> np.ndarray:
@@ -213,34 +214,18 @@ class Sensitivity:
     fisher: str
 
     def work(self, learned: Any) -> Result:
-        from edgefl.models.evaluate import gradient
-
-        (inputs, targets), streams = learned.train, Streams(self.seed)
-        rows = streams.rng("server samples").permutation(len(targets))
+        streams = Streams(self.seed)
+        rows = streams.rng("server samples").permutation(len(learned.train[1]))
         check_server_samples("server_samples", self.samples, len(rows))
         rows = np.sort(rows[: self.samples])
-
-        def slope(batch: np.ndarray) -> np.ndarray:
-            import torch
-
-            index = torch.from_numpy(batch).to(learned.workspace.device)
-            found: np.ndarray = gradient(
-                learned.workspace,
-                self.weights,
-                inputs.index_select(0, index),
-                targets.index_select(0, index),
-                learned.task.loss,
-            )[0]
-            return found
-
         if self.fisher == "batch":
-            mean = slope(rows)
+            mean, _ = gradient_on(learned, self.weights, rows)
             squares = mean * mean
         else:
             mean = np.zeros(learned.workspace.layout.parameters, np.float32)
             squares = np.zeros_like(mean)
             for start in range(len(rows)):
-                one = slope(rows[start : start + 1])
+                one, _ = gradient_on(learned, self.weights, rows[start : start + 1])
                 mean += one / np.float32(len(rows))
                 squares += one * one / np.float32(len(rows))
         weights = self.weights[: mean.size]

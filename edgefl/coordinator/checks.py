@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, SupportsFloat, TypeVar
+from typing import Any, SupportsFloat
 
 import numpy as np
 
+from edgefl.compression.packing import ModelMessage
 from edgefl.coordinator.tasks import OpenTask
-from edgefl.protocol.messages import Assignment, Fresh, Pushed, Update
+from edgefl.protocol.messages import Update
 from edgefl.protocol.transfers import beyond_limits, most_body
 from edgefl.strategies.base.events_and_decisions import Assign, Push
 from edgefl.strategies.base.strategy import Strategy
 from edgefl.vectors import distance, is_finite
 
-ModelMessage = TypeVar("ModelMessage", Assignment, Fresh, Pushed)
 MOST_NAMES, MOST_NAMES_OF_EDGE = 1000, 100  # of numbers, in a run; that an edge may be first with
 TOO_LARGE = "norm above updates.norm_bound"
 

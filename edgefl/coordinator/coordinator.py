@@ -13,12 +13,11 @@ from typing import Any, cast
 import numpy as np
 
 from edgefl.actor import Broadcast, Output, Run, Send
-from edgefl.compression.packing import Packing
+from edgefl.compression.packing import ModelMessage, Packing
 from edgefl.config.experiment import EdgeScores, Experiment
 from edgefl.config.scores import measured
 from edgefl.coordinator.checks import (
     Claims,
-    ModelMessage,
     check_published,
     check_push,
     model_of,
@@ -75,8 +74,8 @@ from edgefl.record.rows import Row, event_line, event_row, joined_lines
 from edgefl.strategies.base import events_and_decisions as do
 from edgefl.strategies.base import events_and_decisions as ev
 from edgefl.strategies.base.events_and_decisions import Decision, EdgeJoined, Event
-from edgefl.strategies.base.strategy import LocalRule, Strategy, owns
-from edgefl.vectors import SMALLEST_RATE, is_finite, read_only
+from edgefl.strategies.base.strategy import LocalRule, Strategy, faded, takes_pushes
+from edgefl.vectors import is_finite, read_only
 from emulator.clock import Agenda
 from emulator.faults import Fault
 from emulator.links.network import Completion
@@ -143,11 +142,11 @@ class Coordinator:
         if evaluation.every_s is not None:
             self.alarms.set(EvaluateAgain(), now + to_ns(evaluation.every_s))
         outputs = self._evaluate(now)
-        edges_scores = evaluation.edges
-        if edges_scores is not None and (edges_scores.every_versions or edges_scores.every_s):
+        of_edges = evaluation.edges
+        if of_edges is not None and (of_edges.every_versions or of_edges.every_s):
             outputs += self._evaluate_edges(now)
-        if edges_scores is not None and edges_scores.every_s is not None:
-            self.alarms.set(EvaluateAgain(of_edges=True), now + to_ns(edges_scores.every_s))
+        if of_edges is not None and of_edges.every_s is not None:
+            self.alarms.set(EvaluateAgain(of_edges=True), now + to_ns(of_edges.every_s))
         self.absences.start()
         outputs += self._all_joined(edges, now)
         return outputs + self._ask(ev.RunStarted(), now)
@@ -177,7 +176,7 @@ class Coordinator:
         return outputs
 
     def lengthen(self) -> None:
-        """Go on with the stop keys of ``experiment``: they are longer than those of before.
+        """Go on with the stop keys of ``experiment``, which may be longer than before.
 
         The caller has read this state from a checkpoint.
         """
@@ -264,7 +263,7 @@ class Coordinator:
         """
         if self.finished:
             return []
-        outputs = self._evaluate(now) if self.evaluated != self.version else []
+        outputs = self._evaluate(now)
         if self.experiment.evaluation.edges is not None:
             outputs += self._evaluate_edges(now)
         self.finished, self.stopped = reason, score
@@ -429,9 +428,9 @@ class Coordinator:
         self._forget(task, delivered=True)
         read_only(update.vectors.values())
         numbers = update.numbers
-        # the edge's own number: at most what has arrived
-        if late := task.pushes - int(min(max(numbers.get("pushes", 0.0), 0.0), task.pushes)):
-            numbers = {**numbers, "pushes_late": float(late)}
+        taken = int(min(max(numbers.get("pushes", 0.0), 0.0), task.pushes))  # as the edge says
+        if task.pushes > taken:
+            numbers = {**numbers, "pushes_late": float(task.pushes - taken)}
         event = ev.UpdateArrived(
             edge, task.number, task.version, task.base, update.vectors, numbers
         )
@@ -473,7 +472,7 @@ class Coordinator:
         )
 
     def _push_arrived(self, edge: str, message: PushArrived, now: int) -> list[Output]:
-        """Count a push. If its edge begins anew with it, so does the time for that."""
+        """Count a push. If its edge begins the task anew, so does the time limit of training."""
         restarts = {"restarts": True} if self.on_push == "restart" else {}
         row = {"edge": edge, "task": message.task, "of_version": message.version, **restarts}
         self.record.fact(now, "push_arrived", **row)
@@ -491,9 +490,7 @@ class Coordinator:
                 every_s = cast(EdgeScores, section.edges).every_s if of_edges else section.every_s
                 assert every_s is not None  # otherwise that alarm would not be set
                 self.alarms.set(alarm, now + to_ns(every_s))
-                if of_edges:
-                    return self._evaluate_edges(now)
-                return self._evaluate(now) if self.evaluated != self.version else []
+                return self._evaluate_edges(now) if of_edges else self._evaluate(now)
             case GraceOver(number):
                 return self._grace_over(number, now)
             case EdgeLeaves(edge):
@@ -583,6 +580,9 @@ class Coordinator:
 
     # ------------------------------------------------------------------ carrying its decisions out
     def _evaluate(self, now: int) -> list[Output]:
+        """Score the current model, unless that was done."""
+        if self.evaluated == self.version:
+            return []
         self.evaluated = self.version
         self.record.recorder.snapshot(self.version)
         sent, energy = self.record.counters, self.record.energy
@@ -620,7 +620,6 @@ class Coordinator:
         factors: list[float] = []
         # edges that make no step have no learning rate: there the strategy's own step falls
         decay = self.experiment.training.decay if self.strategy.rule.moves else None
-        before: do.Decision | None = None
         for decision in decisions:
             match decision:
                 case do.Assign():
@@ -630,21 +629,11 @@ class Coordinator:
                     tasks = [self._open(edge, decision, now) for edge in decision.edges]
                     numbers.append([task.number for task in tasks])
                     sends = [Send(edge, task) for edge, task in zip(decision.edges, tasks)]
-                    outputs += (
-                        sends
-                        if decision.broadcast is None
-                        else [Broadcast(tuple(sends), decision.broadcast)]
-                    )
+                    _add_sends(outputs, sends, decision.broadcast)
                 case do.Push():
                     sends = [self._push(edge, decision) for edge in decision.edges]
                     numbers.append([cast(Pushed, send.message).number for send in sends])
-                    if decision.broadcast is None:
-                        outputs += sends
-                    elif outputs and self._carries(outputs[-1], before, decision):
-                        first = cast(Broadcast, outputs.pop())
-                        outputs.append(Broadcast((*first.sends, *sends), first.slots))
-                    else:
-                        outputs.append(Broadcast(tuple(sends), decision.broadcast))
+                    _add_sends(outputs, sends, decision.broadcast)
                 case do.Publish():
                     outputs += self._publish(decision.weights, now)
                 case do.Discard():
@@ -675,7 +664,6 @@ class Coordinator:
                     outputs.append(Send(decision.edge, CancelTask(decision.task)))
                 case _:
                     raise TypeError(f"not a decision: {decision!r}")
-            before = decision
         return outputs, numbers, factors
 
     def _decayed(self, assign: do.Assign, factor: float) -> do.Assign:
@@ -685,10 +673,7 @@ class Coordinator:
         """
         section, scale = self.experiment.training, assign.numbers.get(RATE_SCALE, 1.0)
         rate = assign.numbers.get("learning_rate", section.learning_rate) * scale
-        if rate * factor < SMALLEST_RATE <= rate:
-            self.faded = (
-                f"training.decay: the learning rate has fallen to 0 at version {self.version}"
-            )
+        self.faded = self.faded or faded(rate, factor, self.version)
         return replace(assign, numbers={**assign.numbers, RATE_SCALE: scale * factor})
 
     def _held(self, decision: do.Grant | do.SendFresh | do.Cancel) -> OpenTask:
@@ -732,29 +717,13 @@ class Coordinator:
         message = self._message(Pushed(task.number, version, push.vectors, push.numbers))
         return Send(edge, message, push.replaces)
 
-    def _carries(self, output: Output, before: Decision | None, push: do.Push) -> bool:
-        """Whether ``output`` already broadcasts this push's model in the same slots: all hear it.
-
-        ``before``: the decision that has led to ``output``.
-        """
-        if not isinstance(output, Broadcast) or not isinstance(before, do.Assign | do.Push):
-            return False
-        version = before.version if isinstance(before, do.Push) else None
-        versions = [self.version if each is None else each for each in (version, push.version)]
-        return (
-            output.slots == push.broadcast
-            and versions[0] == versions[1]
-            and before.vectors.keys() == push.vectors.keys()
-            and all(before.vectors[name] is vector for name, vector in push.vectors.items())
-        )
-
     def _rule_on_push(self) -> str:
         """What a push does to a run of the strategy's rule. ValueError if it can take none."""
         rule = self.strategy.rule(self.strategy.options)
         strategy, name = type(self.strategy).__name__, type(rule).__name__
         if rule.on_push not in ("go_on", "restart"):
             raise ValueError(f'{name}.on_push = {rule.on_push!r}: expected "go_on" or "restart"')
-        if rule.on_push == "go_on" and not owns(rule, "pushed"):
+        if not takes_pushes(rule):
             own = "LocalRule" if type(rule) is LocalRule else name
             raise ValueError(
                 f"{strategy} pushes, but its rule {own} has no `pushed`: write"
@@ -810,6 +779,33 @@ class Coordinator:
         outputs = self._evaluate(now) if every and self.version % every == 0 else []
         every = 0 if of_edges is None else of_edges.every_versions
         return outputs + (self._evaluate_edges(now) if every and self.version % every == 0 else [])
+
+
+def _add_sends(outputs: list[Output], sends: list[Send], slots: tuple[int, ...] | None) -> None:
+    """Add what an Assign or a Push sends. ``slots``: it is broadcast in these.
+
+    If the broadcast before it has the same slots and the same model, more edges hear that one.
+    ValueError for slots in which no edge gets anything.
+    """
+    if slots and not sends:
+        raise ValueError(f"a broadcast in slots {slots} to no edge")
+    last = outputs[-1] if outputs else None
+    if slots is None:
+        outputs += sends
+    elif isinstance(last, Broadcast) and last.slots == slots and _same_model(last.sends, sends):
+        outputs[-1] = Broadcast((*last.sends, *sends), slots)
+    else:
+        outputs.append(Broadcast(tuple(sends), slots))
+
+
+def _same_model(sends: Sequence[Send], others: Sequence[Send]) -> bool:
+    """Whether both bring the same arrays as the same version; the sends of each all do."""
+    firsts = (cast(Assignment | Pushed, each[0].message) for each in (sends, others) if each)
+    contents = [
+        (first.version, {name: id(vector) for name, vector in first.vectors.items()})
+        for first in firsts
+    ]
+    return len(contents) == 2 and contents[0] == contents[1]
 
 
 # ---------------------------------------------------------------------- its parts

@@ -191,13 +191,12 @@ class Leg:
     began_ns: int
     first: int
     stop: int
-    after: float = 0.0
-    until_ns: int = 0
-    end_ns: int = 0
+    after: float
+    until_ns: int = field(init=False)
 
     def __post_init__(self) -> None:
-        last_ns, self.end_ns = self.done_ns(self.run.steps - 1), self.done_ns(self.run.steps)
-        self.until_ns = min(last_ns + 1, self.end_ns)
+        last_ns, end_ns = self.done_ns(self.run.steps - 1), self.done_ns(self.run.steps)
+        self.until_ns = min(last_ns + 1, end_ns)
 
     def work_to(self, step: int) -> float:
         """The device's work from the beginning to that step."""
@@ -311,8 +310,7 @@ class Edge:
         self.latest: Latest | None = None
         # a task whose model has not arrived yet, and the moment when it was urged
         self.urged: tuple[int, int] | None = None
-        # pushed models for a task that has not arrived yet, and their moments
-        self.early: list[tuple[Pushed, int]] = []
+        self.early: list[Pushed] = []  # for a task that has not arrived yet
         self.too_late = False  # no answer to its request arrived in time
         self.unacknowledged: dict[int, Update] = {}
         # by task, until the coordinator acknowledges the failure or cancels the task
@@ -522,7 +520,7 @@ class Edge:
         """Let the rule take a pushed model, if a step follows."""
         latest = self.latest
         if pushed.number > self._latest_number:
-            self.early.append((pushed, now))  # its task has not arrived yet
+            self.early.append(pushed)
             return []
         if latest is None or latest.task.number != pushed.number:
             return []  # its task is over
@@ -587,7 +585,7 @@ class Edge:
         task = Assignment(task.number, task.version, ByName(task.vectors), ByName(task.numbers))
         self._latest_number, early, self.early = task.number, self.early, []
         outputs = self._start(task, self.memory, now, now)
-        for pushed, _ in early:
+        for pushed in early:
             if pushed.number == task.number:
                 outputs += self._pushed(pushed, now)
         if self.urged is None or self.urged[0] != task.number:

@@ -5,19 +5,18 @@ Both clocks use it. It asks no clock and opens no file, and a checkpoint saves i
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from edgefl.protocol.messages import FRESH
+from edgefl.record.files import ALL_EDGES
 from edgefl.record.rows import Row
 from emulator.energy.account import IDLE, EnergyAccount, Spent
 from emulator.energy.power import FJ_PER_J, UW_PER_W, EdgePower
 from emulator.links.link import Completion
 from emulator.units import FOREVER, NS_PER_S, seconds_text
 
-BROADCAST_TO = "*"  # the edge of a transfer for many
 ENDING_FACTS = ("update_ready", "training_failed", "task_timed_out", "discarded")
 ENDING_EVENTS = ("update_ready", "task_closed", "update_arrived")
 DEADLY = ("kill", "restart")  # faults that end an edge's process, and so its training
@@ -30,14 +29,15 @@ class EnergyBook:
 
     ``target_fj``: the run ends when it has used this much; ``look_ns``: when to look whether it
     has. ``asked``: edges that pause until the answer to their request, and their tasks.
-    ``broadcasts``: the receivers of models that are under way on a TDMA channel.
+    ``broadcasts``: by slots, the receivers of models that are under way on a TDMA channel. A task
+    and a push in the same slots are one transmission.
     """
 
     account: EnergyAccount
     target_fj: int | None = None
     look_ns: int = FOREVER
     asked: dict[str, int] = field(default_factory=dict)
-    broadcasts: deque[list[str]] = field(default_factory=deque)
+    broadcasts: dict[tuple[int, ...], list[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, powers: Mapping[str, EdgePower], target_joules: float | None) -> EnergyBook:
@@ -64,8 +64,9 @@ class EnergyBook:
         """
         transfer, windows = completion.transfer, completion.windows_ns
         edges = [transfer.edge]
-        if transfer.edge == BROADCAST_TO:
-            edges = self.broadcasts.popleft() if self.broadcasts else list(self.account.edges)
+        if transfer.edge == ALL_EDGES:
+            first = next(iter(self.broadcasts), None)
+            edges = self.broadcasts.pop(first) if first else list(self.account.edges)
         rows: list[Fields] = []
         for edge in edges:
             power = self.account.powers.get(edge)
@@ -160,8 +161,8 @@ class EnergyBook:
                 edge = decision["edge"]
                 heard_ns = now + self.account.powers[edge].latency_ns
                 return self._begin(edge, self.asked.pop(edge), heard_ns)
-            case "assign" | "push" if decision.get("broadcast"):
-                self.broadcasts.append(list(decision["edges"]))
+            case "assign" | "push" if slots := tuple(decision.get("broadcast") or ()):
+                self.broadcasts.setdefault(slots, []).extend(decision["edges"])
         return []
 
     def _fact(self, now: int, fact: str, row: Row) -> list[Fields]:

@@ -75,7 +75,8 @@ class JournalEntry:
 
     ``item`` and ``arrays`` are as they were given to ``Journal.input``; None in a journal of events
     alone. ``wall_s``: when the input was handled. ``caused``: the rows of ``events`` as they were
-    written. ``at``: where the entry ends. ``end``: the input has ended the run, or came too late.
+    written. ``at``: where the entry ends. ``end``: "ends": the input has ended the run; "over": it
+    came after the end.
     """
 
     item: Any

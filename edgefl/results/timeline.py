@@ -842,13 +842,18 @@ class Timeline:
         decisions = events.decisions
         if "broadcast" not in decisions.names:
             return []
-        assigned = decisions.texts_of("do") == self.texts.number("assign")
-        filled = np.array([bool(each) for each in decisions.values("broadcast")], bool)
-        places = np.flatnonzero(assigned & filled)
+        sending = [self.texts.number(each) for each in ("assign", "push")]
+        slots = decisions.values("broadcast")
+        filled = np.array([bool(each) for each in slots], bool)
+        places = np.flatnonzero(np.isin(decisions.texts_of("do"), sending) & filled)
         lengths, edges = decisions.lists("edges", places)
         each = np.split(edges, np.cumsum(lengths)[:-1]) if len(places) else []
         times = now_s[events.decided_in[places]].tolist()
-        return [(t_s, tuple(those.tolist())) for t_s, those in zip(times, each)]
+        found: dict[tuple[float, str], list[int]] = {}
+        for t_s, place, those in zip(times, places.tolist(), each):
+            # a task and a push in the same slots are one transmission
+            found.setdefault((t_s, str(slots[place])), []).extend(those.tolist())
+        return [(t_s, tuple(those)) for (t_s, _), those in found.items()]
 
     def _begin(self, events: EventColumns, now_s: np.ndarray) -> None:
         """The first event, not a fact, tells the version with which the rows begin."""

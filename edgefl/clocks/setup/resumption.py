@@ -385,7 +385,7 @@ class Resumption:
 @dataclass(frozen=True, slots=True)
 class Lengthening:
     """Other stop keys for the runs in a folder. ``runs``: those that go on because of them, and
-    what each has reached. ``anew``: from their beginning, because what they have measured so far
+    what each has reached. ``anew``: they begin again, because what they have measured so far
     counts for a stop key that changes.
     """
 
@@ -628,7 +628,7 @@ def _check_longer(key: str, before: Experiment, after: Experiment, virtual: bool
     if key == "target" and not _is_harder(before, after):
         raise UserError(
             "stop.target: expected a harder target of the same metric, because on the wall clock"
-            " the scores so far were counted for the one of before"
+            " the scores so far were counted for the earlier one"
         )
 
 

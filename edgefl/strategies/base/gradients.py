@@ -23,8 +23,8 @@ from edgefl.strategies.base.events_and_decisions import (
     TaskClosed,
     UpdateArrived,
 )
-from edgefl.strategies.base.strategy import MOST_FAILED, LocalRule, Strategy, StrategyOptions
-from edgefl.vectors import SMALLEST_RATE, Layout, aligned, weighted_sum
+from edgefl.strategies.base.strategy import MOST_FAILED, LocalRule, Strategy, StrategyOptions, faded
+from edgefl.vectors import Layout, aligned, weighted_sum
 
 PREDOMINANT = 0.1  # a gradient with a larger share of a step is predominant (WKAFL, figure 2)
 # mu, not given in the paper: a gradient counts as aggregated if its share is at least the largest
@@ -163,10 +163,8 @@ class Gradients(Strategy):
     def faded(self) -> list[Decision]:
         """End the run if the learning rate has fallen to 0."""
         rate = getattr(self.options, "server_learning_rate", 1.0)
-        if rate * self.decayed >= SMALLEST_RATE or rate < SMALLEST_RATE:
-            return []
-        fallen = f"training.decay: the learning rate has fallen to 0 at version {self.version}"
-        return [Finish(fallen)]
+        reason = faded(rate, self.decayed, self.version)
+        return [Finish(reason)] if reason else []
 
     def started(self, now: int) -> list[Decision]:
         self.begun = True

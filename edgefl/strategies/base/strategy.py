@@ -38,7 +38,7 @@ from edgefl.strategies.base.events_and_decisions import (
 from edgefl.strategies.selection.random import RandomSelector
 from edgefl.strategies.selection.selector import Selection, Selector
 from edgefl.streams import Streams
-from edgefl.vectors import Layout
+from edgefl.vectors import SMALLEST_RATE, Layout
 
 
 def owns(rule: LocalRule, hook: str) -> bool:
@@ -49,6 +49,15 @@ def owns(rule: LocalRule, hook: str) -> bool:
 def takes_pushes(rule: LocalRule) -> bool:
     """Whether a run of this rule can take pushed models."""
     return rule.on_push == "restart" or owns(rule, "pushed")
+
+
+def faded(rate: float, decay: float, version: int) -> str:
+    """Why the run ends: the factor ``decay`` of ``training.decay`` makes this rate 0; "": it does
+    not.
+    """
+    if rate * decay < SMALLEST_RATE <= rate:
+        return f"training.decay: the learning rate has fallen to 0 at version {version}"
+    return ""
 
 
 class LocalRule:
@@ -147,7 +156,6 @@ class LocalRule:
         the rule counts belongs into ``run.memory``: the run may be taken back to an earlier step.
         A strategy whose rule has no such hook may not push.
         """
-        raise NotImplementedError
 
     def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         """Return what the edge sends: named float32 vectors and named numbers.
@@ -458,7 +466,7 @@ class Strategy:
         idle = self._now_idle()
         count, stream = min(count, len(idle)), partial(self.streams.rng, "selection", trigger)
         chosen = self.selector.choose(idle, count, stream)
-        if isinstance(self.selector, RandomSelector):
+        if type(self.selector) is RandomSelector:
             return chosen
         if not (
             isinstance(chosen, list)

@@ -469,6 +469,7 @@ def test_an_update_of_a_task_that_began_anew_counts_from_the_pushed_model(tmp_pa
         (Takes, [do.Push(("a",), {"w": vector(1)})], "a Push brings 'w', expected 'weights'"),
         (Takes, [do.Push(("a",), {"weights": None})], "cannot push to 'a': None, expected float32"),
         (Takes, [push("a", numbers={"x": np.inf})], "its number 'x' is inf"),
+        (Takes, [push(broadcast=(3, 4))], "a broadcast in slots (3, 4) to no edge"),
         (
             LocalRule,
             [push("a")],

@@ -122,6 +122,17 @@ def test_a_broadcast_costs_its_receivers() -> None:
     assert [row[:2] for row in sent] == [("a", "receive"), ("c", "receive")]
 
 
+def test_a_push_in_the_slots_of_a_task_costs_with_it_who_hears_it() -> None:
+    book = opened("a", "b", "c")
+    for at, receiver in enumerate("ac"):
+        task = {"do": "assign", "edges": [receiver], "tasks": [at], "broadcast": [at]}
+        push = {"do": "push", "edges": ["b"], "tasks": [9], "broadcast": [at]}
+        book.take(at * S, {"event": "alarm_rang", "decisions": [task, push]})
+        windows = ((at * S, (at + 1) * S),)
+        sent = arrived(book, "*", "down", "task", at, at + 1, windows_ns=windows)
+        assert [row[:2] for row in sent] == [(receiver, "receive"), ("b", "receive")]
+
+
 def test_the_target_is_due_when_it_will_be_used_up() -> None:
     book = EnergyBook.of({"a": EdgePower(2 * W, 3 * W)}, 20.0)
     book.take(0, {"event": "edge_joined", "edge": "a"})

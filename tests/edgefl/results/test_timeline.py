@@ -198,6 +198,19 @@ def test_a_broadcast_is_received_by_its_edges_only():
     ]
 
 
+def test_a_broadcast_push_is_received_by_its_edges_and_those_of_the_task_in_its_slots():
+    events = [event(0.0, "edge_joined", edge=edge, samples=1) for edge in ("a", "b", "c")]
+
+    def push(edges, slot):
+        return {"do": "push", "edges": edges, "tasks": [9], "numbers": {}, "broadcast": [slot]}
+
+    events.append(event(0.0, "run_started", [assign(["a"], [0], broadcast=[0]), push(["b"], 0)]))
+    events.append(event(1.0, "alarm_rang", [push(["c"], 1)], name="again"))
+    links = [moved("*", "down", "task", 8, 0.0, 1.0), moved("*", "down", "push", 8, 1.0, 2.0)]
+    slices = [each for each in timeline(events, links).slices if each.lane == "downlink"]
+    assert [(each.edge, each.end_s) for each in slices] == [("a", 1.0), ("b", 1.0), ("c", 2.0)]
+
+
 @pytest.mark.parametrize("rows_first", [True, False])
 def test_an_edge_that_waits_for_a_fresher_model(rows_first):
     fresh = {"do": "send_fresh", "edge": "a", "task": 0, "version": 3}

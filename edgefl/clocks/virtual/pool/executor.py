@@ -105,7 +105,7 @@ class Describer:
         )
         if self.tokens is not None:
             run.tokens = self.tokens(run)
-        if type(rule).checkpoint is not LocalRule.checkpoint:
+        if owns(rule, "checkpoint"):
             if kept:
                 from edgefl.models.workspace import wrap  # a rule that remembers reads tensors
 

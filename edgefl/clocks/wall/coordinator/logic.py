@@ -427,7 +427,7 @@ class Logic:
                     f"{name}: line {entry.at.entries} is no input of a coordinator ({what})"
                 ) from error
             # What came too late for a run that is lengthened was not handled then: the edges bring
-            # it again. Scores of models of before count now, and moved no time.
+            # it again. Scores of earlier models count now, but their moment does not.
             too_late = entry.end == "over" and not self.core.over(item)
             if too_late and isinstance(item, messages.Scored):
                 item = replace(item, now=0)

@@ -363,15 +363,10 @@ class RunLogic:
                 case Broadcast():
                     number = self._next_number()
                     # only tasks and pushes are broadcast
-                    copies = [
-                        (
-                            send.to,
-                            self._outgoing(
-                                send.to, cast(Assignment | Pushed, send.message), slotted=True
-                            ),
-                        )
-                        for send in output.sends
+                    sent = [
+                        (send.to, cast(Assignment | Pushed, send.message)) for send in output.sends
                     ]
+                    copies = [(to, self._outgoing(to, each, slotted=True)) for to, each in sent]
                     replaces = any(send.replaces for send in output.sends)
                     requests.append(
                         messages.CarryAll(self.now, number, copies, output.slots, replaces)

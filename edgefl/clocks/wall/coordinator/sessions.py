@@ -170,7 +170,7 @@ class Allowances:
         once more if that was on its way.
         """
         if (counts := self._counts[edge].get(task)) is not None:
-            counts.update(dict.fromkeys(MOST_OF_TASK, -2))
+            counts.subtract(dict.fromkeys(MOST_OF_TASK, 2))
 
     def knows(self, edge: str, tasks: Iterable[int]) -> None:
         """An edge of a resumed run has these tasks: they were given before."""

@@ -373,10 +373,11 @@ class Transport:
         self.tell(messages.Heard(now, edge, dropped))
 
     def _pushed(self, edge: str, flow: PacedFlow, at_ns: int) -> None:
-        """A push has arrived: what the edge has said for later moments of this task is void, and
-        what it still says before it has the push.
+        """A push has arrived. What the edge has said for later moments of this task is void, and
+        what it says before it has the push.
 
-        The edge trains ahead of emulated time, so the push may change it; it says it again.
+        The edge trains ahead of emulated time, and the push may change what follows. It says again
+        what still holds.
         """
         arrived = PushArrived(flow.task, flow.content.version, flow.transfer.number)
         self.allowances.goes_on(edge, flow.task)

@@ -334,7 +334,9 @@ class EdgeWork:
             self.transfers.acknowledged(task)
 
     def _say_again(self, task: int, at_ns: int) -> None:
-        """A push at ``at_ns`` has made void what was said for later moments; it holds still."""
+        """Say again what was said for moments after ``at_ns`` and still holds: the coordinator has
+        dropped it, because a push came at ``at_ns``.
+        """
         for upload in self.transfers.uploads.values():
             if upload.outgoing.task == task and upload.due_ns > at_ns:
                 self.tell(upload.outgoing.offer(upload.due_ns, pushes=self._pushes_of(task)))
