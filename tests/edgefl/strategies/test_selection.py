@@ -508,6 +508,8 @@ def test_a_strategy_that_selects_no_edges_refuses_the_key() -> None:
         ({"strategy": "fedavg", "clients_per_round": 2}, False),
         ({"strategy": "fedasync", "concurrency": 3}, True),
         ({"strategy": "fedasync", "concurrency": 3, "dispatch": "periodic"}, False),
+        ({"strategy": "fedasmu", "clients_per_trigger": 2}, False),  # periodic by default
+        ({"strategy": "fedasmu", "dispatch": "replace"}, True),
     ],
 )
 def test_a_selection_without_effect_is_a_warning(options: dict[str, Any], warns: bool) -> None:
