@@ -31,7 +31,7 @@ from edgefl.strategies.base.events_and_decisions import (
     RunJob,
     UpdateArrived,
 )
-from edgefl.vectors import distance, with_changes
+from edgefl.vectors import cosine_of, distance, with_changes
 from emulator.units import to_ns
 
 LEAST_MAGNITUDE = float(np.finfo(np.float32).eps)  # of M_0: models that do not move
@@ -215,5 +215,4 @@ def cosine_of_sketches(one: np.ndarray | None, other: np.ndarray | None) -> floa
     if one is None or other is None:
         return 0.0
     a, b = one.astype(np.float64), other.astype(np.float64)
-    sizes = math.sqrt(float(a @ a) * float(b @ b))
-    return float(a @ b) / sizes if sizes else 0.0
+    return cosine_of(float(a @ b), float(a @ a), float(b @ b))

@@ -17,7 +17,8 @@ import numpy as np
 from pydantic import Field
 
 from edgefl.strategies.base.events_and_decisions import Decision, Push
-from edgefl.strategies.dissemination.pushed import Merges, MergingOptions, tensor
+from edgefl.strategies.dissemination.device import tensor
+from edgefl.strategies.dissemination.pushed import Merges, MergingOptions
 from edgefl.strategies.idfl import Idfl, IdflOptions
 from edgefl.vectors import mix
 

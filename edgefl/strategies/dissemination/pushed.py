@@ -21,6 +21,7 @@ from edgefl.strategies.base.events_and_decisions import (
     UpdateReady,
 )
 from edgefl.strategies.base.strategy import LocalRule, StrategyOptions
+from edgefl.strategies.dissemination.device import tensor
 from edgefl.strategies.dissemination.learned import DeviceControls, weight, within
 from edgefl.strategies.fedasync import FedAsync, FedAsyncOptions
 from edgefl.strategies.fedprox import Pull
@@ -102,12 +103,6 @@ class Merges(LocalRule):
             return run.task.version, run.task.version, 0.0
         newest, origin, beta = run.memory[STATE].tolist()
         return newest, origin, beta
-
-
-def tensor(vector: np.ndarray) -> Any:
-    import torch
-
-    return torch.from_numpy(vector.astype(np.float32))
 
 
 class PullAndMerge(Merges, Pull):
