@@ -44,5 +44,5 @@ class PushOnImprovement(Pushing):
         if before is not None and not loss <= (1.0 - options.least_drop) * before < before:
             return []
         self.reference = loss
-        edges = [] if before is None else self.behind()
+        edges = [] if before is None else sorted(self.behind())
         return [Report({"loss": loss, "edges": float(len(edges))}), *self.push(edges)]

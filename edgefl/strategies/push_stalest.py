@@ -9,13 +9,13 @@ has the least mean age where all devices and links are alike.
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
 from pydantic import Field
 
 from edgefl.strategies.base.events_and_decisions import (
     Decision,
-    Event,
     Publish,
     SetAlarm,
     UpdateArrived,
@@ -52,23 +52,9 @@ class PushStalest(Pushing):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.now = 0  # time of the current event (ns)
         self.tokens = 0  # bytes times NS_PER_S, as of ``counted_ns``
         self.counted_ns = 0
         self.made_ns: dict[int, int] = {0: 0}  # versions that edges in training have -> their time
-        self.sent_ns: dict[str, int] = {}  # edge -> when its newest model was sent
-
-    def handle(self, event: Event, now: int) -> list[Decision]:
-        self.now = now
-        return super().handle(event, now)
-
-    def mark_running(self, edges: list[str]) -> None:
-        super().mark_running(edges)
-        self.sent_ns |= dict.fromkeys(edges, self.now)
-
-    def push(self, edges: list[str]) -> list[Decision]:
-        self.sent_ns |= dict.fromkeys(edges, self.now)
-        return super().push(edges)
 
     def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
         decisions = super().arrived(update, now)
@@ -88,12 +74,12 @@ class PushStalest(Pushing):
         earned = (now - self.counted_ns) * options.budget_byte_s
         self.tokens = min(self.tokens + earned, int(options.most_saved_models * model))
         self.counted_ns = now
-        old = sorted(
+        old = [
             (self.made_ns[self.training[edge]] + to_ns(options.least_age_s), edge)
             for edge in self.behind()
             if self.version - self.training[edge] >= options.least_age_versions
-        )
-        old.sort(key=lambda entry: (entry[0], self.sent_ns[entry[1]]))
+        ]
+        old.sort(key=itemgetter(0))  # equals stay in their order
         ripe = sum(from_ns <= now for from_ns, _ in old)
         count = min(ripe, self.tokens // model)
         self.tokens -= count * model

@@ -125,7 +125,7 @@ class Pushing(FedAsync):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        # edges in training -> the newest version that was sent to them
+        # edges in training -> the newest version that was sent to them, in the order of sending
         self.training: dict[str, int] = {}
 
     def handle(self, event: Event, now: int) -> list[Decision]:
@@ -141,16 +141,20 @@ class Pushing(FedAsync):
         self.training |= dict.fromkeys(edges, self.version)
 
     def push(self, edges: list[str]) -> list[Decision]:
-        self.training |= dict.fromkeys(edges, self.version)
+        for edge in sorted(edges):
+            del self.training[edge]
+            self.training[edge] = self.version
         return super().push(edges)
 
     def behind(self) -> list[str]:
-        """Return the connected edges in training whose model is not the current one, sorted."""
-        return sorted(
+        """Return the connected edges in training whose model is not the current one; those that got
+        it earliest come first.
+        """
+        return [
             edge
             for edge, version in self.training.items()
             if version < self.version and edge in self.samples
-        )
+        ]
 
     def apply(self, update: UpdateArrived, gap: int) -> np.ndarray:
         origin = update.numbers.get("origin", update.base_version)
