@@ -1,4 +1,4 @@
-"""FedCompass: devices get as many local steps as let groups of them deliver together (Li 2024).
+"""FedCompass: devices get local steps by speed, so that groups deliver together (Li 2024).
 
 A scheduler measures each device's speed. Source: Li et al. 2024, ICLR, arXiv 2309.14675. The
 equations follow the authors' code (github.com/APPFL/FedCompass and APPFL: CompassScheduler,

@@ -1,11 +1,12 @@
 """FedPSA (reconstructed): updates weighted by what their models are sensitive to (Lu 2026).
 
-An update weighs more the more its model's sensitivities resemble those of the global model, and the
-more so the less the updates move. Source: Lu et al. 2026, arXiv 2602.15337. Reconstructed: of the
-paper only its beginning, public summaries and a re-implementation (nclabteam/FedProC) were
-available. They agree on the sensitivity, the sketch, the cosine, the temperature and the softmax.
-Not certain: the Fisher diagonal (``fisher``), the calibration batch, and when M_0 is taken. Ours:
-the server computes the sketches, on samples of its own, and not the devices.
+The more the sensitivities of its model resemble those of the global model, the larger the weight of
+an update. If updates become shorter, their weights differ more. Source: Lu et al. 2026, arXiv
+2602.15337. Reconstructed: of the paper only its beginning, public summaries and a re-implementation
+(nclabteam/FedProC) were available. They agree on the sensitivity, the sketch, the cosine, the
+temperature and the softmax. Not certain: the Fisher diagonal (``fisher``), the calibration batch,
+and when M_0 is taken. Ours: the server computes the sketches, on samples of its own, and not the
+devices.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Push on improvement: FedAsync; when the loss has dropped, all in training get the new model.
+"""Push on improvement: FedAsync; when the loss has dropped, devices in training get the new model.
 
 The first evaluated model, and then the model of each push, sets the loss to compare with.
 """

@@ -1,4 +1,6 @@
-"""Push to the stalest: FedAsync; the oldest models in training are replaced, within a byte budget.
+"""Push to the stalest: FedAsync; devices in training get the new model, as a byte budget allows.
+
+The device with the oldest model comes first.
 
 Age of information: the age of a device's model is the time since its version was made (Kaul,
 Yates, Gruteser, "Real-time status: how often should one update?", IEEE INFOCOM 2012). The oldest
@@ -45,7 +47,8 @@ class PushStalest(Pushing):
     one ; b <- b - model.
 
     The age of edge k is t - t(v_k), with t(v) the moment of version v, and v_k the newest version
-    that was sent to k. Among equals the first is who got its model earlier.
+    that was sent to k. Of equally old ones, the first is the edge that
+    got its model earliest.
     """
 
     Options = PushStalestOptions

@@ -1,4 +1,4 @@
-"""Push by TDMA broadcast: TDMA-FL (or IDFL); who is still training merges each round's model, too.
+"""Push by TDMA broadcast: TDMA-FL (or IDFL); devices in training merge each round's model, too.
 
 In a broadcast slot every device hears the channel, so these pushes take no slots of their own: the
 round's broadcast goes to its receivers as a task, and to the devices in training as a push. A

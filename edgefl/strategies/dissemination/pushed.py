@@ -1,4 +1,4 @@
-"""Pushed models: what a device does with one, and a server that knows who is in training.
+"""Pushed models: what a device does with one, and a server that knows which are training.
 
 A model that a device has merged with weight beta is as old as a mix of both: its origin o moves to
 (1 - beta) o + beta v, where v is the pushed version. The server weighs the update by the gap to
@@ -114,7 +114,7 @@ class PushingOptions(FedAsyncOptions, MergingOptions):
 
 
 class Pushing(FedAsync):
-    """FedAsync's server, which knows who is in training, and pushes to some of them.
+    """FedAsync's server, which knows the devices in training, and pushes to some of them.
 
     It grants each uplink at once. That costs no emulated time, and tells it when a training ends.
     """

@@ -71,7 +71,7 @@ class Oort(Selector):
     - T is a quantile of the observed times, as in the authors' code, so that it needs no scale.
       Every W rounds, if the sum of U_i of the last W rounds is less than that of the W before, the
       pacer raises the quantile.
-    - Untried edges are drawn uniformly: the paper prefers fast ones, which nobody knows here
+    - Untried edges are drawn uniformly: the paper prefers fast ones, but here no speed is known
       before the first task.
     - A round has as many selected edges as the largest selection. So an asynchronous strategy,
       which replaces one edge at a time, has rounds of ``concurrency`` edges. If epsilon K is no

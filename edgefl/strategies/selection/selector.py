@@ -66,7 +66,7 @@ class Selector:
         self.samples: dict[str, int] = {}  # every edge that has ever joined -> size of its data
         self.assigned_ns: dict[str, int] = {}  # edge -> when it got its latest task
         self.arrived_ns: dict[str, int] = {}  # edge -> when its latest update arrived
-        # edge -> when the newest model was published that the task of its latest update got
+        # edge -> when the newest model that it had for its latest update was published
         self.model_ns: dict[str, int] = {}
         # edge -> its latest update's time from the assignment to the arrival
         self.took_ns: dict[str, int] = {}
