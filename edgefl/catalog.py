@@ -14,7 +14,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -83,6 +83,40 @@ def options_of(found: Any) -> type[BaseModel] | None:
     """
     of_module = getattr(sys.modules.get(getattr(found, "__module__", "")), "Options", None)
     return getattr(found, "Options", of_module)
+
+
+def made(
+    package: str,
+    name: str,
+    attribute: str,
+    options: Mapping[str, Any],
+    base: Path | None,
+    what: str,
+) -> Any:
+    """Return what the plug-in ``name`` makes with these options, or without any if it takes none.
+
+    UserError if there is no such plug-in, or for options that it does not take.
+    """
+    from pydantic import ValidationError  # a listing needs no pydantic
+
+    build = find(package, name, attribute, base, what)
+    taken = options_of(build)
+    if taken is None and options:
+        raise UserError(f"{what} {name!r} takes no options, found {', '.join(options)}")
+    with own_code(name, build):
+        if taken is None:
+            return build()
+        try:
+            values = taken.model_validate(options)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            key, problem = ".".join(map(str, first["loc"])), first["msg"]
+            if first["type"] == "extra_forbidden":
+                problem = f"unknown key{nearest(key, taken.model_fields)}"
+            # a check of several keys has no key
+            said = filter(None, (f"{what} {name!r}", key, problem))
+            raise UserError(": ".join(said)) from error
+        return build(values)
 
 
 def load_dotted(name: str, base: Path | None = None) -> Any:

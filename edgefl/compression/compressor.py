@@ -58,13 +58,10 @@ class Compressor(Protocol):
 def find(name: str, options: dict[str, Any], base: Path | None = None) -> Compressor:
     """Return the method ``name`` with its options.
 
-    ``base``: the folder of the user's code. UserError if there is none of this name, a pydantic
-    ValidationError for options that it does not take.
+    ``base``: the folder of the user's code. UserError if there is none of this name, or for options
+    that it does not take.
     """
-    build = catalog.find(PACKAGE, name, ATTRIBUTE, base, "compression")
-    with catalog.own_code(name, build):
-        taken = catalog.options_of(build)
-        made: Compressor = build() if taken is None else build(taken.model_validate(options))
+    made: Compressor = catalog.made(PACKAGE, name, ATTRIBUTE, options, base, "compression")
     return made
 
 

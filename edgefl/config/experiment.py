@@ -773,9 +773,11 @@ class Experiment(Section):
     def stop_value(self) -> float | None:
         """The value of ``stop.target``; None if there is none."""
         target, evaluation = self.stop.target, self.evaluation
-        if target is None or target.value is not None:
-            return None if target is None else target.value
-        return evaluation.goal if self.stop_score is evaluation.score else None
+        if target is None:
+            return None
+        if target.value is None and self.stop_score is evaluation.score:
+            return evaluation.goal
+        return target.value
 
     @property
     def chosen_speed(self) -> float:

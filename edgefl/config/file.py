@@ -126,7 +126,7 @@ def dump(experiment: Experiment, extra: Mapping[str, Any]) -> str:
 
 
 def with_stop(text: str, experiment: Experiment, lengthened: Mapping[str, Any]) -> str:
-    """Return a written experiment with the stop keys of ``experiment``, and with a fact more.
+    """Return a written experiment with the stop keys of ``experiment`` and one more fact.
 
     ``lengthened``: an entry for the list of that name in [run].
     """

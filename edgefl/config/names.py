@@ -26,7 +26,7 @@ from edgefl.errors import UserError, near_file, nearest
 from edgefl.strategies.base.catalog import load as load_strategy
 from edgefl.strategies.base.catalog import misnamed
 from edgefl.strategies.base.gradients import Gradients
-from edgefl.strategies.base.strategy import LocalRule, SelectingOptions, Strategy
+from edgefl.strategies.base.strategy import LocalRule, SelectingOptions, Strategy, StrategyOptions
 from edgefl.strategies.selection.selector import ATTRIBUTE as SELECTS
 from edgefl.strategies.selection.selector import PACKAGE as SELECTIONS
 from edgefl.strategies.selection.selector import WORD as SELECTION
@@ -56,8 +56,7 @@ def with_plugins(experiment: Experiment) -> Experiment:
         return section.model_copy(update={key: place, **others}) if changed else section
 
     def selecting(entry: StrategyEntry) -> StrategyEntry:
-        given = entry.options().get(SELECTION)
-        chosen = given if isinstance(given, dict) else {"name": given}
+        chosen = _selection(entry)
         name = chosen.get("name")
         if not isinstance(name, str):
             return entry
@@ -77,6 +76,12 @@ def with_plugins(experiment: Experiment) -> Experiment:
             ),
         }
     )
+
+
+def _selection(entry: StrategyEntry) -> dict[str, Any]:
+    """Return the table ``selection`` of an entry that is not checked yet."""
+    given = entry.options().get(SELECTION)
+    return given if isinstance(given, dict) else {"name": given}
 
 
 def check(experiment: Experiment, source: Source, base: Path | None) -> None:
@@ -135,10 +140,9 @@ def strategy_warnings(experiment: Experiment, base: Path | None) -> list[str]:
             if key in options and options[key] != "all" and options[key] > edges
         ]
         with catalog.own_code(entry.strategy, strategy):
-            given += strategy.warnings(
-                strategy.Options.model_validate(options), experiment.training.epochs
-            )
-        given += _no_choice(strategy, options, edges)
+            values = strategy.Options.model_validate(options)
+            given += strategy.warnings(values, experiment.training.epochs)
+        given += _no_choice(strategy, values, edges)
         given += misnamed(strategy)
         given += _unused_merge(strategy.rule)
         if experiment.training.decay and not (
@@ -149,11 +153,12 @@ def strategy_warnings(experiment: Experiment, base: Path | None) -> list[str]:
     return found
 
 
-def _no_choice(strategy: type[Strategy], options: dict[str, Any], edges: int) -> list[str]:
+def _no_choice(strategy: type[Strategy], options: StrategyOptions, edges: int) -> list[str]:
     """Return a warning if a selection is given, but all idle edges always get work."""
-    if SELECTION not in options or options.get("dispatch", "replace") != "replace":
+    if SELECTION not in options.model_fields_set:
         return []
-    if strategy.concurrency(strategy.Options.model_validate(options), edges) < edges:
+    periodic = getattr(options, "dispatch", "replace") != "replace"
+    if periodic or strategy.concurrency(options, edges) < edges:
         return []
     return [f"selection has no effect: all {edges} edges work at the same time"]
 
@@ -191,8 +196,7 @@ def own_names(experiment: Experiment) -> list[str]:
 
 def server_code(experiment: Experiment) -> list[str]:
     """Return the names of code outside the catalogs that only the coordinator runs."""
-    chosen = [entry.options().get(SELECTION) for entry in experiment.strategies]
-    names = [each.get("name") if isinstance(each, dict) else each for each in chosen]
+    names = [_selection(entry).get("name") for entry in experiment.strategies]
     return [name for name in names if isinstance(name, str) and catalog.is_own(name)]
 
 

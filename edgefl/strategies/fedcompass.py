@@ -1,4 +1,4 @@
-"""FedCompass: devices get as many local steps as let groups of them deliver together (Li 2024).
+"""FedCompass: devices get local steps by speed, so that groups deliver together (Li 2024).
 
 A scheduler measures each device's speed. Source: Li et al. 2024, ICLR, arXiv 2309.14675. The
 equations follow the authors' code (github.com/APPFL/FedCompass and APPFL: CompassScheduler,
@@ -26,7 +26,8 @@ from edgefl.strategies.base.events_and_decisions import (
 from edgefl.strategies.base.strategy import MOST_FAILED, Strategy, StrategyOptions
 from edgefl.vectors import with_changes
 
-PASSED = -1  # the times of a group that has been aggregated: nobody joins it, who comes is late
+# the times of a group that has been aggregated: no device joins it, and its other updates are late
+PASSED = -1
 FARTHEST_NS = 1 << 62  # the latest moment of an alarm
 
 
@@ -56,7 +57,7 @@ class FedCompassOptions(StrategyOptions):
 class ArrivalGroup:
     """Devices that should deliver at ``expected_ns``; the group is waited for until ``latest_ns``.
 
-    ``awaited``: those that work. ``arrived``: the updates of the others.
+    ``awaited``: the devices that still work. ``arrived``: the updates of the others.
     """
 
     expected_ns: float
@@ -77,11 +78,11 @@ class FedCompass(Strategy):
     Join: the group in which it has most steps, q = floor((T_expected - now) / s_i), of those with
     Q_min <= q <= Q_max. Otherwise create a group: q is the largest of floor((T_latest + s_j Q_max -
     now) / s_i) <= Q_max over the groups that still wait, s_j of the group's fastest device, so that
-    they can meet in the next one; at least Q_min; Q_max if there is none. T_expected = now + q s_i
-    ; T_latest = now + lambda q s_i.
+    they can meet in the next one; at least Q_min; Q_max if there is no such group.
+    T_expected = now + q s_i ;  T_latest = now + lambda q s_i.
 
     A group makes its step when all have delivered, or at T_latest; its devices wait until then, and
-    are assigned again, the fastest first. A device that comes later gets work at once, and its
+    are assigned again, the fastest first. A device that delivers later gets work at once, and its
     update waits for the step of the next group.
 
     The first public version of the authors' code has (gap + 1)^(+a), corrected in APPFL. Of two
@@ -118,10 +119,7 @@ class FedCompass(Strategy):
             return [*self._fuse([update]), *self._hand_out(now)]
         group = self.groups[number]
         group.awaited.remove(update.edge)
-        if now > group.latest_ns:
-            self.late.append(update)
-            return [*self._end_if_over(number), *self._hand_out(now)]
-        group.arrived.append(update)
+        (self.late if now > group.latest_ns else group.arrived).append(update)
         return [*self._end_if_over(number), *self._hand_out(now)]
 
     def closed(self, event: TaskClosed, now: int) -> list[Decision]:
@@ -137,11 +135,11 @@ class FedCompass(Strategy):
     def rang(self, name: str, now: int) -> list[Decision]:
         number = int(name.rpartition(" ")[2])
         if number not in self.groups or not self.groups[number].arrived:
-            return []  # it has been aggregated, or nobody has arrived: then all will be late
+            return []  # it has been aggregated; or it has no update yet, and all will be late
         return [*self._aggregate(number), *self._hand_out(now)]
 
     def _measure(self, update: UpdateArrived, now: int) -> None:
-        """Measure s_i."""
+        """Update s_i, and set Q_max with the first update."""
         edge = update.edge
         steps = int(min(max(update.numbers.get("steps", 1.0), 1.0), 1e9))
         self.most.setdefault(edge, self.options.max_steps or steps)
@@ -152,7 +150,7 @@ class FedCompass(Strategy):
         self.speeds[edge] = speed
 
     def _end_if_over(self, number: int) -> list[Decision]:
-        """Aggregate or drop a group for which nobody works any more."""
+        """Aggregate or drop a group in which no device works any more."""
         group = self.groups[number]
         if group.awaited:
             return []
@@ -240,7 +238,7 @@ class FedCompass(Strategy):
         return steps, chosen if created else None
 
     def _join(self, now: int, speed: float, least: int, most: int) -> tuple[int, int | None]:
-        """Return the steps in the best group, and its number; None: no group fits."""
+        """Return the steps in the best group, and its number; None if no group fits."""
         best, chosen = least, None
         for number, group in self.groups.items():
             steps = math.floor((group.expected_ns - now) / speed)

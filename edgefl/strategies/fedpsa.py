@@ -1,11 +1,12 @@
 """FedPSA (reconstructed): updates weighted by what their models are sensitive to (Lu 2026).
 
-An update weighs more the more its model's sensitivities resemble those of the global model, and the
-more so the less the updates move. Source: Lu et al. 2026, arXiv 2602.15337. Reconstructed: of the
-paper only its beginning, public summaries and a re-implementation (nclabteam/FedProC) were
-available. They agree on the sensitivity, the sketch, the cosine, the temperature and the softmax.
-Not certain: the Fisher diagonal (``fisher``), the calibration batch, and when M_0 is taken. Ours:
-the server computes the sketches, on samples of its own, and not the devices.
+The more the sensitivities of its model resemble those of the global model, the larger the weight of
+an update. If updates become shorter, their weights differ more. Source: Lu et al. 2026, arXiv
+2602.15337. Reconstructed: of the paper only its beginning, public summaries and a re-implementation
+(nclabteam/FedProC) were available. They agree on the sensitivity, the sketch, the cosine, the
+temperature and the softmax. Not certain: the Fisher diagonal (``fisher``), the calibration batch,
+and when M_0 is taken. Ours: the server computes the sketches, on samples of its own, and not the
+devices.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from edgefl.strategies.base.events_and_decisions import (
     RunJob,
     UpdateArrived,
 )
-from edgefl.vectors import distance, with_changes
+from edgefl.vectors import cosine_of, distance, with_changes
 from emulator.units import to_ns
 
 LEAST_MAGNITUDE = float(np.finfo(np.float32).eps)  # of M_0: models that do not move
@@ -215,5 +216,4 @@ def cosine_of_sketches(one: np.ndarray | None, other: np.ndarray | None) -> floa
     if one is None or other is None:
         return 0.0
     a, b = one.astype(np.float64), other.astype(np.float64)
-    sizes = math.sqrt(float(a @ a) * float(b @ b))
-    return float(a @ b) / sizes if sizes else 0.0
+    return cosine_of(float(a @ b), float(a @ a), float(b @ b))

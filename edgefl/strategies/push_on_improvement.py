@@ -1,4 +1,4 @@
-"""Push on improvement: FedAsync; when the loss has dropped, all in training get the new model.
+"""Push on improvement: FedAsync; when the loss has dropped, devices in training get the new model.
 
 The first evaluated model, and then the model of each push, sets the loss to compare with.
 """
@@ -44,5 +44,5 @@ class PushOnImprovement(Pushing):
         if before is not None and not loss <= (1.0 - options.least_drop) * before < before:
             return []
         self.reference = loss
-        edges = [] if before is None else self.behind()
+        edges = [] if before is None else sorted(self.behind())
         return [Report({"loss": loss, "edges": float(len(edges))}), *self.push(edges)]

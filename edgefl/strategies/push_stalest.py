@@ -1,4 +1,6 @@
-"""Push to the stalest: FedAsync; the oldest models in training are replaced, within a byte budget.
+"""Push to the stalest: FedAsync; devices in training get the new model, as a byte budget allows.
+
+The device with the oldest model comes first.
 
 Age of information: the age of a device's model is the time since its version was made (Kaul,
 Yates, Gruteser, "Real-time status: how often should one update?", IEEE INFOCOM 2012). The oldest
@@ -9,13 +11,13 @@ has the least mean age where all devices and links are alike.
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
 from pydantic import Field
 
 from edgefl.strategies.base.events_and_decisions import (
     Decision,
-    Event,
     Publish,
     SetAlarm,
     UpdateArrived,
@@ -45,30 +47,17 @@ class PushStalest(Pushing):
     one ; b <- b - model.
 
     The age of edge k is t - t(v_k), with t(v) the moment of version v, and v_k the newest version
-    that was sent to k. Among equals the first is who got its model earlier.
+    that was sent to k. Of equally old ones, the first is the edge that
+    got its model earliest.
     """
 
     Options = PushStalestOptions
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.now = 0  # time of the current event (ns)
         self.tokens = 0  # bytes times NS_PER_S, as of ``counted_ns``
         self.counted_ns = 0
         self.made_ns: dict[int, int] = {0: 0}  # versions that edges in training have -> their time
-        self.sent_ns: dict[str, int] = {}  # edge -> when its newest model was sent
-
-    def handle(self, event: Event, now: int) -> list[Decision]:
-        self.now = now
-        return super().handle(event, now)
-
-    def mark_running(self, edges: list[str]) -> None:
-        super().mark_running(edges)
-        self.sent_ns |= dict.fromkeys(edges, self.now)
-
-    def push(self, edges: list[str]) -> list[Decision]:
-        self.sent_ns |= dict.fromkeys(edges, self.now)
-        return super().push(edges)
 
     def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
         decisions = super().arrived(update, now)
@@ -88,12 +77,12 @@ class PushStalest(Pushing):
         earned = (now - self.counted_ns) * options.budget_byte_s
         self.tokens = min(self.tokens + earned, int(options.most_saved_models * model))
         self.counted_ns = now
-        old = sorted(
+        old = [
             (self.made_ns[self.training[edge]] + to_ns(options.least_age_s), edge)
             for edge in self.behind()
             if self.version - self.training[edge] >= options.least_age_versions
-        )
-        old.sort(key=lambda entry: (entry[0], self.sent_ns[entry[1]]))
+        ]
+        old.sort(key=itemgetter(0))  # equals stay in their order
         ripe = sum(from_ns <= now for from_ns, _ in old)
         count = min(ripe, self.tokens // model)
         self.tokens -= count * model

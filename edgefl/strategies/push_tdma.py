@@ -1,4 +1,4 @@
-"""Push by TDMA broadcast: TDMA-FL (or IDFL); who is still training merges each round's model, too.
+"""Push by TDMA broadcast: TDMA-FL (or IDFL); devices in training merge each round's model, too.
 
 In a broadcast slot every device hears the channel, so these pushes take no slots of their own: the
 round's broadcast goes to its receivers as a task, and to the devices in training as a push. A
@@ -17,7 +17,8 @@ import numpy as np
 from pydantic import Field
 
 from edgefl.strategies.base.events_and_decisions import Decision, Push
-from edgefl.strategies.dissemination.pushed import Merges, MergingOptions, tensor
+from edgefl.strategies.dissemination.device import tensor
+from edgefl.strategies.dissemination.pushed import Merges, MergingOptions
 from edgefl.strategies.idfl import Idfl, IdflOptions
 from edgefl.vectors import mix
 

@@ -204,6 +204,17 @@ class Server:
         """Deliver the edge's model, moved by ``by``."""
         return self.deliver(edge, *(self.open[edge][2] + vector(*by)), **given)
 
+    def drawn(self, rng: np.random.Generator) -> tuple[str, int, np.ndarray, np.ndarray]:
+        """Draw an edge at work, and by what to ``move`` its model.
+
+        Returns the edge, the version of its task, the change, and what the server gets of it (in
+        float64), since the edge sends its model, which is rounded.
+        """
+        edge = str(rng.choice(sorted(self.open)))
+        _, started, base = self.open[edge]
+        change = rng.normal(size=base.size).astype(np.float32)
+        return edge, started, change, (base + change).astype(np.float64) - base
+
 
 def output(out: Output) -> str:
     """Return an output of an actor as one line of text."""

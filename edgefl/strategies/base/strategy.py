@@ -418,8 +418,8 @@ class Strategy:
     def fresh_requested(self, event: FreshRequested, now: int) -> list[Decision]:
         """Answer a request with the newest model, if it is newer than the edge's.
 
-        Called only if the rule has a ``checkpoint``. Without an answer, an edge with ``on_request =
-        "wait"`` would wait forever.
+        Called only if the rule has ``checkpoint`` or ``asks``. Without an answer, an edge with
+        ``on_request = "wait"`` would wait forever.
         """
         return [
             SendFresh(
@@ -466,8 +466,6 @@ class Strategy:
         idle = self._now_idle()
         count, stream = min(count, len(idle)), partial(self.streams.rng, "selection", trigger)
         chosen = self.selector.choose(idle, count, stream)
-        if type(self.selector) is RandomSelector:
-            return chosen
         if not (
             isinstance(chosen, list)
             and len({*chosen}) == len(chosen) <= count

@@ -142,7 +142,7 @@ class Refresh(LearningRateRule):
         change = fresh - weights
         beta, controls, slopes = self._weigh(run, state, version)
         weights += np.float32(beta) * change
-        run.weights.copy_(_tensor(weights))
+        run.weights.copy_(tensor(weights))
         loss_after, gradient = run.probe(run.weights)
         slope = gradient.numpy(force=True)
         product = float(np.einsum("i,i->", slope, change[: run.parameters], dtype=np.float64))
@@ -217,7 +217,7 @@ class Refresh(LearningRateRule):
         table = learned_table(
             table, last, action, reward, self.options.q_rate, self.options.q_discount
         )
-        run.memory[TABLE] = _tensor(table.reshape(-1))
+        run.memory[TABLE] = tensor(table.reshape(-1))
 
     @staticmethod
     def _state(memory: Mapping[str, Any]) -> dict[str, float]:
@@ -241,14 +241,15 @@ def _table(memory: Mapping[str, Any], points: int) -> np.ndarray:
 def _keep(memory: dict[str, Any], state: Mapping[str, float]) -> None:
     values = np.array([state[name] for name in NAMES])
     coarse = values.astype(np.float32)
-    memory[NUMBERS] = _tensor(np.stack([coarse, values - coarse], axis=1).reshape(-1))
+    memory[NUMBERS] = tensor(np.stack([coarse, values - coarse], axis=1).reshape(-1))
 
 
 def _numbers(vector: Any) -> np.ndarray:
     return np.asarray(vector.cpu(), dtype=np.float64)
 
 
-def _tensor(vector: np.ndarray) -> Any:
+def tensor(vector: np.ndarray) -> Any:
+    """Return the vector as a float32 tensor, as a run's memory has it."""
     import torch
 
     return torch.from_numpy(vector.astype(np.float32))

@@ -1,4 +1,4 @@
-"""Pushed models: what a device does with one, and a server that knows who is in training.
+"""Pushed models: what a device does with one, and a server that knows which are training.
 
 A model that a device has merged with weight beta is as old as a mix of both: its origin o moves to
 (1 - beta) o + beta v, where v is the pushed version. The server weighs the update by the gap to
@@ -21,6 +21,7 @@ from edgefl.strategies.base.events_and_decisions import (
     UpdateReady,
 )
 from edgefl.strategies.base.strategy import LocalRule, StrategyOptions
+from edgefl.strategies.dissemination.device import tensor
 from edgefl.strategies.dissemination.learned import DeviceControls, weight, within
 from edgefl.strategies.fedasync import FedAsync, FedAsyncOptions
 from edgefl.strategies.fedprox import Pull
@@ -104,12 +105,6 @@ class Merges(LocalRule):
         return newest, origin, beta
 
 
-def tensor(vector: np.ndarray) -> Any:
-    import torch
-
-    return torch.from_numpy(vector.astype(np.float32))
-
-
 class PullAndMerge(Merges, Pull):
     """FedAsync's local rule, which also merges pushed models."""
 
@@ -119,7 +114,7 @@ class PushingOptions(FedAsyncOptions, MergingOptions):
 
 
 class Pushing(FedAsync):
-    """FedAsync's server, which knows who is in training, and pushes to some of them.
+    """FedAsync's server, which knows the devices in training, and pushes to some of them.
 
     It grants each uplink at once. That costs no emulated time, and tells it when a training ends.
     """
@@ -130,7 +125,7 @@ class Pushing(FedAsync):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        # edges in training -> the newest version that was sent to them
+        # edges in training -> the newest version that was sent to them, in the order of sending
         self.training: dict[str, int] = {}
 
     def handle(self, event: Event, now: int) -> list[Decision]:
@@ -146,16 +141,20 @@ class Pushing(FedAsync):
         self.training |= dict.fromkeys(edges, self.version)
 
     def push(self, edges: list[str]) -> list[Decision]:
-        self.training |= dict.fromkeys(edges, self.version)
+        for edge in sorted(edges):
+            del self.training[edge]
+            self.training[edge] = self.version
         return super().push(edges)
 
     def behind(self) -> list[str]:
-        """Return the connected edges in training whose model is not the current one, sorted."""
-        return sorted(
+        """Return the connected edges in training whose model is not the current one; those that got
+        it earliest come first.
+        """
+        return [
             edge
             for edge, version in self.training.items()
             if version < self.version and edge in self.samples
-        )
+        ]
 
     def apply(self, update: UpdateArrived, gap: int) -> np.ndarray:
         origin = update.numbers.get("origin", update.base_version)

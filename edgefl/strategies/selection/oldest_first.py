@@ -3,8 +3,8 @@
 Of models: Kadota et al. 2018 (arXiv 1801.01803), the greedy policy: the next packet goes to the
 client with the highest age, which is the time since the newest packet that it got was generated.
 Of updates: Yang, Arafa, Quek, Poor 2020 (arXiv 1910.14648): the age of an edge's update grows while
-the server receives none from it, and is 0 when it receives one; here in time instead of rounds. Of
-this paper's policy it is the part about the age. The other part, the channels' state, is not there.
+the server receives none from it, and is 0 when it receives one; here in time instead of rounds.
+That paper's policy also looks at the state of the channels, which is left out here.
 """
 
 from __future__ import annotations

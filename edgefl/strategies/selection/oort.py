@@ -18,6 +18,7 @@ from edgefl.strategies.selection.selector import Selector, SelectorOptions, Stre
 
 TEMPORAL = 0.1  # factor under the root of the temporal uncertainty, as in the paper
 LEAST = 1e-12  # a weight of 0 would never be drawn, not even where all weights are 0
+MOST = 1e100  # of U_i: an edge may claim any loss, and with infinite utilities no edge is drawn
 
 
 class Options(SelectorOptions):
@@ -70,7 +71,7 @@ class Oort(Selector):
     - T is a quantile of the observed times, as in the authors' code, so that it needs no scale.
       Every W rounds, if the sum of U_i of the last W rounds is less than that of the W before, the
       pacer raises the quantile.
-    - Untried edges are drawn uniformly: the paper prefers fast ones, which nobody knows here
+    - Untried edges are drawn uniformly: the paper prefers fast ones, but here no speed is known
       before the first task.
     - A round has as many selected edges as the largest selection. So an asynchronous strategy,
       which replaces one edge at a time, has rounds of ``concurrency`` edges. If epsilon K is no
@@ -94,7 +95,7 @@ class Oort(Selector):
         self.count = np.zeros(0, np.int64)  # updates
         self.utility = np.zeros(0)  # U_i
         self.took_s = np.zeros(0)  # t_i
-        self.involved = np.ones(0)  # L_i
+        self.involved = np.zeros(0)  # L_i, of edges with an update
 
     def observe(self, event: Event, version: int, now: int) -> None:
         super().observe(event, version, now)
@@ -104,7 +105,7 @@ class Oort(Selector):
             row, edge = self._row(event.edge), event.edge
             samples = event.numbers.get("samples", self.samples.get(edge, 1))
             self.count[row] += 1
-            self.utility[row] = samples * abs(self.losses.get(edge, 0.0))
+            self.utility[row] = min(samples * abs(self.losses.get(edge, 0.0)), MOST)
             self.took_s[row] = self.took_ns[edge] / 1e9
             self.involved[row] = self.round
             self.achieved[-1] += float(self.utility[row])
@@ -198,16 +199,9 @@ class Oort(Selector):
             row = self.rows[edge] = len(self.edges)
             self.edges.append(edge)
             if row == len(self.count):
-                more = max(64, row)
                 self.idle, self.count, self.utility, self.took_s, self.involved = (
-                    np.concatenate([array, np.full(more, fill, array.dtype)])
-                    for array, fill in (
-                        (self.idle, False),
-                        (self.count, 0),
-                        (self.utility, 0.0),
-                        (self.took_s, 0.0),
-                        (self.involved, 1.0),
-                    )
+                    np.append(array, np.zeros(max(64, row), array.dtype))
+                    for array in (self.idle, self.count, self.utility, self.took_s, self.involved)
                 )
         return row
 

@@ -1,6 +1,6 @@
 """Edges in turn, in the order of their ids; an edge that is not idle loses its turn.
 
-Yang, Liu, Quek, Poor 2019 (arXiv 1908.06287): round robin, with groups of which each has its turn.
+Yang, Liu, Quek, Poor 2019 (arXiv 1908.06287): round robin, with groups that take turns.
 Here the next ``count`` idle edges are the group, since edges come and go.
 """
 
@@ -12,7 +12,7 @@ from edgefl.strategies.selection.selector import Selector, Stream
 
 
 class RoundRobin(Selector):
-    """Begins behind the edge that was selected last, and after the last id with the first one."""
+    """Begins after the edge that was selected last. The first id follows the last one."""
 
     observes = False
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 from sortedcontainers.sortedlist import SortedList
 
 from edgefl import catalog
-from edgefl.errors import UserError, nearest
+from edgefl.errors import UserError
 from edgefl.strategies.base.events_and_decisions import (
     Assign,
     Decision,
@@ -66,7 +66,7 @@ class Selector:
         self.samples: dict[str, int] = {}  # every edge that has ever joined -> size of its data
         self.assigned_ns: dict[str, int] = {}  # edge -> when it got its latest task
         self.arrived_ns: dict[str, int] = {}  # edge -> when its latest update arrived
-        # edge -> when the newest model was published that the task of its latest update got
+        # edge -> when the newest model that it had for its latest update was published
         self.model_ns: dict[str, int] = {}
         # edge -> its latest update's time from the assignment to the arrival
         self.took_ns: dict[str, int] = {}
@@ -158,19 +158,7 @@ def find(name: str, options: dict[str, Any], base: Path | None = None) -> Select
 
     UserError if there is none of this name, or for options that it does not take.
     """
-    build = catalog.find(PACKAGE, name, ATTRIBUTE, base, WORD)
-    taken = catalog.options_of(build)
-    if options and taken is None:
-        raise UserError(f"selection {name!r} takes no options, found {', '.join(options)}")
-    with catalog.own_code(name, build):
-        try:
-            made = build() if taken is None else build(taken.model_validate(options))
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            key, problem = ".".join(map(str, first["loc"])), first["msg"]
-            if first["type"] == "extra_forbidden" and taken is not None:
-                problem = f"unknown key{nearest(key, taken.model_fields)}"
-            raise UserError(f"selection {name!r}: {key}: {problem}") from error
+    made = catalog.made(PACKAGE, name, ATTRIBUTE, options, base, WORD)
     if not isinstance(made, Selector):
         raise UserError(
             f"selection {name!r}: expected an edgefl.api.Selector, found a {type(made).__name__}"

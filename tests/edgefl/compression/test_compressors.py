@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,6 +18,7 @@ from edgefl.compression.compressor import (
     pieces,
 )
 from edgefl.compression.random_k import drawn
+from edgefl.errors import UserError
 
 NAMES = ("float16", "int8", "random_k", "sign", "top_k")
 MOST = 1e4
@@ -145,3 +148,32 @@ def test_places_out_of_order_or_outside_are_refused() -> None:
             compressor.unpack(bad, (4,))
     with pytest.raises(ValueError, match="tensors of 3 elements, the vector has 4"):
         pieces(np.zeros(4, np.float32), (1, 2))
+
+
+OWN = """
+from edgefl.api import Section
+
+class Options(Section):
+    share: float = 0.5
+
+def build(options):
+    return options
+
+def plain():
+    return None
+
+plain.Options = None
+"""
+
+
+def test_bad_options_of_a_method_of_ones_own_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "my_method.py").write_text(OWN)
+    for options, line in (
+        ({"shar": 0.1}, "shar: unknown key (nearest: 'share')"),
+        ({"share": "all"}, "share: Input should be a valid number"),
+    ):
+        with pytest.raises(UserError) as caught:
+            find("my_method.py:build", options, tmp_path)
+        assert str(caught.value) == f"compression 'my_method.py:build': {line}"
+    with pytest.raises(UserError, match=r"compression 'my_method.py:plain' takes no options"):
+        find("my_method.py:plain", {"share": 0.1}, tmp_path)

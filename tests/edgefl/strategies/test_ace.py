@@ -56,13 +56,11 @@ def test_against_a_brute_force_server(eta: float, most: int | None) -> None:
     latest: dict[str, tuple[int, np.ndarray]] = {}
     weights, version, discarded = np.zeros(size), 0, 0
     for _ in range(300):
-        edge = str(rng.choice(sorted(story.open)))
-        change = rng.normal(size=size).astype(np.float32)
-        _, started, base = story.open[edge]
+        edge, started, change, moved = story.drawn(rng)
         if most is None or version - started <= most:
-            latest[edge] = started, (base + change).astype(np.float64) - base
+            latest[edge] = started, moved
             active = [
-                moved for start, moved in latest.values() if most is None or version - start <= most
+                part for start, part in latest.values() if most is None or version - start <= most
             ]
             weights = weights + eta * sum(active) / len(active)
             version += 1

@@ -55,12 +55,8 @@ def test_against_a_brute_force_server(m: int, eta: float, concurrency: int) -> N
     brute = Brute(7, m, eta, size)
     story.start(*"abcdefg")
     for _ in range(200):
-        edge = str(rng.choice(sorted(story.open)))
-        change = rng.normal(size=size).astype(np.float32)
-        base = story.open[edge][2]
-        brute.deliver(
-            edge, (base + change).astype(np.float64) - base
-        )  # what arrives is the model, rounded
+        edge, _, change, moved = story.drawn(rng)
+        brute.deliver(edge, moved)
         story.move(edge, *change)
         np.testing.assert_allclose(story.weights, brute.w, rtol=0, atol=1e-4)
     assert story.version == 200 // m

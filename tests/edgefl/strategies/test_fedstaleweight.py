@@ -85,17 +85,13 @@ def test_against_a_brute_force_server(k: int, eta: float, window: int | None) ->
     buffer: list[tuple[str, np.ndarray]] = []
     weights = np.zeros(size)
     for _ in range(200):
-        edge = str(rng.choice(sorted(story.open)))
-        change = rng.normal(size=size).astype(np.float32)
-        _, started, base = story.open[edge]
+        edge, started, change, moved = story.drawn(rng)
         gaps[edge].append(story.version - started)
-        buffer.append((edge, (base + change).astype(np.float64) - base))
+        buffer.append((edge, moved))
         if len(buffer) == k:
             means = [np.mean(gaps[each][-(window or 999) :]) for each, _ in buffer]
             shares = [mean / sum(means) if sum(means) else 1 / k for mean in means]
-            weights = weights + eta * sum(
-                share * moved for share, (_, moved) in zip(shares, buffer)
-            )
+            weights = weights + eta * sum(share * part for share, (_, part) in zip(shares, buffer))
             buffer = []
         story.move(edge, *change)
         np.testing.assert_allclose(story.weights, weights, rtol=0, atol=1e-4)

@@ -12,6 +12,7 @@ import pytest
 from builders import EXAMPLES, S, Server, experiment, make, small_run, vector
 from pools import bytes_of, learned_of
 from safetensors.numpy import load_file
+from sortedcontainers.sortedlist import SortedList
 from state_relay import Relay, begun
 
 from edgefl import catalog
@@ -210,6 +211,15 @@ def test_the_statistical_utility_is_the_samples_times_the_mean_loss() -> None:
     assert selector.achieved == [25.0]
 
 
+def test_a_claim_of_a_huge_loss_leaves_no_place_empty() -> None:
+    """10 samples with a loss of 1.7e308 would be infinite."""
+    selector = seen({"a": 1.0, "b": 1.7e308, "c": -1.7e308}, {}, exploration=0.0)
+    for edge in "abc":
+        selector.moved(edge, True)
+    chosen = selector.choose(SortedList("abc"), 2, partial(np.random.default_rng, 1))
+    assert sorted(chosen) == ["b", "c"]
+
+
 def test_utilities_are_cut_and_scaled_then_the_slow_are_punished() -> None:
     """U = 10, 20, 30, 40; clip 0.5 cuts at place int(4 x 0.5) = 2, which is 30. T is at place int(4
     x 0.3) = 1 of 1, 2, 4, 8 s: 2 s. R = 4 and L = 1, so the temporal term is sqrt(0.1 ln 4).
@@ -326,7 +336,7 @@ def test_edges_that_delivered_too_often_wait_until_nobody_else_is_idle() -> None
     story = server("oort", many=8, most_updates=2)
     story.start(*EDGES)
     selector = cast(Oort, story.strategy.selector)
-    selector.count[:8] = [5, 3, 4, 3, 3, 2, 2, 1]
+    selector.count[:8], selector.involved[:8] = [5, 3, 4, 3, 3, 2, 2, 1], 1
     assert np.flatnonzero(selector._blacklist()).tolist() == [0, 2]
     for edge in EDGES:
         selector.moved(edge, True)
@@ -508,6 +518,8 @@ def test_a_strategy_that_selects_no_edges_refuses_the_key() -> None:
         ({"strategy": "fedavg", "clients_per_round": 2}, False),
         ({"strategy": "fedasync", "concurrency": 3}, True),
         ({"strategy": "fedasync", "concurrency": 3, "dispatch": "periodic"}, False),
+        ({"strategy": "fedasmu", "clients_per_trigger": 2}, False),  # periodic by default
+        ({"strategy": "fedasmu", "dispatch": "replace"}, True),
     ],
 )
 def test_a_selection_without_effect_is_a_warning(options: dict[str, Any], warns: bool) -> None:
