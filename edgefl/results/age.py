@@ -39,7 +39,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -331,13 +331,29 @@ def _publications(
     return Publications(np.append(before.moments_s, moments_s), before.first)
 
 
-def _look_up(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The value of the ascending key that equals each of the ``wanted``; MISSING without one."""
-    places = keys.searchsorted(wanted, "right") - 1
-    found = np.full(len(wanted), MISSING)
-    there = places >= 0
-    there[there] = keys[places[there]] == wanted[there]
-    found[there] = values[places[there]]
+NO_KEY = -2  # neither a number nor MISSING
+
+
+def _find(
+    keys: np.ndarray,
+    wanted: np.ndarray,
+    side: Literal["left", "right"] = "right",
+    rows: np.ndarray | int = 0,
+    limit: np.ndarray | int = 0,
+) -> np.ndarray:
+    """The place of the last key that equals each of the ``wanted``, with a row up to its ``limit``.
+
+    "left": of the first one, with a row from its limit on. MISSING without one. Keys, and the rows
+    of a key, are in order.
+    """
+    size = 1 + max(np.max(rows, initial=0), np.max(limit, initial=0))
+    places = (keys * size + rows).searchsorted(wanted * size + limit, side) - (side == "right")
+    return np.where(np.append(keys, NO_KEY)[places] == wanted, places, MISSING)
+
+
+def _at(values: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """The values at these places; MISSING where the place is."""
+    found: np.ndarray = np.append(values, MISSING)[places]
     return found
 
 
@@ -375,16 +391,16 @@ class _Tasks:
 
     def versions(self, tasks: np.ndarray) -> np.ndarray:
         """The versions of the tasks' models; MISSING for unknown tasks."""
-        return _look_up(self.number, self.version, tasks)
+        return _at(self.version, _find(self.number, tasks))
 
     def open(self) -> _Tasks:
         """Those that have not ended."""
-        is_open = _look_up(self.ended, self.in_row, self.number) == MISSING
+        is_open = _find(self.ended, self.number) == MISSING
         return _Tasks(self.number[is_open], self.version[is_open], *(np.zeros(0, int),) * 2)
 
     def is_over(self, tasks: np.ndarray, in_row: np.ndarray) -> np.ndarray:
         """Whether the tasks have ended before these rows."""
-        ends = _look_up(self.ended, self.in_row, tasks)
+        ends = _at(self.in_row, _find(self.ended, tasks))
         return (ends != MISSING) & (ends < in_row)
 
 
@@ -540,9 +556,9 @@ def _asked(
     answered = rank < heard
     closes_ns[answered] = until_ns[requests[(before + heard - 1)[answered]] % size]
     # a download begins with the answer, so it belongs to the edge's latest one
-    offered_s = links.get("offered_s")[down] + ROUNDING
-    order = np.lexsort((np.arange(len(answers)), now_s[in_row], edge))
-    places = _latest_of(edge[order], now_s[in_row][order], links.get("edge")[down], offered_s)
+    last_row = now_s.searchsorted(links.get("offered_s")[down] + ROUNDING, "right") - 1
+    order = np.argsort(edge, kind="stable")
+    places = _find(edge[order], links.get("edge")[down], "right", in_row[order], last_row)
     down, places = down[places >= 0], order[places[places >= 0]]
     t_s = links.get("finished_s")[down]
     used = answered[places] & (version[places] != MISSING)
@@ -580,8 +596,8 @@ def _pushed(
     arrived = arrived[~tasks.is_over(task[arrived], arrived) & (version[arrived] != MISSING)]
     # not those that came when the update was ready, nor the last ones of a task that were late
     ready = np.flatnonzero((fact == text("update_ready")) | (event == text("update_ready")))
-    ready = ready[np.lexsort((-ready, task[ready]))]
-    ends = _look_up(task[ready], ready, task[arrived])
+    ready = ready[np.argsort(task[ready], kind="stable")]
+    ends = _at(ready, _find(task[ready], task[arrived], "left"))
     used = (ends == MISSING) | (now_s[arrived] < now_s[ends])
     by_task = np.lexsort((arrived, task[arrived]))
     ordered = task[arrived][by_task]
@@ -590,8 +606,8 @@ def _pushed(
     used[by_task] &= behind > count
     # a model that comes before that of its task is taken when that has come
     starts = np.flatnonzero(fact == text("task_started"))
-    starts = starts[np.lexsort((-starts, task[starts]))]
-    begins = _look_up(task[starts], starts, task[arrived])
+    starts = starts[np.argsort(task[starts], kind="stable")]
+    begins = _at(starts, _find(task[starts], task[arrived], "left"))
     used &= (begins != MISSING) | (late is None)
     arrived, begins = arrived[used], begins[used]
     t_s = np.maximum(now_s[arrived], np.where(begins == MISSING, 0.0, now_s[begins]))
@@ -601,35 +617,13 @@ def _pushed(
     in_row = np.repeat(events.decided_in[pushes], counts)
     sent = np.repeat(decisions.whole("version")[pushes], counts)
     size = 1 + max(sent.max(initial=0), version[arrived].max(initial=0))
-    keys = to * size + sent
-    order = np.lexsort((in_row, keys))
-    wanted = task[arrived] * size + version[arrived]
-    known = _latest_of(keys[order], in_row[order], wanted, arrived)
-    sent_s = now_s[arrived]
-    sent_s[known >= 0] = now_s[in_row[order[known[known >= 0]]]]
+    pairs = np.concatenate([to * size + sent, task[arrived] * size + version[arrived]])
+    keys, wanted = np.split(np.unique(pairs, return_inverse=True)[1], [len(to)])
+    order = np.argsort(keys, kind="stable")
+    known = _at(in_row[order], _find(keys[order], wanted, "right", in_row[order], arrived))
+    sent_s = now_s[np.where(known == MISSING, arrived, known)]
     of_s = _sent(publications.of(version[arrived]), sent_s)
     return _Fresher(rows.texts_of("edge")[arrived], t_s, task[arrived], version[arrived], of_s)
-
-
-def _latest_of(
-    keys: np.ndarray, moments: np.ndarray, wanted: np.ndarray, until: np.ndarray
-) -> np.ndarray:
-    """The place of the latest moment of each wanted key until then; -1 without one.
-
-    Keys, and the moments of a key, are in order.
-    """
-    count = len(keys)
-    is_wanted = np.repeat([0, 1], [count, len(wanted)])
-    order = np.lexsort(
-        (is_wanted, np.concatenate([moments, until]), np.concatenate([keys, wanted]))
-    )
-    places = np.maximum.accumulate(np.where(order < count, order, -1))
-    found = np.full(len(wanted), -1)
-    those = order >= count
-    found[order[those] - count] = places[those]
-    there = found >= 0
-    found[there] = np.where(keys[found[there]] == wanted[there], found[there], -1)
-    return found
 
 
 # ---------------------------------------------------------------------- merged updates
@@ -656,14 +650,14 @@ def _merged(
     merged = of_all[of_all[:-1].searchsorted(first)]
     counts, members = decisions.lists("made_of", publishes[listed])
     lists = np.repeat(publishes[listed], counts)
-    order = np.lexsort((lists, members))
-    by_list = _look_up_from(members[order], lists[order], task[arrived], first)
-    merged = np.minimum(merged, np.where(by_list == MISSING, never, by_list))
+    order = np.argsort(members, kind="stable")
+    places = _find(members[order], task[arrived], "left", lists[order], first)
+    merged = np.minimum(merged, np.append(lists[order], never)[places])
     base = rows.whole("base_version")[arrived]
     kept = (merged < never) & ~np.isnan(publications.of(base)) & (base != MISSING)
     arrived, merged, base = arrived[kept], merged[kept], base[kept]
     by_task = np.argsort(fresher.task, kind="stable")
-    place = _look_up(fresher.task[by_task], by_task, task[arrived])
+    place = _at(by_task, _find(fresher.task[by_task], task[arrived]))
     has, of_s = place != MISSING, publications.of(base)
     newest, newest_of_s = base.copy(), of_s.copy()
     newest[has], newest_of_s[has] = fresher.version[place[has]], fresher.of_s[place[has]]
@@ -671,23 +665,6 @@ def _merged(
     t_s, version = now_s[in_row[merged]], decisions.whole("version")[merged] - 1
     edge = rows.texts_of("edge")[arrived]
     return MergedUpdates(t_s, edge, task[arrived], version, base, of_s, newest, newest_of_s)
-
-
-def _look_up_from(
-    keys: np.ndarray, values: np.ndarray, wanted: np.ndarray, least: np.ndarray
-) -> np.ndarray:
-    """The smallest value of each wanted key from ``least`` on; MISSING without one.
-
-    Keys, and the values of a key, are in order.
-    """
-    size = int(values.max(initial=0)) + 1
-    least = np.minimum(least, size)
-    places = (keys * (size + 1) + values).searchsorted(wanted * (size + 1) + least)
-    there = places < len(keys)
-    there[there] = keys[places[there]] == wanted[there]
-    found = np.full(len(wanted), MISSING)
-    found[there] = values[places[there]]
-    return found
 
 
 # ---------------------------------------------------------------------- while a run goes on
