@@ -27,12 +27,12 @@ seconds since P(base), and versions that were published between the two. A model
 during the task does not change the base, unless training began anew with it: ``fresh_update``
 counts from the latest one.
 
-Such a model counts from its arrival (of one that was asked for, in links.csv), although the edge
-may take it at its next step. One that comes too late for a step counts for nothing; of a task that
-has no update this is known only if it came after the training. A model that is sent before its
-version is published, as FedSSMU's within a round, is of the moment at which it was sent. All else
-is in events.jsonl. If its first rows were deleted (``record.keep``), models that were published in
-them have no age.
+Such a model counts from its arrival, although the edge takes it at its next step. One that comes
+too late for a step does not count; if the task has no update, this is known only of models that
+came after the training. FedSSMU sends models within a round, before it publishes their version: the
+age of such a model counts from the moment at which it was sent. The arrivals of models that were
+asked for are in links.csv, all else is in events.jsonl. If the first rows of that file were deleted
+(``record.keep``), the models that were published in them have no age.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from edgefl.results.read import MISSING, EventColumns, TableColumns, Texts
 from emulator.units import NS_PER_S
 
 HIGH = 0.95
-ROUNDING = 1e-9  # a share of all time that is none
+ROUNDING = 1e-9  # of moments in seconds, and of shares of time
 SECONDS, VERSIONS = "s", "versions"
 OF_TIME, OF_UPDATES = ("mean", "p95", "peak", "max"), ("mean", "p95", "max")
 NUMBERS = {"model": OF_TIME, "work": OF_TIME, "update": OF_UPDATES, "fresh_update": OF_UPDATES}
@@ -74,9 +74,9 @@ QUANTITIES = (
 # ---------------------------------------------------------------------- the ages of a run
 @dataclass(frozen=True, slots=True)
 class Publications:
-    """``moments_s``: of the versions from ``first`` on, with which the rows begin.
+    """When versions were published: ``moments_s`` from the version ``first`` on.
 
-    NaN: it was published before the first row.
+    This is the current one when the rows begin; NaN: it was published before the first row.
     """
 
     moments_s: np.ndarray
@@ -105,7 +105,7 @@ class Publications:
 class Held:
     """Stretches of time in which an edge has one model, as columns.
 
-    ``edge``: as a number of the texts. ``of_s``: the moment that the model is of, its publication.
+    ``edge``: as a number of the texts. ``of_s``: the moment from which the model's age counts.
     ``newer``: a newer model ends it. ``done``: a newer model or the end of the task ends a stretch
     at work.
     """
@@ -144,7 +144,7 @@ class Held:
         """The integrals of the age over all time, in seconds and in versions."""
         middle = (self.begin_s + self.end_s) / 2
         seconds = (middle - self.of_s) * (self.end_s - self.begin_s)
-        # a version that is still to come is 0 versions old
+        # a model that is sent before its publication is 0 versions old until then
         begin_s = np.maximum(self.begin_s, self.publications.of(self.version))
         begin_s = np.minimum(begin_s, self.end_s)
         versions = self.publications.integral(self.version, begin_s, self.end_s)
@@ -300,7 +300,8 @@ def of_columns(
     asked = _asked(events, links, tasks, publications, now_s)
     pushed = _pushed(events, tasks, publications, now_s, pushes_late or {})
     fresher = _Fresher(*map(np.concatenate, zip(asked, pushed)))
-    fresher = _Fresher(*(each[np.argsort(fresher.t_s, kind="stable")] for each in fresher))
+    in_order = np.argsort(fresher.t_s, kind="stable")
+    fresher = _Fresher(*(each[in_order] for each in fresher))
     changes = [*_changes(events, tasks, publications, now_s), _arrivals(fresher)]
     edges, held = _held(_states(_joined(changes)), publications, end_s)
     return Ages(
@@ -431,6 +432,12 @@ class _Changes(NamedTuple):
         return cls(edge, t_s, order, np.full(len(edge), np.nan), *keeps)
 
 
+def _ends(*columns: np.ndarray) -> np.ndarray:
+    """Whether each row is the last of those with the same values; equal rows are neighbours."""
+    differ = np.any([each[1:] != each[:-1] for each in columns], axis=0)
+    return np.append(differ, True)[: len(columns[0])]
+
+
 def _joined(parts: Sequence[_Changes]) -> _Changes:
     return _Changes(*(np.concatenate(each) for each in zip(*parts)))
 
@@ -475,9 +482,8 @@ def _states(changes: _Changes) -> _Changes:
     """The state of each edge from each moment on at which it changes, edge by edge."""
     order = np.lexsort((changes.order, changes.t_s, changes.edge))
     edge, t_s, rank, of_s, *states = (each[order] for each in changes)
-    begins = np.append(True, edge[1:] != edge[:-1])[: len(edge)]
-    # of several changes at one moment the last state counts
-    last = np.append((edge[1:] != edge[:-1]) | (t_s[1:] != t_s[:-1]), True)[: len(edge)]
+    begins = np.append(True, _ends(edge))[:-1]
+    last = _ends(edge, t_s)  # of several changes at one moment the last state counts
     places = np.arange(len(edge))
     known = [
         np.maximum.accumulate(np.where((values != KEEP) | begins, places, 0))[last]
@@ -490,7 +496,7 @@ def _states(changes: _Changes) -> _Changes:
 def _held(states: _Changes, publications: Publications, end_s: float) -> tuple[int, Held]:
     """Return how many edges took part, and what they had when."""
     edge, t_s, _, of_s, model, work, there = states
-    goes_on = np.append(edge[1:] == edge[:-1], False)[: len(edge)]
+    goes_on = ~_ends(edge)
 
     def following(values: np.ndarray) -> np.ndarray:
         return np.append(values[1:], values[:1])
@@ -669,10 +675,10 @@ def _merged(
 
 # ---------------------------------------------------------------------- while a run goes on
 class AgesNow:
-    """The models that edges have now, from rows as they come; it remembers nothing else.
+    """The models that edges have now, from rows as they come. Its memory does not grow with them.
 
     All rows have the same texts. A model that was asked for counts with its row of links.csv, if it
-    is the latest one that the edge was sent; one that was pushed counts although it may be late.
+    is the latest one that was sent to the edge; one that was pushed counts although it may be late.
     """
 
     def __init__(self) -> None:
@@ -742,10 +748,9 @@ class AgesNow:
 
 
 def _latest(changes: _Changes, chosen: np.ndarray) -> _Changes:
-    """The last one of the chosen changes of each edge. Later rows come behind it."""
+    """The last one of the chosen changes of each edge, with an order before that of later rows."""
     found = _Changes(*(each[chosen] for each in changes))
     order = np.lexsort((found.order, found.t_s, found.edge))
-    edge = found.edge[order]
-    last = order[np.append(edge[1:] != edge[:-1], True)[: len(edge)]]
+    last = order[_ends(found.edge[order])]
     latest = _Changes(*(each[last] for each in found))
     return latest._replace(order=np.full(len(last), BEFORE))
