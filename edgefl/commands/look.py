@@ -172,7 +172,7 @@ def compare(
         raise UserError("--markdown and --latex: expected one of them, since both print")
     if columns is not None and not (markdown or latex):
         raise UserError("--columns: expected with --markdown or --latex")
-    if effect is not None and (effect <= 0 or baseline is None):
+    if effect is not None and (baseline is None or not 0 < effect < math.inf):
         needs = "a difference above 0" if baseline else "it with --baseline"
         raise UserError(f"--effect {effect:g}: expected {needs}")
     found = answer(runs, Question(baseline, x, target, accuracy.value, method.value, effect))
