@@ -93,7 +93,7 @@ Effect = Annotated[
     float | None,
     typer.Option(
         metavar="ACCURACY",
-        help="The smallest difference that matters, such as 0.01: how many seeds tell it?",
+        help="The smallest difference that matters, such as 0.01: how many seeds detect it?",
         show_default="the observed one",
         rich_help_panel=ANSWER,
     ),
@@ -189,9 +189,8 @@ def compare(
         if not (markdown or latex):
             show.line(f"numbers: {path}")
     if not (markdown or latex):
-        from edgefl.commands.running import (
-            go_on_of,
-        )  # it takes long, and `edgefl report` needs none
+        # importing it takes long, and `edgefl report` needs none
+        from edgefl.commands.running import go_on_of
 
         again = go_on_of(runs[0]) if len(runs) == 1 else ""
         if again:

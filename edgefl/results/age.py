@@ -38,7 +38,7 @@ asked for are in links.csv, all else is in events.jsonl. If the first rows of th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -82,6 +82,11 @@ class Publications:
     moments_s: np.ndarray
     first: int
 
+    @property
+    def latest(self) -> int:
+        """The last version."""
+        return self.first + len(self.moments_s) - 1
+
     def of(self, version: np.ndarray) -> np.ndarray:
         """When these versions were published: NaN if unknown, infinite if never."""
         moments_s = np.concatenate([[np.nan], self.moments_s, [np.inf]])
@@ -121,9 +126,8 @@ class Held:
     done: np.ndarray
 
     def where(self, chosen: np.ndarray) -> Held:
-        columns = (self.edge, self.begin_s, self.end_s, self.version, self.of_s)
-        more = (self.at_work, self.newer, self.done)
-        return Held(self.publications, *(each[chosen] for each in (*columns, *more)))
+        publications, *columns = (getattr(self, each.name) for each in fields(self))
+        return Held(publications, *(each[chosen] for each in columns))
 
     def between(self, begin_s: float, end_s: float) -> Held:
         """What lies between two moments."""
@@ -325,7 +329,7 @@ def _publications(
         first = int(rows.whole("version")[of_events].max(initial=0))
         before = Publications(np.array([0.0 if first == 0 else np.nan]), first)
     publishes = np.flatnonzero(decisions.texts_of("do") == events.texts.number("publish"))
-    expected = before.first + len(before.moments_s) + np.arange(len(publishes))
+    expected = before.latest + 1 + np.arange(len(publishes))
     if (decisions.whole("version")[publishes] != expected).any():
         raise ValueError("versions do not follow one another")
     moments_s = now_s[events.decided_in[publishes]]
@@ -728,12 +732,10 @@ class AgesNow:
     def _forget(self) -> None:
         """Forget the publications of models that no edge has and no open task begins with."""
         assert self._publications is not None and self._tasks is not None
-        models = self._models.model[self._models.model >= 0]
-        moments_s, first = self._publications.moments_s, self._publications.first
-        current = first + len(moments_s) - 1
-        least = min(*models.tolist(), *self._tasks.version.tolist(), current, current)
-        if least > first:
-            self._publications = Publications(moments_s[least - first :], least)
+        known, models = self._publications, self._models.model[self._models.model >= 0]
+        least = min([*models.tolist(), *self._tasks.version.tolist(), known.latest])
+        if least > known.first:
+            self._publications = Publications(known.moments_s[least - known.first :], least)
 
     def mean(self, now_s: float) -> tuple[float, float] | None:
         """The mean age in seconds and in versions; None if no edge has a model."""
@@ -742,8 +744,7 @@ class AgesNow:
         counts = np.isin(edge, there) & (model >= 0) & ~np.isnan(of_s)
         if not counts.any() or self._publications is None:
             return None
-        current = self._publications.first + len(self._publications.moments_s) - 1
-        versions = np.maximum(current - model[counts], 0)
+        versions = np.maximum(self._publications.latest - model[counts], 0)
         return float(np.maximum(now_s - of_s[counts], 0.0).mean()), float(versions.mean())
 
 
