@@ -93,7 +93,7 @@ Effect = Annotated[
     float | None,
     typer.Option(
         metavar="ACCURACY",
-        help="The smallest difference that matters, such as 0.01: how many seeds tell it?",
+        help="The smallest difference that matters, such as 0.01: how many seeds detect it?",
         show_default="the observed one",
         rich_help_panel=ANSWER,
     ),
@@ -172,7 +172,7 @@ def compare(
         raise UserError("--markdown and --latex: expected one of them, since both print")
     if columns is not None and not (markdown or latex):
         raise UserError("--columns: expected with --markdown or --latex")
-    if effect is not None and (effect <= 0 or baseline is None):
+    if effect is not None and (baseline is None or not 0 < effect < math.inf):
         needs = "a difference above 0" if baseline else "it with --baseline"
         raise UserError(f"--effect {effect:g}: expected {needs}")
     found = answer(runs, Question(baseline, x, target, accuracy.value, method.value, effect))
@@ -189,9 +189,8 @@ def compare(
         if not (markdown or latex):
             show.line(f"numbers: {path}")
     if not (markdown or latex):
-        from edgefl.commands.running import (
-            go_on_of,
-        )  # it takes long, and `edgefl report` needs none
+        # importing it takes long, and `edgefl report` needs none
+        from edgefl.commands.running import go_on_of
 
         again = go_on_of(runs[0]) if len(runs) == 1 else ""
         if again:

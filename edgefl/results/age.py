@@ -27,19 +27,19 @@ seconds since P(base), and versions that were published between the two. A model
 during the task does not change the base, unless training began anew with it: ``fresh_update``
 counts from the latest one.
 
-Such a model counts from its arrival (of one that was asked for, in links.csv), although the edge
-may take it at its next step. One that comes too late for a step counts for nothing; of a task that
-has no update this is known only if it came after the training. A model that is sent before its
-version is published, as FedSSMU's within a round, is of the moment at which it was sent. All else
-is in events.jsonl. If its first rows were deleted (``record.keep``), models that were published in
-them have no age.
+Such a model counts from its arrival, although the edge takes it at its next step. One that comes
+too late for a step does not count; if the task has no update, this is known only of models that
+came after the training. FedSSMU sends models within a round, before it publishes their version: the
+age of such a model counts from the moment at which it was sent. The arrivals of models that were
+asked for are in links.csv, all else is in events.jsonl. If the first rows of that file were deleted
+(``record.keep``), the models that were published in them have no age.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -48,7 +48,7 @@ from edgefl.results.read import MISSING, EventColumns, TableColumns, Texts
 from emulator.units import NS_PER_S
 
 HIGH = 0.95
-ROUNDING = 1e-9  # a share of all time that is none
+ROUNDING = 1e-9  # of moments in seconds, and of shares of time
 SECONDS, VERSIONS = "s", "versions"
 OF_TIME, OF_UPDATES = ("mean", "p95", "peak", "max"), ("mean", "p95", "max")
 NUMBERS = {"model": OF_TIME, "work": OF_TIME, "update": OF_UPDATES, "fresh_update": OF_UPDATES}
@@ -74,13 +74,18 @@ QUANTITIES = (
 # ---------------------------------------------------------------------- the ages of a run
 @dataclass(frozen=True, slots=True)
 class Publications:
-    """``moments_s``: of the versions from ``first`` on, with which the rows begin.
+    """When versions were published: ``moments_s`` from the version ``first`` on.
 
-    NaN: it was published before the first row.
+    This is the current one when the rows begin; NaN: it was published before the first row.
     """
 
     moments_s: np.ndarray
     first: int
+
+    @property
+    def latest(self) -> int:
+        """The last version."""
+        return self.first + len(self.moments_s) - 1
 
     def of(self, version: np.ndarray) -> np.ndarray:
         """When these versions were published: NaN if unknown, infinite if never."""
@@ -105,7 +110,7 @@ class Publications:
 class Held:
     """Stretches of time in which an edge has one model, as columns.
 
-    ``edge``: as a number of the texts. ``of_s``: the moment that the model is of, its publication.
+    ``edge``: as a number of the texts. ``of_s``: the moment from which the model's age counts.
     ``newer``: a newer model ends it. ``done``: a newer model or the end of the task ends a stretch
     at work.
     """
@@ -121,9 +126,8 @@ class Held:
     done: np.ndarray
 
     def where(self, chosen: np.ndarray) -> Held:
-        columns = (self.edge, self.begin_s, self.end_s, self.version, self.of_s)
-        more = (self.at_work, self.newer, self.done)
-        return Held(self.publications, *(each[chosen] for each in (*columns, *more)))
+        publications, *columns = (getattr(self, each.name) for each in fields(self))
+        return Held(publications, *(each[chosen] for each in columns))
 
     def between(self, begin_s: float, end_s: float) -> Held:
         """What lies between two moments."""
@@ -144,7 +148,7 @@ class Held:
         """The integrals of the age over all time, in seconds and in versions."""
         middle = (self.begin_s + self.end_s) / 2
         seconds = (middle - self.of_s) * (self.end_s - self.begin_s)
-        # a version that is still to come is 0 versions old
+        # a model that is sent before its publication is 0 versions old until then
         begin_s = np.maximum(self.begin_s, self.publications.of(self.version))
         begin_s = np.minimum(begin_s, self.end_s)
         versions = self.publications.integral(self.version, begin_s, self.end_s)
@@ -300,7 +304,8 @@ def of_columns(
     asked = _asked(events, links, tasks, publications, now_s)
     pushed = _pushed(events, tasks, publications, now_s, pushes_late or {})
     fresher = _Fresher(*map(np.concatenate, zip(asked, pushed)))
-    fresher = _Fresher(*(each[np.argsort(fresher.t_s, kind="stable")] for each in fresher))
+    in_order = np.argsort(fresher.t_s, kind="stable")
+    fresher = _Fresher(*(each[in_order] for each in fresher))
     changes = [*_changes(events, tasks, publications, now_s), _arrivals(fresher)]
     edges, held = _held(_states(_joined(changes)), publications, end_s)
     return Ages(
@@ -324,20 +329,36 @@ def _publications(
         first = int(rows.whole("version")[of_events].max(initial=0))
         before = Publications(np.array([0.0 if first == 0 else np.nan]), first)
     publishes = np.flatnonzero(decisions.texts_of("do") == events.texts.number("publish"))
-    expected = before.first + len(before.moments_s) + np.arange(len(publishes))
+    expected = before.latest + 1 + np.arange(len(publishes))
     if (decisions.whole("version")[publishes] != expected).any():
         raise ValueError("versions do not follow one another")
     moments_s = now_s[events.decided_in[publishes]]
     return Publications(np.append(before.moments_s, moments_s), before.first)
 
 
-def _look_up(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The value of the ascending key that equals each of the ``wanted``; MISSING without one."""
-    places = keys.searchsorted(wanted, "right") - 1
-    found = np.full(len(wanted), MISSING)
-    there = places >= 0
-    there[there] = keys[places[there]] == wanted[there]
-    found[there] = values[places[there]]
+NO_KEY = -2  # neither a number nor MISSING
+
+
+def _find(
+    keys: np.ndarray,
+    wanted: np.ndarray,
+    side: Literal["left", "right"] = "right",
+    rows: np.ndarray | int = 0,
+    limit: np.ndarray | int = 0,
+) -> np.ndarray:
+    """The place of the last key that equals each of the ``wanted``, with a row up to its ``limit``.
+
+    "left": of the first one, with a row from its limit on. MISSING without one. Keys, and the rows
+    of a key, are in order.
+    """
+    size = 1 + max(np.max(rows, initial=0), np.max(limit, initial=0))
+    places = (keys * size + rows).searchsorted(wanted * size + limit, side) - (side == "right")
+    return np.where(np.append(keys, NO_KEY)[places] == wanted, places, MISSING)
+
+
+def _at(values: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """The values at these places; MISSING where the place is."""
+    found: np.ndarray = np.append(values, MISSING)[places]
     return found
 
 
@@ -375,16 +396,16 @@ class _Tasks:
 
     def versions(self, tasks: np.ndarray) -> np.ndarray:
         """The versions of the tasks' models; MISSING for unknown tasks."""
-        return _look_up(self.number, self.version, tasks)
+        return _at(self.version, _find(self.number, tasks))
 
     def open(self) -> _Tasks:
         """Those that have not ended."""
-        is_open = _look_up(self.ended, self.in_row, self.number) == MISSING
+        is_open = _find(self.ended, self.number) == MISSING
         return _Tasks(self.number[is_open], self.version[is_open], *(np.zeros(0, int),) * 2)
 
     def is_over(self, tasks: np.ndarray, in_row: np.ndarray) -> np.ndarray:
         """Whether the tasks have ended before these rows."""
-        ends = _look_up(self.ended, self.in_row, tasks)
+        ends = _at(self.in_row, _find(self.ended, tasks))
         return (ends != MISSING) & (ends < in_row)
 
 
@@ -413,6 +434,12 @@ class _Changes(NamedTuple):
         """Return changes of nothing yet."""
         keeps = [np.full(len(edge), KEEP) for _ in range(3)]
         return cls(edge, t_s, order, np.full(len(edge), np.nan), *keeps)
+
+
+def _ends(*columns: np.ndarray) -> np.ndarray:
+    """Whether each row is the last of those with the same values; equal rows are neighbours."""
+    differ = np.any([each[1:] != each[:-1] for each in columns], axis=0)
+    return np.append(differ, True)[: len(columns[0])]
 
 
 def _joined(parts: Sequence[_Changes]) -> _Changes:
@@ -459,9 +486,8 @@ def _states(changes: _Changes) -> _Changes:
     """The state of each edge from each moment on at which it changes, edge by edge."""
     order = np.lexsort((changes.order, changes.t_s, changes.edge))
     edge, t_s, rank, of_s, *states = (each[order] for each in changes)
-    begins = np.append(True, edge[1:] != edge[:-1])[: len(edge)]
-    # of several changes at one moment the last state counts
-    last = np.append((edge[1:] != edge[:-1]) | (t_s[1:] != t_s[:-1]), True)[: len(edge)]
+    begins = np.append(True, _ends(edge))[:-1]
+    last = _ends(edge, t_s)  # of several changes at one moment the last state counts
     places = np.arange(len(edge))
     known = [
         np.maximum.accumulate(np.where((values != KEEP) | begins, places, 0))[last]
@@ -474,7 +500,7 @@ def _states(changes: _Changes) -> _Changes:
 def _held(states: _Changes, publications: Publications, end_s: float) -> tuple[int, Held]:
     """Return how many edges took part, and what they had when."""
     edge, t_s, _, of_s, model, work, there = states
-    goes_on = np.append(edge[1:] == edge[:-1], False)[: len(edge)]
+    goes_on = ~_ends(edge)
 
     def following(values: np.ndarray) -> np.ndarray:
         return np.append(values[1:], values[:1])
@@ -540,9 +566,9 @@ def _asked(
     answered = rank < heard
     closes_ns[answered] = until_ns[requests[(before + heard - 1)[answered]] % size]
     # a download begins with the answer, so it belongs to the edge's latest one
-    offered_s = links.get("offered_s")[down] + ROUNDING
-    order = np.lexsort((np.arange(len(answers)), now_s[in_row], edge))
-    places = _latest_of(edge[order], now_s[in_row][order], links.get("edge")[down], offered_s)
+    last_row = now_s.searchsorted(links.get("offered_s")[down] + ROUNDING, "right") - 1
+    order = np.argsort(edge, kind="stable")
+    places = _find(edge[order], links.get("edge")[down], "right", in_row[order], last_row)
     down, places = down[places >= 0], order[places[places >= 0]]
     t_s = links.get("finished_s")[down]
     used = answered[places] & (version[places] != MISSING)
@@ -580,8 +606,8 @@ def _pushed(
     arrived = arrived[~tasks.is_over(task[arrived], arrived) & (version[arrived] != MISSING)]
     # not those that came when the update was ready, nor the last ones of a task that were late
     ready = np.flatnonzero((fact == text("update_ready")) | (event == text("update_ready")))
-    ready = ready[np.lexsort((-ready, task[ready]))]
-    ends = _look_up(task[ready], ready, task[arrived])
+    ready = ready[np.argsort(task[ready], kind="stable")]
+    ends = _at(ready, _find(task[ready], task[arrived], "left"))
     used = (ends == MISSING) | (now_s[arrived] < now_s[ends])
     by_task = np.lexsort((arrived, task[arrived]))
     ordered = task[arrived][by_task]
@@ -590,8 +616,8 @@ def _pushed(
     used[by_task] &= behind > count
     # a model that comes before that of its task is taken when that has come
     starts = np.flatnonzero(fact == text("task_started"))
-    starts = starts[np.lexsort((-starts, task[starts]))]
-    begins = _look_up(task[starts], starts, task[arrived])
+    starts = starts[np.argsort(task[starts], kind="stable")]
+    begins = _at(starts, _find(task[starts], task[arrived], "left"))
     used &= (begins != MISSING) | (late is None)
     arrived, begins = arrived[used], begins[used]
     t_s = np.maximum(now_s[arrived], np.where(begins == MISSING, 0.0, now_s[begins]))
@@ -601,35 +627,13 @@ def _pushed(
     in_row = np.repeat(events.decided_in[pushes], counts)
     sent = np.repeat(decisions.whole("version")[pushes], counts)
     size = 1 + max(sent.max(initial=0), version[arrived].max(initial=0))
-    keys = to * size + sent
-    order = np.lexsort((in_row, keys))
-    wanted = task[arrived] * size + version[arrived]
-    known = _latest_of(keys[order], in_row[order], wanted, arrived)
-    sent_s = now_s[arrived]
-    sent_s[known >= 0] = now_s[in_row[order[known[known >= 0]]]]
+    pairs = np.concatenate([to * size + sent, task[arrived] * size + version[arrived]])
+    keys, wanted = np.split(np.unique(pairs, return_inverse=True)[1], [len(to)])
+    order = np.argsort(keys, kind="stable")
+    known = _at(in_row[order], _find(keys[order], wanted, "right", in_row[order], arrived))
+    sent_s = now_s[np.where(known == MISSING, arrived, known)]
     of_s = _sent(publications.of(version[arrived]), sent_s)
     return _Fresher(rows.texts_of("edge")[arrived], t_s, task[arrived], version[arrived], of_s)
-
-
-def _latest_of(
-    keys: np.ndarray, moments: np.ndarray, wanted: np.ndarray, until: np.ndarray
-) -> np.ndarray:
-    """The place of the latest moment of each wanted key until then; -1 without one.
-
-    Keys, and the moments of a key, are in order.
-    """
-    count = len(keys)
-    is_wanted = np.repeat([0, 1], [count, len(wanted)])
-    order = np.lexsort(
-        (is_wanted, np.concatenate([moments, until]), np.concatenate([keys, wanted]))
-    )
-    places = np.maximum.accumulate(np.where(order < count, order, -1))
-    found = np.full(len(wanted), -1)
-    those = order >= count
-    found[order[those] - count] = places[those]
-    there = found >= 0
-    found[there] = np.where(keys[found[there]] == wanted[there], found[there], -1)
-    return found
 
 
 # ---------------------------------------------------------------------- merged updates
@@ -656,14 +660,14 @@ def _merged(
     merged = of_all[of_all[:-1].searchsorted(first)]
     counts, members = decisions.lists("made_of", publishes[listed])
     lists = np.repeat(publishes[listed], counts)
-    order = np.lexsort((lists, members))
-    by_list = _look_up_from(members[order], lists[order], task[arrived], first)
-    merged = np.minimum(merged, np.where(by_list == MISSING, never, by_list))
+    order = np.argsort(members, kind="stable")
+    places = _find(members[order], task[arrived], "left", lists[order], first)
+    merged = np.minimum(merged, np.append(lists[order], never)[places])
     base = rows.whole("base_version")[arrived]
     kept = (merged < never) & ~np.isnan(publications.of(base)) & (base != MISSING)
     arrived, merged, base = arrived[kept], merged[kept], base[kept]
     by_task = np.argsort(fresher.task, kind="stable")
-    place = _look_up(fresher.task[by_task], by_task, task[arrived])
+    place = _at(by_task, _find(fresher.task[by_task], task[arrived]))
     has, of_s = place != MISSING, publications.of(base)
     newest, newest_of_s = base.copy(), of_s.copy()
     newest[has], newest_of_s[has] = fresher.version[place[has]], fresher.of_s[place[has]]
@@ -673,29 +677,12 @@ def _merged(
     return MergedUpdates(t_s, edge, task[arrived], version, base, of_s, newest, newest_of_s)
 
 
-def _look_up_from(
-    keys: np.ndarray, values: np.ndarray, wanted: np.ndarray, least: np.ndarray
-) -> np.ndarray:
-    """The smallest value of each wanted key from ``least`` on; MISSING without one.
-
-    Keys, and the values of a key, are in order.
-    """
-    size = int(values.max(initial=0)) + 1
-    least = np.minimum(least, size)
-    places = (keys * (size + 1) + values).searchsorted(wanted * (size + 1) + least)
-    there = places < len(keys)
-    there[there] = keys[places[there]] == wanted[there]
-    found = np.full(len(wanted), MISSING)
-    found[there] = values[places[there]]
-    return found
-
-
 # ---------------------------------------------------------------------- while a run goes on
 class AgesNow:
-    """The models that edges have now, from rows as they come; it remembers nothing else.
+    """The models that edges have now, from rows as they come. Its memory does not grow with them.
 
     All rows have the same texts. A model that was asked for counts with its row of links.csv, if it
-    is the latest one that the edge was sent; one that was pushed counts although it may be late.
+    is the latest one that was sent to the edge; one that was pushed counts although it may be late.
     """
 
     def __init__(self) -> None:
@@ -745,12 +732,10 @@ class AgesNow:
     def _forget(self) -> None:
         """Forget the publications of models that no edge has and no open task begins with."""
         assert self._publications is not None and self._tasks is not None
-        models = self._models.model[self._models.model >= 0]
-        moments_s, first = self._publications.moments_s, self._publications.first
-        current = first + len(moments_s) - 1
-        least = min(*models.tolist(), *self._tasks.version.tolist(), current, current)
-        if least > first:
-            self._publications = Publications(moments_s[least - first :], least)
+        known, models = self._publications, self._models.model[self._models.model >= 0]
+        least = min([*models.tolist(), *self._tasks.version.tolist(), known.latest])
+        if least > known.first:
+            self._publications = Publications(known.moments_s[least - known.first :], least)
 
     def mean(self, now_s: float) -> tuple[float, float] | None:
         """The mean age in seconds and in versions; None if no edge has a model."""
@@ -759,16 +744,14 @@ class AgesNow:
         counts = np.isin(edge, there) & (model >= 0) & ~np.isnan(of_s)
         if not counts.any() or self._publications is None:
             return None
-        current = self._publications.first + len(self._publications.moments_s) - 1
-        versions = np.maximum(current - model[counts], 0)
+        versions = np.maximum(self._publications.latest - model[counts], 0)
         return float(np.maximum(now_s - of_s[counts], 0.0).mean()), float(versions.mean())
 
 
 def _latest(changes: _Changes, chosen: np.ndarray) -> _Changes:
-    """The last one of the chosen changes of each edge. Later rows come behind it."""
+    """The last one of the chosen changes of each edge, with an order before that of later rows."""
     found = _Changes(*(each[chosen] for each in changes))
     order = np.lexsort((found.order, found.t_s, found.edge))
-    edge = found.edge[order]
-    last = order[np.append(edge[1:] != edge[:-1], True)[: len(edge)]]
+    last = order[_ends(found.edge[order])]
     latest = _Changes(*(each[last] for each in found))
     return latest._replace(order=np.full(len(last), BEFORE))

@@ -147,12 +147,29 @@ def missing(path: Path) -> UserError:
 
 
 # ---------------------------------------------------------------------- files
+# what readers take for tables; "edges" comes before the table that is in it
+TABLES = ("run", "evaluation", "medium", "edges", "edges.availability")
+
+
 def read_config(run: Path) -> dict[str, Any]:
-    """Return a run's config.toml; {} if it is missing or incomplete."""
+    """Return a run's config.toml; {} if it is missing or incomplete.
+
+    UserError if one of TABLES, or an entry of ``strategies``, is no table.
+    """
     try:
-        return parsed((run / CONFIG).read_text(encoding="utf-8"))
+        config = parsed((run / CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError):  # unreadable, or not valid TOML or text
         return {}
+    for name in TABLES:
+        found: Any = config
+        for key in name.split("."):
+            found = found.get(key, {})
+        if not isinstance(found, dict):
+            raise UserError(f"{run / CONFIG}: {name}: expected a table, found {found!r:.60}")
+    found = config.get("strategies", [])
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise UserError(f"{run / CONFIG}: strategies: expected tables, found {found!r:.60}")
+    return config
 
 
 def read_summary(run: Path) -> dict[str, Any]:

@@ -171,7 +171,7 @@ def _t_quantile(confidence: float, freedom: int) -> float:
 
 
 def power(effect: float, n: int, confidence: float = CONFIDENCE) -> float:
-    """Return the probability that the paired t-test of ``n`` normal differences tells ``effect``.
+    """Return the probability that a paired t-test of ``n`` normal differences detects ``effect``.
 
     ``effect``: the mean of the differences, in their standard deviations. The statistic has the
     noncentral t distribution with n - 1 degrees of freedom, and effect sqrt(n) as noncentrality (J.
@@ -185,7 +185,7 @@ def power(effect: float, n: int, confidence: float = CONFIDENCE) -> float:
 
 
 def seeds_needed(effect: float, confidence: float = CONFIDENCE) -> int | None:
-    """Return how many seeds the paired t-test needs to tell ``effect`` with probability POWER.
+    """Return how many seeds the paired t-test needs to detect ``effect`` with probability POWER.
 
     ``effect`` as in ``power``. None for more than MOST_SEEDS, and without SciPy.
     """
@@ -283,7 +283,7 @@ def difference(
 
 
 def _seeds_for(differences: Sequence[float], matters: float | None) -> int | None:
-    """Return how many seeds tell a difference that matters, or the observed one."""
+    """Return how many seeds detect a difference that matters, or the observed one."""
     if len(differences) < 2:
         return None
     deviation, mean = stdev(differences), math.fsum(differences) / len(differences)

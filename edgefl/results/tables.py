@@ -26,6 +26,7 @@ from edgefl.results.compare import (
     SeedEstimate,
     common_score,
     schemes,
+    spread,
     spread_of,
     worst_mark,
 )
@@ -311,11 +312,9 @@ def ages(rows: Sequence[Row]) -> Table:
     def cell(of_scheme: Sequence[Row], of: str, unit: str) -> str:
         lines = []
         for number in LINES:
-            known = number in age.NUMBERS[of]
-            over = spread_of(of_scheme, age.quantity(number if known else "mean", of, unit))
+            over = spread([row.ages.get(age.quantity(number, of, unit)) for row in of_scheme])
             some = f"{over.n} of {over.of}" if over.n else MISSING
-            shown = some if over.mean is None else three_digits(over.mean)
-            lines.append(shown if known else MISSING)
+            lines.append(some if over.mean is None else three_digits(over.mean))
         return "\n".join(lines)
 
     shown = plain_table("Age since publication")
@@ -376,10 +375,9 @@ def grid(comparison: Comparison, keys: Sequence[str] = ()) -> Grid:
     UserError for an unknown key.
     """
     columns = _columns(comparison)
-    known = dict.fromkeys((*columns, *age.QUANTITIES))
     for key in keys:
         if key not in columns:
-            raise UserError(f"--columns {key}: there is no such column{nearest(key, known)}")
+            raise UserError(f"--columns {key}: there is no such column{nearest(key, columns)}")
     named = dict.fromkeys(("name", *(keys or _usual(comparison))))  # each once, the names first
     shows = comparison.question.accuracy == "convergence" or "convergence_accuracy" in named
     old = notes_on_old_means(comparison.rows) if shows else []
@@ -440,13 +438,9 @@ def _columns(comparison: Comparison) -> dict[str, GridColumn]:
         "speed_up_interval": column(percent, lambda each: bounds(each.speed_up, times)),
         "speed_up_p": column("p", lambda each: p_value(each.speed_up)),
         "speed_up_seeds": column(SEEDS, lambda each: seeds_for(each.speed_up)),
-        **{name: _of_rows(comparison, name) for name in (*QUANTITIES, *_ages(comparison.rows))},
+        **{name: _of_rows(comparison, name) for name in (*QUANTITIES, *age.QUANTITIES)},
         "verdict": column("verdict", lambda each: each.verdict, left=True),
     }
-
-
-def _ages(rows: Sequence[Row]) -> tuple[str, ...]:
-    return age.QUANTITIES if any(row.ages for row in rows) else ()
 
 
 def _of_rows(comparison: Comparison, quantity: str) -> GridColumn:

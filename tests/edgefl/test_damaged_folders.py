@@ -63,6 +63,12 @@ def test_a_resumption_ends_in_order(runs: tuple[Path, Path], tmp_path: Path) -> 
         ("view", "fedavg/links.csv", b'edge,direction\r\na,"\rb\r\n'),
         ("compare", "fedasync/links.csv", b"edge,edge\r\na,a\r\n"),
         ("compare", "fedasync/links.csv", b"edge,direction,kind,bytes,offered_s,finished_s\r\n"),
+        *(("compare", "fedavg/config.toml", b"strategies = " + it) for it in (b"[1]", b"3", b"{}")),
+        ("compare", "fedavg/config.toml", b"run = 3"),
+        ("view", "fedavg/config.toml", b"run = [1]"),
+        ("report", "fedavg/config.toml", b"medium = 3"),
+        ("report", "fedavg/config.toml", b"[[strategies]]\nstrategy = [1]"),
+        ("resume", "fedavg/config.toml", b"edges.availability = 3"),
         ("perfetto", "fedasync/events.jsonl", b'{"t":1,"event":"x","decisions":1.5}\n'),
         ("perfetto", "fedasync/events.jsonl", b'{"t":1,"event":"edge_joined","edge":7}\n'),
         (
@@ -84,7 +90,7 @@ def test_what_once_gave_a_traceback(
         (work / file).mkdir()
     else:
         (work / file).write_bytes(content)
-    status, errors = COMMANDS[name](work)
+    status, errors = (COMMANDS | RESUME)[name](work)
     assert status == 0 or (status == 2 and Path(file).name in errors.splitlines()[-1]), errors
 
 

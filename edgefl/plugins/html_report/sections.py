@@ -13,7 +13,6 @@ import tomli_w
 from rich.table import Table
 from rich.text import Text
 
-from edgefl.config.experiment import StrategyEntry
 from edgefl.config.file import FACTS
 from edgefl.config.toml import parsed
 from edgefl.errors import listed
@@ -22,6 +21,7 @@ from edgefl.results import energy
 from edgefl.results.compare import Comparison, Row, SeedEstimate, against
 from edgefl.results.differences import NO_CONFIG
 from edgefl.results.figures.base import open_runs
+from edgefl.results.run_files import entry_name
 from edgefl.results.statistics import CONFIDENCE
 from edgefl.results.summary import FAITHFUL, STRAINED, UNFINISHED, VIRTUAL
 from edgefl.results.tables import BAD, probability
@@ -102,8 +102,8 @@ class ReportedRun:
     @property
     def facts(self) -> dict[str, Any]:
         """The facts about the run in its config: clock, commit, host."""
-        found = self.config.get(FACTS)
-        return found if isinstance(found, dict) else {}
+        found: dict[str, Any] = self.config.get(FACTS, {})
+        return found
 
 
 def of_comparison(found: Comparison, paths: Sequence[Path]) -> list[ReportedRun]:
@@ -265,7 +265,7 @@ def strategies(runs: Sequence[ReportedRun]) -> HtmlTable:
     """Return a table with the options of each scheme, as its config has them."""
     rows = []
     for name, run in {run.name: run for run in reversed(runs)}.items():
-        entries = {StrategyEntry(**entry).name: entry for entry in run.config.get("strategies", ())}
+        entries = {entry_name(entry): entry for entry in run.config.get("strategies", ())}
         entry = entries.get(run.facts.get("strategy", ""), {})
         options = [
             f"{key} = {words(value)}"
@@ -452,8 +452,7 @@ def of_experiments(runs: Sequence[ReportedRun]) -> list[dict[str, Any]]:
 
 def _again(config: Mapping[str, Any], runs: Sequence[ReportedRun], several: bool) -> dict[str, Any]:
     """Return how to repeat ``runs``; ``several``: there are other experiments, too."""
-    facts = config.get(FACTS)
-    facts = facts if isinstance(facts, Mapping) else {}
+    facts = config.get(FACTS, {})
     clock = str(facts.get("clock", runs[0].row.clock or WALL))
     command = str(facts.get("command", "run"))
     name = str(config.get("name", runs[0].name))

@@ -41,10 +41,10 @@ def capacity_of(run: Path) -> CapacityAt:
 
     Code that the config names is not loaded. If a trace is missing, the capacity is unknown.
     """
-    config = dict(read_config(run))
-    facts = config.pop(FACTS, {})
     try:
-        return _of(Experiment.model_validate(config), Path(facts.get("base", run)))
+        config = dict(read_config(run))
+        base = Path(str(config.pop(FACTS, {}).get("base", run)))
+        return _of(Experiment.model_validate(config), base)
     except (UserError, ValueError, OSError):  # the emulator raises ValueError for a bad trace
         return unknown
 
@@ -114,10 +114,15 @@ class RunFeed:
 
     def _begin(self) -> None:
         self.generation += 1
-        self.trouble = ""  # why its files cannot be read
+        self._damage, config = "", dict[str, Any]()  # of config.toml
+        try:
+            config = read_config(self.run)
+        except UserError as error:
+            self._damage = str(error)
+        self.trouble = self._damage  # why its files cannot be read
         self._config = self._mark()
         self._capacity: CapacityAt | None = None  # made when it is needed: it may read traces
-        self.model = RunModel(RunFacts.of(self.run, read_config(self.run)), self._capacity_at)
+        self.model = RunModel(RunFacts.of(self.run, config), self._capacity_at)
         self._events = Tail(self.run / files.EVENTS)
         self._moves = {
             name: TableTail(self.run / name, self.model.texts)
@@ -140,7 +145,7 @@ class RunFeed:
         try:
             with without_collection():
                 more = self._step(clock_s)
-            self.trouble = ""  # a file that could not be read is whole again
+            self.trouble = self._damage  # a file that could not be read is whole again
         except (UserError, OSError) as error:  # a damaged part, or no permission
             self.trouble, more = str(error), False
         readers: list[Tail | TableTail] = [self._events]

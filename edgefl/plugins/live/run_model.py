@@ -25,7 +25,7 @@ from edgefl.plugins.live.series import (
 )
 from edgefl.record import files
 from edgefl.results.age import AgesNow
-from edgefl.results.families.dissemination import Outcome, RequestsSoFar
+from edgefl.results.families.dissemination import RequestsSoFar
 from edgefl.results.families.slots import OF_ROUND
 from edgefl.results.progress import EdgeStatus, Progress, usual_rows
 from edgefl.results.read import MISSING, EventColumns, TableColumns, Texts, number
@@ -232,20 +232,21 @@ class Methods:
         if row.get("event") != "update_arrived" or not isinstance(row.get("numbers"), dict):
             return
         edge, numbers = place_of.get(row["edge"], -1), row["numbers"]
-        request = self._requests.by_task.pop(row["task"], None)
+        merged = self._requests.has_merged(row["task"])
+        asked = self._requests.by_task.pop(row["task"], ())
         values = {
             name: value
             for values in reports
             if OF_ROUND not in values
             for name, value in values.items()
         }
-        if request is not None and request.outcome is Outcome.MERGED:
+        if merged:
             values |= {name: numbers[name] for name in DEVICE if name in numbers}
         for name, value in values.items():
             self._point(name, row["t"], value, edge)
-        if request is not None:
+        if asked:
             point = number(numbers.get("refresh_point"))
-            self.refresh.add([row["t"], edge, point, None, request.outcome.value])
+            self.refresh.add([row["t"], edge, point, None, asked[-1].outcome.value])
 
     @property
     def asked(self) -> bool:

@@ -167,7 +167,20 @@ def scheme_table(
     return shown
 
 
-def mean_cell(values: Sequence[float | None], form: str, factor: float = 1) -> str:
+def mean_cells(
+    schemes: Mapping[str, Sequence[SectionRow]], columns: Mapping[str, tuple[str, str, float]]
+) -> dict[str, list[str]]:
+    """Return the columns of a ``scheme_table`` with means over each scheme's runs.
+
+    ``columns``: heading -> value, its form, and what it is multiplied by.
+    """
+    return {
+        heading: [_mean([row.value(key) for row in of], form, factor) for of in schemes.values()]
+        for heading, (key, form, factor) in columns.items()
+    }
+
+
+def _mean(values: Sequence[float | None], form: str, factor: float) -> str:
     """Return the mean above its deviation, or "N of M" if not all runs have the number."""
     over = spread(values)
     if over.mean is None:

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from edgefl.record.files import EDGES, EVENTS
-from edgefl.results.families import Family, SectionRow, by_scheme, mean_cell, scheme_table
+from edgefl.results.families import Family, SectionRow, by_scheme, mean_cells, scheme_table
 from edgefl.results.figures.base import (
     DASHES,
     MARKERS,
@@ -212,13 +212,7 @@ class Aggregation(Family):
 
     def table(self, directories: Sequence[Path]) -> Table | None:
         schemes = by_scheme(self.rows(directories))
-        cells = {
-            heading: [
-                mean_cell([row.value(key) for row in runs], form, factor)
-                for runs in schemes.values()
-            ]
-            for heading, (key, form, factor) in COLUMNS.items()
-        }
+        cells = mean_cells(schemes, COLUMNS)
         return scheme_table("Aggregation", schemes, cells) if schemes else None
 
 

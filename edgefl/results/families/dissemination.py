@@ -80,9 +80,9 @@ class Answer:
 class Request:
     """A request of a task, which a new session may repeat. ``t``: when the server first heard it.
 
-    ``at``: the step, and the version from which the edge trains. ``before``: the task's former one.
-    ``until_ns``: when an answer is too late; 0: the edge waits for it. ``arrived_s``: when the
-    model was on the edge. ``update``: the row of the task's update.
+    ``at``: the step, and the version from which the edge trains. ``until_ns``: when an answer is
+    too late; 0: the edge waits for it. ``arrived_s``: when the model was on the edge. ``update``:
+    the row of the task's update.
     """
 
     edge: str
@@ -90,7 +90,6 @@ class Request:
     t: float
     until_ns: int = 0
     at: tuple[int | None, int | None] | None = None
-    before: Request | None = None
     last: bool = True  # the task has made no other one since
     times: int = 1
     in_time: bool = True  # False: training had ended when the server heard the request
@@ -127,10 +126,13 @@ class Request:
 
 
 class RequestsSoFar:
-    """The requests of a run from the rows of events.jsonl in their order; by task, the latest."""
+    """The requests of a run, from the rows of events.jsonl in their order.
+
+    ``by_task``: those of each task, the first one first.
+    """
 
     def __init__(self) -> None:
-        self.by_task: dict[int, Request] = {}
+        self.by_task: dict[int, list[Request]] = {}
         self.unasked = 0  # answers to no open request: the edge ignores them
 
     def take(self, row: Row) -> None:
@@ -138,43 +140,39 @@ class RequestsSoFar:
         if row.get("event") == ASKED:
             self._asked(row)
         elif row.get("fact") == "request_too_late" and task not in self.by_task:
-            self.by_task[row["task"]] = Request(row["edge"], row["task"], row["t"], in_time=False)
+            late = Request(row["edge"], row["task"], row["t"], in_time=False)
+            self.by_task[row["task"]] = [late]
         elif task in self.by_task and _is_update(row):
-            for request in self.of_task(row["task"]):
+            for request in self.by_task[row["task"]]:
                 request.update = row
         for decision in row.get("decisions", ()):
             if decision["do"] == "send_fresh":
                 self._answered(decision, row["t"])
 
     def _asked(self, row: Row) -> None:
-        request, at = self.by_task.get(row["task"]), (row.get("step"), row.get("base_version"))
-        if request is None or request.at not in (None, at):
-            until_ns = row.get("until_ns", 0)
-            self.by_task[row["task"]] = Request(
-                row["edge"], row["task"], row["t"], until_ns, at, request
-            )
-            if request is not None:
-                request.last = False
-        else:
+        of_task = self.by_task.setdefault(row["task"], [])
+        at = (row.get("step"), row.get("base_version"))
+        if of_task and of_task[-1].at in (None, at):
+            request = of_task[-1]
             request.at = at
             request.times += 1
             request.in_time = True
+            return
+        for request in of_task:
+            request.last = False
+        until_ns = row.get("until_ns", 0)
+        of_task.append(Request(row["edge"], row["task"], row["t"], until_ns, at))
 
-    def of_task(self, task: int) -> list[Request]:
-        """The requests of a task, the first one first."""
-        found, request = [], self.by_task.get(task)
-        while request is not None:
-            found.append(request)
-            request = request.before
-        return found[::-1]
+    def of_task(self, task: int) -> Sequence[Request]:
+        """The requests of a task, none if it made none."""
+        return self.by_task.get(task, ())
 
-    @property
-    def all(self) -> list[Request]:
-        """The requests of all tasks."""
-        return [request for task in self.by_task for request in self.of_task(task)]
+    def has_merged(self, task: int) -> bool:
+        """Whether an answer to the task is in its update."""
+        return any(request.outcome is Outcome.MERGED for request in self.of_task(task))
 
     def _answered(self, decision: Row, t: float) -> None:
-        request = self.by_task.get(decision["task"])
+        request = next(reversed(self.of_task(decision["task"])), None)
         if request is None or len(request.answers) >= request.times or not request.in_time:
             self.unasked += 1
         if request is not None:
@@ -214,9 +212,9 @@ def refresh_points(events: Iterable[Row]) -> Counter[int]:
     Only rules that report their ``refresh_point`` have some.
     """
     numbers = (
-        request.update["numbers"].get("refresh_point")
-        for request in requests_of(events).by_task.values()  # once for a task
-        if request.update is not None
+        asked[-1].update["numbers"].get("refresh_point")
+        for asked in requests_of(events).by_task.values()
+        if asked[-1].update is not None
     )
     return Counter(int(point) for point in numbers if number(point) is not None)
 
@@ -232,7 +230,7 @@ def section(
     ("after"). Merging is partial, so the update's own staleness lies in between.
     """
     requests = requests_of(events)
-    asked = requests.all
+    asked = [request for of_task in requests.by_task.values() for request in of_task]
     if not asked:
         return None
     _follow_downloads(asked, links)
@@ -283,7 +281,7 @@ def contradictions(requests: RequestsSoFar, events: Iterable[Row]) -> list[str]:
     false = foreign = 0
     for event in updates(events):
         asked, numbers = requests.of_task(event["task"]), event["numbers"]
-        merged = any(request.outcome is Outcome.MERGED for request in asked)
+        merged = requests.has_merged(event["task"])
         can_be_late = any(request.until_ns > 0 or not request.in_time for request in asked)
         false += "merged" in numbers and bool(numbers["merged"]) != merged
         foreign += bool(numbers.get("too_late")) and not can_be_late
@@ -561,8 +559,7 @@ def series(events: Sequence[Row]) -> dict[str, Points]:
     points: dict[str, Points] = {name: [] for name in PANELS}
     asked = requests_of(events)
     for event in updates(events):
-        of_task = asked.of_task(event["task"])
-        merged = any(request.outcome is Outcome.MERGED for request in of_task)
+        merged = asked.has_merged(event["task"])
         for names, values in (
             (SERVER, reported(event)),
             (DEVICE if merged else {}, event["numbers"]),

@@ -19,7 +19,7 @@ import numpy as np
 
 from edgefl.config.scores import ACCURACY, SCORES, Score, score_of
 from edgefl.record.files import CLIENTS
-from edgefl.results.families import Family, SectionRow, by_scheme, mean_cell, scheme_table
+from edgefl.results.families import Family, SectionRow, by_scheme, mean_cells, scheme_table
 from edgefl.results.figures.base import (
     STEPS,
     Canvas,
@@ -185,15 +185,15 @@ def _draw_over_time(axes: Axes, place: int, each: PlotData, score: Score, unit: 
 
 
 # ---------------------------------------------------------------------- section and table
-SHOWN = {  # heading -> value and its form
-    "edges\n": ("edges", ".0f"),
-    "version\n": ("version", ".0f"),
-    "mean\n": ("mean", ".3f"),
-    "worst\ntenth": ("worst_tenth", ".3f"),
-    "best\ntenth": ("best_tenth", ".3f"),
-    "std\n": ("std", ".3f"),
-    "loss\nmean": ("loss_mean", ".3f"),
-    "loss\nworst": ("loss_worst_tenth", ".3f"),
+SHOWN = {  # heading -> value, its form, and what it is multiplied by
+    "edges\n": ("edges", ".0f", 1),
+    "version\n": ("version", ".0f", 1),
+    "mean\n": ("mean", ".3f", 1),
+    "worst\ntenth": ("worst_tenth", ".3f", 1),
+    "best\ntenth": ("best_tenth", ".3f", 1),
+    "std\n": ("std", ".3f", 1),
+    "loss\nmean": ("loss_mean", ".3f", 1),
+    "loss\nworst": ("loss_worst_tenth", ".3f", 1),
 }
 
 
@@ -223,12 +223,10 @@ class EdgeScoresReport(Family):
         if not rows:
             return None
         schemes = by_scheme(rows)
-        cells = {
-            heading: [mean_cell([row.value(key) for row in of], form) for of in schemes.values()]
-            for heading, (key, form) in SHOWN.items()
-        }
         names = " or ".join(dict.fromkeys(SCORES[row.section["score"]].title for row in rows))
-        shown = scheme_table(f"The last model on each edge's samples: {names}", schemes, cells)
+        shown = scheme_table(
+            f"The last model on each edge's samples: {names}", schemes, mean_cells(schemes, SHOWN)
+        )
         shown.caption = _without(schemes)
         return shown
 

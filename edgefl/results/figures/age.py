@@ -1,7 +1,7 @@
 """The age of the models on edges, and of merged updates, over time (``edgefl.results.age``).
 
 The run is divided into parts. In each the mean is over the time of all edges, or over all updates
-that were merged, of all seeds. The band is from the 5th to the 95th percentile of the same.
+that were merged, of all seeds. The band is from the 5th to the 95th percentile of these ages.
 """
 
 from __future__ import annotations

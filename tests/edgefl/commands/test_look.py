@@ -253,11 +253,15 @@ def test_a_run_killed_in_the_middle_of_a_line(edgefl: Edgefl, seeds: Path) -> No
 
 @pytest.mark.parametrize(
     ("words", "told"),
-    [("--effect 0.01", "it with --baseline"), ("--baseline fedavg --effect 0", "a difference")],
+    [
+        ("--effect 0.01", "it with --baseline"),
+        ("--baseline fedavg --effect 0", "a difference"),
+        ("--baseline fedavg --effect nan", "a difference"),
+    ],
 )
 def test_an_effect_that_cannot_be(edgefl: Edgefl, seeds: Path, words: str, told: str) -> None:
     status, _, error = edgefl(f"compare runs/x {words}")
-    assert status == 2 and error.startswith("edgefl: --effect 0") and f"expected {told}" in error
+    assert status == 2 and error.startswith("edgefl: --effect ") and f"expected {told}" in error
 
 
 def test_strict(edgefl: Edgefl, seeds: Path) -> None:

@@ -519,3 +519,13 @@ def test_the_command_shows_and_writes_them(
     words = ("compare", tmp_path, "--markdown", "--columns", "mean_model_age_s,age_counted")
     edgefl(*words, monkeypatch=monkeypatch)
     assert "| mean model age (s) | age counted |" in capsys.readouterr().out
+
+
+def test_a_column_of_ages_is_empty_if_no_edge_has_had_a_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(tmp_path / "slow", events=[])
+    words = ("compare", tmp_path, "--markdown", "--columns", "mean_model_age_s")
+    edgefl(*words, monkeypatch=monkeypatch)
+    row = capsys.readouterr().out.splitlines()[2]
+    assert row.startswith("| slow") and row.endswith("| - |")

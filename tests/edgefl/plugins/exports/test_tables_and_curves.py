@@ -7,6 +7,7 @@ from pathlib import Path
 import orjson
 import pytest
 from builders import small_run
+from recorded import record
 
 from edgefl.errors import UserError
 from edgefl.plugins.exports import mlflow, parquet, tensorboard
@@ -108,6 +109,20 @@ def test_parquet_has_a_decision_per_edge(run: Path, tmp_path: Path) -> None:
     found = of_run(run)
     assert len(slices) == len(found.slices) + len(found.open_slices())
     assert {row["lane"] for row in slices} == {"compute", "uplink", "downlink"}
+
+
+def test_parquet_has_the_ages(tmp_path: Path) -> None:
+    """a has version 0 from 1 s and version 1 (published at 4 s) from 5 s on, b version 0."""
+    parquet.write({"one": record(tmp_path / "slow")}, str(tmp_path / "out"))
+    held = table(tmp_path / "out" / "edge_models.parquet")
+    assert [(row["edge"], row["begin_s"], row["of_s"], row["at_work"]) for row in held] == [
+        *(("a", 1.0, 0.0, True), ("b", 1.0, 0.0, True), ("a", 4.0, 0.0, False)),
+        *(("a", 5.0, 4.0, True), ("b", 7.0, 0.0, False)),
+    ]
+    merged = table(tmp_path / "out" / "merged_updates.parquet")
+    assert [(row["edge"], row["age_s"], row["age_versions"]) for row in merged] == [
+        *(("a", 4.0, 0), ("b", 7.0, 1), ("a", 4.0, 1)),
+    ]
 
 
 def test_parquet_removes_tables_of_an_earlier_export(run: Path, tmp_path: Path) -> None:

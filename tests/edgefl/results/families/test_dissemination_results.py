@@ -241,7 +241,8 @@ def test_what_became_of_each_request() -> None:
         link("a", "down", "fresh", 10, 72.0, 74.0),
     ]
     outcomes = {
-        task: one.outcome.value for task, one in dissemination.requests_of(events).by_task.items()
+        task: one.outcome.value
+        for task, (one,) in dissemination.requests_of(events).by_task.items()
     }
     assert outcomes == {
         0: "merged",
