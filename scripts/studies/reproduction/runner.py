@@ -163,7 +163,9 @@ class EntryRunner:
                 did = self._tune(plan, best) if plan.part.name not in best else Did()
                 if not did.to_the_end:
                     return did
-                seeds = plan.part.seeds_at(self.work.scale)[:look]
+                seeds = plan.part.seeds_at(self.work.scale)
+                if look != looks[-1]:  # at the last one also a part's further seeds
+                    seeds = seeds[:look]
                 runs = [run for run in plan.table(best[plan.part.name]) if run.seed in seeds]
                 if plan.part.clock == WALL:
                     on_wall += runs
