@@ -17,4 +17,5 @@ for word in "$@"; do
         *) words+=("$word") ;;
     esac
 done
+unset PYTHONDONTWRITEBYTECODE  # else each process compiles all tests anew in each run
 exec .venv/bin/python -m pytest --quiet --durations=5 --numprocesses=2 --dist=loadfile -m "$chosen" ${words[@]+"${words[@]}"}

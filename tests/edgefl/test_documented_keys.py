@@ -58,6 +58,7 @@ def test_every_key_is_in_the_reference() -> None:
         assert len(cells) == 5 and cells[1] and cells[4], rows[key]  # a type and a meaning
 
 
+@pytest.mark.slow
 def test_every_option_has_a_text() -> None:
     assert [owner for owner, model in options() if undocumented(model)] == []
 

@@ -352,6 +352,7 @@ def test_hosts_between_others_forward() -> None:
 
 @settings(max_examples=40)
 @given(st.sets(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=15))
+@pytest.mark.slow
 def test_routes_reach_exactly_what_is_connected(pairs: set[tuple[int, int]]) -> None:
     joined = {(a, b) for a, b in pairs if a < b}
     hosts = [f"h{number}" for number in range(7)]

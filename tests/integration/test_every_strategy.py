@@ -70,6 +70,7 @@ def test_it_learns_and_the_same_seed_leaves_the_same_bytes(
 
 
 @pytest.mark.parametrize("name", strategy_names())
+@pytest.mark.slow
 def test_the_links_carry_what_the_method_sends(
     name: str, recorded: Callable[[str], tuple[dict[str, Any], Path]]
 ) -> None:
@@ -143,6 +144,7 @@ def test_extra_computing_and_smaller_models_show_in_the_emulated_time(tmp_path: 
         assert trained_s(directory) == pytest.approx([seconds] * 5)
 
 
+@pytest.mark.slow
 def test_a_device_s_memory_lasts_from_task_to_task(tmp_path: Path) -> None:
     """Without its memory each of these algorithms would end its second task with another result."""
     for name, plain in (

@@ -75,6 +75,7 @@ class LongerRun(Run):
 
 @pytest.mark.parametrize("kills", [(), KILLS], ids=["calm", "killed"])
 @pytest.mark.parametrize(("short", "longer"), STOPS, ids=[next(iter(each)) for each, _ in STOPS])
+@pytest.mark.slow
 def test_a_finished_run_goes_on(
     short: Any, longer: Any, kills: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

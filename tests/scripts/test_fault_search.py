@@ -159,6 +159,7 @@ def test_a_mutation_is_found(name: str) -> None:
     assert tally.found, f"not in {tally.runs} runs"
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_story_and_the_same_trace() -> None:
     assert Story.of(17) == Story.of(17) != Story.of(18)
     one, other, again = (fault_search.played(Story.of(seed)) for seed in (17, 18, 17))

@@ -9,7 +9,7 @@ import pytest
 from paths import ROOT
 from reproduced import results_of
 from reproduction import rules
-from reproduction.entry import Finding, Scale, Verdict
+from reproduction.entry import MOST_SEEDS, Finding, Scale, Verdict
 from reproduction.judges import judge, judged
 from reproduction.results import NoResults
 from scipy import stats
@@ -119,7 +119,7 @@ def test_an_undecided_claim_says_how_many_seeds_it_needs() -> None:
     found = rules.better(given, "a", "b", COLUMN, effect=0.03)
     assert found.needed == seeds_needed(0.03 / 0.04726) == 22 and "22 seeds tell 0.03" in found.why
     found = rules.better(given, "a", "b", COLUMN)
-    assert found.needed == rules.MOST_SEEDS + 1 and "smaller than 0.1207" in found.ours
+    assert found.needed == MOST_SEEDS + 1 and "smaller than 0.1207" in found.ours
     near = rules.better(given, "a", "c", COLUMN)  # mean .07, deviation .03
     assert near.needed == seeds_needed(7 / 3) == 4 and "4 seeds tell 0.07" in near.why
     assert rules.every({"x": found}).needed == found.needed

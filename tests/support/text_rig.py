@@ -8,14 +8,11 @@ import shutil
 import sys
 import tempfile
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("transformers", reason="needs the extra text")
-pytest.importorskip("peft", reason="needs the extra text")
-
 from builders import experiment
 from paths import ROOT
 
@@ -23,6 +20,10 @@ from edgefl.config.experiment import Experiment
 
 sys.path.append(str(ROOT / "scripts" / "studies"))
 from make_tiny_models import tiny_bert, tiny_causal
+
+for package in ("transformers", "peft"):  # an import takes seconds, in each worker
+    if find_spec(package) is None:
+        pytest.skip("needs the extra text", allow_module_level=True)
 
 NOUNS = ("cat", "dog", "king", "river", "city", "team", "bank", "storm")
 VERBS = ("sees", "likes", "leaves", "finds", "wins", "loses")

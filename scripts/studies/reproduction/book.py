@@ -17,7 +17,6 @@ from reproduction.entry import Claim, Entry, Figure, Finding, Part, Scale, Verdi
 from reproduction.judges import judged
 from reproduction.registry import papers
 from reproduction.results import RESULT, NoResults, Results, RunRow, Tables, read_machines
-from reproduction.rules import MOST_SEEDS
 
 SCALES = (Scale.paper, Scale.small)
 FOLDED = ("source", "title", "needs")  # columns of long texts of the list
@@ -87,8 +86,7 @@ class Book:
 
     def _is_complete(self, results: Results, claim: Claim, finding: Finding) -> bool:
         entry, scale = results.entry, results.scale
-        goes_on = finding.verdict is Verdict.unknown and finding.needed <= MOST_SEEDS
-        seeds = None if goes_on or not results.looks else results.looks[0]
+        seeds = None if finding.is_open or not results.looks else results.looks[0]
         needs = claim.needs or (*(part.name for part in entry.parts), *entry.uses)
         try:
             used = [self.results(name, scale) for name in entry.uses if name in needs]

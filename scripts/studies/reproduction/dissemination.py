@@ -13,7 +13,6 @@ noise, or from curvature.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -33,7 +32,7 @@ def column_falls(results: Results, method: str, before: str, after: str) -> Find
     found = rules.paired_of(results, then, first, matters, -1)
     told = f"{average(first.values()):.3g} -> {average(then.values()):.3g}"
     why = f"{rules.label(before)} minus {rules.label(after)} of {method}: {found}"
-    return replace(found.found(found.verdict, why), ours=told)
+    return found.found(why, told)
 
 
 def fresh_models_at_most(results: Results, method: str, most: float) -> Finding:
@@ -66,7 +65,6 @@ def advantage_grows(
         found = rules.paired_of(results, gains[following], gains[one], rules.POINT)
         first, then = (average(gains[part].values()) for part in (one, following))
         findings[f"{one} to {following}"] = found.found(
-            found.verdict,
             f"{rules.label(column)}: {method} against {than}, {first:.3g} in {one} and"
             f" {then:.3g} in {following}; change {found}",
         )
@@ -91,7 +89,7 @@ def like_a_smaller_alpha(
     means = [average(each.values()) for each in (to_same, to_less)]
     told = f"loss {means[0]:.3g} from alpha = {alphas[0]:g}, {means[1]:.3g} from {alphas[1]:g}"
     why = f"Mean distance of the test losses up to {end_s:g} s; paired difference {found}"
-    return replace(found.found(found.verdict, why), ours=told)
+    return found.found(why, told)
 
 
 def distance(
@@ -120,9 +118,7 @@ def gains_somewhere(results: Results, parts: Sequence[str]) -> Finding:
     for part in parts:
         if results.has(f"{part}/with"):
             found = gain(results, part)
-            findings[part] = replace(
-                found.found(found.verdict, f"Gain {found}"), ours=f"{found.mean:+.3f}"
-            )
+            findings[part] = found.found(f"Gain {found}", f"{found.mean:+.3f}")
     if not findings:
         raise NoResults(f"{results.entry.name}: no cell has runs")
     return rules.some(findings)
@@ -133,8 +129,7 @@ def gain_rises(results: Results, one: str, other: str) -> Finding:
     first, then = gain(results, one), gain(results, other)
     found = rules.paired_of(results, then.differences, first.differences, rules.POINT)
     why = f"Gain in {one} {first}; in {other} {then}; change {found}"
-    told = f"{first.mean:+.3f} -> {then.mean:+.3f}"
-    return replace(found.found(found.verdict, why), ours=told)
+    return found.found(why, f"{first.mean:+.3f} -> {then.mean:+.3f}")
 
 
 def learns_at_larger_steps(

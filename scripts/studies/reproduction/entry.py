@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 ROOT = Path(__file__).resolve().parents[3]
 CONFIGS = ROOT / "configs"
 LOOKS = (3,)
+MOST_SEEDS = 40  # a claim that needs more is reported as "smaller than"
 TUNING_SEED = 101  # in no table, however many seeds that has
 VIRTUAL: Literal["virtual"] = "virtual"
 WALL: Literal["wall"] = "wall"
@@ -171,12 +172,17 @@ class Finding:
     needed: int = 0
     effects: tuple[float, ...] = ()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether further seeds may decide it."""
+        return self.verdict is Verdict.unknown and self.needed <= MOST_SEEDS
+
 
 class Claim(Table):
     """A statement of the paper.
 
     ``text``: the statement in our words, in one sentence. ``published``: the paper's number, with
-    its table or figure. ``judge``: a rule with its arguments, as ``rules.judge`` explains. A rule
+    its table or figure. ``judge``: a rule with its arguments, as ``judges`` explains. A rule
     without the runs that it needs means "not run". ``theirs``: the paper's number as a multiple of
     the smallest effect that matters, for the figure of the main claims. ``cause``: for a claim that
     does not hold, the experiment that shows why (a part or an entry) and what it shows, or "cause

@@ -15,10 +15,10 @@ from edgefl.errors import UserError
 from edgefl.results.run_files import replace_file
 from reproduction import figures
 from reproduction.book import Book, Judged
-from reproduction.entry import WALL, Entry, Figure, Part, Scale, Verdict
+from reproduction.entry import MOST_SEEDS, WALL, Entry, Figure, Part, Scale, Verdict
 from reproduction.registry import papers
 from reproduction.results import OF_RULE, RESULT, RULE, NoResults, Results, RunRow, setting_text
-from reproduction.rules import MOST_SEEDS, label, mean_of, number
+from reproduction.rules import label, mean_of, number
 
 DATA, FIGURES = "data", "figures"
 HAND = ("rule", "changes")  # pages of the folder that are written by hand

@@ -15,7 +15,7 @@ from itertools import pairwise
 from statistics import stdev
 
 from edgefl.results.statistics import Interval, interval, seeds_needed
-from reproduction.entry import Finding, Verdict
+from reproduction.entry import MOST_SEEDS, Finding, Verdict
 from reproduction.results import MAIN, NoResults, Results, key_in
 
 SMALLER = frozenset(
@@ -45,7 +45,6 @@ POINTS = frozenset(
     }
 )
 WIGGLES = frozenset({"stability", "roughness"})
-MOST_SEEDS = 40  # a claim that needs more is reported as "smaller than"
 
 OPPOSITE = {
     Verdict.holds: Verdict.fails,
@@ -120,11 +119,16 @@ class Paired:
         seeds = seeds_needed(max(self.effect, abs(self.mean)) / deviation, self.confidence)
         return min(seeds or MOST_SEEDS + 1, MOST_SEEDS + 1)
 
-    def found(self, verdict: Verdict, why: str) -> Finding:
-        """Return a finding about this difference; an undecided one says what would decide it."""
+    def found(self, why: str, ours: str = "", verdict: Verdict | None = None) -> Finding:
+        """Return a finding about this difference; an undecided one says what would decide it.
+
+        ``ours``: our numbers, if the difference is not what is shown. ``verdict``: on the claim, if
+        it is not "the first one is better".
+        """
+        ours, verdict = ours or str(self), verdict or self.verdict
         if verdict is not Verdict.unknown:
-            return Finding(str(self), verdict, f"{why}.", effects=self._in_effects())
-        ours, needed = str(self), self.needed
+            return Finding(ours, verdict, f"{why}.", effects=self._in_effects())
+        needed = self.needed
         if self.ties:
             of = self.ties + len(self.differences)
             why += f"; in {self.ties} of {of} seeds neither run has it"
@@ -210,7 +214,7 @@ def better(
 ) -> Finding:
     """Judge "``method`` is better than ``than`` in ``column``", as ``verdict_of``."""
     found = paired(results, method, than, column, effect)
-    return found.found(found.verdict, _numbers(results, (method, than), column, found))
+    return found.found(_numbers(results, (method, than), column, found))
 
 
 def not_better(
@@ -219,7 +223,7 @@ def not_better(
     """Judge "``method`` is not better than ``than``": the opposite of ``better``."""
     found = paired(results, method, than, column, effect)
     opposite = OPPOSITE.get(found.verdict, found.verdict)
-    return found.found(opposite, _numbers(results, (method, than), column, found))
+    return found.found(_numbers(results, (method, than), column, found), verdict=opposite)
 
 
 def best(
@@ -256,7 +260,7 @@ def equal(results: Results, method: str, other: str, column: str, within: float)
         verdict = Verdict.holds
     elif bounds is not None and (bounds.low > found.effect or bounds.high < -found.effect):
         verdict = Verdict.fails
-    return found.found(verdict, _numbers(results, (method, other), column, found))
+    return found.found(_numbers(results, (method, other), column, found), verdict=verdict)
 
 
 def _numbers(results: Results, methods: Sequence[str], column: str, found: Paired) -> str:

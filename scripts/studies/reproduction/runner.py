@@ -31,11 +31,10 @@ from edgefl.plugins.sweep.sweep_runs import Did, SweepRun, do, locked
 from edgefl.results.run_files import read_config, replace_file, title
 from reproduction import registry
 from reproduction import results as files
-from reproduction.entry import WALL, Entry, Part, Scale, Verdict
+from reproduction.entry import WALL, Entry, Part, Scale
 from reproduction.judges import judged
 from reproduction.plans import PartPlan, PlannedRun, short_hash
 from reproduction.results import RESULT, TUNING, RunRow, Tables
-from reproduction.rules import MOST_SEEDS
 
 S_PER_H = 3600.0
 SLOT = struct.Struct("q")
@@ -163,7 +162,9 @@ class EntryRunner:
                 did = self._tune(plan, best) if plan.part.name not in best else Did()
                 if not did.to_the_end:
                     return did
-                seeds = plan.part.seeds_at(self.work.scale)[:look]
+                seeds = plan.part.seeds_at(self.work.scale)
+                if look != looks[-1]:  # at the last one also a part's further seeds
+                    seeds = seeds[:look]
                 runs = [run for run in plan.table(best[plan.part.name]) if run.seed in seeds]
                 if plan.part.clock == WALL:
                     on_wall += runs
@@ -174,23 +175,18 @@ class EntryRunner:
             did = self._do_wall(on_wall)
             if not did.to_the_end:
                 return did
-            if look != looks[-1] and not self._undecided():
+            if look != looks[-1] and not self._is_open():
                 say(f"{self.entry.name}: decided, or never, with {look} seeds: no further look")
                 return did
         return did
 
-    def _undecided(self) -> list[str]:
-        """Return the claims that further seeds may decide."""
+    def _is_open(self) -> bool:
+        """Return whether further seeds may decide a claim."""
         from reproduction.book import Book  # it needs the figures, which take long
 
         book = Book([*map(registry.find, self.entry.uses), self.entry], self.work.data)
         results = book.results(self.entry.name, self.work.scale)
-        return [
-            claim.text
-            for claim in self.entry.claims
-            for finding in [judged(claim.judge, results)]
-            if finding.verdict is Verdict.unknown and finding.needed <= MOST_SEEDS
-        ]
+        return any(judged(claim.judge, results).is_open for claim in self.entry.claims)
 
     # ------------------------------------------------------------------ tuning
     def _tune(self, plan: PartPlan, best: dict[str, Settings]) -> Did:

@@ -87,7 +87,6 @@ def smaller_per_round(results: Results, method: str, computes: Sequence[int]) ->
         found = rules.paired_of(results, ours, theirs, matters, -1)
         means = ", ".join(f"{average(each.values()):.4g}" for each in (ours, theirs))
         findings[f"tau_comp = {tau}"] = found.found(
-            found.verdict,
             f"loss after {rounds:.0f} rounds, r = 5 and r = 1: {means}; paired difference {found}",
         )
     return rules.some(findings)
@@ -130,8 +129,7 @@ def trend_falls(results: Results, values: Mapping[float, BySeed], what: str) -> 
     told = f"{-found.mean:+.2f}"
     if found.interval is not None:
         told += f" [{-found.interval.high:+.2f}, {-found.interval.low:+.2f}]"
-    finding = found.found(found.verdict, f"{what}: {means}")
-    return replace(finding, ours=f"rank correlation {told}")
+    return found.found(f"{what}: {means}", f"rank correlation {told}")
 
 
 def correlation(xs: Sequence[float], ys: Sequence[float]) -> float:

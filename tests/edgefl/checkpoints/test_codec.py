@@ -300,6 +300,7 @@ def test_any_tree_of_values_comes_back(value: object) -> None:
         max_size=8,
     )
 )
+@pytest.mark.slow
 def test_any_views_of_one_array_come_back(cuts: list[tuple[int, int, int]]) -> None:
     whole = np.arange(40, dtype=np.float32)
     views = [whole[start:end:step] for start, end, step in cuts]

@@ -95,6 +95,7 @@ def files(folder: Path) -> tuple[dict[str, Any], Any]:
         ),
     ],
 )
+@pytest.mark.slow
 def test_a_lengthened_run_leaves_the_bytes_of_one_that_was_begun_with_these_keys(
     folder: Path, before: Any, word: str, after: Any, keep_state: bool
 ) -> None:

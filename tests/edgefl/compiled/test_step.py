@@ -194,6 +194,7 @@ def test_500_steps_of_sgd_are_torchs(momentum: float, decay: float, proximal: fl
     assert losses == pytest.approx(np.array(expected), abs=AFTER_MANY)
 
 
+@pytest.mark.slow
 def test_steps_one_by_one_are_the_same_bytes_as_all_in_one_call() -> None:
     torch.manual_seed(5)
     model = lenet5.build(lenet5.Options(), (1, 28, 28), 10)

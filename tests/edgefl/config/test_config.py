@@ -529,6 +529,7 @@ def test_every_config_of_the_project_parses(path: Path) -> None:
     assert loaded(path).strategies
 
 
+@pytest.mark.slow
 def test_the_names_of_all_configs_differ() -> None:
     names = [loaded(path).name for path in FILES]
     assert len(set(names)) == len(names)  # otherwise one would overwrite the results of another

@@ -27,6 +27,8 @@ from edgefl.data.encoding import IDS, PARTS, tokenizer_at
 from edgefl.data.text_tables import table
 from edgefl.errors import UserError
 
+pytestmark = pytest.mark.slow  # the extra text takes seconds to import
+
 BERT, CAUSAL = "models/bert", "models/causal"
 
 

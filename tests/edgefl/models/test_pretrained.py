@@ -23,6 +23,8 @@ from edgefl.models.pretrained_options import PretrainedOptions
 from edgefl.models.token_loss import next_token_loss, right_tokens
 from edgefl.models.workspace import Workspace, layout_of
 
+pytestmark = pytest.mark.slow  # the extra text takes seconds to import
+
 
 def options(**keys: Any) -> PretrainedOptions:
     return PretrainedOptions(path=str(text_data() / "models" / "bert"), **keys)
@@ -42,7 +44,6 @@ def built(vocabulary: int = 60, length: int = LENGTH, **keys: Any) -> Any:
         ("head", 2 * 16 + 2),
     ],
 )
-@pytest.mark.slow
 def test_the_vector_holds_what_is_trained(train: str, elements: int | None) -> None:
     space = Workspace(lambda: built(train=train))
     every = sum(p.numel() for p in space.model.net.parameters())
@@ -106,7 +107,6 @@ def test_frozen_weights_stay_in_the_mapped_file() -> None:
 # ------------------------------------------------------------------ batches
 
 
-@pytest.mark.slow
 def test_a_causal_model_is_trained_on_its_answers_only() -> None:
     made = learning(causal_experiment({"train": "lora"}), None)
     inputs, targets = made.train[0][:4], made.train[1][:4]

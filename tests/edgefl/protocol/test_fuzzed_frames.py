@@ -78,6 +78,7 @@ def frame(rng: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("frames", [10_000, pytest.param(275_000, marks=pytest.mark.rest)])
+@pytest.mark.slow
 def test_fuzzed_frames_raise_nothing_but_wire_errors(frames: int) -> None:
     rng, outcomes = random.Random(frames), Counter[str]()
     for _ in range(frames):

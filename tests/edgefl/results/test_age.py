@@ -316,6 +316,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 @pytest.mark.parametrize("name", RUNS)
+@pytest.mark.slow
 def test_ages_are_those_of_the_obvious_way(name: str, runs: Callable[[str], Path]) -> None:
     run = runs(name)
     story = Story(run)

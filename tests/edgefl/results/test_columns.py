@@ -192,6 +192,7 @@ def test_the_timeline_is_the_same_row_by_row(run: Path, steps: int) -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 7, 10_000])
+@pytest.mark.slow
 def test_progress_is_the_same_row_by_row(run: Path, steps: int) -> None:
     rows = read_events(run / "events.jsonl")
     expected, found = Progress(), Progress()

@@ -413,6 +413,7 @@ def assigned(directory: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.slow
 def test_a_run_replays_from_its_journal(strategy: str, tmp_path: Path) -> None:
     """FedBuff's by a new instance per event, which gets the state of the former."""
     plain = bytes_of(run(tmp_path / "plain", strategy))
@@ -433,6 +434,7 @@ def test_the_same_seed_leaves_the_same_bytes(tmp_path: Path) -> None:
     assert bytes_of(one) == bytes_of(other)
 
 
+@pytest.mark.slow
 def test_what_each_selection_does_in_a_run(tmp_path: Path) -> None:
     """FedAvg, two of eight edges a round."""
     of = {name: assigned(run(tmp_path / name, "fedavg", selection=name)) for name in NAMES}
@@ -441,6 +443,7 @@ def test_what_each_selection_does_in_a_run(tmp_path: Path) -> None:
     assert len({*of["fastest_first"][:8]}) == 8 and len({*of["fastest_first"][8:]}) == 2
 
 
+@pytest.mark.slow
 def test_a_run_that_is_broken_off_goes_on_as_if_it_was_not(tmp_path: Path) -> None:
     class Killed(Exception):
         pass

@@ -198,6 +198,7 @@ def test_a_full_disk_costs_a_checkpoint_and_not_the_run(
     assert files_of(tmp_path / "run") == files_of(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_checkpoints_come_every_five_minutes_and_take_a_small_share_of_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

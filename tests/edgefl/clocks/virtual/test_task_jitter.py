@@ -87,6 +87,7 @@ def test_a_task_takes_its_factor_times_its_work(tmp_path: Path) -> None:
     ],
     ids=["throttled", "bursty", "memoryless", "classes", "unequal"],
 )
+@pytest.mark.slow
 def test_it_comes_on_top_of_every_other_model(model: dict[str, Any], tmp_path: Path) -> None:
     """The first task finds the same device: its work is multiplied, and so is its time, but where
     the device has a state. All tasks differ. The same again gives the same bytes.

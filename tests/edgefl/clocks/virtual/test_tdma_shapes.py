@@ -105,6 +105,7 @@ def sends_no_later(run: list[Any], plain: list[Any]) -> bool:
 
 
 @pytest.mark.parametrize("local_steps", [1, 3])
+@pytest.mark.slow
 def test_an_idfl_run_worked_out_again_with_numpy(local_steps: int, tmp_path: Path) -> None:
     """The same batches, w and its gradients computed here: 40 models, updates two rounds old."""
     learned = learning(shapes.by_hand(local_steps), None)

@@ -77,6 +77,7 @@ def test_both_engines_give_the_same_run_but_for_the_last_bits(
     assert links[0] == links[1]
 
 
+@pytest.mark.slow
 def test_what_needs_torch_runs_in_torch_and_says_why(tmp_path: Path) -> None:
     summary = played(tmp_path / "run", learned(MOON, "auto"))
     assert summary["engine"] == "torch: its local rule adds a term to the loss"
