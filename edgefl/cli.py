@@ -37,6 +37,7 @@ COMMANDS = {  # name -> where it is, None: in a plug-in; `edgefl --help` lists t
     "plot": "edgefl.commands.look:plot",
     "view": None,
     "report": None,
+    "artifact": None,
     "export": None,
     "replay": "edgefl.commands.look:replay",
     "profile": None,
