@@ -20,7 +20,7 @@ import typer
 from edgefl.clocks.choices import COORDINATOR, RUN, VIRTUAL, WALL, EngineName, Power
 from edgefl.commands import show
 from edgefl.commands.lists import listing
-from edgefl.commands.options import MOST_PORT, ConfigOrNone, port_of
+from edgefl.commands.options import MOST_PORT, ConfigOrNone, Overrides, port_of
 from edgefl.entry_points import behind
 from edgefl.errors import UserError, nearest, printable
 from edgefl.exit_status import FAILED, INTERRUPTED, NOT_MET
@@ -34,10 +34,6 @@ if TYPE_CHECKING:
 
 NO_CONFIG = "CONFIG: missing: an experiment file (edgefl configs lists some)"
 
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config: stop.emulated_s=10"),
-]
 Out = Annotated[
     Path | None,
     typer.Option(
