@@ -105,7 +105,8 @@ def overrides(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     shown = [(f"{place}=", _short(key.meaning)) for place, key in fitting.items()]
     if len(fitting) == 1:  # a shell ends the only word with a space; there are values to come
         ((place, only),) = fitting.items()
-        shown += [(f"{place}={each}", "") for each in _values(place, only) or [only.type]]
+        values = _values(place, only) or [only.type.partition(" ")[0]]
+        shown += [(f"{place}={each}", "") for each in values]
     return shown
 
 
@@ -119,7 +120,6 @@ def _keys(path: Path | None) -> Iterator[tuple[str, Key, bool]]:
     from edgefl.config.keys import is_basic, keys
     from edgefl.config.links import Devices, Links
     from edgefl.errors import UserError
-    from edgefl.strategies.base.catalog import load
 
     for place, model in sections():
         for key in keys(model) if "[" not in place else ():
@@ -130,25 +130,34 @@ def _keys(path: Path | None) -> Iterator[tuple[str, Key, bool]]:
         with suppress(UserError, OSError):  # a file that cannot be read adds nothing
             tables = tables_of(path)
     for table in ("data", "model", "partition"):
-        chosen = tables.get(table, {}).get("name", "")
-        for key in keys(options) if (options := _options(f"{table}.name", chosen)) else ():
-            yield f"{table}.{key.name}", key, False
-    for entry in tables.get("strategies", ()):
-        if ":" not in entry.get("strategy", ":"):  # code of the user is not run for this
-            for key in keys(load(entry["strategy"]).Options):
-                yield f"strategies.{entry_name(entry, ('strategies',))}.{key.name}", key, False
-    for group in tables.get("groups", ()):
+        for chosen in _tables(tables.get(table)):
+            for key in keys(_options(f"{table}.name", chosen.get("name"))):
+                yield f"{table}.{key.name}", key, False
+    for entry in _tables(tables.get("strategies")):
+        for key in keys(_options("strategy", entry.get("strategy"))):
+            yield f"strategies.{entry_name(entry, ('strategies',))}.{key.name}", key, False
+    for group in _tables(tables.get("groups")):
         for table, model in (("links", Links), ("devices", Devices)):
             for key in keys(model):
                 yield f"groups.{entry_name(group, ('groups',))}.{table}.{key.name}", key, False
 
 
-def _options(key: str, name: str) -> type[BaseModel] | None:
+def _tables(value: Any) -> list[dict[str, Any]]:
+    """Return the tables in a part of a file that nothing has checked."""
+    return [each for each in (value if isinstance(value, list) else [value]) if type(each) is dict]
+
+
+def _options(key: str, name: Any) -> type[BaseModel]:
+    """Return the options of a plug-in of edgefl. Code of the user is not run for a completion."""
     from edgefl import catalog
+    from edgefl.config.section import Section
+    from edgefl.strategies.base.catalog import load
 
     package, attribute = PLUGINS[key]
-    known = name in catalog.names(package, attribute)
-    return catalog.options_of(catalog.find(package, name, attribute)) if known else None
+    if name not in [known for known, _ in plugins(package, attribute)]:
+        return Section
+    found = catalog.find(package, name, attribute) if attribute else load(name)
+    return catalog.options_of(found) or Section
 
 
 def _values(place: str, key: Key | None = None) -> list[str]:
