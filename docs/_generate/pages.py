@@ -29,6 +29,7 @@ PACKAGES = {
     "data-sets": ("edgefl.data", "load", "Data sets"),
     "selections": ("edgefl.strategies.selection", "build", "Selections"),
     "partitions": ("edgefl.data.partition", "split", "Partitions"),
+    "compressions": ("edgefl.compression", "build", "Compressions"),
 }
 
 
