@@ -181,5 +181,5 @@ def _short(markdown: str) -> str:
 
 
 def plain(markdown: str) -> str:
-    """Return the text of a key for a terminal."""
-    return markdown.replace("`", "")
+    """Return the text of a key for a terminal: commands keep their marks, names lose them."""
+    return re.sub(r"`([^` ]+|[^`]*\"[^`]*)`", r"\1", markdown)

@@ -127,8 +127,9 @@ def _rows(keys: Iterable[Key], table: str = "") -> list[tuple[str, str]]:
     for key in keys:
         default = completion.plain(key.default)
         head = f"{place}{key.name}" + ("" if default == "see below" else f" = {default}")
-        facts = filter(None, (key.type, key.unit, key.bounds))
-        found.append((head, completion.plain(f"{', '.join(facts)}. {key.meaning}")))
+        kind = f"{key.type} in {key.unit}" if key.unit else key.type
+        facts = ", ".join(filter(None, (kind, key.bounds)))
+        found.append((head, completion.plain(f"{facts}. {key.meaning}")))
     return found
 
 
@@ -203,8 +204,9 @@ def _keys(name: str | None) -> None:
         rows = []
         for table, (place, model) in tables.items():
             basic = [key for key in keys(model) if is_basic(place, key.name) and not key.model]
-            rows += _rows(basic, table)
-        show.rows([(head, f"{text.partition('. ')[2].partition('. ')[0]}") for head, text in rows])
+            texts = [completion.plain(key.meaning).partition(". ")[0] for key in basic]
+            rows += [(head, text) for (head, _), text in zip(_rows(basic, table), texts)]
+        show.rows(rows)
         show.line("")
         show.line(f"tables: {', '.join(filter(None, tables))}")
         return show.hint("edgefl configs TABLE --keys, for all keys of a table")

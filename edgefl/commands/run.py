@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from edgefl.config.experiment import Experiment
     from edgefl.results.compare import Row
 
+ADVANCED = "Advanced"  # the panel of options that few runs need
 NO_CONFIG = "CONFIG: missing: an experiment file (edgefl configs lists some)"
 
 Out = Annotated[
@@ -49,6 +50,7 @@ RayAddress = Annotated[
         "--ray-address",
         metavar="auto|HOST:PORT",
         help="With --engine ray: a running cluster. Default: a new one.",
+        rich_help_panel=ADVANCED,
     ),
 ]
 
@@ -68,7 +70,11 @@ ClockName = Annotated[
 ]
 Force = Annotated[
     bool,
-    typer.Option("--force", help="Run even if this host cannot keep up; the run will be strained."),
+    typer.Option(
+        "--force",
+        help="Run even if this host cannot keep up; the run will be strained.",
+        rich_help_panel=ADVANCED,
+    ),
 ]
 Workers = Annotated[
     int,
@@ -80,7 +86,11 @@ Workers = Annotated[
 ]
 Engine = Annotated[
     EngineName,
-    typer.Option("--engine", help="Virtual clock: workers on this machine, or on a Ray cluster."),
+    typer.Option(
+        "--engine",
+        help="Virtual clock: workers on this machine, or on a Ray cluster.",
+        rich_help_panel=ADVANCED,
+    ),
 ]
 
 Keys = Annotated[
@@ -121,6 +131,7 @@ MetricsPort = Annotated[
         max=MOST_PORT,
         help="Serve metrics of the runs to Prometheus, on this machine only.",
         show_default=False,
+        rich_help_panel=ADVANCED,
     ),
 ]
 

@@ -97,7 +97,7 @@ def test_listings_say_a_line_about_each(
         (["compressions", "top_k"], [r"share = 0\.01"]),
         (
             ["strategies", "mine.py:MyMean"],
-            [r"Mean of mine\.", r"file: .*/mine\.py", r"weight = 2"],
+            [r"Mean of mine", r"file: .*/mine\.py", r"weight = 2"],
         ),
     ],
 )
