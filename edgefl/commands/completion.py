@@ -21,36 +21,39 @@ if TYPE_CHECKING:
 
 MOST_SHOWN = 60  # characters of a text beside a word; shells show it in the same line
 Complete = Callable[[typer.Context, str], list[tuple[str, str]]]
-# key that chooses a plug-in -> its package, and the attribute that a plug-in binds
+STRATEGY = "strategy"
+# key that chooses a plug-in -> the table in ``catalog.PARTS``; STRATEGY: a strategy
 PLUGINS = {
-    "data.name": ("edgefl.data", "load"),
-    "model.name": ("edgefl.models", "build"),
-    "partition.name": ("edgefl.data.partition", "split"),
-    "compression.up": ("edgefl.compression", "build"),
-    "compression.down": ("edgefl.compression", "build"),
-    "selection": ("edgefl.strategies.selection", "build"),
-    "strategy": ("edgefl.strategies", ""),
+    "data.name": "data",
+    "model.name": "model",
+    "partition.name": "partition",
+    "compression.up": "compression",
+    "compression.down": "compression",
+    "selection": "strategies",
+    "strategy": STRATEGY,
 }
 
 
-def names_of(key: str) -> Complete:
-    """Return the function that completes the name of a plug-in."""
+def names_of(part: str) -> Complete:
+    """Return the function that completes the name of a plug-in of ``part``, as in ``PLUGINS``."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-        return plugins(*PLUGINS[key])
+        return plugins(part)
 
     return complete
 
 
-def plugins(package: str, attribute: str) -> list[tuple[str, str]]:
-    """Return the names of a package's plug-ins, with a line about each."""
+def plugins(part: str) -> list[tuple[str, str]]:
+    """Return the names of all plug-ins of edgefl for ``part``, with a line about each."""
     from edgefl import catalog
 
-    if attribute:
+    if part != STRATEGY:
+        package, attribute, _ = catalog.PARTS[part]
         names = catalog.names(package, attribute)
         return [(name, catalog.one_line(package, name)) for name in names]
     from edgefl.strategies.base.catalog import file_stem, strategy_names
 
+    package = "edgefl.strategies"
     return [(name, catalog.one_line(package, file_stem(name))) for name in strategy_names()]
 
 
@@ -131,10 +134,10 @@ def _keys(path: Path | None) -> Iterator[tuple[str, Key, bool]]:
             tables = tables_of(path)
     for table in ("data", "model", "partition"):
         for chosen in _tables(tables.get(table)):
-            for key in keys(_options(f"{table}.name", chosen.get("name"))):
+            for key in keys(_options(table, chosen.get("name"))):
                 yield f"{table}.{key.name}", key, False
     for entry in _tables(tables.get("strategies")):
-        for key in keys(_options("strategy", entry.get("strategy"))):
+        for key in keys(_options(STRATEGY, entry.get("strategy"))):
             yield f"strategies.{entry_name(entry, ('strategies',))}.{key.name}", key, False
     for group in _tables(tables.get("groups")):
         for table, model in (("links", Links), ("devices", Devices)):
@@ -147,24 +150,25 @@ def _tables(value: Any) -> list[dict[str, Any]]:
     return [each for each in (value if isinstance(value, list) else [value]) if type(each) is dict]
 
 
-def _options(key: str, name: Any) -> type[BaseModel]:
+def _options(part: str, name: Any) -> type[BaseModel]:
     """Return the options of a plug-in of edgefl. Code of the user is not run for a completion."""
     from edgefl import catalog
     from edgefl.config.section import Section
     from edgefl.strategies.base.catalog import load
 
-    package, attribute = PLUGINS[key]
-    if name not in [known for known, _ in plugins(package, attribute)]:
+    if name not in [known for known, _ in plugins(part)]:
         return Section
-    found = catalog.find(package, name, attribute) if attribute else load(name)
-    return catalog.options_of(found) or Section
+    if part == STRATEGY:
+        return load(name).Options
+    package, attribute, _ = catalog.PARTS[part]
+    return catalog.options_of(catalog.find(package, name, attribute)) or Section
 
 
 def _values(place: str, key: Key | None = None) -> list[str]:
     """Return the words that a key takes, or the names of plug-ins; otherwise its default."""
-    for end, (package, attribute) in PLUGINS.items():
+    for end, part in PLUGINS.items():
         if f".{place}".endswith(f".{end}"):
-            return [name for name, _ in plugins(package, attribute)]
+            return [name for name, _ in plugins(part)]
     if key is None:
         return []
     if key.type == "true or false":

@@ -38,7 +38,7 @@ def get(
         typer.Argument(
             metavar="NAME",
             help="One of `edgefl datasets`.",
-            autocompletion=completion.names_of("data.name"),
+            autocompletion=completion.names_of("data"),
         ),
     ],
     directory: Annotated[

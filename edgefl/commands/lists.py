@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 BASE = "edgefl.strategies.base"  # options of its classes are those of many strategies
 
 
-def _name(key: str) -> Any:
+def _name(part: str) -> Any:
     return typer.Argument(
         metavar="[NAME]",
         help="Show this one, with its options: one of the list, or your own, FILE.py:NAME.",
-        autocompletion=completion.names_of(key),
+        autocompletion=completion.names_of(part),
     )
 
 
-def strategies(name: Annotated[str | None, _name("strategy")] = None) -> None:
+def strategies(name: Annotated[str | None, _name(completion.STRATEGY)] = None) -> None:
     """Strategies to compare: list them, or show one's options."""
     # imported here: it needs numpy, which the other listings do not
     from edgefl.strategies.base.catalog import file_stem, load, strategy_names
@@ -53,44 +53,44 @@ def strategies(name: Annotated[str | None, _name("strategy")] = None) -> None:
     return None
 
 
-def selections(name: Annotated[str | None, _name("selection")] = None) -> None:
+def selections(name: Annotated[str | None, _name("strategies")] = None) -> None:
     """Ways to select edges for work: list them, or show one's options."""
-    _plugins("selection", name, "strategies.LABEL.selection")
+    _plugins("selections", "strategies", "strategies.LABEL.selection", name)
 
 
-def models(name: Annotated[str | None, _name("model.name")] = None) -> None:
+def models(name: Annotated[str | None, _name("model")] = None) -> None:
     """Models to train: list them, or show one's options."""
-    _plugins("model.name", name)
+    _plugins("models", "model", "model.name", name)
 
 
-def datasets(name: Annotated[str | None, _name("data.name")] = None) -> None:
+def datasets(name: Annotated[str | None, _name("data")] = None) -> None:
     """Data sets to train on: list them, or show one's options."""
-    _plugins("data.name", name)
+    _plugins("datasets", "data", "data.name", name)
 
 
-def partitions(name: Annotated[str | None, _name("partition.name")] = None) -> None:
+def partitions(name: Annotated[str | None, _name("partition")] = None) -> None:
     """Ways to divide data among edges: list them, or show one's options."""
-    _plugins("partition.name", name)
+    _plugins("partitions", "partition", "partition.name", name)
 
 
-def compressions(name: Annotated[str | None, _name("compression.up")] = None) -> None:
+def compressions(name: Annotated[str | None, _name("compression")] = None) -> None:
     """Methods for smaller messages: list them, or show one's options."""
-    _plugins("compression.up", name)
+    _plugins("compressions", "compression", "compression.up", name)
 
 
-def _plugins(key: str, name: str | None, override: str = "") -> None:
+def _plugins(command: str, part: str, key: str, name: str | None) -> None:
     """List the plug-ins that ``key`` of a config can name, or show one."""
-    package, attribute = completion.PLUGINS[key]
-    override, command = override or key, sys.argv[1] if len(sys.argv) > 1 else ""
-    table, _, word = override.rpartition(".")
+    package, attribute, word = catalog.PARTS[part]
+    table, _, last = key.rpartition(".")
+    where = "[[strategies]]" if part == "strategies" else f"[{table}]"
     if name is not None:
-        found = catalog.find(package, catalog.place(package, name), attribute, Path())
-        return _show(name, found, f'[{table}] {word} = "{name}"', f"{override}={name}")
+        found = catalog.find(package, catalog.place(package, name), attribute, Path(), word)
+        return _show(name, found, f'{where} {last} = "{name}"', f"{key}={name}")
     own = ((each, catalog.one_line(package, each)) for each in catalog.names(package, attribute))
     show.rows([*own, *show.plugins(catalog.GROUPS.get(package, package))])
     show.hint(
-        f'edgefl {command} NAME shows its options; [{table}] {word} = "NAME" in a config, or'
-        f" edgefl run CONFIG {override}=NAME"
+        f'edgefl {command} NAME shows its options; {where} {last} = "NAME" in a config, or'
+        f" edgefl run CONFIG {key}=NAME"
     )
     return None
 

@@ -21,12 +21,10 @@ from edgefl.config.errors import sections
 from edgefl.config.experiment import Experiment
 from edgefl.config.file import FACTS
 from edgefl.config.keys import about, is_basic, keys
-from edgefl.config.names import PARTS
 from edgefl.config.packaged import EXTENDS
 from edgefl.entry_points import entries, one_line
 from edgefl.strategies.base import catalog as strategies
 from edgefl.strategies.base.strategy import StrategyOptions
-from edgefl.strategies.selection.selector import PACKAGE as SELECTIONS
 from emulator import profiles
 from emulator.energy import power
 
@@ -58,13 +56,13 @@ def schema(others: bool = False) -> Node:
     whole = _required(root)
     for table in TABLES:
         own = defs[_place(properties[table])]
-        plugins = _plugins(*PARTS[table][:2], others)
+        plugins = _plugins(table, others)
         properties[table] = {
             **{key: value for key, value in properties[table].items() if key != "$ref"},
             **_choice("name", own["properties"], plugins),
         }
         whole["properties"].setdefault(table, {}).update(_needed("name", plugins))
-    packed = _name_or_table(*PARTS["compression"][:2], others)
+    packed = _name_or_table("compression", others)
     for way in ("up", "down"):
         defs["Compression"]["properties"][way] |= {"anyOf": packed["anyOf"]}
         defs["Compression"]["properties"][way].pop("$ref")
@@ -74,7 +72,7 @@ def schema(others: bool = False) -> Node:
         "required": entry["required"],
         **_choice("strategy", entry["properties"], _strategies(others)),
     }
-    defs["Selection"] = _name_or_table(SELECTIONS, "build", others)
+    defs["Selection"] = _name_or_table("strategies", others)
     for way, section in (("links", "Links"), ("devices", "Devices")):
         defs["Group"]["properties"][way] = {"$ref": f"#/$defs/{section}"}
     known = [*catalog.names("edgefl.data", "load"), "held_out"]
@@ -178,7 +176,8 @@ def _required(root: Node) -> Node:
 Plugins = dict[str, tuple[str, Node | None]]
 
 
-def _plugins(package: str, attribute: str, others: bool) -> Plugins:
+def _plugins(table: str, others: bool) -> Plugins:
+    package, attribute, _ = catalog.PARTS[table]
     made: Plugins = {
         name: (catalog.one_line(package, name), _options(catalog.find(package, name, attribute)))
         for name in catalog.names(package, attribute)
@@ -259,8 +258,8 @@ def _if(key: str, value: str, then: Node) -> Node:
     return {"if": {"properties": {key: {"const": value}}, "required": [key]}, "then": then}
 
 
-def _name_or_table(package: str, attribute: str, others: bool) -> Node:
-    plugins = _plugins(package, attribute, others)
+def _name_or_table(part: str, others: bool) -> Node:
+    plugins = _plugins(part, others)
     table = _choice("name", {"name": {"description": "Its name."}}, plugins)
     return {"anyOf": [*_named(plugins)["anyOf"], {**table, "required": ["name"]}]}
 
