@@ -297,8 +297,8 @@ def test_one_screen_has_the_answer(chromium: Page, tmp_path: Path) -> None:
         assert "fedavg is strained: 7 of 39 transfers late" in page.text("#caveats")
         assert page.texts("td.state small") == ["version limit, 5.0 s"] * 2
         screen = page.js(
-            "const boxes = [...document.querySelectorAll(':is(#curves, #links, #stale) .u-over')].map("
-            "(it) => it.getBoundingClientRect().bottom);"
+            "const plots = document.querySelectorAll(':is(#curves, #links, #stale) .u-over');"
+            "const boxes = [...plots].map((it) => it.getBoundingClientRect().bottom);"
             "return [document.getElementById('curves').getBoundingClientRect().bottom, ...boxes]"
         )
         assert screen[0] < 900
