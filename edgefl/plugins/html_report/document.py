@@ -33,10 +33,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HERE = Path(__file__).parent
+SUFFIXES = (".html", ".htm")
 WIDTH = 1000  # characters: enough for all columns of the comparison
 OWN = Question()  # no baseline, and the target of the runs
 FIRST = "accuracy"  # the figure next to the results
 NO_FIGURES = "No figures: matplotlib was not installed (pip install 'edgefl[lab]')."
+
+
+def check(out: Path) -> None:
+    """Raise UserError unless a report can have this name."""
+    if out.suffix not in SUFFIXES or out.is_dir():
+        raise UserError(f"--out {out}: expected a file that ends in .html")
 
 
 def write(paths: Sequence[Path], out: Path, question: Question = OWN) -> None:
