@@ -29,11 +29,11 @@ from rich.text import Text
 
 from edgefl.catalog import is_own
 from edgefl.commands import show
-from edgefl.commands.options import Config, OverridesAsForRun
+from edgefl.commands.options import Config, Overrides
 from edgefl.commands.running import config_warnings
 from edgefl.config.experiment import Experiment
 from edgefl.config.file import Config as ConfigTables
-from edgefl.config.file import Overrides
+from edgefl.config.file import Changes
 from edgefl.config.groups import parts
 from edgefl.errors import Bug, UserError, listed
 from edgefl.results.progress import clock
@@ -75,7 +75,7 @@ class _LongEnough(Exception):
 
 def check(
     config: Config,
-    overrides: OverridesAsForRun = None,
+    overrides: Overrides = None,
 ) -> None:
     """Check an experiment without running it, and estimate its duration and bytes.
 
@@ -120,7 +120,7 @@ class CheckedExperiment:
 
 def checked(
     config: ConfigTables,
-    overrides: Overrides,
+    overrides: Changes,
     say: Callable[[str], None],
     warn: Callable[[str], None],
 ) -> CheckedExperiment:

@@ -39,7 +39,7 @@ from edgefl.clocks.setup.resumption import (
 from edgefl.clocks.setup.rundir import writable
 from edgefl.commands import show
 from edgefl.config.experiment import Experiment, Stop
-from edgefl.config.file import Config, Overrides, load
+from edgefl.config.file import Config, Changes, load
 from edgefl.config.groups import warnings as group_warnings
 from edgefl.config.names import strategy_warnings
 from edgefl.errors import ProcessDied, UserError, listed, printable
@@ -79,7 +79,7 @@ class RunTask:
     def new(
         cls,
         config: Config,
-        overrides: Overrides,
+        overrides: Changes,
         out: Path | None,
         origin: Origin,
         overwrite: bool = False,
@@ -149,7 +149,7 @@ Placed = Callable[[Experiment], Experiment]
 def resumed(
     given: Path,
     command: str,
-    words: tuple[Path | None, Overrides] = (None, ()),
+    words: tuple[Path | None, Changes] = (None, ()),
     clock: str | None = None,
     out: Path | None = None,
     placed: Placed = lambda experiment: experiment,
@@ -252,7 +252,7 @@ def _is_durable(experiment: Experiment, clock: str) -> bool:
 
 
 def _with_words(
-    resumption: Resumption, words: tuple[Path | None, Overrides], placed: Placed
+    resumption: Resumption, words: tuple[Path | None, Changes], placed: Placed
 ) -> Resumption:
     """Return the resumption with the stop keys of ``words``."""
     config, overrides = words

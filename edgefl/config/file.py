@@ -59,7 +59,7 @@ HEADER = (
 )
 
 
-Overrides = Sequence[str] | Mapping[str, Any]  # ["key.path=value"], or {"key.path": value}
+Changes = Sequence[str] | Mapping[str, Any]  # ["key.path=value"], or {"key.path": value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +83,14 @@ class Config:
         tables, called = resolved(path, _read)
         return cls(tables, called, _base(tables.pop(FACTS, None), path))
 
-    def changed(self, overrides: Overrides) -> Config:
+    def changed(self, overrides: Changes) -> Config:
         """Return the config with these changes, which error lines name from now on."""
         raw: dict[str, Any] = deepcopy(dict(self.tables))
         return replace(self, tables=raw, origins={**self.origins, **apply(raw, overrides)})
 
     def experiment(
         self,
-        overrides: Overrides = (),
+        overrides: Changes = (),
         placed: Callable[[Experiment], Experiment] = lambda experiment: experiment,
     ) -> Experiment:
         """Apply the changes and check everything.
@@ -107,7 +107,7 @@ class Config:
 
 def load(
     path: Path,
-    overrides: Overrides = (),
+    overrides: Changes = (),
     placed: Callable[[Experiment], Experiment] = lambda experiment: experiment,
 ) -> Experiment:
     """Read the experiment in a TOML file, see ``Config``."""
@@ -117,6 +117,11 @@ def load(
 def base_of(path: Path) -> Path:
     """The ``base`` of the ``Config`` in a file."""
     return Config.read(path).base
+
+
+def tables_of(path: Path) -> dict[str, Any]:
+    """Return the tables of a config and of what it extends, not checked. UserError if not TOML."""
+    return resolved(path, _read)[0]
 
 
 def _base(facts: Any, path: Path) -> Path:
@@ -319,7 +324,7 @@ def _picks_another(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     return "name" in new and new["name"] != old.get("name")
 
 
-def apply(raw: dict[str, Any], overrides: Overrides) -> dict[Loc, str]:
+def apply(raw: dict[str, Any], overrides: Changes) -> dict[Loc, str]:
     """Change ``raw`` in place and return the override of each key that it set, as text.
 
     UserError if an override does not fit.
@@ -338,7 +343,7 @@ def apply(raw: dict[str, Any], overrides: Overrides) -> dict[Loc, str]:
     return origins
 
 
-def _changes(overrides: Overrides) -> Iterator[tuple[str, Any]]:
+def _changes(overrides: Changes) -> Iterator[tuple[str, Any]]:
     """Yield each change as text, and its value; None: the text has it."""
     if isinstance(overrides, Mapping):
         for key, value in overrides.items():
@@ -384,7 +389,7 @@ def _step(node: Any, key: str, loc: Loc, text: str) -> str | int:
         )
     if key.isascii() and key.isdecimal() and len(key) < 10 and int(key) < len(node):
         return int(key)
-    names = [_entry_name(entry, loc) for entry in node]
+    names = [entry_name(entry, loc) for entry in node]
     if key in names:
         return names.index(key)
     near = nearest(key, [*filter(None, names)])
@@ -396,8 +401,8 @@ def _step(node: Any, key: str, loc: Loc, text: str) -> str | int:
     )
 
 
-def _entry_name(entry: Any, loc: Loc) -> str:
-    """The name of an entry, not checked yet, of ``strategies`` or ``groups``; "" if it has none."""
+def entry_name(entry: Any, loc: Loc) -> str:
+    """Return the name of an entry of ``strategies`` or ``groups``, not checked yet; else ""."""
     if loc == ("groups",):
         return str(entry.get("name", "")) if isinstance(entry, dict) else ""
     if loc != ("strategies",):

@@ -37,7 +37,7 @@ from edgefl.commands.running import (
 )
 from edgefl.config import packaged
 from edgefl.config.experiment import Experiment
-from edgefl.config.file import Config, Overrides
+from edgefl.config.file import Config, Changes
 from edgefl.config.names import own_names, server_code
 from edgefl.config.section import Section
 from edgefl.errors import ProcessDied, UserError, nearest
@@ -153,7 +153,7 @@ def _evaluation(directory: Path, row: Mapping[str, str]) -> ModelScores:
 def run(
     config: ConfigLike | None = None,
     *,
-    overrides: Overrides = (),
+    overrides: Changes = (),
     clock: Literal["virtual", "wall"] | None = None,
     workers: int = 1,
     engine: Literal["local", "ray"] = "local",
@@ -206,7 +206,7 @@ def run(
 
 def _task(
     config: ConfigLike | None,
-    overrides: Overrides,
+    overrides: Changes,
     clock: str | None,
     out: PathLike | None,
     overwrite: bool,
@@ -353,7 +353,7 @@ def sweep(
     config: ConfigLike,
     grid: Mapping[str, Any] | Sequence[str],
     *,
-    overrides: Overrides = (),
+    overrides: Changes = (),
     workers: int = 1,
     engine: Literal["local", "ray"] = "local",
     ray_address: str | None = None,
@@ -440,7 +440,7 @@ def _swept(asked: Sweep) -> SweepResult:
 
 
 def check(
-    config: ConfigLike, *, overrides: Overrides = (), progress: bool = True
+    config: ConfigLike, *, overrides: Changes = (), progress: bool = True
 ) -> CheckedExperiment:
     """Check an experiment without running it, and estimate its duration and bytes.
 
@@ -474,7 +474,7 @@ def config_of(config: ConfigLike) -> Config:
     )
 
 
-def changes(overrides: Overrides) -> Overrides:
+def changes(overrides: Changes) -> Changes:
     """Return changes with names in place of classes and functions. One text is one change."""
     if isinstance(overrides, str):
         return [overrides]

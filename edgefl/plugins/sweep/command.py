@@ -17,7 +17,8 @@ from rich.console import Console
 from edgefl.clocks.choices import VIRTUAL, EngineName, Power
 from edgefl.commands import show
 from edgefl.commands.options import Config as ConfigPath
-from edgefl.commands.run import Engine, Overrides, RayAddress, power_of
+from edgefl.commands.options import Overrides
+from edgefl.commands.run import Engine, RayAddress, power_of
 from edgefl.commands.running import ProgressLines, Scored, config_warnings
 from edgefl.config.file import Config
 from edgefl.errors import printable
