@@ -38,12 +38,13 @@ def located(path: Path | None, quiet: bool = False) -> Path | None:
     return found
 
 
-def _given(context: typer.Context, path: Path | None) -> Path | None:
+def given(context: typer.Context, path: Path | None) -> Path | None:
+    """Return ``located(path)``, for the argument or option of a command."""
     return located(path, quiet=context.resilient_parsing)  # the shell asks for completions
 
 
 ARGUMENT: Any = typer.Argument(
-    metavar="CONFIG", help="The experiment file (TOML).", callback=_given
+    metavar="CONFIG", help="The experiment file (TOML).", callback=given
 )
 Config = Annotated[Path, ARGUMENT]
 ConfigOrNone = Annotated[Path | None, ARGUMENT]
