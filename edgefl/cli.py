@@ -41,6 +41,7 @@ PANELS: dict[str, dict[str, str | None]] = {
         "view": None,
         "plot": "edgefl.commands.look:plot",
         "report": None,
+        "artifact": None,
         "export": None,
     },
     "What a config can name": {
