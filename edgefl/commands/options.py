@@ -43,9 +43,7 @@ def given(context: typer.Context, path: Path | None) -> Path | None:
     return located(path, quiet=context.resilient_parsing)  # the shell asks for completions
 
 
-ARGUMENT: Any = typer.Argument(
-    metavar="CONFIG", help="The experiment file (TOML).", callback=given
-)
+ARGUMENT: Any = typer.Argument(metavar="CONFIG", help="The experiment file (TOML).", callback=given)
 Config = Annotated[Path, ARGUMENT]
 ConfigOrNone = Annotated[Path | None, ARGUMENT]
 Overrides = Annotated[
