@@ -21,11 +21,11 @@ from edgefl.errors import UserError
 
 
 def located(path: Path | None, quiet: bool = False) -> Path | None:
-    """Return ``path``, or the packaged file of that name if ``path`` does not exist.
+    """Return ``path``, or the packaged file of that name if ``path`` is no file.
 
     Prints a note if it uses the packaged file, unless ``quiet``.
     """
-    if path is None or path.exists():
+    if path is None or path.is_file():
         return path
     from edgefl.config import packaged
 
