@@ -32,8 +32,8 @@ from edgefl.commands import show
 from edgefl.commands.options import Config, Overrides
 from edgefl.commands.running import config_warnings
 from edgefl.config.experiment import Experiment
-from edgefl.config.file import Config as ConfigTables
 from edgefl.config.file import Changes
+from edgefl.config.file import Config as ConfigTables
 from edgefl.config.groups import parts
 from edgefl.errors import Bug, UserError, listed
 from edgefl.results.progress import clock

@@ -39,7 +39,7 @@ from edgefl.clocks.setup.resumption import (
 from edgefl.clocks.setup.rundir import writable
 from edgefl.commands import show
 from edgefl.config.experiment import Experiment, Stop
-from edgefl.config.file import Config, Changes, load
+from edgefl.config.file import Changes, Config, load
 from edgefl.config.groups import warnings as group_warnings
 from edgefl.config.names import strategy_warnings
 from edgefl.errors import ProcessDied, UserError, listed, printable

@@ -37,7 +37,7 @@ from edgefl.commands.running import (
 )
 from edgefl.config import packaged
 from edgefl.config.experiment import Experiment
-from edgefl.config.file import Config, Changes
+from edgefl.config.file import Changes, Config
 from edgefl.config.names import own_names, server_code
 from edgefl.config.section import Section
 from edgefl.errors import ProcessDied, UserError, nearest
