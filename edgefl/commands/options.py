@@ -38,14 +38,12 @@ def located(path: Path | None, quiet: bool = False) -> Path | None:
     return found
 
 
-def config_given(context: typer.Context, path: Path | None) -> Path | None:
-    """The callback of options and arguments that take a CONFIG."""
+def given(context: typer.Context, path: Path | None) -> Path | None:
+    """Return ``located(path)``, for the argument or option of a command."""
     return located(path, quiet=context.resilient_parsing)  # the shell asks for completions
 
 
-ARGUMENT: Any = typer.Argument(
-    metavar="CONFIG", help="The experiment file (TOML).", callback=config_given
-)
+ARGUMENT: Any = typer.Argument(metavar="CONFIG", help="The experiment file (TOML).", callback=given)
 Config = Annotated[Path, ARGUMENT]
 ConfigOrNone = Annotated[Path | None, ARGUMENT]
 Overrides = Annotated[
