@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from edgefl.commands import show
+from edgefl.commands import completion, show
 from edgefl.commands.options import OverwriteFiles, Runs, kept_aside
 from edgefl.errors import UserError, nearest
 from edgefl.results.families import families
@@ -54,6 +54,7 @@ Baseline = Annotated[
     typer.Option(
         metavar="NAME",
         help="Show differences, speed-ups and paired tests against this strategy or run, too.",
+        autocompletion=completion.schemes,
         rich_help_panel=ANSWER,
     ),
 ]
@@ -263,7 +264,10 @@ RunsOrNone = Annotated[
     list[Path] | None,
     typer.Argument(metavar="DIR...", help="Run directories, or the directory of an experiment."),
 ]
-Kind = Annotated[str, typer.Option(metavar="KIND", help="One of --list.")]
+Kind = Annotated[
+    str,
+    typer.Option(metavar="KIND", help="One of --list.", autocompletion=completion.kinds),
+]
 Listing = Annotated[
     bool, typer.Option("--list", help="List the kinds of figures, and which the runs have.")
 ]
