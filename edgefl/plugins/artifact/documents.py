@@ -85,8 +85,8 @@ class ArtifactFacts:
     @property
     def description(self) -> str:
         return (
-            f"Experiments with federated learning ({self.contents.subject}), run by edgefl"
-            f" {__version__}: a testbed that measures strategies on the wall clock over real"
+            f"{self.contents.subject}: experiments with federated learning, run by edgefl"
+            f" {__version__}, a testbed that measures strategies on the wall clock over real"
             " sockets, and under a virtual clock."
         )
 
