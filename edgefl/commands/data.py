@@ -99,7 +99,7 @@ def plot(
     from edgefl.results.run_files import replace_file
 
     out, forms = look.files(out or Path("labels.png"), formats)
-    style = PlotStyle(width=look.chosen_width(width), title=title)
+    style = PlotStyle(width=width, title=title)
     learned = _learned(config, overrides)
     targets, shares = learned.train[1].numpy(), learned.whole_shares
     counts = [
