@@ -127,7 +127,7 @@ Columns = Annotated[
     str | None,
     typer.Option(
         metavar="NAME,...",
-        help="Columns of --markdown and --latex, such as accuracy,speed_up,bytes_up.",
+        help="Only these columns, such as final,to_target,up; a wrong name shows the nearest.",
         rich_help_panel=OUTPUT,
     ),
 ]
@@ -170,8 +170,6 @@ def compare(
     check_target(target)
     if markdown and latex:
         raise UserError("--markdown and --latex: expected one of them, since both print")
-    if columns is not None and not (markdown or latex):
-        raise UserError("--columns: expected with --markdown or --latex")
     if effect is not None and (baseline is None or not 0 < effect < math.inf):
         needs = "a difference above 0" if baseline else "it with --baseline"
         raise UserError(f"--effect {effect:g}: expected {needs}")
@@ -184,7 +182,7 @@ def compare(
     if markdown or latex:
         _print_markup(found, keys, latex)
     else:
-        _print_tables(found, runs)
+        _print_tables(found, runs, keys)
     for path in _written(found, csv, parquet, rows):
         if not (markdown or latex):
             show.line(f"numbers: {path}")
@@ -205,10 +203,16 @@ def check_target(target: float | None) -> None:
         raise UserError(f"--target {target:g}: expected an accuracy up to 1, such as 0.9 for 90 %")
 
 
-def _print_tables(found: Comparison, runs: list[Path]) -> None:
+def _print_tables(found: Comparison, runs: list[Path], keys: Sequence[str]) -> None:
     from edgefl.results import tables
 
     console = Console()
+    if keys:
+        grid = tables.grid(found, keys)
+        console.print(tables.chosen(grid))
+        for note in grid.notes:
+            show.line(note)
+        return
     console.print(tables.table(found.rows, console.width))
     if found.is_more_than_rows:
         show.table(console, tables.over_seeds(found))

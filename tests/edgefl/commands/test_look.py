@@ -240,6 +240,16 @@ def test_a_table_for_a_paper_is_all_that_is_printed(
     assert "numbers: " not in shown and Path("all.csv").is_file()
 
 
+def test_columns_by_the_words_of_the_table(edgefl: Edgefl, seeds: Path) -> None:
+    """The same ones on the terminal and for a paper, in the order in which they are asked for."""
+    words = "compare runs/x --columns up,final,target"
+    told = edgefl(words)[1].splitlines()
+    assert told[0].split() == ["strategy", "up", "(kB)", "final", "accuracy", "to", "0.9", "(s)"]
+    heads = [line for line in edgefl(f"{words} --latex")[1].splitlines() if "strategy" in line]
+    assert heads[0].startswith("strategy & up (") and heads[0].count("&") == 3
+    assert "nearest: 'staleness'" in edgefl("compare runs/x --columns stalenes")[2]
+
+
 def test_a_run_killed_in_the_middle_of_a_line(edgefl: Edgefl, seeds: Path) -> None:
     evaluated_run(seeds / "killed" / "seed1", 1, FAST[:4], killed=True)
     evaluated_run(seeds / "begun" / "seed1", 1, [], killed=True)
