@@ -13,9 +13,27 @@
     commands      the core's commands; ``cli`` finds those of plug-ins, too
     plugins       what builds on runs: launch, live page, sweeps, reports, exports, Flower
     api           what a user's file may import
+    interface     ``edgefl.load``: for scripts and notebooks
 
 No room imports one above it; ``pyproject.toml`` has their order. ``emulator`` (links, slots,
 devices, clocks, faults) knows nothing of this package.
 """
 
 __version__ = "0.1.0"
+
+INTERFACE = {  # what a script or a notebook uses -> its module, which is imported at the first use
+    "load": "interface.runs",
+    "Runs": "interface.runs",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in INTERFACE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{INTERFACE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *INTERFACE})

@@ -31,6 +31,13 @@ OWN_FILE = "edgefl_own_"  # how the name of a module begins that is a user's fil
 ALIASES = "edgefl.aliases"
 # package -> group of entry points, if named otherwise
 GROUPS = {"edgefl.data": "edgefl.datasets", "edgefl.strategies.selection": "edgefl.selections"}
+PARTS = {  # table of a config -> package of its plug-ins, attribute that one binds, word for one
+    "data": ("edgefl.data", "load", "data set"),
+    "model": ("edgefl.models", "build", "model"),
+    "partition": ("edgefl.data.partition", "split", "partition"),
+    "compression": ("edgefl.compression", "build", "compression"),
+    "strategies": ("edgefl.strategies.selection", "build", "selection"),
+}
 FORMS = "'package.module:attribute' or 'path/to/file.py:attribute'"
 
 

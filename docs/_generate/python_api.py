@@ -96,6 +96,7 @@ def entry(name: str, obj: Any) -> str:
     """One name: heading, signature, where its code is, docstring and members."""
     if inspect.isclass(obj):
         return _class(name, obj)
+    obj = inspect.unwrap(obj) if callable(obj) else obj
     if inspect.isfunction(obj):
         node = _tree(obj)
         assert isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))

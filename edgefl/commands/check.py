@@ -26,7 +26,7 @@ from rich.table import Table
 
 from edgefl.catalog import is_own
 from edgefl.commands import show
-from edgefl.commands.options import Config, OverridesAsForRun
+from edgefl.commands.options import Config, Overrides
 from edgefl.config.experiment import Experiment
 from edgefl.config.file import base_of, load
 from edgefl.config.groups import parts, warnings
@@ -71,7 +71,7 @@ class _LongEnough(Exception):
 
 def check(
     config: Config,
-    overrides: OverridesAsForRun = None,
+    overrides: Overrides = None,
 ) -> None:
     """Check an experiment without running it, and estimate its duration and bytes.
 

@@ -20,7 +20,7 @@ import typer
 from edgefl.clocks.choices import COORDINATOR, RUN, VIRTUAL, WALL, EngineName, Power
 from edgefl.commands import show
 from edgefl.commands.lists import listing
-from edgefl.commands.options import MOST_PORT, ConfigOrNone, port_of
+from edgefl.commands.options import MOST_PORT, ConfigOrNone, Overrides, port_of
 from edgefl.entry_points import behind
 from edgefl.errors import UserError, nearest, printable
 from edgefl.exit_status import FAILED, INTERRUPTED, NOT_MET
@@ -32,12 +32,9 @@ if TYPE_CHECKING:
     from edgefl.config.experiment import Experiment
     from edgefl.results.compare import Row
 
+ADVANCED = "Advanced"  # the panel of options that few runs need
 NO_CONFIG = "CONFIG: missing: an experiment file (edgefl configs lists some)"
 
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config: stop.emulated_s=10"),
-]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -53,6 +50,7 @@ RayAddress = Annotated[
         "--ray-address",
         metavar="auto|HOST:PORT",
         help="With --engine ray: a running cluster. Default: a new one.",
+        rich_help_panel=ADVANCED,
     ),
 ]
 
@@ -72,7 +70,11 @@ ClockName = Annotated[
 ]
 Force = Annotated[
     bool,
-    typer.Option("--force", help="Run even if this host cannot keep up; the run will be strained."),
+    typer.Option(
+        "--force",
+        help="Run even if this host cannot keep up; the run will be strained.",
+        rich_help_panel=ADVANCED,
+    ),
 ]
 Workers = Annotated[
     int,
@@ -84,7 +86,11 @@ Workers = Annotated[
 ]
 Engine = Annotated[
     EngineName,
-    typer.Option("--engine", help="Virtual clock: workers on this machine, or on a Ray cluster."),
+    typer.Option(
+        "--engine",
+        help="Virtual clock: workers on this machine, or on a Ray cluster.",
+        rich_help_panel=ADVANCED,
+    ),
 ]
 
 Keys = Annotated[
@@ -125,6 +131,7 @@ MetricsPort = Annotated[
         max=MOST_PORT,
         help="Serve metrics of the runs to Prometheus, on this machine only.",
         show_default=False,
+        rich_help_panel=ADVANCED,
     ),
 ]
 

@@ -79,7 +79,12 @@ def base_of(path: Path) -> Path:
 
     This is the folder of the file; for a run's config.toml, the folder of the original config.
     """
-    return _base(resolved(path, _read)[0].get(FACTS), path)
+    return _base(tables_of(path).get(FACTS), path)
+
+
+def tables_of(path: Path) -> dict[str, Any]:
+    """Return the tables of a config and of what it extends, not checked. UserError if not TOML."""
+    return resolved(path, _read)[0]
 
 
 def _base(facts: Any, path: Path) -> Path:
@@ -336,7 +341,7 @@ def _step(node: Any, key: str, loc: Loc, text: str) -> str | int:
         )
     if key.isascii() and key.isdecimal() and len(key) < 10 and int(key) < len(node):
         return int(key)
-    names = [_entry_name(entry, loc) for entry in node]
+    names = [entry_name(entry, loc) for entry in node]
     if key in names:
         return names.index(key)
     near = nearest(key, [*filter(None, names)])
@@ -348,8 +353,8 @@ def _step(node: Any, key: str, loc: Loc, text: str) -> str | int:
     )
 
 
-def _entry_name(entry: Any, loc: Loc) -> str:
-    """The name of an entry, not checked yet, of ``strategies`` or ``groups``; "" if it has none."""
+def entry_name(entry: Any, loc: Loc) -> str:
+    """Return the name of an entry of ``strategies`` or ``groups``, not checked yet; else ""."""
     if loc == ("groups",):
         return str(entry.get("name", "")) if isinstance(entry, dict) else ""
     if loc != ("strategies",):

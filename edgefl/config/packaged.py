@@ -13,6 +13,8 @@ from edgefl.errors import UserError
 
 EXTENDS = "extends"  # the key of a config with only the keys that differ from another one
 FOLDER = Path(__file__).parents[1] / "configs"  # in a checkout, a link to its configs/
+SCHEMA = "experiment.schema.json"  # the JSON schema, which the first line of each file names
+DIRECTIVE = "#:schema"  # how a TOML file names its schema, by a path relative to its own folder
 
 
 def names() -> list[str]:
@@ -29,7 +31,7 @@ def find(path: Path) -> Path | None:
 
 def one_line(name: str) -> str:
     """The first sentence of the comment at the top of a packaged file."""
-    lines = (FOLDER.parent / name).read_text(encoding="utf-8").splitlines()
+    _, *lines = (FOLDER.parent / name).read_text(encoding="utf-8").splitlines()
     comment = " ".join(line.lstrip("# ") for line in takewhile(lambda line: line[:1] == "#", lines))
     return comment.partition(". ")[0].rstrip(".")
 
@@ -48,15 +50,17 @@ def text(name: str) -> str:
 
 
 def copy_one(name: str, folder: Path) -> Path:
-    """Copy one packaged file, and those that it extends, to ``folder``.
+    """Copy one packaged file, those that it extends, and the schema, to ``folder``.
 
     The copies have the same relative paths. Returns the path of the first copy. UserError if a
     target exists.
     """
     found = FOLDER.parent / _whole(name)
-    for source in _with_bases(found):
+    for source in (*_with_bases(found), FOLDER / SCHEMA):
         target = folder / source.relative_to(FOLDER)
         if target.exists():
+            if target.name == SCHEMA:
+                continue
             raise UserError(f"--copy {folder}: {target} already exists")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)

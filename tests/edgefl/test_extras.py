@@ -23,6 +23,7 @@ from emulator.errors import BadValue
 
 LAB = {
     "matplotlib": "matplotlib",
+    "pandas": "pandas",
     "pillow": "PIL",
     "pooch": "pooch",
     "requests": "requests",

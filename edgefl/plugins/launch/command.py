@@ -24,13 +24,12 @@ from edgefl.clocks.network_addresses import any_host, tcp
 from edgefl.clocks.setup.resumption import Origin, RunFolder
 from edgefl.clocks.wall.keys import complete, missing
 from edgefl.commands import show
-from edgefl.commands.options import AcceptKeys, ConfigOrNone, InventoryPath
+from edgefl.commands.options import AcceptKeys, ConfigOrNone, InventoryPath, Overrides
 from edgefl.commands.run import (
     NO_CONFIG,
     Live,
     MetricsPort,
     Out,
-    Overrides,
     Overwrite,
     Require,
     Resume,

@@ -16,8 +16,8 @@ from rich.console import Console
 
 from edgefl.clocks.choices import VIRTUAL, EngineName, Power
 from edgefl.commands import show
-from edgefl.commands.options import Config
-from edgefl.commands.run import Engine, Overrides, RayAddress, power_of
+from edgefl.commands.options import Config, Overrides
+from edgefl.commands.run import Engine, RayAddress, power_of
 from edgefl.commands.running import RESULTS, ProgressLines, warn
 from edgefl.config.file import load
 from edgefl.errors import UserError, printable
