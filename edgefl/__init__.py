@@ -13,7 +13,7 @@
     commands      the core's commands; ``cli`` finds those of plug-ins, too
     plugins       what builds on runs: launch, live page, sweeps, reports, exports, Flower
     api           what a user's file may import
-    interface     ``edgefl.load``: for scripts and notebooks
+    interface     ``edgefl.run``, ``sweep``, ``check``, ``load``: for scripts and notebooks
 
 No room imports one above it; ``pyproject.toml`` has their order. ``emulator`` (links, slots,
 devices, clocks, faults) knows nothing of this package.
@@ -22,8 +22,14 @@ devices, clocks, faults) knows nothing of this package.
 __version__ = "0.1.0"
 
 INTERFACE = {  # what a script or a notebook uses -> its module, which is imported at the first use
+    "run": "interface.running",
+    "sweep": "interface.running",
+    "check": "interface.running",
+    "ModelScores": "interface.running",
     "load": "interface.runs",
     "Runs": "interface.runs",
+    "Experiment": "config.experiment",
+    "UserError": "errors",
 }
 
 

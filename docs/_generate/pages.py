@@ -104,7 +104,7 @@ def key_table(found: Iterable[Key], place: str = "") -> str:
     for key in found:
         unit = f", {key.unit}" if key.unit else ""
         name = f"{place}.{key.name}" if place else key.name
-        cells = [f"`{name}`", key.type + unit, key.default, key.bounds, key.meaning]
+        cells = [f"`{name}`", key.kind + unit, key.default, key.bounds, key.meaning]
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(rows)
 

@@ -13,6 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
+from pydantic import BaseModel
+
 import edgefl
 import edgefl.api
 import emulator
@@ -20,6 +22,9 @@ import emulator.pytest_plugin
 
 HERE = Path(__file__).parents[1] / "reference" / "generated"
 ROOT = Path(__file__).parents[2]
+PUBLIC = {*edgefl.api.__all__, *emulator.__all__, *edgefl.INTERFACE}
+WIDTH = 100  # of a line of code
+MARK = "\N{WORD JOINER}"  # no text of the code has it
 OPENING = "Generated from the code. [What is public](../api.md), and for how long."
 SUBJECTS = {  # room of the emulator -> heading
     "capacity": "Capacities: how many bits per second pass at each moment",
@@ -74,7 +79,7 @@ def _groups(module: str) -> Iterator[tuple[str, list[str]]]:
     In ``edgefl.api`` the titles are the comments of ``__all__``, in ``emulator`` the rooms.
     """
     if module == "edgefl":
-        yield "", [*getattr(edgefl, "INTERFACE", ())]
+        yield "", [*edgefl.INTERFACE]
     elif module == "emulator":
         by_room: dict[str, list[str]] = {}
         for name, place in emulator._MODULE_OF.items():
@@ -116,11 +121,23 @@ def _class(name: str, kind: type) -> str:
     init = next((each for each in tree.body if getattr(each, "name", "") == "__init__"), None)
     head = f"class {name}" + f"({', '.join(bases)})" * bool(bases)
     fields = list(_fields(tree))
+    if issubclass(kind, BaseModel) and kind.__module__.startswith("edgefl.config."):
+        keys = "Its fields are keys of the [experiment file](config.md)."
+        return _joined(f"### {name}", _code(head, kind), _prose(kind), keys)
     if isinstance(init, ast.FunctionDef):
         head += f":\n    __init__{_signature(init)}"
     elif fields:
         head += ":\n" + "\n".join(f"    {line}" for line, _ in fields)
     members = [f"- `{line}`: {text}" for line, text in fields if text]
+    for each in kind.__mro__:  # also what it has from a base class that is not public itself
+        if each is kind or (each.__module__ == kind.__module__ and each.__name__ not in PUBLIC):
+            members += _members(_tree(each))
+    return _joined(f"### {name}", _code(head, kind), _prose(kind), "\n".join(members))
+
+
+def _members(tree: ast.stmt) -> Iterator[str]:
+    """Yield the public methods and properties that have a docstring."""
+    assert isinstance(tree, ast.ClassDef)
     for member in tree.body:
         if isinstance(member, (ast.FunctionDef, ast.AsyncFunctionDef)):
             text = ast.get_docstring(member)
@@ -129,8 +146,7 @@ def _class(name: str, kind: type) -> str:
                 called = "" if {"property", "cached_property"} & marks else _signature(member)
                 of = member.returns if not called else None
                 shown = f"{member.name}{called}" + (f": {ast.unparse(of)}" if of else "")
-                members.append(textwrap.indent(f"- `{shown}`: {_markdown(text)}", "  ").strip())
-    return _joined(f"### {name}", _code(head, kind), _prose(kind), "\n".join(members))
+                yield textwrap.indent(f"- `{shown}`: {_markdown(text)}", "  ").strip()
 
 
 def _fields(tree: ast.ClassDef) -> Iterator[tuple[str, str]]:
@@ -151,12 +167,17 @@ def _fields(tree: ast.ClassDef) -> Iterator[tuple[str, str]]:
 
 
 def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef, bound: bool = True) -> str:
+    """The parameters as ``ast`` writes them, with spaces around the defaults of annotated ones."""
     arguments = node.args
-    of = [*arguments.posonlyargs, *arguments.args]
-    if bound and of and of[0].arg in ("self", "cls"):
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    for argument in every:  # what follows ":" gets a mark where its default follows
+        if argument.annotation is not None:
+            argument.annotation = ast.Name(f"{ast.unparse(argument.annotation)}{MARK}")
+    if bound and every and every[0].arg in ("self", "cls"):
         (arguments.posonlyargs or arguments.args).pop(0)
     returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-    return f"({ast.unparse(arguments)}){returns}"
+    shown = ast.unparse(arguments)
+    return f"({shown.replace(f'{MARK}=', ' = ').replace(MARK, '')}){returns}"
 
 
 def _code(signature: str, obj: Any) -> str:
@@ -171,14 +192,24 @@ def _python(code: str) -> str:
 
 
 def _wrapped(signature: str) -> str:
-    """Break lines of more than 100 columns after commas."""
-    lines = []
-    for line in signature.splitlines():
-        indent = " " * (len(line) - len(line.lstrip()) + 4)
-        lines += textwrap.wrap(
-            line, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-        )
-    return "\n".join(lines)
+    """Give each parameter a line of its own where all of them have no room in one."""
+    return "\n".join(map(_parameters_in_lines, signature.splitlines()))
+
+
+def _parameters_in_lines(line: str) -> str:
+    if len(line) <= WIDTH or "(" not in line:
+        return line
+    indent = " " * (len(line) - len(line.lstrip()))
+    parts, depth, begin = [], 0, line.index("(")
+    for at, character in enumerate(line):
+        depth += (character in "([") - (character in ")]")
+        if (character == "," and depth == 1) or (depth == 0 and at > begin):
+            parts.append(line[begin + 1 : at].strip())
+            begin = at
+            if depth == 0:
+                break
+    inner = "".join(f"{indent}    {part},\n" for part in parts)
+    return f"{line[: line.index('(')]}(\n{inner}{indent}{line[at:]}"
 
 
 def _tree(obj: Any) -> ast.stmt:

@@ -108,7 +108,7 @@ def overrides(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     shown = [(f"{place}=", _short(key.meaning)) for place, key in fitting.items()]
     if len(fitting) == 1:  # a shell ends the only word with a space; there are values to come
         ((place, only),) = fitting.items()
-        values = _values(place, only) or [only.type.partition(" ")[0]]
+        values = _values(place, only) or [only.kind.partition(" ")[0]]
         shown += [(f"{place}={each}", "") for each in values]
     return shown
 
@@ -171,9 +171,9 @@ def _values(place: str, key: Key | None = None) -> list[str]:
             return [name for name, _ in plugins(part)]
     if key is None:
         return []
-    if key.type == "true or false":
+    if key.kind == "true or false":
         return ["true", "false"]
-    words = re.findall(r'`"([^"`]*)"`', key.type)
+    words = re.findall(r'`"([^"`]*)"`', key.kind)
     default = plain(key.default).strip('"')
     return [*words, *([] if default in ("none", "required", *words) else [default])]
 

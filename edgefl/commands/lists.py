@@ -98,15 +98,17 @@ def _plugins(command: str, part: str, key: str, name: str | None) -> None:
 def _show(name: str, found: Any, where: str, override: str) -> None:
     """Print what the plug-in's file says of itself, where that is, and its options."""
     from edgefl.config.keys import keys, owner
+    from edgefl.config.section import Section
 
     module = sys.modules[found.__module__]
     for text in (inspect.getdoc(module), found.__doc__ if inspect.isclass(found) else None):
         if text:
             show.paragraphs(f"{inspect.cleandoc(text)}\n")
     show.line(f"file: {module.__file__}")
-    options = catalog.options_of(found)
-    own, shared = [], []
-    for key in keys(options) if options is not None else ():
+    options = catalog.options_of(found) or Section
+    own: list[Key] = []
+    shared: list[Key] = []
+    for key in keys(options):
         of_base = owner(options, key.name).__module__.startswith(BASE)
         (shared if of_base else own).append(key)
     show.line("")
@@ -127,7 +129,7 @@ def _rows(keys: Iterable[Key], table: str = "") -> list[tuple[str, str]]:
     for key in keys:
         default = completion.plain(key.default)
         head = f"{place}{key.name}" + ("" if default == "see below" else f" = {default}")
-        kind = f"{key.type} in {key.unit}" if key.unit else key.type
+        kind = f"{key.kind} in {key.unit}" if key.unit else key.kind
         facts = ", ".join(filter(None, (kind, key.bounds)))
         found.append((head, completion.plain(f"{facts}. {key.meaning}")))
     return found

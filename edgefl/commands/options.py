@@ -21,11 +21,11 @@ from edgefl.errors import UserError
 
 
 def located(path: Path | None, quiet: bool = False) -> Path | None:
-    """Return ``path``, or the packaged file of that name if ``path`` does not exist.
+    """Return ``path``, or the packaged file of that name if ``path`` is no file.
 
     Prints a note if it uses the packaged file, unless ``quiet``.
     """
-    if path is None or path.exists():
+    if path is None or path.is_file():
         return path
     from edgefl.config import packaged
 
@@ -38,13 +38,12 @@ def located(path: Path | None, quiet: bool = False) -> Path | None:
     return found
 
 
-def _given(context: typer.Context, path: Path | None) -> Path | None:
+def given(context: typer.Context, path: Path | None) -> Path | None:
+    """Return ``located(path)``, for the argument or option of a command."""
     return located(path, quiet=context.resilient_parsing)  # the shell asks for completions
 
 
-ARGUMENT: Any = typer.Argument(
-    metavar="CONFIG", help="The experiment file (TOML).", callback=_given
-)
+ARGUMENT: Any = typer.Argument(metavar="CONFIG", help="The experiment file (TOML).", callback=given)
 Config = Annotated[Path, ARGUMENT]
 ConfigOrNone = Annotated[Path | None, ARGUMENT]
 Overrides = Annotated[

@@ -66,7 +66,7 @@ class Key:
     """One key of a table; all fields except ``model`` are Markdown."""
 
     name: str
-    type: str
+    kind: str
     default: str
     bounds: str
     text: str

@@ -23,10 +23,18 @@ def names() -> list[str]:
 
 
 def find(path: Path) -> Path | None:
-    """Return the packaged file for ``path``; None if ``path`` exists or is not packaged."""
-    if path.exists() or path.as_posix() not in names():
-        return None
-    return FOLDER.parent / path
+    """Return the packaged file for ``path``; None if it is a file, or is not packaged.
+
+    configs/ and .toml may be left out: "quickstart".
+    """
+    known = [] if path.is_file() else names()
+    forms = [path.as_posix()] if path.suffix else _forms(path.as_posix())
+    near = [name for name in forms if name in known]
+    return FOLDER.parent / near[0] if near else None
+
+
+def _forms(name: str) -> list[str]:
+    return [name, f"configs/{name}", f"configs/{name}.toml"]
 
 
 def one_line(name: str) -> str:
@@ -38,9 +46,13 @@ def one_line(name: str) -> str:
 
 def nearest(path: Path) -> str:
     """Return the end of an error line for a missing file."""
-    close = get_close_matches(path.as_posix(), names(), n=1)
+    if path.suffix:
+        known = {name: name for name in names()}
+    else:  # the name of an experiment
+        known = {name.removeprefix("configs/").removesuffix(".toml"): name for name in names()}
+    close = get_close_matches(path.as_posix(), known, n=1)
     if close:
-        return f" (nearest that comes with edgefl: {close[0]!r})"
+        return f" (nearest that comes with edgefl: {known[close[0]]!r})"
     return "; `edgefl configs` lists those that come with edgefl"
 
 
@@ -80,7 +92,7 @@ def _with_bases(path: Path) -> Iterator[Path]:
 
 def _whole(name: str) -> str:
     known = names()
-    near = [each for each in (name, f"configs/{name}", f"configs/{name}.toml") if each in known]
+    near = [each for each in _forms(name) if each in known]
     if not near:
         raise UserError(f"no packaged config {name!r}{nearest(Path(f'configs/{name}'))}")
     return near[0]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 import pytest
-from pages import GENERATED, PAGES, text
+from pages import GENERATED, PAGES, blocks, text
 from paths import ROOT
 
 sys.path.insert(0, str(ROOT / "docs"))
@@ -107,3 +107,15 @@ def test_the_cells_of_a_notebook_run(
         if cell["cell_type"] == "code" and "%pip" not in source:
             exec(compile(source, path.name, "exec"), names)
     assert (tmp_path / "runs" / "quickstart" / "comparison_seeds.csv").is_file()
+
+
+@pytest.mark.rest
+def test_the_example_of_the_readme_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mpl.use("agg")
+    (example,) = blocks("python", [ROOT / "README.md"])
+    exec(compile(example, "README.md", "exec"), {})
+    assert "Against fedavg" in capsys.readouterr().out
+    assert (tmp_path / "accuracy.png").stat().st_size > 10_000

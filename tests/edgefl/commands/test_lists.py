@@ -323,7 +323,7 @@ def test_a_new_config_and_project_can_be_run(tmp_path: Path) -> None:
     assert found.name == "my_study"
     assert found.strategies[-1].strategy == "my_study.py:MyStudy"
     assert "experiment.toml" in (project / "test_my_study.py").read_text()
-    for path in project.iterdir():
+    for path in (*project.glob("*.py"), project / "README.md", project / "experiment.toml"):
         assert "NAME" not in path.read_text() and "CLASS" not in path.read_text()
     with pytest.raises(UserError, match="my_study/experiment.toml: already exists"):
         new.new(NewKind.project, "my_study", tmp_path)
