@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 WIDTH = 1000  # characters: enough for all columns of the comparison
 OWN = Question()  # no baseline, and the target of the runs
-NO_FIGURES = "No figures: matplotlib was not installed (pip install 'edgefl[lab]')."
+NO_FIGURES = "No figures: matplotlib was not installed."
 
 
 def write(paths: Sequence[Path], out: Path, question: Question = OWN) -> None:
