@@ -16,7 +16,7 @@ from edgefl.api import (
     UpdateArrived,
     weighted_sum,
 )
-from emulator import Constant, Network, parse_rate
+from emulator import Constant, Link, Network, parse_rate
 
 
 class HalfOptions(RoundsOptions):
@@ -66,5 +66,5 @@ def load(directory: Path) -> Dataset:
 
 def link_rate(text: str) -> int:
     network = Network()
-    network.add_link("a", "up", Constant(parse_rate(text)))
+    network.add_link("a", "up", Link(Constant(parse_rate(text))))
     return parse_rate(text)
