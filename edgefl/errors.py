@@ -184,6 +184,14 @@ class Bug(Exception):
         return " ".join(f"{self.message}: {text}{place}".split())
 
 
+class ProcessDied(Exception):
+    """A process of a run was killed, or a ``bug`` ended it, which it has printed. One line."""
+
+    def __init__(self, message: str, bug: bool = False) -> None:
+        super().__init__(message)
+        self.bug = bug
+
+
 def told(error: BaseException, module: str | None = None) -> str:
     """Return the kind and the text of an exception of an algorithm.
 

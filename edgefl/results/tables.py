@@ -1,16 +1,17 @@
 """Comparisons as tables: on the terminal and in HTML, as Markdown and as LaTeX.
 
 Start with ``table``, which shows runs as ``edgefl run`` and ``edgefl compare`` do. ``grid`` is the
-answer to a question about schemes: ``over_seeds`` shows it on the terminal, ``markdown`` and
-``latex`` for papers. The sentences below the tables are here, too.
+answer to a question about schemes: ``over_seeds`` shows it on the terminal, ``html`` in notebooks,
+``markdown`` and ``latex`` for papers. The sentences below the tables are here, too.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from html import escape
 
 from rich import box
 from rich.table import Table
@@ -531,29 +532,32 @@ STACKS = {
 }
 
 
-def over_seeds(comparison: Comparison) -> Table:
-    """Return one line per scheme: number, interval and p stand one below the other."""
-    columns, baseline = grid(comparison).columns, comparison.baseline
-    shown = plain_table("Over seeds" if baseline is None else f"Against {baseline}", gap=1)
-    shown.add_column("strategy\n", overflow="fold", min_width=NARROWEST_NAME)
-    stacked: list[Sequence[str]] = [columns["name"].cells]
-    if "seeds" in columns:
-        shown.add_column("seeds\n", justify="right")
-        stacked.append(columns["seeds"].cells)
+def stacked(columns: Mapping[str, GridColumn]) -> dict[str, GridColumn]:
+    """Return the columns with number, interval and p in the lines of one cell."""
+    found = dict(columns)
     for key, below in STACKS.items():
-        if key not in columns:
-            continue
-        heading = columns[key].heading.replace(", ", "\n").replace(" vs ", "\nvs ")
-        shown.add_column(heading if "\n" in heading else f"{heading}\n", justify="right")
-        cells = list(columns[key].cells)
-        for other, before in below.items():
-            more = columns[other].cells if other in columns else [MISSING] * len(cells)
+        cells = list(found[key].cells) if key in found else []
+        for other, before in below.items() if cells else ():
+            texts = found.pop(other).cells if other in found else [MISSING] * len(cells)
             cells = [
                 cell if text == MISSING else f"{cell}\n{before}{text}"
-                for cell, text in zip(cells, more)
+                for cell, text in zip(cells, texts)
             ]
-        stacked.append(cells)
-    for row in zip(*stacked):
+        if cells:
+            found[key] = replace(found[key], cells=tuple(cells))
+    return found
+
+
+def over_seeds(comparison: Comparison) -> Table:
+    """Return one line per scheme: number, interval and p stand one below the other."""
+    columns, baseline = stacked(grid(comparison).columns), comparison.baseline
+    shown = plain_table("Over seeds" if baseline is None else f"Against {baseline}", gap=1)
+    shown.add_column("strategy\n", overflow="fold", min_width=NARROWEST_NAME)
+    known = [key for key in ("seeds", *STACKS) if key in columns]
+    for key in known:
+        heading = columns[key].heading.replace(", ", "\n").replace(" vs ", "\nvs ")
+        shown.add_column(heading if "\n" in heading else f"{heading}\n", justify="right")
+    for row in zip(*(columns[key].cells for key in ("name", *known))):
         shown.add_row(*map(Text, row))
     return shown
 
@@ -664,7 +668,28 @@ def _on_common_seeds(comparison: Comparison) -> list[str]:
     return [f"{listed(names)}: {few}" for few, names in alike.items()]
 
 
-# ---------------------------------------------------------------------- Markdown and LaTeX
+def printed(
+    comparison: Comparison, width: int, of_families: Iterable[Table | None]
+) -> Iterator[Table | Text]:
+    """Yield what ``edgefl compare`` prints: tables, an empty line before each but the first, and
+    sentences. ``of_families``: the tables of families of strategies.
+    """
+    yield table(comparison.rows, width)
+    if comparison.is_more_than_rows:
+        yield from (Text(), over_seeds(comparison))
+        yield from map(_sentence, notes_on_statistics(comparison))
+    yield from map(_sentence, notes_on_configs(comparison))
+    of_ages = ages(comparison.rows) if any(row.ages for row in comparison.rows) else None
+    for each in (*of_families, of_ages):
+        if each is not None:
+            yield from (Text(), each)
+
+
+def _sentence(text: str) -> Text:
+    return Text(printable(text))
+
+
+# ---------------------------------------------------------------------- HTML, Markdown and LaTeX
 LATEX = {
     "\\": r"\textbackslash{}",
     **{each: rf"\{each}" for each in "{}_%&#$"},
@@ -676,7 +701,27 @@ LATEX = {
     TIMES: r"$\times$",
 }
 LATEX_MARKS = {DIFFERS: r"\ast", NOT_FAITHFUL: r"\dagger"}
+LINE, BREAK = "\n", "<br>"
 MARKDOWN = str.maketrans({each: f"\\{each}" for each in "\\`*_[]<>|~#$"})
+
+
+def html(grid: Grid) -> str:
+    """Return an HTML table for notebooks, which have their own style, with its notes below."""
+    columns = stacked(grid.columns).values()
+
+    def row(tag: str, cells: Iterable[str], style: str = "") -> str:
+        ends = ("left" if column.left else "right" for column in columns)
+        marked = (
+            f'<{tag} style="text-align: {end}{style}">{escape(cell).replace(LINE, BREAK)}</{tag}>'
+            for end, cell in zip(ends, cells)
+        )
+        return f"<tr>{''.join(marked)}</tr>"
+
+    head = row("th", (column.heading for column in columns))
+    cells = zip(*(column.cells for column in columns))
+    rows = "".join(row("td", each, "; white-space: nowrap") for each in cells)
+    below = "".join(f"<div><small>{escape(note)}</small></div>" for note in grid.notes)
+    return f"<div><table><thead>{head}</thead><tbody>{rows}</tbody></table>{below}</div>"
 
 
 def markdown(grid: Grid) -> str:

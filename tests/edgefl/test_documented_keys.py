@@ -13,12 +13,12 @@ from pydantic import BaseModel
 
 from edgefl import catalog
 from edgefl.config.errors import sections
+from edgefl.config.keys import keys, undocumented
 from edgefl.plugins.launch.inventory import InventoryFile
 from edgefl.strategies.base.catalog import load, strategy_names
 
 sys.path.insert(0, str(ROOT / "docs"))
 from _generate import diagrams, pages
-from _generate.models import keys, undocumented
 
 
 def file_keys() -> Iterator[str]:

@@ -24,6 +24,7 @@ from emulator.errors import BadValue
 
 LAB = {
     "matplotlib": "matplotlib",
+    "pandas": "pandas",
     "pillow": "PIL",
     "pooch": "pooch",
     "requests": "requests",

@@ -27,7 +27,7 @@ OURS_ONLY_BY_NAME = {"edgefl", "emulator", NAME}  # on PyPI of others, or of nob
 
 # ------------------------------------------------------------------ pages, scripts and messages
 COMMAND = re.compile(
-    r"\b(?:pip3?|uv|pipx)(?: +(?:pip|tool|run))? +(?:install|add|download) +((?:(?!&&)[^`\n;])+)"
+    r"\b(?:pip3?|uv|pipx)\"?(?: +(?:pip|tool|run))? +(?:install|add|download) +((?:(?!&&)[^`\n;])+)"
 )
 WITH_VALUE = re.compile(
     r"-[cirft]|--(constraint|requirement|index-url|extra-index-url|find-links|target|python|retries"
@@ -73,7 +73,8 @@ def name(requirement: str) -> str:
 
 def from_an_index(words: str) -> list[str]:
     """The projects that a command of pip with these words would take from an index."""
-    line = re.split(r"[|)]| # |  +#| </", words.replace('\\"', '"'))[0]
+    known_later = re.sub(r"\{\{.*?\}\}|\$\([^)]*\)", "$", words)  # by a template, by the shell
+    line = re.split(r"[|)]| # |  +#| </", known_later.replace('\\"', '"'))[0]
     quoted = re.sub(r"[()]", "", line)
     try:
         left = shlex.split(quoted)

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
+import edgefl
 from edgefl.api import (
     Dataset,
     Rounds,
@@ -68,3 +69,13 @@ def link_rate(text: str) -> int:
     network = Network()
     network.add_link("a", "up", Link(Constant(parse_rate(text))))
     return parse_rate(text)
+
+
+def experiment(out: Path) -> float:
+    """The best final accuracy of three strategies over three seeds."""
+    runs: edgefl.Runs = edgefl.run(
+        "quickstart", overrides={"stop.emulated_s": 5, "seeds": [1, 2, 3]}, clock="virtual", out=out
+    )
+    print(runs.compare(baseline="fedavg"))
+    runs.report(out / "report.html", baseline="fedavg")
+    return float(runs.summary["final_accuracy"].max())

@@ -28,7 +28,7 @@ from rich.table import Table
 from rich.text import Text
 
 from edgefl.commands import show
-from edgefl.commands.options import AcceptKeys, ConfigOrNone, InventoryPath, OverridesAsForRun
+from edgefl.commands.options import AcceptKeys, ConfigOrNone, InventoryPath, Overrides
 from edgefl.config.file import base_of
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import FAILED, NOT_MET
@@ -64,7 +64,7 @@ LEFT = ("host", "system", "fits")
 def check(
     inventory: InventoryPath,
     config: ConfigOrNone = None,
-    overrides: OverridesAsForRun = None,
+    overrides: Overrides = None,
     accept_new_host_keys: AcceptKeys = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print everything that was found out, as JSON.")
