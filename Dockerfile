@@ -30,7 +30,8 @@ RUN apt-get update \
 COPY --from=build /opt/edgefl /opt/edgefl
 # Any user may write here, so that `--user` can be the one whose files the results shall be.
 RUN mkdir -m 1777 /work /keys
-ENV PATH=/opt/edgefl/bin:$PATH XDG_CACHE_HOME=/tmp/cache
+# Any user: caches and settings of the packages go to /tmp.
+ENV PATH=/opt/edgefl/bin:$PATH HOME=/tmp
 WORKDIR /work
 USER 1000:1000
 ENTRYPOINT ["edgefl"]
