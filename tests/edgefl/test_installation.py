@@ -33,6 +33,7 @@ WITH_VALUE = re.compile(
     r"-[cirft]|--(constraint|requirement|index-url|extra-index-url|find-links|target|python|retries"
     r"|timeout|resolution|override|extra|prefix|root)"
 )
+AT_A_PLACE = re.compile(r"/|\.whl| @ ")  # a path, a file, an address
 TEXTS = {
     ".md",
     ".sh",
@@ -85,7 +86,7 @@ def from_an_index(words: str) -> list[str]:
         word = left.pop(0)
         if WITH_VALUE.fullmatch(word):
             del left[:1]
-        elif not (word.startswith(("-", ".", "$", "{", "~", "<")) or "/" in word or ".whl" in word):
+        elif not word.startswith(("-", ".", "$", "{", "~", "<")) and not AT_A_PLACE.search(word):
             found.append(word)
     return found
 
@@ -96,6 +97,8 @@ def test_no_page_and_no_script_installs_a_project_of_others() -> None:
         text = path.read_text(encoding="utf-8").replace("\\\n", " ")
         if path.suffix == ".py":  # what a program prints: no docstrings
             text = "\n".join(strings(text))
+        elif path.suffix == ".ipynb":
+            text = "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"])
         for words in COMMAND.findall(text):
             commands += 1
             strangers = [each for each in from_an_index(words) if name(each) not in allowed]
@@ -130,6 +133,8 @@ def has_docstring(node: ast.AST) -> bool:
         ("--constraint scripts/constraints.txt --editable '.[lab]'", []),
         ("'./edgefl_testbed-0.1.0-py3-none-any.whl[live]'   # a wheel", []),
         ("pytest numpy path/to/edgefl", ["pytest", "numpy"]),
+        (f'"{NAME}[lab] @ git+{{REPOSITORY}}"', []),
+        (NAME, [NAME]),
     ],
 )
 def test_what_a_command_takes_from_an_index(words: str, found: list[str]) -> None:
