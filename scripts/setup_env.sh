@@ -103,9 +103,10 @@ torch_index() {  # prints the index for torch; empty: pip's own settings decide
 }
 
 pip_install() {  # shows pip's progress on a terminal, nothing in logs
-    local quiet=()
-    [ -t 1 ] || quiet=(--quiet)
-    "$venv_python" -m pip install ${quiet[@]+"${quiet[@]}"} --constraint "$constraints" "$@"
+    local options=()
+    [ -t 1 ] || options=(--quiet)
+    [[ ",$extras," != *,docs,* ]] || options+=(--constraint "$root/scripts/constraints-docs.txt")
+    "$venv_python" -m pip install ${options[@]+"${options[@]}"} --constraint "$constraints" "$@"
 }
 
 install_torch() {

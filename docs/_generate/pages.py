@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -19,7 +18,6 @@ from edgefl.config.experiment import Experiment
 from edgefl.config.keys import Key, about, is_basic, keys
 from edgefl.plugins.launch.inventory import InventoryFile
 from edgefl.strategies.base.catalog import load as load_strategy
-from edgefl.strategies.base.catalog import strategy_names
 from emulator import cli as emulator_cli
 from emulator.energy.power import DEVICE_POWER, POWER_SOURCES, RADIOS
 from emulator.profiles import ProfileFigure
@@ -33,24 +31,16 @@ PACKAGES = {
 }
 
 
-def write_all(folder: Path) -> None:
-    """Write every page whose text has changed, so that Sphinx reads only these again."""
-    (folder / "options").mkdir(parents=True, exist_ok=True)
-    made = {
+def texts() -> dict[str, str]:
+    """Map the name of each page to its text."""
+    return {
         "config.md": config_page(),
         "inventory.md": inventory_page(),
-        **{f"options/{name}.md": options_table(name) for name in strategy_names()},
         **{f"{page}.md": catalog_page(*where) for page, where in PACKAGES.items()},
         "cli-edgefl.md": cli_page(edgefl_cli.app, "edgefl"),
         "cli-emulator.md": cli_page(emulator_cli.app, "emulator"),
         "power.md": power_page(),
     }
-    for name, text in made.items():
-        path = folder / name
-        if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8")
-    for path in set(folder.rglob("*.md")) - {folder / name for name in made}:
-        path.unlink()
 
 
 # ---------------------------------------------------------------------- config keys
@@ -190,7 +180,8 @@ def cli_page(app: typer.Typer, name: str) -> str:
 
 def _keep_whole_sentences(group: Any, context: typer.Context) -> None:
     """Give each command a short help: without one, click cuts its help at 45 characters."""
-    for name in getattr(group, "commands", ()):
+    names = group.list_commands(context) if hasattr(group, "list_commands") else ()
+    for name in names:
         command = group.get_command(context, name)  # those of edgefl are loaded by this
         command.short_help = " ".join((command.help or "").partition("\n\n")[0].split())
         _keep_whole_sentences(command, context)

@@ -128,7 +128,7 @@ Columns = Annotated[
     str | None,
     typer.Option(
         metavar="NAME,...",
-        help="Columns of --markdown and --latex, such as accuracy,speed_up,bytes_up.",
+        help="Only these columns, such as final,to_target,up; a wrong name shows the nearest.",
         rich_help_panel=OUTPUT,
     ),
 ]
@@ -170,8 +170,6 @@ def compare(
 
     if markdown and latex:
         raise UserError("--markdown and --latex: expected one of them, since both print")
-    if columns is not None and not (markdown or latex):
-        raise UserError("--columns: expected with --markdown or --latex")
     found = answer(runs, Question(baseline, x, target, accuracy.value, method.value, effect))
     if strict:
         differences.refuse({each.name: each.differs for each in found.schemes})
@@ -181,7 +179,7 @@ def compare(
     if markdown or latex:
         _print_markup(found, keys, latex)
     else:
-        _print_tables(found, runs)
+        _print_tables(found, runs, keys)
     for path in _written(found, csv, parquet, rows):
         if not (markdown or latex):
             show.line(f"numbers: {path}")
@@ -196,10 +194,16 @@ def compare(
             show.hint_about("plot", runs)
 
 
-def _print_tables(found: Comparison, runs: list[Path]) -> None:
+def _print_tables(found: Comparison, runs: list[Path], keys: Sequence[str]) -> None:
     from edgefl.results import tables
 
     console = Console()
+    if keys:
+        grid = tables.grid(found, keys)
+        console.print(tables.chosen(grid))
+        for note in grid.notes:
+            show.line(note)
+        return
     of_families = (family.table(runs) for family in families().values())
     for each in tables.printed(found, console.width, of_families):
         console.print(each, soft_wrap=isinstance(each, Text))

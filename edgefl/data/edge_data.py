@@ -75,7 +75,7 @@ def digest(found: Dataset, shares: Shares) -> str:
 
 
 def digests(found: Dataset, shares: Shares) -> dict[str, str]:
-    """Return the ``digest`` for every scale that a data set of the scale "standard" has."""
+    """Return the ``digest`` of a data set with scale "standard", for each scale it can have."""
     result = {}
     for scale in ("standard", "raw", "unit"):
         with suppress(UserError):  # texts have one scale

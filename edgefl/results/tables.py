@@ -129,15 +129,16 @@ def note_on_energy(rows: Iterable[Row]) -> str:
 
 
 # ---------------------------------------------------------------------- runs on the terminal
-RECEIVED, APPLIED, DISCARDED = "re-\nceived", "ap-\nplied", "disc.\n"  # updates
+RECEIVED, APPLIED, DISCARDED = "received\n", "applied\n", "discarded\n"  # updates
+STALENESS, LENGTH, VERSIONS = "staleness\nmean/max", "emulated\ns", "versions\n"
+BEST = "\nbest"  # the end of a heading
 JOULES = "energy\nJ"
 RAW_UP, RAW_DOWN = "raw\nup", "raw\ndown"  # without compression
 NAME, VERDICT = "strategy\n", "verdict\n"
 NARROWEST_NAME = 8
 # order in which columns are left out in a narrow terminal
 LEFT_OUT_FIRST = (
-    *(RAW_DOWN, RAW_UP, RECEIVED, "acc.\nbest", "stale\navg/max", "emul.\ns", DISCARDED),
-    *("ver-\nsions", "down\n", "up\n"),
+    *(RAW_DOWN, RAW_UP, RECEIVED, BEST, STALENESS, LENGTH, DISCARDED, VERSIONS, "down\n", "up\n"),
 )
 
 
@@ -190,10 +191,10 @@ def _columns_of_runs(
 
     columns = {
         NAME: [name + f"\n{len(of)} seeds" * (len(of) > 1) for name, of in by_name.items()],
-        f"{score.short}\nfinal": cells("final_accuracy", share),
-        f"{score.short}\nbest": cells("best_accuracy", share),
+        f"{score.title}\nfinal": cells("final_accuracy", share),
+        f"{score.title}{BEST}": cells("best_accuracy", share),
         f"{target}\ns": cells("time_to_target_s", seconds),
-        "ver-\nsions": cells("versions", count),
+        VERSIONS: cells("versions", count),
         RECEIVED: cells("updates_received", count),
         APPLIED: cells("updates_applied", count),
         DISCARDED: cells("updates_discarded", count),
@@ -201,8 +202,8 @@ def _columns_of_runs(
         f"down\n{unit}": cells("bytes_down", scaled(size)),
         f"{RAW_UP} {unit}": cells("raw_bytes_up", scaled(size)),
         f"{RAW_DOWN} {unit}": cells("raw_bytes_down", scaled(size)),
-        "stale\navg/max": list(map(_staleness, by_name.values())),
-        "emul.\ns": cells("emulated_s", seconds),
+        STALENESS: list(map(_staleness, by_name.values())),
+        LENGTH: cells("emulated_s", seconds),
         JOULES: cells("joules", three_digits),
         f"{target}\nJ": cells("joules_to_target", three_digits),
         VERDICT: list(map(_verdict, by_name.values())),
@@ -211,6 +212,7 @@ def _columns_of_runs(
         (JOULES, f"{target}\nJ"): all(row.joules is None for row in rows),
         (f"{RAW_UP} {unit}", f"{RAW_DOWN} {unit}"): all(row.raw_bytes_up is None for row in rows),
         (DISCARDED,): not any(row.updates_discarded for row in rows),
+        (f"{target}\ns",): all(row.target_accuracy is None for row in rows),
         (RECEIVED,): all(row.updates_received in (None, row.updates_applied) for row in rows),
     }
     without = {heading for headings, is_so in needless.items() if is_so for heading in headings}
@@ -224,9 +226,9 @@ def _make_room(columns: dict[str, list[str]], width: int) -> list[str]:
         widths = _widths(columns)
         if _total(widths | {NAME: min(widths[NAME], NARROWEST_NAME)}) <= width:
             break
-        for heading in [heading for heading in columns if heading.startswith(start)]:
+        for heading in [each for each in columns if each.startswith(start) or each.endswith(start)]:
             del columns[heading]
-            left_out.append(" ".join(heading.replace("-\n", "").split()))
+            left_out.append(" ".join(heading.split()))
     return left_out
 
 
@@ -284,6 +286,8 @@ def _notes_on_runs(rows: Sequence[Row], by_name: Mapping[str, Sequence[Row]]) ->
             notes.append(Text.assemble((f"{name}: {why}: ", COLOURS.get(why, "")), row.reasons))
         if row.warnings:
             notes.append(Text.assemble((f"{name}: warning: ", "yellow"), row.warnings))
+        if row.final_accuracy is None and row.best_accuracy is None:
+            notes.append(Text(f"{name}: no {row.score.title}: no evaluation had a finite one"))
         if row.resumptions:
             once = row.resumptions == 1
             often, last = ("once", "") if once else (f"{row.resumptions} times", " in all")
@@ -308,7 +312,7 @@ def ages(rows: Sequence[Row]) -> Table:
     Updates with a fresher model have columns if there are any.
     """
     by_name = schemes(rows)
-    units = {age.SECONDS: "s", age.VERSIONS: "vers."}
+    units = {age.SECONDS: "s", age.VERSIONS: "versions"}
 
     def cell(of_scheme: Sequence[Row], of: str, unit: str) -> str:
         lines = []
@@ -344,6 +348,23 @@ PERCENT = 100 * CONFIDENCE
 SEEDS = f"seeds for {100 * POWER:g} %"
 
 
+# what a heading of ``table`` says -> the key of that column
+OF_HEADINGS = {
+    "strategy": "name",
+    "final": "final_accuracy",
+    "best": "best_accuracy",
+    "target": "to_target",
+    "received": "updates_received",
+    "applied": "updates_applied",
+    "discarded": "updates_discarded",
+    "up": "bytes_up",
+    "down": "bytes_down",
+    "staleness": "staleness_mean",
+    "emulated": "emulated_s",
+    "energy": "joules",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class GridColumn:
     """A heading with its unit, the cells, one per scheme, and how they are aligned."""
@@ -373,13 +394,15 @@ class Grid:
 def grid(comparison: Comparison, keys: Sequence[str] = ()) -> Grid:
     """Return the grid with the columns ``keys``, or with those that there is something for.
 
-    UserError for an unknown key.
+    A key may also be what a heading of ``table`` says. UserError for an unknown key.
     """
     columns = _columns(comparison)
     for key in keys:
-        if key not in columns:
-            raise UserError(f"--columns {key}: there is no such column{nearest(key, columns)}")
-    named = dict.fromkeys(("name", *(keys or _usual(comparison))))  # each once, the names first
+        if key not in columns and key not in OF_HEADINGS:
+            near = nearest(key, [*OF_HEADINGS, *columns])
+            raise UserError(f"--columns {key}: there is no such column{near}")
+    chosen = [OF_HEADINGS.get(key, key) for key in keys] or _usual(comparison)
+    named = dict.fromkeys(("name", *chosen))  # each once, the names first
     shows = comparison.question.accuracy == "convergence" or "convergence_accuracy" in named
     old = notes_on_old_means(comparison.rows) if shows else []
     return Grid({key: columns[key] for key in named}, (*notes(comparison), *old))
@@ -520,6 +543,16 @@ def seeds_for(found: PairedEffect | None) -> str:
     if found is None or found.test is None or found.test.p is None:
         return MISSING
     return f"> {MOST_SEEDS}" if found.seeds is None else str(found.seeds)
+
+
+def chosen(grid: Grid) -> Table:
+    """Return the grid for the terminal."""
+    shown = plain_table(gap=1)
+    for column in grid.columns.values():
+        shown.add_column(column.heading, justify="left" if column.left else "right")
+    for row in grid.rows:
+        shown.add_row(*map(Text, row))
+    return shown
 
 
 # (column of the grid, those whose cells stand below it, and what is written before them)

@@ -81,8 +81,8 @@ def _value(value: object) -> Lines:
 
 
 def _heading(text: str) -> str:
-    """ "ver-\\nsions" is "versions", "acc.\\nfinal" is "acc. final"."""
-    return " ".join(text.replace("-\n", "").split())
+    """A heading of two lines in one."""
+    return " ".join(text.split())
 
 
 def _lines(cell: object) -> Lines:

@@ -187,7 +187,7 @@ def test_a_run_of_the_first_version(edgefl: Edgefl, finished: bool) -> None:
     assert Path("timeline.png").stat().st_size > 10_000
     shown = HtmlPage(Path("report.html").read_text())
     assert shown.wrong == []
-    assert ("unfinished" in shown.tables[0][1][-1]) is not finished
+    assert ("unfinished" in shown.tables[0][1]) is not finished
     assert json.loads(Path("trace.json").read_bytes())["traceEvents"]
 
 
@@ -238,6 +238,16 @@ def test_a_table_for_a_paper_is_all_that_is_printed(
     assert shown.startswith(first[option])
     assert "next:" not in shown and "─" not in shown and "2.00" in shown
     assert "numbers: " not in shown and Path("all.csv").is_file()
+
+
+def test_columns_by_the_words_of_the_table(edgefl: Edgefl, seeds: Path) -> None:
+    """The same ones on the terminal and for a paper, in the order in which they are asked for."""
+    words = "compare runs/x --columns up,final,target"
+    told = edgefl(words)[1].splitlines()
+    assert told[0].split() == ["strategy", "up", "(kB)", "final", "accuracy", "to", "0.8", "(s)"]
+    heads = [line for line in edgefl(f"{words} --latex")[1].splitlines() if "strategy" in line]
+    assert heads[0].startswith("strategy & up (") and heads[0].count("&") == 3
+    assert "nearest: 'staleness'" in edgefl("compare runs/x --columns stalenes")[2]
 
 
 def test_a_run_killed_in_the_middle_of_a_line(edgefl: Edgefl, seeds: Path) -> None:

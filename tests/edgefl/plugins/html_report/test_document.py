@@ -127,15 +127,15 @@ def test_the_file_is_whole_and_needs_nothing_else(recorded: Path) -> None:
 def test_the_numbers_are_those_of_the_comparison(recorded: Path) -> None:
     shown = page(recorded)
     rows = {row.name: row for row in compare.load(recorded)}
-    headings, *lines = table(shown, "acc. final")
+    headings, *lines = table(shown, "accuracy final")
     assert [line[0] for line in lines] == ["fedavg", "fedasync"] == list(rows)
     place = {name: at for at, name in enumerate(headings)}
     for line in lines:
         row = rows[line[0]]
-        assert line[place["acc. final"]] == f"{row.final_accuracy:.3f}"
+        assert line[place["accuracy final"]] == f"{row.final_accuracy:.3f}"
         assert line[place["versions"]] == str(row.versions)
         assert line[place["verdict"]] == "virtual"
-    (ages,) = (each for each in shown.tables if "at work vers." in each[0])
+    (ages,) = (each for each in shown.tables if "at work versions" in each[0])
     for line, name in zip(ages[1:], rows, strict=True):
         held = RunFiles(recorded / name).ages.held
         assert line[2].startswith(tables.three_digits(held.integrals()[0] / held.total_s))
@@ -293,7 +293,7 @@ def test_several_seeds_have_one_line_and_their_own_verdicts(folder: Path) -> Non
         run = Path(shutil.copytree(folder / "fedavg", folder / "fedprox" / f"seed{seed}"))
         changed(run / "summary.json", seed=seed, final_accuracy=0.5 + 0.1 * seed)
     shown = page(folder / "fedprox")
-    assert table(shown, "acc. final")[1][:2] == ["fedprox2 seeds", "0.650±.071"]
+    assert table(shown, "accuracy final")[1][:2] == ["fedprox2 seeds", "0.650±.071"]
     assert [row[0] for row in table(shown, "verdict")[1:]] == ["fedprox seed 1", "fedprox seed 2"]
     assert "runs 2 of 1 strategy" in shown.text
 
