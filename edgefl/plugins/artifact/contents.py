@@ -9,22 +9,21 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 from edgefl.clocks.choices import RUN, VIRTUAL
 from edgefl.config.file import FACTS
-from edgefl.errors import UserError, listed, nearest, needs
+from edgefl.errors import UserError, listed, nearest
 from edgefl.plugins.artifact import check
 from edgefl.plugins.html_report.sections import ReportedRun, experiments
 from edgefl.results import run_files
 from edgefl.results.compare import SeedEstimate, in_words_of, load
 from edgefl.results.run_files import RunFiles
 from edgefl.results.statistics import (
-    HAS_SCIPY,
     PairedEffect,
     Reached,
     difference,
-    interval,
     speed_up,
 )
 from edgefl.results.summary import INTERRUPTED, STRAINED, UNFINISHED
@@ -107,9 +106,6 @@ def of_runs(paths: Sequence[Path], baseline: str | None = None) -> Contents:
     ``baseline``: a strategy; what the others gain over it is a claim, too. UserError for a path
     without a run, a run that has not come to its end, or an unknown baseline.
     """
-    if not HAS_SCIPY:
-        with needs("lab", "edgefl artifact"):
-            import scipy  # noqa: F401  # the tolerances need its quantiles
     runs = _all_runs(paths)
     broken = [run.title for run in runs if run.row.mark in BROKEN]
     if broken:
@@ -258,16 +254,15 @@ def _mean(
 
 
 def tolerance(values: Sequence[float]) -> float:
-    """Return how far the mean of as many new runs may be away from the mean of ``values``.
+    """Return how far the mean of new runs with the same seeds may be away from that of ``values``.
 
-    It is half the 95 % prediction interval of such a mean, if the values are normal: t s sqrt(2/n).
-    The new runs have the same seeds, so that they vary less than this assumes. One value alone says
-    nothing: then ASSUMED_SHARE of it.
+    It is two standard errors of the difference of two such means, 2 s sqrt(2/n), as if the seeds
+    were others. They are the same, so the runs vary less. One value alone says nothing: then
+    ASSUMED_SHARE of it.
     """
-    share = LEAST_SHARE if len(values) > 1 else ASSUMED_SHARE
-    least = share * abs(math.fsum(values)) / len(values)
-    around = interval(values, "t")
-    return least if around is None else max(least, (around.high - around.low) / math.sqrt(2))
+    n, share = len(values), LEAST_SHARE if len(values) > 1 else ASSUMED_SHARE
+    least = share * abs(math.fsum(values)) / n
+    return max(least, 2 * stdev(values) * math.sqrt(2 / n)) if n > 1 else least
 
 
 def _over(study: Study, label: str, baseline: str) -> list[dict[str, Any]]:

@@ -39,8 +39,8 @@ LATEX |= {each: f"\\{each}" for each in "&%$#_{}"} | {
 RULE = (
     "Under the virtual clock the expected number is exact on a processor of the same kind. Another"
     " kind (other vector registers, another architecture) adds in another order: then the number"
-    " must be within the tolerance. So must the numbers of the wall clock. The tolerance is half"
-    " the 95 % prediction interval of the mean of as many further seeds, and at least 1 % of the"
+    " must be within the tolerance. So must the numbers of the wall clock. The tolerance is two"
+    " standard errors of the difference of two such means over the seeds, and at least 1 % of the"
     " value; if there is one seed, 10 % of it are assumed."
 )
 ON_WALL = "The machine must have no other load; each run says whether the machine kept up."
@@ -85,8 +85,8 @@ class ArtifactFacts:
     @property
     def description(self) -> str:
         return (
-            f"Experiments with federated learning ({self.contents.subject}), run by edgefl"
-            f" {__version__}: a testbed that measures strategies on the wall clock over real"
+            f"{self.contents.subject}: experiments with federated learning, run by edgefl"
+            f" {__version__}, a testbed that measures strategies on the wall clock over real"
             " sockets, and under a virtual clock."
         )
 
@@ -287,8 +287,8 @@ def _data_line(study: Study, downloads: Sequence[str]) -> str:
     name = _name(study, "data", "digits")
     if name in downloads:
         origin = f"the scripts download them (`edgefl data get {name}`)"
-    elif ":" in name:
-        origin = "their code is in the artifact"
+    elif ":" in name or "dir" in study.config.get("data", {}):
+        origin = "their files are in the artifact"
     else:
         origin = one_line("edgefl.data", name).rstrip(".")
     digests = _each(str(run.facts.get("data_digest", "")) for run in study.runs)

@@ -24,7 +24,7 @@ from edgefl.plugins.artifact import check, documents, kick, packages
 from edgefl.plugins.artifact.contents import KICK, REPRODUCE, Contents, Study
 from edgefl.plugins.artifact.documents import ArtifactFacts, Wishes, files_of, json_text
 from edgefl.plugins.artifact.names import Names
-from edgefl.plugins.artifact.users_files import UsersFiles, collect
+from edgefl.plugins.artifact.users_files import UsersFiles, collect, own_data
 from edgefl.plugins.launch.wheels import own_wheel
 from edgefl.record.files import EXPERIMENT, METRICS, SUMMARY
 
@@ -113,17 +113,19 @@ def _write_documents(folder: Path, facts: ArtifactFacts) -> None:
 # ---------------------------------------------------------------------- experiments
 def _experiment(study: Study, folder: Path, wishes: Wishes) -> UsersFiles:
     """Write an experiment with the files that it names; return it as it is there."""
-    config, base = dict(study.config), study.base or Path.cwd()
-    roots = [base, Path.cwd()]
+    config, base = dict(study.config), (study.base or Path.cwd()).resolve()
     section = dict(config.get("data", {}))
-    place_of_data = data_dir(section.pop("dir", None), os.environ)
-    if ":" in section.get("name", ""):  # the user's code opens its files in the directory
-        roots.append(place_of_data)
-        section["dir"] = f"experiments/{study.name}"
+    directory = data_dir(section.pop("dir", None), os.environ).resolve()
+    own, roots = own_data(section, directory), {base: Path(), Path.cwd(): Path()}
+    if own is not None and "task" not in config:
+        inside = directory.relative_to(base) if directory.is_relative_to(base) else Path("data")
+        roots = {directory: inside, **roots}
+        section["dir"] = (Path("experiments") / study.name / inside).as_posix()
     config["data"] = section
     if "network" in config:
         config["network"] = {k: v for k, v in config["network"].items() if k not in ADDRESS}
-    found = collect(config, roots, study.facts.get("digests", {}), wishes.include)
+    more = (*wishes.include, *(own or ()))
+    found = collect(config, roots, study.facts.get("digests", {}), more)
     place = folder / "experiments" / study.name
     for inside, source in found.files.items():
         _copy(source, place / inside)

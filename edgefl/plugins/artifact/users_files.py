@@ -43,18 +43,19 @@ class UsersFiles:
 
 def collect(
     config: Mapping[str, Any],
-    roots: Sequence[Path],
+    roots: Mapping[Path, Path],
     digests: Mapping[str, str],
     include: Sequence[Path] = (),
 ) -> UsersFiles:
     """Find all files that a config needs.
 
-    ``roots``: the folder to which its paths are relative, then others; what is below one keeps its
-    place. ``digests``: of the user's files when the runs began, by their names in the config.
-    ``include``: more files and folders. UserError for one that is missing, or has changed since.
+    ``roots``: folders in which a path of the config is sought, each with its place in the folder of
+    the experiment; what is below one keeps its place. ``digests``: of the user's files when the
+    runs began, by their names in the config. ``include``: more files and folders. UserError for one
+    that is missing, or has changed since.
     """
     found = UsersFiles({})
-    finder = _Finder(found, [root.resolve() for root in roots], digests)
+    finder = _Finder(found, {root.resolve(): place for root, place in roots.items()}, digests)
     found.config = finder.walked(config, ())
     for path in include:
         if not path.exists():
@@ -65,7 +66,7 @@ def collect(
 
 class _Finder:
     def __init__(
-        self, found: UsersFiles, roots: Sequence[Path], digests: Mapping[str, str]
+        self, found: UsersFiles, roots: Mapping[Path, Path], digests: Mapping[str, str]
     ) -> None:
         self.found, self.roots, self.digests = found, roots, digests
 
@@ -88,7 +89,7 @@ class _Finder:
         kind = kind_of(text)
         if kind is not None:
             word, _, place = text.partition(":")
-            self._refuse_changed(text, kind.digest(text, self.roots))
+            self._refuse_changed(text, kind.digest(text, [*self.roots]))
             return f"{word}:{self._placed(place, key)}"
         if code is not None:
             path = self._path(code[1], key)
@@ -139,8 +140,8 @@ class _Finder:
     # ------------------------------------------------------------------ files
     def add(self, path: Path) -> Path:
         """Add a file with what it needs, or a folder; return its path in the artifact."""
-        inside = next((path.relative_to(root) for root in self.roots if root in path.parents), None)
-        inside = inside or Path(ELSEWHERE) / path.name
+        root = next((root for root in self.roots if root in path.parents), path.parent)
+        inside = self.roots.get(root, Path(ELSEWHERE)) / path.relative_to(root)
         if self.found.files.get(inside, path) != path:
             inside = Path(ELSEWHERE) / f"{digest_of(path)[:8]}-{path.name}"
         for source in [path] if path.is_file() else tree(path):
@@ -236,3 +237,23 @@ def digest_of(path: Path) -> str:
     for each in tree(path):
         state.update(f"{digest_of(each)}  {each.relative_to(path)}\n".encode())
     return state.hexdigest()
+
+
+# ---------------------------------------------------------------------- data
+def own_data(section: Mapping[str, Any], directory: Path) -> list[Path] | None:
+    """Return the user's files and folders that a data set reads in ``directory``.
+
+    ``section``: [data] of a config. None for a published data set; [] for one of the user's code,
+    which opens its files by itself.
+    """
+    name = str(section.get("name", ""))
+    if ":" in name:
+        return []
+    options = catalog.options_of(catalog.find("edgefl.data", name, "load", None, "data set"))
+    if options is None or "train" not in options.model_fields:
+        return None
+    given = {key: value for key, value in section.items() if key in options.model_fields}
+    values = options.model_validate(given).model_dump()
+    names = [values["path"]] if "path" in values else [values["train"], values.get("test")]
+    # a table may be packed: "train.csv" is "train.csv.gz"
+    return [path for each in names if each for path in sorted(directory.glob(f"{each}*"))]

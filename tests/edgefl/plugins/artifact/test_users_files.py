@@ -10,7 +10,7 @@ import pytest
 
 from edgefl.errors import UserError
 from edgefl.plugins.artifact import users_files
-from edgefl.plugins.artifact.users_files import UsersFiles, collect
+from edgefl.plugins.artifact.users_files import UsersFiles, collect, own_data
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def base(tmp_path: Path) -> Path:
 
 
 def of(config: dict[str, Any], base: Path, **more: Any) -> UsersFiles:
-    return collect(config, [base], more.pop("digests", {}), **more)
+    return collect(config, {base: Path()}, more.pop("digests", {}), **more)
 
 
 def test_code_comes_with_what_it_imports_and_opens(base: Path) -> None:
@@ -106,3 +106,18 @@ def test_a_file_that_has_changed_or_gone_since_the_runs_is_refused(base: Path) -
     (base / "traces" / "up.csv").unlink()
     with pytest.raises(UserError, match="links.trace_up: traces/up.csv: no such file now"):
         of({"links": {"trace_up": "traces/up.csv"}}, base, digests={"traces/up.csv": digest})
+
+
+def test_files_of_a_data_set_of_ones_own_are_found_in_the_data_directory(tmp_path: Path) -> None:
+    for name in ("train.csv.gz", "other.csv", "test.csv", "images/cat/1.png", "images/dog/1.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    names = own_data({"name": "csv", "test": "test.csv"}, tmp_path)
+    assert names == [tmp_path / "train.csv.gz", tmp_path / "test.csv"]
+    assert own_data({"name": "images"}, tmp_path) == [tmp_path / "images"]
+    assert own_data({"name": "my_data.py:load"}, tmp_path) == []
+    assert own_data({"name": "digits"}, tmp_path) is None
+    found = collect({}, {tmp_path: Path("data")}, {}, [tmp_path / "images"])
+    assert {path.as_posix() for path in found.files} == {
+        *("data/images/cat/1.png", "data/images/dog/1.png")
+    }
