@@ -630,6 +630,8 @@ def drawn_on(
             if not given:
                 pyplot.close(canvas.figure)  # else a notebook shows half a figure
             raise
+        shows = matplotlib.is_interactive()
+    matplotlib.interactive(shows)  # a notebook's backend sets it when it makes its first figure
     for axes in () if given else canvas.figure.axes:  # ticks are made when it is shown
         for which in ("x", "y"):
             axes.tick_params(which, labelsize=settings()[f"{which}tick.labelsize"])
