@@ -33,6 +33,8 @@ INTERFACE = {  # what a script or a notebook uses -> its module, which is import
     "ModelScores": "interface.running",
     "load": "interface.runs",
     "Runs": "interface.runs",
+    "LoadedRun": "interface.runs",
+    "RunComparison": "interface.runs",
     "Experiment": "config.experiment",
     "UserError": "errors",
 }
