@@ -95,17 +95,24 @@ def test_the_clone_address_stands_in_the_readme_and_in_what_is_made_from_it() ->
 
 
 @pytest.mark.rest
+@pytest.mark.processes
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_cells_of_a_notebook_run(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    mpl.use("agg")
-    names: dict[str, object] = {}
-    for cell in json.loads(text(path))["cells"]:
-        source = "".join(cell["source"])
-        if cell["cell_type"] == "code" and "%pip" not in source:
-            exec(compile(source, path.name, "exec"), names)
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    book = nbformat.read(path, as_version=4)
+    book.cells = [cell for cell in book.cells if "%pip" not in cell.source]
+    done = nbclient.NotebookClient(
+        book, timeout=120, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    outputs = [output for cell in done.cells for output in cell.get("outputs", ())]
+    kinds = [kind for output in outputs for kind in output.get("data", ())]
+    drawn = [cell for cell in done.cells if ".plot(" in cell.source]
+    assert drawn and kinds.count("image/png") == len(drawn) and kinds.count("text/html") >= 2
+    assert not [output for output in outputs if output.get("name") == "stderr"]
     assert (tmp_path / "runs" / "quickstart" / "comparison_seeds.csv").is_file()
 
 
