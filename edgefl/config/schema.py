@@ -23,6 +23,7 @@ from edgefl.config.file import FACTS
 from edgefl.config.keys import about, is_basic, keys
 from edgefl.config.packaged import EXTENDS
 from edgefl.entry_points import entries, one_line
+from edgefl.errors import UserError
 from edgefl.strategies.base import catalog as strategies
 from edgefl.strategies.base.strategy import StrategyOptions
 from emulator import profiles
@@ -195,8 +196,14 @@ def _strategies(others: bool) -> Plugins:
 
 
 def _others(package: str, others: bool) -> Plugins:
+    found: Plugins = {}
     group = entries(catalog.GROUPS.get(package, package)) if others else {}
-    return {name: (one_line(entry), None) for name, entry in group.items()}
+    for name, entry in group.items():
+        try:
+            found[name] = one_line(entry), None
+        except UserError as error:  # a plug-in that cannot be loaded is still one of the names
+            found[name] = str(error), None
+    return found
 
 
 def _options(plugin: Any) -> Node:
