@@ -19,7 +19,12 @@ No room imports one above it; ``pyproject.toml`` has their order. ``emulator`` (
 devices, clocks, faults) knows nothing of this package.
 """
 
-__version__ = "0.1.0"
+from edgefl_testbed import VERSION as _VERSION
+from edgefl_testbed import refuse_strangers as _refuse_strangers
+
+_refuse_strangers()  # before the first import of emulator
+
+__version__: str = _VERSION
 
 INTERFACE = {  # what a script or a notebook uses -> its module, which is imported at the first use
     "run": "interface.running",

@@ -119,7 +119,7 @@ def _keys(path: Path | None) -> Iterator[tuple[str, Key, bool]]:
     With those of the file's own strategies, groups and plug-ins.
     """
     from edgefl.config.errors import sections
-    from edgefl.config.file import entry_name, tables_of
+    from edgefl.config.file import entry_key, tables_of
     from edgefl.config.keys import is_basic, keys
     from edgefl.config.links import Devices, Links
     from edgefl.errors import UserError
@@ -138,11 +138,11 @@ def _keys(path: Path | None) -> Iterator[tuple[str, Key, bool]]:
                 yield f"{table}.{key.name}", key, False
     for entry in _tables(tables.get("strategies")):
         for key in keys(_options(STRATEGY, entry.get("strategy"))):
-            yield f"strategies.{entry_name(entry, ('strategies',))}.{key.name}", key, False
+            yield f"strategies.{entry_key(entry, ('strategies',))}.{key.name}", key, False
     for group in _tables(tables.get("groups")):
         for table, model in (("links", Links), ("devices", Devices)):
             for key in keys(model):
-                yield f"groups.{entry_name(group, ('groups',))}.{table}.{key.name}", key, False
+                yield f"groups.{entry_key(group, ('groups',))}.{table}.{key.name}", key, False
 
 
 def _tables(value: Any) -> list[dict[str, Any]]:

@@ -28,6 +28,7 @@ from edgefl.commands import show
 from edgefl.config.experiment import FidelityLimits
 from edgefl.data.paths import VARIABLE, cache_dir, data_dir
 from edgefl.errors import listed
+from edgefl_testbed import NAME, install_command
 from emulator.clock import precise_timers
 from emulator.host import REAL_TIME, host_facts, real_time_priority
 
@@ -252,7 +253,7 @@ def _extras() -> Iterator[Finding]:
                 missing.append(package)
         name = f"extra {extra}"
         if missing:
-            advice = f"for it: pip install 'edgefl[{extra}]'"
+            advice = f"for it: {install_command(extra)}"
             yield Finding(name, "missing", f"{use}: no {', '.join(missing)}", advice)
         else:
             yield Finding(name, "ok", use)
@@ -267,7 +268,7 @@ def _packages() -> dict[str, list[str]]:
         for extra, needs in tables["project"]["optional-dependencies"].items():
             found[extra] = [_package(each) for each in needs]
     else:
-        for each in metadata.requires("edgefl") or ():
+        for each in metadata.requires(NAME) or ():
             extra = re.search(r"extra == ['\"]([^'\"]+)", each)
             if extra is not None:
                 found.setdefault(extra[1], []).append(_package(each))

@@ -47,6 +47,7 @@ from edgefl.exit_status import FAILED
 from edgefl.record.files import EXPERIMENT
 from edgefl.results.progress import LiveView, Pace, Point
 from edgefl.results.run_files import seed_name
+from edgefl_testbed import install_command
 from emulator.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -625,7 +626,7 @@ def conclude(experiment: Experiment, folder: Path) -> list[Row]:
         for path in gallery.leave(schemes, {"accuracy": folder / "figures" / "accuracy"}):
             show.line(f"figure: {path}")
     else:
-        show.line("no figures: matplotlib is not installed: pip install 'edgefl[lab]'")
+        show.line(f"no figures: matplotlib is not installed: {install_command('lab')}")
     for family in families().values():
         show.table(console, family.table(schemes))
         for line in family.leave(schemes, folder):

@@ -389,7 +389,7 @@ def _step(node: Any, key: str, loc: Loc, text: str) -> str | int:
         )
     if key.isascii() and key.isdecimal() and len(key) < 10 and int(key) < len(node):
         return int(key)
-    names = [entry_name(entry, loc) for entry in node]
+    names = [entry_key(entry, loc) for entry in node]
     if key in names:
         return names.index(key)
     near = nearest(key, [*filter(None, names)])
@@ -401,7 +401,7 @@ def _step(node: Any, key: str, loc: Loc, text: str) -> str | int:
     )
 
 
-def entry_name(entry: Any, loc: Loc) -> str:
+def entry_key(entry: Any, loc: Loc) -> str:
     """Return the name of an entry of ``strategies`` or ``groups``, not checked yet; else ""."""
     if loc == ("groups",):
         return str(entry.get("name", "")) if isinstance(entry, dict) else ""

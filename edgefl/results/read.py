@@ -36,6 +36,7 @@ TABLE_BYTES = 1 << 20  # of a CSV file
 FINGERPRINT_BYTES = 256  # of the rows before: they tell whether a file has only grown
 # So many rows are Python objects at a time: they fit the processor's cache.
 ROWS_AT_ONCE = 2000
+POWERS = 10.0 ** np.arange(23)  # exact
 MISSING = -1  # in a column of texts or of whole numbers: the row has none
 # Columns of CSV files that are texts; all others are numbers.
 TEXTS = {"edge", "direction", "kind", "what", "host", "machine", "throttled", "runtime", "state"}
@@ -594,6 +595,80 @@ def parsed_events(chunk: bytes, texts: Texts) -> EventColumns:
 
 
 # ---------------------------------------------------------------------- CSV files as columns
+class PlainColumn(NamedTuple):
+    """A column of lines in ASCII without quotes: the bytes, and where its fields are in them."""
+
+    data: np.ndarray
+    begins: np.ndarray
+    ends: np.ndarray
+
+    def texts(self, rows: Any = slice(None)) -> list[str]:
+        whole = self.data.tobytes().decode()
+        places = zip(self.begins[rows].tolist(), self.ends[rows].tolist())
+        return [whole[begin:end] for begin, end in places]
+
+    def codes(self) -> np.ndarray | None:
+        """Return a number for each text, equal for equal texts; None if there are long ones."""
+        codes = np.zeros(len(self.ends), np.uint64)
+        for characters, inside in self._characters():
+            codes = codes * np.uint64(256) + np.where(inside, characters, 0)
+        return codes if self._width() <= 8 else None
+
+    def decimals(self) -> np.ndarray | None:
+        """Return the numbers; None if a field is not one of few digits, such as 12 or 1.500.
+
+        They are those of ``float``: whole numbers below 2^53 and small powers of ten are exact, so
+        their ratio is rounded once.
+        """
+        count, width = len(self.ends), self._width()
+        digits, behind = np.zeros(count, np.int64), np.zeros(count, np.int8)
+        dots, others = np.zeros(count, np.int8), np.zeros(count, bool)
+        if width > 17:
+            return None
+        for left, (characters, inside) in enumerate(self._characters(), 1 - width):
+            value = characters - np.uint8(ord("0"))
+            is_digit, is_dot = (value < 10) & inside, (characters == ord(".")) & inside
+            others |= inside & ~is_digit & ~is_dot
+            np.copyto(digits, 10 * digits + value, where=is_digit)
+            np.copyto(behind, -left, where=is_dot)
+            dots += is_dot
+        bare = self.ends - self.begins == dots  # without a digit
+        if (others | bare | (dots > 1) | (digits >= 2**53)).any():
+            return None
+        return digits / POWERS[behind]
+
+    def _width(self) -> int:
+        return int((self.ends - self.begins).max(initial=0))
+
+    def _characters(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the characters of all fields from left to right, as if they stood at the right, and
+        whether they are of the field.
+        """
+        for left in range(self._width(), 0, -1):
+            at = self.ends - left
+            yield self.data[at], at >= self.begins
+
+
+def plain_columns(chunk: bytes, names: Sequence[str]) -> list[PlainColumn] | None:
+    """Return the columns of lines of CSV, but for the head, which ``names`` are.
+
+    None if only csv's reader can tell the fields.
+    """
+    head, data = ",".join(names).encode() + b"\n", np.frombuffer(chunk, np.uint8)
+    borders = np.flatnonzero((data == ord(",")) | (data == ord("\n")))
+    plain = chunk.isascii() and b'"' not in chunk and b"\r" not in chunk
+    plain &= len({*names}) == len(names) and len(borders) % len(names) == 0
+    if not plain or chunk.find(head, 1) >= 0:
+        return None
+    ends = borders.reshape(-1, len(names))
+    if ((data[ends] == ord("\n")).sum(axis=0) != [*[0] * (len(names) - 1), len(ends)]).any():
+        return None
+    begins = np.append(0, borders[:-1] + 1).reshape(ends.shape)
+    rows = slice(chunk.startswith(head), None)
+    columns = (np.ascontiguousarray(each[rows].T) for each in (begins, ends))
+    return [PlainColumn(data, *each) for each in zip(*columns)]
+
+
 class TableColumns:
     """Rows of a CSV file as columns: numbers of ``texts`` for TEXTS, else floats.
 
@@ -617,6 +692,23 @@ class TableColumns:
         """Take more rows: the fields of each column, in the order of ``names``."""
         self.count += len(columns[0])
         self._parts.append([self._packed(*each) for each in zip(self.names, columns)])
+
+    def add_plain(self, columns: Sequence[PlainColumn]) -> None:
+        """Take more rows, as ``add`` does."""
+        self.count += len(columns[0].ends)
+        self._parts.append([self._of_plain(*each) for each in zip(self.names, columns)])
+
+    def _of_plain(self, name: str, column: PlainColumn) -> np.ndarray:
+        if name not in TEXTS:
+            values = column.decimals()
+            return self._packed(name, column.texts()) if values is None else values
+        if (codes := column.codes()) is None:
+            return self.texts.numbers(column.texts())
+        _, firsts, of = np.unique(codes, return_index=True, return_inverse=True)
+        order = np.argsort(firsts)
+        numbers = np.empty(len(firsts), np.int32)
+        numbers[order] = self.texts.numbers(column.texts(firsts[order]))
+        return numbers[of]
 
     def _packed(self, name: str, fields: Sequence[str]) -> np.ndarray:
         if name in TEXTS:
@@ -653,10 +745,8 @@ def read_table(path: Path, texts: Texts | None = None) -> TableColumns:
     UserError names a damaged row.
     """
     table, tail = TableColumns(texts), TableTail(path, strict=True)
-    while (columns := tail.columns(TABLE_BYTES)) is not None:
-        table.names = tail.names
-        if columns:
-            table.add(columns)
+    while tail.add_to(table, TABLE_BYTES):
+        pass
     return table
 
 
@@ -684,16 +774,34 @@ class TableTail:
 
     def read_columns(self, most_bytes: int | None = None) -> TableColumns:
         """Return the complete rows added since the last call as columns."""
-        columns = self.columns(most_bytes)
         table = TableColumns(self._texts, self.names)
+        self.add_to(table, most_bytes)
+        return table
+
+    def add_to(self, table: TableColumns, most_bytes: int | None) -> bool:
+        """Add the complete rows since the last call; False if the file has not grown."""
+        if not (chunk := self._tail.read_bytes(most_bytes)):
+            return False
+        chunk = chunk.replace(b"\r\n", b"\n")
+        head = chunk[: chunk.find(b"\n")].decode("utf-8", errors="replace")
+        names = self.names or tuple(head.split(","))
+        if (plain := plain_columns(chunk, names)) is not None:
+            self._count += chunk.count(b"\n")
+            self.names = table.names = names
+            table.add_plain(plain)
+            return True
+        columns = self._fields(chunk)
+        table.names = self.names
         if columns:
             table.add(columns)
-        return table
+        return True
 
     def columns(self, most_bytes: int | None) -> Sequence[Sequence[str]] | None:
         """Return the fields of each column; [] without a row; None if the file has not grown."""
-        if not (chunk := self._tail.read_bytes(most_bytes)):
-            return None
+        chunk = self._tail.read_bytes(most_bytes)
+        return self._fields(chunk) if chunk else None
+
+    def _fields(self, chunk: bytes) -> Sequence[Sequence[str]]:
         text = chunk.decode("utf-8", errors="replace").replace("\r\n", "\n")
         lines = text.split("\n")[:-1]
         names = self.names or tuple(lines[0].split(","))

@@ -54,6 +54,7 @@ from edgefl.results.summary import (
     interruption,
     unit_up_to,
 )
+from edgefl_testbed import install_command
 
 BAD = (FAILED, DIVERGED, INTERRUPTED, UNFINISHED)
 GOOD = (FAITHFUL, VIRTUAL)
@@ -647,7 +648,7 @@ def notes_on_old_means(rows: Iterable[Row]) -> list[str]:
 def _on_methods(comparison: Comparison, tested: bool) -> Iterable[str]:
     """Yield which intervals and tests the table has."""
     if not HAS_SCIPY and comparison.several_seeds:
-        yield "no intervals and tests: SciPy is not installed: pip install 'edgefl[lab]'"
+        yield f"no intervals and tests: SciPy is not installed: {install_command('lab')}"
         return
     methods = {
         each.interval.method

@@ -4,8 +4,8 @@ A transfer's row comes when it has ended, and its file may be behind or ahead of
 rows. So transfers that have ended come from links.csv, and those that go on from the events.
 
 Rows come as columns (``edgefl.results.read``), edges and kinds as numbers of ``texts``. What an
-edge does follows from all that came before, so this goes row by row, over numbers only; all else is
-done for many rows at once.
+edge does follows from all that came before: where tasks take their usual course, many rows are
+taken at once, others one by one, over numbers only. All else is done for many rows at once.
 """
 
 from __future__ import annotations
@@ -233,6 +233,14 @@ class History:
     def add(self, t_s: float, task: int) -> None:
         self._times.append(t_s)
         self._tasks.append(task)
+        self._forget()
+
+    def extend(self, times_s: np.ndarray, tasks: np.ndarray) -> None:
+        self._times.frombytes(times_s.tobytes())
+        self._tasks.frombytes(tasks.tobytes())
+        self._forget()
+
+    def _forget(self) -> None:
         if self._keep is not None and len(self._times) > 2 * self._keep:
             del self._times[: -self._keep], self._tasks[: -self._keep]
 
@@ -392,6 +400,14 @@ class Act(IntEnum):
     FAULT = 17
 
 
+ACTS_AT_ONCE = 8192
+# What an edge does after the acts of a task's usual course.
+AFTER = {
+    Act.ASSIGNED: RECEIVING,
+    Act.STARTED: TRAINING,
+    Act.SENDS: SENDING,
+    Act.ARRIVED: IDLE,
+}
 FACTS = {
     "task_started": Act.STARTED,
     "update_ready": Act.SENDS,
@@ -867,26 +883,100 @@ class Timeline:
 
     # ------------------------------------------------------------------ acts
     def _run(self, acts: _Acts, events: EventColumns) -> None:
-        """Take acts one after the other: what an edge does follows from all that came before."""
         rows, decisions = events.rows, events.decisions
         has_faults = (acts.act == Act.FAULT).any()
-        kinds, lengths_s = (rows.values(x) if has_faults else [] for x in ("kind", "for_s"))
-        version = decisions.whole("version").tolist()
-        made_of = decisions.values("made_of") if "made_of" in decisions.names else version
-        edges, faults, take = self._edges, self._faults, self._take
+        faults = [rows.values(x) if has_faults else [] for x in ("kind", "for_s")]
+        version, lists = decisions.whole("version"), decisions.has_list("made_of")
+        made_of = decisions.values("made_of") if lists.any() else []
+        versions = version.tolist()
         with without_collection():
-            for act, name, task, now_s, place in zip(*(each.tolist() for each in acts)):
-                if faults:
-                    self._end_faults(now_s)
-                if act in take:
-                    take[act](edges[name], task, now_s)
-                elif act == Act.PUBLISHED:
-                    self._published(version[place], made_of[place], now_s)
-                elif act == Act.DISCARDED:
-                    if (of := self._waiting.pop(task, None)) is not None:
-                        self._instant(of, "discard", now_s, task)
-                else:
-                    self._fault(name, str(kinds[place]), number(lengths_s[place]), now_s, task)
+            for first in range(0, len(acts.act), ACTS_AT_ONCE):
+                some = _Acts(*(each[first : first + ACTS_AT_ONCE] for each in acts))
+                published = some.act == Act.PUBLISHED
+                of_all = not lists[some.place[published]].any()
+                if not (of_all and self._take_usual(some, published, version)):
+                    self._one_by_one(some, versions, made_of, faults)
+
+    def _take_usual(self, acts: _Acts, published: np.ndarray, version: np.ndarray) -> bool:
+        """Take acts at once; False if they are not all of the usual course: then none was taken.
+
+        In that an edge is given a task, trains, sends and has sent, and a model has all that wait.
+        ``version``: of each decision.
+        """
+        if self._faults or not (published | np.isin(acts.act, [*AFTER])).all():
+            return False
+        order = np.argsort(acts.edge, kind="stable")
+        order = order[~published[order]]
+        act, name, task, now_s, _ = (each[order] for each in acts)
+        names, firsts = np.unique(name, return_index=True)
+        edges = [self._edges[each] for each in names.tolist()]
+        after, has = np.zeros(len(act), np.int64), np.where(act == Act.ARRIVED, MISSING, task)
+        for each, doing in AFTER.items():
+            after[act == each] = doing
+        before, had, since_s = (np.roll(each, 1) for each in (after, has, now_s))
+        before[firsts], had[firsts] = [e.doing for e in edges], [e.task for e in edges]
+        since_s[firsts] = [e.since_s for e in edges]
+        goes_on = (had == task) & (task != MISSING) & (before != UNKNOWN)
+        if not (goes_on | (act == Act.ASSIGNED)).all() or (before == ASKED).any():
+            return False
+        ends = np.flatnonzero(((before == TRAINING) | (before == IDLE)) & (now_s > since_s))
+        ends = ends[np.argsort(order[ends])]  # in the order of the rows
+        lane, kind = np.array(self._shown)[before[ends]].T
+        whole = np.full(len(ends), MISSING)
+        self._slices.append((name[ends], lane, kind, since_s[ends], now_s[ends], had[ends], whole))
+        for begin, end, edge in zip(firsts.tolist(), [*firsts[1:].tolist(), len(act)], edges):
+            edge.doing, edge.since_s = Doing(after[end - 1]), float(now_s[end - 1])
+            edge.task, edge.known, edge.moved = int(has[end - 1]), True, False
+            for history, kind_of in ((edge.given, Act.ASSIGNED), (edge.ready, Act.SENDS)):
+                own = begin + np.flatnonzero(act[begin:end] == kind_of)
+                history.extend(now_s[own], task[own])
+        self._merge(acts, np.flatnonzero(published), version)
+        return True
+
+    def _merge(self, acts: _Acts, published: np.ndarray, version: np.ndarray) -> None:
+        """Each model has the updates that have arrived since the one before."""
+        arrived = np.flatnonzero(acts.act == Act.ARRIVED)
+        earlier = len(self._waiting)
+        task = np.concatenate([np.array([*self._waiting], np.int64), acts.task[arrived]])
+        name = np.concatenate(
+            [np.array([*self._waiting.values()], acts.edge.dtype), acts.edge[arrived]]
+        )
+        model = np.concatenate([np.zeros(earlier, np.int64), published.searchsorted(arrived)])
+        merged = model < len(published)
+        self._waiting = dict(zip(task[~merged].tolist(), name[~merged].tolist()))
+        of = published[model[merged]]
+        kind = np.full(len(of), self.texts.number("merge"))
+        made = version[acts.place[of]]
+        self._instants.append((name[merged], kind, acts.t_s[of], task[merged], made))
+        versions = version[acts.place[published]].tolist()
+        self.versions += zip(acts.t_s[published].tolist(), versions)
+        self.version = [self.version, *versions][-1]
+
+    def _one_by_one(
+        self,
+        acts: _Acts,
+        version: Sequence[int],
+        made_of: Sequence[Any],
+        faults: Sequence[Sequence[Any]],
+    ) -> None:
+        """Take acts one after the other. ``made_of``: of each decision, or empty; ``faults``: the
+        kinds and the lengths of each row's fault, or empty.
+        """
+        edges, take = self._edges, self._take
+        for act, name, task, now_s, place in zip(*(each.tolist() for each in acts)):
+            if self._faults:
+                self._end_faults(now_s)
+            if act in take:
+                take[act](edges[name], task, now_s)
+            elif act == Act.PUBLISHED:
+                self._published(version[place], made_of[place] if made_of else None, now_s)
+            elif act == Act.DISCARDED:
+                if (of := self._waiting.pop(task, None)) is not None:
+                    self._instant(of, "discard", now_s, task)
+            else:
+                kind, for_s = str(faults[0][place]), number(faults[1][place])
+                self._fault(name, kind, for_s, now_s, task)
+        self._pack()
 
     def _assigned(self, edge: _Edge, task: int, now_s: float) -> None:
         self._do(edge, RECEIVING, task, now_s)

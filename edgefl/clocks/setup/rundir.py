@@ -51,6 +51,7 @@ from edgefl.results.read import read_csv
 from edgefl.results.run_files import read_config
 from edgefl.results.summary import BROKEN_OFF, outcome, scores_not_finite, warnings
 from edgefl.vectors import Layout, aligned_copy
+from edgefl_testbed import NAME
 from emulator.energy.power import EdgePower
 from emulator.fidelity import Fidelity
 from emulator.units import NS_PER_S
@@ -528,8 +529,9 @@ def git_commit(folder: Path = Path(__file__).parent) -> str:
         ]
     except (OSError, ValueError, KeyError, TypeError):
         name = ""
-    ours = name == "edgefl"
-    return (ours and _git(folder, "describe", "--always", "--dirty=+", "--abbrev=12")) or "unknown"
+    return (
+        name == NAME and _git(folder, "describe", "--always", "--dirty=+", "--abbrev=12")
+    ) or "unknown"
 
 
 def _git(folder: Path, *arguments: str) -> str:

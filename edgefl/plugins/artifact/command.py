@@ -92,7 +92,8 @@ def _contents(targets: list[str], baseline: str | None) -> Contents:
     """Return what the artifact is of: runs, or an entry of the studies of a checkout."""
     from edgefl.plugins.artifact.contents import of_runs
 
-    if len(targets) > 1 or Path(targets[0]).exists() or not STUDIES.is_dir():
+    is_path = "/" in targets[0] or Path(targets[0]).exists()
+    if len(targets) > 1 or is_path or not STUDIES.is_dir():
         return of_runs([Path(target) for target in targets], baseline)
     if str(STUDIES) not in sys.path:
         sys.path.append(str(STUDIES))

@@ -143,7 +143,8 @@ def _run(config: Path, folder: Path, data: Path, out: Path) -> float | None:
     except subprocess.TimeoutExpired:
         return None
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
+        lines = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()
+        said = lines[-1].removeprefix("edgefl: ")
         raise UserError(
             f"the experiment does not run in the artifact: {printable(said, 500)} (--include PATH"
             " adds a file that your code opens)"

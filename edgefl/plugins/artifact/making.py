@@ -44,17 +44,26 @@ def write(contents: Contents, out: Path, wishes: Wishes, say: Say) -> None:
     zipped = out.suffix == ".zip"
     if not zipped and out.is_dir() and any(out.iterdir()) and not (out / check.CLAIMS).is_file():
         raise UserError(f"--out {out}: is not an artifact, so it is not replaced")
-    with written(out), tempfile.TemporaryDirectory(prefix=".artifact-", dir=out.parent) as scratch:
-        folder = Path(scratch) / (out.stem if zipped else out.name)
+    with written(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        scratch = tempfile.TemporaryDirectory(prefix=".artifact-", dir=out.parent)
+    with scratch as place:
+        folder = Path(place) / (out.stem if zipped else out.name)
         folder.mkdir()
         _fill(folder, contents, wishes, say)
-        if not zipped:
-            shutil.rmtree(out, ignore_errors=True)  # an earlier artifact, or an empty folder
-            folder.rename(out)
-            return
-        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-            for path in files_of(folder):
-                archive.write(path, path.relative_to(folder.parent))
+        with written(out):
+            _put(folder, out)
+
+
+def _put(folder: Path, out: Path) -> None:
+    """Move the folder to ``out``, or pack it there."""
+    if out.suffix != ".zip":
+        shutil.rmtree(out, ignore_errors=True)  # an earlier artifact, or an empty folder
+        folder.rename(out)
+        return
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in files_of(folder):
+            archive.write(path, path.relative_to(folder.parent))
 
 
 def _fill(folder: Path, contents: Contents, wishes: Wishes, say: Say) -> None:
@@ -147,7 +156,8 @@ def _expected(study: Study, folder: Path, names: Names | None) -> None:
         text = json_text(facts)
         text = text if names is None else names.without_hosts(text)
         (place / SUMMARY).write_text(text, encoding="utf-8")
-        _copy(run.directory / METRICS, place / METRICS)
+        if (run.directory / METRICS).is_file():
+            _copy(run.directory / METRICS, place / METRICS)
 
 
 def _claims(contents: Contents, kicked: kick.Kicked) -> list[dict[str, Any]]:

@@ -37,7 +37,7 @@ SUFFIXES = (".html", ".htm")
 WIDTH = 1000  # characters: enough for all columns of the comparison
 OWN = Question()  # no baseline, and the target of the runs
 FIRST = "accuracy"  # the figure next to the results
-NO_FIGURES = "No figures: matplotlib was not installed (pip install 'edgefl[lab]')."
+NO_FIGURES = "No figures: matplotlib was not installed."
 
 
 def check(out: Path) -> None:

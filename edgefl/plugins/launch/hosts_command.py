@@ -41,6 +41,7 @@ from edgefl.plugins.launch.launch_plan import load_placed
 from edgefl.plugins.launch.survey import Demand, Survey, Surveyor, demand
 from edgefl.plugins.launch.wheels import OwnWheel, Target, fetched, own_wheel
 from edgefl.results.tables import plain_table
+from edgefl_testbed import WHEELS
 
 app = typer.Typer(no_args_is_help=True, help="The hosts of an inventory: what they are and need.")
 
@@ -286,7 +287,7 @@ def wheels(
             files = fetched(own.path, target, folder, show.line)
             size = sum(path.stat().st_size for path in files)
             show.line(f"{folder}: {len(files)} wheels for {target}, {decimal(size)}")
-        for old in folder.glob("edgefl-*.whl"):
+        for old in folder.glob(WHEELS):
             old.unlink()
         shutil.copy(own.path, folder)  # for hosts where edgefl is installed by hand
     show.hint(f"edgefl hosts install INVENTORY --wheels {folder}")

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgefl.errors import UserError, nearest, needs
+from edgefl.results.read import MISSING
 from edgefl.results.run_files import RunFiles, find, replace_file
 from edgefl.results.summary import unit_up_to
 
@@ -80,6 +81,42 @@ Points = list[tuple[float, float]]  # (emulated s, value)
 Runs = Mapping[str, Sequence[RunFiles]]  # of each scheme, by seed
 
 
+class ArrayRows(Sequence[tuple[Any, ...]]):
+    """The rows of many: numpy columns, of which only the rows that are looked at become tuples.
+
+    MISSING in a column of whole numbers is None.
+    """
+
+    def __init__(self, columns: Sequence[np.ndarray]) -> None:
+        self._columns = columns
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def __getitem__(self, which: Any) -> Any:
+        """A row; of a slice the list of its rows."""
+        if not isinstance(which, slice):
+            return self[which : which + 1 or None][0]
+        return list(zip(*(_values(each[which]) for each in self._columns)))
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        for first in range(0, len(self), ROWS_AT_ONCE):
+            yield from self[first : first + ROWS_AT_ONCE]
+
+    def column(self, place: int) -> list[Any]:
+        return _values(self._columns[place])
+
+    def where(self, chosen: np.ndarray) -> ArrayRows:
+        return ArrayRows([each[chosen] for each in self._columns])
+
+
+def _values(column: np.ndarray) -> list[Any]:
+    if column.dtype.kind == "i":
+        column = np.where(column == MISSING, np.array(None), column)
+    values: list[Any] = column.tolist()
+    return values
+
+
 @dataclass(frozen=True, slots=True)
 class PlotData:
     """The numbers behind a figure, as a table; a figure is drawn from nothing else.
@@ -89,19 +126,24 @@ class PlotData:
     """
 
     columns: tuple[str, ...]
-    rows: list[tuple[Any, ...]]
+    rows: Sequence[tuple[Any, ...]]
 
     def __getitem__(self, column: str) -> list[Any]:
         """Return the values of a column."""
         place = self.columns.index(column)
+        if isinstance(self.rows, ArrayRows):
+            return self.rows.column(place)
         return [row[place] for row in self.rows]
 
     def by(self, column: str) -> dict[Any, PlotData]:
         """Return the rows of each value of a column, in the order of their first rows."""
-        place = self.columns.index(column)
-        groups: dict[Any, list[tuple[Any, ...]]] = {}
-        for row in self.rows:
-            groups.setdefault(row[place], []).append(row)
+        groups: dict[Any, Any] = {value: [] for value in self[column]}
+        if isinstance(self.rows, ArrayRows):
+            of = np.array(self[column], object)
+            groups = {value: self.rows.where(of == value) for value in groups}
+        else:
+            for value, row in zip(self[column], self.rows):
+                groups[value].append(row)
         return {value: PlotData(self.columns, rows) for value, rows in groups.items()}
 
     def where(self, **values: Any) -> PlotData:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from edgefl.results.figures.base import (
+    ArrayRows,
     Canvas,
     Plot,
     PlotData,
@@ -53,9 +53,11 @@ class EdgeTimeline(Plot):
     LOG = ""
 
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
-        by_run = [_rows(name, run) for name, run in first_seeds(runs)]
-        busy = [rows for rows in by_run if any(row[2] in PLACES for row in rows)]
-        return PlotData(COLUMNS, [row for rows in busy for row in rows])
+        by_run = [_columns(name, run) for name, run in first_seeds(runs)]
+        busy = [columns for columns in by_run if not PLACES.keys().isdisjoint(columns[2])]
+        if not busy:
+            return PlotData(COLUMNS, [])
+        return PlotData(COLUMNS, ArrayRows([np.concatenate(each) for each in zip(*busy)]))
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
         panels, rest = canvas.edge_panels(data, 0.35, 0.15, "edges")
@@ -73,8 +75,8 @@ class EdgeTimeline(Plot):
         _legend(canvas, used)
 
 
-def _rows(name: str, run: RunFiles) -> list[tuple[Any, ...]]:
-    """Return the slices and instants of a run, in the order of their beginnings."""
+def _columns(name: str, run: RunFiles) -> list[np.ndarray]:
+    """Return the slices and instants of a run, in the order of their beginnings, as COLUMNS."""
     slices, instants = run.timeline.slice_columns(and_open=True), run.timeline.instant_columns()
     end_s = np.where(np.isnan(slices.end_s), run.timeline.emulated_s, slices.end_s)
     shown = (slices.kind != run.texts.number("idle")) & (end_s > slices.begin_s)
@@ -94,17 +96,16 @@ def _rows(name: str, run: RunFiles) -> list[tuple[Any, ...]]:
     ]
     ranks, texts = run.texts.ranks(), np.array([*run.texts.all, None], object)
     order = np.lexsort((ranks[columns[1]], ranks[columns[0]], columns[3]))
-    edge, lane, kind, begin_s, end_s, task, size_bytes = (each[order] for each in columns)
-    named = (texts[each].tolist() for each in (edge, lane, kind))
-    none = np.array(None)
-    whole = (np.where(each == MISSING, none, each).tolist() for each in (task, size_bytes))
-    return list(zip(repeat(name), *named, begin_s.tolist(), end_s.tolist(), *whole))
+    texts_of, numbers = columns[:3], columns[3:]
+    named = [texts[each[order]] for each in texts_of]
+    return [np.full(len(order), name, object), *named, *(each[order] for each in numbers)]
 
 
 def _full(data: PlotData, edges: Sequence[str], most: int) -> float:
     """Return when the panel of a run has ``most`` slices; infinite if it never has."""
     kept = set(edges)
-    ends = [row[5] for row in data.rows if row[1] in kept and row[2] in PLACES]
+    columns = zip(data["edge"], data["lane"], data["end_s"])
+    ends = [end_s for edge, lane, end_s in columns if edge in kept and lane in PLACES]
     return float(sorted(ends)[most]) if len(ends) > most else math.inf
 
 

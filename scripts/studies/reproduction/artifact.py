@@ -38,7 +38,9 @@ def contents(name: str) -> Contents:
     """Return the artifact of the entry ``name``. UserError if there is none, or it has no runs."""
     known = registry.entries()
     if name not in known:
-        raise UserError(f"{missing(Path(name))}, and no entry {name!r}{nearest(name, known)}")
+        near = nearest(name, known)
+        hint = near if "nearest" in near else " (scripts/studies/reproduce.py --list shows all)"
+        raise UserError(f"{missing(Path(name))}, and no entry{hint}")
     entry = known[name]
     book = Book(registry.with_used([entry]), DATA)
     results = _results(book, entry)

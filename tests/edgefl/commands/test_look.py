@@ -22,6 +22,7 @@ from recorded import killed, record
 
 from edgefl import cli
 from edgefl.commands.options import kept_aside
+from edgefl_testbed import install_command
 
 FIRST = ROOT / "tests" / "golden" / "first_version"
 ALL = ("compare", "plot", "view", "report", "export --to perfetto")
@@ -293,8 +294,8 @@ def test_parquet_on_an_install_without_pyarrow(edgefl: Edgefl, seeds: Path) -> N
     done: Any = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 2 and not Path("x.parquet").exists()
     assert done.stderr == (
-        "edgefl: --parquet needs the package 'pyarrow', which is not installed: pip install"
-        " 'edgefl[export]'\n"
+        "edgefl: --parquet needs the package 'pyarrow', which is not installed:"
+        f" {install_command('export')}\n"
     )
 
 
@@ -398,7 +399,7 @@ def test_a_format_whose_package_is_missing(
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     line = edgefl(f"export {run} --to {name} --out out")[2]
-    assert line.endswith(f"which is not installed: pip install 'edgefl[{extra}]'\n"), line
+    assert line.endswith(f"which is not installed: {install_command(extra)}\n"), line
 
 
 @pytest.mark.parametrize("to", ["perfetto", "parquet", "tensorboard"])

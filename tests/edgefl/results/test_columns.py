@@ -18,10 +18,12 @@ from edgefl.results.read import (
     MISSING,
     Columns,
     EventColumns,
+    TableColumns,
     TableTail,
     Texts,
     event_columns,
     parsed_events,
+    read_csv,
     read_events,
     read_table,
 )
@@ -145,6 +147,25 @@ def test_a_field_with_a_quote_and_a_row_that_is_too_long(tmp_path: Path) -> None
         read_table(path)
     live = TableTail(path).read_columns()
     assert live["bytes"].tolist() == [1], "the page leaves it out"
+
+
+NUMBERS = ["0", "7.25", ".5", "12.", "0.024428000", "1398.123456789", "9007199254740993", "-1.5"]
+NUMBERS += ["1e-3", "nan", "", ".", "1.2.3", "x", "123456789012345678901"]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_table_of_any_fields_has_the_values_of_its_rows(tmp_path: Path, seed: int) -> None:
+    """Whether numpy or csv's reader tells the fields."""
+    rng, path = random.Random(seed), tmp_path / "links.csv"
+    texts = ["a", "b7", "", "an edge with a long name", *(["ü"] if seed % 3 == 0 else [])]
+    allowed = NUMBERS if seed % 2 else NUMBERS[:6]
+    rows = [(rng.choice(texts), rng.choice(allowed), f"{rng.random():.9f}") for _ in range(20)]
+    path.write_text("\r\n".join(map(",".join, [("edge", "bytes", "finished_s"), *rows])) + "\r\n")
+    found, expected = read_table(path), TableColumns.of(read_csv(path))
+    assert [found.texts.all[each] for each in found["edge"]] == [edge for edge, _, _ in rows]
+    for name in ("bytes", "finished_s"):
+        np.testing.assert_array_equal(found[name], expected[name])
+    assert found.texts.all == expected.texts.all
 
 
 def test_a_growing_table(tmp_path: Path) -> None:

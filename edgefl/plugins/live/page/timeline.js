@@ -357,12 +357,12 @@ export class Timeline {
       setText(doing, state);
     });
     const counts = new Map();
-    this.run.edges.forEach((_, edge) => {
+    this.rows.forEach((edge) => {
       const state = stateOf(edge) || "edges";
       counts.set(state, (counts.get(state) ?? 0) + 1);
     });
     setText(this.counts, [...counts].map(([state, n]) => `${n} ${state}`).join(" · ")
-      || "no edges yet");
+      || (this.run.edges.length ? "no such edge" : "no edges yet"));
   }
 
   _rowAt(y) {

@@ -213,6 +213,24 @@ def test_an_anonymous_artifact_says_nothing_about_its_author(
 
 
 @pytest.mark.slow
+def test_hosts_of_the_runs_get_numbers_in_an_anonymous_artifact(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs.parents[1], tmp_path / "users")
+    runs = tmp_path / "users" / "runs" / "mine"
+    summary = runs / "fedavg" / "seed1" / "summary.json"
+    facts = read(summary)
+    facts["hosts"] = [{"host": "pi-of-ada", "cpu": "Cortex-A76", "cores": 4, "machine": "2ec8"}]
+    facts["fidelity"]["reasons"] = ["host pi-of-ada throttled"]
+    summary.write_text(json.dumps(facts))
+    artifact(runs, "--anonymous", "--out", tmp_path / "blind")
+    artifact(runs, "--out", tmp_path / "named")
+    expected = tmp_path / "blind" / "expected" / "mine" / "fedavg" / "seed1" / "summary.json"
+    assert read(expected)["fidelity"]["reasons"] == ["host host-1 throttled"]
+    for name, has_name in (("blind", False), ("named", True)):
+        text = (tmp_path / name / "provenance.json").read_text()
+        assert ("pi-of-ada" in text) is has_name and "Cortex-A76" in text and "2ec8" not in text
+
+
+@pytest.mark.slow
 def test_a_name_in_a_file_of_the_user_is_refused(runs: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text(f"First line.\nTried on {HOST}.\n")
     told = refusal(runs, "--anonymous", "--include", "notes.txt", "--out", "blind")
